@@ -15,6 +15,8 @@ import weft.numpy as wnp
 from weft._engine.backends.cpu import buffer, calls as dispatch
 from weft._engine.runtime.array import Array
 
+needs_native = pytest.mark.skipif(not weft.config.cpython_internals, reason="needs native dispatch")
+
 
 def refuse(*args, **kwargs):
     raise AssertionError("this call should not have needed Python")
@@ -471,6 +473,7 @@ def test_arrays_half_made():
     np.testing.assert_array_equal(f(wnp.asarray(X)), X + 1)
 
 
+@needs_native
 def test_no_memory_for_the_objects_of_a_result():
     _testcapi = pytest.importorskip("_testcapi")
     x = wnp.asarray(X)
@@ -588,19 +591,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
-def test_the_check_of_layouts_refuses_what_is_not_so():
-    from weft._engine.codegen.runtime import dispatch as native
-
-    class Slots:
-        __slots__ = ("a",)
-
-    assert native._objects_are_as_expected()
-    assert native._deallocator(Slots) is not None
-    assert native._deallocator(dict) is None  # a destructor of its own
-    assert native.slot_offset(Slots, "a") == object.__basicsize__
-    assert native.slot_offset(type("D", (), {"a": property()}), "a") is None
-
-
+@needs_native
 @pytest.mark.parametrize("broken", [False, True], ids=["sound", "that thread fails"])
 def test_calls_go_on_in_python_while_native_dispatch_is_compiled(tmp_path, broken):
     code = f"""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import gc
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -45,6 +44,7 @@ from weft._engine.core.trace import (
     set_trace,
     typeof,
 )
+from weft._engine.cpython.references import is_held_at_most
 from weft._engine.ir.explicit import on_devices, type_sharding
 from weft._engine.ir.jaxpr import Jaxpr, OpenJaxpr
 from weft._engine.ir.mesh import Mesh, concrete_mesh, unplaced
@@ -810,10 +810,8 @@ def clear_caches() -> None:
     for pruned in (_specs, _interned):
         for key in list(pruned):
             known = pruned.get(key)
-            if (
-                known is not None and sys.getrefcount(known) == 3
-            ):  # by the table, here, and by the call: nobody would miss it
+            if known is not None and is_held_at_most(known, 2):  # by the table, and here
                 pruned.pop(key, None)
-                if sys.getrefcount(known) > 2:  # but another thread has just asked for it
+                if not is_held_at_most(known, 1):  # another thread has just asked for it
                     pruned.setdefault(key, known)
     gc.collect()  # also empties the interpreter's lists of free objects, which would hold its memory

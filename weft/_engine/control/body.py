@@ -8,12 +8,11 @@ Laws: the same function on the same types is traced once, as long as it lives an
 
 from __future__ import annotations
 
-import dis
 import functools
 import inspect
 import weakref
 from collections.abc import Callable, Sequence
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -35,6 +34,7 @@ from weft._engine.core.trace import (
     set_trace,
     typeof,
 )
+from weft._engine.cpython.code_objects import assigned_free_variables
 from weft._engine.ir.jaxpr import DropVar, Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft._engine.ir.mesh import current_mesh
 from weft._engine.ir.rewrite import atom_key, inline_calls, is_transparent
@@ -243,7 +243,8 @@ def _captured(fun: Callable) -> tuple | None:
     cells = getattr(fun, "__closure__", None)
     if not cells:
         return ()
-    found, written = [], _written(fun.__code__)
+    # a variable that the function assigns changed because it was traced
+    found, written = [], assigned_free_variables(fun.__code__)
     for name, cell in zip(fun.__code__.co_freevars, cells):
         if name in written:
             continue
@@ -252,15 +253,6 @@ def _captured(fun: Callable) -> tuple | None:
         except ValueError:  # not bound yet
             found.append(None)
     return tuple(found)
-
-
-@functools.lru_cache(maxsize=4096)
-def _written(code: CodeType) -> frozenset:
-    """The variables of other functions that a function itself assigns (`nonlocal`). They change because it was traced: it does not see
-    another value next time, unless one that only tracing it again would change."""
-    return frozenset(
-        [i.argval for i in dis.get_instructions(code) if i.opname == "STORE_DEREF"]
-    ).intersection(code.co_freevars)
 
 
 def _state_of(fun: Any) -> tuple | None:

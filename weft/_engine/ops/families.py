@@ -15,7 +15,6 @@ from __future__ import annotations
 import functools
 import operator
 import sys
-import types
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -32,6 +31,7 @@ from weft._engine.core.primitive import (
 )
 from weft._engine.core.scalars import exact
 from weft._engine.core.trace import UndefPrimal, Zero, typeof
+from weft._engine.cpython.code_objects import rename
 from weft._engine.ir.factors import FactorRule, RuleBuilder, elementwise_rule
 from weft._engine.ir.registry import Function, functions
 from weft._engine.ir.types import ShapedArray
@@ -792,11 +792,7 @@ def _applied(
         return bind(*matched(x, y))
 
     made = two if len(operands) == 2 else one_of_accuracy if name in _CHOOSE_ACCURACY else one
-    rest = made.__code__.co_varnames[len(operands) :]
-    code = made.__code__.replace(co_varnames=(*operands, *rest), co_name=name, co_qualname=name)
-    defaults = made.__kwdefaults__
-    made = types.FunctionType(code, module, name, None, made.__closure__)
-    made.__kwdefaults__ = defaults
+    made = rename(made, operands, name, module)
     made.__doc__ = text
     return made
 

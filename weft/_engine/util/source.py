@@ -10,7 +10,6 @@ import functools
 import inspect
 import itertools
 import linecache
-import opcode
 import os
 import re
 import sys
@@ -20,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any, TypeVar
 
+from weft._engine.cpython.code_objects import is_raise_statement
 from weft._engine.util.config import config
 from weft._engine.util.errors import OutOfMemoryError, describe, limit_text
 
@@ -496,7 +496,6 @@ def _move_to_cause(error: BaseException) -> None:
 
 # ---- public functions
 
-_RAISE = opcode.opmap["RAISE_VARARGS"]
 _CLASSES: tuple[tuple[type[Exception], type[Exception]], ...] = (
     (TypeError, TypeError),
     (OverflowError, OverflowError),
@@ -637,7 +636,7 @@ def _is_inside(error: Exception) -> bool | None:
     by_protocol = type(error).__module__ == "builtins" and any(
         code.co_name in _PROTOCOLS for code in codes[-3:]
     )
-    by_weft = _internal[last.co_filename] and last.co_code[at] == _RAISE and not by_protocol
+    by_weft = _internal[last.co_filename] and is_raise_statement(last, at) and not by_protocol
     error._inside = not by_weft  # type: ignore[attr-defined]
     return error._inside  # type: ignore[attr-defined]
 

@@ -17,13 +17,13 @@ import functools
 import math
 import mmap
 import os
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
+from weft._engine.cpython.references import is_held_at_most
 from weft._engine.util.errors import OutOfMemoryError, limit_text
 from weft._engine.util.state import clearing
 from weft._engine.util.threads import held_over_forks
@@ -33,16 +33,6 @@ ALIGNMENT = 64
 _LARGE = 1 << 20
 _HUGE_PAGE = 2 << 20
 _PAGE = mmap.PAGESIZE
-_refcount = getattr(sys, "getrefcount", None)  # other interpreters may not count
-
-
-class _Probe:
-    def count(self) -> int:
-        return _refcount(self) if _refcount is not None else 0
-
-
-#: references that a call of a method adds to its object while it counts them: two, or one where arguments are borrowed (Python 3.14)
-_OWN = _Probe().count()
 
 
 class Heap(Protocol):
@@ -332,32 +322,22 @@ class Buffer:
         """The buffer over a block of the native heap."""
         return cls._borrow(block_address(block), nbytes, block)
 
-    def is_held_only_by(self, holders: int) -> bool:
-        """Whether no more than `holders` references keep this memory alive: no view, slice or other array reads it."""
-        if _refcount is None or not (
-            isinstance(self._owner, _Lease) or self.block() is not None or self._owns_numpy()
-        ):
-            return False  # lent by something else than a block
-        return _refcount(self) <= holders + _OWN
+    def owns_memory(self) -> bool:
+        """Return whether no view, slice or other array reads the memory of this buffer."""
+        return isinstance(self._owner, _Lease) or self.block() is not None or self._owns_numpy()
 
     def block(self) -> Any:
         """The block of the native heap that this is all of, and that nothing else holds, as queued programs may; else None."""
-        is_sole = (
-            block_address(self._owner) == self.ptr
-            and _refcount is not None
-            and _refcount(self._owner) <= 2
-        )
+        is_sole = block_address(self._owner) == self.ptr and is_held_at_most(self._owner, 1)
         return self._owner if is_sole else None
 
     def _owns_numpy(self) -> bool:
         """Whether the memory is that of a NumPy array that is not used elsewhere: creation functions make such arrays, or views of them."""
-        if (
-            _refcount is None or type(self._owner) is not np.ndarray or _refcount(self._owner) > 2
-        ):  # this buffer's, and the call's
+        if type(self._owner) is not np.ndarray or not is_held_at_most(self._owner, 1):
             return False
         array: Any = self._owner
         while array.base is not None:
-            if type(array.base) is not np.ndarray or _refcount(array.base) > 2:
+            if type(array.base) is not np.ndarray or not is_held_at_most(array.base, 1):
                 return False
             array = array.base
         return bool(array.flags.owndata and array.flags.writeable)

@@ -20,6 +20,7 @@ from weft._engine.backends.base import UNREADY
 from weft._engine.backends.cpu import buffer
 from weft._engine.codegen.runtime import dispatch, heap, pool, queue
 from weft._engine.codegen.toolchain.native_library import are_at_hand
+from weft._engine.cpython import layouts
 from weft._engine.util import tree
 from weft._engine.util.config import config
 from weft._engine.util.machine_model import MODEL
@@ -51,7 +52,6 @@ _CONVERSIONS = {
         ("uint64", "uint32", 2),
     )
 }
-_PLAIN = 0x101  # flags of an array of NumPy: row-major without gaps, and aligned
 _MOST_ENTRIES = 256
 
 
@@ -113,7 +113,7 @@ class _Words:
 
     def _of_numpy(self, x: np.ndarray | np.generic, spec: ArraySpec) -> list[int]:
         """The words of an array or a number of NumPy whose fields are where native code reads them."""
-        dtype, aval, at = x.dtype, spec.aval, id(x)
+        dtype, aval = x.dtype, spec.aval
         how = 0 if dtype == aval.dtype else _CONVERSIONS.get((dtype, aval.dtype))
         is_plain = (
             spec.is_row_major
@@ -123,26 +123,13 @@ class _Words:
         if how is None or not is_plain or not 0 < aval.nbytes <= MODEL.numpy_argument_bytes:
             raise _Unmatchable
         if isinstance(x, np.generic):
-            if (
-                dtype.itemsize > 8
-                or type(x).__basicsize__ != 24
-                or ctypes.string_at(at + 16, dtype.itemsize) != x.tobytes()
-            ):
+            if not layouts.has_plain_value(x):
                 raise _Unmatchable
             return [_NUMPY_NUMBER, id(type(x)), how]
-        word = lambda offset: ctypes.c_int64.from_address(at + offset).value
-        rank, flags = [ctypes.c_int32.from_address(at + offset).value for offset in (24, 64)]
-        if (word(16), rank, word(56), flags & _PLAIN) != (
-            x.ctypes.data,
-            x.ndim,
-            id(dtype),
-            _PLAIN,
-        ) or [ctypes.c_int64.from_address(word(32) + 8 * d).value for d in range(rank)] != list(
-            x.shape
-        ):
+        if not layouts.has_plain_fields(x):
             raise _Unmatchable
         self.objects.append(dtype)
-        return [_NUMPY, id(np.ndarray), id(dtype), aval.nbytes, how, rank, *x.shape]
+        return [_NUMPY, id(np.ndarray), id(dtype), aval.nbytes, how, x.ndim, *x.shape]
 
     def same(self, x) -> None:
         """Append a static argument: exactly this object."""

@@ -24,6 +24,7 @@ from weft._engine.backends.cpu.buffer import Buffer, address
 from weft._engine.codegen.program import native
 from weft._engine.codegen.runtime import pool, queue as queues
 from weft._engine.codegen.toolchain import loader
+from weft._engine.cpython.references import is_held_at_most
 from weft._engine.util.config import config
 from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import record
@@ -101,7 +102,7 @@ class CpuLoaded(Loaded):
             queue.wait_for_effects()
         for i in aliases.values():
             # its array and `buffers` hold it; others would see the results in it
-            if not buffers[i].is_held_only_by(2):
+            if not (is_held_at_most(buffers[i], 2) and buffers[i].owns_memory()):
                 buffers[i] = buffers[i].copy()
         outs = [
             buffers[aliases[i]] if i in aliases else Buffer(n)
@@ -294,7 +295,7 @@ def _sole_block(held: list[Any], i: int, queue: Queue) -> Any:
     """The block of the donated argument `held[i]`, if only its array, this call and queued programs hold it; None else."""
     x = held[i]
     if type(x) is Buffer:
-        return x.block() if x.is_held_only_by(3) else None
+        return x.block() if is_held_at_most(x, 3) and x.owns_memory() else None
     return x if queue.holders(id(x)) == 3 else None
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import ctypes
 import functools
-import sys
 import threading
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -19,19 +18,8 @@ import numpy as np
 
 from weft._engine.backends.array_spec import ArraySpec
 from weft._engine.backends.pjrt.client import PjrtClient
+from weft._engine.cpython.references import is_held_at_most
 from weft._engine.ir.shardings import Sharding
-
-_reference_count = getattr(sys, "getrefcount", None)
-
-
-class _CountedReferences:
-    def count(self) -> int:
-        return 0 if _reference_count is None else _reference_count(self)
-
-
-#: the references to an operand that `is_held_by_one_array` counts: those of the array, of the list of
-#: operands, and those that calling a method adds
-_CALL_REFERENCES = 2 + _CountedReferences().count()
 
 
 class ShardBuffers:
@@ -71,9 +59,7 @@ class ShardBuffers:
 
         The plugin may then put results there. False if the interpreter does not count references.
         """
-        if self.owner is not None or _reference_count is None:
-            return False
-        return _reference_count(self) <= _CALL_REFERENCES
+        return self.owner is None and is_held_at_most(self, 3)  # `self` is the third
 
     def wait(self) -> None:
         """Wait for the values on all devices; DeviceRuntimeError if they could not be computed."""

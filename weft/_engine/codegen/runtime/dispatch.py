@@ -2,19 +2,19 @@
 
 In:   the classes whose objects it reads (Array, Buffer, the jitted function) and the offsets of their slots.
 Out:  `Dispatcher.descriptor`, a native method for `__call__`, and the length of cache entries. Arrays get a native destructor.
-Laws: offsets come from the classes' member descriptors, or are known, and are checked on live objects. If a check fails (another
-      interpreter), there is no descriptor, and only the equivalent Python path is used.
+Laws: offsets come from `cpython.layouts`, which checks them on live objects. If a check fails (another interpreter), there is
+      no descriptor, and only the equivalent Python path is used.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import sys
 from typing import Any, NamedTuple
 
 from weft._engine.codegen.runtime import heap, pool, queue, symbols
 from weft._engine.codegen.toolchain.native_library import LibraryModule, link, text_of
+from weft._engine.cpython import layouts
 
 _PYTHON = (
     "PyObject_Vectorcall",
@@ -84,13 +84,6 @@ _EXPORTS = (
     "weft_queue_ends",
 )
 _FASTCALL_KEYWORDS = 0x0082
-_LIST_ITEMS = 24  # of a list: the address of its items
-_TYPE_NAME, _TYPE_BASIC_SIZE, _TYPE_ITEM_SIZE, _TYPE_DEALLOC = (
-    24,
-    32,
-    40,
-    48,
-)  # of a class, in bytes
 ENTRY_WORDS = 25
 ENTRY_CODE = 4  # the word that holds the address of the program's code
 
@@ -102,74 +95,6 @@ class _MethodDef(ctypes.Structure):
         ("flags", ctypes.c_int),
         ("doc", ctypes.c_char_p),
     ]
-
-
-def slot_offset(cls: type, name: str) -> int | None:
-    """Byte offset of slot `name` in objects of `cls`, or None if it is not known.
-
-    A member descriptor holds a pointer to its PyMemberDef, whose third word is the offset. Builds without a GIL (`t` in their
-    ABI flags) have another object header, and dispatch counts on the lock.
-    """
-    member = next(base.__dict__[name] for base in cls.__mro__ if name in base.__dict__)
-    if (
-        type(member).__name__ != "member_descriptor"
-        or sys.implementation.name != "cpython"
-        or "t" in sys.abiflags
-    ):
-        return None
-    words = (ctypes.c_void_p * 8).from_address(id(member))
-    definition = words[5]  # refcount, type, d_type, d_name, d_qualname, d_member
-    if not definition:
-        return None
-    return ctypes.c_ssize_t.from_address(definition + 16).value
-
-
-def _holds(instance: Any, offset: int | None, expected: Any) -> bool:
-    """Whether the slot at `offset` of a live object is the object `expected`."""
-    return (
-        offset is not None
-        and 16 <= offset < 1024
-        and ctypes.c_void_p.from_address(id(instance) + offset).value == id(expected)
-    )
-
-
-_word = ctypes.c_ssize_t.from_address
-
-
-def _objects_are_as_expected() -> bool:
-    """Whether counts, types, sizes and items are where native code reads and writes them."""
-    sample, other = [object(), object()], object()
-    pair = tuple(sample)
-    held = ctypes.c_int32.from_address(id(other)).value
-    again = [other, other]
-    counted = ctypes.c_int32.from_address(id(other)).value == held + len(again)
-    items = (id(pair) + tuple.__basicsize__, _word(id(sample) + _LIST_ITEMS).value)
-    return (
-        counted
-        and all(_word(id(x) + 8).value == id(type(x)) for x in (other, sample, pair))
-        and all(
-            _word(id(x) + 16).value == len(x)
-            and [_word(at + 8 * i).value for i in range(len(x))] == list(map(id, x))
-            for x, at in zip((pair, sample), items)
-        )
-    )
-
-
-def _deallocator(cls: type) -> Any:
-    """The word of `cls`, a class of Python with slots, that holds its destructor; None if it is not where it should be."""
-
-    class Another:
-        __slots__ = ("slot",)
-
-    at = id(cls)
-    sizes = _word(at + _TYPE_BASIC_SIZE).value, _word(at + _TYPE_ITEM_SIZE).value
-    if (
-        sizes != (cls.__basicsize__, cls.__itemsize__)
-        or ctypes.string_at(_word(at + _TYPE_NAME).value) != cls.__name__.encode()
-    ):
-        return None
-    ours, usual, builtin = [_word(id(c) + _TYPE_DEALLOC) for c in (cls, Another, object)]
-    return ours if ours.value == usual.value != builtin.value else None
 
 
 class Places(NamedTuple):
@@ -205,20 +130,16 @@ def find_places(array: Any, buffer: Any, jitted: Any) -> Places | None:
     }
     found = {
         "TUPLE": tuple.__basicsize__,
-        "LIST": _LIST_ITEMS,
+        "LIST": layouts.LIST_ITEMS,
         "WEAK": type(array).__weakrefoffset__,
         "FUTEX": pool.futex(),
     }
     for key, (sample, name) in slots.items():
-        offset = slot_offset(type(sample), name)
-        if offset is None or not _holds(sample, offset, getattr(sample, name)):
+        offset = layouts.checked_slot_offset(sample, name)
+        if offset is None:
             return None
         found[key] = offset
-    return (
-        Places(tuple(sorted(found.items())), type(array), type(buffer))
-        if _objects_are_as_expected()
-        else None
-    )
+    return Places(tuple(sorted(found.items())), type(array), type(buffer))
 
 
 class Dispatcher:
@@ -235,7 +156,7 @@ class Dispatcher:
 @functools.cache
 def code(places: Places, state_address: int) -> dict[str, int] | None:
     """Link the native code for these places, and let it take over the destructor of arrays; None if that is not where it should be."""
-    destructor = _deallocator(places.array)
+    destructor = layouts.deallocator(places.array)
     if destructor is None or queue.current() is not None:  # there is one queue
         return None
     python = {

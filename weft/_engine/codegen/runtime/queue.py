@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from weft._engine.codegen.runtime import symbols
+from weft._engine.cpython.references import count_at
 from weft._engine.util.errors import without_frames
 from weft._engine.util.machine_model import MODEL
 
@@ -134,9 +135,7 @@ class Queue:
     @staticmethod
     def holders(block: int) -> int:
         """References to the block at this address, beside those of queued programs."""
-        return (
-            ctypes.c_int32.from_address(block).value - ctypes.c_int32.from_address(block + 48).value
-        )
+        return count_at(block) - ctypes.c_int32.from_address(block + 48).value
 
     def has_effects(self) -> bool:
         """Whether programs are queued that call Python."""

@@ -13,6 +13,7 @@ import os
 import re
 from typing import Any
 
+from weft._engine import cpython
 from weft._engine.util.checks import Checks as Checks, canonical, parse_checks as parse_checks
 from weft._engine.util.config.setting import (
     Config as Config,
@@ -121,6 +122,13 @@ define_context(
 )
 
 # how programs run
+define_context(
+    "cpython_internals",
+    True,
+    "Rely on memory layouts, reference counts and bytecode of CPython; set it in the environment, which is read once.",
+)
+if not config.cpython_internals:
+    cpython.forbid()
 define_context("disable_jit", False, "Run jitted functions op by op.", **_traced)
 define_context(
     "disable_bwd_checks",
