@@ -10,11 +10,11 @@ Next to read: `missing` (the table of the names and their reasons).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NoReturn
 
 from weft._engine.core.primitive import Primitive
+from weft._engine.util.refusals import refused_function
 
 
 def _refuse(message: str) -> NoReturn:
@@ -104,15 +104,6 @@ class RefusedValue:
         return f"<{self._fullname}, which weft refuses>"
 
 
-def _function(module: str, name: str, message: str) -> Callable[..., NoReturn]:
-    def refused(*args: Any, **kwargs: Any) -> NoReturn:
-        _refuse(message)
-
-    refused.__module__, refused.__doc__ = module, f"Raise NotImplementedError: {message}"
-    refused.__name__ = refused.__qualname__ = name
-    return refused
-
-
 #: name -> its object
 _primitives: dict[str, RefusedPrimitive] = {}
 
@@ -136,7 +127,7 @@ def refused_object(module: str, name: str, kind: str, reason: str) -> Any:
     if kind == "primitive":
         return _primitive(module, name, reason)
     if kind == "function":
-        return _function(module, name, message)
+        return refused_function(module, name, message)
     if kind == "value":
         return RefusedValue(fullname, message)
     if kind == "module":

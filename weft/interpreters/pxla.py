@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from weft._engine.ir.mesh import EMPTY_MESH, AbstractMesh, Mesh as Mesh, concrete_mesh, current_mesh
 from weft._engine.ir.specs import PartitionSpec as PartitionSpec
+from weft._engine.util.refusals import refused_function
 
 
 class _Environment:
@@ -26,9 +25,9 @@ class _ThreadResources:
 thread_resources = _ThreadResources()
 
 
-def create_compile_options(*_args: Any, **_kwargs: Any) -> Any:
-    """XLA's options of compilation: NotImplementedError."""
-    raise NotImplementedError(
-        "create_compile_options: weft does not compile with XLA; options of a compilation are given to "
-        "weft.jit(fun).lower(...).compile(compiler_options={...})."
-    )
+create_compile_options = refused_function(
+    __name__,
+    "create_compile_options",
+    "create_compile_options: weft does not compile with XLA; options of a compilation are given to "
+    "weft.jit(fun).lower(...).compile(compiler_options={...}).",
+)
