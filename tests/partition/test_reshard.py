@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from weft._engine.ir.collective_spec import collective_bytes
-from weft._engine.ir.shardings import grid_of_dims
+from weft._engine.ir.specs import grid_of_dims
 from weft._engine.ops import collectives  # noqa: F401  (defines the collectives)
 from weft._engine.partition.reshard import Placement, local_shape, permutation, plan, plan_cost
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from weft._engine.backends import lockstep
-from weft._engine.ir.shardings import grid_of_dims
+from weft._engine.ir.specs import grid_of_dims
 
 
 class Lockstep(lockstep.Lockstep):

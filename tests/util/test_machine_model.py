@@ -30,7 +30,7 @@ OTHER_NUMBERS: dict[str, set[str]] = {
         "_HUGE_PAGE",
         "_LARGE",
     },  # what the native heap and compiled code agree on
-    "backends/cpu/calls.py": {"_MOST_ENTRIES", "_PLAIN"},  # entries of a cache; flags of NumPy
+    "backends/cpu/calls.py": {"_MOST_ENTRIES"},  # entries of a cache
     "backends/targets.py": {"_GPUS_PER_HOST"},  # of machines that are compiled for
     "backends/pjrt/backend.py": {"_DLPACK_DEVICES"},  # numbers of DLPack
     "backends/host_calls.py": {"_KEPT_FAILURES"},  # exceptions that are kept
@@ -81,11 +81,6 @@ OTHER_NUMBERS: dict[str, set[str]] = {
         "ENTRY_CODE",
         "ENTRY_WORDS",
         "_FASTCALL_KEYWORDS",
-        "_LIST_ITEMS",
-        "_TYPE_BASIC_SIZE",
-        "_TYPE_DEALLOC",
-        "_TYPE_ITEM_SIZE",
-        "_TYPE_NAME",
     },  # places in objects
     "codegen/runtime/heap.py": {
         "_DISALLOW_INSTANTIATION",

@@ -22,7 +22,7 @@ from weft._engine.util import source
 from weft._engine.util.dtypes import DTypeLike, finfo
 from weft._engine.util.source import SourceLine
 from weft._engine.util.tree import disagreements, keystr
-from weft._engine.util.trees import treedef
+from weft._engine.util.trees import node_types
 from weft._engine.util.trees.keypath import (
     DictKey,
     FlattenedIndexKey,
@@ -157,17 +157,17 @@ class _Registry:
 
     def __contains__(self, type_: object) -> bool:
         return (
-            treedef._node_types.get(type_) is not None
+            node_types.node_types.get(type_) is not None
         )  # an unseen type is not remembered as a leaf: it may be registered later
 
     def __getitem__(self, type_: type) -> RegistryEntry:
-        node = treedef.node_type(type_) if type_ in self else None
+        node = node_types.node_type(type_) if type_ in self else None
         if node is None:
             raise KeyError(type_)
         return RegistryEntry(node.split, lambda aux, children: node.unflatten(aux, tuple(children)))
 
     def __iter__(self) -> Iterator[type]:
-        return (type_ for type_, node in treedef._node_types.items() if node is not None)
+        return (type_ for type_, node in node_types.node_types.items() if node is not None)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

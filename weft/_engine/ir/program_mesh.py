@@ -25,10 +25,9 @@ from weft._engine.ir.shardings import (
     NamedSharding,
     PositionalSharding,
     Sharding,
-    grid_of_dims,
     layout_of,
 )
-from weft._engine.ir.specs import PartitionSpec, Spec, spec_of_dims
+from weft._engine.ir.specs import PartitionSpec, Spec, grid_of_dims, spec_of_dims
 from weft._engine.util.errors import ShardingError
 
 Digits = tuple[int, ...]  # sizes of the digits of the flat device number, major to minor

@@ -9,9 +9,15 @@ whose cotangents are (`reduced`).
 from __future__ import annotations
 
 import enum
+import itertools
+import math
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
+from weft._engine.ir.mesh import AbstractMesh, AxisType, Mesh
 from weft._engine.util.errors import ShardingError
 
 DimSpec = tuple[Any, ...]  # mesh axes that split one dim, major to minor
@@ -359,3 +365,57 @@ def spec_of_dims(dims: Spec) -> PartitionSpec:
     P('x', None, ('y', 'z'))
     """
     return PartitionSpec(*(None if not d else d[0] if len(d) == 1 else d for d in dims))
+
+
+def check_spec(mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:
+    """Raise ShardingError if a spec does not fit a mesh, and ValueError for unreduced axes of type Auto."""
+    known = mesh.axis_names
+    automatic = (
+        spec.unreduced & frozenset(mesh.axes_of_type(AxisType.Auto)) if spec.unreduced else ()
+    )
+    if automatic:
+        raise ValueError(
+            f"NamedSharding: Unreduced axes can only refer to mesh axes of type Explicit: {sorted(map(str, automatic))} of "
+            f"{spec!r} are of type Auto in {mesh}.\n  Types say which values are terms of a sum."
+        )
+    if PartitionSpec.UNCONSTRAINED in spec.partitions and not any(
+        kind is AxisType.Auto for kind in mesh.axis_types
+    ):
+        raise ShardingError(
+            f"NamedSharding: {spec!r} cannot contain `P.UNCONSTRAINED` when no mesh axis_types are `Auto`, and none of "
+            f"{mesh} is.\n  An unconstrained dim is left to propagation, which knows axes of type Auto alone. Write None."
+        )
+    seen = set()
+    for axis in (*spec.axes, *spec.unreduced, *spec.reduced):
+        if axis not in known:
+            kind = "Unreduced axes" if axis in spec.unreduced else "Resource axis"
+            raise ShardingError(
+                f"NamedSharding: {kind}: {axis} of {spec!r} is not found in mesh: {known}.\n"
+                "  A spec names axes of its mesh only."
+            )
+        if axis in seen:
+            raise ShardingError(
+                f"NamedSharding: {spec!r} has duplicate entries for {axis!r}.\n"
+                "  A mesh axis can split at most one dim. Use it once."
+            )
+        seen.add(axis)
+
+
+@lru_cache(maxsize=4096)
+def grid_of_dims(
+    dims: Spec, axis_names: tuple, axis_sizes: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """`splits` and `shard_ids` (by row-major device number) of dims split by mesh axes.
+
+    >>> grid_of_dims((('y',), ('x',)), ('x', 'y'), (2, 2))
+    ((2, 2), (0, 2, 1, 3))
+    """
+    sizes = dict(zip(axis_names, axis_sizes))
+    splits = tuple(math.prod(sizes[a] for a in axes) for axes in dims)
+    numbers = np.zeros(axis_sizes, int)
+    for axis in itertools.chain.from_iterable(dims):
+        i, size = axis_names.index(axis), sizes[axis]
+        numbers = numbers * size + np.arange(size).reshape(
+            [size if k == i else 1 for k in range(len(axis_sizes))]
+        )
+    return splits, tuple(numbers.ravel().tolist())
