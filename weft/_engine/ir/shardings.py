@@ -199,11 +199,8 @@ class Sharding:
 
     def addressable_devices_indices_map(self, global_shape: Sequence[int]) -> Mapping[Any, Index]:
         """`devices_indices_map` for the devices that this process drives."""
-        return {
-            d: index
-            for d, index in self.devices_indices_map(global_shape).items()
-            if d.is_addressable
-        }
+        indices = self.devices_indices_map(global_shape)
+        return {d: index for d, index in indices.items() if d.is_addressable}
 
     def on_devices(self, devices: Sequence[Any]) -> Sharding:
         """The same layout on as many other devices, in order."""
@@ -237,11 +234,8 @@ class Sharding:
     def _is_like(self, other: Sharding, ndim: int) -> bool:
         """Whether shardings over axes without devices split values of rank `ndim` alike."""
         same_mesh = getattr(self, "mesh", None) is getattr(other, "mesh", None)
-        return (
-            same_mesh
-            and self.memory_kind == other.memory_kind
-            and self._grid(ndim) == other._grid(ndim)
-        )
+        same_memory = self.memory_kind == other.memory_kind
+        return same_mesh and same_memory and self._grid(ndim) == other._grid(ndim)
 
     def check_compatible_aval(self, aval_shape: Sequence[int]) -> None:
         """Raise ShardingError if values of this rank cannot be laid out so."""
@@ -714,17 +708,13 @@ class PositionalSharding(Sharding):
         self, axis: int | Sequence[int] | None = None, keepdims: bool = True
     ) -> PositionalSharding:
         """Unite the sets along `axis` (all dims by default): their devices hold equal shards."""
-        axes = (
-            range(self.ndim) if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
-        )
-        axes = sorted(
-            {
-                np.lib.array_utils.normalize_axis_index(a, self.ndim)
-                if hasattr(np.lib, "array_utils")
-                else range(self.ndim)[a]
-                for a in axes
-            }
-        )
+        if isinstance(axis, int):
+            axis = (axis,)
+        dims, utils = range(self.ndim), getattr(np.lib, "array_utils", None)  # NumPy 2 has them
+        axes = {
+            dims[a] if utils is None else utils.normalize_axis_index(a, self.ndim)
+            for a in (dims if axis is None else axis)
+        }
         kept = tuple(1 if d in axes else s for d, s in enumerate(self.shape))
         ids = np.empty(kept, object)
         for where in np.ndindex(kept):
