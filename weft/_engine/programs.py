@@ -51,6 +51,7 @@ listeners: list[Callable[[Executable], None]] = []
 #: the rooms whose sources decide what becomes of a program
 COMPILER = (
     "",
+    "cpython",
     "util",
     "processes",
     "ir",

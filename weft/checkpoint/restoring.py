@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -161,8 +161,12 @@ def _open(
 def _find(root: Path, step: int | None, item: str | None, api: str) -> Path:
     if not root.is_dir():
         raise FileNotFoundError(f"{api}: there is no folder {root}.")
-    if step is None and (layout.is_item(root) or (items := layout.items_of(root))):
-        return root if layout.is_item(root) else _item(root, items, item, api)
+    if step is None:
+        if layout.is_item(root):
+            return root
+        items = layout.items_of(root)
+        if items:
+            return _item(root, items, item, api)
     there = listing.folders(root)
     if step is None and not there and (lost := layout.lost_tree(root)) is not None:
         raise layout.damaged(lost, "it is not there")
@@ -319,31 +323,12 @@ def _check(
         if entry.is_empty or entry.value == "string" or want.plain is str:
             kind = str if entry.value == "string" else type(layout.EMPTY.get(entry.value, 0.0))
             if asked is not None and not isinstance(asked, kind):
-                bad.append(
-                    (str(entry), f"stored: {entry.value}", f"asked for: {type(asked).__name__}")
-                )
-            continue
-        opened = ready[entry.names]
-        shape, have = tuple(opened.shape), store.numpy_dtype(opened)
-        dtype: Any = have
-        if entry.name in generators:
-            shape, dtype = shape[:-1], random.key_dtype(generators[entry.name])
-        wished = (
-            ()
-            if want.plain is not None
-            else getattr(asked, "shape", shape)
-            if asked is not None
-            else shape
-        )
-        as_ = np.dtype(want.plain) if want.plain is not None else want.dtype
-        if tuple(wished) != shape or not _castable(dtype, as_):
-            bad.append(
-                (
-                    str(entry),
-                    f"stored: {getattr(dtype, 'name', dtype)}{list(shape)}",
-                    f"asked for: {getattr(as_, 'name', as_) or 'any dtype'}{list(wished)}",
-                )
-            )
+                asked_for = f"asked for: {type(asked).__name__}"
+                bad.append((str(entry), f"stored: {entry.value}", asked_for))
+        else:
+            misfit = _misfit(want, asked, ready[entry.names], generators.get(entry.name))
+            if misfit is not None:
+                bad.append((str(entry), *misfit))
     if bad:
         raise ValueError(
             describe(
@@ -353,6 +338,24 @@ def _check(
                 rule="Shapes are equal; a dtype may be another of the same kind, as float32 for bfloat16.",
             )
         )
+
+
+def _misfit(
+    want: _Wanted, asked: Any, opened: Any, generator: str | None
+) -> tuple[str, str] | None:
+    """Return what is stored and what is asked for, if an array does not fit; else None."""
+    shape: tuple[int, ...] = tuple(opened.shape)
+    dtype: Any = store.numpy_dtype(opened)
+    if generator is not None:
+        shape, dtype = shape[:-1], random.key_dtype(generator)
+    wished = shape if asked is None else tuple(getattr(asked, "shape", shape))
+    as_ = want.dtype
+    if want.plain is not None:
+        wished, as_ = (), np.dtype(want.plain)
+    if wished == shape and _castable(dtype, as_):
+        return None
+    asked_for = f"{getattr(as_, 'name', as_) or 'any dtype'}{list(wished)}"
+    return f"stored: {getattr(dtype, 'name', dtype)}{list(shape)}", f"asked for: {asked_for}"
 
 
 def _castable(have: Any, want: Any) -> bool:
@@ -408,55 +411,50 @@ class _Reading:
     def value(self, reader: store.Reader) -> Any:
         """The value, once it has been read."""
         if self._opened is None:
-            return (
-                self._texts.get(self.entry.name, "")
-                if self.entry.value == "string"
-                else layout.EMPTY[self.entry.value]
-            )
+            if self.entry.value == "string":
+                return self._texts.get(self.entry.name, "")
+            return layout.EMPTY[self.entry.value]
+        want, sharding, generator = self.want, self.want.sharding, self._generator
+        read = self._part_reader(reader)
+        shape = tuple(self._opened.shape)
+        if sharding is not None:
+            placed = sharding
+            if want.layout is not None and generator is None:
+                placed = Format(want.layout, sharding)
+            value = make_array_from_callback(shape, placed, lambda index: read(_box(index, shape)))
+        else:
+            value = read(tuple(slice(0, n) for n in shape))
+        if generator is not None:
+            return random.wrap_key_data(value, impl=generator)
+        if sharding is not None:
+            return value
+        if want.plain is not None:
+            return want.plain(value.item())
+        return value.item() if self.entry.value == "scalar" and want.dtype is None else value
+
+    def _part_reader(self, reader: store.Reader) -> Callable[[Box], np.ndarray]:
+        """Return a function that gives a part of the array, in the dtype that is asked for."""
         what = f"the array {self.entry}"
-        dtype = (
-            store.numpy_dtype(self._opened)
-            if self._generator is not None or self.want.dtype is None
-            else np.dtype(self.want.dtype)
-        )
+        dtype = store.numpy_dtype(self._opened)
+        if self._generator is None and self.want.dtype is not None:
+            dtype = np.dtype(self.want.dtype)
         if self.want.sharding is not None:
             dtype = dtypes.canonicalize_dtype(dtype)
-        whole = (
-            None
-            if self._whole is None
-            else (self._whole[0], np.asarray(reader.result(what, self._whole[1])))
-        )
+        whole = None
+        if self._whole is not None:
+            whole = (self._whole[0], np.asarray(reader.result(what, self._whole[1])))
 
-        def part(box: Box) -> np.ndarray:
-            if whole is not None:
+        def read(box: Box) -> np.ndarray:
+            if whole is None:
+                part = np.asarray(reader.result(what, self._futures[_corner(box)]))
+            else:
                 around, values = whole
-                found = values[
+                part = values[
                     tuple(slice(b.start - a.start, b.stop - a.start) for a, b in zip(around, box))
                 ]
-            else:
-                found = np.asarray(reader.result(what, self._futures[_corner(box)]))
-            return _cast(found, dtype, self.entry)
+            return _cast(part, dtype, self.entry)
 
-        shape = tuple(self._opened.shape)
-        sharding = self.want.sharding
-        if sharding is not None:
-            placed = (
-                sharding
-                if self.want.layout is None or self._generator is not None
-                else Format(self.want.layout, sharding)
-            )
-            made = make_array_from_callback(shape, placed, lambda index: part(_box(index, shape)))
-            return (
-                made
-                if self._generator is None
-                else random.wrap_key_data(made, impl=self._generator)
-            )
-        found = part(tuple(slice(0, n) for n in shape))
-        if self._generator is not None:
-            return random.wrap_key_data(found, impl=self._generator)
-        if self.want.plain is not None:
-            return self.want.plain(found.item())
-        return found.item() if self.entry.value == "scalar" and self.want.dtype is None else found
+        return read
 
 
 def _cast(values: np.ndarray, dtype: Any, entry: Entry) -> np.ndarray:

@@ -141,33 +141,7 @@ def symbolic_shape(
         raise ValueError(
             f"symbolic_shape: shape_spec is a string such as 'b, 3', got {shape_spec!r}."
         )
-    words = _split(
-        shape_spec.strip().removeprefix("(").removesuffix(")")
-        if shape_spec.strip().startswith("(")
-        else shape_spec
-    )
-    if "..." in words[:-1]:
-        raise ValueError(
-            f"syntax error in symbolic shape {shape_spec!r}: '...' stands for all that follow, and comes last."
-        )
-    open_ended = bool(words) and words[-1] == "..."
-    words = words[:-1] if open_ended else words
-    wanted = len(words) + (max(len(like) - len(words), 0) if open_ended and like is not None else 0)
-    if like is None and (open_ended or "_" in words):
-        raise ValueError(
-            f"syntax error in symbolic shape {shape_spec!r}: no 'like' shape was given, and its placeholders need like=."
-        )
-    if like is not None and wanted != len(like):
-        parsed = sum(word != "_" for word in words)
-        longer = (
-            f" because we parsed {parsed} already and 'like' shape has only {len(like)} dimensions"
-            if wanted > len(like)
-            else ""
-        )
-        raise ValueError(
-            f"syntax error in symbolic shape {shape_spec!r}{longer}: it has {len(words)} dims, and like={tuple(like)} has "
-            f"{len(like)}."
-        )
+    words, wanted = _dim_words(shape_spec, like)
     sizes: list[Any] = []
     for i in range(wanted):
         known = None if like is None else like[i]
@@ -179,18 +153,45 @@ def symbolic_shape(
             sizes.append(known)
             continue
         size = scope.dim(words[i])
-        if (
-            known is not None
-            and not isinstance(known, Dim)
-            and not isinstance(size, Dim)
-            and size != known
-        ):
+        is_fixed = known is not None and not isinstance(known, Dim) and not isinstance(size, Dim)
+        if is_fixed and size != known:
             raise ValueError(
                 f"symbolic_shape: syntax error in symbolic shape {shape_spec!r} in dimension {i}: different size {known} for "
                 f"known dimension; like={tuple(like or ())}."
             )
         sizes.append(size)
     return tuple(sizes)
+
+
+def _dim_words(shape_spec: str, like: Sequence[int | None] | None) -> tuple[list[str], int]:
+    """Return the words for dims in a text, without `...`, and the number of dims. Raises ValueError if `like` does not fit."""
+    error = f"syntax error in symbolic shape {shape_spec!r}"
+    text = shape_spec.strip()
+    if text.startswith("("):
+        shape_spec = text.removeprefix("(").removesuffix(")")
+    words = _split(shape_spec)
+    if "..." in words[:-1]:
+        raise ValueError(f"{error}: '...' stands for all that follow, and comes last.")
+    open_ended = words[-1:] == ["..."]
+    words = words[:-1] if open_ended else words
+    if like is None:
+        if open_ended or "_" in words:
+            raise ValueError(
+                f"{error}: no 'like' shape was given, and its placeholders need like=."
+            )
+        return words, len(words)
+    wanted = max(len(words), len(like)) if open_ended else len(words)
+    if wanted == len(like):
+        return words, wanted
+    longer = ""
+    if wanted > len(like):
+        parsed = sum(word != "_" for word in words)
+        longer = (
+            f" because we parsed {parsed} already and 'like' shape has only {len(like)} dimensions"
+        )
+    raise ValueError(
+        f"{error}{longer}: it has {len(words)} dims, and like={tuple(like)} has {len(like)}."
+    )
 
 
 def _split(words: str) -> list[str]:

@@ -100,19 +100,9 @@ class _Writer(pickle.Pickler):
                 obj.name,
             )
         if isinstance(obj, Eqn):
-            line = (
-                obj.source
-                if self.lines or (obj.source is not None and obj.source.metadata)
-                else None
-            )
-            return _eqn, (
-                obj.primitive,
-                obj.invars,
-                obj.outvars,
-                obj.params,
-                obj.effects,
-                *([line] if line is not None else []),
-            )
+            fields = (obj.primitive, obj.invars, obj.outvars, obj.params, obj.effects)
+            keeps_line = obj.source is not None and (self.lines or obj.source.metadata)
+            return _eqn, (*fields, obj.source) if keeps_line else fields
         if isinstance(obj, Var):
             return _var, (obj.aval,), None
         if isinstance(obj, Literal):
@@ -121,17 +111,18 @@ class _Writer(pickle.Pickler):
             return _array, (np.asarray(obj),)
         if isinstance(obj, type) and issubclass(obj, np.generic):
             return _scalar_type, (np.dtype(obj).name,)
+        if callable(obj) and not isinstance(obj, type):
+            self._check_function(obj)
+        return NotImplemented
+
+    def _check_function(self, obj: Any) -> None:
+        """Raise ValueError for a function that no program of weft has."""
         name = getattr(obj, "__qualname__", getattr(obj, "__name__", type(obj).__name__))
-        if (
-            callable(obj)
-            and not isinstance(obj, type)
-            and not _is_allowed(getattr(obj, "__module__", None) or "", name)
-        ):
+        if not _is_allowed(getattr(obj, "__module__", None) or "", name):
             raise ValueError(
                 f"{self.api}: the program holds a Python function ({name or obj!r}), as callbacks do, and a function "
                 "has no bytes. Export the part without it."
             )
-        return NotImplemented
 
 
 def _jaxpr(

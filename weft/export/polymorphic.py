@@ -53,18 +53,12 @@ class _Instance:
         if isinstance(v, Jaxpr):
             return self.program(v)
         if isinstance(v, ShapedArray):
-            return (
-                v.update(shape=tuple(self.value(n) for n in v.shape))
-                if any(isinstance(n, Dim) for n in v.shape)
-                else v
-            )
+            shape = self.items(v.shape)
+            return v if shape is v.shape else v.update(shape=shape)
         if type(v) is dict:
             return {key: self.value(part) for key, part in v.items()}
         if isinstance(v, (tuple, list)):
-            parts = [self.value(part) for part in v]
-            if all(new is old for new, old in zip(parts, v)):
-                return v
-            return type(v)(*parts) if hasattr(v, "_fields") else type(v)(parts)
+            return self.items(v)
         if isinstance(v, type):
             return v
         if dataclasses.is_dataclass(v):
@@ -72,6 +66,13 @@ class _Instance:
                 v, [f.name for f in dataclasses.fields(v) if f.init], dataclasses.replace
             )
         return self.fields(v, v.__match_args__, replace) if hasattr(v, "__record__") else v
+
+    def items(self, v: Any) -> Any:
+        """A tuple or a list with its sizes evaluated; the same object where it has none."""
+        parts = [self.value(part) for part in v]
+        if all(new is old for new, old in zip(parts, v)):
+            return v
+        return type(v)(*parts) if hasattr(v, "_fields") else type(v)(parts)
 
     def fields(self, v: Any, names: Sequence[str], replaced: Callable[..., Any]) -> Any:
         """A dataclass or record with its sizes evaluated."""

@@ -12,7 +12,7 @@ Laws: operands are row-major and read-only; results are new arrays, or copies of
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -97,6 +97,48 @@ def _address(capsule: Any) -> int:
 # ---- calls
 
 
+def _result_types(tree_of_types: Any) -> tuple[list[Any], Any]:
+    """Return the types of results, and their tree; None and an empty tuple inside of it are no types."""
+
+    def is_absent(x: Any) -> bool:
+        return x is None or (type(x) is tuple and not x and x is not tree_of_types)
+
+    types, structure = tree.tree_flatten(tree_of_types, is_absent)
+    for i, x in enumerate(types):
+        if not (hasattr(x, "shape") and hasattr(x, "dtype")):
+            raise ValueError(
+                f"ffi_call: All elements of result_shape_dtypes must have a shape and a dtype; at position {i} is {x!r}. Use "
+                "ShapeDtypeStruct."
+            )
+    return types, structure
+
+
+def _check_layouts(which: str, layouts: Any) -> None:
+    for i, layout in enumerate(layouts or ()):
+        order = None if layout is None else tuple(getattr(layout, "major_to_minor", layout))
+        if order is not None and order != tuple(range(len(order))):
+            raise NotImplementedError(
+                f"ffi_call: {which}_layouts[{i}] is {order}; arrays are row-major."
+            )
+
+
+def _check_dtypes(target_name: str, avals: Sequence[Any]) -> None:
+    for aval in avals:
+        if np.dtype(aval.dtype).name not in DTYPES:
+            raise TypeError(
+                f"ffi_call: {target_name} has an operand or a result of dtype {aval.dtype}, which the convention lacks."
+            )
+
+
+def _result_memory(
+    shape: tuple[int, ...], dtype: Any, arrays: Sequence[np.ndarray], source: int | None
+) -> np.ndarray:
+    """Return memory for a result; with the number of an operand, a copy of the operand."""
+    if source is None:
+        return np.empty(shape, dtype)
+    return np.array(np.broadcast_to(arrays[source], shape))
+
+
 def ffi_call(
     target_name: str,
     result_shape_dtypes: Any,
@@ -119,25 +161,13 @@ def ffi_call(
     context is meant for devices of another platform: such programs are lowered here, and run there), NotImplementedError for layouts
     that are not row-major and for other conventions.
     """
-    nothing = lambda x: x is None or (type(x) is tuple and not x and x is not result_shape_dtypes)
-    promised, structure = tree.tree_flatten(result_shape_dtypes, nothing)
-    for i, x in enumerate(promised):
-        if not (hasattr(x, "shape") and hasattr(x, "dtype")):
-            raise ValueError(
-                f"ffi_call: All elements of result_shape_dtypes must have a shape and a dtype; at position {i} is {x!r}. Use "
-                "ShapeDtypeStruct."
-            )
+    promised, structure = _result_types(result_shape_dtypes)
     if custom_call_api_version != 4 or legacy_backend_config is not None:
         raise NotImplementedError(
             f"ffi_call: custom_call_api_version={custom_call_api_version}; functions have the typed convention (4)."
         )
-    for which, layouts in (("input", input_layouts), ("output", output_layouts)):
-        for i, layout in enumerate(layouts or ()):
-            order = None if layout is None else tuple(getattr(layout, "major_to_minor", layout))
-            if order is not None and order != tuple(range(len(order))):
-                raise NotImplementedError(
-                    f"ffi_call: {which}_layouts[{i}] is {order}; arrays are row-major."
-                )
+    _check_layouts("input", input_layouts)
+    _check_layouts("output", output_layouts)
     impls = [x.dtype.impl if dtypes.is_extended(x.dtype) else None for x in promised]
     promised = [
         x if impl is None else ShapedArray((*x.shape, *impl.key_shape), np.uint32)
@@ -149,28 +179,16 @@ def ffi_call(
     def call(*args: Any, **attributes: Any) -> Any:
         args = tuple([random_unwrap(x) if dtypes.is_extended(typeof(x).dtype) else x for x in args])
         avals = [typeof(x) for x in args]
-        for aval in (*avals, *promised):
-            if np.dtype(aval.dtype).name not in DTYPES:
-                raise TypeError(
-                    f"ffi_call: {target_name} has an operand or a result of dtype {aval.dtype}, which the convention lacks."
-                )
+        _check_dtypes(target_name, (*avals, *promised))
 
         def run(*operands: Any) -> Any:
             arrays = [np.ascontiguousarray(x) for x in operands]
-            lead = (
-                np.broadcast_shapes(*[x.shape[: x.ndim - a.ndim] for x, a in zip(arrays, avals)])
-                if arrays
-                else ()
-            )
-            outs = []
-            for i, x in enumerate(promised):
-                source = aliases.get(i)
-                shape = (*lead, *x.shape)
-                outs.append(
-                    np.empty(shape, x.dtype)
-                    if source is None
-                    else np.array(np.broadcast_to(arrays[source], shape))
-                )
+            batches = [x.shape[: x.ndim - a.ndim] for x, a in zip(arrays, avals)]
+            lead = np.broadcast_shapes(*batches)
+            outs = [
+                _result_memory((*lead, *x.shape), x.dtype, arrays, aliases.get(i))
+                for i, x in enumerate(promised)
+            ]
             invoke(target_name, _registered(target_name), arrays, outs, attributes)
             return tree.tree_unflatten(structure, outs)
 

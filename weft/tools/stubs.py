@@ -17,6 +17,8 @@ from weft import numpy as wnp
 from weft._engine.util import lazy
 
 _HEAD = '"""Public names for type checkers. Written by `python -m weft.tools.stubs`; do not edit."""\n# ruff: noqa: I001\n# fmt: off\n\n'
+#: of modules of the engine that have other names, too
+_OTHERS = "\nfrom typing import Any\n\ndef __getattr__(name: str) -> Any: ...\n"
 _WIDTH = 100
 
 
@@ -36,7 +38,9 @@ def stubs() -> dict[Path, str]:
         **{name: table for name, table in lazy.tables.items() if name in sys.modules},
     }
     return {
-        Path(str(sys.modules[name].__file__)).with_suffix(".pyi"): _HEAD + _text(table)
+        Path(str(sys.modules[name].__file__)).with_suffix(".pyi"): _HEAD
+        + _text(table)
+        + _OTHERS * (name in lazy.open_tables and name.startswith("weft._engine."))
         for name, table in tables.items()
     }
 

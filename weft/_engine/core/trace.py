@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from weft._engine.core.array_methods import ArrayMethods
 from weft._engine.ir.registry import registry
 from weft._engine.ir.symbolic import Dim
 from weft._engine.ir.types import ShapedArray, check_number
@@ -114,7 +115,7 @@ def any_tracers(leaves: Iterable[Any]) -> bool:
 
 
 @reports_as("jax.core")
-class Tracer:
+class Tracer(ArrayMethods):
     """Stands for a value inside a transformation. Array methods and operators are attached by `weft.numpy`."""
 
     __slots__ = ("_trace", "__weakref__")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import operator
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,9 @@ from weft._engine.ops.indexing import GatherDimensionNumbers, GatherScatterMode,
 from weft._engine.util import dtypes
 
 
-def where(condition, x=None, y=None, /, *, size: int | None = None, fill_value=None):
+def where(
+    condition, x=None, y=None, /, *, size: int | None = None, fill_value=None
+) -> Any:  # an array; with one argument, a tuple of arrays
     """`x` where `condition` holds, else `y`, broadcast together in their common dtype; with one argument, the positions of nonzero
     elements, one array per dim (see `nonzero`; inside `jit` give `size`).
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 from weft._engine.api.jit import face
 from weft._engine.core.trace import typeof
@@ -32,7 +33,9 @@ def pow(x, y, /):  # noqa: A001
 
 
 @functools.wraps(choosing.where, updated=())
-def where(condition, x=None, y=None, /, *, size=None, fill_value=None):
+def where(
+    condition, x=None, y=None, /, *, size=None, fill_value=None
+) -> Any:  # an array; with one argument, a tuple of arrays
     if x is None or y is None:
         return choosing.where(condition, x, y, size=size, fill_value=fill_value)
     return _where(condition, x, y)

@@ -23,3 +23,7 @@ __all__ = [
     "population_count", "real", "reciprocal", "rem", "select", "select_n", "shift_left",
     "shift_right_arithmetic", "shift_right_logical", "sign", "square", "stop_gradient", "sub",
 ]
+
+from typing import Any
+
+def __getattr__(name: str) -> Any: ...

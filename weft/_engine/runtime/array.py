@@ -22,6 +22,7 @@ import numpy as np
 from weft._engine.backends.array_spec import ArraySpec, inverse, transposed, untransposed
 from weft._engine.backends.base import UNREADY, Device, DeviceMemory
 from weft._engine.backends.formats import format_of
+from weft._engine.core.array_methods import ArrayMethods
 from weft._engine.ir.mesh import Mesh, device_mesh, unplaced
 from weft._engine.ir.shardings import NamedSharding, Sharding, SingleDeviceSharding, block_index
 from weft._engine.ir.specs import PartitionSpec
@@ -69,7 +70,7 @@ class ArrayMeta(type):
 
 
 @reports_as("jax")
-class Array(metaclass=ArrayMeta):
+class Array(ArrayMethods, metaclass=ArrayMeta):
     """An immutable n-dimensional array, possibly sharded over many devices.
 
     Methods that NumPy has, too, are the functions of `weft.numpy` of that name. Shapes are those of the whole array.

@@ -27,6 +27,8 @@ from weft._engine.util.user_code import has_signals, is_suspended, suspended
 
 #: module -> public name -> (module, its name there, or "" for a submodule)
 tables: dict[str, dict[str, tuple[str, str]]] = {}
+#: modules with names beside those of their table
+open_tables: set[str] = set()
 
 
 def attach(
@@ -40,6 +42,8 @@ def attach(
     (['pi', 'root'], 3.0)
     """
     table = tables[package] = {}
+    if others:
+        open_tables.add(package)
     for module, names in names_of.items():
         for name, _, old in [entry.partition("=") for entry in names.split()]:
             table[name] = (f"{package}.{name}", "") if module == package else (module, old or name)
