@@ -147,9 +147,8 @@ def save(
 
     def run() -> None:
         try:
-            claim = _write(
-                found, group, root, (arrays, others, strings), started, overwrite, compress, where
-            )
+            writer = _StepWriter(found, group, root, (arrays, others, strings), where)
+            claim = writer.write(started, overwrite, compress)
             if group.rank == 0:
                 listing.prune(claim, keep, keep_every)
         except BaseException as error:
@@ -338,21 +337,41 @@ def _host_value(
 # ---- writing
 
 
-def _write(
-    save: Save,
-    group: ranks.Ranks,
-    root: Path,
-    what: tuple[list[_Stored], list[Entry], dict[str, str]],
-    started: int,
-    overwrite: bool,
-    compress: bool,
-    where: Any,
-) -> Claim:
-    """Write the step, together with all other processes; every stage ends on all of them, or fails on all. Return the group's claim."""
-    arrays, others, strings = what
-    held: list[Claim] = []
+class _StepWriter:
+    """Writes a step together with all other processes; every stage ends on all of them, or fails on all."""
 
-    def fenced(work: Callable[[], str]) -> Callable[[], str]:
+    def __init__(
+        self,
+        save: Save,
+        group: ranks.Ranks,
+        root: Path,
+        what: tuple[list[_Stored], list[Entry], dict[str, str]],
+        where: Any,
+    ):
+        self.save, self.group, self.root, self.where = save, group, root, where
+        self.arrays, self.others, self.strings = what
+        self.claim: Claim | None = None
+
+    def write(self, started: int, overwrite: bool, compress: bool) -> Claim:
+        """Write the step, and return the group's claim."""
+        group = self.group
+        try:
+            texts = group.together("begins", self._fenced(lambda: self._begin(overwrite)))
+            beginnings = [json.loads(text) for text in texts]
+            claim = self.claim = Claim(self.root, *beginnings[0][1:])
+            self._check_digests([digest for digest, *_ in beginnings])
+            group.together("has written", self._fenced(lambda: self._write_parts(claim, compress)))
+            group.together(
+                "is named", self._fenced(lambda: self._commit(claim, started, overwrite))
+            )
+        except BaseException:
+            if self.claim is not None and group.rank == 0:
+                folder = listing.temporary(self.claim, self.save.step)
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+        return claim
+
+    def _fenced(self, work: Callable[[], str]) -> Callable[[], str]:
         """Do work whose files another group removes once it has claimed the folder."""
 
         def run() -> str:
@@ -361,75 +380,61 @@ def _write(
             except CheckpointSupersededError:
                 raise
             except OSError:
-                for claim in held:
-                    claim.check(where)
+                if self.claim is not None:
+                    self.claim.check(self.where)
                 raise
 
         return run
 
-    def begin() -> str:
-        token, identity = 0, ""
+    def _begin(self, overwrite: bool) -> str:
+        token, identity, save = 0, "", self.save
         own_claims.enter_group()
-        if group.rank == 0:
-            root.mkdir(parents=True, exist_ok=True)
-            held.append(claim := own_claims.hold(root, where))
+        if self.group.rank == 0:
+            self.root.mkdir(parents=True, exist_ok=True)
+            claim = self.claim = own_claims.hold(self.root, self.where)
             token, identity = claim.token, claim.identity
             if save.path.exists() and not overwrite:
                 raise FileExistsError(f"{save.path} is there; overwrite=True replaces it")
             listing.sweep(claim)
             (listing.temporary(claim, save.step) / layout.ITEM).mkdir(parents=True)
-        return json.dumps([_digest(arrays, others), token, identity])
+        return json.dumps([_digest(self.arrays, self.others), token, identity])
 
-    def write() -> str:
+    @staticmethod
+    def _check_digests(digests: list[str]) -> None:
+        other = next((r for r, digest in enumerate(digests) if digest != digests[0]), None)
+        if other is not None:
+            raise CheckpointError(
+                f"processes 0 and {other} save different trees: paths, shapes, dtypes or shardings are not equal"
+            )
+
+    def _write_parts(self, claim: Claim, compress: bool) -> str:
+        group, save = self.group, self.save
+        item = listing.temporary(claim, save.step) / layout.ITEM
         if not item.is_dir():
             raise CheckpointError(
                 f"process {group.rank} does not see {item}, which process 0 made: the folder is not shared"
             )
-        mine.mkdir(exist_ok=True)
-        writer = save._writer = store.Writer(mine, compress)
-        for array in arrays:
+        folder = item if group.size == 1 else item / f"ocdbt.process_{group.rank}"
+        folder.mkdir(exist_ok=True)
+        writer = save._writer = store.Writer(folder, compress)
+        for array in self.arrays:
             for start, part in array.parts:
                 writer.add(array.entry.name, array.shape, array.dtype, array.block, start, part)
                 group.progress(f"{writer.written >> 20} of {save.total >> 20} MiB")
         writer.finish()
         return ""
 
-    def commit() -> str:
-        if group.rank == 0:
-            if group.size > 1:
-                store.merge(
-                    item,
-                    [
-                        part
-                        for part in sorted(item.glob("ocdbt.process_*"))
-                        if (part / layout.MANIFEST).exists()
-                    ],
-                )
-            _write_texts(temporary, arrays, others, strings, started)
-            claim.check(where)
-            listing.take_name(temporary, save.path, overwrite)
+    def _commit(self, claim: Claim, started: int, overwrite: bool) -> str:
+        if self.group.rank == 0:
+            temporary = listing.temporary(claim, self.save.step)
+            item = temporary / layout.ITEM
+            if self.group.size > 1:
+                parts = sorted(item.glob("ocdbt.process_*"))
+                store.merge(item, [part for part in parts if (part / layout.MANIFEST).exists()])
+            _write_texts(temporary, self.arrays, self.others, self.strings, started)
+            claim.check(self.where)
+            listing.take_name(temporary, self.save.path, overwrite)
         return ""
-
-    try:
-        beginnings = [json.loads(one) for one in group.together("begins", fenced(begin))]
-        claim = Claim(root, *beginnings[0][1:])
-        held[:] = [claim]
-        temporary = listing.temporary(claim, save.step)
-        item = temporary / layout.ITEM
-        mine = item if group.size == 1 else item / f"ocdbt.process_{group.rank}"
-        digests = [digest for digest, *_ in beginnings]
-        if len(set(digests)) > 1:
-            other = next(r for r, digest in enumerate(digests) if digest != digests[0])
-            raise CheckpointError(
-                f"processes 0 and {other} save different trees: paths, shapes, dtypes or shardings are not equal"
-            )
-        group.together("has written", fenced(write))
-        group.together("is named", fenced(commit))
-    except BaseException:
-        if held and group.rank == 0:
-            shutil.rmtree(listing.temporary(held[0], save.step), ignore_errors=True)
-        raise
-    return claim
 
 
 def _digest(arrays: Iterable[_Stored], others: Iterable[Entry]) -> str:

@@ -6,6 +6,7 @@ Out:  a function that the partitioner asks instead of looking inside it.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from functools import update_wrapper
@@ -169,6 +170,15 @@ class custom_partitioning:
         )
         return partition
 
+    def _einsum_rule(self, static: list, jaxpr: Jaxpr) -> EinsumRule | None:
+        """Return the sharding rule for a program, once it is known to fit."""
+        rule = self.sharding_rule
+        if isinstance(rule, _Asked):
+            rule = rule.rule(static, jaxpr)
+        if rule is not None:
+            rule.factors(jaxpr.in_avals, jaxpr.out_avals)  # raises if the rule does not fit
+        return rule
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         name = function_name(self.fun)
         if self.partition is None:
@@ -179,12 +189,7 @@ class custom_partitioning:
             args = _positional(self.fun, args, kwargs)
         static = {i % len(args): args[i] for i in self.static_argnums}
         given = [x for i, x in enumerate(args) if i not in static]
-        if current_trace() is eval_trace and not any_tracers(tree.tree_leaves(given)):
-            return self.fun(*args)
-        mesh = current_mesh()
-        if (
-            mesh is not None and not mesh.empty and mesh.are_all_axes_manual
-        ):  # inside shard_map: nothing is left to split
+        if _runs_whole(given):
             return self.fun(*args)
         flat, in_tree = tree.tree_flatten(tuple(given))
         out_tree: list = []
@@ -208,16 +213,21 @@ class custom_partitioning:
                     "The program of one device is made of the arguments alone: pass it as one.",
                 )
             )
-        partition = lambda *rest: self.partition(*static.values(), *rest)  # type: ignore[misc]
-        infer = None if self.infer is None else lambda *rest: self.infer(*static.values(), *rest)  # type: ignore[misc]
-        einsum = self.sharding_rule
-        if isinstance(einsum, _Asked):
-            einsum = einsum.rule(list(static.values()), jaxpr)
-        if einsum is not None:
-            einsum.factors(jaxpr.in_avals, jaxpr.out_avals)  # says what does not fit
+        leading = tuple(static.values())
+        partition = functools.partial(self.partition, *leading)
+        infer = None if self.infer is None else functools.partial(self.infer, *leading)
+        einsum = self._einsum_rule(list(leading), jaxpr)
         rule = PartitionRule(name, partition, infer, einsum, in_tree, out_tree[0])
         outs = custom_partitioning_p.bind(*flat, jaxpr=jaxpr, rule=rule)
         return tree.tree_unflatten(out_tree[0], outs)
+
+
+def _runs_whole(operands: list) -> bool:
+    """True if nothing is left to split: outside of programs, and inside shard_map."""
+    if current_trace() is eval_trace and not any_tracers(tree.tree_leaves(operands)):
+        return True
+    mesh = current_mesh()
+    return mesh is not None and not mesh.empty and mesh.are_all_axes_manual
 
 
 class _Asked:

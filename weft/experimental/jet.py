@@ -197,37 +197,36 @@ class JetTrace(Trace):
         if self.order == 1:
             with derived_trace(self.parent):
                 outs, tangents = rule(primals, firsts, **params)
-            pairs = [
-                (o, [_given(t)])
-                for o, t in (
-                    zip(outs, tangents) if primitive.multiple_results else [(outs, tangents)]
-                )
-            ]
+            split = lambda out, tangent: (out, [_given(tangent)])
         else:
             inner = JetTrace(self.tag, self.parent, self.order - 1)
-            moved = []
-            for z, first, terms in zip(zero, firsts, series):
-                rest = terms[1:]
-                if type(first) is Zero and all(t is None for t in rest):
-                    moved.append(z)
-                else:
-                    with derived_trace(self.parent):
-                        moved.append(inner.join(instantiate(first), rest))
+            moved = [self._joined_tangent(inner, *x) for x in zip(zero, firsts, series)]
             with set_trace(inner):
-                outs, tangents = rule(
-                    [inner.join(p, terms[:-1]) for p, terms in zip(primals, series)],
-                    moved,
-                    **params,
-                )
-            pairs = []
-            for o, t in zip(outs, tangents) if primitive.multiple_results else [(outs, tangents)]:
-                value, terms = (
-                    inner.split(t) if type(t) is not Zero else (None, [None] * (self.order - 1))
-                )
-                pairs.append((inner.split(o)[0], [value, *terms]))
+                curves = [inner.join(p, terms[:-1]) for p, terms in zip(primals, series)]
+                outs, tangents = rule(curves, moved, **params)
+            split = functools.partial(self._split_inner, inner)
+        if not primitive.multiple_results:
+            outs, tangents = [outs], [tangents]
+        pairs = list(map(split, outs, tangents))
+        if self.order > 1:
             inner.finished = True
         joined = [self.join(*pair) for pair in pairs]
         return joined if primitive.multiple_results else joined[0]
+
+    def _joined_tangent(self, inner: JetTrace, zero: Zero, first: Any, terms: list) -> Any:
+        """The tangent of an operand as a curve of one order less."""
+        rest = terms[1:]
+        if type(first) is Zero and all(t is None for t in rest):
+            return zero
+        with derived_trace(self.parent):
+            return inner.join(instantiate(first), rest)
+
+    def _split_inner(self, inner: JetTrace, out: Any, tangent: Any) -> tuple[Any, list]:
+        """A result and its series, of which the tangent has all terms."""
+        value, terms = None, [None] * (self.order - 1)
+        if type(tangent) is not Zero:
+            value, terms = inner.split(tangent)
+        return inner.split(out)[0], [value, *terms]
 
 
 def _given(tangent: Any) -> Any:
@@ -347,18 +346,18 @@ def _integer_pow(primitive: Any, primals: list, series: list, params: dict) -> t
     power = params["y"]
     if power < 2:
         return None
-    square, out = [primals[0], *series[0]], None
+    square, out = [primals[0], *series[0]], []
     while power:
         if power & 1:
-            out = (
-                square
-                if out is None
-                else [_leibniz(_mul, out, square, k) for k in range(len(square))]
-            )
+            out = _multiply_curves(out, square) if out else square
         power >>= 1
         if power:
-            square = [_leibniz(_mul, square, square, k) for k in range(len(square))]
+            square = _multiply_curves(square, square)
     return primitive.bind(*primals, **params), out[1:]
+
+
+def _multiply_curves(a: list, b: list) -> list:
+    return [_leibniz(_mul, a, b, k) for k in range(len(b))]
 
 
 def _pow(primitive: Any, primals: list, series: list, params: dict) -> tuple | None:
@@ -441,6 +440,21 @@ def _series_of(position: int, primal: Any, terms: Any, order: int, scales: Seque
     return out
 
 
+def _check_arrays(primals: list, series: list) -> None:
+    """Raise ValueError for a primal value or a term of a series that is no array."""
+    for i, x in enumerate(primals):
+        if not tree.treedef_is_leaf(tree.tree_structure(x)):
+            raise ValueError(
+                f"jet: the primal value at position {i} is not an array: {type(x).__name__}."
+            )
+    for i, terms in enumerate(series):
+        for j, term in enumerate(() if terms is zero_series else terms):
+            if not tree.treedef_is_leaf(tree.tree_structure(term)):
+                raise ValueError(
+                    f"jet: term {j} of the series of argument {i} is not an array: {type(term).__name__}."
+                )
+
+
 @api_boundary
 def jet(
     fun: Callable, primals: Sequence, series: Sequence, factorial_scaled: bool = True
@@ -465,18 +479,7 @@ def jet(
             f"jet: all series must have one length from 1 up, got lengths {sorted(lengths)}."
         )
     order = lengths.pop()
-    for i, x in enumerate(primals):
-        if not tree.treedef_is_leaf(tree.tree_structure(x)):
-            raise ValueError(
-                f"jet: the primal value at position {i} is not an array: {type(x).__name__}."
-            )
-    for i, terms in enumerate(series):
-        if terms is not zero_series:
-            for j, term in enumerate(terms):
-                if not tree.treedef_is_leaf(tree.tree_structure(term)):
-                    raise ValueError(
-                        f"jet: term {j} of the series of argument {i} is not an array: {type(term).__name__}."
-                    )
+    _check_arrays(primals, series)
     primals = [x if isinstance(x, Tracer) else to_array(x) for x in primals]
     scales = [1] * order if factorial_scaled else _factorials(order)
     given = [

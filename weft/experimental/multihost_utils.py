@@ -172,17 +172,14 @@ def assert_equal(in_tree: Any, fail_message: str = "") -> None:
     different = [rank for rank, theirs in enumerate(said) if theirs != said[0]]
     if not different:
         return
-    if all(
-        theirs.split("\n")[0] == said[0].split("\n")[0] for theirs in said
-    ):  # equal numbers may be written differently
+    heads = [theirs.split("\n")[0] for theirs in said]
+    if all(head == heads[0] for head in heads):  # equal numbers may be written differently
         gathered = [exchange.all_gather(x, "assert_equal") for x in copies if not _is_global(x)]
         if all(_same(row, stacked[0]) for stacked in gathered for row in stacked):
             return
         shown = f"Expected: {[stacked[0] for stacked in gathered]}; got: {in_tree}."
     else:
-        shown = "\n    ".join(
-            f"process {rank}: {said[rank].split(chr(10))[0]}" for rank in (0, *different[:3])
-        )
+        shown = "\n    ".join(f"process {rank}: {heads[rank]}" for rank in (0, *different[:3]))
     prefix = f"{fail_message}. " if fail_message else ""
     raise AssertionError(
         f"{prefix}assert_equal: processes {different} differ from process 0.\n    {shown}"

@@ -36,7 +36,7 @@ from weft._engine.control.custom_rules import custom_vjp
 from weft._engine.core.sealed import Sealed
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import Tracer, current_trace, eval_trace, typeof
-from weft._engine.ir.jaxpr import Eqn, Jaxpr
+from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr
 from weft._engine.ir.mesh import AbstractMesh, Mesh
 from weft._engine.ir.program_mesh import (
     constraint_shardings,
@@ -271,9 +271,8 @@ class Exported(metaclass=Sealed):
         self.in_tree, self.out_tree = in_tree, out_tree
         self.in_avals = tuple(map(_kept_in, jaxpr.in_avals, in_shardings))
         plain = jaxpr if self.in_avals == jaxpr.in_avals else inline_calls(jaxpr)
-        passed = dict(
-            zip(plain.invars, in_shardings)
-        )  # results that are arguments stay where these are
+        # results that are arguments stay where these are
+        passed: dict[Atom, Any] = dict(zip(plain.invars, in_shardings))
         self.out_avals = tuple(
             _kept_in(v.aval, s or passed.get(v)) for v, s in zip(plain.outvars, out_shardings)
         )

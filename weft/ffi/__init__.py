@@ -113,6 +113,39 @@ def _result_types(tree_of_types: Any) -> tuple[list[Any], Any]:
     return types, structure
 
 
+def _key_generators(types: list[Any]) -> tuple[list[Any], list[Any]]:
+    """Return the generator of each type of random keys (None for others), and the types of their data."""
+    impls = [x.dtype.impl if dtypes.is_extended(x.dtype) else None for x in types]
+    data = [
+        x if impl is None else ShapedArray((*x.shape, *impl.key_shape), np.uint32)
+        for x, impl in zip(types, impls)
+    ]
+    return impls, data
+
+
+def _wrap_keys(outs: Any, impls: list[Any]) -> Any:
+    """Return a tree of results in which data of random keys are keys."""
+    if not any(impls):
+        return outs
+    leaves, structure = tree.tree_flatten(outs)
+    wrapped = [x if impl is None else random_wrap(x, impl) for x, impl in zip(leaves, impls)]
+    return tree.tree_unflatten(structure, wrapped)
+
+
+def _without_derivative(function: Callable[..., Any], target_name: str) -> Any:
+    """Return a function whose derivative is refused."""
+    called = custom_jvp(function)
+
+    @called.defjvp
+    def _(*_: Any) -> Any:
+        raise ValueError(
+            f"ffi_call: the call to `{target_name}` cannot be differentiated: nothing is known of the function. Put a "
+            "custom_jvp or a custom_vjp around it."
+        )
+
+    return called
+
+
 def _check_layouts(which: str, layouts: Any) -> None:
     for i, layout in enumerate(layouts or ()):
         order = None if layout is None else tuple(getattr(layout, "major_to_minor", layout))
@@ -168,11 +201,7 @@ def ffi_call(
         )
     _check_layouts("input", input_layouts)
     _check_layouts("output", output_layouts)
-    impls = [x.dtype.impl if dtypes.is_extended(x.dtype) else None for x in promised]
-    promised = [
-        x if impl is None else ShapedArray((*x.shape, *impl.key_shape), np.uint32)
-        for x, impl in zip(promised, impls)
-    ]
+    impls, promised = _key_generators(promised)
     types = tree.tree_unflatten(structure, promised)
     aliases = {out: given for given, out in (input_output_aliases or {}).items()}
 
@@ -194,7 +223,6 @@ def ffi_call(
 
         run.target = target_name  # type: ignore[attr-defined]  # what texts of programs call it
 
-        @custom_jvp
         def called(*operands: Any) -> Any:
             device = get_abstract_mesh().abstract_device
             if device is None or device.platform == "cpu":
@@ -203,23 +231,7 @@ def ffi_call(
                 return io_callback(run, types, *operands)
             return pure_callback(run, types, *operands, vmap_method=vmap_method)
 
-        @called.defjvp
-        def _(*_: Any) -> Any:
-            raise ValueError(
-                f"ffi_call: the call to `{target_name}` cannot be differentiated: nothing is known of the function. Put a "
-                "custom_jvp or a custom_vjp around it."
-            )
-
-        outs = called(*args)
-        if not any(impls):
-            return outs
-        return tree.tree_unflatten(
-            structure,
-            [
-                x if impl is None else random_wrap(x, impl)
-                for x, impl in zip(tree.tree_leaves(outs), impls)
-            ],
-        )
+        return _wrap_keys(_without_derivative(called, target_name)(*args), impls)
 
     call.__name__ = f"ffi_call_{target_name}"
     return call

@@ -174,11 +174,8 @@ class Lockstep:
     def _callback(self, eqn: Eqn, ins: list[Values]) -> list[Values]:
         """Call Python with the mesh axes over which operands vary as mapped axes, as if they were stacked."""
         layout = eqn.params.get("layout")
-        automatic = [layout is not None and name in layout.axes for name in self.names]
-        if len(self) < len(self.places) and any(automatic):
-            return self._callback_of_some(eqn, ins, automatic)
         if len(self) < len(self.places) or not self.axes:
-            return self.each(lambda *xs: reference_results(eqn, xs), ins)
+            return self._callback_of_some(eqn, ins, layout)
         varies = [self._varying_axes(x) for x in ins]
         if layout is not None:
             self._follow_layout(layout, varies)
@@ -217,10 +214,11 @@ class Lockstep:
                 ):  # blocks are joined, also equal ones, and the only block of an axis
                     mine[i] = any(name in dim for dim in layout.specs[k])
 
-    def _callback_of_some(
-        self, eqn: Eqn, ins: list[Values], automatic: Sequence[bool]
-    ) -> list[Values]:
-        """A callback that some devices reach: one call for each group of devices that differ along the axes of the compiler alone."""
+    def _callback_of_some(self, eqn: Eqn, ins: list[Values], layout: Any) -> list[Values]:
+        """Call Python once for each group of devices that differ along the axes of the compiler alone."""
+        automatic = [layout is not None and name in layout.axes for name in self.names]
+        if not any(automatic):
+            return self.each(lambda *xs: reference_results(eqn, xs), ins)
         groups: dict[tuple, list[int]] = {}
         for i, member in enumerate(self.members):
             place = tuple([p for p, whole in zip(self.places[member], automatic) if not whole])

@@ -182,7 +182,7 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
         ) from None
 
 
-def _size(n: Any, shape: Any) -> int:
+def _size(n: Any, shape: Any) -> int | Dim:
     size = as_size(n)
     if not isinstance(size, Dim) and size < 0:
         raise TypeError(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -177,7 +179,7 @@ def kron(a, b):
 
 
 @takes_out_sharding(contracts=True)
-def tensordot(a, b, axes=2, *, precision=None, preferred_element_type=None):
+def tensordot(a, b, axes: int | Sequence[Any] = 2, *, precision=None, preferred_element_type=None):
     """The product over chosen dims of both arrays: `axes` pairs of dims, or how many trailing and leading ones."""
     a, b, dtype = _factors_of("tensordot", a, b, preferred_element_type)
     if isinstance(axes, (int, np.integer)):

@@ -37,7 +37,7 @@ from weft._engine.util.source import user_frame
 _default_shardings: dict = {}
 
 
-def default_sharding() -> Sharding:
+def default_sharding() -> SingleDeviceSharding:
     """Where uncommitted arrays live: the default device."""
     device = default_device()
     found = _default_shardings.get(device)

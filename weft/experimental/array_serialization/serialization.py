@@ -236,29 +236,32 @@ async def async_deserialize(
         raise ValueError(
             f"async_deserialize: the stored array has shape {tuple(opened.shape)}; {shape} has another rank."
         )
-    kept = {}
-
-    async def read(index: tuple[slice, ...]) -> np.ndarray:
-        spans = [s.indices(n)[:2] for s, n in zip(index, shape)]
-        inside = tuple(
-            slice(min(first, n), min(last, n)) for (first, last), n in zip(spans, opened.shape)
-        )
-        size = int(np.prod([s.stop - s.start for s in inside])) * opened.dtype.numpy_dtype.itemsize
-        if byte_limiter is not None:
-            await byte_limiter.take(size)
-        try:
-            found = await opened[inside].read()
-        finally:
-            if byte_limiter is not None:
-                await byte_limiter.give(size)
-        found = found if dtype is None else found.astype(dtype)
-        missing = [(0, last - first - n) for (first, last), n in zip(spans, found.shape)]
-        return np.pad(found, missing) if missing else found  # which takes no array without dims
-
+    parts: dict[str, np.ndarray] = {}
     for index in sharding.addressable_devices_indices_map(shape).values():
-        if str(index) not in kept:
-            kept[str(index)] = await read(index)
-    return make_array_from_callback(shape, in_type, lambda index: kept[str(index)])
+        if str(index) not in parts:
+            spans = [s.indices(n)[:2] for s, n in zip(index, shape)]
+            parts[str(index)] = await _read_part(opened, spans, dtype, byte_limiter)
+    return make_array_from_callback(shape, in_type, lambda index: parts[str(index)])
+
+
+async def _read_part(
+    opened: Any, spans: list[tuple[int, int]], dtype: Any, byte_limiter: Any
+) -> np.ndarray:
+    """Read from `first` to `last` of each dim, with zeros beyond the ends of what is stored."""
+    inside = tuple(
+        slice(min(first, n), min(last, n)) for (first, last), n in zip(spans, opened.shape)
+    )
+    size = int(np.prod([s.stop - s.start for s in inside])) * opened.dtype.numpy_dtype.itemsize
+    if byte_limiter is not None:
+        await byte_limiter.take(size)
+    try:
+        part = await opened[inside].read()
+    finally:
+        if byte_limiter is not None:
+            await byte_limiter.give(size)
+    part = part if dtype is None else part.astype(dtype)
+    missing = [(0, last - first - n) for (first, last), n in zip(spans, part.shape)]
+    return np.pad(part, missing) if missing else part  # pad takes no array without dims
 
 
 def run_serialization(arrays: Sequence[Array], tensorstore_specs: Sequence[Any]) -> None:

@@ -20,6 +20,10 @@ from weft import lax
 from weft.experimental.sparse.bcoo import BCOO, bcoo_fromdense, bcoo_sum_duplicates, in_range
 
 
+def _dilated_sizes(shape: tuple[int, ...], dims: Sequence[int], steps: Sequence[int]) -> list[int]:
+    return [(shape[d] - 1) * step + 1 if shape[d] else 0 for d, step in zip(dims, steps)]
+
+
 def bcoo_conv_general_dilated(
     lhs: Any,
     rhs: Any,
@@ -52,14 +56,8 @@ def bcoo_conv_general_dilated(
     spatial = left.ndim - 2
     of_lhs, of_rhs = (tuple(each or (1,) * spatial) for each in (lhs_dilation, rhs_dilation))
     numbers = lax.conv_dimension_numbers(left.shape, right.shape, dimension_numbers)
-    images = [
-        (left.shape[d] - 1) * step + 1 if left.shape[d] else 0
-        for d, step in zip(numbers.lhs_spec[2:], of_lhs)
-    ]
-    windows = [
-        (right.shape[d] - 1) * step + 1 if right.shape[d] else 0
-        for d, step in zip(numbers.rhs_spec[2:], of_rhs)
-    ]
+    images = _dilated_sizes(left.shape, numbers.lhs_spec[2:], of_lhs)
+    windows = _dilated_sizes(right.shape, numbers.rhs_spec[2:], of_rhs)
     pads = (
         lax.padtype_to_pads(images, windows, window_strides, padding)
         if isinstance(padding, str)

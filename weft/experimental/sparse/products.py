@@ -175,30 +175,29 @@ def _entries(
     """The product of entries [nse, *dense] with a dense array: gather, multiply, add."""
     sparse, dense = left[:n_sparse], left[n_sparse:]
     if data.shape[0] == 0:
-        return wnp.zeros([sizes[l] for l in out], data.dtype)
-    there = in_range(indices, [sizes[l] for l in sparse])
+        return wnp.zeros(list(map(sizes.__getitem__, out)), data.dtype)
+    there = in_range(indices, list(map(sizes.__getitem__, sparse)))
     data = wnp.where(beside(there, data), data, wnp.zeros((), data.dtype))
     shared = [l for l in sparse if l in right]
     rest = [l for l in right if l not in shared]
-    rhs = wnp.transpose(rhs, [right.index(l) for l in shared + rest])
+    rhs = wnp.transpose(rhs, list(map(right.index, shared + rest)))
     at = {l: indices[:, i] for i, l in enumerate(sparse)}
     entry = next(l for l in string.ascii_letters[::-1] if l not in sizes)
     kept = [l for l in sparse if l in out]
     if shared:
-        rhs = rhs.at[tuple(at[l] for l in shared)].get(mode="fill", fill_value=0)
+        rhs = rhs.at[tuple(map(at.__getitem__, shared))].get(mode="fill", fill_value=0)
         rest = [entry, *rest]
     tail = [l for l in out if l not in kept]
-    head = [entry] if kept else []
-    terms = _contract(data, [entry, *dense], rhs, rest, [*head, *tail])
+    terms = _contract(data, [entry, *dense], rhs, rest, [entry] * bool(kept) + tail)
     if kept:
         start: Any = wnp.zeros([sizes[l] for l in kept + tail], terms.dtype)
-        terms = start.at[tuple(at[l] for l in kept)].add(
+        terms = start.at[tuple(map(at.__getitem__, kept))].add(
             terms,
             mode="drop",
             indices_are_sorted=ordered and kept == sparse[: len(kept)],
             unique_indices=unique and kept == sparse,
         )
-    return wnp.transpose(terms, [(kept + tail).index(l) for l in out])
+    return wnp.transpose(terms, list(map((kept + tail).index, out)))
 
 
 def _contract(x: Any, x_labels: list, y: Any, y_labels: list, out: list) -> Any:
@@ -229,9 +228,7 @@ def _sparse_sparse(lhs: BCOO, rhs: BCOO, dimension_numbers: Any, preferred: Any)
     free_l = [d for d in range(lhs.ndim) if d not in contract_l + batch_l]
     free_r = [d for d in range(rhs.ndim) if d not in contract_r + batch_r]
     same_l, same_r = [*contract_l, *batch_l[n:]], [*contract_r, *batch_r[n:]]
-    sizes = tuple(lhs.shape[d] for d in [*batch_l[n:], *free_l]) + tuple(
-        rhs.shape[d] for d in free_r
-    )
+    sizes = [lhs.shape[d] for d in [*batch_l[n:], *free_l]] + [rhs.shape[d] for d in free_r]
     dtype = wnp.result_type(lhs.dtype, rhs.dtype) if preferred is None else preferred
     index_dtype = wnp.result_type(lhs.indices.dtype, rhs.indices.dtype)
     _, sparse_l, _ = shapes_of(lhs)
@@ -247,10 +244,9 @@ def _sparse_sparse(lhs: BCOO, rhs: BCOO, dimension_numbers: Any, preferred: Any)
             data_l.astype(dtype)[:, None] * data_r.astype(dtype)[None, :],
             wnp.zeros((), dtype),
         )
-        made = [
-            wnp.broadcast_to(indices_l[:, d - n][:, None], equal.shape)
-            for d in [*batch_l[n:], *free_l]
-        ] + [wnp.broadcast_to(indices_r[:, d - n][None, :], equal.shape) for d in free_r]
+        columns = [indices_l[:, d - n][:, None] for d in [*batch_l[n:], *free_l]]
+        columns += [indices_r[:, d - n][None, :] for d in free_r]
+        made = [wnp.broadcast_to(column, equal.shape) for column in columns]
         if not made:
             return data.sum()[None], wnp.zeros((1, 0), index_dtype)
         indices = wnp.stack(
@@ -368,12 +364,8 @@ def bcoo_multiply_sparse(lhs: BCOO, rhs: BCOO) -> BCOO:
         raise NotImplementedError(
             "bcoo_multiply_sparse: arrays with different n_dense. Call update_layout first."
         )
-    if (
-        lhs.indices is rhs.indices
-        and lhs.shape == rhs.shape
-        and lhs.unique_indices
-        and rhs.unique_indices
-    ):
+    is_same_pattern = lhs.indices is rhs.indices and lhs.shape == rhs.shape
+    if is_same_pattern and lhs.unique_indices and rhs.unique_indices:
         return BCOO(
             (lhs.data * rhs.data, lhs.indices),
             shape=lhs.shape,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,22 @@ def bcoo_transpose(mat: BCOO, *, permutation: Sequence[int]) -> BCOO:
     )
 
 
+def _kinds_of_dims(mat: BCOO, ndim: int, dims: tuple[int, ...]) -> list[str]:
+    """Return the kind of each dim of an array of rank `ndim` in which `mat` has the dims `dims`.
+
+    A new dim before or right behind the last batch dim is of the batch.
+    """
+    kinds = []
+    for d in range(ndim):
+        before = sum(place < d for place in dims)
+        if before + (d in dims) <= mat.n_batch:
+            kinds.append("batch")
+        else:
+            is_dense = mat.n_dense and before >= mat.n_batch + mat.n_sparse
+            kinds.append("dense" if is_dense else "sparse")
+    return kinds
+
+
 def bcoo_broadcast_in_dim(
     mat: BCOO, *, shape: Sequence[int], broadcast_dimensions: Sequence[int], sharding: Any = None
 ) -> BCOO:
@@ -71,63 +87,53 @@ def bcoo_broadcast_in_dim(
     [[0.0, 2.0], [0.0, 2.0]]
     """
     shape, dims = tuple(shape), tuple(broadcast_dimensions)
-    placed = len(dims) == mat.ndim and list(dims) == sorted(
-        set(dims).intersection(range(len(shape)))
-    )
-    if not placed or any(size not in (1, shape[d]) for size, d in zip(mat.shape, dims)):
+    places = sorted(set(dims).intersection(range(len(shape))))
+    if (
+        len(dims) != mat.ndim
+        or list(dims) != places
+        or any(size not in (1, shape[d]) for size, d in zip(mat.shape, dims))
+    ):
         raise ValueError(
             f"bcoo_broadcast_in_dim: dims {dims} do not place an array of shape {mat.shape} in {shape}."
         )
-    b, end = mat.n_batch, mat.n_batch + mat.n_sparse
-    kinds: list[str] = []
-    for d in range(
-        len(shape)
-    ):  # a new dim behind the last batch dim, or before it, is of the batch
-        before = sum(place < d for place in dims)
-        new = d not in dims
-        kinds.append(
-            "batch"
-            if before + (not new) <= b
-            else "dense"
-            if before >= end and mat.n_dense
-            else "sparse"
-        )
+    kinds = _kinds_of_dims(mat, len(shape), dims)
     n_batch, n_dense = kinds.count("batch"), kinds.count("dense")
     source = {place: i for i, place in enumerate(dims)}
+
+    def sizes(of: tuple[int, ...], places: Iterable[int]) -> list[int]:
+        """Return sizes of `of` at places of the result, 1 for new dims."""
+        return [of[source[d]] if d in source else 1 for d in places]
+
     data, indices = mat.data, mat.indices
-    lead = [1 if d not in source else data.shape[source[d]] for d in range(n_batch)]
-    lead_indices = [1 if d not in source else indices.shape[source[d]] for d in range(n_batch)]
-    tail = [
-        1 if d not in source else mat.shape[source[d]]
-        for d in range(len(shape) - n_dense, len(shape))
-    ]
+    lead, lead_indices = (sizes(x.shape, range(n_batch)) for x in (data, indices))
+    tail = sizes(mat.shape, range(len(shape) - n_dense, len(shape)))
     data = wnp.broadcast_to(
         wnp.reshape(data, (*lead, mat.nse, *tail)), (*lead, mat.nse, *shape[len(shape) - n_dense :])
     )
     indices = wnp.reshape(indices, (*lead_indices, mat.nse, mat.n_sparse))
-    wide = list(range(n_batch, len(shape) - n_dense))
-    repeated = [d for d in wide if d not in source or mat.shape[source[d]] != shape[d]]
+    wide = {d: source.get(d) for d in range(n_batch, len(shape) - n_dense)}
+    repeated = [d for d, old in wide.items() if old is None or mat.shape[old] != shape[d]]
     factor = math.prod(shape[d] for d in repeated)
-    places = (
-        np.indices([shape[d] for d in repeated]).reshape(len(repeated), -1)
-        if repeated
-        else np.zeros((0, 1), int)
-    )
-    made = []
-    for d in wide:
-        if d in repeated:
-            row = wnp.asarray(places[repeated.index(d)].astype(np.dtype(indices.dtype)))
-            column = wnp.broadcast_to(
-                wnp.tile(row, mat.nse), (*indices.shape[:-2], mat.nse * factor)
-            )
-            if d in source:  # padding of a dim of size 1 stays padding
-                old = wnp.repeat(indices[..., source[d] - b], factor, axis=-1)
-                column = wnp.where(old == 0, column, wnp.array(shape[d], indices.dtype))
-        else:
-            column = wnp.repeat(indices[..., source[d] - b], factor, axis=-1)
-        made.append(column)
-    if made:
-        indices = wnp.stack(made, axis=-1)
+    grid = np.zeros((0, 1), int)
+    if repeated:
+        grid = np.indices([shape[d] for d in repeated]).reshape(len(repeated), -1)
+
+    def column(d: int, old: int | None) -> Any:
+        """Return the indices of all repetitions of the entries along dim d."""
+        stored = (
+            None if old is None else wnp.repeat(indices[..., old - mat.n_batch], factor, axis=-1)
+        )
+        if d not in repeated:
+            return stored
+        row = wnp.asarray(grid[repeated.index(d)].astype(np.dtype(indices.dtype)))
+        new = wnp.broadcast_to(wnp.tile(row, mat.nse), (*indices.shape[:-2], mat.nse * factor))
+        if stored is None:
+            return new
+        # padding of a dim of size 1 stays padding
+        return wnp.where(stored == 0, new, wnp.array(shape[d], indices.dtype))
+
+    if wide:
+        indices = wnp.stack([column(d, old) for d, old in wide.items()], axis=-1)
         data = wnp.repeat(data, factor, axis=n_batch)
     return BCOO((data, indices), shape=shape, unique_indices=mat.unique_indices)
 
@@ -479,17 +485,15 @@ def reduce_sum(mat: BCOO, axes: Sequence[int]) -> BCOO:
     """Return the sum over dims in the dtype of `mat`."""
     drop = sorted(set(canonical_dims("bcoo_reduce_sum", axes, mat.ndim)))
     b, end = mat.n_batch, mat.n_batch + mat.n_sparse
-    data, indices = whole_batches(mat) if any(d < b for d in drop) else (mat.data, mat.indices)
-    data = (
-        data.sum(tuple(d - end + b + 1 for d in drop if d >= end))
-        if any(d >= end for d in drop)
-        else data
-    )
-    kept_dense = tuple(size for d, size in enumerate(mat.shape) if d >= end and d not in drop)
+    summed_batches = [d for d in drop if d < b]
+    data, indices = whole_batches(mat) if summed_batches else (mat.data, mat.indices)
+    summed_dense = [d for d in drop if d >= end]
+    if summed_dense:
+        data = data.sum(tuple(d - end + b + 1 for d in summed_dense))
+    kept_dense = tuple(mat.shape[d] for d in range(end, mat.ndim) if d not in drop)
     mat = BCOO(
         (data, indices), shape=(*mat.shape[:end], *kept_dense), unique_indices=mat.unique_indices
     )
-    summed_batches = [d for d in drop if d < b]
     if summed_batches:  # these go last, and become sparse
         order = [d for d in range(b) if d not in summed_batches] + summed_batches
         mat = bcoo_transpose(mat, permutation=(*order, *range(b, mat.ndim)))
@@ -519,24 +523,15 @@ def reduce_sum(mat: BCOO, axes: Sequence[int]) -> BCOO:
     return BCOO((data.astype(mat.dtype), indices), shape=(*mat.shape[:n_batch], *sizes, *dense))
 
 
-def bcoo_concatenate(operands: Sequence[BCOO], *, dimension: int) -> BCOO:
-    """Arrays joined along a dim; they have batch and dense dims alike. NotImplementedError along a dense dim.
-
-    >>> from weft.experimental import sparse
-    >>> sparse.bcoo_concatenate([sparse.eye(1), sparse.eye(1)], dimension=1).todense().tolist()
-    [[1.0, 1.0]]
-    """
-    operands = list(operands)
+def _check_joined(operands: list[BCOO], dimension: int) -> int:
+    """Return the dim along which arrays are joined, from 0 up. Raises ValueError if they do not fit."""
     if not operands or not all(isinstance(each, BCOO) for each in operands):
         raise ValueError("bcoo_concatenate: needs BCOO arrays, at least one.")
     first = operands[0]
     (dimension,) = canonical_dims("bcoo_concatenate", (dimension,), first.ndim)
+    kinds = (first.n_batch, first.n_sparse, first.n_dense)
     for each in operands[1:]:
-        if (each.n_batch, each.n_sparse, each.n_dense) != (
-            first.n_batch,
-            first.n_sparse,
-            first.n_dense,
-        ):
+        if (each.n_batch, each.n_sparse, each.n_dense) != kinds:
             raise ValueError(
                 f"bcoo_concatenate: the kinds of dims differ: n_batch={first.n_batch}, n_dense={first.n_dense} and"
                 f" n_batch={each.n_batch}, n_dense={each.n_dense}."
@@ -545,9 +540,22 @@ def bcoo_concatenate(operands: Sequence[BCOO], *, dimension: int) -> BCOO:
             raise ValueError(
                 f"bcoo_concatenate: shapes {first.shape} and {each.shape} differ in a dim that is not {dimension}."
             )
-    b, end = first.n_batch, first.n_batch + first.n_sparse
-    if dimension >= end:
+    if dimension >= first.n_batch + first.n_sparse:
         raise NotImplementedError("bcoo_concatenate: along a dense dim. Call update_layout first.")
+    return dimension
+
+
+def bcoo_concatenate(operands: Sequence[BCOO], *, dimension: int) -> BCOO:
+    """Arrays joined along a dim; they have batch and dense dims alike. NotImplementedError along a dense dim.
+
+    >>> from weft.experimental import sparse
+    >>> sparse.bcoo_concatenate([sparse.eye(1), sparse.eye(1)], dimension=1).todense().tolist()
+    [[1.0, 1.0]]
+    """
+    operands = list(operands)
+    dimension = _check_joined(operands, dimension)
+    first = operands[0]
+    b, end = first.n_batch, first.n_batch + first.n_sparse
     shape = tuple(
         sum(each.shape[d] for each in operands) if d == dimension else size
         for d, size in enumerate(first.shape)

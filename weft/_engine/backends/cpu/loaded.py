@@ -110,16 +110,20 @@ class CpuLoaded(Loaded):
         ]
         arena = Buffer(self.temporary_bytes) if self.temporary_bytes else None
         memory = map(_POINTER, (*buffers, *outs, *self.consts))
-        slots = self.slots_type(*memory, None if arena is None else arena.ptr)
+        slots = self.slots_type(*memory, arena and arena.ptr)
         failed = native.short_call(slots) if self.holds_gil else native.call(slots)
         for array_type in _first_long[:]:
             _first_long.clear()
             DaemonThread(_open_queue, array_type, False)
         if failed:
-            if self.plan.words:
-                _abandoned.append((buffers, outs, arena))  # others may still read or write there
-            native.host.reraise()
+            self._fail(native, (buffers, outs, arena))
         return outs
+
+    def _fail(self, native: NativeProgram, memory: tuple) -> None:
+        """Raise what a call failed with, and keep its memory if other processes may still use it."""
+        if self.plan.words:
+            _abandoned.append(memory)
+        native.host.reraise()
 
     def start(
         self, held: list[Any], array_type: type, check: Callable | None = None
