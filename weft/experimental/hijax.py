@@ -390,6 +390,11 @@ def _pair(prim: VJPHiPrimitive, found: Any, what: str) -> tuple[list, Any]:
     return _flat_results(prim, found[0], f"the result of {what}"), found[1]
 
 
+def _has_unknowns(trace: LinearTrace, args: Sequence) -> bool:
+    parts = [(x, *(arrays_of(x) if type(x) in hi_types else ())) for x in args]
+    return any(trace.is_unknown(a) for arrays in parts for a in arrays)
+
+
 def _dispatch(trace: Trace | None, prim: VJPHiPrimitive, args: Sequence) -> list:
     """Expand, or apply the rule that `trace` asks for, or record the call."""
     assert trace is not None  # the outermost is an EvalTrace
@@ -400,11 +405,7 @@ def _dispatch(trace: Trace | None, prim: VJPHiPrimitive, args: Sequence) -> list
             return _flat_results(
                 prim, prim.expand(*tree.tree_unflatten(prim.in_tree, args)), "the result of expand"
             )
-    if isinstance(trace, LinearTrace) and not any(
-        trace.is_unknown(a)
-        for x in args
-        for a in (x, *(arrays_of(x) if type(x) in hi_types else ()))
-    ):
+    if isinstance(trace, LinearTrace) and not _has_unknowns(trace, args):
         return _dispatch(trace.parent, prim, args)
     if isinstance(trace, (JVPTrace, BatchTrace)):
         parent = trace.parent
@@ -547,13 +548,17 @@ def _linear_call(
         found = hi_linearized_p.bind(
             *consts, *kept, *tangents, jaxpr=jaxpr, bwd=shifted, num_res=lead + n, name=name
         )
-    found = _raise(
-        out_types,
-        [instantiate(Zero(a)) if a.dtype == dtypes.float0 else t for a, t in zip(out_avals, found)],
-    )
+    return _typed_tangents(out_types, out_avals, found)
+
+
+def _typed_tangents(types: list, avals: tuple, tangents: Sequence) -> list:
+    """The tangents of results in their types; those of integers are zero."""
+    lowered = [
+        instantiate(Zero(a)) if a.dtype == dtypes.float0 else t for a, t in zip(avals, tangents)
+    ]
     return [
         Zero(a) if not a.is_high and a.dtype == dtypes.float0 else t
-        for a, t in zip(out_types, found)
+        for a, t in zip(types, _raise(types, lowered))
     ]
 
 

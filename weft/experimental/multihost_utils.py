@@ -172,18 +172,25 @@ def assert_equal(in_tree: Any, fail_message: str = "") -> None:
     different = [rank for rank, theirs in enumerate(said) if theirs != said[0]]
     if not different:
         return
-    heads = [theirs.split("\n")[0] for theirs in said]
-    if all(head == heads[0] for head in heads):  # equal numbers may be written differently
-        gathered = [exchange.all_gather(x, "assert_equal") for x in copies if not _is_global(x)]
-        if all(_same(row, stacked[0]) for stacked in gathered for row in stacked):
-            return
-        shown = f"Expected: {[stacked[0] for stacked in gathered]}; got: {in_tree}."
-    else:
-        shown = "\n    ".join(f"process {rank}: {heads[rank]}" for rank in (0, *different[:3]))
+    shown = _difference([theirs.split("\n")[0] for theirs in said], different, copies, in_tree)
+    if not shown:
+        return
     prefix = f"{fail_message}. " if fail_message else ""
     raise AssertionError(
         f"{prefix}assert_equal: processes {different} differ from process 0.\n    {shown}"
     )
+
+
+def _difference(heads: list[str], different: list[int], copies: list, in_tree: Any) -> str:
+    """Return what differs among processes, "" if equal numbers are only written differently."""
+    from weft._engine.runtime import exchange
+
+    if any(head != heads[0] for head in heads):
+        return "\n    ".join(f"process {rank}: {heads[rank]}" for rank in (0, *different[:3]))
+    gathered = [exchange.all_gather(x, "assert_equal") for x in copies if not _is_global(x)]
+    if all(_same(row, stacked[0]) for stacked in gathered for row in stacked):
+        return ""
+    return f"Expected: {[stacked[0] for stacked in gathered]}; got: {in_tree}."
 
 
 def _same(a: np.ndarray, b: np.ndarray) -> bool:

@@ -175,6 +175,14 @@ def dims_of(data: Any, indices: Any) -> tuple[int | None, int | None]:
     return getattr(data, "ndim", None), getattr(indices, "ndim", None)
 
 
+def _fits(sizes: tuple[int, ...], others: Iterable[tuple[int, ...]]) -> bool:
+    """True if each of `others` has these sizes, or 1 in their places."""
+    return all(
+        len(other) == len(sizes) and all(a in (1, b) for a, b in zip(other, sizes))
+        for other in others
+    )
+
+
 def mapped_shape(
     shape: tuple[int, ...],
     before: tuple[int | None, int | None],
@@ -200,17 +208,11 @@ def mapped_shape(
         batch, count = shape[: ndim_indices - entry], now_indices - entry
         given = [tuple(each.shape[:count]) for each in (data, indices)]
 
-    def fits(sizes: tuple[int, ...], others: Iterable[tuple[int, ...]]) -> bool:
-        return all(
-            len(other) == len(sizes) and all(a in (1, b) for a, b in zip(other, sizes))
-            for other in others
-        )
-
     for k in range(len(batch)) if now == ndim - 1 else ():
         rest = batch[:k] + batch[k + 1 :]
-        if fits(rest, given):
+        if _fits(rest, given):
             return rest + shape[len(batch) :]
     for k in range(count) if now == ndim + 1 else ():
-        if fits(batch, [sizes[:k] + sizes[k + 1 :] for sizes in given]):
+        if _fits(batch, [sizes[:k] + sizes[k + 1 :] for sizes in given]):
             return (*shape[:k], max(sizes[k] for sizes in given), *shape[k:])
     return shape[ndim - now :] if now < ndim else (*data.shape[: now - ndim], *shape)

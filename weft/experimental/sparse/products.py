@@ -235,17 +235,23 @@ def _sparse_sparse(lhs: BCOO, rhs: BCOO, dimension_numbers: Any, preferred: Any)
     _, sparse_r, _ = shapes_of(rhs)
     nse = lhs.nse * rhs.nse
 
+    def left_columns(indices: Any, dims: list[int]) -> list[Any]:
+        return [indices[:, d - n][:, None] for d in dims]
+
+    def right_columns(indices: Any, dims: list[int]) -> list[Any]:
+        return [indices[:, d - n][None, :] for d in dims]
+
     def one(data_l: Any, indices_l: Any, data_r: Any, indices_r: Any) -> tuple[Any, Any]:
         equal = in_range(indices_l, sparse_l)[:, None] & in_range(indices_r, sparse_r)[None, :]
-        for d, e in zip(same_l, same_r):
-            equal = equal & (indices_l[:, d - n][:, None] == indices_r[:, e - n][None, :])
+        for left, right in zip(left_columns(indices_l, same_l), right_columns(indices_r, same_r)):
+            equal = equal & (left == right)
         data: Any = wnp.where(
             equal,
             data_l.astype(dtype)[:, None] * data_r.astype(dtype)[None, :],
             wnp.zeros((), dtype),
         )
-        columns = [indices_l[:, d - n][:, None] for d in [*batch_l[n:], *free_l]]
-        columns += [indices_r[:, d - n][None, :] for d in free_r]
+        columns = left_columns(indices_l, [*batch_l[n:], *free_l])
+        columns += right_columns(indices_r, free_r)
         made = [wnp.broadcast_to(column, equal.shape) for column in columns]
         if not made:
             return data.sum()[None], wnp.zeros((1, 0), index_dtype)
@@ -347,6 +353,10 @@ def bcoo_multiply_dense(sp_mat: BCOO, v: Any) -> Any:
     )
 
 
+def _broadcast_dim_by_dim(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    return len(a) == len(b) and all(m == n or 1 in (m, n) for m, n in zip(a, b))
+
+
 def bcoo_multiply_sparse(lhs: BCOO, rhs: BCOO) -> BCOO:
     """The elementwise product of two sparse arrays with the same kinds of dims: entries that both have.
 
@@ -354,9 +364,7 @@ def bcoo_multiply_sparse(lhs: BCOO, rhs: BCOO) -> BCOO:
     >>> sparse.bcoo_multiply_sparse(sparse.eye(3), sparse.eye(3, k=1)).todense().sum().item()
     0.0
     """
-    if lhs.ndim != rhs.ndim or any(
-        a != b and 1 not in (a, b) for a, b in zip(lhs.shape, rhs.shape)
-    ):
+    if not _broadcast_dim_by_dim(lhs.shape, rhs.shape):
         raise NotImplementedError(
             f"bcoo_multiply_sparse: shapes {lhs.shape} and {rhs.shape} do not broadcast dim by dim."
         )

@@ -61,6 +61,16 @@ def bcoo_transpose(mat: BCOO, *, permutation: Sequence[int]) -> BCOO:
     )
 
 
+def _check_places(mat: BCOO, shape: tuple[int, ...], dims: tuple[int, ...]) -> None:
+    """Raise ValueError unless `dims` are the places of the dims of `mat` in `shape`, in order."""
+    places = sorted(set(dims).intersection(range(len(shape))))
+    is_ordered = len(dims) == mat.ndim and list(dims) == places
+    if not is_ordered or any(size not in (1, shape[d]) for size, d in zip(mat.shape, dims)):
+        raise ValueError(
+            f"bcoo_broadcast_in_dim: dims {dims} do not place an array of shape {mat.shape} in {shape}."
+        )
+
+
 def _kinds_of_dims(mat: BCOO, ndim: int, dims: tuple[int, ...]) -> list[str]:
     """Return the kind of each dim of an array of rank `ndim` in which `mat` has the dims `dims`.
 
@@ -87,15 +97,7 @@ def bcoo_broadcast_in_dim(
     [[0.0, 2.0], [0.0, 2.0]]
     """
     shape, dims = tuple(shape), tuple(broadcast_dimensions)
-    places = sorted(set(dims).intersection(range(len(shape))))
-    if (
-        len(dims) != mat.ndim
-        or list(dims) != places
-        or any(size not in (1, shape[d]) for size, d in zip(mat.shape, dims))
-    ):
-        raise ValueError(
-            f"bcoo_broadcast_in_dim: dims {dims} do not place an array of shape {mat.shape} in {shape}."
-        )
+    _check_places(mat, shape, dims)
     kinds = _kinds_of_dims(mat, len(shape), dims)
     n_batch, n_dense = kinds.count("batch"), kinds.count("dense")
     source = {place: i for i, place in enumerate(dims)}
@@ -500,12 +502,11 @@ def reduce_sum(mat: BCOO, axes: Sequence[int]) -> BCOO:
         for _ in summed_batches:
             mat = batch_to_sparse(mat)
     n_batch = mat.n_batch
-    gone = set(range(n_batch, n_batch + len(summed_batches))) | {
-        d - b + n_batch + len(summed_batches) for d in drop if b <= d < end
-    }
+    lead = len(summed_batches)  # the sparse dims that were batch dims
+    gone = {*range(lead), *[d - b + lead for d in drop if b <= d < end]}
     if not gone:
         return mat
-    keep = [d - n_batch for d in range(n_batch, n_batch + mat.n_sparse) if d not in gone]
+    keep = [i for i in range(mat.n_sparse) if i not in gone]
     sizes = tuple(mat.shape[n_batch + i] for i in keep)
     _, sparse, dense = shapes_of(mat)
 

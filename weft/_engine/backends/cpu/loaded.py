@@ -140,10 +140,10 @@ class CpuLoaded(Loaded):
         for i, n in enumerate(self.plan.result_bytes):
             if i in self.aliases:
                 out = _sole_block(held, self.aliases[i], queue)
-                if out is None:
-                    return None
             else:
                 out = buffer.new_block(n)
+            if out is None:  # others hold the memory, or there is none
+                return None
             outs.append(out)
         if native.draft is not None:
             native.draft.called()
