@@ -1,0 +1,24 @@
+"""The Python frames and calls of one first call, counted in a new process with an empty disk cache."""
+
+import pytest
+
+from benchmarks.calls import measure
+
+#: metric -> the most that it may be
+LIMITS = {
+    "record_op": 12,
+    "record_stack": 17,
+    "compile": 12,
+    "calls": 9165,
+    "files": 139,
+}
+
+
+@pytest.fixture(scope="module")
+def metrics():
+    return measure()[0]
+
+
+@pytest.mark.parametrize("metric", LIMITS)
+def test_first_call_stays_within_its_count(metrics, metric):
+    assert 0 < metrics[metric] <= LIMITS[metric]
