@@ -8,7 +8,8 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft._engine.core.trace import Tracer, hi_types
+from weft._engine.core.trace import Tracer
+from weft._engine.hooks import hi_types
 from weft.experimental import cur_qdd, hijax
 from weft.experimental.hijax import (
     VJPHiPrimitive,

@@ -8,7 +8,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft._engine.core.trace import hi_types
+from weft._engine.hooks import hi_types
 from weft.experimental import hijax
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import weft
+import weft._engine.hooks
 import weft.numpy as wnp
 from weft import lax
 from weft.sharding import AxisType, NamedSharding, P
@@ -130,7 +131,7 @@ def test_replicated_results_have_no_entry_of_longer_arguments(first):
 def test_arrays_of_one_explicit_placement_share_a_program():
     mesh, made = mesh_of("explicit"), []
     f = weft.jit(lambda x: wnp.sin(x) * 3)
-    weft._engine.programs.listeners.append(made.append)
+    weft._engine.hooks.after_compilation.append(made.append)
     try:
         for spec in (P("a"), P("a", None)):
             x = weft.device_put(X, NamedSharding(mesh, spec))
@@ -138,7 +139,7 @@ def test_arrays_of_one_explicit_placement_share_a_program():
             np.testing.assert_allclose(f(out), np.sin(np.sin(X) * 3) * 3, rtol=1e-4, atol=1e-5)
             assert out.sharding.spec == P("a", None)
     finally:
-        weft._engine.programs.listeners.remove(made.append)
+        weft._engine.hooks.after_compilation.remove(made.append)
     assert len(made) == 1
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft._engine import backends, processes
+from weft._engine import backends, hooks, processes
 from weft._engine.backends.array_spec import ArraySpec
 from weft._engine.backends.base import Backend, _device_of_id, is_elsewhere
 from weft._engine.core.trace import derived_trace, eval_trace
@@ -42,11 +42,6 @@ if TYPE_CHECKING:
     from weft._engine.pipeline import Stages
 
 backends.prepare()
-
-#: called with the backend before a program is made; what it raises forbids the program
-before: list[Callable[[Backend], None]] = []
-#: called with every executable that is made
-listeners: list[Callable[[Executable], None]] = []
 
 #: the rooms whose sources decide what becomes of a program
 COMPILER = (
@@ -90,8 +85,8 @@ def executable_of(
             f"{name}: Cannot abstractly evaluate a checkify.check which was not functionalized: compiled code cannot raise.\n"
             "  Transform the function first, as in jit(checkify.checkify(f)), and look at the error that it returns."
         )
-    for ask in before:
-        ask(backend)
+    for check in hooks.before_compilation:
+        check(backend)
     if lost := [d.id for d in assignment if d.process_index < 0]:
         raise ValueError(
             f"{name}: devices {', '.join(map(str, lost))} are from before weft.distributed.shrink().\n"
@@ -237,7 +232,7 @@ def _report(made: Executable, start: float, seconds: dict[str, float]) -> None:
         made.kernel_count,
         made.collective_count,
     )
-    for listener in listeners:
+    for listener in hooks.after_compilation:
         listener(made)
     if events.listeners:
         events.emit(

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from weft import distributed, random, test_util, tree_util
-from weft._engine import processes, programs
+from weft._engine import hooks, processes
 from weft._engine.backends import base
 from weft._engine.backends.base import Backend
 from weft._engine.numpy.products import einsum
@@ -361,7 +361,7 @@ def _ask_before_compiling(backend: Any) -> None:
         now(backend)
 
 
-programs.before.append(_ask_before_compiling)
+hooks.before_compilation.append(_ask_before_compiling)
 
 
 # ---- xla_bridge

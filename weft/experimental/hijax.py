@@ -48,11 +48,11 @@ from weft._engine.core.trace import (
     Zero,
     _state,
     any_tracers,
-    hi_types,
     is_undef,
     set_trace,
     typeof,
 )
+from weft._engine.hooks import hi_types
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.elementwise import add_any, convert_element_type
 from weft._engine.ops.reduce import reduce_sum

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from weft._engine import hooks
 from weft._engine.api.execute import compiled_op, to_array
 from weft._engine.backends.base import Backend as Backend
-from weft._engine.core import trace
 from weft._engine.core.primitive import Primitive
 from weft._engine.core.trace import Tracer, any_tracers, typeof
 from weft._engine.ir.types import ShapedArray
@@ -63,9 +63,9 @@ def _type_of(x: Any) -> ShapedArray:
 
 
 #: type -> the function that makes an array of a value of that type
-canonicalize_dtype_handlers = _TypeTable(trace.converters, _array_of)
+canonicalize_dtype_handlers = _TypeTable(hooks.array_makers, _array_of)
 #: type -> the function that gives the type of the array that a value of that type stands for
-pytype_aval_mappings = _TypeTable(trace.types_of_values, _type_of)
+pytype_aval_mappings = _TypeTable(hooks.type_makers, _type_of)
 
 
 def apply_primitive(prim: Primitive, *args: Any, **params: Any) -> Any:

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
+from weft._engine import hooks
 from weft._engine.backends import base, targets
 from weft._engine.backends.pjrt.topology import NoValueError, TopologyProgram, describe
 from weft._engine.util.config import config
@@ -159,9 +160,8 @@ class TargetCompilation:
         base.register(name, lambda: backend)
         base.stand_in(backend, (name, target.platform, backend.platform))
         config.platforms, config.backend = None, name
-        from weft._engine import programs  # makes the default devices
 
-        programs.listeners.append(self.on_executable)
+        hooks.after_compilation.append(self.on_executable)
 
     def on_executable(self, executable: Any) -> None:
         """Take an executable that weft has made."""

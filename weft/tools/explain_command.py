@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from weft._engine import hooks
 from weft.tools.run import run_program
 
 
@@ -20,14 +21,13 @@ def explain_program(
     devices: int | None = None,
 ) -> int:
     """Run `program` as `run_program` does and print the explanations of what it compiled; return its exit status."""
-    from weft._engine import programs
 
     found: list[Any] = []
-    programs.listeners.append(found.append)
+    hooks.after_compilation.append(found.append)
     try:
         return run_program(program, arguments, as_module=as_module, devices=devices)
     finally:
-        programs.listeners.remove(found.append)
+        hooks.after_compilation.remove(found.append)
         print_explanations(found, html)
 
 

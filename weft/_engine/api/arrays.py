@@ -18,7 +18,6 @@ from weft._engine.api.jit import JitFunction, check_output
 from weft._engine.api.layouts import as_sharding
 from weft._engine.api.struct import ShapeDtypeStruct
 from weft._engine.backends.array_spec import ArraySpec, _specs
-from weft._engine.backends.base import UNREADY
 from weft._engine.backends.formats import Format, Layout, order_of
 from weft._engine.control.hitypes import (
     flatten,
@@ -40,11 +39,11 @@ from weft._engine.core.trace import (
     current_trace,
     eval_trace,
     extend_axis_env,
-    hi_types,
     set_trace,
     typeof,
 )
 from weft._engine.cpython.references import is_held_at_most
+from weft._engine.hooks import PENDING_BUFFER_TYPES, hi_types
 from weft._engine.ir.explicit import on_devices, type_sharding
 from weft._engine.ir.jaxpr import Jaxpr, OpenJaxpr
 from weft._engine.ir.mesh import Mesh, concrete_mesh, unplaced
@@ -374,7 +373,7 @@ def _wait(xs) -> None:
     for x in xs:
         kind = type(x)
         if kind is Array:
-            if type(x._buffer) in UNREADY:
+            if type(x._buffer) in PENDING_BUFFER_TYPES:
                 x.block_until_ready()
         elif kind is tuple or kind is list:
             _wait(x)

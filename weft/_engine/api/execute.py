@@ -32,7 +32,6 @@ from weft._engine.core.trace import (
     escaped_tracer,
     eval_trace,
     implementations,
-    set_evaluator,
     set_trace,
     typeof,
 )
@@ -851,6 +850,3 @@ def compiled_op(primitive, args, params):
         jaxpr, primitive.name, arrays, lambda: run(jaxpr, on_mesh(arrays), name=primitive.name)
     )
     return outs if primitive.multiple_results else outs[0]
-
-
-set_evaluator(evaluate_op)

@@ -48,10 +48,10 @@ from weft._engine.core.trace import (
     _state,
     any_tracers,
     eval_trace,
-    hi_types,
     lenient,
     typeof,
 )
+from weft._engine.hooks import hi_types
 from weft._engine.ir.explicit import type_sharding
 from weft._engine.ir.jaxpr import Jaxpr
 from weft._engine.ir.mesh import current_mesh, device_mesh, spec_mesh, unplaced

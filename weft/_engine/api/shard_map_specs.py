@@ -10,8 +10,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft._engine.control.hitypes import HiPspec, hi_types, lowered
+from weft._engine.control.hitypes import HiPspec, lowered
 from weft._engine.core.trace import typeof
+from weft._engine.hooks import hi_types
 from weft._engine.ir.mesh import Mesh
 from weft._engine.ir.specs import UNCONSTRAINED, PartitionSpec, UnreducedKind
 from weft._engine.ir.types import ShapedArray

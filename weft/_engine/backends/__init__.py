@@ -41,7 +41,8 @@ def _reference() -> Backend:
     return ReferenceBackend()
 
 
-def _plugins() -> Any:
+def load_plugins() -> Any:
+    """Import the module that finds PJRT plugins."""
     from weft._engine.backends.pjrt import plugins
 
     return plugins
@@ -50,9 +51,8 @@ def _plugins() -> Any:
 def describe_plugins() -> list[str]:
     """Return a line for each PJRT plugin: its platform and path, and its devices or why it is not used."""
     base.find_accelerators()
-    return _plugins().describe_plugins() if base.has_plugins() else []
+    return load_plugins().describe_plugins() if base.has_plugins() else []
 
 
-base.load_plugins = _plugins
 register("cpu", _cpu)
 register("reference", _reference)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft._engine import processes
+from weft._engine import hooks, processes
 from weft._engine.backends.array_spec import ArraySpec, follow_processes, from_blocks, to_blocks
 from weft._engine.backends.xla_flags import check_environment, check_options
 from weft._engine.ir import mesh
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 #: what a backend calls an array's memory
 Buffer = Any
-#: types of what arrays hold instead of a buffer: nothing, or what a queued program will write, or failed to write
-UNREADY: set[type] = {type(None)}
 #: runs `run(*args)` as the stage `title` of a compilation, which is measured, checked and dumped: stage(title, run, *args)
 Stage = Callable[..., Any]
 
@@ -503,11 +501,6 @@ def wait_for_effects(raising: bool = False) -> None:
         backend.wait_for_effects(raising)
 
 
-def describe_memory() -> str:
-    """Describe the largest arrays for errors; `weft._engine.runtime` sets this function."""
-    return ""
-
-
 _makers: dict[str, Callable[[], Backend]] = {}
 _made: dict[str, Backend] = {}
 
@@ -521,12 +514,10 @@ def register(name: str, make: Callable[[], Backend]) -> None:
     _makers[name] = functools.cache(make)
 
 
-def _home_device() -> mesh.AbstractDevice:
+def home_device() -> mesh.AbstractDevice:
+    """Return the kind of the default backend's devices."""
     first = get().devices()[0]
     return mesh.AbstractDevice(first.device_kind, None, first.platform)
-
-
-mesh.home_device = _home_device
 
 
 def keep_devices_of(left: Sequence[int], mine: int, first_numbers: Sequence[int]) -> None:
@@ -558,11 +549,6 @@ _making = held_over_forks(threading.RLock())
 _accelerators_are_known = False
 
 
-def load_plugins() -> Any:
-    """Import the module that finds plugins; `weft._engine.backends` sets this function."""
-    raise AssertionError("weft._engine.backends is not imported")
-
-
 def find_accelerators() -> None:
     """Register the PJRT plugins that are installed or that the environment names; costs next to nothing where there are none."""
     global _accelerators_are_known
@@ -573,7 +559,7 @@ def find_accelerators() -> None:
             return
         named = os.environ.get("PJRT_NAMES_AND_LIBRARY_PATHS") or os.environ.get("TPU_LIBRARY_PATH")
         if named or any(importlib.util.find_spec(package) for package in ("jax_plugins", "libtpu")):
-            load_plugins().register_installed()
+            hooks.load_plugins().register_installed()
         _accelerators_are_known = True
 
 
@@ -587,7 +573,7 @@ def describe_versions() -> dict[str, str]:
     find_accelerators()
     if not has_plugins():
         return {}
-    versions = load_plugins().find_versions()
+    versions = hooks.load_plugins().find_versions()
     return {
         name: version
         for name, version in versions.items()
@@ -630,7 +616,7 @@ def _find(name: str) -> str | None:
         find_accelerators()
     with _making:
         if not any(candidate in _makers for candidate in candidates):
-            load_plugins().register_third_party()
+            hooks.load_plugins().register_third_party()
     return next((candidate for candidate in candidates if candidate in _makers), None)
 
 
@@ -651,7 +637,7 @@ def check_platforms() -> None:
             raise RuntimeError(
                 f"Unable to initialize backend {name!r}: Backend {name!r} is not in the list of known backends: {names()}. "
                 "(set JAX_PLATFORMS='' to automatically choose an available backend)\n"
-                f"  The platform has no PJRT plugin. {load_plugins().install_advice(name)}"
+                f"  The platform has no PJRT plugin. {hooks.load_plugins().install_advice(name)}"
             )
 
 
@@ -682,7 +668,7 @@ def _choose_default(backend: str | None, platforms: str | None) -> str:
         return next(filter(None, map(_find, platforms.split(","))))
     find_accelerators()
     if has_plugins():
-        return load_plugins().default_platform() or "cpu"
+        return hooks.load_plugins().default_platform() or "cpu"
     return "cpu"
 
 

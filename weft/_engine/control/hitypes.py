@@ -23,10 +23,10 @@ from weft._engine.core.trace import (
     Tracer,
     _state,
     eval_trace,
-    hi_types,
     set_trace,
     typeof,
 )
+from weft._engine.hooks import hi_types
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.layout import broadcast_in_dim
 from weft._engine.util import tree

@@ -31,7 +31,6 @@ from weft._engine.core.trace import (
     tracer_out_of_place,
     typeof,
 )
-from weft._engine.ir import mesh
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft._engine.ir.registry import registry
 from weft._engine.ir.types import ShapedArray
@@ -291,7 +290,9 @@ class StageTrace(Trace):
         )
 
 
-mesh.in_program = lambda: is_staged(_state.trace)
+def is_tracing() -> bool:
+    """Return whether this thread records operations on constants."""
+    return is_staged(_state.trace)
 
 
 def stage(fun: Callable, in_avals: Sequence[ShapedArray], name: str = "") -> Jaxpr:

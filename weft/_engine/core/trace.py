@@ -20,7 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from weft._engine import hooks
 from weft._engine.core.array_methods import ArrayMethods
+from weft._engine.hooks import hi_types
 from weft._engine.ir.registry import registry
 from weft._engine.ir.symbolic import Dim
 from weft._engine.ir.types import ShapedArray, check_number
@@ -29,7 +31,7 @@ from weft._engine.util.config import config
 from weft._engine.util.events import reports_as
 from weft._engine.util.source import user_frame
 from weft._engine.util.state import guard
-from weft._engine.util.user_code import enclose_handlers, handler_context, release_handlers
+from weft._engine.util.user_code import enclose_handlers, release_handlers
 
 
 class Trace:
@@ -98,7 +100,7 @@ class Trace:
 
 
 class EvalTrace(Trace):
-    """The bottom: computes at once, through the evaluator set by `set_evaluator` (the compiler, or the NumPy reference)."""
+    """The bottom: computes at once, by the implementation that a program has set for the primitive, or else by the compiler."""
 
     __slots__ = ()
 
@@ -106,7 +108,9 @@ class EvalTrace(Trace):
         for x in args:
             if isinstance(x, Tracer):
                 raise escaped_tracer(x) if x._trace.finished else tracer_out_of_place(x)
-        return _evaluator(primitive, args, params)
+        if implementations and primitive in implementations:
+            return implementations[primitive](*args, **params)
+        return hooks.evaluate(primitive, args, params)
 
 
 def any_tracers(leaves: Iterable[Any]) -> bool:
@@ -329,37 +333,16 @@ class _State(threading.local):
         )  # axes over which sums that are bound shall be left unreduced
 
 
-def _no_evaluator(primitive, args, params):
-    """Before the compiler is attached: the NumPy reference, which is also the oracle."""
-    avals = [typeof(a) for a in args]
-    primitive.abstract(avals, params)  # the type rule reports what does not fit
-    out = primitive.rule("reference")(
-        *[np.asarray(a, t.dtype) for a, t in zip(args, avals)], **params
-    )
-    return list(out) if primitive.multiple_results else out
-
-
-_evaluator: Callable = _no_evaluator
 eval_trace = EvalTrace()
 _state = _State()
 
 
-implementations: dict[
-    Any, Callable
-] = {}  # of the primitives whose implementation a program has replaced
-
-
-def set_evaluator(fn: Callable) -> None:
-    """Install `fn(primitive, args, params)`, which computes a primitive on concrete values."""
-    global _evaluator, _computed
-    _evaluator = _computed = fn
-
-
-_computed: Callable = _no_evaluator
+#: primitive -> the implementation by which a program has replaced the compiler's
+implementations: dict[Any, Callable] = {}
 
 
 class _Computed:
-    """The implementation of a primitive that nobody has replaced."""
+    """The compiler's implementation of a primitive."""
 
     __slots__ = ("primitive",)
 
@@ -367,7 +350,7 @@ class _Computed:
         self.primitive = primitive
 
     def __call__(self, *args: Any, **params: Any) -> Any:
-        return _computed(self.primitive, args, params)
+        return hooks.evaluate(self.primitive, args, params)
 
 
 def implementation(primitive: Any) -> Callable:
@@ -377,17 +360,10 @@ def implementation(primitive: Any) -> Callable:
 
 def implement(primitive: Any, impl: Callable) -> None:
     """Have `impl(*values, **params)` compute a primitive on concrete values. Operations pay for it only while some are replaced."""
-    global _evaluator
     if type(impl) is _Computed and impl.primitive is primitive:
         implementations.pop(primitive, None)
     else:
         implementations[primitive] = impl
-
-    def by_implementation(primitive, args, params):
-        impl = implementations.get(primitive)
-        return _computed(primitive, args, params) if impl is None else impl(*args, **params)
-
-    _evaluator = by_implementation if implementations else _computed
 
 
 def current_trace() -> Trace:
@@ -418,7 +394,7 @@ class set_trace:
             _release_collections()
 
 
-class _OwnContext:
+class OwnContext:
     """Context manager for code that interrupts a trace of this thread: the code is not traced."""
 
     __slots__ = ("saved",)
@@ -431,12 +407,11 @@ class _OwnContext:
         _state.__dict__.update(self.saved)
 
 
-handler_context[0] = _OwnContext
 _collections = threading.local()  # the context of the collection of garbage that this thread is in
 
 
 def _enclose_finalizers(
-    phase: str, info: dict, context: Any = _collections, make: type = _OwnContext
+    phase: str, info: dict, context: Any = _collections, make: type = OwnContext
 ) -> None:
     """Let finalizers that the collector calls run in a context of their own; it may begin at any statement of a trace."""
     if phase == "start":
@@ -666,9 +641,6 @@ def tracer_out_of_place(tracer: Tracer) -> errors.UnexpectedTracerError:
 
 _SCALARS = (bool, int, float, complex)
 
-#: classes of values of users that consist of arrays -> the function that gives the type of one (`control.hitypes`)
-hi_types: dict[type, Callable[[Any], Any]] = {}
-
 
 def typeof(x) -> ShapedArray:
     """The type of a value: of a tracer, an Array, a NumPy array or scalar, or a Python scalar (weakly typed).
@@ -692,8 +664,8 @@ def typeof(x) -> ShapedArray:
         return ShapedArray(x.shape, dtypes.canonicalize_dtype(x.dtype))
     if isinstance(x, _SCALARS):
         return _scalar_aval(next(t for t in _SCALARS if isinstance(x, t)), config.enable_x64)
-    if type(x) in types_of_values:
-        return types_of_values[type(x)](x)
+    if type(x) in hooks.type_makers:
+        return hooks.type_makers[type(x)](x)
     convert = conversion(x)
     if convert is not None:
         return typeof(convert())
@@ -715,18 +687,11 @@ def check_unmasked(x: np.ndarray | np.generic) -> None:
         )
 
 
-#: types of libraries -> what makes an array of a value, and what tells the array's type (`interpreters.xla`)
-converters: dict[type, Callable[[Any], Any]] = {}
-types_of_values: dict[type, Callable[[Any], Any]] = {
-    Dim: lambda size: _scalar_aval(int, config.enable_x64)
-}
-
-
 def conversion(x: Any) -> Callable[[], Any] | None:
     """What makes an array of an object that is none: its method, or what was set for its type; None if there is neither."""
     method = getattr(x, "__weft_array__", None) or getattr(x, "__jax_array__", None)
-    if method is None and type(x) in converters:
-        return functools.partial(converters[type(x)], x)
+    if method is None and type(x) in hooks.array_makers:
+        return functools.partial(hooks.array_makers[type(x)], x)
     return method
 
 
@@ -735,6 +700,9 @@ def _scalar_aval(kind: type, wide: bool) -> ShapedArray:
     """The type of Python numbers of a kind; `wide` says whether there are 64-bit types, as `canonicalize_dtype` knows."""
     given = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}[kind]
     return ShapedArray((), dtypes.canonicalize_dtype(given), kind is not bool)
+
+
+hooks.type_makers[Dim] = lambda size: _scalar_aval(int, config.enable_x64)
 
 
 @functools.lru_cache(maxsize=256)
@@ -747,10 +715,13 @@ class Zero:
     """A symbolic zero tangent or cotangent of type `aval`: known to be zero, not materialised; `instantiate()` gives an array."""
 
     __slots__ = ("aval",)
-    instantiate: Callable[[Zero], Any]  # set where zeros are made (`ops.families`)
 
     def __init__(self, aval: ShapedArray):
         self.aval = aval
+
+    def instantiate(self) -> Any:
+        """Return an array of zeros of the type."""
+        return hooks.instantiate_zero(self)
 
     def __repr__(self) -> str:
         return f"Zero({self.aval.str_short()})"

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from weft._engine import hooks
 from weft._engine.util.config import config
 from weft._engine.util.errors import ShardingError
 from weft._engine.util.jax_versions import jax_behavior
@@ -321,12 +322,6 @@ class AbstractDevice:
     platform: str
 
 
-#: whether a program is being traced; `core` sets it
-in_program: Callable[[], bool] = lambda: False
-#: describes the devices of programs that name none; `backends` sets it
-home_device: Callable[[], AbstractDevice | None] = lambda: None
-
-
 class AbstractMesh(_MeshBase):
     """A mesh without devices: sizes, names and types of its axes.
 
@@ -364,7 +359,7 @@ class AbstractMesh(_MeshBase):
                 f"AbstractMesh: abstract_device must be an AbstractDevice or None, got {abstract_device!r}."
             )
         if abstract_device is not None:
-            home = home_device()
+            home = hooks.home_device()
             if home is not None and (home.platform, home.device_kind) == (
                 abstract_device.platform,
                 abstract_device.device_kind,
@@ -394,7 +389,9 @@ class AbstractMesh(_MeshBase):
     @property
     def abstract_device(self) -> AbstractDevice | None:
         """The kind of devices that it is meant for; None for a mesh without axes that names none."""
-        return home_device() if self._meant_for is None and self.axis_names else self._meant_for
+        return (
+            hooks.home_device() if self._meant_for is None and self.axis_names else self._meant_for
+        )
 
     @property
     def abstract_mesh(self) -> AbstractMesh:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.ir import mesh as mesh_module
+from weft._engine import hooks
 from weft._engine.ir.explicit import told_axes, type_sharding
 from weft._engine.ir.mesh import AbstractMesh, AxisType, Mesh, get_abstract_mesh
 from weft._engine.ir.shardings import MemorySpace, NamedSharding
@@ -241,7 +241,7 @@ class ShapedArray:
             return self.explicit
         mesh = get_abstract_mesh()
         return _whole(
-            mesh if mesh.auto_axes or mesh_module.in_program() else AbstractMesh((), ()), self.ndim
+            mesh if mesh.auto_axes or hooks.in_program() else AbstractMesh((), ()), self.ndim
         )
 
     def __setattr__(self, name, value):

@@ -4,8 +4,6 @@ arrays, which are arguments. So `x[0]`, `x[1]`, ... are one program, reached by 
 
 from __future__ import annotations
 
-import numpy as np
-
 from weft._engine.api.jit import face
 from weft._engine.core.trace import _state, eval_trace
 from weft._engine.numpy import indexing
@@ -54,7 +52,7 @@ def split(x: Array, index):
     return _forms.setdefault(key, key), tuple(arguments)
 
 
-def _join(form: tuple, arguments) -> tuple:
+def join(form: tuple, arguments) -> tuple:
     given = iter(arguments)
     return tuple(
         next(given) if isinstance(f, str) else slice(*f) if type(f) is tuple else f for f in form
@@ -62,17 +60,10 @@ def _join(form: tuple, arguments) -> tuple:
 
 
 def _read(x, arguments, form):
-    return indexing.getitem(x, _join(form, arguments))
-
-
-def _write(x, values, arguments, form, scatter):
-    from weft._engine.numpy.updating import scattered
-
-    return scattered(x, _join(form, arguments), values, scatter)
+    return indexing.getitem(x, join(form, arguments))
 
 
 _read_eager = face(_read, (0, 1))
-_write_eager = face(_write, (0, 1, 2))
 
 
 def getitem(x, index):
@@ -82,19 +73,3 @@ def getitem(x, index):
         if parts is not None:
             return _read_eager(x, parts[1], parts[0])
     return indexing.getitem(x, index)
-
-
-def update(x, index, values, scatter):
-    """`x` with `values` combined at `index` by the operation `scatter`, or None if the plain path must serve."""
-    if (
-        type(x) is Array
-        and _state.trace is eval_trace
-        and type(values) in (Array, float, int, bool, np.ndarray)
-    ):
-        parts = split(x, index)
-        if parts is not None:
-            return _write_eager(x, values, parts[1], parts[0], scatter)
-    return None
-
-
-indexing.eager_update = update

@@ -8,7 +8,7 @@ Next: `updating` writes at the same plans, `eager_index` indexes values without 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -43,9 +43,6 @@ from weft._engine.util.tree import tree_leaves
 _SCALAR_INT = (int, np.integer)
 #: the positions of a plan that are known while tracing
 STATIC = (int, Dim)
-
-#: set by `eager_index`: the update of a value as one compiled program, or None where the plain path must serve
-eager_update: Callable | None = None
 
 
 @record

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from weft._engine.api.jit import face
 from weft._engine.control import ref_index
 from weft._engine.core.scalars import exact
-from weft._engine.core.trace import Tracer, typeof
-from weft._engine.numpy import indexing
+from weft._engine.core.trace import Tracer, _state, eval_trace, typeof
+from weft._engine.numpy import eager_index, indexing
 from weft._engine.numpy.indexing import (
     Plan,
     getitem,
@@ -35,6 +36,7 @@ from weft._engine.ops.casting import size_as
 from weft._engine.ops.layout import broadcast_in_dim, reshape, rev
 from weft._engine.ops.placement import with_out_sharding
 from weft._engine.ops.slicing import dynamic_update_slice_p
+from weft._engine.runtime.array import Array
 from weft._engine.util import dtypes
 from weft._engine.util.promotion import common_dtype
 from weft._engine.util.source import is_own_arithmetic, warn_user
@@ -302,15 +304,25 @@ def _set(x, index, values, scatter, indices_are_sorted, unique_indices, mode):
     ):  # it may fit the dtype of `x` alone
         values = exact(values, typeof(x).dtype)
     if (
-        indexing.eager_update is not None
-        and mode is None
+        mode is None
         and not indices_are_sorted
         and not unique_indices
+        and type(x) is Array
+        and _state.trace is eval_trace
+        and type(values) in (Array, float, int, bool, np.ndarray)
     ):
-        out = indexing.eager_update(x, index, values, scatter)
-        if out is not None:
-            return out
+        parts = eager_index.split(x, index)
+        if parts is not None:
+            form, arguments = parts
+            return _write_eager(x, values, arguments, form, scatter)
     return scattered(x, index, values, scatter, indices_are_sorted, unique_indices, mode)
+
+
+def _write(x, values, arguments, form, scatter):
+    return scattered(x, eager_index.join(form, arguments), values, scatter)
+
+
+_write_eager = face(_write, (0, 1, 2))
 
 
 def scattered(x, index, values, scatter, indices_are_sorted=False, unique_indices=False, mode=None):

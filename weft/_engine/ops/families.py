@@ -275,9 +275,6 @@ def instantiate(tangent: Any) -> Any:
     return zeros(tangent.aval) if type(tangent) is Zero else tangent
 
 
-Zero.instantiate = instantiate
-
-
 def zero_tangent(out: Any) -> Zero:
     """The symbolic zero tangent of value `out`."""
     return Zero(typeof(out).to_tangent_aval())

@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 
 from weft._engine.backends.array_spec import ArraySpec, inverse, transposed, untransposed
-from weft._engine.backends.base import UNREADY, Device, DeviceMemory
+from weft._engine.backends.base import Device, DeviceMemory
 from weft._engine.backends.formats import format_of
 from weft._engine.core.array_methods import ArrayMethods
+from weft._engine.hooks import PENDING_BUFFER_TYPES
 from weft._engine.ir.mesh import Mesh, device_mesh, unplaced
 from weft._engine.ir.shardings import NamedSharding, Sharding, SingleDeviceSharding, block_index
 from weft._engine.ir.specs import PartitionSpec
@@ -205,7 +206,7 @@ class Array(ArrayMethods, metaclass=ArrayMeta):
 
     def block_until_ready(self) -> "Array":
         """Wait for the values and return the array; raises what the program that computes them failed with."""
-        if type(self._buffer) in UNREADY:
+        if type(self._buffer) in PENDING_BUFFER_TYPES:
             self._spec.backend.wait(self._held())
         return self
 

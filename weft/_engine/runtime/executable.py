@@ -17,20 +17,16 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.backends import base
 from weft._engine.backends.array_spec import ArraySpec
 from weft._engine.backends.base import Loaded
 from weft._engine.core.trace import _state
 from weft._engine.ir.shardings import NamedSharding, Sharding
-from weft._engine.runtime import live
 from weft._engine.runtime.array import Array, spec_of
 from weft._engine.runtime.placement import fits, relaid
 from weft._engine.util import events
 from weft._engine.util.config import config
 from weft._engine.util.errors import DeviceRuntimeError, OutOfMemoryError
 from weft._engine.util.source import user_frame
-
-base.describe_memory = live.describe_largest
 
 _buffer_of = operator.attrgetter("_buffer")
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 import _signal  # pyright: ignore[reportMissingImports]  # `signal` itself loads enum
 import _thread
 import builtins
-import contextlib
 import gc
 import importlib
 import os
@@ -29,6 +28,8 @@ import threading
 from collections.abc import Callable
 from types import BuiltinFunctionType, FrameType, FunctionType, MethodType, TracebackType
 from typing import Any
+
+from weft._engine.hooks import handler_context
 
 # ---- the collector of garbage
 
@@ -84,8 +85,6 @@ paused = _Paused()
 # ---- everything
 
 _SIGNALS = range(1, _signal.NSIG)
-#: makes the context of handlers; `core.trace` sets it
-handler_context: list[Callable[[], contextlib.AbstractContextManager]] = [contextlib.nullcontext]
 #: the threads in a block, with the user code that each suspends
 _sections: dict[int, _Section] = {}
 
@@ -163,7 +162,7 @@ class _Section:
         while self.arrived:
             number = self.arrived.pop(0)
             try:
-                with handler_context[0]():
+                with handler_context():
                     self.handlers[number](number, sys._getframe())
             except BaseException:
                 self._handle_signals()
@@ -223,7 +222,7 @@ class _EnclosedHandler:
         self.handler = handler
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        with handler_context[0]():
+        with handler_context():
             self.handler(number, frame)
 
 

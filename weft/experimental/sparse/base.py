@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import weft.numpy as wnp
+from weft._engine import hooks
 from weft._engine.ops.families import canonical_dims
 from weft._engine.util.tree import register_pytree_node
 
@@ -98,7 +99,7 @@ class JAXSparse:
 
     # ---- operators: those of dense arrays, sparsified
     def _sparsified(self, fun: Any, *arrays: Any) -> Any:
-        return apply[0](fun)(*arrays)
+        return hooks.sparsify(fun)(*arrays)
 
     def __len__(self) -> int:
         if not self.shape:

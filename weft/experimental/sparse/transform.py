@@ -27,7 +27,7 @@ from weft._engine.util import tree
 from weft._engine.util.source import api_boundary
 from weft.experimental.sparse import products, shapes
 from weft.experimental.sparse.api import DENSE
-from weft.experimental.sparse.base import apply, is_sparse
+from weft.experimental.sparse.base import is_sparse
 from weft.experimental.sparse.bcoo import BCOO
 from weft.experimental.sparse.bcsr import BCSR
 from weft.experimental.sparse.convolution import bcoo_conv_general_dilated
@@ -704,6 +704,3 @@ _RULES: dict[str, Callable] = {
 }
 #: rules that take BCSR arrays as they are
 _OF_ANY_FORMAT = frozenset({_elementwise, _integer_pow, _mul, _div, _name})
-
-
-apply.append(sparsify)

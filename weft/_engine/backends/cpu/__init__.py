@@ -20,11 +20,12 @@ import numpy as np
 
 from weft._engine import processes
 from weft._engine.backends.array_spec import ArraySpec, from_blocks, to_blocks
-from weft._engine.backends.base import UNREADY, Backend, LocalProgram, Stage
+from weft._engine.backends.base import Backend, LocalProgram, Stage
 from weft._engine.backends.cpu.buffer import Buffer, address, block_address, fill
 from weft._engine.backends.cpu.loaded import CpuLoaded, Write, load
 from weft._engine.codegen.runtime import pool, queue
 from weft._engine.codegen.toolchain import loader, target
+from weft._engine.hooks import PENDING_BUFFER_TYPES
 from weft._engine.util.user_code import suspended
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ _C_TYPES = {
 
 def _computed(held: Any) -> Any:
     """A block of the native heap, once it has its values."""
-    if type(held) in UNREADY:
+    if type(held) in PENDING_BUFFER_TYPES:
         cast("queue.Queue", queue.current()).wait(held)
     return held
 

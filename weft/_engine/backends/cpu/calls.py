@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft._engine.backends.array_spec import ArraySpec
-from weft._engine.backends.base import UNREADY
 from weft._engine.backends.cpu import buffer
 from weft._engine.codegen.runtime import dispatch, heap, pool, queue
 from weft._engine.codegen.toolchain.native_library import are_at_hand
 from weft._engine.cpython import layouts
+from weft._engine.hooks import PENDING_BUFFER_TYPES
 from weft._engine.util import tree
 from weft._engine.util.config import config
 from weft._engine.util.machine_model import MODEL
@@ -318,7 +318,7 @@ def _install(cls: type, places: Places | None) -> Dispatcher | None:
 def _code(places: Places | None) -> dict[str, int] | None:
     """Link native dispatch, and so the queue."""
     buffer.use_native(heap.symbols())
-    UNREADY.update(
+    PENDING_BUFFER_TYPES.update(
         heap.block_types()[1:]
     )  # before the queue is there: another thread may use it at once
     return places and dispatch.code(places, ctypes.addressof(guard))

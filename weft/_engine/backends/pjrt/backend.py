@@ -20,7 +20,6 @@ import numpy as np
 from weft._engine import processes
 from weft._engine.backends.array_spec import ArraySpec, from_blocks, to_blocks
 from weft._engine.backends.base import (
-    UNREADY,
     Backend,
     Device,
     DeviceMemory,
@@ -43,11 +42,12 @@ from weft._engine.backends.pjrt.program import (
     find_unsplit_results,
 )
 from weft._engine.backends.xla_flags import check_are_options
+from weft._engine.hooks import PENDING_BUFFER_TYPES
 from weft._engine.ir.jaxpr import Eqn
 from weft._engine.util import cache
 from weft._engine.util.config import config
 
-UNREADY.add(ShardBuffers)
+PENDING_BUFFER_TYPES.add(ShardBuffers)
 
 #: DLPack's numbers of devices, by the plugins' names of platforms
 _DLPACK_DEVICES = {"cpu": 1, "cuda": 2, "rocm": 10, "oneapi": 14}

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.backends import base
+from weft._engine import hooks
 from weft._engine.backends.pjrt.native import native_calls
 from weft._engine.util.errors import DeviceRuntimeError, OutOfMemoryError
 from weft._engine.util.source import warn_user
@@ -411,7 +411,7 @@ class PluginLibrary:
         exception = self.find_exception(text) if is_raised else None
         message = f"{named}: {text} (PJRT plugin {self.name}, {function})"
         if named == "RESOURCE_EXHAUSTED" or "Out of memory" in text:  # old plugins: INTERNAL
-            return exception or OutOfMemoryError(message + base.describe_memory())
+            return exception or OutOfMemoryError(message + hooks.describe_memory())
         return exception or DeviceRuntimeError(message)
 
     def wait(self, event: int | None) -> None:
