@@ -20,7 +20,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft._engine import programs
+from weft._engine import hooks, programs
 from weft._engine.codegen.gemm import gemm
 from weft._engine.codegen.library import sort
 from weft._engine.codegen.program import program
@@ -541,8 +541,8 @@ def test_many_write_and_read_at_once():
 def test_compilations_are_told_whether_from_disk_or_not(caplog, monkeypatch):
     told: list = []
     monkeypatch.setattr(
-        programs,
-        "listeners",
+        hooks,
+        "after_compilation",
         [lambda made: told.append((made.name, made.kernel_count, len(made.stages.collectives)))],
     )
     fun, args = PROGRAMS["sum on 8"]()
