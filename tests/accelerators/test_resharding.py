@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft._engine import programs
+from weft._engine import hooks
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 SPECS = (P(), P("a"), P("b", "a"), P(None, ("a", "b")))
@@ -16,7 +16,9 @@ SPECS = (P(), P("a"), P("b", "a"), P(None, ("a", "b")))
 def program_names(monkeypatch):
     """The names of the programs that are compiled, or loaded from disk, during the test."""
     names: list[str] = []
-    monkeypatch.setattr(programs, "listeners", [lambda executable: names.append(executable.name)])
+    monkeypatch.setattr(
+        hooks, "after_compilation", [lambda executable: names.append(executable.name)]
+    )
     return names
 
 

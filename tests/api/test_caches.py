@@ -15,7 +15,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from weft._engine import programs
+from weft._engine import hooks
 from weft._engine.api import jit as jit_module
 from weft._engine.runtime.array import Array
 from weft.sharding import NamedSharding, PartitionSpec as P
@@ -25,7 +25,9 @@ from weft.sharding import NamedSharding, PartitionSpec as P
 def made(monkeypatch):
     """The names of the programs that were made."""
     names: list[str] = []
-    monkeypatch.setattr(programs, "listeners", [lambda executable: names.append(executable.name)])
+    monkeypatch.setattr(
+        hooks, "after_compilation", [lambda executable: names.append(executable.name)]
+    )
     return names
 
 

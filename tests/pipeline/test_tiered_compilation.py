@@ -15,7 +15,7 @@ import weft
 import weft.numpy as wnp
 from tests.harness.tuning import tune
 from weft import lax, nn
-from weft._engine import programs
+from weft._engine import hooks
 from weft._engine.codegen.gemm import gemm
 from weft._engine.codegen.library import fft, sort
 from weft._engine.codegen.program import program, tiered_compilation
@@ -49,7 +49,7 @@ def nothing_compiled(tmp_path, monkeypatch):
 def made(monkeypatch):
     """The executables made."""
     found: list[Executable] = []
-    monkeypatch.setattr(programs, "listeners", [found.append])
+    monkeypatch.setattr(hooks, "after_compilation", [found.append])
     return found
 
 

@@ -11,7 +11,7 @@ import weft
 import weft.numpy as wnp
 from tests.random.cases import CASES, WIDE
 from weft import lax, random
-from weft._engine import programs
+from weft._engine import hooks
 from weft._engine.util.config import Override
 
 GOLDEN = np.load(pathlib.Path(__file__).with_name("golden.npz"))
@@ -197,7 +197,7 @@ def test_errors(call, error, says):
 def test_a_draw_is_one_program(draw, monkeypatch):
     made = []
     key = random.PRNGKey(11)
-    monkeypatch.setattr(programs, "listeners", [made.append])
+    monkeypatch.setattr(hooks, "after_compilation", [made.append])
     eager = draw(key)
     assert len(made) == 1
     np.testing.assert_array_equal(eager, weft.jit(draw)(key))
