@@ -16,7 +16,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft._engine import hooks
-from weft._engine.api import jit as jit_module
+from weft._engine.api.calls import call_cache
 from weft._engine.runtime.array import Array
 from weft.sharding import NamedSharding, PartitionSpec as P
 
@@ -115,7 +115,7 @@ def test_functions_are_not_kept(transform):
 
     transform(g)(wnp.arange(8.0))
     transform(g).lower(wnp.arange(8.0))
-    assert id(g) in jit_module._of_functions
+    assert id(g) in call_cache._of_functions
     ref = weakref.ref(g)
     del g
     gc.collect()
@@ -145,8 +145,8 @@ def test_functions_go_with_their_last_reference(calls):
 
 
 def test_functions_that_are_kept_by_what_was_made_of_them_are_few(monkeypatch):
-    monkeypatch.setattr(jit_module, "_of_functions", {})
-    monkeypatch.setattr(jit_module, "_MOST_FUNCTIONS", 3)
+    monkeypatch.setattr(call_cache, "_of_functions", {})
+    monkeypatch.setattr(call_cache, "_MOST_FUNCTIONS", 3)
 
     def make(i):
         def g(x):
@@ -156,7 +156,7 @@ def test_functions_that_are_kept_by_what_was_made_of_them_are_few(monkeypatch):
 
     for i in range(6):
         assert weft.jit(make(i))(1.0) == 1 + i
-        assert len(jit_module._of_functions) <= 3
+        assert len(call_cache._of_functions) <= 3
 
 
 class Unhashable:
@@ -251,7 +251,7 @@ def test_caches_are_cleared_while_other_threads_make_functions():
     def clear():
         try:
             for _ in range(50):
-                jit_module._forget()
+                call_cache._clear_all()
         except RuntimeError as error:
             wrong.append(error)
         over.set()

@@ -111,9 +111,9 @@ class Pair:
         return cls(*children, name)
 
 
-def of_leaves(jitted):
+def fast_paths(jitted):
     """The functions of leaves that native code knows for a jitted function; they fail if Python has to run one."""
-    known = list(jitted._known.of_leaves.values())
+    known = list(jitted._cache.fast_paths.values())
     for quick in known:
         quick._slow = refuse
     return known
@@ -125,7 +125,7 @@ def test_nodes_of_the_users_types_are_flattened_in_python_and_run_without_it():
     for _ in range(3):
         f(Pair(x, y), 1)
     if dispatch.can_dispatch(type(f)):
-        assert len(of_leaves(f)) == 1
+        assert len(fast_paths(f)) == 1
     out = f(Pair(y, x), 1)
     assert (type(out), type(out.second), out.name) == (Pair, list, "pair")
     np.testing.assert_array_equal((out.first, out.second[0]), (2 * X + 1, X))
@@ -139,7 +139,7 @@ def test_the_structure_of_results_may_depend_on_types():
     for _ in range(3):
         assert [type(f(Pair(v, v))) for v in (x, i, x)] == [list, tuple, list]
     weft.clear_caches()
-    assert not f._known.of_leaves and type(f(Pair(i, i))) is tuple
+    assert not f._cache.fast_paths and type(f(Pair(i, i))) is tuple
 
 
 def test_results_may_have_static_data_that_cannot_be_compared():
@@ -217,7 +217,7 @@ def test_an_expected_structure_under_other_settings():
     np.testing.assert_array_equal(weft.vmap(f)(Pair(x, x)).first, X + 1)
     np.testing.assert_array_equal(weft.grad(lambda x: f(Pair(x, x)).first.sum())(x), np.ones(6))
     weft.clear_caches()
-    assert f._known.expected is None
+    assert f._cache.expected is None
     f(Pair(x, x))
     assert sum(kind is Array for kind in seen) == 1
 
@@ -228,8 +228,8 @@ def test_structures_that_alternate_are_not_expected():
     for _ in range(24):
         for name in ("one", "other"):
             f(Pair(x, x, name))
-            assert f._known.expected is None
-    assert len(f._known.of_leaves) in (0, 2)
+            assert f._cache.expected is None
+    assert len(f._cache.fast_paths) in (0, 2)
 
 
 def test_donated_leaves_of_nodes_are_deleted():

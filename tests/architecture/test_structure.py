@@ -38,8 +38,6 @@ FAMILIES = {"weft/_engine/numpy", "weft/_engine/ops", "weft/scipy/stats"}
 KNOWN_LONG = {
     "weft/_engine/api/arrays.py",
     "weft/_engine/api/autodiff.py",
-    "weft/_engine/api/execute.py",
-    "weft/_engine/api/jit.py",
     "weft/_engine/control/custom_rules.py",
     "weft/_engine/hlo/hlo_text.py",
     "weft/_engine/ops/families.py",

@@ -27,7 +27,7 @@ def compiled_programs(monkeypatch):
     """The names of the programs that are compiled from here on."""
     seen, work = [], programs._compile
     monkeypatch.setattr(
-        programs, "_compile", lambda request, key: seen.append(request[4]) or work(request, key)
+        programs, "_compile", lambda request, key: seen.append(request.name) or work(request, key)
     )
     return seen
 

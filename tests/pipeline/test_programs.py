@@ -28,6 +28,7 @@ from weft._engine.codegen.runtime import pool, symbols
 from weft._engine.codegen.toolchain import loader, target
 from weft._engine.partition import partition
 from weft._engine.runtime.device import devices
+from weft._engine.runtime.request import CompileRequest
 from weft._engine.util import cache
 from weft.sharding import (
     AxisType,
@@ -73,7 +74,7 @@ def loaded(monkeypatch):
 
     def watched(key, order):
         made = read(key, order)
-        found[made is not None].append(order[4])
+        found[made is not None].append(order.name)
         return made
 
     monkeypatch.setattr(programs, "_read", watched)
@@ -324,7 +325,7 @@ def key_of(
 
 def program_key(jaxpr, specs, out_shardings, donated, assignment, in_context=False):
     return programs._key(
-        (
+        CompileRequest(
             jaxpr,
             specs,
             out_shardings,

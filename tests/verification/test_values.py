@@ -210,7 +210,7 @@ def test_donated_arguments_are_consumed_and_compared(compared):
     got = f(x)
     assert x.is_deleted() and len(compared) == 1
     np.testing.assert_allclose(got, want, rtol=1e-6)
-    (executable, _, _) = next(iter(f._calls.values()))
+    (executable, _, _) = next(iter(f._cache.calls.values()))
     assert executable.aliases == {0: 0}
 
 

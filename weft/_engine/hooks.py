@@ -46,7 +46,7 @@ class Hook:
 # ---- functions
 
 #: compute a primitive on concrete values: (primitive, args, params) -> results
-evaluate = Hook("weft._engine.api.execute", "evaluate_op")
+evaluate = Hook("weft._engine.api.calls.evaluator", "evaluate_op")
 #: make a symbolic zero an array of zeros
 instantiate_zero = Hook("weft._engine.ops.families", "instantiate")
 #: return whether a program is being traced

@@ -10,14 +10,13 @@ the backend (`backends`).
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from weft._engine.backends.array_spec import ArraySpec, from_blocks, on_backend, to_blocks
 from weft._engine.backends.base import (
-    Backend,
     BlockLayout,
     LoadedElsewhere,
     LocalProgram,
@@ -31,6 +30,7 @@ from weft._engine.ir.specs import PartitionSpec
 from weft._engine.ir.types import ShapedArray
 from weft._engine.runtime.executable import Executable
 from weft._engine.runtime.placement import fits
+from weft._engine.runtime.request import CompileRequest
 from weft._engine.transforms.erase import erase
 from weft._engine.transforms.physical import is_key, physicalize
 from weft._engine.util.config import config
@@ -40,26 +40,6 @@ from weft._engine.util.user_code import paused
 
 if TYPE_CHECKING:
     from weft._engine.partition.partition import PartitionResult
-
-
-@record
-class Request:
-    """What is to be compiled: a program without constants, for inputs laid out as `in_specs` say, on the devices `assignment`, whose
-    layouts may be named by other devices than those of the backend: its devices have the same ids.
-
-    Outputs without a sharding get the one that propagation finds. On a mesh with explicit axes, outputs without a sharding in their types
-    keep these axes; with a mesh in context (`in_context`), such axes of theirs are automatic. Uncommitted inputs may be moved; committed
-    ones are read where they are.
-    """
-
-    jaxpr: Jaxpr
-    in_specs: Sequence[ArraySpec]
-    out_shardings: Sequence[Sharding | None]
-    donated: Sequence[int]
-    name: str
-    assignment: tuple
-    in_context: bool
-    backend: Backend
 
 
 @record(frozen=False)
@@ -110,7 +90,7 @@ class Stages:
         return getattr(self.lowered, "scheduled", None)
 
 
-def compile_request(request: Request) -> Executable:
+def compile_request(request: CompileRequest) -> Executable:
     """Compile a program."""
     start = time.perf_counter()
     stages, program = lower(request)
@@ -147,131 +127,228 @@ def compile_request(request: Request) -> Executable:
     return executable
 
 
-def lower(request: Request) -> tuple[Stages, LocalProgram]:
-    """All stages before code is generated, and the program of one device."""
-    jaxpr, in_specs, assignment, backend = (
-        request.jaxpr,
-        request.in_specs,
-        request.assignment,
-        request.backend,
-    )
-    stages = Stages(request.name, jaxpr)
-    timer = _Timer(stages)
-    if "debug_check" in jaxpr.effects:
+def lower(request: CompileRequest) -> tuple[Stages, LocalProgram]:
+    """Run all stages before code is generated; return them and the program of one device."""
+    lowering = Lowering(request)
+    for run_pass in PASSES:
+        run_pass(lowering)
+    assert lowering.stages.program is not None
+    return lowering.stages, lowering.stages.program
+
+
+class Lowering:
+    """A program between the passes of `lower`.
+
+    jaxpr           as it was traced
+    program         as the last pass left it
+    partial_specs   per result, its spec if that has unreduced or reduced axes
+    in_specs        the layouts of arguments
+    out_shardings   the shardings of results; the requested ones, until the program is laid out
+    memory          how arguments and results lie in the memory of one device
+    """
+
+    def __init__(self, request: CompileRequest):
+        self.request, self.backend = request, request.backend
+        self.jaxpr = self.program = request.jaxpr
+        self.stages = Stages(request.name, request.jaxpr)
+        self.run = _Timer(self.stages)
+        self.in_specs: Sequence[ArraySpec] = request.in_specs
+        self.out_shardings: Sequence[Sharding | None] = request.out_shardings
+        self.partial_specs: list[PartitionSpec | None] = []
+        self.memory = MemoryLayout((), (), ())
+
+    def is_partial(self, i: int) -> bool:
+        """Return whether result `i` has unreduced axes."""
+        spec = self.partial_specs[i]
+        return spec is not None and bool(spec.unreduced)
+
+
+@record
+class MemoryLayout:
+    """The mesh axes of a local program, the dims that they lead with per argument and result, and where shards are larger than they say."""
+
+    axes: Any
+    in_dims: Sequence
+    out_dims: Sequence
+    out_blocks: Sequence = ()
+    owners: Any = None
+
+
+def drop_debug_checks(lowering: Lowering) -> None:
+    """Remove checks that only an interpreter performs."""
+    if "debug_check" in lowering.jaxpr.effects:
         from weft._engine.control.checks import without_checks
 
-        jaxpr = without_checks(jaxpr, frozenset(["debug_check"]))
-    program, wanted = erase(jaxpr), [*request.out_shardings]
-    public = [_partial_spec(s, a) for s, a in zip(wanted, jaxpr.out_avals)]
-    if any(s.stored is not s for s in in_specs) or any(
-        spec is not None and spec.unreduced for spec in public
-    ):
-        from weft._engine.transforms.terms import on_memory
+        lowering.jaxpr = without_checks(lowering.jaxpr, frozenset(["debug_check"]))
 
-        outs = [
-            s if s is not None or spec is None or not spec.unreduced else a.explicit
-            for s, spec, a in zip(wanted, public, jaxpr.out_avals)
-        ]
-        program = timer(
-            "terms",
-            on_memory,
-            program,
-            [s.stored.aval for s in in_specs],
-            [s.sharding for s in in_specs],
-            outs,
-        )
-    program = stages.physical = timer("physicalize", physicalize, program)
-    program = stages.simplified = timer("simplify", simplify, program)
-    if len(assignment) > 1 or has_shard_map(program):
-        from weft._engine.partition import partition
 
-        result = stages.partition = timer(
-            "partition",
-            partition.partition_for,
-            program,
-            [s.stored for s in in_specs],
-            [s and s.stored for s in wanted],
-            assignment,
-            request.in_context,
-            backend.cost_model,
-        )
-        for callback, sharding in result.layout_callbacks:
-            callback(on_backend(sharding, backend))
-        program = stages.local = timer("simplify local", simplify, result.jaxpr)
-        logical = [_of_keys(s, a) for s, a in zip(result.out_shardings, jaxpr.out_avals)]
-        shardings = [
-            _in_public(s, spec) if want is None else want
-            for want, s, spec in zip(wanted, logical, public)
-        ]
-        mesh, dims = result.axes, (result.in_specs, result.out_specs)
-        owners = result.owners
-        blocks = (*result.out_blocks, *[None] * (len(jaxpr.outvars) - len(result.out_blocks)))
-        in_specs = [
-            ArraySpec(
-                s.aval,
-                on_backend(
-                    s.sharding if s.sharding.settled is not s.sharding else sharding, backend
-                ),
-                s.committed,
-            )
-            for s, sharding in zip(
-                in_specs, [_of_keys(s, x.aval) for s, x in zip(result.in_shardings, in_specs)]
-            )
-        ]
+def erase_annotations(lowering: Lowering) -> None:
+    """Remove operations that mean something to transformations only."""
+    lowering.program = erase(lowering.jaxpr)
+    avals = lowering.jaxpr.out_avals
+    lowering.partial_specs = list(map(_partial_spec, lowering.request.out_shardings, avals))
+
+
+def separate_terms(lowering: Lowering) -> None:
+    """Have unreduced arguments and results be arrays of their terms."""
+    request, specs = lowering.request, lowering.in_specs
+    outs: list[Sharding | None] = list(request.out_shardings)
+    partial = [i for i in range(len(outs)) if lowering.is_partial(i)]
+    if not partial and all(s.stored is s for s in specs):
+        return
+    from weft._engine.transforms.terms import on_memory
+
+    for i in partial:
+        if outs[i] is None:
+            outs[i] = lowering.jaxpr.out_avals[i].explicit
+    lowering.program = lowering.run(
+        "terms",
+        on_memory,
+        lowering.program,
+        [s.stored.aval for s in specs],
+        [s.sharding for s in specs],
+        outs,
+    )
+
+
+def physicalize_keys(lowering: Lowering) -> None:
+    """Replace random keys by their words."""
+    lowering.program = lowering.run("physicalize", physicalize, lowering.program)
+    lowering.stages.physical = lowering.program
+
+
+def simplify_program(lowering: Lowering) -> None:
+    """Simplify the program of all devices."""
+    lowering.program = lowering.run("simplify", simplify, lowering.program)
+    lowering.stages.simplified = lowering.program
+
+
+def lay_out(lowering: Lowering) -> None:
+    """Make the program of all devices one of each device."""
+    if len(lowering.request.assignment) > 1 or has_shard_map(lowering.program):
+        _partition(lowering)
     else:
-        here = on_backend(SingleDeviceSharding(assignment[0]), backend)
-        if "inspect" in program.effects:
-            from weft._engine.compiler.rewrite.inspection import without_inspections
+        _place_on_one_device(lowering)
 
-            program, callbacks = without_inspections(program)
-            for callback in callbacks:
-                callback(here)
-            program = timer("simplify without inspections", simplify, program)
-        shardings = [
-            on_backend(named, backend) if want is None else want
-            for want, named in zip(
-                request.out_shardings, _names_on_one_device(jaxpr, in_specs, here)
-            )
-        ]
-        mesh, owners, dims = (), None, ([()] * len(in_specs), [()] * len(shardings))
-        blocks = (None,) * len(shardings)
-        placed = [ArraySpec(s.aval, here, s.committed) for s in in_specs]
-        in_specs = [s if fits(s, p) or s.stored is not s else p for s, p in zip(in_specs, placed)]
+
+def _partition(lowering: Lowering) -> None:
+    """Lay a program out over several devices, with explicit collectives."""
+    from weft._engine.partition import partition
+
+    request, backend, jaxpr = lowering.request, lowering.backend, lowering.jaxpr
+    wanted = request.out_shardings
+    result = lowering.run(
+        "partition",
+        partition.partition_for,
+        lowering.program,
+        [s.stored for s in lowering.in_specs],
+        [s and s.stored for s in wanted],
+        request.assignment,
+        request.in_context,
+        backend.cost_model,
+    )
+    lowering.stages.partition = result
+    for callback, sharding in result.layout_callbacks:
+        callback(on_backend(sharding, backend))
+    lowering.program = lowering.run("simplify local", simplify, result.jaxpr)
+    lowering.stages.local = lowering.program
+    logical = map(_of_keys, result.out_shardings, jaxpr.out_avals)
+    lowering.out_shardings = [
+        _in_public(sharding, spec) if want is None else want
+        for want, sharding, spec in zip(wanted, logical, lowering.partial_specs)
+    ]
+    in_shardings = [_of_keys(s, x.aval) for s, x in zip(result.in_shardings, lowering.in_specs)]
+    lowering.in_specs = [
+        ArraySpec(
+            s.aval,
+            on_backend(s.sharding if s.sharding.settled is not s.sharding else sharding, backend),
+            s.committed,
+        )
+        for s, sharding in zip(lowering.in_specs, in_shardings)
+    ]
+    missing = len(jaxpr.outvars) - len(result.out_blocks)
+    lowering.memory = MemoryLayout(
+        result.axes,
+        result.in_specs,
+        result.out_specs,
+        (*result.out_blocks, *[None] * missing),
+        result.owners,
+    )
+
+
+def _place_on_one_device(lowering: Lowering) -> None:
+    """Place arguments and results of a program on its only device."""
+    request, backend = lowering.request, lowering.backend
+    here = on_backend(SingleDeviceSharding(request.assignment[0]), backend)
+    if "inspect" in lowering.program.effects:
+        from weft._engine.compiler.rewrite.inspection import without_inspections
+
+        program, callbacks = without_inspections(lowering.program)
+        for callback in callbacks:
+            callback(here)
+        lowering.program = lowering.run("simplify without inspections", simplify, program)
+    specs = lowering.in_specs
+    names = _names_on_one_device(lowering.jaxpr, specs, here)
+    lowering.out_shardings = [
+        on_backend(name, backend) if want is None else want
+        for want, name in zip(request.out_shardings, names)
+    ]
+    placed = [ArraySpec(s.aval, here, s.committed) for s in specs]
+    lowering.in_specs = [s if fits(s, p) or s.stored is not s else p for s, p in zip(specs, placed)]
+    count = len(lowering.out_shardings)
+    lowering.memory = MemoryLayout((), [()] * len(specs), [()] * count, (None,) * count)
+
+
+def make_local_program(lowering: Lowering) -> None:
+    """Describe the program of one device for the backend, and check the memory of its results."""
+    request, backend, memory = lowering.request, lowering.backend, lowering.memory
     committed = (
-        len(assignment) > 1
-        or any(s.committed for s in in_specs)
+        len(request.assignment) > 1
+        or any(s.committed for s in lowering.in_specs)
         or any(s is not None for s in request.out_shardings)
-        or (any(isinstance(s, NamedSharding) for s in shardings))
+        or any(isinstance(s, NamedSharding) for s in lowering.out_shardings)
     )
     out_specs = [
-        ArraySpec(a, on_backend(s, backend), committed) for a, s in zip(jaxpr.out_avals, shardings)
+        ArraySpec(aval, on_backend(sharding, backend), committed)
+        for aval, sharding in zip(lowering.jaxpr.out_avals, lowering.out_shardings)
     ]
     local = LocalProgram(
         request.name,
-        program,
-        mesh,
-        tuple(map(BlockLayout, in_specs, dims[0])),
-        tuple(map(BlockLayout, out_specs, dims[1], blocks)),
+        lowering.program,
+        memory.axes,
+        tuple(map(BlockLayout, lowering.in_specs, memory.in_dims)),
+        tuple(map(BlockLayout, out_specs, memory.out_dims, memory.out_blocks)),
         tuple(request.donated),
-        tuple([device.id for device in assignment]),
-        owners,
+        tuple([device.id for device in request.assignment]),
+        memory.owners,
     )
-    stages.program = local
-    if stages.partition is not None:
+    lowering.stages.program = local
+    if lowering.stages.partition is not None:
         from weft._engine.partition.shard_check import check_memory
 
-        check_memory(
-            program,
-            [
-                (
-                    x.spec.local_shape if x.blocks is None else x.spec.global_shape,
-                    x.spec.storage_dtype,
-                )
-                for x in local.outs
-            ],
-        )
-    stages.lowered = backend.lower(local, timer)
-    return stages, local
+        shapes = [
+            x.spec.local_shape if x.blocks is None else x.spec.global_shape for x in local.outs
+        ]
+        dtypes = [x.spec.storage_dtype for x in local.outs]
+        check_memory(lowering.program, list(zip(shapes, dtypes)))
+
+
+def lower_for_backend(lowering: Lowering) -> None:
+    """Run the backend's own stages."""
+    lowering.stages.lowered = lowering.backend.lower(lowering.stages.program, lowering.run)
+
+
+#: the passes of `lower`, in order
+PASSES: tuple[Callable[[Lowering], None], ...] = (
+    drop_debug_checks,
+    erase_annotations,
+    separate_terms,
+    physicalize_keys,
+    simplify_program,
+    lay_out,
+    make_local_program,
+    lower_for_backend,
+)
 
 
 def _partial_spec(sharding: Sharding | None, aval: ShapedArray) -> PartitionSpec | None:

@@ -26,12 +26,13 @@ from weft._engine import backends, hooks, processes
 from weft._engine.backends.array_spec import ArraySpec
 from weft._engine.backends.base import Backend, _device_of_id, is_elsewhere
 from weft._engine.core.trace import derived_trace, eval_trace
-from weft._engine.ir.jaxpr import Jaxpr, Literal
+from weft._engine.ir.jaxpr import Literal
 from weft._engine.ir.mesh import AbstractMesh, AxisType, _make_mesh_object
-from weft._engine.ir.shardings import Sharding, _make_named, _make_positional, _make_single
+from weft._engine.ir.shardings import _make_named, _make_positional, _make_single
 from weft._engine.ir.specs import UNCONSTRAINED, PartitionSpec, UnreducedKind, _make_spec
 from weft._engine.ir.structure import Unserializable, structure
 from weft._engine.runtime.executable import Executable
+from weft._engine.runtime.request import CompileRequest
 from weft._engine.util import cache, events
 from weft._engine.util.config import config
 from weft._engine.util.errors import ProcessFailureError
@@ -61,69 +62,56 @@ COMPILER = (
     "runtime",
 )
 
-#: a program and all that was said about it, as `pipeline.Request` takes it
-_Request = tuple[
-    Jaxpr, Sequence[ArraySpec], Sequence[Sharding | None], Sequence[int], str, tuple, bool, Backend
-]
 
-
-def executable_of(
-    jaxpr: Jaxpr,
-    in_specs: Sequence[ArraySpec],
-    out_shardings: Sequence[Sharding | None],
-    donated: Sequence[int],
-    name: str,
-    assignment: tuple,
-    in_context: bool,
-    backend: Backend,
-) -> Executable:
-    """A program without constants, made callable for inputs laid out as `in_specs`, on the devices `assignment`; `in_context` tells
-    whether a mesh is in context (`pipeline.Request`)."""
+def executable_of(request: CompileRequest) -> Executable:
+    """Return the executable for a request: from disk, or compiled."""
     start = time.perf_counter()
-    if "check" in jaxpr.effects:
-        raise ValueError(
-            f"{name}: Cannot abstractly evaluate a checkify.check which was not functionalized: compiled code cannot raise.\n"
-            "  Transform the function first, as in jit(checkify.checkify(f)), and look at the error that it returns."
-        )
-    for check in hooks.before_compilation:
-        check(backend)
-    if lost := [d.id for d in assignment if d.process_index < 0]:
-        raise ValueError(
-            f"{name}: devices {', '.join(map(str, lost))} are from before weft.distributed.shrink().\n"
-            "  Move the arrays to a mesh of weft.devices(), by weft.device_put."
-        )
-    ranks = _ranks_of(assignment)
-    request = (jaxpr, in_specs, out_shardings, donated, name, assignment, in_context, backend)
-    key = None if is_elsewhere(assignment) else _key(request)
-    found = None if key is None else _read(key, request)
+    _check_request(request)
+    ranks = _ranks_of(request.assignment)
+    key = None if is_elsewhere(request.assignment) else _key(request)
+    executable = None if key is None else _read(key, request)
     if ranks is not None:
-        found = _agreed(request, ranks, key, found)
+        executable = _agreed(request, ranks, key, executable)
     if key is not None:
-        asked = config.explain_cache_misses if found is None else config.log_compiles
         report(
             "compilation",
-            asked,
+            config.explain_cache_misses if executable is None else config.log_compiles,
             "Compiled program of %s %s on disk: %s",
-            name,
-            "not found" if found is None else "found",
+            request.name,
+            "not found" if executable is None else "found",
             key,
         )
     seconds = {"load": time.perf_counter() - start}
-    if found is None:
-        found = _compile(request, key)
-        seconds = found.stages.seconds
-    found.request = request
-    _report(found, start, seconds)
-    return found
+    if executable is None:
+        executable = _compile(request, key)
+        seconds = executable.stages.seconds
+    executable.request = request
+    _report(executable, start, seconds)
+    return executable
 
 
-def _compile(request: _Request, key: str | None) -> Executable:
-    with request[-1].compiling(), derived_trace(eval_trace):
-        pipeline = _pipeline()
-        found = pipeline.compile_request(pipeline.Request(*request))
+def _check_request(request: CompileRequest) -> None:
+    """Raise for programs that cannot be compiled, for devices that are gone, and where a hook forbids compilation."""
+    if "check" in request.jaxpr.effects:
+        raise ValueError(
+            f"{request.name}: Cannot abstractly evaluate a checkify.check which was not functionalized: compiled code cannot raise.\n"
+            "  Transform the function first, as in jit(checkify.checkify(f)), and look at the error that it returns."
+        )
+    for check in hooks.before_compilation:
+        check(request.backend)
+    if lost := [d.id for d in request.assignment if d.process_index < 0]:
+        raise ValueError(
+            f"{request.name}: devices {', '.join(map(str, lost))} are from before weft.distributed.shrink().\n"
+            "  Move the arrays to a mesh of weft.devices(), by weft.device_put."
+        )
+
+
+def _compile(request: CompileRequest, key: str | None) -> Executable:
+    with request.backend.compiling(), derived_trace(eval_trace):
+        executable = _pipeline().compile_request(request)
     if key is not None:
-        _write(key, found)
-    return found
+        _write(key, executable)
+    return executable
 
 
 # ---- several processes
@@ -138,7 +126,7 @@ def _ranks_of(assignment: tuple) -> list[int] | None:
 
 
 def _agreed(
-    request: _Request, ranks: list[int], key: str | None, found: Executable | None
+    request: CompileRequest, ranks: list[int], key: str | None, found: Executable | None
 ) -> Executable | None:
     """The executable, or None if this process is to compile it, once all processes have come here with the same program.
 
@@ -156,14 +144,14 @@ def _agreed(
     if not any(has for other, has in brought if other == list(place)):
         with agreement.compiled_by(sharing[0], "/".join(map(str, place))) as is_mine:
             if is_mine:
-                with agreement.busy(f"compiling {request[4]}"):
+                with agreement.busy(f"compiling {request.name}"):
                     made = _compile(request, key)
                     cache.flush()
                 return made
     return _read(key, request)
 
 
-def _fingerprint(request: _Request) -> str:
+def _fingerprint(request: CompileRequest) -> str:
     """A name that equal programs have in all processes, by their structure or else by their text."""
     try:
         body = _structure(request)
@@ -172,9 +160,9 @@ def _fingerprint(request: _Request) -> str:
     return cache.digest(body)
 
 
-def _lines(request: _Request) -> list[tuple[str, str]]:
+def _lines(request: CompileRequest) -> list[tuple[str, str]]:
     """The program, what it takes and what it gives, line by line: what is compared between processes, and where it comes from."""
-    jaxpr, in_specs, out_shardings, donated, name, *_ = request
+    jaxpr = request.jaxpr
     plain = lambda text: re.sub(r"0x[0-9a-f]+", "0x", text)
     numbers: dict = {}
     names = lambda atoms: " ".join(
@@ -185,7 +173,7 @@ def _lines(request: _Request) -> list[tuple[str, str]]:
             for a in atoms
         ]
     )
-    lines = [(name, "")]
+    lines = [(request.name, "")]
     lines += [
         (
             plain(
@@ -193,7 +181,7 @@ def _lines(request: _Request) -> list[tuple[str, str]]:
             ),
             "",
         )
-        for i, s in enumerate(in_specs)
+        for i, s in enumerate(request.in_specs)
     ]
     names(jaxpr.invars)
     for eqn in jaxpr.eqns:
@@ -207,7 +195,8 @@ def _lines(request: _Request) -> list[tuple[str, str]]:
     lines.append(
         (
             plain(
-                f"results {names(jaxpr.outvars)} as {list(map(str, out_shardings))}, donated {list(donated)}"
+                f"results {names(jaxpr.outvars)} as {list(map(str, request.out_shardings))}, "
+                f"donated {list(request.donated)}"
             ),
             "",
         )
@@ -247,13 +236,13 @@ def _report(made: Executable, start: float, seconds: dict[str, float]) -> None:
 # ---- keys
 
 
-def _key(request: _Request) -> str | None:
+def _key(request: CompileRequest) -> str | None:
     """The name of the program on disk; None if it cannot have one, or if every stage is to be seen."""
     if (
         config.check
         or config.dump
         or cache.directory() is None
-        or (code := request[-1].cache_key()) is None
+        or (code := request.backend.cache_key()) is None
     ):
         return None
     try:
@@ -263,23 +252,23 @@ def _key(request: _Request) -> str | None:
     return cache.key("program", cache.fingerprint(COMPILER), _versions(), code, body)
 
 
-def _structure(request: _Request) -> bytes:
+def _structure(request: CompileRequest) -> bytes:
     """All that says how to compile a program. Where it runs on several processes, what nobody placed is elsewhere in each, which is
     the same to the compiler."""
-    jaxpr, in_specs, out_shardings, donated, _, assignment, in_context, _ = request
+    assignment = request.assignment
     anywhere = None if _ranks_of(assignment) is None else _make_single(assignment[0], "device")
     specs = [
         (s.aval, s.sharding if s.committed or anywhere is None else anywhere, s.committed)
-        for s in in_specs
+        for s in request.in_specs
     ]
     with paused:
         return structure(
-            jaxpr,
+            request.jaxpr,
             *specs,
-            tuple(out_shardings),
-            tuple(donated),
+            tuple(request.out_shardings),
+            tuple(request.donated),
             tuple(assignment),
-            in_context,
+            request.in_context,
             config.trace_key(),
         )
 
@@ -321,7 +310,7 @@ def _writer(
     return lambda make: cache.later(key, lambda: stored(make))
 
 
-def _read(key: str, request: _Request) -> Executable | None:
+def _read(key: str, request: CompileRequest) -> Executable | None:
     data = cache.read(key)
     try:
         return None if data is None else _load(key, data, request)
@@ -331,7 +320,7 @@ def _read(key: str, request: _Request) -> Executable | None:
         return None
 
 
-def _load(key: str, data: bytes, request: _Request) -> Executable:
+def _load(key: str, data: bytes, request: CompileRequest) -> Executable:
     collective_count, layouts, code = marshal.loads(data)
     return _placed(
         code, request, *_made(layouts), collective_count, _writer(key, collective_count, layouts)
@@ -340,26 +329,28 @@ def _load(key: str, data: bytes, request: _Request) -> Executable:
 
 def _placed(
     code: bytes,
-    request: _Request,
+    request: CompileRequest,
     shardings: tuple,
     results: tuple,
     collective_count: int,
     write: Callable[[Callable[[], bytes | None]], None],
 ) -> Executable:
     """The executable of code that a backend kept, for arguments laid out as `shardings` and results as (sharding, committed)."""
-    jaxpr, in_specs, _, donated, name, *_, backend = request
     ins = [
         ArraySpec(s.aval, sharding, s.committed)
-        for s, sharding in zip(in_specs, shardings, strict=True)
+        for s, sharding in zip(request.in_specs, shardings, strict=True)
     ]
-    outs = [ArraySpec(aval, *result) for aval, result in zip(jaxpr.out_avals, results, strict=True)]
+    outs = [
+        ArraySpec(aval, *result)
+        for aval, result in zip(request.jaxpr.out_avals, results, strict=True)
+    ]
     stages = LazyStages(request)
     return Executable(
-        name,
-        backend.load(code, lambda: stages().lowered, write),
+        request.name,
+        request.backend.load(code, lambda: stages().lowered, write),
         ins,
         outs,
-        donated,
+        request.donated,
         collective_count,
         stages,
     )
@@ -374,20 +365,22 @@ def kept(made: Executable) -> dict[str, Any]:
     made.loaded.keep(lambda make: found.append(make()))
     return {
         "code": found[0] if found else None,
-        "made_by": _makers_of(made.request[-1]),
+        "made_by": _makers_of(made.request.backend),
         "collective_count": made.collective_count,
         "shardings": tuple([s.row_major.sharding for s in made.in_specs]),
         "results": tuple([(s.row_major.sharding, s.committed) for s in made.out_specs]),
     }
 
 
-def restored(request: _Request, code: bytes | None, made_by: tuple, **layouts: Any) -> Executable:
+def restored(
+    request: CompileRequest, code: bytes | None, made_by: tuple, **layouts: Any
+) -> Executable:
     """The executable that `kept` described. Where its code is missing, or is another machine's or version's, it is compiled again."""
-    if code is not None and made_by == _makers_of(request[-1]):
+    if code is not None and made_by == _makers_of(request.backend):
         found = _placed(code, request, **layouts, write=lambda make: None)
         found.request = request
         return found
-    return executable_of(*request)
+    return executable_of(request)
 
 
 def _makers_of(backend: Backend) -> tuple:
@@ -454,11 +447,10 @@ def _grid(shape: tuple[int, ...], values: Sequence[Any]) -> np.ndarray:
 class LazyStages:
     """The stages of a program that came from disk: called, they are computed from what was traced."""
 
-    def __init__(self, request: _Request):
+    def __init__(self, request: CompileRequest):
         self.request = request
         self.settings = config.trace_key()
 
     def __call__(self) -> Stages:
         with derived_trace(eval_trace), config.as_traced(self.settings):
-            pipeline = _pipeline()
-            return pipeline.lower(pipeline.Request(*self.request))[0]
+            return _pipeline().lower(self.request)[0]

@@ -4,6 +4,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import weft
+from weft._engine.api.calls.flat_call import FlatCall
+from weft._engine.api.calls.options import JitOptions
+from weft._engine.api.calls.traced_program import CompiledCall
 from weft._engine.api.jit import JitFunction
 from weft._engine.api.layouts import replicated_where_none
 from weft._engine.ir.mesh import Mesh, current_mesh, device_mesh, holding
@@ -89,16 +92,18 @@ def pjit(
     }
     return _OverMesh(
         fun,
-        static_argnums=static_argnums,
-        static_argnames=static_argnames,
-        donate_argnums=donate_argnums,
-        donate_argnames=donate_argnames,
-        keep_unused=keep_unused,
-        device=device,
-        backend=backend,
-        inline=inline,
-        compiler_options=compiler_options,
-        **shardings,
+        JitOptions(
+            static_argnums=static_argnums,
+            static_argnames=static_argnames,
+            donate_argnums=donate_argnums,
+            donate_argnames=donate_argnames,
+            keep_unused=keep_unused,
+            device=device,
+            backend=backend,
+            inline=inline,
+            compiler_options=compiler_options,
+            **shardings,
+        ),
     )
 
 
@@ -108,15 +113,13 @@ class _OverMesh(JitFunction):
 
     _mesh_of = staticmethod(current_mesh)
 
-    def _execute(
-        self, args: tuple, kwargs: dict[str, Any], statics: tuple, leaves: list, in_tree: Any
-    ) -> Any:
+    def _execute(self, call: FlatCall) -> Any:
         mesh = current_mesh()
         if not isinstance(mesh, Mesh) or mesh.empty or mesh.manual_axes:
-            return super()._execute(args, kwargs, statics, leaves, in_tree)
+            return super()._execute(call)
         with holding(mesh if device_mesh() is None else None):
-            return super()._execute(args, kwargs, statics, leaves, in_tree)
+            return super()._execute(call)
 
-    def _speed_up(self, *args: Any) -> None:
+    def _install_fast_path(self, compiled: CompiledCall, call: FlatCall, is_first: bool) -> None:
         if current_mesh() is None:  # a call outside of the context gives other results
-            super()._speed_up(*args)
+            super()._install_fast_path(compiled, call, is_first)

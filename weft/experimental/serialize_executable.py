@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from weft._engine import backends, processes, programs
+from weft._engine.api.calls.traced_program import TracedProgram
 from weft._engine.api.execute import to_array
-from weft._engine.api.jit import TracedProgram, jit
+from weft._engine.api.jit import jit
 from weft._engine.api.stages import Compiled, Lowered, Traced
 from weft._engine.api.struct import ShapeDtypeStruct
 from weft._engine.backends.array_spec import ArraySpec, inverse
@@ -26,6 +27,7 @@ from weft._engine.ir.jaxpr import Jaxpr
 from weft._engine.runtime.array import Array
 from weft._engine.runtime.device import Device
 from weft._engine.runtime.placement import relaid
+from weft._engine.runtime.request import CompileRequest
 from weft._engine.transforms.orders import on_transposed
 from weft._engine.util import tree
 from weft._engine.util.source import api_boundary
@@ -58,15 +60,15 @@ def serialize(compiled: Compiled) -> tuple[bytes, PyTreeDef, PyTreeDef]:
             "  It belongs to this process. Pass the reference, or its value, as an argument."
         )
     _check_one_process(api)
-    jaxpr, in_specs, out_shardings, donated, name, assignment, in_context, backend = made.request
+    request = made.request
     parts = {
-        "jaxpr": jaxpr,
-        "in_specs": [(s.aval, s.sharding, s.committed) for s in in_specs],
-        "out_shardings": tuple(out_shardings),
-        "donated": tuple(donated),
-        "name": name,
-        "assignment": tuple(assignment),
-        "in_context": in_context,
+        "jaxpr": request.jaxpr,
+        "in_specs": [(s.aval, s.sharding, s.committed) for s in request.in_specs],
+        "out_shardings": tuple(request.out_shardings),
+        "donated": tuple(request.donated),
+        "name": request.name,
+        "assignment": tuple(request.assignment),
+        "in_context": request.in_context,
         "executable": programs.kept(made),
         "consumed": made.donated,
         "consts": [np.asarray(x) for x in compiled._consts],
@@ -81,9 +83,12 @@ def serialize(compiled: Compiled) -> tuple[bytes, PyTreeDef, PyTreeDef]:
                 (program.in_shardings, program.out_shardings, program.donated, program.in_avals),
             ),
         ),
-        "keep_unused": traced._jitted.keep_unused,
+        "keep_unused": traced._jitted.options.keep_unused,
     }
-    ids = {"platform": backend.platform, "ids": [d.id for d in assignment]}
+    ids = {
+        "platform": request.backend.platform,
+        "ids": [d.id for d in request.assignment],
+    }
     return (
         bytes(
             bytes_format.to_bytes(
@@ -122,7 +127,7 @@ def deserialize_and_load(
     parts = bytes_format.from_bytes(head["parts"], _MAGIC, "a compiled program", instead)
     in_specs = [ArraySpec(*spec) for spec in parts["in_specs"]]
     closed, n = parts["jaxpr"], len(parts["consts"])
-    request = (
+    request = CompileRequest(
         closed,
         in_specs,
         parts["out_shardings"],

@@ -727,8 +727,9 @@ def _flattened(
 ) -> tuple[Sequence[Any], Any, Callable[[list], tuple[tuple, dict]]]:
     """The leaves of arguments, their structure, and what makes arguments of other leaves; static ones are part of the latter."""
     if isinstance(fun_jit, JitFunction):
-        statics, leaves, in_tree = fun_jit._flatten(args, kwargs)
-        return leaves, in_tree, lambda values: fun_jit._rebuild(statics, in_tree, values)
+        call = fun_jit._flatten(args, kwargs)
+        statics, in_tree = call.statics, call.in_tree
+        return call.leaves, in_tree, lambda values: fun_jit._rebuild(statics, in_tree, values)
     leaves, in_tree = tree.tree_flatten((args, kwargs))
     return leaves, in_tree, lambda values: tree.tree_unflatten(in_tree, values)
 

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from weft._engine import hooks
-from weft._engine.api.execute import compiled_op, to_array
+from weft._engine.api.calls.evaluator import compiled_op
+from weft._engine.api.execute import to_array
 from weft._engine.backends.base import Backend as Backend
 from weft._engine.core.primitive import Primitive
 from weft._engine.core.trace import Tracer, any_tracers, typeof

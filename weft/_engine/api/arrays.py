@@ -672,7 +672,7 @@ def eval_shape(fun: Callable, *args, **kwargs) -> Any:
     """
     has_mutable = hi_types and any(map(is_mutable, tree.tree_leaves((args, kwargs))))
     if isinstance(fun, JitFunction):
-        if fun.out_shardings is not None and not has_mutable:
+        if fun.options.out_shardings is not None and not has_mutable:
             return fun.eval_shape(*args, **kwargs)
         fun = fun.fun
     if has_mutable:

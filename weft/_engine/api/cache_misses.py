@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft._engine.util.config import config
 from weft._engine.util.errors import align
 from weft._engine.util.events import report
 from weft._engine.util.source import is_internal, user_frame
@@ -23,9 +22,10 @@ def explain_miss(function: Any, key: tuple) -> None:
         return
     place = (function.name, code and code.co_filename, code and code.co_firstlineno)
     name = function.name if code is None else "{} defined at {}:{}".format(*place)
-    if function._programs:
+    if function._cache.traces:
         earlier = min(
-            reversed(function._programs), key=lambda other: sum(a != b for a, b in zip(key, other))
+            reversed(function._cache.traces),
+            key=lambda other: sum(a != b for a, b in zip(key, other)),
         )
         lines = [
             f"for {name}",
@@ -45,7 +45,7 @@ def explain_miss(function: Any, key: tuple) -> None:
 
 
 def _differences(function: Any, now: tuple, before: tuple) -> list[str]:
-    """The lines of what differs between two keys: argument tree, static values, types, settings, mesh, axes."""
+    """Return a line for each difference between two keys: argument tree, static values, types, context."""
     rows: list[tuple] = []
     paths, old_paths = (function._leaf_names(key[0]) for key in (now, before))
     types, old_types = (
@@ -65,13 +65,7 @@ def _differences(function: Any, now: tuple, before: tuple) -> list[str]:
                 *[repr(values[at]) if at in values else "none" for values in (given, old)],
             )
         )
-    rows += [
-        (f"setting {title}", *values) for title, *values in config.differing(now[3], before[3])
-    ]
-    rows += [
-        ("mesh in context", now[4], before[4]),
-        ("named axes around the call", now[5], before[5]),
-    ]
+    rows += now[3].differences(before[3])
     return align(
         [
             (f"* {title}:", f"now {value},", f"before {other}")

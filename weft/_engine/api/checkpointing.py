@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from weft._engine.api.calls.call_cache import of_function
 from weft._engine.api.flat import FlatFunction, check_static_argnums, checked_argnames
-from weft._engine.api.jit import of_function
 from weft._engine.control.hitypes import flatten
 from weft._engine.control.ref import threaded, threads_refs
 from weft._engine.control.remat import Offloadable, Recompute, Saveable, origin, remat_p
+from weft._engine.core.context import current_context
 from weft._engine.core.stage import hoist_tracers, stage
-from weft._engine.core.trace import Tracer, _state, typeof
-from weft._engine.ir.mesh import current_mesh
+from weft._engine.core.trace import Tracer, typeof
 from weft._engine.ir.rewrite import inline_calls
 from weft._engine.ops.layout import name as named, name_p
 from weft._engine.transforms.linearize import linearize_flat
@@ -147,8 +147,7 @@ def _traced_once(flat: FlatFunction, fun: Callable, fixed: dict) -> tuple:
     """
     avals = [typeof(x) for x in flat.leaves]
     trace = lambda: hoist_tracers(stage(flat, avals, function_name(fun)))
-    settings = config.trace_key(), current_mesh(), _state.axis_env
-    key = (flat.in_tree, tuple(avals), flat.statics, tuple(fixed.items()), settings)
+    key = (flat.in_tree, tuple(avals), flat.statics, tuple(fixed.items()), current_context())
     known = of_function(fun, "checkpoint", dict)
     try:
         found = known.get(key)

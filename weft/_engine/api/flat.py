@@ -1,8 +1,7 @@
 """Functions of trees as functions of their leaves, and the names of these leaves.
 
 In:   a function of the user, and the arguments of one call.
-Out:  a `FlatFunction` for `core.stage` and the transforms to run; the structure of its results is known once it has run. `OfLeaves`, which
-      native code runs for the leaves of calls whose arguments or results have nodes of the user's types (`docs/design/0002`).
+Out:  a `FlatFunction` for `core.stage` and the transforms to run; the structure of its results is known once it has run.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from typing import Any
 from weft._engine.core.trace import typeof
 from weft._engine.ir.types import ShapedArray
 from weft._engine.util import dtypes, tree
-from weft._engine.util.state import Dispatching, guard
 
 
 def check_static_argnums(static: Iterable[int], n_args: int) -> None:
@@ -131,60 +129,3 @@ def aval_of(x) -> ShapedArray:
             tuple(x.shape), dtypes.canonicalize_dtype(x.dtype), getattr(x, "weak_type", False)
         )
     return typeof(x)
-
-
-class OfLeaves(Dispatching):
-    """A function with arguments of one structure, as a function of their leaves that gives the leaves of its results, or None for leaves
-    that native code does not know. Python takes the arguments apart, by code that is written for their structure: it is not determined,
-    hashed or looked up."""
-
-    def __init__(self, in_tree, statics: tuple, out_tree):
-        super().__init__(_unknown)
-        self.in_tree, self.statics, self.out_tree = in_tree, statics, out_tree
-        self.flat_tree = tree.tree_structure([0] * out_tree.num_leaves)
-
-    def gives(self, out_tree) -> bool:
-        """Whether its results have this structure; structures whose static data cannot be compared are the same if they are one."""
-        try:
-            return out_tree == self.out_tree
-        except ValueError:
-            return False
-
-    def of(self, args: tuple, kwargs: dict) -> list | None:
-        """What it gives for arguments of its structure; None for others, and under settings for which it is not made."""
-        if guard[0]:
-            return None
-        if self.statics:
-            dynamic = _dynamic(args, kwargs, self.statics)
-            if dynamic is None:
-                return None
-            args, kwargs = dynamic
-        leaves = self.in_tree.match((args, kwargs))
-        return None if leaves is None else self(*leaves)
-
-    def __call__(self, *leaves):
-        return None
-
-
-def _dynamic(args: tuple, kwargs: dict, statics: tuple) -> tuple[tuple, dict] | None:
-    """The arguments without the static ones, or None if these are others than `statics`."""
-    n, found = statics
-    if len(args) != n:
-        return None
-    given, named = list(args), kwargs
-    for key, static in reversed(found):  # names first, then positions from the last
-        if type(key) is int:
-            x = given.pop(key)
-        else:
-            named = {**kwargs} if named is kwargs else named
-            x = named.pop(key, static)
-        try:
-            if x is not static.value and not (type(x) is type(static.value) and x == static.value):
-                return None
-        except Exception:  # it cannot be compared: its key says so
-            return None
-    return tuple(given), named
-
-
-def _unknown(_, *leaves) -> None:
-    return None

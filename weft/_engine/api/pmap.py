@@ -20,9 +20,11 @@ import numpy as np
 
 from weft._engine import processes
 from weft._engine.api.arrays import device_put
+from weft._engine.api.calls.call_cache import of_function, parameters_key
+from weft._engine.api.calls.options import JitOptions
 from weft._engine.api.execute import to_array
 from weft._engine.api.flat import FlatFunction, signature_of
-from weft._engine.api.jit import JitFunction, of_function, parameters_key
+from weft._engine.api.jit import JitFunction
 from weft._engine.api.mapped import mapped_dims, mapped_size, result_dims
 from weft._engine.api.shard_map import shard_map
 from weft._engine.api.struct import ShapeDtypeStruct
@@ -191,7 +193,8 @@ class PmapFunction:
         run = self._compiled.get(everywhere)
         if run is None:
             run = self._compiled[everywhere] = JitFunction(
-                self._on(everywhere), static_argnums=self.static, donate_argnums=self.donated
+                self._on(everywhere),
+                JitOptions(static_argnums=self.static, donate_argnums=self.donated),
             )
         given = iter(dynamic)
         outs = run(*[x if i in static else next(given) for i, x in enumerate(args)], **kwargs)
@@ -262,7 +265,7 @@ class PmapFunction:
         run = self._compiled.get(mesh)
         if run is None:
             run = self._compiled[mesh] = JitFunction(
-                self._on(mesh), static_argnums=self.static, donate_argnums=self.donated
+                self._on(mesh), JitOptions(static_argnums=self.static, donate_argnums=self.donated)
             )
         return run, tuple(x if i in static else next(given) for i, x in enumerate(args)), kwargs
 

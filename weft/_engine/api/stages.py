@@ -179,7 +179,7 @@ class Traced(metaclass=Sealed):
         read = {a for eqn in jaxpr.eqns for a in eqn.invars if isinstance(a, Var)} | set(
             jaxpr.outvars
         )
-        kept = [self._jitted.keep_unused or v in read for v in jaxpr.invars]
+        kept = [self._jitted.options.keep_unused or v in read for v in jaxpr.invars]
         return jaxpr.replace(invars=[v for v, keep in zip(jaxpr.invars, kept) if keep]), kept
 
     def lower(self, *, lowering_platforms=None, **_options) -> "Lowered":
@@ -298,27 +298,21 @@ class Lowered(metaclass=Sealed):
     ) -> "Compiled":
         """Compile for these layouts. `compiler_options` are XLA's: PJRT plugins take them; on the CPU they are checked and have no
         effect. `device_assignment`, the devices in order, has to be that of the shardings; ValueError if it is not."""
-        backends.get(self._traced._jitted.backend).check_compiler_options(
+        backends.get(self._traced._jitted.options.backend).check_compiler_options(
             "compile", compiler_options
         )
         if device_assignment is not None:
             self._check_devices(tuple(device_assignment))
         program = self._traced._program
         consts = const_arrays(self._jaxpr)
-        donated = [i for i, d in enumerate(program.donated) if d]
         specs = (*[c._spec for c in consts], *self.in_specs)
-        options = {**(self._traced._jitted.compiler_options or {}), **(compiler_options or {})}
+        options = {
+            **(self._traced._jitted.options.compiler_options or {}),
+            **(compiler_options or {}),
+        }
         with Override(compiler_options=tuple(sorted(options.items()))):
-            executable = executable_for(
-                self._jaxpr,
-                specs,
-                program.out_shardings,
-                donated,
-                f"jit({program.name})",
-                program.arg_names,
-                self._traced._jitted.backend,
-                program.out_layouts,
-            )
+            backend = self._traced._jitted.options.backend
+            executable = executable_for(self._jaxpr, specs, program.options(backend))
         executable.out_tree, executable.loaded.module = (
             program.out_tree,
             function_module(self._traced._jitted.fun),
@@ -429,7 +423,7 @@ class Compiled(metaclass=Sealed):
         """The program of one device, with its kernels and collectives, as HLO."""
         from weft._engine.hlo.fused import compiled_text
 
-        return compiled_text(self._executable, self._lowered._traced._jitted.keep_unused)
+        return compiled_text(self._executable, self._lowered._traced._jitted.options.keep_unused)
 
     def cost_analysis(self) -> dict[str, float]:
         """Return floating point operations, transcendental functions and bytes accessed of the program of one device, after fusion.
@@ -526,7 +520,7 @@ class Compiled(metaclass=Sealed):
                 )
             )
         specs = self._executable.in_specs[len(self._consts) :]
-        moves = self._lowered._traced._jitted.moves
+        moves = self._lowered._traced._jitted.options.device is not None
         for leaf, x, spec in zip(leaves, arrays, specs):
             if leaf is x and x._spec is not spec and x.committed:
                 if x._spec.order != spec.order:

@@ -21,6 +21,7 @@ from weft._engine.control.call import jit_p
 from weft._engine.control.hitypes import flatten
 from weft._engine.control.ref import check_returned
 from weft._engine.core.annotations import cast
+from weft._engine.core.context import TraceContext, current_context
 from weft._engine.core.interpret import evaluate
 from weft._engine.core.primitive import Primitive
 from weft._engine.core.stage import StageTrace, UsesRefs, stage
@@ -36,7 +37,6 @@ from weft._engine.core.trace import (
 )
 from weft._engine.cpython.code_objects import assigned_free_variables
 from weft._engine.ir.jaxpr import DropVar, Eqn, Jaxpr, Literal, Var, subjaxprs
-from weft._engine.ir.mesh import current_mesh
 from weft._engine.ir.rewrite import atom_key, inline_calls, is_transparent
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.placement import laid_out_as
@@ -118,7 +118,7 @@ def stage_body(
 ) -> Body:
     """The program of `fun(*args)`, whose arguments have the tree `in_tree` (that of the tuple of them) and types `avals`; `api` is the
     function that errors name."""
-    key = (in_tree, tuple(avals), name, config.trace_key(), current_mesh(), axis_env())
+    key = (in_tree, tuple(avals), name, current_context(is_lenient=False))
     captured = _captured(fun)
     try:
         known = {} if captured is None else _staged.setdefault(fun, {})
@@ -172,7 +172,7 @@ class Operation(str):
 
 @functools.lru_cache(maxsize=512)
 def _operation(
-    fun: Callable, name: str, static: tuple, avals: tuple, *_context: Any
+    fun: Callable, name: str, static: tuple, avals: tuple, context: TraceContext
 ) -> tuple[Jaxpr, str]:
     jaxpr = stage(lambda *xs: [fun(*xs, **dict(static))], avals, name or function_name(fun))
     jaxpr = jaxpr.replace(
@@ -187,9 +187,7 @@ def call_operation(fun: Callable, name: str, *args: Any, **static: Any) -> Any:
     if runs_in_python():
         return fun(*args, **static)
     avals = tuple([typeof(x) for x in args])
-    jaxpr, called = _operation(
-        fun, name, tuple(static.items()), avals, config.trace_key(), current_mesh()
-    )
+    jaxpr, called = _operation(fun, name, tuple(static.items()), avals, current_context())
     none = (None,) * len(args)
     return jit_p.bind(
         *args,

@@ -149,12 +149,12 @@ class ufunc(FaceFunction):
     def __hash__(self) -> int:
         return hash((self._facts, self.name))
 
-    def _call(self, *args, out=None, where=None, **kwargs):
-        if out is not None or where is not None:
+    def _checked_keywords(self, kwargs: dict) -> dict:
+        if kwargs.pop("out", None) is not None or kwargs.pop("where", None) is not None:
             raise NotImplementedError(
                 f"{self.name}: out and where are not supported, arrays cannot be changed. Use weft.numpy.where."
             )
-        return super()._call(*args, **kwargs)
+        return kwargs
 
     @property
     def _has_own(self) -> bool:

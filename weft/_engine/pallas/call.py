@@ -20,11 +20,11 @@ import numpy as np
 from weft._engine.control.call import jit_p
 from weft._engine.control.call_rules import keep_whole, make_call_rules
 from weft._engine.control.ref import AbstractRef, Ref
+from weft._engine.core.context import current_context
 from weft._engine.core.primitive import CallLike
 from weft._engine.core.stage import stage
-from weft._engine.core.trace import Tracer, axis_env, extend_axis_env, typeof
+from weft._engine.core.trace import Tracer, extend_axis_env, typeof
 from weft._engine.ir.jaxpr import Eqn, Jaxpr
-from weft._engine.ir.mesh import current_mesh
 from weft._engine.ir.types import ShapedArray
 from weft._engine.pallas.blocks import INDEX, BlockMapping, Kernel, map_blocks, place
 from weft._engine.pallas.inside import in_grid
@@ -32,7 +32,6 @@ from weft._engine.pallas.loops import program_of
 from weft._engine.pallas.specs import BlockSpec, GridSpec, no_block_spec, scratch_type
 from weft._engine.transforms.batch import to_dim
 from weft._engine.util import tree
-from weft._engine.util.config import config
 from weft._engine.util.errors import describe
 from weft._engine.util.source import api_boundary, function_name, user_frame
 
@@ -355,7 +354,7 @@ class PallasCall:
         grid = [_size(n) for n in self.spec.grid]
         operands = [*(n for n in grid if not isinstance(n, int)), *leaves]
         avals = tuple(map(typeof, operands))
-        key = (arg_tree, avals, config.trace_key(), current_mesh(), axis_env())
+        key = (arg_tree, avals, current_context())
         made = self.known.get(key)
         if made is None:
             made = self.known[key] = self._made(

@@ -443,16 +443,6 @@ def strip_internal_frames(error: BaseException) -> None:
         error.add_note(_NOTE)
 
 
-def hide_caller(error: BaseException) -> None:
-    """Remove the frame of weft that the caller adds to an error which left an `api_boundary`, or mark it."""
-    if _wants_all_frames():
-        return
-    if config.traceback_filtering == "tracebackhide":
-        _mark_internal_frames(error)
-    elif _is_outermost() or config.traceback_filtering != "remove_frames":
-        error.__traceback__ = without_internal_frames(error.__traceback__)
-
-
 def _chain(error: BaseException) -> Iterator[BaseException]:
     """An error and its causes."""
     seen: set[int] = set()
@@ -468,7 +458,7 @@ def _is_outermost() -> bool:
     frame: FrameType | None = sys._getframe(1)
     boundaries = 0
     while frame is not None:
-        boundaries += frame.f_code is _BOUNDARY
+        boundaries += frame.f_code in _BOUNDARIES
         frame = frame.f_back
     return boundaries <= 1
 
@@ -536,7 +526,22 @@ def api_boundary(function: F, name: str = "") -> F:
     return call  # type: ignore[return-value]
 
 
-_BOUNDARY = api_boundary(lambda: None).__code__
+#: the code of functions that explain errors raised through them
+_BOUNDARIES = {api_boundary(lambda: None).__code__}
+
+
+def boundary(function: F) -> F:
+    """Decorate a function that explains the errors raised through it itself, by `explained`, as `api_boundary` does for others."""
+    _BOUNDARIES.add(function.__code__)
+    return function
+
+
+def explained(
+    error: Exception, called: Any, args: Sequence, kwargs: Mapping[str, Any]
+) -> Exception:
+    """Return what to raise for an `error` that leaves the function object `called`: itself, or a better one."""
+    name = called.name if getattr(called, "is_public", False) else ""
+    return _explained(error, name, called.fun, args, kwargs, frames=1)
 
 
 def guarded(fun: Any, module: str, name: str) -> Any:
@@ -566,13 +571,18 @@ def guard_all(namespace: dict[str, Any], names: Iterable[str] = ()) -> None:
 
 
 def _explained(
-    error: Exception, name: str, fun: Callable, args: Sequence, kwargs: Mapping[str, Any]
+    error: Exception,
+    name: str,
+    fun: Callable,
+    args: Sequence,
+    kwargs: Mapping[str, Any],
+    frames: int = 2,
 ) -> Exception:
-    """What to raise in the place of an `error` that leaves the public function `fun`: itself, or a better one."""
-    inside = _is_inside(error)
-    if name == "_call":  # the slow path of a function object
-        name = args[0].name if getattr(args[0], "is_public", False) else ""
-        fun, args = args[0].fun, args[1:]
+    """Return what to raise for an `error` that leaves the public function `fun`: itself, or a better one.
+
+    A traceback of fewer than `frames` frames is that of a call with a wrong number of arguments.
+    """
+    inside = _is_inside(error, frames)
     called = name or getattr(fun, "__name__", "a function")
     if inside and isinstance(error, MemoryError) and not isinstance(error, OutOfMemoryError):
         said = str(error) or f"no memory for Python's own objects.{limit_text()}"
@@ -615,7 +625,7 @@ def _shown(error: Exception) -> Exception:
     return error
 
 
-def _is_inside(error: Exception) -> bool | None:
+def _is_inside(error: Exception, frames: int) -> bool | None:
     """Whether Python or a library raised an error while weft worked (True), or weft itself did (False); None for the user's code."""
     codes, entry, at = [], error.__traceback__, 0
     while entry is not None:
@@ -628,7 +638,7 @@ def _is_inside(error: Exception) -> bool | None:
             return None
         codes.append(code)
         entry = entry.tb_next
-    if len(codes) < 2 and not hasattr(error, "_inside"):
+    if len(codes) < frames and not hasattr(error, "_inside"):
         return None  # the call itself: a wrong number of arguments
     if hasattr(error, "_inside"):  # frames of weft may have been left out since
         return error._inside  # type: ignore[attr-defined]

@@ -33,6 +33,7 @@ class Setting:
     optional: bool
     doc: str
     convert: Callable[[Any], Any] | None = None
+    in_trace_key: bool = False
 
     def check(self, value: Any) -> Any:
         """Return the value in its proper type, or raise."""
@@ -150,7 +151,14 @@ class Config(threading.local):
         if kind is None:
             kind = object if default is None else type(default)
         setting = Setting(
-            name, default, kind, tuple(choices), optional or default is None, doc, convert
+            name,
+            default,
+            kind,
+            tuple(choices),
+            optional or default is None,
+            doc,
+            convert,
+            in_trace_key,
         )
         with _lock:
             if not isinstance(getattr(Config, name, None), property):

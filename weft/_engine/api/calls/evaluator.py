@@ -1,0 +1,135 @@
+"""The evaluator of single operations: what a primitive computes on concrete values.
+
+In:   a primitive, its arguments and parameters, outside of any trace.
+Out:  arrays. Each operation is a program of its own, traced once per types of operands, parameters and context.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from weft._engine import backends
+from weft._engine.api.calls.build import ProgramOptions
+from weft._engine.api.execute import on_mesh, run, to_array, with_key_reuse_check
+from weft._engine.control.call import jit_p
+from weft._engine.core.context import TraceContext, current_context
+from weft._engine.core.interpret import evaluate, implemented_apart
+from weft._engine.core.primitive import Primitive, Unsupported
+from weft._engine.core.stage import stage
+from weft._engine.core.trace import eval_trace, implementations, set_trace
+from weft._engine.ir.jaxpr import Jaxpr, subjaxprs
+from weft._engine.runtime.array import Array
+from weft._engine.transforms.expand import has_extensions
+from weft._engine.util.source import user_frame
+from weft._engine.util.state import clearing
+
+
+@functools.lru_cache(maxsize=8192)
+def _op_program(
+    primitive: Primitive, avals: tuple, params: tuple, floats: tuple, context: TraceContext
+) -> Jaxpr:
+    """Return the program of one operation. The texts `floats` distinguish parameters that are equal but not the same (0.0, -0.0)."""
+    return _stage_op(primitive, avals, dict(params))
+
+
+clearing(_op_program.cache_clear)
+
+
+def _region_program(primitive: Primitive, avals: tuple, params: dict) -> Jaxpr:
+    """Return the program of one operation that holds programs; it lives as long as the first of them."""
+    inner = next((j for _, j in subjaxprs(params)), None)
+    if inner is None:
+        return _stage_op(primitive, avals, params)
+    return inner.memo(
+        ("one op", primitive, avals, tuple(params.items())),
+        lambda: _stage_op(primitive, avals, params),
+    )
+
+
+def _stage_op(primitive: Primitive, avals: tuple, params: dict) -> Jaxpr:
+    def op(*xs):
+        out = primitive.bind(*xs, **params)
+        return out if primitive.multiple_results else [out]
+
+    with set_trace(eval_trace):
+        return stage(op, avals, primitive.name)
+
+
+def _program_of(primitive: Primitive, avals: tuple, params: dict) -> Jaxpr:
+    """Return the program of one operation, traced once if its parameters are hashable."""
+    try:
+        if primitive.kind == "region":
+            return _region_program(primitive, avals, params)
+        floats = tuple([repr(v) for v in params.values() if isinstance(v, float)])
+        return _op_program(primitive, avals, tuple(params.items()), floats, current_context())
+    except TypeError as error:
+        if "unhashable" not in str(error):
+            raise
+        return _stage_op(primitive, avals, params)
+
+
+def evaluate_op(primitive: Primitive, args: Sequence, params: dict) -> Any:
+    """Compute one primitive on concrete values."""
+    if primitive.kind == "extension" and (primitive.has("impl") or not primitive.has("expand")):
+        return primitive.impl(*args, **params)
+    return compiled_op(primitive, args, params)
+
+
+def compiled_op(primitive: Primitive, args: Sequence, params: dict) -> Any:
+    """Compute one primitive on concrete values by its program."""
+    if primitive.is_call and _is_interpreted(primitive, params["jaxpr"]):
+        return evaluate(params["jaxpr"], *args)
+    arrays = [to_array(x) for x in args]
+    if primitive is jit_p:
+        return _run_call(arrays, params)
+    if primitive.kind == "callback" and _is_on_one_device(params, arrays):
+        return _run_callback(primitive, arrays, params)
+    if type(primitive.rules.get("reference")) is Unsupported:
+        primitive.rule("reference")  # raises: the operation has no value of its own
+    jaxpr = _program_of(primitive, tuple([x._spec.aval for x in arrays]), params)
+    outs = _run_checked(jaxpr, arrays, ProgramOptions(primitive.name))
+    return outs if primitive.multiple_results else outs[0]
+
+
+def _is_interpreted(primitive: Primitive, inner: Jaxpr) -> bool:
+    """Return whether a call is evaluated op by op: some of its ops are computed by Python functions."""
+    has_functions = has_extensions(inner) or (implementations and primitive is not jit_p)
+    return bool(has_functions) and implemented_apart(inner)
+
+
+def _run_call(arrays: list[Array], params: dict) -> list[Array]:
+    """Run the program of a jitted function that was called inside of another."""
+    options = ProgramOptions(
+        f"jit({params['name']})",
+        in_shardings=params["in_shardings"],
+        out_shardings=params["out_shardings"],
+        donated=[i for i, is_donated in enumerate(params["donated"]) if is_donated],
+    )
+    return _run_checked(params["jaxpr"], arrays, options)
+
+
+def _run_checked(jaxpr: Jaxpr, arrays: list[Array], options: ProgramOptions) -> list[Array]:
+    return with_key_reuse_check(
+        jaxpr, options.name, arrays, lambda: run(jaxpr, on_mesh(arrays), options)
+    )
+
+
+def _is_on_one_device(params: dict, arrays: Sequence[Array]) -> bool:
+    """Return whether a callback needs no program: it takes whole values, or each array is on one device."""
+    return not params.get("partitioned") or all(
+        len(x.sharding.device_assignment) == 1 for x in arrays
+    )
+
+
+def _run_callback(primitive: Primitive, arrays: list[Array], params: dict) -> list[Array]:
+    from weft._engine.ops.callback import reporting
+
+    backends.wait_for_effects()
+    call = (
+        reporting(primitive, user_frame())
+        if "result_avals" in params
+        else primitive.rule("reference")
+    )
+    return [to_array(x) for x in call(*[x._numpy() for x in arrays], **params)]

@@ -1,0 +1,139 @@
+"""Calls with mutable arrays: references become arguments whose last values are results.
+
+In:   a jitted function, and a call with references among its arguments, or of a function that closes over some.
+Out:  the results of a jitted function of the values; the references have their last values.
+Law:  inside of other transformations the function is inlined, so that references keep what belongs to these.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft._engine.api.calls.flat_call import FlatCall, Jitted
+from weft._engine.api.struct import stands_for_ref
+from weft._engine.control.hitypes import on_copies, put_back, taken_apart
+from weft._engine.control.ref import Threaded, check_aliases, check_returned, is_ref, retried
+from weft._engine.core.interpret import evaluate
+from weft._engine.core.stage import UsesRefs
+from weft._engine.core.trace import _state, any_tracers, eval_trace
+from weft._engine.util import tree
+
+
+def call_on_parts(jitted: Jitted, args: tuple, kwargs: dict) -> Any:
+    """Call with mutable values of hi types: call a function of the arrays that they consist of."""
+    threaded = jitted._cache.threaded
+    inner = threaded.get("mutable")
+    if inner is None:
+
+        def on_arrays(*args, **kwargs):
+            return on_copies(jitted.fun, args, kwargs)
+
+        functools.update_wrapper(on_arrays, jitted.fun)
+        outs = jitted.options.out_shardings
+        inner = threaded["mutable"] = jitted._variant(
+            on_arrays, out_shardings=None if outs is None else (outs, None)
+        )
+    (args, kwargs), values = taken_apart((args, kwargs))
+    out, contents = inner(*args, **kwargs)
+    put_back(values, contents)
+    return out
+
+
+def call_with_refs(
+    jitted: Jitted, call: FlatCall, refs: Sequence, used: UsesRefs | None = None
+) -> Any:
+    """Call a function of the values of references that are arguments, or over which the function closes (`refs`).
+
+    `used` is what the trace raised that found the latter.
+    """
+    names = jitted._leaf_names(call.in_tree)
+    passed = [(x, names[i]) for i, x in enumerate(call.leaves) if is_ref(x)]
+    lent, lent_names = [ref for ref, _ in passed], [name for _, name in passed]
+    check_aliases(jitted.fun, "jit", lent, lent_names)
+    if _state.trace is not eval_trace or any_tracers(call.leaves):
+        return _inline(jitted, call, refs, used)
+
+    def run(known: list) -> tuple:
+        inner, (args, kwargs) = on_values(jitted, known, call)
+        if (
+            used is not None
+            and used.out_tree is not None
+            and not passed
+            and [*map(id, known)] == [*map(id, used.refs)]
+        ):
+            inner.traced_once[:] = [used]
+        return [*known], inner([r[...] for r in known], *args, **kwargs)
+
+    closed = jitted._cache.refs
+    new = [r for r in refs if not any(r is k for k in closed)]
+    closed[:], (out, state, lent_values) = retried(
+        run, [*closed, *new], lent, jitted.fun, "jit", lent_names
+    )
+    for ref, value in zip([*closed, *lent], [*state, *lent_values]):
+        ref._write(value)
+    return out
+
+
+def _inline(jitted: Jitted, call: FlatCall, refs: Sequence, used: UsesRefs | None) -> Any:
+    """Run the function under the current trace, or the program of it that was just traced."""
+    if used is not None and used.out_tree is not None:
+        outs = evaluate(used.program, *[r[...] for r in refs], *call.leaves)
+        count = len(outs) - len(refs)
+        for ref, value in zip(refs, outs[count:]):
+            ref._write(value)
+        return tree.tree_unflatten(used.out_tree, outs[:count])
+    out = jitted.fun(*call.args, **call.kwargs)
+    check_returned(jitted.fun, "jit", tree.tree_leaves(out))
+    return out
+
+
+def on_values(jitted: Jitted, refs: list, call: FlatCall) -> tuple[Jitted, tuple[tuple, dict]]:
+    """Return the function of values, of the references `refs` first, and the arguments with values for references."""
+    leaves = call.leaves
+    positions = tuple([i for i, x in enumerate(leaves) if is_ref(x) or stands_for_ref(x)])
+    values = [
+        x[...] if is_ref(x) else x.update(is_ref=False) if stands_for_ref(x) else x for x in leaves
+    ]
+    inner = _threaded(jitted, refs, positions, jitted._leaf_names(call.in_tree))
+    return inner, jitted._rebuild(call.statics, call.in_tree, values)
+
+
+def _threaded(jitted: Jitted, refs: list, positions: tuple, names: list[str]) -> Jitted:
+    """Return the function of values, with references again for the leaves at `positions`."""
+    key = tuple(map(id, refs)), positions
+    inner = jitted._cache.threaded.get(key)
+    if inner is not None:
+        return inner
+    traced_once: list = []  # the trace of the function before its references were known
+
+    def with_values(values, *args, **kwargs):
+        call = jitted._flatten(args, kwargs)
+
+        def fun(*leaves):
+            call_args, call_kwargs = jitted._rebuild(call.statics, call.in_tree, leaves)
+            return jitted.fun(*call_args, **call_kwargs)
+
+        first = traced_once.pop() if traced_once else None
+        on_refs: Callable = functools.update_wrapper(fun, jitted.fun)
+        return Threaded(on_refs, "jit", refs, positions, names, first).call(values, call.leaves)
+
+    functools.update_wrapper(with_values, jitted.fun)
+    del with_values.__wrapped__  # its signature is another
+    ins, outs = jitted.options.in_shardings, jitted.options.out_shardings
+    inner = jitted._variant(
+        with_values,
+        in_shardings=(None, *ins) if isinstance(ins, (tuple, list)) else ins,
+        out_shardings=None if outs is None else (outs, None, None),
+        static_argnums=_shifted(jitted.options.static_argnums),
+        donate_argnums=_shifted(jitted.options.donate_argnums),
+    )
+    inner.is_threaded, inner.traced_once = True, traced_once
+    jitted._cache.threaded[key] = inner
+    return inner
+
+
+def _shifted(numbers: Sequence[int]) -> tuple[int, ...]:
+    """Return argument numbers behind one more leading argument."""
+    return tuple([n + 1 if n >= 0 else n for n in numbers])

@@ -1,0 +1,126 @@
+"""The ambient settings that change what tracing gives, as one immutable key.
+
+In:   the settings, the meshes and the named axes that are in force in this thread.
+Out:  `current_context`, a `TraceContext`; equal contexts are one object, so that a key compares them by identity.
+Laws: what tracing or compilation reads besides its arguments is a field here, and every cache of traces or programs has the context,
+      or the part of it that matters, in its key. The current trace and the current line are no fields: a new trace begins where
+      the key is made, and a line changes nothing but messages.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft._engine.core.trace import _state
+from weft._engine.ir.mesh import Mesh, current_mesh, device_mesh, spec_mesh
+from weft._engine.util.config import config
+from weft._engine.util.state import clearing
+
+#: identity of the settings, other fields -> context
+_contexts: dict[tuple, TraceContext] = {}
+_MOST_CONTEXTS = 1024
+
+
+class TraceContext:
+    """The ambient inputs of one trace.
+
+    settings          the values of all settings that change tracing, by `config.trace_key`
+    mesh              the current mesh
+    spec_mesh         the mesh over which a spec alone is read
+    device_mesh       the mesh that holds arrays without a placement
+    axis_env          the named axes in scope, as (name, size, tracked), innermost last
+    is_lenient        whether undetermined shardings of results are left open
+    unreduced_axes    the mesh axes over which sums are left unreduced
+    for_compilation   the part on which the compilation of a traced program depends
+    """
+
+    __slots__ = (
+        "settings",
+        "mesh",
+        "spec_mesh",
+        "device_mesh",
+        "axis_env",
+        "is_lenient",
+        "unreduced_axes",
+        "for_compilation",
+        "_hash",
+    )
+    settings: tuple[Any, ...]
+    mesh: Mesh | None
+    spec_mesh: Mesh | None
+    device_mesh: Mesh | None
+    axis_env: tuple
+    is_lenient: bool
+    unreduced_axes: frozenset
+    for_compilation: tuple
+
+    def __init__(self, *values: Any):
+        set_field = object.__setattr__
+        for name, value in zip(FIELDS, values, strict=True):
+            set_field(self, name, value)
+        set_field(self, "for_compilation", (self.settings, self.device_mesh, self.mesh is not None))
+        set_field(self, "_hash", hash(values))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"TraceContext is immutable: cannot set {name!r}.")
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, TraceContext)
+            and self._hash == other._hash
+            and all(getattr(self, name) == getattr(other, name) for name in FIELDS)
+        )
+
+    def differences(self, other: TraceContext) -> list[tuple[str, Any, Any]]:
+        """Return (title, value here, value there) for each field and each setting that differs.
+
+        >>> current_context().differences(current_context())
+        []
+        """
+        settings = config.differing(self.settings, other.settings)
+        rows = [(f"setting {name}", *values) for name, *values in settings]
+        for name, title in TITLES.items():
+            values = getattr(self, name), getattr(other, name)
+            is_implied = name in ("spec_mesh", "device_mesh") and self.mesh != other.mesh
+            if values[0] != values[1] and not is_implied:
+                rows.append((title, *values))
+        return rows
+
+
+FIELDS = TraceContext.__slots__[:-2]
+#: field -> what reports call it
+TITLES = {
+    "mesh": "mesh in context",
+    "spec_mesh": "mesh of specs",
+    "device_mesh": "mesh of unplaced arrays",
+    "axis_env": "named axes around the call",
+    "is_lenient": "undetermined shardings left open",
+    "unreduced_axes": "axes left unreduced",
+}
+
+
+def current_context(is_lenient: bool | None = None) -> TraceContext:
+    """Return the ambient settings of this thread; `is_lenient` replaces that field for a trace that sets it."""
+    state = _state
+    settings = config.trace_key()
+    values = (
+        current_mesh(),
+        spec_mesh(),
+        device_mesh(),
+        state.axis_env,
+        state.lenient if is_lenient is None else is_lenient,
+        state.terms,
+    )
+    key = (id(settings), values)
+    context = _contexts.get(key)
+    if context is None:
+        if len(_contexts) >= _MOST_CONTEXTS:
+            _contexts.clear()
+        context = _contexts.setdefault(key, TraceContext(settings, *values))
+    return context
+
+
+clearing(_contexts.clear)
