@@ -12,8 +12,8 @@ it (`cast` to bf16 or f16), not after every operation; `bitcast` sees the stored
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Union
+from collections.abc import Iterable, Sequence
+from typing import Any, Union
 
 from weft._engine.ir.loops import (
     COMPARISONS,
@@ -102,13 +102,16 @@ def type_name(dtype) -> str:
         ) from None
 
 
-def has_kernels(dtype) -> bool:
-    """Whether kernels compute with numbers of this dtype.
+class _KernelDtypes(dict[Any, bool]):
+    """Whether kernels compute with numbers of a dtype, by the dtype."""
 
-    >>> has_kernels(np.dtype("float32")), has_kernels(np.dtype("S1"))
-    (True, False)
-    """
-    return dtype in _types or TYPE_NAMES.get(dtype.name) is not None
+    def __missing__(self, dtype: Any) -> bool:
+        self[dtype] = found = dtype.name in TYPE_NAMES
+        return found
+
+
+#: whether kernels compute with numbers of a dtype
+KERNEL_DTYPES = _KernelDtypes()
 
 
 class Builder:
@@ -147,7 +150,9 @@ class Builder:
         if type == "bool":
             value = bool(value)
         elif type in INTEGERS:
-            value = _wrap(int(value), type)
+            value = int(value)
+            if type != "i64" or not LEAST <= value <= GREATEST:
+                value = _wrap(value, type)
         elif type in HALVES:
             value, type = _round_half(float(value), type), "f32"
         elif type in FLOATS:
@@ -321,6 +326,22 @@ class Builder:
         return made
 
     # ---- index arithmetic
+
+    def linear(self, terms: Iterable[tuple[IndexLike, int]], const: int = 0) -> Expr:
+        """Sum of indices times coefficients and of a constant.
+
+        >>> b = Builder()
+        >>> i, j = b.index("i", 4), b.index("j", 8)
+        >>> b.linear([(i, 8), (j, 1)], 3) is b.iadd(b.iadd(b.imul(i, 8), j), 3)
+        True
+        """
+        coefficients: dict[int, int] = {}
+        for x, k in terms:
+            form, more = self._affine.get(id(x)) or self._form(x)
+            const += k * more
+            for key, c in form.items():
+                coefficients[key] = coefficients.get(key, 0) + k * c
+        return self._build(coefficients, const)
 
     def iadd(self, a: IndexLike, b: IndexLike) -> Expr:
         """Sum of two indices."""
@@ -581,9 +602,9 @@ class Builder:
     def _form(self, x: IndexLike) -> tuple[dict[int, int], int]:
         if type(x) is int:
             return {}, x
-        x = self._i(x)
         form = self._affine.get(id(x))
         if form is None:
+            x = self._i(x)
             self._base(x)
             form = self._affine[id(x)]
         return form
@@ -614,7 +635,11 @@ class Builder:
 
     def _scaled(self, key: int, k: int) -> Expr:
         base = self._terms[key]
-        return base if k == 1 else self._op("mul", (base, self.const(k, "i64")), "i64")
+        if k == 1:
+            return base
+        product = self._op("mul", (base, self.const(k, "i64")), "i64")
+        self._affine.setdefault(id(product), ({key: k}, 0))
+        return product
 
     def _rejoin(self, terms: dict[int, int], const: int) -> tuple[dict[int, int], int]:
         """Replace  c k (a / k) + c (a % k)  by  c a."""

@@ -314,9 +314,7 @@ def reindex(b, index, source: tuple[int, ...], target: tuple[int, ...]) -> tuple
             else:
                 size_out *= target[stop]
                 stop += 1
-        flat = zero
-        for d in range(first, i):
-            flat = b.iadd(b.imul(flat, source[d]), index[d])
+        flat = b.linear([(index[d], math.prod(source[d + 1 : i])) for d in range(first, i)])
         out.extend(_unravel(b, flat, target[j:stop]))
     return tuple(out)
 

@@ -438,7 +438,7 @@ def _shared_or_special(
 @slice_p.def_lower
 def _slice_lower(b, index, x, *, in_avals, out_avals, start_indices, limit_indices, strides):
     steps = _steps(strides, len(index))
-    return x(tuple(b.iadd(b.imul(i, s), lo) for i, s, lo in zip(index, steps, start_indices)))
+    return x(tuple([b.linear([(i, s)], lo) for i, s, lo in zip(index, steps, start_indices)]))
 
 
 def _zero(x):

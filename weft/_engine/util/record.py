@@ -163,20 +163,13 @@ _MANY = 16
 
 
 def _init_while_few(self: Any, *args: Any, **kwargs: Any) -> None:
+    """Store the fields of an object. Arguments that do not fit are reported by the written `__init__`."""
     cls, about = type(self), self.__record__
     about.made += 1
-    if about.made > _MANY or not _fill(self, about.fields, args, kwargs):
-        cls.__init__ = written = _init(cls, about.fields)
-        written(self, *args, **kwargs)
-
-
-def _fill(made: Any, fields: dict[str, _Field], args: tuple, kwargs: dict[str, Any]) -> bool:
-    """Store the fields of an object; False if the arguments do not fit, which the written `__init__` reports."""
-    cls, given, named = type(made), len(args), 0
-    if given > len(fields):
-        return False
-    for i, (name, one) in enumerate(fields.items()):
-        if i < given:
+    fits = about.made <= _MANY and len(args) <= len(about.fields)
+    count, named = len(args), 0
+    for i, (name, one) in enumerate(about.fields.items() if fits else ()):
+        if i < count:
             value = args[i]
         elif name in kwargs:
             value, named = kwargs[name], named + 1
@@ -185,13 +178,15 @@ def _fill(made: Any, fields: dict[str, _Field], args: tuple, kwargs: dict[str, A
         else:
             value = one.default
         if value is _MISSING:
-            return False
-        cls.__dict__[name].__set__(made, value)
-    if named != len(kwargs):
-        return False
-    if hasattr(cls, "__post_init__"):
-        made.__post_init__()
-    return True
+            break
+        cls.__dict__[name].__set__(self, value)
+    else:
+        if fits and named == len(kwargs):
+            if hasattr(cls, "__post_init__"):
+                self.__post_init__()
+            return
+    cls.__init__ = written = _init(cls, about.fields)
+    written(self, *args, **kwargs)
 
 
 def _init(cls: type, fields: dict[str, _Field]) -> Callable[..., None]:

@@ -15,7 +15,7 @@ from weft._engine.core.primitive import (
     RegionOp,
     SliceOp,
 )
-from weft._engine.ir.build import Builder, has_kernels
+from weft._engine.ir.build import KERNEL_DTYPES, Builder
 from weft._engine.ir.jaxpr import Eqn, Literal
 from weft._engine.ir.loops import Const, Expr
 from weft._engine.ir.rewrite import params_key
@@ -86,11 +86,8 @@ def lowering_kind(eqn: Eqn) -> LoweringKind:
     if kind is LoweringKind.UPDATE and eqn.invars[0].aval.size <= eqn.invars[1].aval.size:
         kind = LoweringKind.PULL  # nothing is left of the operand
     if in_kernel:
-        for atom in (
-            *eqn.invars,
-            *eqn.outvars,
-        ):  # (all() of a generator takes twice as long, and this is asked often)
-            if not has_kernels(atom.aval.dtype):
+        for atom in (*eqn.invars, *eqn.outvars):  # all() of a generator takes twice as long
+            if not KERNEL_DTYPES[atom.aval.dtype]:
                 return LoweringKind.HOST  # 8-bit and narrower numbers: their meaning is ml_dtypes'
     return kind
 
@@ -205,11 +202,8 @@ def merged(entries: list[tuple]) -> list[tuple]:
 
 
 def flat_index(b: Builder, index: Iterable, strides: Iterable[int], first: Expr | int = 0) -> Expr:
-    """The element at an index of an array with these strides, whose `first` element is this one."""
-    flat = b.const(first, "i64") if type(first) is int else first
-    for i, stride in zip(index, strides):
-        flat = b.iadd(flat, b.imul(i, stride))
-    return flat
+    """Return the element at an index of an array with these strides, whose first element is `first`."""
+    return b.linear([(first, 1), *zip(index, strides)])
 
 
 def index_variables(b: Builder, shape: tuple[int, ...]) -> list[Expr]:

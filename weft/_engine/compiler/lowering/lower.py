@@ -400,19 +400,17 @@ def parts_first(
     root: Expr, known: Container[int], parts: Callable[[Expr], Sequence[Expr]] = children
 ) -> Iterator[Expr]:
     """What `root` is made of, and itself, each after its `parts`, but what is `known` by its id: the caller adds there what it is given."""
-    stack = [root]
+    stack = [(root, False)]
     while stack:
-        waiting = (
-            [part for part in parts(stack[-1]) if id(part) not in known]
-            if id(stack[-1]) not in known
-            else None
-        )
-        if waiting:
-            stack += waiting
+        x, is_ready = stack.pop()
+        if id(x) in known:
             continue
-        x = stack.pop()
-        if waiting is not None:
-            yield x
+        if not is_ready:
+            waiting = [(part, False) for part in parts(x) if id(part) not in known]
+            if waiting:
+                stack += [(x, True), *waiting]
+                continue
+        yield x
 
 
 def reachable(roots: list[Expr]) -> list[Expr]:

@@ -15,7 +15,7 @@ import numpy as np
 from weft._engine.hlo.lowering import Rule, result_types, rule, rule_of_kind
 from weft._engine.hlo.ops import Block, Value, array_type, dtype_kind
 from weft._engine.hlo.rules.formulas import NAMED, apply
-from weft._engine.ir.build import HALVES, Builder, has_kernels, type_name
+from weft._engine.ir.build import HALVES, KERNEL_DTYPES, Builder, type_name
 from weft._engine.ir.jaxpr import Atom, Eqn, Var
 from weft._engine.ir.loops import COMPARISONS, Const, Expr, Index, Op, Ref
 from weft._engine.ir.registry import functions
@@ -198,7 +198,7 @@ def _logaddexp(b: Block, eqn: Eqn, x: Value, y: Value) -> Value:
 
 def _scalar_code(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     """What the compiler would compute for an element, for all of them; in wider types for dtypes that kernels do not have."""
-    if not all(has_kernels(x.dtype) for x in (*args, *result_types(eqn))):
+    if not all(KERNEL_DTYPES[x.dtype] for x in (*args, *result_types(eqn))):
         return in_wide_types(b, eqn, args, _scalar_code)
     build, avals, types = Builder(), [a.aval for a in eqn.invars], result_types(eqn)
     shape = types[0].shape
