@@ -32,10 +32,12 @@ _NAMES_OF = {
     "weft._engine.api.explicit": "reshard",
     "weft._engine.api.callbacks": "effects_barrier pure_callback",
     "weft._engine.api.arrays": """
-        closure_convert make_jaxpr eval_shape eval_jaxpr ensure_compile_time_eval named_call named_scope device_put
-        device_get device_put_sharded device_put_replicated block_until_ready copy_to_host_async
+        closure_convert make_jaxpr eval_shape eval_jaxpr ensure_compile_time_eval named_call named_scope
+        device_get block_until_ready copy_to_host_async Array ShapeDtypeStruct clear_caches
+    """,
+    "weft._engine.api.placement.device_put": "device_put device_put_sharded device_put_replicated",
+    "weft._engine.api.placement.assembly": """
         make_array_from_callback make_array_from_process_local_data make_array_from_single_device_arrays
-        Array ShapeDtypeStruct clear_caches
     """,
     "weft._engine.control.custom_rules": "custom_jvp custom_vjp",
     "weft._engine.api.refs": "empty_ref free_ref freeze new_ref typeof",

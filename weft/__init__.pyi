@@ -11,9 +11,8 @@ from weft import (
 )
 from weft._engine.api.arrays import (
     Array, ShapeDtypeStruct, block_until_ready, clear_caches, closure_convert, copy_to_host_async,
-    device_get, device_put, device_put_replicated, device_put_sharded, ensure_compile_time_eval,
-    eval_jaxpr, eval_shape, make_array_from_callback, make_array_from_process_local_data,
-    make_array_from_single_device_arrays, make_jaxpr, named_call, named_scope,
+    device_get, ensure_compile_time_eval, eval_jaxpr, eval_shape, make_jaxpr, named_call,
+    named_scope,
 )
 from weft._engine.api.autodiff import (
     custom_gradient, fwd_and_bwd, grad, hessian, jacfwd, jacobian, jacrev, jvp, linear_transpose,
@@ -23,6 +22,11 @@ from weft._engine.api.callbacks import effects_barrier, pure_callback
 from weft._engine.api.checkpointing import checkpoint_policies, remat
 from weft._engine.api.explicit import reshard
 from weft._engine.api.jit import jit
+from weft._engine.api.placement.assembly import (
+    make_array_from_callback, make_array_from_process_local_data,
+    make_array_from_single_device_arrays,
+)
+from weft._engine.api.placement.device_put import device_put, device_put_replicated, device_put_sharded
 from weft._engine.api.pmap import pmap
 from weft._engine.api.refs import empty_ref, free_ref, freeze, new_ref, typeof
 from weft._engine.api.shard_map import shard_map, smap

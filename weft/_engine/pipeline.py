@@ -23,6 +23,7 @@ from weft._engine.backends.base import (
     is_elsewhere,
 )
 from weft._engine.compiler.rewrite.simplify import simplify
+from weft._engine.core.primitive import ConstraintOp, ElementwiseOp
 from weft._engine.ir.jaxpr import Jaxpr, Var
 from weft._engine.ir.program_mesh import constraint_shardings, has_shard_map
 from weft._engine.ir.shardings import NamedSharding, Sharding, SingleDeviceSharding
@@ -391,9 +392,9 @@ def _names_on_one_device(
         if isinstance(s.sharding, NamedSharding)
     }
     for eqn in jaxpr.eqns:
-        if eqn.primitive.kind == "constraint":
+        if isinstance(eqn.primitive, ConstraintOp):
             names[eqn.outvars[0]] = eqn.params.get("sharding", here)
-        elif eqn.primitive.kind == "elementwise":
+        elif isinstance(eqn.primitive, ElementwiseOp):
             same = [
                 names[v]
                 for v in eqn.invars

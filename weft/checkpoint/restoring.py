@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from weft import random
-from weft._engine.api.arrays import make_array_from_callback
+from weft._engine.api.placement.assembly import make_array_from_callback
 from weft._engine.api.struct import ShapeDtypeStruct
 from weft._engine.backends.formats import Format, Layout
 from weft._engine.ir.shardings import Sharding

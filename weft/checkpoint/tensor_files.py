@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.api.arrays import make_array_from_callback
+from weft._engine.api.placement.assembly import make_array_from_callback
 from weft._engine.ir.shardings import Sharding
 from weft._engine.runtime.array import Array
 from weft._engine.util import dtypes

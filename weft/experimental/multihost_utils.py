@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from weft._engine import processes
-from weft._engine.api.arrays import device_put
 from weft._engine.api.callbacks import effects_barrier
 from weft._engine.api.execute import relayout, to_array
+from weft._engine.api.placement.device_put import device_put
 from weft._engine.backends.array_spec import ArraySpec
 from weft._engine.ir.mesh import Mesh
 from weft._engine.ir.shardings import NamedSharding

@@ -26,6 +26,7 @@ import numpy as np
 
 from weft._engine import backends
 from weft._engine.api.autodiff import vjp as vjp_of
+from weft._engine.api.calls.options import DEFAULT_OPTIONS
 from weft._engine.api.jit import JitFunction, jit
 from weft._engine.api.stages import given_sharding, result_paths
 from weft._engine.api.struct import ShapeDtypeStruct
@@ -738,10 +739,8 @@ def _asked_shardings(
     fun_jit: Any, args: Sequence[Any], kwargs: Mapping[str, Any], n_in: int, n_out: int
 ) -> tuple[Sequence[Sharding | None], Sequence[Sharding | None]]:
     """The `in_shardings` and `out_shardings` of a jitted function, one for each leaf of the arguments and results."""
-    if (
-        getattr(fun_jit, "in_shardings", None) is None
-        and getattr(fun_jit, "out_shardings", None) is None
-    ):
+    options = fun_jit.options if isinstance(fun_jit, JitFunction) else DEFAULT_OPTIONS
+    if options.in_shardings is None and options.out_shardings is None:
         return [None] * n_in, [None] * n_out
     program = fun_jit.trace(*args, **kwargs)._program
     return program.in_shardings, program.out_shardings

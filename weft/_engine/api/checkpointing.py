@@ -18,6 +18,7 @@ from weft._engine.control.hitypes import flatten
 from weft._engine.control.ref import threaded, threads_refs
 from weft._engine.control.remat import Offloadable, Recompute, Saveable, origin, remat_p
 from weft._engine.core.context import current_context
+from weft._engine.core.primitive import ContractOp, ProductOp, RaggedOp
 from weft._engine.core.stage import hoist_tracers, stage
 from weft._engine.core.trace import Tracer, typeof
 from weft._engine.ir.rewrite import inline_calls
@@ -209,14 +210,14 @@ def nothing_saveable(*_, **__) -> bool:
 
 def dots_saveable(primitive, *_, **__) -> bool:
     """Keep the results of contractions and convolutions, which cost most to compute again."""
-    return primitive.kind in ("contract", "ragged", "conv")
+    return isinstance(primitive, ProductOp)
 
 
 def dots_with_no_batch_dims_saveable(primitive, *avals, **params) -> bool:
     """Keep the results of contractions without batch dims: those with weights, but not those among activations."""
-    if primitive.kind == "ragged":
+    if isinstance(primitive, RaggedOp):
         return avals[0].ndim == 2
-    if primitive.kind != "contract":
+    if not isinstance(primitive, ContractOp):
         return False
     _, (lhs_batch, rhs_batch) = params["dimension_numbers"]
     return not lhs_batch and not rhs_batch

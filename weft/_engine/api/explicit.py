@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft._engine.api.arrays import device_put
+from weft._engine.api.placement.device_put import device_put
 from weft._engine.core.trace import Tracer, current_trace, eval_trace, typeof
 from weft._engine.ir.explicit import retyped
 from weft._engine.ir.mesh import AbstractMesh, AxisType, current_mesh, typed_by_default, use_mesh

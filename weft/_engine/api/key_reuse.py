@@ -19,6 +19,7 @@ import numpy as np
 
 from weft._engine.core.extension import ExtensionPrimitive
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var, subjaxprs
+from weft._engine.ops.slicing import concatenate_p, dynamic_slice_p, slice_p
 from weft._engine.runtime.array import Array
 from weft._engine.util import dtypes
 from weft._engine.util.errors import KeyReuseError, describe
@@ -191,7 +192,7 @@ class _Reader:
             if is_key(v.aval) and v not in self.numbers:
                 self.numbers[v] = _new(v.aval.shape) if unknown else _moved(eqn, ins, v.aval.shape)
                 self.used.update(self.numbers[v].ravel().tolist() if unknown else ())
-                if eqn.primitive.name in ("slice", "concatenate"):
+                if eqn.primitive is slice_p or eqn.primitive is concatenate_p:
                     self.pass_on(eqn, ins, self.numbers[v])
 
     def pass_on(self, eqn: Eqn, ins: list, taken: np.ndarray) -> None:
@@ -349,6 +350,6 @@ def _moved(eqn: Eqn, ins: list, shape: tuple[int, ...]) -> np.ndarray:
                 return found.astype(np.int64)
         except Exception:  # an operation on numbers alone; its keys count as new
             pass
-    if eqn.primitive.name == "dynamic_slice" and ins[0] is not None and ins[0].shape == shape:
+    if eqn.primitive is dynamic_slice_p and ins[0] is not None and ins[0].shape == shape:
         return ins[0]  # all of it, wherever it is said to begin
     return _new(shape)

@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 
 from weft._engine import processes
-from weft._engine.api.arrays import device_put
 from weft._engine.api.calls.call_cache import of_function, parameters_key
 from weft._engine.api.calls.options import JitOptions
 from weft._engine.api.execute import to_array
 from weft._engine.api.flat import FlatFunction, signature_of
 from weft._engine.api.jit import JitFunction
 from weft._engine.api.mapped import mapped_dims, mapped_size, result_dims
+from weft._engine.api.placement.device_put import device_put
 from weft._engine.api.shard_map import shard_map
 from weft._engine.api.struct import ShapeDtypeStruct
 from weft._engine.api.vmap import vmap

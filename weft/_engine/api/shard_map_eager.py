@@ -23,9 +23,9 @@ from weft._engine.control.shard_map import (
     whole_sharding,
 )
 from weft._engine.core.annotations import annotated_types, check_same_axes
-from weft._engine.core.extension import expansion
+from weft._engine.core.extension import ExtensionPrimitive, expansion
 from weft._engine.core.interpret import evaluate
-from weft._engine.core.primitive import BatchAxis
+from weft._engine.core.primitive import BatchAxis, RegionOp
 from weft._engine.core.sharded_types import sharded_types
 from weft._engine.core.trace import (
     Trace,
@@ -106,7 +106,7 @@ class ManualTrace(Trace):
             out_avals = sharded_types(primitive, avals, out_avals, params)
         values = [self.value(x) for x in args]
         if (
-            primitive.kind == "extension"
+            isinstance(primitive, ExtensionPrimitive)
             and not out_avals
             and not primitive.effects_of(params, avals)
         ):
@@ -117,14 +117,14 @@ class ManualTrace(Trace):
 
     def compute(self, primitive, values: Sequence, params: dict) -> list:
         """Results on stacked values, for which types say nothing of axes."""
-        if primitive.kind == "region":
+        if isinstance(primitive, RegionOp):
             params = erase_params(params)
         saved, _state.axis_env = _state.axis_env, self.below
         try:
             with derived_trace(
                 self.parent
             ):  # types of blocks were checked, stacked values have others
-                if primitive.kind == "extension":  # what it computes, on each device
+                if isinstance(primitive, ExtensionPrimitive):  # what it computes, on each device
                     return evaluate(
                         expansion(primitive, [typeof(x) for x in values], params), *values
                     )

@@ -17,8 +17,8 @@ from weft._engine.core.interpret import run_reference
 from weft._engine.core.primitive import Primitive
 from weft._engine.core.scalars import typed
 from weft._engine.core.stage import stage
-from weft._engine.core.trace import derived_trace, eval_trace
-from weft._engine.ir.jaxpr import Jaxpr
+from weft._engine.core.trace import derived_trace, eval_trace, implementations
+from weft._engine.ir.jaxpr import Jaxpr, subjaxprs
 from weft._engine.ir.types import ShapedArray
 from weft._engine.util.errors import describe
 from weft._engine.util.source import user_frame
@@ -188,6 +188,20 @@ def expansion(primitive: ExtensionPrimitive, avals: Sequence[ShapedArray], param
             )
         )
     return made
+
+
+def implemented_apart(jaxpr: Jaxpr) -> bool:
+    """Return whether an operation of `jaxpr` is computed by a Python function, which no compiled program calls."""
+    return any(
+        e.primitive in implementations
+        or (
+            isinstance(e.primitive, ExtensionPrimitive)
+            and e.primitive.has("impl")
+            and not e.primitive.has("expand")
+        )
+        or any(implemented_apart(inner) for _, inner in subjaxprs(e.params))
+        for e in jaxpr.eqns
+    )
 
 
 from weft._engine.core.trace import _state  # noqa: E402  (as in `core.primitive`)

@@ -15,8 +15,8 @@ import numpy as np
 
 from weft._engine.core.primitive import CallbackOp
 from weft._engine.core.scalars import exact
-from weft._engine.core.trace import _state, implementations, with_source
-from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, subjaxprs
+from weft._engine.core.trace import _state, with_source
+from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal
 
 
 def evaluate(jaxpr: Jaxpr, *args) -> list:
@@ -52,20 +52,6 @@ def evaluate_by(bind: Callable[[Eqn, list], Sequence], jaxpr: Jaxpr, args: Seque
             outs = bind(eqn, [read(a) for a in eqn.invars])
         env.update(zip(eqn.outvars, outs))
     return [read(a) for a in jaxpr.outvars]
-
-
-def implemented_apart(jaxpr: Jaxpr) -> bool:
-    """Whether an operation of `jaxpr` is computed by a function of its own, which no compiled program calls."""
-    return any(
-        e.primitive in implementations
-        or (
-            e.primitive.kind == "extension"
-            and e.primitive.has("impl")
-            and not e.primitive.has("expand")
-        )
-        or any(implemented_apart(inner) for _, inner in subjaxprs(e.params))
-        for e in jaxpr.eqns
-    )
 
 
 def _literal(atom: Literal):

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from weft._engine import backends
-from weft._engine.api.arrays import device_put
 from weft._engine.api.callbacks import debug_callback
 from weft._engine.api.execute import to_array
 from weft._engine.api.layouts import flat_layouts, flat_shardings
+from weft._engine.api.placement.device_put import device_put
 from weft._engine.backends.formats import Layout, is_layout, order_of
 from weft._engine.core.trace import Tracer, current_trace, eval_trace, typeof
 from weft._engine.ir.explicit import says_all, type_sharding

@@ -84,7 +84,7 @@ def _placed(x, device):
     """`x` on `device`, a device or sharding, if one is given."""
     if device is None:
         return x
-    from weft._engine.api.arrays import device_put
+    from weft._engine.api.placement.device_put import device_put
 
     return device_put(x, device)
 

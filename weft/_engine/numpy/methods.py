@@ -185,7 +185,7 @@ def _byteswap(self):
 
 def _to_device(self, device, *, stream=None):
     """The array on another device."""
-    from weft._engine.api.arrays import device_put
+    from weft._engine.api.placement.device_put import device_put
 
     return device_put(self, device)
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 import weft.numpy as wnp
-from weft._engine.api.arrays import device_put
 from weft._engine.api.callbacks import debug_callback
+from weft._engine.api.placement.device_put import device_put
 from weft._engine.api.refs import freeze, new_ref
 from weft._engine.control.cond import cond
 from weft._engine.control.hitypes import ValueRef

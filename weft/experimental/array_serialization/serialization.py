@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from weft._engine import processes
-from weft._engine.api.arrays import make_array_from_callback
+from weft._engine.api.placement.assembly import make_array_from_callback
 from weft._engine.api.struct import ShapeDtypeStruct
 from weft._engine.backends.formats import Format
 from weft._engine.runtime.array import Array

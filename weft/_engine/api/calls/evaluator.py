@@ -15,8 +15,9 @@ from weft._engine.api.calls.build import ProgramOptions
 from weft._engine.api.execute import on_mesh, run, to_array, with_key_reuse_check
 from weft._engine.control.call import jit_p
 from weft._engine.core.context import TraceContext, current_context
-from weft._engine.core.interpret import evaluate, implemented_apart
-from weft._engine.core.primitive import Primitive, Unsupported
+from weft._engine.core.extension import ExtensionPrimitive, implemented_apart
+from weft._engine.core.interpret import evaluate
+from weft._engine.core.primitive import CallbackOp, Primitive, RegionOp, Unsupported
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import eval_trace, implementations, set_trace
 from weft._engine.ir.jaxpr import Jaxpr, subjaxprs
@@ -60,7 +61,7 @@ def _stage_op(primitive: Primitive, avals: tuple, params: dict) -> Jaxpr:
 def _program_of(primitive: Primitive, avals: tuple, params: dict) -> Jaxpr:
     """Return the program of one operation, traced once if its parameters are hashable."""
     try:
-        if primitive.kind == "region":
+        if isinstance(primitive, RegionOp):
             return _region_program(primitive, avals, params)
         floats = tuple([repr(v) for v in params.values() if isinstance(v, float)])
         return _op_program(primitive, avals, tuple(params.items()), floats, current_context())
@@ -72,7 +73,9 @@ def _program_of(primitive: Primitive, avals: tuple, params: dict) -> Jaxpr:
 
 def evaluate_op(primitive: Primitive, args: Sequence, params: dict) -> Any:
     """Compute one primitive on concrete values."""
-    if primitive.kind == "extension" and (primitive.has("impl") or not primitive.has("expand")):
+    if isinstance(primitive, ExtensionPrimitive) and (
+        primitive.has("impl") or not primitive.has("expand")
+    ):
         return primitive.impl(*args, **params)
     return compiled_op(primitive, args, params)
 
@@ -84,7 +87,7 @@ def compiled_op(primitive: Primitive, args: Sequence, params: dict) -> Any:
     arrays = [to_array(x) for x in args]
     if primitive is jit_p:
         return _run_call(arrays, params)
-    if primitive.kind == "callback" and _is_on_one_device(params, arrays):
+    if isinstance(primitive, CallbackOp) and _is_on_one_device(params, arrays):
         return _run_callback(primitive, arrays, params)
     if type(primitive.rules.get("reference")) is Unsupported:
         primitive.rule("reference")  # raises: the operation has no value of its own

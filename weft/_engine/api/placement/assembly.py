@@ -1,0 +1,221 @@
+"""Arrays made of parts: from a callback, from one array per device, from the data of each process.
+
+In:   a global shape, a sharding or Format, and the parts that this process has.
+Out:  an array; every part is checked against the shard that it fills.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft._engine.api.execute import to_array
+from weft._engine.api.layouts import as_sharding
+from weft._engine.api.placement.device_put import device_put, is_placement
+from weft._engine.backends.array_spec import ArraySpec
+from weft._engine.backends.formats import Format, Layout, order_of
+from weft._engine.core.trace import Tracer, typeof
+from weft._engine.ir.shardings import NamedSharding, Sharding
+from weft._engine.ir.types import ShapedArray
+from weft._engine.runtime import parts, transfers
+from weft._engine.runtime.array import Array
+from weft._engine.util import dtypes, tree
+from weft._engine.util.errors import UnexpectedTracerError, describe
+
+
+def make_array_from_callback(
+    shape, sharding: Sharding | Format, data_callback: Callable, dtype=None
+) -> Array:
+    """An array of global `shape` laid out as `sharding`, which may be a Format; `data_callback(index)` gives each distinct shard that is on
+    this process.
+
+    `index` is a tuple of slices into the global array. `dtype` is needed where this process has none of the devices. ValueError if a shard
+    has not the shape that the sharding asks for or another dtype, UnexpectedTracerError for a value that is traced.
+
+    >>> whole = np.arange(4.0, dtype=np.float32)
+    >>> make_array_from_callback((4,), weft.sharding.SingleDeviceSharding(weft.devices()[0]), lambda index: whole[index])
+    Array([0., 1., 2., 3.], dtype=float32)
+    """
+    api, shape = "make_array_from_callback", tuple(int(n) for n in shape)
+    sharding, order = _placement_to_make(api, sharding, len(shape))
+    whole = (slice(None),) * len(shape)
+    given = parts.each_block(
+        sharding,
+        shape,
+        lambda index: data_callback(whole if sharding.is_fully_replicated else index),
+    )
+    for part in given.values():
+        if isinstance(part, Tracer):
+            raise UnexpectedTracerError(
+                f"{api}: the callback gave a traced value, {part!r:.80}.\n"
+                f"  jax.{api} cannot be called within a traced context."
+            )
+    if given and dtypes.is_extended(typeof(next(iter(given.values()))).dtype):
+        keys = {position: to_array(part) for position, part in given.items()}
+        kept = parts.only_dtype(api, [x.dtype for x in keys.values()], dtype)
+        values = {position: x._numpy() for position, x in keys.items()}
+    else:
+        wanted = None if dtype is None else dtypes.canonicalize_dtype(dtype)
+        arrays = {position: np.asarray(part) for position, part in given.items()}
+        found = [dtypes.canonicalize_dtype(typeof(part).dtype) for part in given.values()]
+        kept = parts.only_dtype(api, found, wanted)
+        values = {position: part.astype(kept, copy=False) for position, part in arrays.items()}
+    made = parts.assembled(api, ShapedArray(shape, kept), sharding, values, order)
+    if transfers.guarded():
+        transfers.to_device(made.aval, sharding)
+    return made
+
+
+def _placement_to_make(api: str, given: Any, ndim: int) -> tuple[Sharding, tuple[int, ...] | None]:
+    """The sharding of an array of `ndim` dims that is made of parts, and the order of its dims."""
+    sharding, layout = (
+        (given.sharding, given.layout) if isinstance(given, Format) else (given, None)
+    )
+    if layout is Layout.AUTO:
+        raise TypeError(
+            f"{api}: `Layout.AUTO` cannot be used in place of a device-local layout, got {given}. No compiler is asked where "
+            "an array is made of its parts; give the layout, or the sharding alone."
+        )
+    if not isinstance(sharding, Sharding):
+        raise TypeError(
+            f"{api}: sharding should be an instance of `jax.sharding`. Got {given!r:.80} of type {type(given)}."
+        )
+    return sharding, order_of(layout, ndim, api)
+
+
+def make_array_from_single_device_arrays(
+    shape, sharding: Sharding, arrays: Sequence, *, dtype=None
+) -> Array:
+    """An array of global `shape` from one array per device of `sharding` that this process drives, in any order.
+
+    `dtype` is needed where it drives none. ValueError if one is missing or misshapen, of another dtype or on several devices.
+
+    >>> x = weft.device_put(wnp.ones(2), weft.devices()[0])
+    >>> make_array_from_single_device_arrays((2,), x.sharding, [x])
+    Array([1., 1.], dtype=float32)
+    """
+    api, shape = "make_array_from_single_device_arrays", tuple(int(n) for n in shape)
+    _check_arrays(api, arrays)
+    sharding, order = _placement_to_make(api, sharding, len(shape))
+    for a in arrays:
+        _check_single(api, a)
+    mine = [d for d in sharding.device_assignment if d.is_addressable]
+    if dtype is not None and not dtypes.is_extended(dtype):
+        dtype = dtypes.canonicalize_dtype(dtype)
+    aval = ShapedArray(shape, parts.only_dtype(api, [a.dtype for a in arrays], dtype))
+    by_device = {a.device: a for a in arrays}
+    missing = [d for d in mine if d not in by_device]
+    if missing or len(arrays) != len(mine):
+        raise ValueError(
+            describe(
+                api,
+                f"no array lies on {missing}."
+                if missing
+                else f"{len(arrays)} arrays were given for {len(mine)} devices.",
+                [
+                    ("devices of this process", str([d.id for d in mine])),
+                    ("arrays lie on devices", str([a.device.id for a in arrays])),
+                ],
+                None,
+                "There must be one array per addressable device of the sharding.",
+            )
+        )
+    if any(not device.client.has_values for device in mine):
+        spec = ArraySpec(aval, sharding, True, order)
+        return Array(spec, spec.backend.allocate(spec.stored))
+    held = {device: np.asarray(array._numpy()) for device, array in by_device.items()}
+    if sharding.unreduced:
+        return _of_terms(api, aval, sharding, held)
+    placed = parts.blocks_here(sharding, len(shape))
+    values = {position: held[device] for position, device in placed.items()}
+    return parts.assembled(api, aval, sharding, values, order)
+
+
+def _check_arrays(api: str, arrays: Any) -> None:
+    """TypeError for what is no sequence of arrays."""
+    is_sequence = isinstance(arrays, Sequence) and not isinstance(arrays, Tracer)
+    if not is_sequence or not all(isinstance(a, Array) for a in arrays):
+        raise TypeError(
+            f"{api}: jax.{api} `arrays` argument must be a list or tuple of arrays, but got {type(arrays)}: {arrays!r:.80}."
+        )
+
+
+def _check_single(api: str, a: Any) -> None:
+    """ValueError for what is no concrete array on one device."""
+    if isinstance(a, Tracer):
+        raise ValueError(
+            f"{api}: one of the arrays is traced, {a!r:.80}.\n  jax.{api} requires a list of concrete arrays as input."
+        )
+    if len(a.sharding.device_assignment) != 1:
+        raise ValueError(
+            f"{api}: {a.aval.str_short()} lies on several devices.\n"
+            "  When making an array from single-device arrays the input arrays must have one shard each. "
+            f"An argument array had {len(a.sharding.device_assignment)} shard(s)."
+        )
+
+
+def _of_terms(
+    api: str, aval: ShapedArray, sharding: NamedSharding, held: dict[Any, np.ndarray]
+) -> Array:
+    """The array with unreduced axes whose term on each device is `held[device]`."""
+    memory = ShapedArray((sharding.num_terms, *aval.shape), aval.dtype)
+    placed = parts.blocks_here(sharding.stored, memory.ndim)
+    stored = parts.assembled(
+        api,
+        memory,
+        sharding.stored,
+        {position: held[device][None] for position, device in placed.items()},
+    )
+    return Array(ArraySpec(aval, sharding, True), stored._live())
+
+
+def make_array_from_process_local_data(
+    sharding: Any, local_data: Any, global_shape: Any = None
+) -> Any:
+    """Arrays from what this process has of them: a tree of them, and shardings or Formats and shapes (or None) that are prefixes of it.
+
+    Along each dim the data has the blocks that are on devices of this process, in the order of the whole array, or all of it.
+    Without `global_shape` it has the former along every dim, and the global shape follows. With one process the data is the whole array.
+    ValueError for data that does not fit, TypeError for what is not a sharding.
+
+    >>> one = weft.sharding.SingleDeviceSharding(weft.devices()[0])
+    >>> make_array_from_process_local_data(one, np.ones(2, np.float32)).committed
+    True
+    """
+    api = "make_array_from_process_local_data"
+    flat, structure = tree.tree_flatten(local_data)
+    shardings = tree.broadcast_prefix(sharding, local_data, is_leaf=is_placement)
+    shapes = tree.broadcast_prefix(
+        global_shape, local_data, is_leaf=lambda x: x is None or _is_shape(x)
+    )
+    return tree.tree_unflatten(
+        structure, [_from_local(api, *each) for each in zip(flat, shardings, shapes)]
+    )
+
+
+def _is_shape(x: Any) -> bool:
+    return isinstance(x, (tuple, list)) and all(isinstance(n, (int, np.integer)) for n in x)
+
+
+def _from_local(api: str, data: Any, placement: Any, global_shape: Any) -> Array:
+    given = placement if isinstance(placement, Format) else as_sharding(placement, api)
+    sharding, order = _placement_to_make(api, given, np.ndim(data))
+    if sharding.is_fully_addressable:
+        if global_shape is not None and tuple(global_shape) != np.shape(data):
+            raise ValueError(
+                f"{api}: this process drives all devices, so that the local data is the global array: shape "
+                f"{np.shape(data)}, global_shape {tuple(global_shape)}.\n"
+                "  global_shape should be None or equal to local_data.shape."
+            )
+        return device_put(data, given)
+    array = to_array(data)
+    shape = (
+        parts.whole_shape(sharding, array.shape) if global_shape is None else tuple(global_shape)
+    )
+    if len(shape) != array.ndim:
+        raise ValueError(
+            f"{api}: local data of shape {array.shape} and global_shape {shape} differ in rank."
+        )
+    return parts.from_part(api, array._numpy(), ShapedArray(shape, array.dtype), sharding, order)
