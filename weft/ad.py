@@ -5,7 +5,7 @@ from weft._engine.util.lazy import attach
 __getattr__, __dir__ = attach(
     __name__,
     {
-        "weft._engine.api.autodiff": "DidntWant DontWant GradRef GradValue",
+        "weft._engine.api.differentiation.reverse": "DidntWant DontWant GradRef GradValue",
         "weft._engine.transforms.pullback": "NotNeeded NotSaveable",
     },
 )

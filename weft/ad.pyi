@@ -2,7 +2,7 @@
 # ruff: noqa: I001
 # fmt: off
 
-from weft._engine.api.autodiff import DidntWant, DontWant, GradRef, GradValue
+from weft._engine.api.differentiation.reverse import DidntWant, DontWant, GradRef, GradValue
 from weft._engine.transforms.pullback import NotNeeded, NotSaveable
 
 __all__ = [

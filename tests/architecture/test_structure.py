@@ -36,7 +36,6 @@ MOST_MODULES = 22
 FAMILIES = {"weft/_engine/numpy", "weft/_engine/ops", "weft/scipy/stats"}
 #: files that formatting made longer; this set only shrinks
 KNOWN_LONG = {
-    "weft/_engine/api/autodiff.py",
     "weft/_engine/control/custom_rules.py",
     "weft/_engine/hlo/hlo_text.py",
     "weft/_engine/ops/families.py",

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from weft import numpy
-from weft._engine.api.autodiff import DidntWant, DontWant, GradRef, GradValue
+from weft._engine.api.differentiation.reverse import DidntWant, DontWant, GradRef, GradValue
 from weft.sharding import MemorySpace
 
 ad = SimpleNamespace(DontWant=DontWant, DidntWant=DidntWant, GradRef=GradRef, GradValue=GradValue)

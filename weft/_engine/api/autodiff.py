@@ -8,31 +8,37 @@ from typing import Any
 
 import numpy as np
 
+from weft._engine.api.differentiation.reverse import vjp_with_aux
+from weft._engine.api.differentiation.values import (
+    as_cotangent,
+    as_derivative,
+    aux_of,
+    check_cotangent,
+    flat_with_aux,
+    is_same_kind,
+)
 from weft._engine.api.execute import to_array
 from weft._engine.api.flat import FlatFunction, argument_names, aval_of, signature_of
 from weft._engine.api.jit import function_name, jit
 from weft._engine.api.vmap import vmap
 from weft._engine.control.custom_rules import custom_vjp
-from weft._engine.control.custom_values import SymbolicZero
 from weft._engine.control.hitypes import flatten_linear, of_tangents
-from weft._engine.control.ref import Ref, any_refs, check_aliases, check_returned, is_ref, names_of
+from weft._engine.control.ref import is_ref
 from weft._engine.core.interpret import evaluate
 from weft._engine.core.stage import hoist_tracers, stage
-from weft._engine.core.trace import Tracer, UndefPrimal, Zero, _state, eval_trace, typeof
+from weft._engine.core.trace import UndefPrimal, Zero, _state, eval_trace, typeof
 from weft._engine.ir.symbolic import Dim
 from weft._engine.ir.types import ShapedArray
-from weft._engine.ops.casting import in_dtype, size_as
+from weft._engine.ops.casting import size_as
 from weft._engine.ops.elementwise import add, convert_element_type, eq
 from weft._engine.ops.layout import broadcasted_iota, reshape
 from weft._engine.ops.slicing import slice_in_dim
 from weft._engine.runtime.array import from_numpy
 from weft._engine.transforms.jvp import instantiate, jvp_flat
 from weft._engine.transforms.linearize import linearize_flat
-from weft._engine.transforms.pullback import NotSaveable, Pullback, saved
 from weft._engine.transforms.transpose import backward_pass
 from weft._engine.util import dtypes, tree
 from weft._engine.util.errors import ShapeError
-from weft._engine.util.record import record
 from weft._engine.util.source import api_boundary, check_callable, transformed_scope, wraps
 
 
@@ -129,7 +135,7 @@ def vjp(fun: Callable, *primals, has_aux: bool = False, reduce_axes=(), saveable
     2.0
     """
     _check_reduce_axes("vjp", reduce_axes)
-    return _vjp(fun, primals, has_aux, "vjp", saveable_args)
+    return vjp_with_aux(fun, primals, has_aux, "vjp", saveable_args)
 
 
 def _check_reduce_axes(api: str, axes) -> None:
@@ -137,250 +143,6 @@ def _check_reduce_axes(api: str, axes) -> None:
     if axes:
         raise NotImplementedError(
             f"{api}: reduce_axes={axes!r} is not supported. Add the cotangents up with lax.psum(ct, {axes!r})."
-        )
-
-
-def _vjp(fun, primals, has_aux, api, saveable_args: Any = True):
-    flat, in_tree = flatten_linear(tuple(primals))
-    refs = {i: x for i, x in enumerate(flat) if is_ref(x)} if any_refs(flat) else {}
-    if refs:
-        names = names_of(fun, primals)
-        check_aliases(fun, api, list(refs.values()), [names[i] for i in refs])
-        flat = [x[...] if i in refs else x for i, x in enumerate(flat)]
-    flat = [_of_its_width(x, typeof(x)) for x in flat]
-    flat_fun, trees = _flat_with_aux(fun, in_tree, has_aux, api)
-    if refs:
-        flat_fun, last = _on_values(fun, flat_fun, refs), len(refs)
-    differentiable = [typeof(x).to_tangent_aval().dtype != dtypes.float0 for x in flat]
-    with transformed_scope("jvp"):
-        outs, program, out_nonzero = linearize_flat(flat_fun, flat, differentiable)
-    if refs:
-        for r, value in zip(refs.values(), outs[-last:]):
-            r[...] = value
-        outs = outs[:-last]
-    n_out = trees[0].num_leaves
-    outs, aux_leaves = outs[:n_out], outs[n_out:]
-    out_avals = [typeof(o) for o in outs]
-    in_avals = [typeof(x) for x in flat]
-    keep = [i for i, nz in enumerate(out_nonzero) if nz and i < n_out]
-    if len(keep) < sum(out_nonzero):
-        index = {i: k for k, i in enumerate(i for i, nz in enumerate(out_nonzero) if nz)}
-        program = program.replace(outvars=[program.outvars[index[i]] for i in keep])
-
-    given = [
-        k for k, d in enumerate(differentiable) if d
-    ]  # the arguments that the program's inputs stand for
-
-    origins = dict(zip(map(id, flat), range(len(flat))))
-    origins = [
-        origins.get(id(c)) for c in program.consts
-    ]  # the residuals that are arguments as they were given
-
-    def pullback(residuals, ct, accumulators=None):
-        wanted = _accumulators(fun, accumulators, in_tree, in_avals, refs)
-        cts, ct_tree = flatten_linear(ct)
-        if ct_tree != trees[0] and ct_tree != of_tangents(trees[0]):
-            raise ValueError(
-                f"vjp: unexpected tree structure of the cotangent: {ct_tree}. It must be that of the output of "
-                f"{function_name(fun)}, {trees[0]}."
-            )
-        for c, aval in zip(cts, out_avals):
-            _check_cotangent(c, aval)
-        linear = [UndefPrimal(v.aval) for v in program.invars]
-        unwanted = [n for n, k in enumerate(given) if isinstance(wanted[k], DontWant)]
-        at_point = program.replace(constvars=variables, consts=residuals)
-        found = iter(
-            backward_pass(
-                at_point, linear, [_as_cotangent(cts[i], out_avals[i]) for i in keep], unwanted
-            )
-        )
-        result = [next(found) if d else None for d in differentiable]
-        return tree.tree_unflatten(
-            of_tangents(in_tree), list(map(_given_to, wanted, result, in_avals))
-        )
-
-    out = tree.tree_unflatten(trees[0], outs)
-    residuals, variables = program.consts, program.constvars
-    program = program.replace(constvars=[], consts=[])  # the pullback's function keeps no values
-    if saveable_args is not True:
-        keeps = saved(saveable_args, in_tree)
-        residuals = [
-            x if k is None or keeps[k] else NotSaveable() for k, x in zip(origins, residuals)
-        ]
-    pullback.__name__, pullback.cotangents = (
-        function_name(fun),
-        tree.tree_unflatten(trees[0], out_avals),
-    )  # type: ignore[attr-defined]
-    pullback = Pullback(pullback, in_tree, origins, residuals)
-    return (out, pullback, _aux(trees, aux_leaves)) if has_aux else (out, pullback)
-
-
-def _on_values(fun: Callable, flat_fun: Callable, refs: dict[int, Ref]) -> Callable:
-    """Flat `flat_fun` on the values of the references among its arguments; their last values follow its results."""
-
-    def on_values(*xs):
-        lent = {i: Ref.make(xs[i], lent_by=f"number {i}") for i in refs}
-        outs = flat_fun(*[lent.get(i, x) for i, x in enumerate(xs)])
-        check_returned(fun, "vjp", outs)
-        return [*outs, *(r[...] for r in lent.values())]
-
-    return on_values
-
-
-def _accumulators(
-    fun: Callable, given: tuple | None, in_tree, in_avals: Sequence, refs: dict[int, Ref]
-) -> list:
-    """What is to become of the cotangent of each argument."""
-    names = lambda: [
-        f"args{tree.keystr(path)} of {function_name(fun)}"
-        for path, _ in tree.tree_flatten_with_path(
-            tree.tree_unflatten(in_tree, range(in_tree.num_leaves))
-        )[0]
-    ]
-    if given is None:
-        if refs:
-            raise ValueError(
-                f"vjp: {names()[next(iter(refs))]} is a reference, so that its gradient must be accumulated into a ref. Bind "
-                "one by with_refs, as in f_vjp.with_refs(grad_ref)(ct), or ad.DontWant()."
-            )
-        return [GradValue()] * in_tree.num_leaves
-    leaves, structure = tree.tree_flatten(given)
-    if structure != in_tree:
-        raise ValueError(
-            f"with_refs: there must be one entry for each leaf of the arguments of {function_name(fun)}, {in_tree}: a "
-            f"reference, ad.GradValue() or ad.DontWant(). Got {structure}."
-        )
-    for i, (x, aval) in enumerate(zip(leaves, in_avals)):
-        want = aval.to_tangent_aval()
-        if is_ref(x) and (x.shape, x.dtype) != (want.shape, want.dtype):
-            raise ValueError(
-                f"with_refs: the gradient of {names()[i]} needs a reference of type Ref{{{want.str_short()}}}, got {x.type}."
-            )
-        if i in refs and not is_ref(x) and not isinstance(x, DontWant):
-            raise ValueError(
-                f"with_refs: {names()[i]} is a reference, so that its gradient must be accumulated into a ref. Pass one, or "
-                "ad.DontWant()."
-            )
-    return leaves
-
-
-def _given_to(accumulator: Any, ct: Any, aval) -> Any:
-    """What a pullback returns for an argument, once its cotangent is where it belongs."""
-    if isinstance(accumulator, DontWant):
-        return DidntWant()
-    if is_ref(accumulator):
-        if ct is not None and type(ct) is not Zero:
-            accumulator.addupdate(_derivative(ct, aval))
-        return GradRef()
-    if ct is None and any(
-        isinstance(n, Dim) for n in aval.shape
-    ):  # NumPy has no array of that shape
-        return SymbolicZero(aval.to_tangent_aval())
-    return np.zeros(aval.shape, dtypes.float0) if ct is None else _derivative(ct, aval)
-
-
-@record
-class GradValue:
-    """To `with_refs`: this cotangent is to be returned."""
-
-
-@tree.register_static
-@record
-class GradRef:
-    """In the place of a cotangent that was added to a reference."""
-
-
-@record
-class DontWant:
-    """To `with_refs`: this cotangent is not to be computed."""
-
-
-@tree.register_static
-@record
-class DidntWant:
-    """In the place of a cotangent that was not computed."""
-
-
-def _flat_with_aux(fun: Callable, in_tree, has_aux: bool, api: str) -> tuple[Callable, list]:
-    """Flat `fun`, whose aux leaves follow its results, and a list for `_aux` that holds the structures once it has run."""
-    trees: list = []
-
-    def flat_fun(*xs):
-        out, aux = fun(*tree.tree_unflatten(in_tree, xs)), ()
-        if has_aux:
-            if not isinstance(out, (tuple, list)) or len(out) != 2:
-                raise TypeError(
-                    f"{api} with has_aux=True: {function_name(fun)} must return a two-element tuple (output, aux), got "
-                    f"{out!r}."
-                )
-            out, aux = out
-        leaves, structure = flatten_linear(out)
-        aux_leaves, aux_tree = flatten_linear(aux)
-        others = {i: x for i, x in enumerate(aux_leaves) if not _is_value(x)}
-        trees[:] = [structure, aux_tree, others]
-        return [*leaves, *(0 if i in others else x for i, x in enumerate(aux_leaves))]
-
-    return flat_fun, trees
-
-
-def _of_its_width(x, aval):
-    """`x`, a Python float or complex as an array: `fun` may turn 64 bits on, and a Python number is as wide as the place that uses it."""
-    return from_numpy(np.asarray(x, aval.dtype), aval) if type(x) in (float, complex) else x
-
-
-def _is_value(x) -> bool:
-    try:
-        return typeof(x) is not None
-    except TypeError:
-        return False
-
-
-def _aux(trees: list, leaves: Sequence):
-    """What a function with `has_aux` gave beside its result; leaves that are not arrays stayed aside."""
-    _, structure, others = trees
-    return tree.tree_unflatten(structure, [others.get(i, x) for i, x in enumerate(leaves)])
-
-
-def _derivative(t, aval):
-    """A tangent or cotangent as users get it: an Array, weakly typed where the value it belongs to is, or the Python scalar they gave."""
-    t = instantiate(t)
-    if aval.weak_type and type(t) not in (float, complex) and typeof(t).dtype != dtypes.float0:
-        return convert_element_type(t, aval.dtype, weak_type=True)
-    return to_array(t) if isinstance(t, np.generic) and _state.trace is eval_trace else t
-
-
-def _same_kind(got, want) -> bool:
-    """Whether a tangent of type `got` serves as one of type `want`: the dtypes agree, or a Python number of its kind gives way."""
-    return got.dtype == want.dtype or (
-        got.weak_type and np.dtype(got.dtype).kind == np.dtype(want.dtype).kind
-    )
-
-
-def _as_cotangent(ct, aval):
-    want = aval.to_tangent_aval()
-    got = typeof(ct)
-    if got.dtype != want.dtype or (
-        got.weak_type and not isinstance(ct, Tracer)
-    ):  # what is traced has the right dtype, strong or weak
-        return in_dtype(ct, want.dtype)
-    return ct
-
-
-def _check_cotangent(ct, aval, api: str = "vjp", error: type[Exception] = ValueError) -> None:
-    got, want = typeof(ct), aval if api == "linear_transpose" else aval.to_tangent_aval()
-    fits = (
-        _same_kind(got, want)
-        if api == "linear_transpose"
-        else want.dtype in (got.dtype, dtypes.float0) or got.weak_type
-    )
-    if got.shape != want.shape or not fits:
-        said = (
-            "unexpected JAX type of the cotangent"
-            if api == "vjp"
-            else "the cotangent type does not match the output"
-        )
-        raise error(
-            f"{api}: {said}: {got.str_short()} for an output of type {aval.str_short()}; it must be of type {want.str_short()}."
         )
 
 
@@ -418,7 +180,7 @@ def _value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, args, kwargs)
     nums = checked_argnums(argnums, len(args), "grad")
     chosen = [args[k] for k in nums]
     _check_inputs(fun, args, nums, "grad", holomorphic, allow_int)
-    result = _vjp(_with_args(fun, args, kwargs, nums), chosen, has_aux, "grad")
+    result = vjp_with_aux(_with_args(fun, args, kwargs, nums), chosen, has_aux, "grad")
     value, pullback = result[0], result[1]
     _check_scalar(fun, value, holomorphic)
     aval = typeof(value)
@@ -501,6 +263,23 @@ def jvp(fun: Callable, primals: Sequence, tangents: Sequence, has_aux: bool = Fa
     >>> float(y), float(t)
     (0.0, 2.0)
     """
+    flat, in_tree = _check_pairs(primals, tangents)
+    flat_tangents, _ = flatten_linear(tuple(tangents))
+    checked = list(map(_checked_tangent, flat, flat_tangents))
+    flat_fun, trees = flat_with_aux(fun, in_tree, has_aux, "jvp")
+    with transformed_scope("jvp"):
+        outs, out_tangents = jvp_flat(flat_fun, flat, checked)
+    n = trees[0].num_leaves
+    tangents_out = list(map(_result_tangent, outs, out_tangents[:n]))
+    result = (
+        tree.tree_unflatten(trees[0], outs[:n]),
+        tree.tree_unflatten(of_tangents(trees[0]), tangents_out),
+    )
+    return (*result, aux_of(trees, outs[n:])) if has_aux else result
+
+
+def _check_pairs(primals: Sequence, tangents: Sequence) -> tuple[list, Any]:
+    """Return the leaves of primals and their structure; TypeError unless tangents have the same."""
     for x in (primals, tangents):
         if not isinstance(x, (tuple, list)):
             raise TypeError(
@@ -508,55 +287,38 @@ def jvp(fun: Callable, primals: Sequence, tangents: Sequence, has_aux: bool = Fa
                 f"{type(tangents).__name__}."
             )
     flat, in_tree = flatten_linear(tuple(primals))
-    flat_tangents, tangent_tree = flatten_linear(tuple(tangents))
-    if in_tree != tangent_tree != of_tangents(in_tree) or isinstance(primals, tuple) != isinstance(
-        tangents, tuple
-    ):
+    tangent_tree = flatten_linear(tuple(tangents))[1]
+    is_same = in_tree == tangent_tree or tangent_tree == of_tangents(in_tree)
+    if not is_same or isinstance(primals, tuple) != isinstance(tangents, tuple):
         raise TypeError(
             "primal and tangent arguments to jax.jvp must have the same tree structure; primals have "
             f"{tree.tree_structure(primals)}, tangents {tree.tree_structure(tangents)}."
         )
-    checked = []
-    for p, t in zip(flat, flat_tangents):
-        want, got = typeof(p).to_tangent_aval(), typeof(t)
-        if want.shape != got.shape or (
-            want.dtype != got.dtype
-            and not (
-                got.weak_type
-                and all(dtypes.issubdtype(d, np.inexact) for d in (want.dtype, got.dtype))
-            )
-        ):
-            facts = f"the tangent of a primal of type {typeof(p).str_short()} must be of type {want.str_short()}, got {got.str_short()}."
-            if want.shape != got.shape:
-                raise ShapeError(f"jvp called with different primal and tangent shapes: {facts}")
-            raise TypeError(f"primal and tangent arguments to jax.jvp do not match: {facts}")
-        scalars = type(p) in (float, complex) and type(t) is type(
-            p
-        )  # stay Python's, as `fun` finds them
-        checked.append(
-            Zero(want)
-            if want.dtype == dtypes.float0
-            else t
-            if scalars
-            else _as_cotangent(t, typeof(p))
-        )
-    flat_fun, trees = _flat_with_aux(fun, in_tree, has_aux, "jvp")
-    with transformed_scope("jvp"):
-        outs, out_tangents = jvp_flat(flat_fun, flat, checked)
-    n = trees[0].num_leaves
-    tangents_out = [
-        to_array(d)
-        if type(d) in (float, complex)
-        and type(o) not in (float, complex)
-        and _state.trace is eval_trace
-        else d
-        for o, d in ((o, _derivative(t, typeof(o))) for o, t in zip(outs, out_tangents[:n]))
-    ]
-    result = (
-        tree.tree_unflatten(trees[0], outs[:n]),
-        tree.tree_unflatten(of_tangents(trees[0]), tangents_out),
-    )
-    return (*result, _aux(trees, outs[n:])) if has_aux else result
+    return flat, in_tree
+
+
+def _checked_tangent(p: Any, t: Any) -> Any:
+    """Return the tangent of primal `p` in the type that the program takes; TypeError if its type does not fit."""
+    want, got = typeof(p).to_tangent_aval(), typeof(t)
+    are_inexact = all(dtypes.issubdtype(d, np.inexact) for d in (want.dtype, got.dtype))
+    is_fitting = want.dtype == got.dtype or (got.weak_type and are_inexact)
+    if want.shape != got.shape or not is_fitting:
+        facts = f"the tangent of a primal of type {typeof(p).str_short()} must be of type {want.str_short()}, got {got.str_short()}."
+        if want.shape != got.shape:
+            raise ShapeError(f"jvp called with different primal and tangent shapes: {facts}")
+        raise TypeError(f"primal and tangent arguments to jax.jvp do not match: {facts}")
+    if want.dtype == dtypes.float0:
+        return Zero(want)
+    if type(p) in (float, complex) and type(t) is type(p):
+        return t  # Python scalars stay Python's, as `fun` gets them
+    return as_cotangent(t, typeof(p))
+
+
+def _result_tangent(out: Any, t: Any) -> Any:
+    """Return the tangent of a result as the user gets it."""
+    tangent = as_derivative(t, typeof(out))
+    is_new_scalar = type(tangent) in (float, complex) and type(out) not in (float, complex)
+    return to_array(tangent) if is_new_scalar and _state.trace is eval_trace else tangent
 
 
 @api_boundary
@@ -570,7 +332,7 @@ def linearize(fun: Callable, *primals, has_aux: bool = False):
     3.0
     """
     flat, in_tree = flatten_linear(tuple(primals))
-    flat_fun, trees = _flat_with_aux(fun, in_tree, has_aux, "linearize")
+    flat_fun, trees = flat_with_aux(fun, in_tree, has_aux, "linearize")
     in_avals = [typeof(x) for x in flat]
     differentiable = [a.to_tangent_aval().dtype != dtypes.float0 for a in in_avals]
     with transformed_scope("jvp"):
@@ -585,32 +347,38 @@ def linearize(fun: Callable, *primals, has_aux: bool = False):
                 f"linearize: tangents must have the structure of the primals, {in_tree}, got {structure}."
             )
         for t, a in zip(given, in_avals):
-            if typeof(t).shape != a.shape or not _same_kind(typeof(t), a.to_tangent_aval()):
-                raise ValueError(
-                    "linearize: linearized function called on tangent values inconsistent with the original primal values: "
-                    f"a tangent of type {typeof(t).str_short()} for a primal of type {a.str_short()}."
-                )
-            if typeof(t).vma - a.vma:
-                axes = tuple(sorted(typeof(t).vma - a.vma, key=str))
-                raise ValueError(
-                    f"linearize: a tangent of type {typeof(t).str_short()} for a primal of type {a.str_short()}: it varies over {axes} and "
-                    "the primal does not.\n  A tangent varies as its primal does. This might be fixed by applying "
-                    f"`jax.lax.pcast(..., {axes}, to='varying')` to the primal value passed to linearize."
-                )
-        given = [_as_cotangent(t, a) for t, a, d in zip(given, in_avals, differentiable) if d]
+            _check_linear_tangent(t, a)
+        given = [as_cotangent(t, a) for t, a, d in zip(given, in_avals, differentiable) if d]
         found = iter(evaluate(linear, *residuals, *given))
         tangents_out = [next(found) if nz else None for nz in nonzero][:n]
         tangents_out = [
             Zero(a.to_tangent_aval()) if t is None else t for t, a in zip(tangents_out, avals)
         ]
         return tree.tree_unflatten(
-            of_tangents(trees[0]), [_derivative(t, a) for t, a in zip(tangents_out, avals)]
+            of_tangents(trees[0]), [as_derivative(t, a) for t, a in zip(tangents_out, avals)]
         )
 
     out = tree.tree_unflatten(trees[0], outs[:n])
     linear = program.replace(constvars=[], consts=[], invars=[*program.constvars, *program.invars])
     f_jvp = tree.Partial(functools.partial(f_jvp, linear), program.consts)
-    return (out, f_jvp, _aux(trees, outs[n:])) if has_aux else (out, f_jvp)
+    return (out, f_jvp, aux_of(trees, outs[n:])) if has_aux else (out, f_jvp)
+
+
+def _check_linear_tangent(t: Any, aval: ShapedArray) -> None:
+    """ValueError for a tangent that the derivative at a primal of type `aval` does not take."""
+    got = typeof(t)
+    if got.shape != aval.shape or not is_same_kind(got, aval.to_tangent_aval()):
+        raise ValueError(
+            "linearize: linearized function called on tangent values inconsistent with the original primal values: "
+            f"a tangent of type {got.str_short()} for a primal of type {aval.str_short()}."
+        )
+    if got.vma - aval.vma:
+        axes = tuple(sorted(got.vma - aval.vma, key=str))
+        raise ValueError(
+            f"linearize: a tangent of type {got.str_short()} for a primal of type {aval.str_short()}: it varies over {axes} and "
+            "the primal does not.\n  A tangent varies as its primal does. This might be fixed by applying "
+            f"`jax.lax.pcast(..., {axes}, to='varying')` to the primal value passed to linearize."
+        )
 
 
 def linear_transpose(fun: Callable, *primals, reduce_axes=()) -> Callable:
@@ -647,7 +415,7 @@ def linear_transpose(fun: Callable, *primals, reduce_axes=()) -> Callable:
                 f"{structure}."
             )
         for c, aval in zip(cts, program.out_avals):
-            _check_cotangent(c, aval, "linear_transpose", TypeError)
+            check_cotangent(c, aval, "linear_transpose", TypeError)
         found = backward_pass(program, [*values, *(UndefPrimal(a) for a in avals)], cts)[
             len(values) :
         ]
@@ -727,7 +495,7 @@ def jacrev(
         nums = checked_argnums(argnums, len(args), "jacrev")
         chosen = tuple(args[k] for k in nums)
         _check_inputs(fun, args, nums, "jacrev", holomorphic, allow_int)
-        result = _vjp(_with_args(fun, args, kwargs, nums), chosen, has_aux, "jacrev")
+        result = vjp_with_aux(_with_args(fun, args, kwargs, nums), chosen, has_aux, "jacrev")
         value, pullback = result[0], result[1]
         flat_out, out_tree = tree.tree_flatten(value)
         if not flat_out:
@@ -847,7 +615,7 @@ def fwd_and_bwd(
 
     def fwd(*args, **kwargs):
         nums = checked_argnums(argnums, len(args), "fwd_and_bwd")
-        return _vjp(
+        return vjp_with_aux(
             _with_args(fun, args, kwargs, nums), [args[k] for k in nums], has_aux, "fwd_and_bwd"
         )
 

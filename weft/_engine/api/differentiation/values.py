@@ -1,0 +1,103 @@
+"""Functions of leaves with aux results, and the types of tangents and cotangents.
+
+Law:  a derivative has the tangent type of its value, weakly typed where the value is; Python scalars stay Python's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from weft._engine.api.execute import to_array
+from weft._engine.control.hitypes import flatten_linear
+from weft._engine.core.trace import Tracer, _state, eval_trace, typeof
+from weft._engine.ops.casting import in_dtype
+from weft._engine.ops.elementwise import convert_element_type
+from weft._engine.runtime.array import from_numpy
+from weft._engine.transforms.jvp import instantiate
+from weft._engine.util import dtypes, tree
+from weft._engine.util.source import function_name
+
+
+def flat_with_aux(fun: Callable, in_tree, has_aux: bool, api: str) -> tuple[Callable, list]:
+    """Flat `fun`, whose aux leaves follow its results, and a list for `aux_of` that holds the structures once it has run."""
+    trees: list = []
+
+    def flat_fun(*xs):
+        out, aux = fun(*tree.tree_unflatten(in_tree, xs)), ()
+        if has_aux:
+            if not isinstance(out, (tuple, list)) or len(out) != 2:
+                raise TypeError(
+                    f"{api} with has_aux=True: {function_name(fun)} must return a two-element tuple (output, aux), got "
+                    f"{out!r}."
+                )
+            out, aux = out
+        leaves, structure = flatten_linear(out)
+        aux_leaves, aux_tree = flatten_linear(aux)
+        others = {i: x for i, x in enumerate(aux_leaves) if not _is_value(x)}
+        trees[:] = [structure, aux_tree, others]
+        return [*leaves, *(0 if i in others else x for i, x in enumerate(aux_leaves))]
+
+    return flat_fun, trees
+
+
+def at_own_width(x, aval):
+    """`x`, a Python float or complex as an array: `fun` may turn 64 bits on, and a Python number is as wide as the place that uses it."""
+    return from_numpy(np.asarray(x, aval.dtype), aval) if type(x) in (float, complex) else x
+
+
+def _is_value(x) -> bool:
+    try:
+        return typeof(x) is not None
+    except TypeError:
+        return False
+
+
+def aux_of(trees: list, leaves: Sequence):
+    """What a function with `has_aux` gave beside its result; leaves that are not arrays stayed aside."""
+    _, structure, others = trees
+    return tree.tree_unflatten(structure, [others.get(i, x) for i, x in enumerate(leaves)])
+
+
+def as_derivative(t, aval):
+    """A tangent or cotangent as users get it: an Array, weakly typed where the value it belongs to is, or the Python scalar they gave."""
+    t = instantiate(t)
+    if aval.weak_type and type(t) not in (float, complex) and typeof(t).dtype != dtypes.float0:
+        return convert_element_type(t, aval.dtype, weak_type=True)
+    return to_array(t) if isinstance(t, np.generic) and _state.trace is eval_trace else t
+
+
+def is_same_kind(got, want) -> bool:
+    """Whether a tangent of type `got` serves as one of type `want`: the dtypes agree, or a Python number of its kind gives way."""
+    return got.dtype == want.dtype or (
+        got.weak_type and np.dtype(got.dtype).kind == np.dtype(want.dtype).kind
+    )
+
+
+def as_cotangent(ct, aval):
+    want = aval.to_tangent_aval()
+    got = typeof(ct)
+    if got.dtype != want.dtype or (
+        got.weak_type and not isinstance(ct, Tracer)
+    ):  # what is traced has the right dtype, strong or weak
+        return in_dtype(ct, want.dtype)
+    return ct
+
+
+def check_cotangent(ct, aval, api: str = "vjp", error: type[Exception] = ValueError) -> None:
+    got, want = typeof(ct), aval if api == "linear_transpose" else aval.to_tangent_aval()
+    fits = (
+        is_same_kind(got, want)
+        if api == "linear_transpose"
+        else want.dtype in (got.dtype, dtypes.float0) or got.weak_type
+    )
+    if got.shape != want.shape or not fits:
+        said = (
+            "unexpected JAX type of the cotangent"
+            if api == "vjp"
+            else "the cotangent type does not match the output"
+        )
+        raise error(
+            f"{api}: {said}: {got.str_short()} for an output of type {aval.str_short()}; it must be of type {want.str_short()}."
+        )
