@@ -190,10 +190,16 @@ class _Reader:
                 _use(numbers, self.used, eqn.source, "random", _consumed(eqn, i))
         for v in eqn.outvars:
             if is_key(v.aval) and v not in self.numbers:
-                self.numbers[v] = _new(v.aval.shape) if unknown else _moved(eqn, ins, v.aval.shape)
-                self.used.update(self.numbers[v].ravel().tolist() if unknown else ())
-                if eqn.primitive is slice_p or eqn.primitive is concatenate_p:
-                    self.pass_on(eqn, ins, self.numbers[v])
+                self.number_result(eqn, ins, v, unknown)
+
+    def number_result(self, eqn: Eqn, ins: list, v: Var, unknown: bool) -> None:
+        """Give the keys of a result their numbers. Those of an `unknown` operation count as used up."""
+        numbers = _new(v.aval.shape) if unknown else _moved(eqn, ins, v.aval.shape)
+        self.numbers[v] = numbers
+        if unknown:
+            self.used.update(numbers.ravel().tolist())
+        if eqn.primitive is slice_p or eqn.primitive is concatenate_p:
+            self.pass_on(eqn, ins, numbers)
 
     def pass_on(self, eqn: Eqn, ins: list, taken: np.ndarray) -> None:
         """Note that operands gave keys to a new array, which an assertion about them counts as used up."""
@@ -219,51 +225,28 @@ class _Reader:
             given, steady = _operands(eqn, jaxpr, len(ins))
             signature = signature_of(jaxpr)
             for array, mask in signature.consts:
-                _use(
-                    self.constant(array)[mask],
-                    self.used,
-                    eqn.source,
-                    "random",
-                    "A key that a program closes over is already consumed",
-                )
+                message = "A key that a program closes over is already consumed"
+                _use(self.constant(array)[mask], self.used, eqn.source, "random", message)
+            may_run = "branches" in eqn.params or jaxpr is eqn.params.get("cond_jaxpr")
             for i, mask in zip(given, signature.uses):
                 if mask is None or not mask.any() or ins[i] is None:
                     continue
                 if i in steady and eqn.params.get("length") != 1:
-                    raise KeyReuseError(
-                        describe(
-                            eqn.primitive.name,
-                            f"{_loop(eqn, jaxpr)} leads to key reuse: every step uses the same random key.",
-                            (),
-                            eqn.source,
-                            _RULE,
-                            "Split the key into one for each step, or fold_in the step.",
-                        )
+                    raise _loop_error(
+                        eqn,
+                        jaxpr,
+                        "every step uses the same random key.",
+                        "Split the key into one for each step, or fold_in the step.",
                     )
                 numbers = ins[i][mask] if mask.shape == ins[i].shape else ins[i]
-                if "branches" in eqn.params or jaxpr is eqn.params.get("cond_jaxpr"):
+                if may_run:
                     together[i] = np.union1d(together.get(i, numbers), numbers)
                 else:
                     _use(numbers, self.used, eqn.source, "random", _consumed(eqn, i))
-            if "length" not in eqn.params and jaxpr is not eqn.params.get("body_jaxpr"):
-                if len(inner) == 1 and len(jaxpr.outvars) == len(eqn.outvars):
-                    self.take_results(eqn, [ins[i] for i in given], signature)
-                continue
-            carried = signature.results[: eqn.params.get("num_carry")]
-            if eqn.params.get("length") != 1 and any(
-                held and any(used for _, used in held) for held in carried
-            ):
-                raise KeyReuseError(
-                    describe(
-                        eqn.primitive.name,
-                        f"{_loop(eqn, jaxpr)} leads to key reuse: a step gives a random key that it has used to the "
-                        "next.",
-                        (),
-                        eqn.source,
-                        _RULE,
-                        "Split the key and pass on an unused part.",
-                    )
-                )
+            if "length" in eqn.params or jaxpr is eqn.params.get("body_jaxpr"):
+                _check_carry(eqn, jaxpr, signature)
+            elif len(inner) == 1 and len(jaxpr.outvars) == len(eqn.outvars):
+                self.take_results(eqn, [ins[i] for i in given], signature)
         for i, numbers in together.items():
             _use(numbers, self.used, eqn.source, "random", _consumed(eqn, i))
 
@@ -281,6 +264,24 @@ class _Reader:
                 ).reshape(v.aval.shape)
                 self.used.update(int(n) for n, (_, used) in zip(numbers.ravel(), held) if used)
                 self.numbers[v] = numbers
+
+
+def _loop_error(eqn: Eqn, jaxpr: Jaxpr, what: str, remedy: str) -> KeyReuseError:
+    fact = f"{_loop(eqn, jaxpr)} leads to key reuse: {what}"
+    return KeyReuseError(describe(eqn.primitive.name, fact, (), eqn.source, _RULE, remedy))
+
+
+def _check_carry(eqn: Eqn, jaxpr: Jaxpr, signature: Signature) -> None:
+    """KeyReuseError if a step of a loop gives a used key to the next."""
+    carried = signature.results[: eqn.params.get("num_carry")]
+    gives_used = any(held and any(used for _, used in held) for held in carried)
+    if gives_used and eqn.params.get("length") != 1:
+        raise _loop_error(
+            eqn,
+            jaxpr,
+            "a step gives a random key that it has used to the next.",
+            "Split the key and pass on an unused part.",
+        )
 
 
 def _check_condition(eqn: Eqn) -> None:

@@ -86,40 +86,51 @@ def mapped_size(where: str, flat: FlatFunction, dims: Sequence, given: int | Non
             sizes.setdefault(typeof(x).shape[d], []).append(i)
     if given is not None:
         sizes.setdefault(given, [])
+    if not sizes:
+        raise _nothing_is_mapped(where, flat, dims)
+    if len(sizes) > 1:
+        raise _sizes_differ(where, flat, dims, sizes, given)
+    return next(iter(sizes))
+
+
+def _nothing_is_mapped(where: str, flat: FlatFunction, dims: Sequence) -> ValueError:
     api = where.partition("(")[0]
-    if not sizes and not flat.leaves:
+    if not flat.leaves:
         args, kwargs = tree.tree_unflatten(flat.in_tree, ())
-        raise ValueError(
+        return ValueError(
             f"{api} wrapped function must be passed at least one argument containing an array or axis_size must be specified, "
             f"got empty *args={args} and **kwargs={kwargs} for {where}."
         )
-    if not sizes and any(d is not None for d in dims):
-        raise ValueError(
+    if any(d is not None for d in dims):
+        return ValueError(
             f"{api} needs axis_size where all that is mapped is of non-array types (HiType): in {where}."
         )
-    if not sizes:
-        raise ValueError(
-            f"{api} must have at least one non-None value in in_axes: nothing is mapped in {where}. Give axis_size, or map an "
-            "argument."
+    return ValueError(
+        f"{api} must have at least one non-None value in in_axes: nothing is mapped in {where}. Give axis_size, or map an "
+        "argument."
+    )
+
+
+def _sizes_differ(
+    where: str, flat: FlatFunction, dims: Sequence, sizes: dict[int, list[int]], given: int | None
+) -> ValueError:
+    """Return the error for mapped dims of several `sizes`, which hold the numbers of their arguments; the most frequent size first."""
+    names, most = flat.names(), max(map(len, sizes.values()))
+    is_unique = sum(len(numbers) == most for numbers in sizes.values()) == 1
+    facts = [] if given is None else [f"the `axis_size` argument was {given}"]
+    for size, numbers in sorted(sizes.items(), key=lambda entry: -len(entry[1])):
+        if not numbers:
+            continue
+        first = numbers[0]
+        share = "most" if is_unique and len(numbers) == most else "some"
+        count = "one axis" if len(numbers) == 1 else f"{share} axes ({len(numbers)} of them)"
+        example = ":" if len(numbers) == 1 else ", e.g."
+        facts.append(
+            f"{count} had size {size}{example} axis {dims[first]} of argument {names[first]} of "
+            f"type {typeof(flat.leaves[first]).str_short()}"
         )
-    if len(sizes) > 1:
-        names, most = flat.names(), max(map(len, sizes.values()))
-        facts = ["the `axis_size` argument was " + str(given)] if given is not None else []
-        for n, who in sorted(sizes.items(), key=lambda entry: -len(entry[1])):
-            if who:
-                unique = len(who) == most and sum(len(w) == most for w in sizes.values()) == 1
-                many = (
-                    "one axis"
-                    if len(who) == 1
-                    else f"{'most' if unique else 'some'} axes ({len(who)} of them)"
-                )
-                facts.append(
-                    f"{many} had size {n}{': ' if len(who) == 1 else ', e.g. '}axis {dims[who[0]]} of argument {names[who[0]]} of "
-                    f"type {typeof(flat.leaves[who[0]]).str_short()}"
-                )
-        raise ValueError(
-            f"{api} got inconsistent sizes for array axes to be mapped:\n"
-            + ";\n".join(f"  * {fact}" for fact in facts)
-            + f"\n  All mapped axes of {where} must have one size."
-        )
-    return next(iter(sizes))
+    return ValueError(
+        f"{where.partition('(')[0]} got inconsistent sizes for array axes to be mapped:\n"
+        + ";\n".join([f"  * {fact}" for fact in facts])
+        + f"\n  All mapped axes of {where} must have one size."
+    )

@@ -452,23 +452,23 @@ def _mesh_of(mesh: Any, args: tuple, name: str) -> Any:
         )
         return context if inside and context.shape_tuple == mesh.shape_tuple else mesh
 
-    def wrong_shape(found: Mesh) -> ValueError:
-        return ValueError(
-            f"shard_map({name}): Mesh shape of the input {found} does not match the mesh shape passed to shard_map, {mesh}."
-        )
+    return _mesh_with_devices(mesh, context, args, name)
 
-    of_arrays = [m for m in map(_array_mesh, tree.tree_leaves(args)) if m is not None]
-    others = [m for m in of_arrays if m.shape_tuple != mesh.shape_tuple]
-    for found in (context, *of_arrays):
-        if isinstance(found, Mesh) and found.shape_tuple == mesh.shape_tuple:
-            if others:
-                raise wrong_shape(others[0])
-            return found
-    if isinstance(context, Mesh):
-        others.insert(0, context)
+
+def _mesh_with_devices(mesh: AbstractMesh, context: Any, args: tuple, name: str) -> Any:
+    """Return the mesh of the context or of an array that has the axes of `mesh`; `mesh` itself for traced values."""
+    leaves = tree.tree_leaves(args)
+    meshes = [m for m in (context, *map(_array_mesh, leaves)) if isinstance(m, Mesh)]
+    of_arrays = meshes[isinstance(context, Mesh) :]
+    fitting = [m for m in meshes if m.shape_tuple == mesh.shape_tuple]
+    others = [m for m in (of_arrays if fitting else meshes) if m.shape_tuple != mesh.shape_tuple]
     if others:
-        raise wrong_shape(others[0])
-    if any_tracers(tree.tree_leaves(args)):
+        raise ValueError(
+            f"shard_map({name}): Mesh shape of the input {others[0]} does not match the mesh shape passed to shard_map, {mesh}."
+        )
+    if fitting:
+        return fitting[0]
+    if any_tracers(leaves):
         return mesh
     raise ValueError(
         f"shard_map({name}): {mesh} has no devices. Please pass `jax.Array`s with a `NamedSharding` as input to `shard_map` "

@@ -220,12 +220,7 @@ def _call_with_refs(
     fun = flat_fun.fun
     where = f"vmap({function_name(fun)})"
     leaves = flat_fun.leaves
-    is_part = lambda x: isinstance(x, TransformedRef)
-    for part in filter(is_part, tree.tree_leaves((args, kwargs), is_leaf=is_part)):
-        raise TypeError(
-            f"{where}: {part!r} is a part of a reference, which has no dim of its own to map. Pass the reference, and take the "
-            "part inside, or pass what it holds."
-        )
+    _check_no_parts(where, (args, kwargs))
     values = [x[...] if is_ref(x) else x for x in leaves]
     names = flat_fun.names()
     check_aliases(fun, "vmap", *zip(*[(x, n) for x, n in zip(leaves, names) if is_ref(x)]))
@@ -253,6 +248,16 @@ def _call_with_refs(
     for i, value in zip(lent, last):
         leaves[i][...] = value
     return result
+
+
+def _check_no_parts(where: str, args: tuple) -> None:
+    """TypeError for parts of references among the arguments."""
+    is_part = lambda x: isinstance(x, TransformedRef)
+    for part in filter(is_part, tree.tree_leaves(args, is_leaf=is_part)):
+        raise TypeError(
+            f"{where}: {part!r} is a part of a reference, which has no dim of its own to map. Pass the reference, and take the "
+            "part inside, or pass what it holds."
+        )
 
 
 def _splits(name: str, flat, dims) -> tuple:
@@ -302,34 +307,30 @@ def _place(out, dim, want, axis: BatchAxis, name: str):
         raise ValueError(
             f"vmap({name}): out_axes={want} is out of range for a result of rank {ndim} with the mapped axis."
         )
+    want %= ndim
     aval = typeof(out)
-    if type(out) is Zero or aval.dtype == dtypes.float0:  # no value, or one that NumPy alone has
-        shape = (
-            aval.shape
-            if dim is not None
-            else (*aval.shape[: want % ndim], axis.size, *aval.shape[want % ndim :])
-        )
-        return (
-            Zero(ShapedArray(shape, aval.dtype))
-            if type(out) is Zero
-            else np.zeros(shape, aval.dtype)
-        )
+    if type(out) is Zero or aval.dtype == dtypes.float0:  # no value, or a NumPy array
+        shape = aval.shape
+        if dim is None:
+            shape = (*shape[:want], axis.size, *shape[want:])
+        is_zero = type(out) is Zero
+        return Zero(ShapedArray(shape, aval.dtype)) if is_zero else np.zeros(shape, aval.dtype)
     if dim is not None and axis.splits and aval.explicit is not None:
-        others = {
-            a for d, axes in enumerate(aval.explicit.spec_dims(ndim)) if d != dim for a in axes
-        } & set(axis.splits)
-        if others:
-            raise ShardingTypeError(
-                f"vmap({name}): a result of type {aval.str_short()} has another dim than the mapped one, {dim}, split by "
-                f"{sorted(map(str, others))}, and mapped dims are split by {axis.splits}.\n  A mesh axis splits at most one dim: unmapped "
-                "arguments cannot be sharded over those of the mapped dim. Lay them out over others with weft.sharding.reshard."
-            )
-    placed = to_dim(out, dim, axis, want % ndim)
-    return (
-        placed
-        if dim is not None or not axis.splits
-        else _split_alike(placed, want % ndim, axis.splits)
-    )
+        _check_splits(aval, dim, axis, name)
+    placed = to_dim(out, dim, axis, want)
+    return _split_alike(placed, want, axis.splits) if dim is None and axis.splits else placed
+
+
+def _check_splits(aval: ShapedArray, dim: int, axis: BatchAxis, name: str) -> None:
+    """ShardingTypeError if an axis that splits the mapped dim splits another dim of a result too."""
+    dims = aval.explicit.spec_dims(aval.ndim)
+    others = {a for d, axes in enumerate(dims) if d != dim for a in axes} & set(axis.splits)
+    if others:
+        raise ShardingTypeError(
+            f"vmap({name}): a result of type {aval.str_short()} has another dim than the mapped one, {dim}, split by "
+            f"{sorted(map(str, others))}, and mapped dims are split by {axis.splits}.\n  A mesh axis splits at most one dim: unmapped "
+            "arguments cannot be sharded over those of the mapped dim. Lay them out over others with weft.sharding.reshard."
+        )
 
 
 def _split_alike(x: Any, dim: int, splits: tuple) -> Any:

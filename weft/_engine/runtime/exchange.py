@@ -234,50 +234,42 @@ def laid_out(array: Array, want: ArraySpec) -> Array:
     if given is not None and result is not None:
         for here, there in transfers.get((rank, rank), ()):
             result[_place(target[rank], there)] = given[_place(source[rank], here)]
-    ranks = sorted({*source, *target})
+    itemsize, ranks = have.storage_dtype.itemsize, sorted({*source, *target})
     messages, arrivals = [], []
     for shift in range(1, len(ranks)):
-        pairs = [
-            (p, q)
-            for i, p in enumerate(ranks)
-            for q in [ranks[(i + shift) % len(ranks)]]
-            if (p, q) in transfers
-        ]
+        pairs = [(p, ranks[(i + shift) % len(ranks)]) for i, p in enumerate(ranks)]
+        pairs = [pair for pair in pairs if pair in transfers]
         if not pairs:
             continue
-        count = (
-            max(sum(_size(here) for here, _ in transfers[pair]) for pair in pairs)
-            * have.storage_dtype.itemsize
-        )
+        sizes = [sum([_size(here) for here, _ in transfers[pair]]) for pair in pairs]
+        count = max(sizes) * itemsize
         out, box = np.zeros(count, np.uint8), np.empty(count, np.uint8)
         mine = next((pair for pair in pairs if pair[0] == rank), None)
         if mine is not None and given is not None:
-            parts = [
-                np.ascontiguousarray(given[_place(source[rank], here)]).reshape(-1)
-                for here, _ in transfers[mine]
-            ]
+            regions = [_place(source[rank], here) for here, _ in transfers[mine]]
+            parts = [np.ascontiguousarray(given[region]).reshape(-1) for region in regions]
             packed = np.concatenate(parts).view(np.uint8)
             out[: packed.size] = packed
         messages.append((_plan("permute", count, pairs=tuple(pairs), what=what), out, box))
         arrivals += [(pair, box) for pair in pairs if pair[1] == rank]
     _carry(messages)
+    if result is None:
+        return Array(want, want.backend.allocate(want))
     for pair, box in arrivals:
-        at = 0
-        for here, there in transfers[pair]:
-            n = _size(here)
-            shape = [stop - start for _, start, stop in here]
-            found = (
-                box[at * have.storage_dtype.itemsize : (at + n) * have.storage_dtype.itemsize]
-                .view(have.storage_dtype)
-                .reshape(shape)
-            )
-            at += n
-            if result is not None:
-                result[_place(target[rank], there)] = found
-    return Array(
-        want,
-        want.backend.allocate(want) if result is None else want.backend.put_blocks(result, want),
-    )
+        _unpack(box.view(have.storage_dtype), transfers[pair], target[rank], result)
+    return Array(want, want.backend.put_blocks(result, want))
+
+
+def _unpack(
+    values: np.ndarray, regions: list[tuple[Region, Region]], numbers: Numbers, result: np.ndarray
+) -> None:
+    """Copy regions that arrived one after another to their places in the blocks `numbers` of a result."""
+    at = 0
+    for here, there in regions:
+        count = _size(here)
+        shape = [stop - start for _, start, stop in here]
+        result[_place(numbers, there)] = values[at : at + count].reshape(shape)
+        at += count
 
 
 def spec_blocks(array: Array) -> np.ndarray:

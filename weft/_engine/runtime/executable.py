@@ -179,13 +179,8 @@ class Executable:
             return self.verifier(self, args)
         if config.no_execution:
             raise RuntimeError(f"{self.name} would run, but config.no_execution is set.")
-        given = Counter(map(id, args[len(self.const_inputs) :])) if self.donated else {}
-        for i in self.donated:
-            if given[id(args[i])] > 1:
-                raise DeviceRuntimeError(
-                    f"{self.name}: {self.arg_names[i]} is donated and is passed twice; a donated array must not be "
-                    "used again in the same call.\n  Pass a copy (x.copy()) or do not donate it."
-                )
+        if self.donated:
+            self._check_donated_once(args)
         for i in self.loaded.aliases.values():
             args[i]._forget()
         start = time.perf_counter_ns() if events.listeners else 0
@@ -195,30 +190,47 @@ class Executable:
                 x if fits(x._spec, spec) else relaid(x, spec)
                 for x, spec in zip(args, self.in_specs)
             ]
-        held = [*map(_buffer_of, placed)]
-        kinds = {*map(type, held)}
-        if NoneType in kinds:
-            held = [x._held() for x in placed]  # one is deleted: the error
+        buffers = [*map(_buffer_of, placed)]
+        types = {*map(type, buffers)}
+        if NoneType in types:
+            buffers = [x._held() for x in placed]  # one is deleted: the error
         check = None if self.check is None else self._check_of_call(self.check)
-        outs = None if start or not may_queue else self.loaded.start(held, Array, check)
+        outs = None if start or not may_queue else self.loaded.start(buffers, Array, check)
         if outs is None:
-            if kinds != {self.loaded.buffer_type}:
-                held = [x._live() for x in placed]
-            try:
-                outs = self.loaded.run(held)
-                if start:
-                    events.emit(
-                        "run", self.name, start, time.perf_counter_ns(), kernels=self.kernel_count
-                    )
-                if check is not None:
-                    check(held, outs)
-            except BaseException as error:
-                self._delete_donated(args)  # their memory may hold half of a result
-                if type(error) is OutOfMemoryError:
-                    raise OutOfMemoryError(f"{error}\n{self._largest_arrays()}") from None
-                raise
+            if types != {self.loaded.buffer_type}:
+                buffers = [x._live() for x in placed]
+            outs = self._run(buffers, args, check, start)
         self._delete_donated(args)
         return [Array(spec, buffer) for spec, buffer in zip(self.out_specs, outs)]
+
+    def _check_donated_once(self, args: Sequence[Array]) -> None:
+        """DeviceRuntimeError for a donated array that is passed twice."""
+        counts = Counter(map(id, args[len(self.const_inputs) :]))
+        for i in self.donated:
+            if counts[id(args[i])] > 1:
+                raise DeviceRuntimeError(
+                    f"{self.name}: {self.arg_names[i]} is donated and is passed twice; a donated array must not be "
+                    "used again in the same call.\n  Pass a copy (x.copy()) or do not donate it."
+                )
+
+    def _run(
+        self, buffers: list, args: Sequence[Array], check: Callable | None, start: int
+    ) -> Sequence:
+        """Return the buffers of results once the program has run. `start` is 0 unless somebody measures."""
+        try:
+            outs = self.loaded.run(buffers)
+            if start:
+                events.emit(
+                    "run", self.name, start, time.perf_counter_ns(), kernels=self.kernel_count
+                )
+            if check is not None:
+                check(buffers, outs)
+            return outs
+        except BaseException as error:
+            self._delete_donated(args)  # their memory may hold half of a result
+            if type(error) is OutOfMemoryError:
+                raise OutOfMemoryError(f"{error}\n{self._largest_arrays()}") from None
+            raise
 
     def _check_of_call(self, check: Callable) -> Callable:
         """What looks at the buffers of arguments and results once this call's program has run, maybe in another thread."""

@@ -27,33 +27,36 @@ def placed(chosen: Sequence[Any], shape: tuple[int, ...], split: bool) -> np.nda
     if grid is None:
         return None
     x, y, z, cores = grid.shape
-    lite = all("lite" in str(getattr(d, "device_kind", "")) for d in chosen)
     if cores == 2 and (x, y) == (2, 2):
         return np.stack([_ring(grid[:, :, k].swapaxes(0, 1)) for k in range(z)]).reshape(shape)
-    if (
-        cores == 2 and z == 1
-    ):  # of which a mesh takes whole trays, in the order that is given, or that order
-        listed = _array(chosen)
-        if shape[-1] != _TRAY:
-            return listed.reshape(shape)
-        trays = [_grid(tray) for tray in listed.reshape(-1, _TRAY)]
-        rings = [
-            tray.ravel() if tray is None else _ring(tray[:, :, 0].swapaxes(0, 1)) for tray in trays
-        ]
-        return np.stack(rings).reshape(shape)
-    if (
-        lite
-        and cores == z == 1
-        and min(x, y) > 1
-        and x * y % 2 == 0
-        and (min(x, y) == 2 or len(chosen) in shape)
-    ):
+    if cores == 2 and z == 1:
+        return _in_trays(_array(chosen), shape)
+    is_lite = all("lite" in str(getattr(d, "device_kind", "")) for d in chosen)
+    if is_lite and cores == z == 1 and _has_ring(x, y, shape):
         rows = grid[:, :, 0, 0].T
-        along = rows.shape[0] % 2 == 1 or (
-            rows.shape[1] == 2 and rows.shape[0] > 2
-        )  # two long rows, or an even number of them
+        is_odd = rows.shape[0] % 2 == 1
+        # two long rows, or an even number of them
+        along = is_odd or (rows.shape[1] == 2 and rows.shape[0] > 2)
         return _ring(rows.T if along else rows).reshape(shape)
     return _on_torus(grid[..., 0] if cores == 1 else grid, shape, split)
+
+
+def _has_ring(x: int, y: int, shape: tuple[int, ...]) -> bool:
+    """Return whether a closed path goes through all chips of a plane, and a mesh of `shape` uses it."""
+    is_closed = min(x, y) > 1 and x * y % 2 == 0
+    return is_closed and (min(x, y) == 2 or x * y in shape)
+
+
+def _in_trays(listed: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Return listed cores in whole trays, each as a ring if the last dim of the mesh is one."""
+    if shape[-1] != _TRAY:
+        return listed.reshape(shape)
+    trays = [(_grid(tray), tray) for tray in listed.reshape(-1, _TRAY)]
+    rings = [
+        tray.ravel() if grid is None else _ring(grid[:, :, 0].swapaxes(0, 1))
+        for grid, tray in trays
+    ]
+    return np.stack(rings).reshape(shape)
 
 
 def _array(devices: Sequence[Any]) -> np.ndarray:
