@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from weft._engine.api import execute
+from weft._engine.api.calls.build import ProgramOptions
 from weft._engine.ir.jaxpr import Jaxpr
 from weft._engine.ir.text.jaxpr import jaxpr_text
 from weft._engine.ir.text.parse import JaxprSyntaxError, parse_jaxpr
@@ -55,7 +56,7 @@ def mismatch_of(
     with Override(check=check):
         arrays: list[Array] = [execute.to_array(np.array(x)) for x in args]
         try:
-            execute.run(fresh, arrays, name=f"jit({fresh.name})")
+            execute.run(fresh, arrays, ProgramOptions(f"jit({fresh.name})"))
         except VerificationError as error:
             return error
     return None
