@@ -204,10 +204,10 @@ class JitFunction(Dispatching):
                 if outs is not None:
                     return cache.expected.out_tree.unflatten(outs)
                 cache.expected = None
-            if config.disable_jit or (hi_types and _has_high_tracers(args, kwargs)):
+            if config.disable_jit:
                 return self.fun(*args, **kwargs)
-            if hi_types and _has_mutable_values(args, kwargs):
-                return with_refs.call_on_parts(self, args, kwargs)
+            if hi_types and _has_high_values(args, kwargs):
+                return self._call_high(args, kwargs)
             call = self._flatten(args, kwargs)
             if cache.refs or any_refs(call.leaves):
                 return with_refs.call_with_refs(self, call, [])
@@ -226,6 +226,12 @@ class JitFunction(Dispatching):
             raise better from error
 
     __call__ = _call
+
+    def _call_high(self, args: tuple, kwargs: dict) -> Any:
+        """Call with values of hi types that do not enter programs: mutable ones, or those that are mapped or differentiated as wholes."""
+        if any(map(is_mutable, tree.tree_leaves((args, kwargs)))):
+            return with_refs.call_on_parts(self, args, kwargs)
+        return self.fun(*args, **kwargs)
 
     def _bind(self, call: FlatCall) -> Any:
         """Call inside of a transformation: bind the traced program as one operation, or inline it."""
@@ -572,16 +578,10 @@ class JitFunction(Dispatching):
         return len(self._cache.calls)
 
 
-def _has_mutable_values(args: tuple, kwargs: dict) -> bool:
-    """Return whether an argument has values of a mutable hi type."""
+def _has_high_values(args: tuple, kwargs: dict) -> bool:
+    """Return whether an argument has values of hi types that are mutable, or mapped or differentiated as wholes."""
     leaves = tree.tree_leaves((args, kwargs))
-    return any(type(x) in hi_types and is_mutable(x) for x in leaves)
-
-
-def _has_high_tracers(args: tuple, kwargs: dict) -> bool:
-    """Return whether an argument has values of hi types that are mapped or differentiated as wholes; these do not enter programs."""
-    leaves = tree.tree_leaves((args, kwargs))
-    return any(isinstance(x, Tracer) and x.aval.is_high for x in leaves)
+    return any(is_mutable(x) or (isinstance(x, Tracer) and x.aval.is_high) for x in leaves)
 
 
 def _may_transfer(compiled: CompiledCall, leaves: Sequence) -> bool:

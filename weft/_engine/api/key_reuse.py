@@ -176,21 +176,28 @@ class _Reader:
         return numbers
 
     def follow(self, eqn: Eqn) -> None:
+        """Follow the keys through one equation."""
         ins = [None if type(a) is Literal else self.numbers.get(a) for a in eqn.invars]
         if eqn.params.get("uses"):
             _use(ins[0], self.used, eqn.source, "random", _consumed(eqn, 0))
         if eqn.params.get("expects"):
             self.check(eqn.invars[0], ins[0], eqn)
         inner = [j for _, j in subjaxprs(eqn.params)]
-        if inner and (any(n is not None for n in ins) or any(is_key(v.aval) for v in eqn.outvars)):
+        keys = [v for v in eqn.outvars if is_key(v.aval)]
+        if inner and (keys or any(n is not None for n in ins)):
             self.follow_programs(eqn, ins, inner)
         unknown = isinstance(eqn.primitive, ExtensionPrimitive) and not inner
-        for i, numbers in enumerate(ins):
-            if unknown and numbers is not None:
-                _use(numbers, self.used, eqn.source, "random", _consumed(eqn, i))
-        for v in eqn.outvars:
-            if is_key(v.aval) and v not in self.numbers:
+        if unknown:
+            self.use_operands(eqn, ins)
+        for v in keys:
+            if v not in self.numbers:
                 self.number_result(eqn, ins, v, unknown)
+
+    def use_operands(self, eqn: Eqn, ins: list) -> None:
+        """Use up the keys of all operands."""
+        for i, numbers in enumerate(ins):
+            if numbers is not None:
+                _use(numbers, self.used, eqn.source, "random", _consumed(eqn, i))
 
     def number_result(self, eqn: Eqn, ins: list, v: Var, unknown: bool) -> None:
         """Give the keys of a result their numbers. Those of an `unknown` operation count as used up."""
@@ -227,27 +234,33 @@ class _Reader:
             for array, mask in signature.consts:
                 message = "A key that a program closes over is already consumed"
                 _use(self.constant(array)[mask], self.used, eqn.source, "random", message)
-            may_run = "branches" in eqn.params or jaxpr is eqn.params.get("cond_jaxpr")
             for i, mask in zip(given, signature.uses):
-                if mask is None or not mask.any() or ins[i] is None:
-                    continue
-                if i in steady and eqn.params.get("length") != 1:
-                    raise _loop_error(
-                        eqn,
-                        jaxpr,
-                        "every step uses the same random key.",
-                        "Split the key into one for each step, or fold_in the step.",
-                    )
-                numbers = ins[i][mask] if mask.shape == ins[i].shape else ins[i]
-                if may_run:
-                    together[i] = np.union1d(together.get(i, numbers), numbers)
-                else:
-                    _use(numbers, self.used, eqn.source, "random", _consumed(eqn, i))
+                if mask is not None and mask.any() and ins[i] is not None:
+                    if i in steady and eqn.params.get("length") != 1:
+                        raise _loop_error(
+                            eqn,
+                            jaxpr,
+                            "every step uses the same random key.",
+                            "Split the key into one for each step, or fold_in the step.",
+                        )
+                    self.use_operand(eqn, jaxpr, i, mask, (ins[i], together))
             if "length" in eqn.params or jaxpr is eqn.params.get("body_jaxpr"):
                 _check_carry(eqn, jaxpr, signature)
             elif len(inner) == 1 and len(jaxpr.outvars) == len(eqn.outvars):
                 self.take_results(eqn, [ins[i] for i in given], signature)
         for i, numbers in together.items():
+            _use(numbers, self.used, eqn.source, "random", _consumed(eqn, i))
+
+    def use_operand(
+        self, eqn: Eqn, jaxpr: Jaxpr, i: int, mask: np.ndarray, keys: tuple[np.ndarray, dict]
+    ) -> None:
+        """Use up the keys of operand `i` that a program uses; those of branches are collected, as one of these runs."""
+        numbers, together = keys
+        if mask.shape == numbers.shape:
+            numbers = numbers[mask]
+        if "branches" in eqn.params or jaxpr is eqn.params.get("cond_jaxpr"):
+            together[i] = np.union1d(together.get(i, numbers), numbers)
+        else:
             _use(numbers, self.used, eqn.source, "random", _consumed(eqn, i))
 
     def take_results(self, eqn: Eqn, ins: list, signature: Signature) -> None:

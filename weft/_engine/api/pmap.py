@@ -314,7 +314,7 @@ class PmapFunction:
         return run
 
     def _run(self, mesh: Mesh, args: tuple, kwargs: dict) -> Any:
-        """The function on the slices of all devices. What has no bytes, tangents of integers, does not travel."""
+        """Run the function on the slices of all devices. What has no bytes, tangents of integers, does not travel."""
         flat, dims = self._flat(args, kwargs)
         avals = list(map(typeof, flat.leaves))
         held = [a.dtype != float0 for a in avals]
@@ -322,52 +322,43 @@ class PmapFunction:
         empty: list[np.ndarray | None] = []
 
         def on_device(*slices):
-            given = iter(slices)
-            whole = [
-                next(given) if kept else np.zeros(a.shape, float0) for kept, a in zip(held, avals)
-            ]
-            _inside.depth += 1
-            try:
-                outs = flat(
-                    *[
-                        x if d is None else squeeze(x, (d,)) if kept else x[(*[slice(None)] * d, 0)]
-                        for x, d, kept in zip(whole, dims, held)
-                    ]
-                )
-            finally:
-                _inside.depth -= 1
+            values = iter(slices)
+            outs = self._on_slices(
+                flat,
+                [
+                    _example(next(values), d) if kept else _empty_example(a, d)
+                    for a, d, kept in zip(avals, dims, held)
+                ],
+            )
             wanted[:] = result_dims(self.out_axes, flat, len(outs), self.name)
-            empty[:] = [
-                None
-                if typeof(y).dtype != float0
-                else y
-                if d is None
-                else np.stack([y] * mesh.size, d)
-                for y, d in zip(outs, wanted)
-            ]
+            empty[:] = [_empty_result(y, d, mesh.size) for y, d in zip(outs, wanted)]
             kept_outs = [(y, d) for y, d, none in zip(outs, wanted, empty) if none is None]
-            return [expand_dims(y, (0,)) for y, d in kept_outs if d is not None], [
-                y for y, d in kept_outs if d is None
-            ]
+            mapped = [expand_dims(y, (0,)) for y, d in kept_outs if d is not None]
+            return mapped, [y for y, d in kept_outs if d is None]
 
         one = shard_map(
             on_device,
             mesh=mesh,
-            in_specs=tuple(self._spec(d) for d, kept in zip(dims, held) if kept),
+            in_specs=tuple([self._spec(d) for d, kept in zip(dims, held) if kept]),
             out_specs=(self._spec(0), PartitionSpec()),
             check_vma=False,
         )
         mapped, same = map(iter, one(*[x for x, kept in zip(flat.leaves, held) if kept]))
-        return flat.unflatten(
-            [
-                none
-                if none is not None
-                else next(same)
-                if d is None
-                else self._stacked(next(mapped), d)
-                for d, none in zip(wanted, empty)
-            ]
-        )
+        outs: list[Any] = []
+        for d, none in zip(wanted, empty):
+            if none is not None:
+                outs.append(none)
+            else:
+                outs.append(next(same) if d is None else self._stacked(next(mapped), d))
+        return flat.unflatten(outs)
+
+    def _on_slices(self, flat: FlatFunction, examples: list) -> list:
+        """Return the results of the function on one example."""
+        _inside.depth += 1
+        try:
+            return flat(*examples)
+        finally:
+            _inside.depth -= 1
 
     def _stacked(self, y: Any, dim: int) -> Any:
         """A result whose mapped dim is the first, with it at `dim`."""
@@ -393,6 +384,24 @@ class PmapFunction:
         return vmap(call, in_axes, self.out_axes, self.axis_name, self.axis_size)(
             *pick(args), **kwargs
         )
+
+
+def _example(x: Any, dim: int | None) -> Any:
+    """Return a slice of one example without the mapped dim."""
+    return x if dim is None else squeeze(x, (dim,))
+
+
+def _empty_example(aval: Any, dim: int | None) -> np.ndarray:
+    """Return one example of an argument without bytes."""
+    whole = np.zeros(aval.shape, float0)
+    return whole if dim is None else whole[(*[slice(None)] * dim, 0)]
+
+
+def _empty_result(y: Any, dim: int | None, size: int) -> Any:
+    """Return a result without bytes with its mapped dim; None for other results."""
+    if typeof(y).dtype != float0:
+        return None
+    return y if dim is None else np.stack([y] * size, dim)
 
 
 def _spread(x: Array, sharding: NamedSharding) -> Array:

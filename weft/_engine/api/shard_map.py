@@ -40,6 +40,7 @@ from weft._engine.ops.collectives import first_only, psum
 from weft._engine.ops.layout import reshape
 from weft._engine.ops.placement import repeated, reshard, sum_of_terms, terms
 from weft._engine.util import tree
+from weft._engine.util.record import record, replace
 from weft._engine.util.source import api_boundary, wraps
 
 
@@ -102,7 +103,7 @@ def shard_map(
     check = check_vma if check_vma is not None else check_rep if check_rep is not None else True
     if isinstance(in_specs, list):
         in_specs = tuple(in_specs)
-    options = (
+    options = ShardMapOptions(
         mesh,
         in_specs,
         out_specs,
@@ -146,73 +147,97 @@ def smap(
     return shard_map(f, in_specs=in_specs, out_specs=to_spec(out_axes), axis_names={axis_name})
 
 
-def _call(f: Callable, options: tuple, args: tuple, kwargs: dict) -> Any:
-    mesh, in_specs, out_specs, axis_names, auto, check = options
+@record
+class ShardMapOptions:
+    """The parameters of `shard_map`; `check` states whether types show over which axes values vary."""
+
+    mesh: Any
+    in_specs: Any
+    out_specs: Any
+    axis_names: frozenset
+    auto: frozenset
+    check: bool
+
+    def prefix(self, count: int) -> tuple:
+        """Return `in_specs` with an entry for each of `count` arguments."""
+        return self.in_specs if isinstance(self.in_specs, tuple) else (self.in_specs,) * count
+
+    def has_partial(self) -> bool:
+        """Return whether a spec names unreduced or reduced axes."""
+        specs = tree.tree_leaves((self.in_specs, self.out_specs), is_leaf=is_spec)
+        return any(s is not None and s.is_partial for s in specs)
+
+
+def _call(f: Callable, options: ShardMapOptions, args: tuple, kwargs: dict) -> Any:
     name = function_name(f)
     if kwargs:
         args = _positional(f, args, kwargs, name)
-    mesh = _mesh_of(mesh, args, name)
-    site = Site(name, mesh, _manual(mesh, axis_names, auto, name))
-    if in_specs is Infer:
-        in_specs = _inferred(site, args)
+    mesh = _mesh_of(options.mesh, args, name)
+    site = Site(name, mesh, _manual(mesh, options.axis_names, options.auto, name))
+    in_specs = _inferred(site, args) if options.in_specs is Infer else options.in_specs
+    options = replace(options, mesh=mesh, in_specs=in_specs)
     check_entries(site, in_specs, "in_specs")
-    check_entries(site, out_specs, "out_specs")
+    check_entries(site, options.out_specs, "out_specs")
     static = _static(in_specs, args)
     if static:
-
-        def on_others(*others):
-            rest = iter(others)
-            return f(*[static[i] if i in static else next(rest) for i in range(len(args))])
-
-        on_others.__name__ = name
-        specs, others = (
-            [v for i, v in enumerate(of) if i not in static] for of in (in_specs, args)
+        return _call_with_statics(f, options, static, args)
+    if has_hi_types((in_specs, options.out_specs), args):
+        call = lambda g, ins, outs, given: _call(
+            g, replace(options, in_specs=ins, out_specs=outs), given, {}
         )
-        return _call(on_others, (mesh, tuple(specs), *options[2:]), tuple(others), {})
-    if has_hi_types((in_specs, out_specs), args):
-        return on_arrays(
-            lambda g, ins, outs, given: _call(g, (mesh, ins, outs, *options[3:]), given, {}),
-            f,
-            site,
-            in_specs,
-            out_specs,
-            check,
-            args,
-        )
-    if any(
-        s is not None and s.is_partial
-        for s in tree.tree_leaves((in_specs, out_specs), is_leaf=is_spec)
-    ):
-        return _call_on_terms(f, (mesh, in_specs, out_specs, axis_names, auto, check), site, args)
+        return on_arrays(call, f, site, options, args)
+    if options.has_partial():
+        return _call_on_terms(f, options, site, args)
+    if any_refs(tree.tree_leaves(args)):
+        return _call_with_refs(f, options, site, args)
+    return _call_on_arrays(f, options, site, args)
+
+
+def _call_with_statics(
+    f: Callable, options: ShardMapOptions, static: dict[int, Any], args: tuple
+) -> Any:
+    """Call a function of the arguments that are not `static`."""
+
+    def on_others(*others):
+        rest = iter(others)
+        return f(*[static[i] if i in static else next(rest) for i in range(len(args))])
+
+    on_others.__name__ = function_name(f)
+    others = [i for i in range(len(args)) if i not in static]
+    specs = tuple([options.in_specs[i] for i in others])
+    return _call(on_others, replace(options, in_specs=specs), tuple([args[i] for i in others]), {})
+
+
+def _call_on_arrays(f: Callable, options: ShardMapOptions, site: Site, args: tuple) -> Any:
+    """Call with arrays alone: run at once on values, or bind the traced program as one operation."""
+    mesh = site.mesh
     flat, in_tree = tree.tree_flatten(args)
-    if any_refs(flat):
-        return _call_with_refs(f, (mesh, in_specs, *options[2:]), site, args)
     labels = [f"argument {name}" for name in argument_names(signature_of(f), args, {})]
-    prefix = in_specs if isinstance(in_specs, tuple) else (in_specs,) * len(args)
-    specs = flat_specs(site, prefix, args, "in_specs", "the arguments")
+    specs = flat_specs(site, options.prefix(len(args)), args, "in_specs", "the arguments")
     for x, spec, label in zip(flat, specs, labels):
         check_operand(site, typeof(x), spec, label)
 
     def specs_of_results(outs: Sequence, out_tree: Any) -> list[PartitionSpec]:
-        """The specs of the flat results, which are checked with them."""
+        """Return the specs of the flat results, which are checked with them."""
         results = tree.tree_unflatten(out_tree, outs)
-        found = flat_specs(site, out_specs, results, "out_specs", "the results")
-        called = leaf_labels(results, lambda path: f"result{tree.keystr(path)}")
-        for out, spec, label in zip(outs, found, called):
-            check_result(site, typeof(out), spec, label, check)
-        return [spec.update(spec.partitions[: typeof(out).ndim]) for out, spec in zip(outs, found)]
+        out_specs = flat_specs(site, options.out_specs, results, "out_specs", "the results")
+        titles = leaf_labels(results, lambda path: f"result{tree.keystr(path)}")
+        for out, spec, title in zip(outs, out_specs, titles):
+            check_result(site, typeof(out), spec, title, options.check)
+        ranks = [typeof(out).ndim for out in outs]
+        return [spec.update(spec.partitions[:n]) for n, spec in zip(ranks, out_specs)]
 
     params = {
         "mesh": mesh,
-        "manual_axes": tuple(a for a in mesh.axis_names if a in site.manual),
-        "check_vma": check,
+        "manual_axes": tuple([a for a in mesh.axis_names if a in site.manual]),
+        "check_vma": options.check,
     }
     if can_run_eagerly(flat, mesh):
         for x, label in zip(flat, labels):
             check_devices(site, x, label)
         outs, out_tree = run_eagerly(f, flat, in_tree, specs, specs_of_results, params)
     else:
-        outs, out_tree = _bind(f, flat, in_tree, specs, specs_of_results, params, name)
+        outs, out_tree = _bind(f, flat, in_tree, specs, specs_of_results, params, site.name)
     return tree.tree_unflatten(out_tree, outs)
 
 
@@ -228,70 +253,64 @@ def _static(in_specs: Any, args: Sequence) -> dict[int, Any]:
     return {i: x for i, (spec, x) in enumerate(zip(in_specs, args)) if unsaid(spec) and python(x)}
 
 
-def _call_on_terms(f: Callable, options: tuple, site: Site, args: tuple) -> Any:
-    """The same where specs mention terms of sums (`unreduced`), and values whose cotangents are (`reduced`).
+def _call_on_terms(f: Callable, options: ShardMapOptions, site: Site, args: tuple) -> Any:
+    """Call where specs name terms of sums (`unreduced`), and values whose cotangents are terms (`reduced`).
 
     From outside each device gets its term of an unreduced value as an entry of a further dim, and gives one so. A reduced value is the
     same on all devices, and typed as varying; an entry for each device lets its cotangents leave as terms.
     """
-    mesh, in_specs, out_specs, axis_names, auto, check = options
-    prefix = in_specs if isinstance(in_specs, tuple) else (in_specs,) * len(args)
     leaves, structure = tree.tree_flatten(args)
-    specs = flat_specs(site, prefix, args, "in_specs", "the arguments")
+    specs = flat_specs(site, options.prefix(len(args)), args, "in_specs", "the arguments")
     labels = [f"argument {name}" for name in argument_names(signature_of(f), args, {})]
     for x, spec, label in zip(leaves, specs, labels):
         check_operand(site, typeof(x), spec, label)
-    ordered = lambda axes: tuple(a for a in site.mesh.axis_names if a in axes)
-    given = []
-    for x, spec in zip(leaves, specs):
-        x = terms(x, site.mesh, ordered(spec.unreduced)) if spec.unreduced else x
-        given.append(repeated(x, site.mesh, ordered(spec.reduced)) if spec.reduced else x)
+    ordered = lambda axes: tuple([a for a in site.mesh.axis_names if a in axes])
     led = lambda spec, *sets: PartitionSpec(
         *[ordered(axes) for axes in sets if axes], *spec.partitions
     )
-    made: list[PartitionSpec] = []
+    result_specs: list[PartitionSpec] = []
 
     def on_terms(*xs):
-        blocks = [
-            typed(
-                typed(
-                    reshape(x, typeof(x).shape[bool(s.unreduced) + bool(s.reduced) :]),
-                    ordered(s.unreduced),
-                    "unreduced",
-                ),
-                ordered(s.reduced),
-                "reduced",
-            )
-            if s.is_partial
-            else x
-            for x, s in zip(xs, specs)
-        ]
+        blocks = [_block_of_term(x, s, ordered) if s.is_partial else x for x, s in zip(xs, specs)]
         out = f(*tree.tree_unflatten(structure, blocks))
-        found = flat_specs(site, out_specs, out, "out_specs", "the results")
-        made[:] = found
-        return tree.tree_unflatten(
-            tree.tree_structure(out),
-            [
-                _given_terms(site, x, spec, label, check, ordered)
-                for x, spec, label in zip(
-                    tree.tree_leaves(out),
-                    found,
-                    leaf_labels(out, lambda path: f"result{tree.keystr(path)}"),
-                )
-            ],
-        )
+        result_specs[:] = flat_specs(site, options.out_specs, out, "out_specs", "the results")
+        titles = leaf_labels(out, lambda path: f"result{tree.keystr(path)}")
+        results, out_tree = tree.tree_flatten(out)
+        given = [
+            _given_terms(site, x, spec, title, options.check, ordered)
+            for x, spec, title in zip(results, result_specs, titles)
+        ]
+        return tree.tree_unflatten(out_tree, given)
 
     on_terms.__name__ = site.name
-    outer = tree.tree_map(
-        lambda s: s if s is None else led(s, s.unreduced), out_specs, is_leaf=is_spec
+    led_options = replace(
+        options,
+        in_specs=tuple([led(s, s.reduced, s.unreduced) for s in specs]),
+        out_specs=tree.tree_map(
+            lambda s: s if s is None else led(s, s.unreduced), options.out_specs, is_leaf=is_spec
+        ),
     )
-    ins = tuple([led(s, s.reduced, s.unreduced) for s in specs])
-    out = _call(on_terms, (mesh, ins, outer, axis_names, auto, check), tuple(given), {})
-    leaves, structure = tree.tree_flatten(out)
+    given = tuple([_with_entries(x, s, site, ordered) for x, s in zip(leaves, specs)])
+    leaves, structure = tree.tree_flatten(_call(on_terms, led_options, given, {}))
     leaves = [
-        sum_of_terms(x, ordered(s.unreduced)) if s.unreduced else x for x, s in zip(leaves, made)
+        sum_of_terms(x, ordered(s.unreduced)) if s.unreduced else x
+        for x, s in zip(leaves, result_specs)
     ]
-    return tree.tree_unflatten(structure, [_typed_reduced(x, s) for x, s in zip(leaves, made)])
+    return tree.tree_unflatten(structure, list(map(_typed_reduced, leaves, result_specs)))
+
+
+def _with_entries(x: Any, spec: PartitionSpec, site: Site, ordered: Callable) -> Any:
+    """Return an argument with a dim for the terms, and one for the copies, that its spec names."""
+    if spec.unreduced:
+        x = terms(x, site.mesh, ordered(spec.unreduced))
+    return repeated(x, site.mesh, ordered(spec.reduced)) if spec.reduced else x
+
+
+def _block_of_term(x: Any, spec: PartitionSpec, ordered: Callable) -> Any:
+    """Return the block of one device without the dims of terms and copies, typed by its spec."""
+    block = reshape(x, typeof(x).shape[bool(spec.unreduced) + bool(spec.reduced) :])
+    block = typed(block, ordered(spec.unreduced), "unreduced")
+    return typed(block, ordered(spec.reduced), "reduced")
 
 
 def _given_terms(
@@ -323,10 +342,9 @@ def _typed_reduced(x: Any, spec: PartitionSpec) -> Any:
     )
 
 
-def _call_with_refs(f: Callable, options: tuple, site: Site, args: tuple) -> Any:
-    """The same where references are among the arguments: each is given back as a result of its spec."""
-    mesh, in_specs, out_specs, *others = options
-    prefix = in_specs if isinstance(in_specs, tuple) else (in_specs,) * len(args)
+def _call_with_refs(f: Callable, options: ShardMapOptions, site: Site, args: tuple) -> Any:
+    """Call with references among the arguments: the last value of each is a result of its spec."""
+    prefix = options.prefix(len(args))
     leaves, structure = tree.tree_flatten(args)
     values = [x[...] if is_ref(x) else x for x in leaves]
     specs = flat_specs(
@@ -344,7 +362,11 @@ def _call_with_refs(f: Callable, options: tuple, site: Site, args: tuple) -> Any
 
     out, last = _call(
         functools.update_wrapper(on_values, f),
-        (mesh, tuple(specs), (out_specs, [specs[i] for i in at]), *others),
+        replace(
+            options,
+            in_specs=tuple(specs),
+            out_specs=(options.out_specs, [specs[i] for i in at]),
+        ),
         tuple(values),
         {},
     )

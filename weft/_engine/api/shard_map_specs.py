@@ -241,72 +241,65 @@ def has_hi_types(specs: Any, args: Any) -> bool:
     )
 
 
-def on_arrays(
-    call: Callable, f: Callable, site: Site, in_specs: Any, out_specs: Any, check: bool, args: tuple
-) -> Any:
-    """`f(*args)` by `call(function, in_specs, out_specs, args)`, where each value of a hi type is passed as the list of its arrays."""
-
-    def fitting(x: Any, spec: Any, label: str) -> bool:
-        """Whether `x` is a value of a hi type; TypeError unless its spec is one of such values."""
-        is_value = type(x) in hi_types
-        if is_value != isinstance(spec, HiPspec):
-            need = "a HiPspec" if is_value else "a PartitionSpec"
-            raise TypeError(
-                f"shard_map({site.name}): {label}, of type {typeof(x)}, needs {need} as its spec, got {spec!r}."
-            )
-        return is_value
-
-    leaves, structure = tree.tree_flatten(args)
-    prefix = in_specs if isinstance(in_specs, tuple) else (in_specs,) * len(args)
-    specs: list[Any] = flat_specs(site, prefix, args, "in_specs", "the arguments")
-    is_value = [
-        fitting(*each)
-        for each in zip(
-            leaves, specs, leaf_labels(args, lambda path: f"argument args{tree.keystr(path)}")
+def _check_fits(site: Site, x: Any, spec: Any, label: str) -> bool:
+    """Return whether `x` is a value of a hi type; TypeError unless its spec is one of such values."""
+    is_value = type(x) in hi_types
+    if is_value != isinstance(spec, HiPspec):
+        need = "a HiPspec" if is_value else "a PartitionSpec"
+        raise TypeError(
+            f"shard_map({site.name}): {label}, of type {typeof(x)}, needs {need} as its spec, got {spec!r}."
         )
-    ]
+    return is_value
+
+
+def _low_specs(specs: Sequence) -> list:
+    """Return specs of values of hi types as the lists of specs of their arrays."""
+    return [list(s.to_lo()) if isinstance(s, HiPspec) else s for s in specs]
+
+
+def _parts_of(spec: Any, part: Any) -> tuple[Any, tuple | None]:
+    """Return a part of the results by arrays, and the tree and types of the values of a hi type that it has."""
+    if not isinstance(spec, HiPspec):
+        return part, None
+    values, inner = tree.tree_flatten(part)
+    arrays = [*map(list, zip(*[lowered(x, "shard_map") for x in values]))]
+    return arrays, (inner, list(map(typeof, values)))
+
+
+def on_arrays(call: Callable, f: Callable, site: Site, options: Any, args: tuple) -> Any:
+    """Return `f(*args)` by `call(function, in_specs, out_specs, args)`, which gets each value of a hi type as the list of its arrays."""
+    leaves, structure = tree.tree_flatten(args)
+    specs: list[Any] = flat_specs(
+        site, options.prefix(len(args)), args, "in_specs", "the arguments"
+    )
+    labels = leaf_labels(args, lambda path: f"argument args{tree.keystr(path)}")
+    is_value = [_check_fits(site, *each) for each in zip(leaves, specs, labels)]
     manual = frozenset(site.manual)
     avals = [
-        typeof(x).shard(site.mesh, manual, check, s) if hi else None
+        typeof(x).shard(site.mesh, manual, options.check, s) if hi else None
         for x, s, hi in zip(leaves, specs, is_value)
     ]
-    entries, out_structure = tree.tree_flatten(out_specs, is_leaf=is_spec)
-    found: list[
-        Any
-    ] = []  # of each entry of out_specs for hi types, the tree and types of the values it stands for
+    entries, out_structure = tree.tree_flatten(options.out_specs, is_leaf=is_spec)
+    types: list[Any] = []  # per entry of out_specs for hi types, the tree and types of its values
 
     def on_blocks(*blocks):
         given = [x if aval is None else aval.raise_val(*x) for x, aval in zip(blocks, avals)]
         out = f(*tree.tree_unflatten(structure, given))
-        for each in zip(
-            tree.tree_leaves(out),
-            flat_specs(site, out_specs, out, "out_specs", "the results"),
-            leaf_labels(out, lambda path: f"result{tree.keystr(path)}"),
-        ):
-            fitting(*each)
-        found[:], made = [], []
-        for spec, part in zip(entries, out_structure.flatten_up_to(out)):
-            values, inner = tree.tree_flatten(part)
-            is_hi = isinstance(spec, HiPspec)
-            found.append((inner, list(map(typeof, values))) if is_hi else None)
-            made.append(
-                list(map(list, zip(*[lowered(x, "shard_map") for x in values]))) if is_hi else part
-            )
-        return made
+        out_specs = flat_specs(site, options.out_specs, out, "out_specs", "the results")
+        titles = leaf_labels(out, lambda path: f"result{tree.keystr(path)}")
+        for each in zip(tree.tree_leaves(out), out_specs, titles):
+            _check_fits(site, *each)
+        pairs = [*map(_parts_of, entries, out_structure.flatten_up_to(out))]
+        types[:] = [known for _, known in pairs]
+        return [part for part, _ in pairs]
 
     on_blocks.__name__ = site.name
-    lo = lambda of: [list(s.to_lo()) if isinstance(s, HiPspec) else s for s in of]
-    parts = call(
-        on_blocks,
-        tuple(lo(specs)),
-        lo(entries),
-        tuple([lowered(x, "shard_map") if hi else x for x, hi in zip(leaves, is_value)]),
-    )
-    for i, (spec, known) in enumerate(zip(entries, found)):
+    given = [lowered(x, "shard_map") if hi else x for x, hi in zip(leaves, is_value)]
+    parts = call(on_blocks, tuple(_low_specs(specs)), _low_specs(entries), tuple(given))
+    for i, (spec, known) in enumerate(zip(entries, types)):
         if known is not None:
-            inner, types = known
-            whole = [aval.unshard(site.mesh, check, spec) for aval in types]
-            parts[i] = tree.tree_unflatten(
-                inner, [aval.raise_val(*arrays) for aval, arrays in zip(whole, zip(*parts[i]))]
-            )
+            inner, avals = known
+            whole = [aval.unshard(site.mesh, options.check, spec) for aval in avals]
+            values = [aval.raise_val(*arrays) for aval, arrays in zip(whole, zip(*parts[i]))]
+            parts[i] = tree.tree_unflatten(inner, values)
     return tree.tree_unflatten(out_structure, parts)

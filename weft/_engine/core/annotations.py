@@ -33,28 +33,7 @@ def annotated_types(
 ) -> tuple[tuple[ShapedArray, ...], Sequence[frozenset]]:
     """Types of the results, and per operand the axes over which it must vary."""
     if isinstance(primitive, OWN_RULES):
-        wanted = (
-            _inner_axes(primitive, avals, params)
-            if isinstance(primitive, RegionOp)
-            else [a.vma for a in avals]
-        )
-        given = [a if a.vma == axes else a.update(vma=axes) for a, axes in zip(avals, wanted)]
-        outs = primitive.abstract(given, params)
-        if (
-            isinstance(primitive, CollectiveOp)
-            and not primitive.casts
-            and any(a.vma_unreduced or a.vma_reduced for a in outs)
-        ):
-            own = frozenset(
-                collective_axes(params)
-            )  # over them devices have exchanged what they had
-            outs = tuple(
-                [
-                    a.update(vma_unreduced=a.vma_unreduced - own, vma_reduced=a.vma_reduced - own)
-                    for a in outs
-                ]
-            )
-        return outs, wanted
+        return _own_types(primitive, avals, params)
     axes = NO_AXES.union(*(a.vma for a in avals))
     outs = primitive.abstract([a.update(vma=NO_AXES) if a.vma else a for a in avals], params)
     unreduced, reduced = NO_AXES, NO_AXES
@@ -63,6 +42,29 @@ def annotated_types(
     return tuple(
         [a.update(vma=axes, vma_unreduced=unreduced, vma_reduced=reduced) for a in outs]
     ), [axes] * len(avals)
+
+
+def _own_types(
+    primitive: Any, avals: Sequence[ShapedArray], params: dict
+) -> tuple[tuple[ShapedArray, ...], Sequence[frozenset]]:
+    """Return the same for an operation whose type rule states how results vary."""
+    wanted = [a.vma for a in avals]
+    if isinstance(primitive, RegionOp):
+        wanted = _inner_axes(primitive, avals, params)
+    outs = primitive.abstract(
+        [a if a.vma == axes else a.update(vma=axes) for a, axes in zip(avals, wanted)], params
+    )
+    if isinstance(primitive, CollectiveOp) and not primitive.casts:
+        outs = tuple([_after_exchange(a, params) for a in outs])
+    return outs, wanted
+
+
+def _after_exchange(aval: ShapedArray, params: dict) -> ShapedArray:
+    """Return the type of a collective's result: over its axes, devices have exchanged their terms and copies."""
+    if not (aval.vma_unreduced or aval.vma_reduced):
+        return aval
+    own = frozenset(collective_axes(params))
+    return aval.update(vma_unreduced=aval.vma_unreduced - own, vma_reduced=aval.vma_reduced - own)
 
 
 def check_same_axes(primitive: Any, avals: Sequence[ShapedArray]) -> None:

@@ -17,6 +17,7 @@ from weft._engine.core.primitive import CallbackOp
 from weft._engine.core.scalars import exact
 from weft._engine.core.trace import _state, with_source
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal
+from weft._engine.ir.types import ShapedArray
 
 
 def evaluate(jaxpr: Jaxpr, *args) -> list:
@@ -67,29 +68,30 @@ def run_reference(jaxpr: Jaxpr, *args) -> list[np.ndarray]:
     env: dict = {v: np.asarray(c) for v, c in zip(jaxpr.constvars, jaxpr.consts)}
     for var, arg in zip(jaxpr.invars, args):
         env[var] = np.asarray(arg)
+    read = lambda a: np.asarray(a.val, a.aval.dtype) if type(a) is Literal else env[a]
     for eqn in jaxpr.eqns:
-        ins = [
-            np.asarray(a.val, a.aval.dtype) if type(a) is Literal else env[a] for a in eqn.invars
-        ]
+        ins = [read(a) for a in eqn.invars]
         watch = _watch.current
         if watch is not None and isinstance(eqn.primitive, CallbackOp) and eqn.effects:
             if eqn.outvars:
-                raise _Enough
+                raise StopInterpretation
             continue
         outs = reference_results(eqn, ins)
         if watch is not None and watch(eqn, ins, outs):
-            raise _Enough
+            raise StopInterpretation
         for var, value in zip(eqn.outvars, outs):
-            value = np.asarray(value)
-            if value.dtype != var.aval.dtype or value.shape != var.aval.shape:
-                raise AssertionError(
-                    f"reference of {eqn.primitive} gave {value.dtype}{list(value.shape)}, "
-                    f"its type rule says {var.aval.str_short()}"
-                )
-            env[var] = value
-    return [
-        np.asarray(a.val, a.aval.dtype) if type(a) is Literal else env[a] for a in jaxpr.outvars
-    ]
+            env[var] = _checked_type(eqn, np.asarray(value), var.aval)
+    return [read(a) for a in jaxpr.outvars]
+
+
+def _checked_type(eqn: Eqn, value: np.ndarray, aval: ShapedArray) -> np.ndarray:
+    """Return a result of a reference rule; AssertionError if the type rule states another type."""
+    if value.dtype != aval.dtype or value.shape != aval.shape:
+        raise AssertionError(
+            f"reference of {eqn.primitive} gave {value.dtype}{list(value.shape)}, "
+            f"its type rule says {aval.str_short()}"
+        )
+    return value
 
 
 def reference_results(eqn: Eqn, ins: Sequence) -> Sequence:
@@ -166,8 +168,8 @@ class _Watch(threading.local):
 _watch = _Watch()
 
 
-class _Enough(Exception):
-    """The watcher has seen what it wanted."""
+class StopInterpretation(Exception):
+    """Ends `run_until`."""
 
 
 def run_until(watch: Callable[[Eqn, Sequence, Sequence], bool], run: Callable[[], object]) -> None:
@@ -177,7 +179,7 @@ def run_until(watch: Callable[[Eqn, Sequence, Sequence], bool], run: Callable[[]
     _watch.current = watch
     try:
         run()
-    except _Enough:
+    except StopInterpretation:
         pass
     finally:
         _watch.current = None

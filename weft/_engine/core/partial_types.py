@@ -138,32 +138,36 @@ class _Operands:
                 "What is computed of the terms alone is not a term of the result.",
             )
         if rule.additive:
-            plain = [i for i in rule.linear_ins if self.unreduced[i] != axes]
-            filled = not isinstance(self.primitive, ElementwiseOp) and all(
-                not self.avals[i].ndim and not self.unreduced[i] for i in plain
-            )
-            if plain and not filled:
-                return self.refuse(
-                    ShardingTypeError,
-                    f"operand {first} is unreduced over {_text(axes)}, and operand {plain[0]} "
-                    f"{_said(self.unreduced[plain[0]])}.",
-                    "The terms of a sum of values are told apart by the same axes.",
-                )
-            return axes
+            return self.sum_of_terms(first, axes)
         if len(found) > 1:
             return self.refuse(
                 ShardingTypeError,
                 "more than one operand is unreduced.",
                 "A product of sums is not the sum of products.",
             )
+        return self.product_of_terms(first, axes)
+
+    def sum_of_terms(self, first: int, axes: frozenset) -> frozenset:
+        """Return the axes of a sum of values, the first of which is unreduced over `axes`."""
+        plain = [i for i in self.rule.linear_ins if self.unreduced[i] != axes]
+        filled = not isinstance(self.primitive, ElementwiseOp) and all(
+            not self.avals[i].ndim and not self.unreduced[i] for i in plain
+        )
+        if not plain or filled:
+            return axes
+        return self.refuse(
+            ShardingTypeError,
+            f"operand {first} is unreduced over {_text(axes)}, and operand {plain[0]} "
+            f"{_said(self.unreduced[plain[0]])}.",
+            "The terms of a sum of values are told apart by the same axes.",
+        )
+
+    def product_of_terms(self, first: int, axes: frozenset) -> frozenset:
+        """Return the axes of a product of values, of which `first` is unreduced over `axes`."""
+        if not isinstance(self.primitive, ElementwiseOp) or self.manual or _state.lenient:
+            return axes
         for i, aval in enumerate(self.avals):
-            if (
-                i != first
-                and isinstance(self.primitive, ElementwiseOp)
-                and aval.dtype.kind != "b"
-                and not axes <= self.equal[i]
-                and not (self.manual or _state.lenient)
-            ):
+            if i != first and aval.dtype.kind != "b" and not axes <= self.equal[i]:
                 return self.refuse(
                     ShardingTypeError,
                     f"operand {first} is unreduced over {_text(axes)}, and operand {i} is not reduced "

@@ -26,7 +26,7 @@ from weft._engine.core.trace import _state, typeof
 from weft._engine.ir.explicit import Conflict, OpTraits, is_partial, result_dims, spec_text
 from weft._engine.ir.mesh import current_mesh
 from weft._engine.ir.shardings import NamedSharding
-from weft._engine.ir.specs import Spec, spec_of_dims
+from weft._engine.ir.specs import PartitionSpec, Spec, spec_of_dims
 from weft._engine.ir.types import ShapedArray
 from weft._engine.util.errors import ShardingTypeError, describe
 from weft._engine.util.source import user_frame
@@ -44,71 +44,80 @@ def sharded_types(
     """The results' types with their shardings; call it where some operand's type has one."""
     if isinstance(primitive, _OWN_RULES):
         return out_avals
-    meshes = list(dict.fromkeys(a.explicit.mesh for a in in_avals if a.explicit is not None))
-    if len(meshes) > 1:
-        if not _state.lenient:
-            raise ShardingTypeError(
-                describe(
-                    f"For primitive {primitive.name}, context mesh and aval mesh differ",
-                    "the operands are on different meshes.",
-                    _typed(in_avals),
-                    user_frame(),
-                    "Explicit shardings of one operation name the axes of one mesh.",
-                    "Move one with weft.sharding.reshard(x, NamedSharding(mesh, spec)).",
-                )
-            )
-        return [a.update(sharding=None) for a in out_avals]
-    context = current_mesh()
-    if (
-        context is not None
-        and context.abstract_mesh is not meshes[0]
-        and not (context.empty or context.manual_axes or _state.lenient)
-        and (
-            any(
-                a.explicit is not None and (a.explicit.spec.axes or is_partial(a)) for a in in_avals
-            )
-        )
-    ):  # whole values fit any mesh
-        raise ShardingTypeError(
-            describe(
-                f"For primitive {primitive.name}, context mesh and aval mesh differ",
-                "the operands are on another mesh than that of the context.",
-                [("context", context.abstract_mesh), *_typed(in_avals)],
-                user_frame(),
-                "Explicit shardings name the axes of the mesh of the context, and their types there.",
-                "Move them with weft.sharding.reshard, or call the function where their mesh is set.",
-            )
-        )
-    if not primitive.has("factors"):
+    meshes = list(dict.fromkeys([a.explicit.mesh for a in in_avals if a.explicit is not None]))
+    if not _state.lenient:
+        _check_meshes(primitive, meshes, in_avals)
+    if len(meshes) > 1 or not primitive.has("factors"):
         return [a.update(sharding=None) for a in out_avals]
     mesh = meshes[0]
     rule = primitive.rule("factors")(in_avals, out_avals, **params)
-    specs = [
-        ((),) * a.ndim if a.explicit is None else a.explicit.spec_dims(a.ndim) for a in in_avals
-    ]
+    specs = list(map(_dims_of, in_avals))
     traits = OpTraits(
         isinstance(primitive, ElementwiseOp),
         isinstance(primitive, LayoutOp),
         isinstance(primitive, ProductOp),
         primitive.split_alike,
     )
-    outs, conflict = result_dims(rule, traits, specs, mesh.shape)
-    leaves = bool(_state.terms) and _state.terms <= summed_axes(rule, specs, mesh.shape)
-    if conflict is None or leaves:
-        found = [spec_of_dims(dims) for dims in outs]
+    dims, conflict = result_dims(rule, traits, specs, mesh.shape)
+    leaves_terms = bool(_state.terms) and _state.terms <= summed_axes(rule, specs, mesh.shape)
+    if conflict is None or leaves_terms:
+        outs = [spec_of_dims(out) for out in dims]
         if any(map(is_partial, in_avals)):
-            found = result_specs(primitive, rule, in_avals, found)
-        if leaves:
-            found = [
-                spec
-                if _state.terms & set(spec.axes)
-                else spec.update(unreduced=_state.terms, reduced=spec.reduced - _state.terms)
-                for spec in found
-            ]
-        return [a.update(sharding=NamedSharding(mesh, spec)) for a, spec in zip(out_avals, found)]
+            outs = result_specs(primitive, rule, in_avals, outs)
+        if leaves_terms:
+            outs = list(map(_with_terms, outs))
+        return [a.update(sharding=NamedSharding(mesh, spec)) for a, spec in zip(out_avals, outs)]
     if _state.lenient:
         return [a.update(sharding=None) for a in out_avals]
-    raise ShardingTypeError(_message(primitive, in_avals, outs, conflict))
+    raise ShardingTypeError(_message(primitive, in_avals, dims, conflict))
+
+
+def _dims_of(aval: ShapedArray) -> Spec:
+    """Return the axes that split each dim of a type."""
+    return ((),) * aval.ndim if aval.explicit is None else aval.explicit.spec_dims(aval.ndim)
+
+
+def _with_terms(spec: PartitionSpec) -> PartitionSpec:
+    """Return the spec of a sum that is left unreduced over the axes that the context names."""
+    axes = _state.terms
+    if axes & set(spec.axes):
+        return spec
+    return spec.update(unreduced=axes, reduced=spec.reduced - axes)
+
+
+def _check_meshes(primitive: Primitive, meshes: Sequence, in_avals: Sequence[ShapedArray]) -> None:
+    """ShardingTypeError unless the operands are on one mesh, which is that of the context, if there is one."""
+    title = f"For primitive {primitive.name}, context mesh and aval mesh differ"
+    if len(meshes) > 1:
+        raise ShardingTypeError(
+            describe(
+                title,
+                "the operands are on different meshes.",
+                _typed(in_avals),
+                user_frame(),
+                "Explicit shardings of one operation name the axes of one mesh.",
+                "Move one with weft.sharding.reshard(x, NamedSharding(mesh, spec)).",
+            )
+        )
+    context = current_mesh()
+    if context is None or context.abstract_mesh is meshes[0]:
+        return
+    if context.empty or context.manual_axes:
+        return
+    if not any(
+        a.explicit is not None and (a.explicit.spec.axes or is_partial(a)) for a in in_avals
+    ):
+        return  # whole values fit any mesh
+    raise ShardingTypeError(
+        describe(
+            title,
+            "the operands are on another mesh than that of the context.",
+            [("context", context.abstract_mesh), *_typed(in_avals)],
+            user_frame(),
+            "Explicit shardings name the axes of the mesh of the context, and their types there.",
+            "Move them with weft.sharding.reshard, or call the function where their mesh is set.",
+        )
+    )
 
 
 def check(primitive: Primitive, values: Sequence, params: dict, mapped: tuple = ()) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -216,16 +216,7 @@ def laid_out(array: Array, want: ArraySpec) -> Array:
     source, target = _holders(have, "device_put"), held_numbers(want)
     check_present("device_put", want.sharding, target)
     if len(target) == 1 and len(source) > 1:
-        raise ValueError(
-            describe(
-                "device_put",
-                f"{have.aval.str_short()} lies on devices of several processes, and would go to one of them.",
-                [("lies as", repr(have.sharding)), ("would lie as", repr(want.sharding))],
-                user_frame(),
-                "For a reshard between processes, the input and target shardings both span processes.",
-                "Call multihost_utils.process_allgather(x, tiled=True) in every process to have the value in each.",
-            )
-        )
+        raise _leaves_processes(have, want)
     rank = shared().rank
     what = f"laying out {have.aval.str_short()} anew"
     transfers = _transfers(have, want, source, target)
@@ -236,28 +227,53 @@ def laid_out(array: Array, want: ArraySpec) -> Array:
             result[_place(target[rank], there)] = given[_place(source[rank], here)]
     itemsize, ranks = have.storage_dtype.itemsize, sorted({*source, *target})
     messages, arrivals = [], []
-    for shift in range(1, len(ranks)):
-        pairs = [(p, ranks[(i + shift) % len(ranks)]) for i, p in enumerate(ranks)]
-        pairs = [pair for pair in pairs if pair in transfers]
-        if not pairs:
-            continue
+    for pairs in _rounds(ranks, transfers):
         sizes = [sum([_size(here) for here, _ in transfers[pair]]) for pair in pairs]
         count = max(sizes) * itemsize
         out, box = np.zeros(count, np.uint8), np.empty(count, np.uint8)
-        mine = next((pair for pair in pairs if pair[0] == rank), None)
-        if mine is not None and given is not None:
-            regions = [_place(source[rank], here) for here, _ in transfers[mine]]
-            parts = [np.ascontiguousarray(given[region]).reshape(-1) for region in regions]
-            packed = np.concatenate(parts).view(np.uint8)
-            out[: packed.size] = packed
+        for pair in pairs:
+            if pair[0] == rank and given is not None:
+                _pack(given, source[rank], transfers[pair], out)
+            if pair[1] == rank:
+                arrivals.append((pair, box))
         messages.append((_plan("permute", count, pairs=tuple(pairs), what=what), out, box))
-        arrivals += [(pair, box) for pair in pairs if pair[1] == rank]
     _carry(messages)
     if result is None:
         return Array(want, want.backend.allocate(want))
     for pair, box in arrivals:
         _unpack(box.view(have.storage_dtype), transfers[pair], target[rank], result)
     return Array(want, want.backend.put_blocks(result, want))
+
+
+def _rounds(ranks: list[int], transfers: Mapping) -> Iterator[list[tuple[int, int]]]:
+    """Yield rounds of pairs of processes: in each round a process sends to one, and receives from one."""
+    for shift in range(1, len(ranks)):
+        pairs = [(p, ranks[(i + shift) % len(ranks)]) for i, p in enumerate(ranks)]
+        pairs = [pair for pair in pairs if pair in transfers]
+        if pairs:
+            yield pairs
+
+
+def _leaves_processes(have: ArraySpec, want: ArraySpec) -> ValueError:
+    return ValueError(
+        describe(
+            "device_put",
+            f"{have.aval.str_short()} lies on devices of several processes, and would go to one of them.",
+            [("lies as", repr(have.sharding)), ("would lie as", repr(want.sharding))],
+            user_frame(),
+            "For a reshard between processes, the input and target shardings both span processes.",
+            "Call multihost_utils.process_allgather(x, tiled=True) in every process to have the value in each.",
+        )
+    )
+
+
+def _pack(
+    blocks: np.ndarray, numbers: Numbers, regions: list[tuple[Region, Region]], out: np.ndarray
+) -> None:
+    """Copy regions of the blocks `numbers` to the beginning of `out`, one after another."""
+    parts = [np.ascontiguousarray(blocks[_place(numbers, here)]) for here, _ in regions]
+    packed = np.concatenate([part.reshape(-1) for part in parts]).view(np.uint8)
+    out[: packed.size] = packed
 
 
 def _unpack(

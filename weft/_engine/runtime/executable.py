@@ -181,20 +181,16 @@ class Executable:
             raise RuntimeError(f"{self.name} would run, but config.no_execution is set.")
         if self.donated:
             self._check_donated_once(args)
-        for i in self.loaded.aliases.values():
-            args[i]._forget()
+        self._forget_aliased(args)
         start = time.perf_counter_ns() if events.listeners else 0
         placed = args
         if not all(map(operator.is_, map(spec_of, args), self.in_specs)):
-            placed = [
-                x if fits(x._spec, spec) else relaid(x, spec)
-                for x, spec in zip(args, self.in_specs)
-            ]
+            placed = self._placed(args)
         buffers = [*map(_buffer_of, placed)]
         types = {*map(type, buffers)}
         if NoneType in types:
             buffers = [x._held() for x in placed]  # one is deleted: the error
-        check = None if self.check is None else self._check_of_call(self.check)
+        check = self._check_of_call()
         outs = None if start or not may_queue else self.loaded.start(buffers, Array, check)
         if outs is None:
             if types != {self.loaded.buffer_type}:
@@ -202,6 +198,12 @@ class Executable:
             outs = self._run(buffers, args, check, start)
         self._delete_donated(args)
         return [Array(spec, buffer) for spec, buffer in zip(self.out_specs, outs)]
+
+    def _placed(self, args: Sequence[Array]) -> list[Array]:
+        """Return the arguments laid out as the program takes them."""
+        return [
+            x if fits(x._spec, spec) else relaid(x, spec) for x, spec in zip(args, self.in_specs)
+        ]
 
     def _check_donated_once(self, args: Sequence[Array]) -> None:
         """DeviceRuntimeError for a donated array that is passed twice."""
@@ -232,8 +234,16 @@ class Executable:
                 raise OutOfMemoryError(f"{error}\n{self._largest_arrays()}") from None
             raise
 
-    def _check_of_call(self, check: Callable) -> Callable:
+    def _forget_aliased(self, args: Sequence[Array]) -> None:
+        """Have the arguments whose memory results take forget the views of it."""
+        for i in self.loaded.aliases.values():
+            args[i]._forget()
+
+    def _check_of_call(self) -> Callable | None:
         """What looks at the buffers of arguments and results once this call's program has run, maybe in another thread."""
+        check = self.check
+        if check is None:
+            return None
         program, line = self.stages.simplified, _state.source or user_frame()
         specs = [
             [spec if spec.order is None else spec.stored for spec in some]

@@ -93,14 +93,7 @@ def build(jaxpr: Jaxpr, specs: Sequence[ArraySpec], options: ProgramOptions) -> 
         _warn_of_large_constants(specs[:count], name)
     if config.dump_ir_to:
         _dump(program, options.name, specs, out_shardings, donated)
-    report(
-        "compilation",
-        config.log_compiles,
-        "Compiling %s with global shapes and types %s. Argument mapping: %s.",
-        name,
-        tuple([s.aval for s in specs[count:]]),
-        _Mapping([s.sharding if s.committed else None for s in specs[count:]]),
-    )
+    _report_compilation(name, specs[count:])
     request = CompileRequest(
         program,
         specs,
@@ -113,16 +106,32 @@ def build(jaxpr: Jaxpr, specs: Sequence[ArraySpec], options: ProgramOptions) -> 
     )
     executable = _in_orders(request, options.out_layouts)
     executable.check, executable.donated = check, _donatable(executable, donated)
-    if config.check and config.checks.of_calls:
-        from weft._engine.verification.values import CallVerifier  # not loaded without checks
-
-        executable.verifier = CallVerifier(config.checks)
+    if config.check:
+        _add_verifier(executable)
     arguments = range(len(specs) - count)
     executable.arg_names = (
         *["a closed-over array"] * count,
         *(options.arg_names or [f"argument {i}" for i in arguments]),
     )
     return executable
+
+
+def _add_verifier(executable: Executable) -> None:
+    if config.checks.of_calls:
+        from weft._engine.verification.values import CallVerifier  # not loaded without checks
+
+        executable.verifier = CallVerifier(config.checks)
+
+
+def _report_compilation(name: str, specs: Sequence[ArraySpec]) -> None:
+    report(
+        "compilation",
+        config.log_compiles,
+        "Compiling %s with global shapes and types %s. Argument mapping: %s.",
+        name,
+        tuple([s.aval for s in specs]),
+        _Mapping([s.sharding if s.committed else None for s in specs]),
+    )
 
 
 def _without_constvars(jaxpr: Jaxpr) -> Jaxpr:

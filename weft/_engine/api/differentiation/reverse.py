@@ -60,11 +60,8 @@ def vjp_with_aux(
 ) -> tuple:
     """Return the value of `fun`, its pullback, and its aux values if it has some."""
     flat, in_tree = flatten_linear(tuple(primals))
-    refs = {i: x for i, x in enumerate(flat) if is_ref(x)} if any_refs(flat) else {}
-    if refs:
-        names = names_of(fun, primals)
-        check_aliases(fun, api, list(refs.values()), [names[i] for i in refs])
-        flat = [x[...] if i in refs else x for i, x in enumerate(flat)]
+    refs = _references(fun, primals, flat, api)
+    flat = [x[...] if i in refs else x for i, x in enumerate(flat)]
     flat = [at_own_width(x, typeof(x)) for x in flat]
     flat_fun, trees = flat_with_aux(fun, in_tree, has_aux, api)
     if refs:
@@ -72,11 +69,9 @@ def vjp_with_aux(
     rule = _PullbackRule(fun, in_tree, [typeof(x) for x in flat], refs)
     with transformed_scope("jvp"):
         outs, program, out_nonzero = linearize_flat(flat_fun, flat, rule.is_differentiable)
-    if refs:
-        for ref, value in zip(refs.values(), outs[-len(refs) :]):
-            ref[...] = value
-        outs = outs[: -len(refs)]
-    count = trees[0].num_leaves
+    for ref, value in zip(reversed(refs.values()), reversed(outs)):
+        ref[...] = value
+    outs, count = outs[: len(outs) - len(refs)], trees[0].num_leaves
     outs, aux_leaves = outs[:count], outs[count:]
     rule.set_program(program, trees[0], [typeof(o) for o in outs], out_nonzero)
     positions = dict(zip(map(id, flat), range(len(flat))))
@@ -90,6 +85,15 @@ def vjp_with_aux(
     pullback = Pullback(rule, in_tree, origins, residuals)
     out = tree.tree_unflatten(trees[0], outs)
     return (out, pullback, aux_of(trees, aux_leaves)) if has_aux else (out, pullback)
+
+
+def _references(fun: Callable, primals: Sequence, flat: list, api: str) -> dict[int, Ref]:
+    """Return the references among the leaves of arguments, by position; no two are of one array."""
+    refs = {i: x for i, x in enumerate(flat) if is_ref(x)} if any_refs(flat) else {}
+    if refs:
+        names = names_of(fun, primals)
+        check_aliases(fun, api, list(refs.values()), [names[i] for i in refs])
+    return refs
 
 
 class _PullbackRule:

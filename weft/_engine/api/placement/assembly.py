@@ -21,6 +21,7 @@ from weft._engine.ir.shardings import NamedSharding, Sharding
 from weft._engine.ir.types import ShapedArray
 from weft._engine.runtime import parts, transfers
 from weft._engine.runtime.array import Array
+from weft._engine.runtime.device import Device
 from weft._engine.util import dtypes, tree
 from weft._engine.util.errors import UnexpectedTracerError, describe
 
@@ -106,22 +107,7 @@ def make_array_from_single_device_arrays(
         dtype = dtypes.canonicalize_dtype(dtype)
     aval = ShapedArray(shape, parts.only_dtype(api, [a.dtype for a in arrays], dtype))
     by_device = {a.device: a for a in arrays}
-    missing = [d for d in mine if d not in by_device]
-    if missing or len(arrays) != len(mine):
-        raise ValueError(
-            describe(
-                api,
-                f"no array lies on {missing}."
-                if missing
-                else f"{len(arrays)} arrays were given for {len(mine)} devices.",
-                [
-                    ("devices of this process", str([d.id for d in mine])),
-                    ("arrays lie on devices", str([a.device.id for a in arrays])),
-                ],
-                None,
-                "There must be one array per addressable device of the sharding.",
-            )
-        )
+    _check_one_each(api, arrays, mine, by_device)
     if any(not device.client.has_values for device in mine):
         spec = ArraySpec(aval, sharding, True, order)
         return Array(spec, spec.backend.allocate(spec.stored))
@@ -131,6 +117,29 @@ def make_array_from_single_device_arrays(
     placed = parts.blocks_here(sharding, len(shape))
     values = {position: held[device] for position, device in placed.items()}
     return parts.assembled(api, aval, sharding, values, order)
+
+
+def _check_one_each(
+    api: str, arrays: Sequence[Array], mine: Sequence[Device], by_device: dict[Device, Array]
+) -> None:
+    """ValueError unless there is one array on each of the devices `mine`."""
+    missing = [d for d in mine if d not in by_device]
+    if not missing and len(arrays) == len(mine):
+        return
+    raise ValueError(
+        describe(
+            api,
+            f"no array lies on {missing}."
+            if missing
+            else f"{len(arrays)} arrays were given for {len(mine)} devices.",
+            [
+                ("devices of this process", str([d.id for d in mine])),
+                ("arrays lie on devices", str([a.device.id for a in arrays])),
+            ],
+            None,
+            "There must be one array per addressable device of the sharding.",
+        )
+    )
 
 
 def _check_arrays(api: str, arrays: Any) -> None:
