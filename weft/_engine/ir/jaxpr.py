@@ -103,7 +103,7 @@ class Eqn:
             get("outvars", self.outvars),
             get("params", self.params),
             get("source", self.source),
-            get("effects", self.effects),
+            get("effects", self._effects),
         )
 
     effects = property(_copy_of_effects)
