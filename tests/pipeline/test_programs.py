@@ -28,7 +28,7 @@ from weft._engine.codegen.runtime import pool, symbols
 from weft._engine.codegen.toolchain import loader, target
 from weft._engine.partition import partition
 from weft._engine.runtime.device import devices
-from weft._engine.runtime.request import CompileRequest
+from weft._engine.runtime.executable import CompileRequest
 from weft._engine.util import cache
 from weft.sharding import (
     AxisType,

@@ -29,9 +29,8 @@ from weft._engine.ir.program_mesh import constraint_shardings, has_shard_map
 from weft._engine.ir.shardings import NamedSharding, Sharding, SingleDeviceSharding
 from weft._engine.ir.specs import PartitionSpec
 from weft._engine.ir.types import ShapedArray
-from weft._engine.runtime.executable import Executable
+from weft._engine.runtime.executable import CompileRequest, Executable
 from weft._engine.runtime.placement import fits
-from weft._engine.runtime.request import CompileRequest
 from weft._engine.transforms.erase import erase
 from weft._engine.transforms.physical import is_key, physicalize
 from weft._engine.util.config import config

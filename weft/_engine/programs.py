@@ -31,8 +31,7 @@ from weft._engine.ir.mesh import AbstractMesh, AxisType, _make_mesh_object
 from weft._engine.ir.shardings import _make_named, _make_positional, _make_single
 from weft._engine.ir.specs import UNCONSTRAINED, PartitionSpec, UnreducedKind, _make_spec
 from weft._engine.ir.structure import Unserializable, structure
-from weft._engine.runtime.executable import Executable
-from weft._engine.runtime.request import CompileRequest
+from weft._engine.runtime.executable import CompileRequest, Executable
 from weft._engine.util import cache, events
 from weft._engine.util.config import config
 from weft._engine.util.errors import ProcessFailureError

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import weft
-from weft._engine.api.calls.flat_call import FlatCall
+from weft._engine.api.calls.call_cache import FlatCall
 from weft._engine.api.calls.options import JitOptions
 from weft._engine.api.calls.traced_program import CompiledCall
 from weft._engine.api.jit import JitFunction

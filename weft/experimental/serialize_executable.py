@@ -26,8 +26,8 @@ from weft._engine.core.interpret import evaluate
 from weft._engine.ir.jaxpr import Jaxpr
 from weft._engine.runtime.array import Array
 from weft._engine.runtime.device import Device
+from weft._engine.runtime.executable import CompileRequest
 from weft._engine.runtime.placement import relaid
-from weft._engine.runtime.request import CompileRequest
 from weft._engine.transforms.orders import on_transposed
 from weft._engine.util import tree
 from weft._engine.util.source import api_boundary

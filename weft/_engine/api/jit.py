@@ -17,8 +17,13 @@ import numpy as np
 
 from weft._engine import backends
 from weft._engine.api.calls import with_refs
-from weft._engine.api.calls.call_cache import CallCache, FlatFastPath, of_function, parameters_key
-from weft._engine.api.calls.flat_call import FlatCall
+from weft._engine.api.calls.call_cache import (
+    CallCache,
+    FlatCall,
+    FlatFastPath,
+    of_function,
+    parameters_key,
+)
 from weft._engine.api.calls.options import (
     DEFAULT_OPTIONS,
     OPTION_NAMES,

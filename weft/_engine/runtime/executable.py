@@ -18,14 +18,16 @@ from typing import Any
 import numpy as np
 
 from weft._engine.backends.array_spec import ArraySpec
-from weft._engine.backends.base import Loaded
+from weft._engine.backends.base import Backend, Loaded
 from weft._engine.core.trace import _state
+from weft._engine.ir.jaxpr import Jaxpr
 from weft._engine.ir.shardings import NamedSharding, Sharding
 from weft._engine.runtime.array import Array, spec_of
 from weft._engine.runtime.placement import fits, relaid
 from weft._engine.util import events
 from weft._engine.util.config import config
 from weft._engine.util.errors import DeviceRuntimeError, OutOfMemoryError
+from weft._engine.util.record import record
 from weft._engine.util.source import user_frame
 
 _buffer_of = operator.attrgetter("_buffer")
@@ -47,6 +49,25 @@ def _ordered(spec: ArraySpec, order: tuple[int, ...] | None, given: Sharding | N
     return ArraySpec(made.aval, given, made.committed, order)
 
 
+@record
+class CompileRequest:
+    """A program without constants, for inputs laid out as `in_specs` on the devices `assignment`.
+
+    Layouts may name devices of another backend; those of `backend` have the same ids. Outputs without a sharding get the one that
+    propagation finds. On a mesh with explicit axes, outputs without a sharding in their types keep these axes; with a mesh in context
+    (`in_context`), such axes are automatic. Uncommitted inputs may be moved; committed ones are read where they are.
+    """
+
+    jaxpr: Jaxpr
+    in_specs: Sequence[ArraySpec]
+    out_shardings: Sequence[Sharding | None]
+    donated: Sequence[int]
+    name: str
+    assignment: tuple
+    in_context: bool
+    backend: Backend
+
+
 class Executable:
     """A loaded program. Calling it takes and gives flat lists of arrays."""
 
@@ -66,6 +87,7 @@ class Executable:
         "_stages",
         "__weakref__",
     )
+    request: CompileRequest  # set by `programs`
 
     def __init__(
         self,
@@ -95,7 +117,6 @@ class Executable:
         ] = []  # constants of the program that are passed as its first inputs
         self.arg_names: Sequence[str] = ()  # of all inputs, for reports
         self.out_tree: Any = None  # the structure of the results, for reports
-        self.request: Any = None  # what was asked for (`programs`)
 
     @property
     def stages(self) -> Any:

@@ -33,8 +33,7 @@ from weft._engine.ir.shardings import NamedSharding, Sharding
 from weft._engine.ir.specs import PartitionSpec
 from weft._engine.ops.placement import reshard_p
 from weft._engine.runtime.array import default_sharding, replicated_over
-from weft._engine.runtime.executable import Executable
-from weft._engine.runtime.request import CompileRequest
+from weft._engine.runtime.executable import CompileRequest, Executable
 from weft._engine.transforms.orders import constrained_orders, natural_orders, on_transposed
 from weft._engine.util.config import config
 from weft._engine.util.errors import ShardingError

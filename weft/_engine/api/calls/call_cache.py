@@ -9,13 +9,23 @@ Laws: a cache lives as long as its function. Clearing it loses nothing but time.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from weft._engine.api.calls.options import JitOptions
 from weft._engine.api.calls.traced_program import CompiledCall, TracedProgram
 from weft._engine.util import tree
 from weft._engine.util.state import Dispatching, clearing, forget_entries, guard, new_entries
+
+
+class FlatCall(NamedTuple):
+    """The arguments of one call, and taken apart: static values, and the leaves of the others with their structure."""
+
+    args: tuple
+    kwargs: dict
+    statics: tuple
+    leaves: Sequence
+    in_tree: Any
 
 
 class FlatFastPath(Dispatching):

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from weft._engine.api.calls.flat_call import FlatCall, Jitted
+from weft._engine.api.calls.call_cache import CallCache, FlatCall
+from weft._engine.api.calls.options import JitOptions
 from weft._engine.api.struct import stands_for_ref
 from weft._engine.control.hitypes import on_copies, put_back, taken_apart
 from weft._engine.control.ref import Threaded, check_aliases, check_returned, is_ref, retried
@@ -19,6 +20,23 @@ from weft._engine.core.interpret import evaluate
 from weft._engine.core.stage import UsesRefs
 from weft._engine.core.trace import _state, any_tracers, eval_trace
 from weft._engine.util import tree
+
+
+class Jitted(Protocol):
+    """The part of `JitFunction` that calls with references use."""
+
+    fun: Callable
+    options: JitOptions
+    is_threaded: bool
+    traced_once: list
+    _cache: CallCache
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+    def trace(self, *args: Any, **kwargs: Any) -> Any: ...
+    def _flatten(self, args: tuple, kwargs: dict) -> FlatCall: ...
+    def _rebuild(self, statics: tuple, in_tree: Any, leaves: Sequence) -> tuple[tuple, dict]: ...
+    def _leaf_names(self, in_tree: Any) -> list[str]: ...
+    def _variant(self, fun: Callable, **changes: Any) -> Jitted: ...
 
 
 def call_on_parts(jitted: Jitted, args: tuple, kwargs: dict) -> Any:
