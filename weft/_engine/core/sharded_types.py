@@ -48,7 +48,7 @@ def sharded_types(
     if not _state.lenient:
         _check_meshes(primitive, meshes, in_avals)
     if len(meshes) > 1 or not primitive.has("factors"):
-        return [a.update(sharding=None) for a in out_avals]
+        return _without_shardings(out_avals)
     mesh = meshes[0]
     rule = primitive.rule("factors")(in_avals, out_avals, **params)
     specs = list(map(_dims_of, in_avals))
@@ -68,8 +68,12 @@ def sharded_types(
             outs = list(map(_with_terms, outs))
         return [a.update(sharding=NamedSharding(mesh, spec)) for a, spec in zip(out_avals, outs)]
     if _state.lenient:
-        return [a.update(sharding=None) for a in out_avals]
+        return _without_shardings(out_avals)
     raise ShardingTypeError(_message(primitive, in_avals, dims, conflict))
+
+
+def _without_shardings(avals: Sequence[ShapedArray]) -> list[ShapedArray]:
+    return [a.update(sharding=None) for a in avals]
 
 
 def _dims_of(aval: ShapedArray) -> Spec:

@@ -222,18 +222,18 @@ def laid_out(array: Array, want: ArraySpec) -> Array:
     transfers = _transfers(have, want, source, target)
     given = spec_blocks(array) if rank in source else None
     result = np.empty(want.storage_shape, want.storage_dtype) if rank in target else None
-    if given is not None and result is not None:
-        for here, there in transfers.get((rank, rank), ()):
-            result[_place(target[rank], there)] = given[_place(source[rank], here)]
+    if given is not None and result is not None and (rank, rank) in transfers:
+        own = transfers[rank, rank]
+        _unpack(_packed(given, source[rank], own), own, target[rank], result)
     itemsize, ranks = have.storage_dtype.itemsize, sorted({*source, *target})
     messages, arrivals = [], []
     for pairs in _rounds(ranks, transfers):
-        sizes = [sum([_size(here) for here, _ in transfers[pair]]) for pair in pairs]
-        count = max(sizes) * itemsize
+        count = max([_element_count(transfers[pair]) for pair in pairs]) * itemsize
         out, box = np.zeros(count, np.uint8), np.empty(count, np.uint8)
         for pair in pairs:
             if pair[0] == rank and given is not None:
-                _pack(given, source[rank], transfers[pair], out)
+                packed = _packed(given, source[rank], transfers[pair]).view(np.uint8)
+                out[: packed.size] = packed
             if pair[1] == rank:
                 arrivals.append((pair, box))
         messages.append((_plan("permute", count, pairs=tuple(pairs), what=what), out, box))
@@ -267,13 +267,16 @@ def _leaves_processes(have: ArraySpec, want: ArraySpec) -> ValueError:
     )
 
 
-def _pack(
-    blocks: np.ndarray, numbers: Numbers, regions: list[tuple[Region, Region]], out: np.ndarray
-) -> None:
-    """Copy regions of the blocks `numbers` to the beginning of `out`, one after another."""
+def _element_count(regions: list[tuple[Region, Region]]) -> int:
+    return sum([_size(here) for here, _ in regions])
+
+
+def _packed(
+    blocks: np.ndarray, numbers: Numbers, regions: list[tuple[Region, Region]]
+) -> np.ndarray:
+    """Return the values of regions of the blocks `numbers`, one region after another."""
     parts = [np.ascontiguousarray(blocks[_place(numbers, here)]) for here, _ in regions]
-    packed = np.concatenate([part.reshape(-1) for part in parts]).view(np.uint8)
-    out[: packed.size] = packed
+    return np.concatenate([part.reshape(-1) for part in parts])
 
 
 def _unpack(
