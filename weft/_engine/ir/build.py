@@ -336,12 +336,15 @@ class Builder:
         True
         """
         coefficients: dict[int, int] = {}
+        total = None
         for x, k in terms:
             form, more = self._affine.get(id(x)) or self._form(x)
             const += k * more
             for key, c in form.items():
                 coefficients[key] = coefficients.get(key, 0) + k * c
-        return self._build(coefficients, const)
+            if form and k:  # partial sums are known as affine, too
+                total = self._build(coefficients, const)
+        return self._build(coefficients, const) if total is None or const else total
 
     def iadd(self, a: IndexLike, b: IndexLike) -> Expr:
         """Sum of two indices."""
