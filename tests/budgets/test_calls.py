@@ -9,7 +9,7 @@ LIMITS = {
     "record_op": 9,
     "record_stack": 13,
     "compile": 9,
-    "calls": 7600,
+    "calls": 7700,
     "files": 145,
 }
 

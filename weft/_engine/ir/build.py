@@ -339,10 +339,14 @@ class Builder:
         total = None
         for x, k in terms:
             form, more = self._affine.get(id(x)) or self._form(x)
-            const += k * more
+            if k != 1:
+                form, more = {key: k * c for key, c in form.items()} if k else {}, k * more
+                if form and (coefficients or const):  # products are known as affine, too
+                    self._build(form, more)
+            const += more
             for key, c in form.items():
-                coefficients[key] = coefficients.get(key, 0) + k * c
-            if form and k:  # partial sums are known as affine, too
+                coefficients[key] = coefficients.get(key, 0) + c
+            if form:  # and so are partial sums
                 total = self._build(coefficients, const)
         return self._build(coefficients, const) if total is None or const else total
 
@@ -638,11 +642,7 @@ class Builder:
 
     def _scaled(self, key: int, k: int) -> Expr:
         base = self._terms[key]
-        if k == 1:
-            return base
-        product = self._op("mul", (base, self.const(k, "i64")), "i64")
-        self._affine.setdefault(id(product), ({key: k}, 0))
-        return product
+        return base if k == 1 else self._op("mul", (base, self.const(k, "i64")), "i64")
 
     def _rejoin(self, terms: dict[int, int], const: int) -> tuple[dict[int, int], int]:
         """Replace  c k (a / k) + c (a % k)  by  c a."""

@@ -314,7 +314,9 @@ def reindex(b, index, source: tuple[int, ...], target: tuple[int, ...]) -> tuple
             else:
                 size_out *= target[stop]
                 stop += 1
-        flat = b.linear([(index[d], math.prod(source[d + 1 : i])) for d in range(first, i)])
+        flat = zero
+        for d in range(first, i):
+            flat = b.linear([(flat, source[d]), (index[d], 1)])
         out.extend(_unravel(b, flat, target[j:stop]))
     return tuple(out)
 
