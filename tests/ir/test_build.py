@@ -26,6 +26,14 @@ def test_index_arithmetic_is_affine():
     assert b.range(a) == (24, 55)
 
 
+def test_linear_sums_are_those_of_single_steps():
+    b = Builder()
+    i, j = b.index("i", 4), b.index("j", 8)
+    assert b.linear([(i, 8), (j, 1)], 3) is b.iadd(b.iadd(b.imul(i, 8), j), 3)
+    assert b.linear([(i, 8), (-3, 1), (j, 2), (3, 1)]) is b.iadd(b.imul(i, 8), b.imul(j, 2))
+    assert b.linear([(i, 1), (-3, 1)], 3) is i and b.linear([(i, 0), (2, 3)]).value == 6
+
+
 def test_quotient_and_remainder_join_again():
     b = Builder()
     k = b.index("k", 35)

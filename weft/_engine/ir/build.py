@@ -336,7 +336,7 @@ class Builder:
         True
         """
         coefficients: dict[int, int] = {}
-        total = None
+        total, offset = None, 0
         for x, k in terms:
             form, more = self._affine.get(id(x)) or self._form(x)
             if k != 1:
@@ -347,8 +347,8 @@ class Builder:
             for key, c in form.items():
                 coefficients[key] = coefficients.get(key, 0) + c
             if form:  # and so are partial sums
-                total = self._build(coefficients, const)
-        return self._build(coefficients, const) if total is None or const else total
+                total, offset = self._build(coefficients, const), const
+        return self._build(coefficients, const) if total is None or offset != const else total
 
     def iadd(self, a: IndexLike, b: IndexLike) -> Expr:
         """Sum of two indices."""

@@ -23,8 +23,10 @@ from weft._engine.ops.placement import layout_constraint, sharding_constraint
 from weft._engine.runtime.executable import Executable
 from weft._engine.util import tree
 from weft._engine.util.dtypes import float0
+from weft._engine.util.record import record
 
 
+@record(frozen=False, eq=False)
 class TracedProgram:
     """One trace of a jitted function: its program, and the structure of its arguments and results.
 
@@ -34,46 +36,27 @@ class TracedProgram:
     needs_leaves              whether Python has to flatten the arguments or build the results
     """
 
-    __slots__ = (
-        "jaxpr",
-        "consts",
-        "in_tree",
-        "out_tree",
-        "in_shardings",
-        "out_shardings",
-        "donated",
-        "arg_names",
-        "name",
-        "in_avals",
-        "in_layouts",
-        "out_layouts",
-        "empty",
-        "fast_path_attempts",
-        "needs_leaves",
-    )
+    jaxpr: Jaxpr
+    consts: list
+    in_tree: Any
+    out_tree: Any
+    in_shardings: Sequence[Sharding | None]
+    out_shardings: Sequence[Sharding | None]
+    donated: Sequence[bool]
+    arg_names: Sequence[str]
+    name: str
+    in_avals: Sequence[ShapedArray]
+    in_layouts: tuple = ()
+    out_layouts: tuple = ()
+    empty: Sequence[int] = ()
+    fast_path_attempts: int = 16
+    needs_leaves: bool = False
 
-    def __init__(
-        self,
-        jaxpr: Jaxpr,
-        consts: list,
-        in_tree: Any,
-        out_tree: Any,
-        in_shardings: Sequence[Sharding | None],
-        out_shardings: Sequence[Sharding | None],
-        donated: Sequence[bool],
-        arg_names: Sequence[str],
-        name: str,
-        in_avals: Sequence[ShapedArray],
-        in_layouts: tuple = (),
-        out_layouts: tuple = (),
-    ):
-        self.jaxpr, self.consts, self.in_tree, self.out_tree = jaxpr, consts, in_tree, out_tree
-        self.in_shardings, self.out_shardings, self.donated = in_shardings, out_shardings, donated
-        self.arg_names, self.name, self.in_avals = arg_names, name, in_avals
-        self.in_layouts, self.out_layouts = in_layouts, out_layouts
-        self.empty = [i for i, a in enumerate(jaxpr.out_avals) if a.dtype == float0]
-        self.fast_path_attempts = 0 if self.empty else 16
-        self.needs_leaves = not (in_tree.is_builtin() and out_tree.is_builtin())
+    def __post_init__(self) -> None:
+        self.empty = [i for i, a in enumerate(self.jaxpr.out_avals) if a.dtype == float0]
+        if self.empty:
+            self.fast_path_attempts = 0
+        self.needs_leaves = not (self.in_tree.is_builtin() and self.out_tree.is_builtin())
 
     @property
     def places_arguments(self) -> bool:
