@@ -117,8 +117,9 @@ def metadata(path: str | os.PathLike, *, step: int | None = None, item: str | No
             continue
         opened = reader.result(str(entry), future)
         made = ShapeDtypeStruct(tuple(opened.shape), store.numpy_dtype(opened))
-        if entry.name in generators:
-            made = ShapeDtypeStruct(made.shape[:-1], random.key_dtype(generators[entry.name]))
+        generator = generators.get(entry.name)
+        if generator is not None:
+            made = ShapeDtypeStruct(made.shape[:-1], random.key_dtype(generator))
         values.append(made)
     return layout.nested(stored.entries, values)
 

@@ -313,7 +313,7 @@ def _host_value(
 ) -> _Stored:
     """A NumPy array or a number, which the first process writes."""
     held = np.array(value, order="C")  # its owner may change it
-    if held.dtype.kind == "O":
+    if held.dtype == object:
         raise TypeError(
             f"checkpoint.save: {Entry(tuple(names), tuple(kinds), '')} is an integer of more than 64 bits: {value}."
         )

@@ -25,7 +25,7 @@ import numpy as np
 from weft._engine.api.execute import to_array
 from weft._engine.control.call import jit_p
 from weft._engine.core.interpret import evaluate
-from weft._engine.core.primitive import Primitive
+from weft._engine.core.primitive import Primitive, RegionOp
 from weft._engine.core.trace import (
     Trace,
     Tracer,
@@ -243,7 +243,7 @@ _NOT_LINEAR = {*_PRODUCTS, "div", "scatter-mul", "triangular_solve", "tridiagona
 def _is_linear(primitive: Any) -> bool:
     return (
         primitive.has("transpose")
-        and primitive.kind != "region"
+        and not isinstance(primitive, RegionOp)
         and primitive.name not in _NOT_LINEAR
     )
 

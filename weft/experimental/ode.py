@@ -25,7 +25,7 @@ from weft import lax
 from weft._engine.api.arrays import closure_convert
 from weft._engine.api.autodiff import vjp
 from weft._engine.control.custom_rules import custom_vjp
-from weft._engine.util.dtypes import float0, result_type
+from weft._engine.util.dtypes import float0, is_complex, result_type
 from weft._engine.util.source import api_boundary
 from weft.tree_util import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
@@ -111,7 +111,7 @@ class _Layout:
         leaves, self.structure = tree_flatten(example)
         self.shapes = [leaf.shape for leaf in leaves]
         self.dtypes = [np.dtype(leaf.dtype) for leaf in leaves]
-        self.complex = [dtype.kind == "c" for dtype in self.dtypes]
+        self.complex = list(map(is_complex, self.dtypes))
         self.dtype = (
             result_type(*(wnp.finfo(dtype).dtype for dtype in self.dtypes))
             if leaves

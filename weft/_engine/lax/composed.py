@@ -477,7 +477,7 @@ def stage(x: Any, /) -> Any:
 
 def _cumulative_extremum(combine: Callable, plain: Callable) -> Callable:
     def cumulate(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
-        if typeof(operand).dtype.kind == "c":
+        if dtypes.is_complex(typeof(operand).dtype):
             return associative_scan(combine, operand, reverse, axis)
         return plain(operand, axis, reverse)
 
@@ -495,7 +495,7 @@ def clamp(min: Any, x: Any, max: Any) -> Any:  # noqa: A002
     >>> np.asarray(clamp(0, np.array([-1, 2, 9]), 5)).tolist()
     [0, 2, 5]
     """
-    if typeof(x).dtype.kind == "c":
+    if dtypes.is_complex(typeof(x).dtype):
         return arithmetic.min(arithmetic.max(min, x), max)
     return comparison.clamp(min, x, max)
 

@@ -252,8 +252,8 @@ def _from_numbers(x, leaves: list, want) -> Array:
     try:
         nested = np.array(x, dtype=object if dtypes.is_extended(want) else None)
         if (
-            want.kind in "iu"
-            and nested.dtype.kind == "f"
+            dtypes.is_native_integer(want)
+            and np.issubdtype(nested.dtype, np.floating)
             and all(isinstance(v, (int, np.integer)) for v in leaves)
         ):  # a mix of 64 bits
             nested = np.array(x, dtype=object)
@@ -261,7 +261,7 @@ def _from_numbers(x, leaves: list, want) -> Array:
         raise ValueError(
             f"array: the nested lists do not form an array, got {x!r:.60}: {error}"
         ) from None
-    beyond = nested.dtype.kind == "O" and all(
+    beyond = nested.dtype == object and all(
         isinstance(v, (*promote.PYTHON_SCALARS, np.number)) for v in nested.flat
     )  # 64 bits
     if nested.dtype.kind in "OSUMm" and not beyond:
@@ -664,7 +664,7 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
             if not all(isinstance(v, (int, np.integer)) for v in (lo, hi, by))
             else len(range(int(lo), int(hi), int(by)))
         )
-        if np.dtype(want).kind in "iu" and any(
+        if np.issubdtype(want, np.integer) and any(
             isinstance(v, (float, np.floating)) for v in (lo, by)
         ):
             lo, by = (
@@ -770,7 +770,7 @@ def linspace(
         from weft._engine.transforms.batch import move_dim
 
         out = move_dim(out, 0, promote.canonical_axis(axis, out.ndim, "linspace"))
-    if want.kind in "iu":
+    if dtypes.is_native_integer(want):
         out = ew.floor(out)
     out = _placed(promote.cast(out, want), device)
     if retstep:

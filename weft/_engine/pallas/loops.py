@@ -16,9 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from weft._engine.control.call import jit_p
+from weft._engine.control.cond import cond_p
 from weft._engine.control.loops import fori_loop
 from weft._engine.control.scan import scan
 from weft._engine.core.interpret import evaluate, evaluate_by
+from weft._engine.core.primitive import ElementwiseOp
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import Tracer, typeof
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
@@ -190,12 +193,12 @@ def _evaluate_known(jaxpr: Jaxpr, *args: Any) -> list:
 
 def _bind_known(eqn: Eqn, args: list) -> Sequence:
     primitive, params = eqn.primitive, eqn.params
-    if is_call(eqn) and primitive.name == "jit":
+    if is_call(eqn) and primitive is jit_p:
         return _evaluate_known(params["jaxpr"], *args)
-    if primitive.name == "cond" and not isinstance(args[0], Tracer):
+    if primitive is cond_p and not isinstance(args[0], Tracer):
         branches = params["branches"]
         return _evaluate_known(branches[min(max(int(args[0]), 0), len(branches) - 1)], *args[1:])
-    if primitive.kind == "elementwise" and not any(
+    if isinstance(primitive, ElementwiseOp) and not any(
         isinstance(x, Tracer) or np.ndim(x) for x in args
     ):
         avals = [a.aval for a in eqn.invars]

@@ -29,8 +29,10 @@ class CollectiveKind(StrEnum):
     PERMUTE = "permute"
     BROADCAST = "broadcast"
 
-
-_REDUCTIONS = frozenset({CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER})
+    @property
+    def reduces(self) -> bool:
+        """True if the elements of the ranks are combined by an operation."""
+        return self in (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER)
 
 
 def _product(a: Any, b: Any) -> Any:
@@ -75,7 +77,7 @@ class CollectivePlan:
         self._check_members()
 
     def _check_op(self) -> None:
-        is_known = self.op in OPS if self.kind in _REDUCTIONS else self.op is None
+        is_known = self.op in OPS if self.kind.reduces else self.op is None
         if not is_known:
             raise ValueError(
                 f"CollectivePlan: {self.kind} with op={self.op!r}; reductions have one of {', '.join(OPS)}, others None"

@@ -19,6 +19,7 @@ from weft._engine.api.arrays import make_jaxpr
 from weft._engine.api.autodiff import vjp
 from weft._engine.api.shard_map import shard_map
 from weft._engine.api.struct import ShapeDtypeStruct
+from weft._engine.core.primitive import RegionOp
 from weft._engine.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, subjaxprs
 from weft._engine.ir.rewrite import dce
 from weft._engine.ir.shardings import NamedSharding
@@ -200,7 +201,7 @@ class _Analysis:
     def equation(self, eqn: Eqn, mesh: Any) -> RooflineResult:
         """The cost of an equation."""
         rule = given_rule(eqn.primitive)
-        if rule is None and eqn.primitive.kind == "region":
+        if rule is None and isinstance(eqn.primitive, RegionOp):
             return self.region(eqn, mesh)
         rule = rule or kind_rule(eqn.primitive)
         if rule is None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.core.primitive import Primitive
+from weft._engine.core.primitive import CollectiveOp, Primitive
 from weft._engine.ir.collective_spec import collective_axes, spec_of
 from weft._engine.ops.conv_products import products_along
 from weft._engine.ops.convolution import conv_dimension_numbers
@@ -65,7 +65,7 @@ def given_rule(primitive: Primitive) -> Rule | None:
 
 def kind_rule(primitive: Primitive) -> Rule | None:
     """The rule of an operation, or of its kind; None where nothing is known of what it costs."""
-    if primitive.kind == "collective" and spec_of(primitive).is_local:
+    if isinstance(primitive, CollectiveOp) and spec_of(primitive).is_local:
         return _nothing
     return _OPERATIONS.get(primitive.name) or _KINDS.get(primitive.kind)
 

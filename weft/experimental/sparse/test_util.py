@@ -18,7 +18,7 @@ import numpy as np
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft._engine.util import tree
+from weft._engine.util import dtypes, tree
 from weft.experimental.sparse.api import todense
 from weft.experimental.sparse.base import is_sparse as is_sparse
 from weft.experimental.sparse.bcoo import BCOO, split_shape
@@ -99,12 +99,13 @@ def rand_default(rng: np.random.RandomState) -> Callable[..., Any]:
     def draw(shape: Sequence[int], dtype: Any) -> Any:
         dtype = np.dtype(dtype)
         values = np.asarray(3 * rng.standard_normal(tuple(shape)))
-        if dtype.kind == "b":
+        if dtype == np.bool_:
             return np.asarray(values > 0)
-        if dtype.kind == "c":
+        if dtypes.is_complex(dtype):
             return (values + 3j * rng.standard_normal(tuple(shape))).astype(dtype)
-        if dtype.kind in "iu":
-            return np.rint(np.abs(values) if dtype.kind == "u" else values).astype(dtype)
+        if np.issubdtype(dtype, np.integer):
+            is_unsigned = np.issubdtype(dtype, np.unsignedinteger)
+            return np.rint(np.abs(values) if is_unsigned else values).astype(dtype)
         return values.astype(dtype)
 
     return draw

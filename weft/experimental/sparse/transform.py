@@ -20,6 +20,7 @@ import weft
 import weft.numpy as wnp
 from weft import lax
 from weft._engine.core.interpret import evaluate_by
+from weft._engine.core.primitive import ElementwiseOp
 from weft._engine.core.trace import Trace, Tracer, current_trace, run_pairs, set_trace, typeof
 from weft._engine.ir.jaxpr import Jaxpr
 from weft._engine.ir.types import ShapedArray
@@ -350,7 +351,7 @@ def _bind(primitive: Any, operands: list, params: dict) -> Sequence[Any]:
     rule = _RULES.get(primitive.name)
     if rule is None and primitive.is_call:
         return _run(params["jaxpr"], operands)
-    if rule is None and primitive.kind == "elementwise" and len(operands) == 1:
+    if rule is None and isinstance(primitive, ElementwiseOp) and len(operands) == 1:
         rule = _elementwise
     if rule is None:
         raise NotImplementedError(f"sparse rule for {primitive.name} is not implemented.")

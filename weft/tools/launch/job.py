@@ -213,6 +213,11 @@ class Failure:
     kind: str
     text: str = field(default="")
 
+    @property
+    def is_silent(self) -> bool:
+        """True if the rank only stopped answering; it may have ended."""
+        return self.kind.startswith("silent")
+
 
 class Job:
     """One start of all ranks."""
@@ -413,7 +418,7 @@ class Job:
 
     def _kill_silent(self, failure: Failure) -> None:
         """Kill a rank that failed by silence: it may be stopped, and would never end."""
-        if failure.kind == "silent":
+        if failure.is_silent:
             self._host_of[failure.rank].signal([failure.rank], signal.SIGKILL)
 
     def _announce_wait(self, alive: Sequence[int], seconds: float) -> None:
@@ -456,7 +461,7 @@ class Job:
         if self._first is None:
             return PREEMPTED if self.grows and any(codes) else 0
         first, code = self._first.rank, self._code(self._first.rank)
-        is_silent = self._first.kind == "silent" or self._is_lost(first)
+        is_silent = self._first.is_silent or self._is_lost(first)
         if is_silent or first in self._running_at_end or code == 0:
             return 1
         return 128 - code if code < 0 else code
@@ -470,7 +475,7 @@ class Job:
         host = self._host_of[failure.rank]
         if self._is_lost(failure.rank):
             return f"was lost with its host: {host.lost}"
-        if failure.kind == "silent":
+        if failure.is_silent:
             return f"was silent for {failure.text} seconds, and is ended"
         if code is None or failure.rank in self._running_at_end:
             return "has closed its connection, and does not end"
