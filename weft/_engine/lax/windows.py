@@ -154,21 +154,14 @@ def _elementwise(of_scalars: Callable) -> Callable:
 
 def _halved(xs: list, inits: list, combine: Callable, dim: int) -> list:
     """`xs` combined along `dim`, which is removed."""
-    if xs[0].shape[dim] == 0:
-        return [
-            layout.broadcast_in_dim(i, tuple(n for d, n in enumerate(x.shape) if d != dim), ())
-            for x, i in zip(xs, inits)
-        ]
-    if isinstance(xs[0].shape[dim], Dim):
-        first = [
-            layout.broadcast_in_dim(i, tuple(n for d, n in enumerate(x.shape) if d != dim), ())
-            for x, i in zip(xs, inits)
-        ]
-        return scan(
-            lambda carry, rows: (combine(carry, rows), None),
-            first,
-            [move_dim(x, dim, 0) for x in xs],
-        )[0]
+    size = xs[0].shape[dim]
+    if isinstance(size, Dim) or size == 0:
+        shape = tuple(n for d, n in enumerate(xs[0].shape) if d != dim)
+        first = [layout.broadcast_in_dim(i, shape, ()) for i in inits]
+        if size == 0:
+            return first
+        rows = [move_dim(x, dim, 0) for x in xs]
+        return scan(lambda carry, row: (combine(carry, row), None), first, rows)[0]
     while (n := xs[0].shape[dim]) > 1:
         low = [slicing.slice_in_dim(x, 0, n // 2, axis=dim) for x in xs]
         high = [slicing.slice_in_dim(x, n // 2, n // 2 * 2, axis=dim) for x in xs]
@@ -243,76 +236,87 @@ def reduce_window(
     flat, structure = tree.tree_flatten(operand)
     inits = tree.tree_leaves(init_value)
     flat = [_array(x) for x in flat]
-    if any(np.ndim(i) for i in inits) or len(inits) != len(flat):
-        raise TypeError(
-            f"reduce_window: init_value must be one scalar for each of {len(flat)} operands, got shapes "
-            f"{[tuple(np.shape(i)) for i in inits]}."
-        )
+    _check_inits(inits, len(flat))
     of_scalars = _of_scalars(computation, structure, "reduce_window")
     name = monoid(lambda x, y: of_scalars([x], [y]), flat[0].dtype) if len(flat) == 1 else None
-    if (
-        name is not None
-        and typeof(inits[0]).dtype != flat[0].dtype
-        and _is_neutral(name, inits[0], typeof(inits[0]).dtype)
-    ):
-        inits = [
-            np.asarray(_neutral(name, flat[0].dtype), flat[0].dtype)
-        ]  # -inf as the least of all integers
-    inits = [match_dtypes(x, i)[1] for x, i in zip(flat, inits)]
-    n = flat[0].ndim
-    given = (window_dimensions, window_strides, base_dilation, window_dilation)
-    window, strides, base, spread = [tuple(v) if v is not None else (1,) * n for v in given]
-    if not len(window) == len(strides) == len(base) == len(spread) == n:
-        raise ValueError(
-            f"reduce_window: window {window}, strides {strides} and dilations {base}, {spread} must have one entry per dim of "
-            f"the operand, shape {tuple(flat[0].shape)}."
-        )
-    for of, numbers in (
-        ("window_dimensions", window),
-        ("window_strides", strides),
-        ("base_dilation", base),
-        ("window_dilation", spread),
-    ):
-        if any(k < 1 for k in numbers):
-            raise TypeError(
-                f"reduce_window: {of} must have every element be at least 1, got {numbers}."
-            )
-    sizes = [(k - 1) * d + 1 for k, d in zip(window, spread)]
-    # a named padding is that of the operand before its dilation, as in JAX
-    pads = (
-        padtype_to_pads(flat[0].shape, sizes, strides, padding)
-        if isinstance(padding, str)
-        else list(padding)
+    inits = _typed_inits(name, inits, flat)
+    shape, dtype = flat[0].shape, flat[0].dtype
+    window, strides, base, spread = _box_sizes(
+        shape, window_dimensions, window_strides, base_dilation, window_dilation
     )
-    picks = name in ("max", "min") and dtypes.issubdtype(flat[0].dtype, np.floating)
-    one = _chosen(name) if name is not None and picks else _COMBINE.get(name or "")
-    combine = (lambda xs, ys: [one(xs[0], ys[0])]) if one is not None else _elementwise(of_scalars)
-    config = [(lo, hi, d - 1) for (lo, hi), d in zip(pads, base)]
-    neutral = _is_neutral(name, inits[0], flat[0].dtype)
-    bordered = lambda xs, dims: (
-        [
-            slicing.pad(x, i, [c if d in dims else (0, 0, 0) for d, c in enumerate(config)])
-            for x, i in zip(xs, inits)
-        ]
-        if any(config[d] != (0, 0, 0) for d in dims)
-        else xs
-    )
-    flat = flat if neutral else bordered(flat, range(n))
-    for d in reversed(range(n)):
-        flat = (
-            bordered(flat, (d,)) if neutral else flat
-        )  # beside its windows, where the partitioner sees both as one
-        reduce_along = (
-            functools.partial(_chosen_along if picks else _whole, name)
-            if name is not None
-            else None
-        )
+    pads = padding
+    if isinstance(padding, str):  # the padding of the operand before its dilation, as in JAX
+        sizes = [(k - 1) * d + 1 for k, d in zip(window, spread)]
+        pads = padtype_to_pads(shape, sizes, strides, padding)
+    combine, reduce_along = _reducers(name, dtype, of_scalars)
+    borders = [(lo, hi, d - 1) for (lo, hi), d in zip(pads, base)]
+    neutral = _is_neutral(name, inits[0], dtype)
+    if not neutral:
+        flat = _with_borders(flat, inits, borders, range(len(shape)))
+    for d in reversed(range(len(shape))):
+        if neutral:  # beside its windows, where the partitioner sees both as one
+            flat = _with_borders(flat, inits, borders, (d,))
         flat = _windows(flat, combine, reduce_along, d, window[d], strides[d], spread[d])
     if not neutral:
         flat = combine(
             [layout.broadcast_in_dim(i, tuple(x.shape), ()) for i, x in zip(inits, flat)], flat
         )
     return tree.tree_unflatten(structure, flat)
+
+
+def _check_inits(inits: list, count: int) -> None:
+    if any(np.ndim(i) for i in inits) or len(inits) != count:
+        raise TypeError(
+            f"reduce_window: init_value must be one scalar for each of {count} operands, got shapes "
+            f"{[tuple(np.shape(i)) for i in inits]}."
+        )
+
+
+def _reducers(
+    name: str | None, dtype: Any, of_scalars: Callable
+) -> tuple[Callable, Callable | None]:
+    """What combines two lists of arrays, and what reduces a whole dim at once, if there is such an operation."""
+    if name is None:
+        return _elementwise(of_scalars), None
+    picks = name in ("max", "min") and dtypes.issubdtype(dtype, np.floating)
+    one = _chosen(name) if picks else _COMBINE[name]
+    reduce_along = functools.partial(_chosen_along if picks else _whole, name)
+    return (lambda xs, ys: [one(xs[0], ys[0])]), reduce_along
+
+
+def _typed_inits(name: str | None, inits: list, xs: list) -> list:
+    """Initial values in the dtypes of the operands; -inf becomes the least of all integers."""
+    dtype = typeof(inits[0]).dtype
+    if name is not None and dtype != xs[0].dtype and _is_neutral(name, inits[0], dtype):
+        inits = [np.asarray(_neutral(name, xs[0].dtype), xs[0].dtype)]
+    return [match_dtypes(x, i)[1] for x, i in zip(xs, inits)]
+
+
+def _box_sizes(shape: Sequence[int], *given: Sequence[int] | None) -> list[tuple[int, ...]]:
+    """The window, its strides, the dilation of the operand and that of the window, 1 in each dim by default."""
+    n = len(shape)
+    sizes = [(1,) * n if v is None else tuple(v) for v in given]
+    if any(len(v) != n for v in sizes):
+        window, strides, base, spread = sizes
+        raise ValueError(
+            f"reduce_window: window {window}, strides {strides} and dilations {base}, {spread} must have one entry per dim of "
+            f"the operand, shape {tuple(shape)}."
+        )
+    names = ("window_dimensions", "window_strides", "base_dilation", "window_dilation")
+    for name, numbers in zip(names, sizes):
+        if any(k < 1 for k in numbers):
+            raise TypeError(
+                f"reduce_window: {name} must have every element be at least 1, got {numbers}."
+            )
+    return sizes
+
+
+def _with_borders(xs: list, inits: list, borders: list, dims: Sequence[int]) -> list:
+    """Operands with the borders and the dilation of some dims."""
+    if all(borders[d] == (0, 0, 0) for d in dims):
+        return xs
+    config = [c if d in dims else (0, 0, 0) for d, c in enumerate(borders)]
+    return [slicing.pad(x, i, config) for x, i in zip(xs, inits)]
 
 
 def _is_neutral(name: str | None, init: Any, dtype: Any) -> bool:
@@ -357,37 +361,48 @@ def _windows(
         return xs
     if not count:
         return [slicing.slice_in_dim(x, 0, 0, axis=dim) for x in xs]
-    at = lambda values, start, size, step: [
-        slicing.slice_in_dim(x, start, start + max_dim((size - 1) * step + 1, 0), step, dim)
-        for x in values
-    ]
-    if isinstance(count, Dim) and not is_at_most(
-        reach, n
-    ):  # windows of no place are of a dim that is long enough for one
-        config = [(0, max_dim(reach - n, 0) if d == dim else 0, 0) for d in range(xs[0].ndim)]
-        xs = [slicing.pad(x, np.zeros((), x.dtype), config) for x in xs]
-        n = xs[0].shape[dim]
+    if isinstance(count, Dim) and not is_at_most(reach, n):
+        xs = _padded_to(xs, dim, reach)
     if reduce_along is not None and count == 1 and spread == 1:
-        return [layout.expand_dims(reduce_along(dim)(x), (dim,)) for x in at(xs, 0, width, 1)]
+        return [
+            layout.expand_dims(reduce_along(dim)(x), (dim,)) for x in _strided(xs, dim, 0, width, 1)
+        ]
     if isinstance(width, Dim):
         return [_gathered_windows(x, reduce_along, dim, width, count, stride, spread) for x in xs]
     if width <= 8:
-        parts = [at(xs, i * spread, count, stride) for i in range(width)]
+        parts = [_strided(xs, dim, i * spread, count, stride) for i in range(width)]
         return functools.reduce(combine, parts)
-    # runs of 1, 2, 4, ... elements; those in the binary digits of the width make up the window
-    run, length, out, used = xs, 1, None, 0
-    dense = n - (width - 1) * spread
+    return _strided(_combine_runs(xs, combine, dim, width, spread), dim, 0, count, stride)
+
+
+def _padded_to(xs: list, dim: int, size: Any) -> list:
+    """Operands with zeros behind a dim of symbolic size that is too short for one window; no window is taken there."""
+    extra = max_dim(size - xs[0].shape[dim], 0)
+    config = [(0, extra if d == dim else 0, 0) for d in range(xs[0].ndim)]
+    return [slicing.pad(x, np.zeros((), x.dtype), config) for x in xs]
+
+
+def _strided(xs: list, dim: int, start: Any, size: Any, step: Any) -> list:
+    """The elements of `size` positions along a dim, `step` apart."""
+    stop = start + max_dim((size - 1) * step + 1, 0)
+    return [slicing.slice_in_dim(x, start, stop, step, dim) for x in xs]
+
+
+def _combine_runs(xs: list, combine: Callable, dim: int, width: int, spread: int) -> list:
+    """Windows at every position, from runs of 1, 2, 4, ... elements: those in the binary digits of the width."""
+    run, length, out, used = xs, 1, [], 0
+    dense = xs[0].shape[dim] - (width - 1) * spread
     while True:
         if width & length:
-            part = at(run, used * spread, dense, 1)
-            out = part if out is None else combine(out, part)
+            part = _strided(run, dim, used * spread, dense, 1)
+            out = combine(out, part) if out else part
             used += length
         if length * 2 > width:
-            break
+            return out
         size = run[0].shape[dim] - length * spread
-        run = combine(at(run, 0, size, 1), at(run, length * spread, size, 1))
+        later = _strided(run, dim, length * spread, size, 1)
+        run = combine(_strided(run, dim, 0, size, 1), later)
         length *= 2
-    return at(out, 0, count, stride)
 
 
 def _gathered_windows(
