@@ -52,6 +52,22 @@ from weft._engine.util.jax_versions import jax_behavior
 from weft._engine.util.source import named, user_frame
 
 
+def _scanned_dim(xs: list, axis: int) -> int:
+    """The dim to scan along, from 0 up. Raises ValueError if the arrays do not all have it in one size."""
+    for x in xs:
+        if not -x.ndim <= axis < x.ndim:
+            raise ValueError(
+                f"associative_scan: axis {axis} is out of bounds for an array of shape {tuple(x.shape)}."
+            )
+    axis = axis % xs[0].ndim
+    if len({x.shape[axis] for x in xs}) > 1:
+        shapes = [tuple(x.shape) for x in xs]
+        raise ValueError(
+            f"associative_scan: arrays must have the same first dimension, the size of axis {axis}, got {shapes}."
+        )
+    return axis
+
+
 def associative_scan(fn: Callable, elems: Any, reverse: bool = False, axis: int = 0) -> Any:
     """All prefixes of `elems` along `axis`, combined by the associative `fn(earlier, later)` of trees of arrays.
 
@@ -65,18 +81,7 @@ def associative_scan(fn: Callable, elems: Any, reverse: bool = False, axis: int 
     flat = [x if isinstance(x, Tracer) else to_array(x) for x in flat]
     if not flat:
         return elems
-    for x in flat:
-        if not -x.ndim <= axis < x.ndim:
-            raise ValueError(
-                f"associative_scan: axis {axis} is out of bounds for an array of shape {tuple(x.shape)}."
-            )
-    axis = axis % flat[0].ndim
-    sizes = {x.shape[axis] for x in flat}
-    if len(sizes) > 1:
-        shapes = [tuple(x.shape) for x in flat]
-        raise ValueError(
-            f"associative_scan: arrays must have the same first dimension, the size of axis {axis}, got {shapes}."
-        )
+    axis = _scanned_dim(flat, axis)
 
     def combine(xs, ys):
         pair = [tree.tree_unflatten(structure, v) for v in (xs, ys)]
@@ -351,47 +356,20 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
 
 def _constrained(x: Any, sharding: Any) -> Any:
     """`x`, laid out over automatic axes as `sharding` says; its type must say the same of explicit ones."""
-    aval, context = typeof(x), spec_mesh()
-    asserts = context is not None and context.are_all_axes_explicit
-    refuses = not asserts and jax_behavior().constraints_refuse_explicit_axes
-    if refuses and isinstance(sharding, NamedSharding):
-        explicit = [a for a in sharding.spec.axes if a in sharding.mesh.explicit_axes]
-        if explicit:
-            raise ShardingError(
-                f"with_sharding_constraint: the constraint {sharding.spec} can only refer to Auto axes of the mesh, and "
-                f"{explicit[0]!r} is Explicit in {sharding.mesh}.\n"
-                "  Use weft.sharding.reshard to change how explicit axes split a value."
-            )
+    aval = typeof(x)
+    _refuse_explicit_axes(sharding)
     if aval.explicit is None:
         placed = sharding_constraint(x, sharding)
-        alone = (
-            type(placed) is Array and not placed.committed and len(sharding.device_assignment) == 1
-        )
-        return (
-            device_put(placed, sharding) if alone else placed
-        )  # a program of one device places nothing
-    free = (
-        sharding.spec.unconstrained_dims() if isinstance(sharding, NamedSharding) else frozenset()
-    )
-    automatic = isinstance(sharding, NamedSharding) and not sharding.mesh.are_all_axes_explicit
-    if automatic and not set(sharding.spec.axes) & set(sharding.mesh.explicit_axes):
-        splits = zip(
-            aval.explicit.spec_dims(aval.ndim), sharding.spec_dims(aval.ndim)
-        )  # automatic axes split the rest
-        sharding = sharding.with_spec(
-            [
-                UNCONSTRAINED if d in free else (*typed, *more) or None
-                for d, (typed, more) in enumerate(splits)
-            ]
-        )
+        is_free = type(placed) is Array and not placed.committed
+        # a program of one device places nothing
+        alone = is_free and len(sharding.device_assignment) == 1
+        return device_put(placed, sharding) if alone else placed
+    free: frozenset = frozenset()
+    if isinstance(sharding, NamedSharding):
+        free = sharding.spec.unconstrained_dims()
+        sharding = _with_typed_axes(sharding, aval, free)
     said = type_sharding(sharding, aval.ndim)
-    if said is None or any(
-        one != other
-        for d, (one, other) in enumerate(
-            zip(said.spec_dims(aval.ndim), aval.explicit.spec_dims(aval.ndim))
-        )
-        if d not in free
-    ):
+    if said is None or not _agree(said, aval, free):
         raise ShardingAssertionError(
             describe(
                 "with_sharding_constraint",
@@ -406,6 +384,43 @@ def _constrained(x: Any, sharding: Any) -> Any:
             )
         )
     return x if says_all(aval.explicit) else sharding_constraint(x, sharding)
+
+
+def _refuse_explicit_axes(sharding: Any) -> None:
+    """Raise ShardingError for a constraint over explicit axes, where the version of JAX refuses them."""
+    context = spec_mesh()
+    asserts = context is not None and context.are_all_axes_explicit
+    if asserts or not jax_behavior().constraints_refuse_explicit_axes:
+        return
+    if not isinstance(sharding, NamedSharding):
+        return
+    explicit = [a for a in sharding.spec.axes if a in sharding.mesh.explicit_axes]
+    if explicit:
+        raise ShardingError(
+            f"with_sharding_constraint: the constraint {sharding.spec} can only refer to Auto axes of the mesh, and "
+            f"{explicit[0]!r} is Explicit in {sharding.mesh}.\n"
+            "  Use weft.sharding.reshard to change how explicit axes split a value."
+        )
+
+
+def _with_typed_axes(sharding: NamedSharding, aval: Any, free: frozenset) -> NamedSharding:
+    """A constraint over automatic axes, which split what the axes of the type leave."""
+    mesh = sharding.mesh
+    if mesh.are_all_axes_explicit or set(sharding.spec.axes) & set(mesh.explicit_axes):
+        return sharding
+    splits = zip(aval.explicit.spec_dims(aval.ndim), sharding.spec_dims(aval.ndim))
+    return sharding.with_spec(
+        [
+            UNCONSTRAINED if d in free else (*typed, *more) or None
+            for d, (typed, more) in enumerate(splits)
+        ]
+    )
+
+
+def _agree(said: NamedSharding, aval: Any, free: frozenset) -> bool:
+    """True if a type has these axes in all dims but the free ones."""
+    pairs = zip(said.spec_dims(aval.ndim), aval.explicit.spec_dims(aval.ndim))
+    return all(one == other for d, (one, other) in enumerate(pairs) if d not in free)
 
 
 def _stored_as(name: str, x: Any, layout: Any) -> Any:

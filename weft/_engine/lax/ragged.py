@@ -6,6 +6,7 @@ Out:  a product as `dot_general`'s, in which each group has its own matrix, or i
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -245,19 +246,37 @@ def _before(
     return (*batch, *list(kin)[: list(kin).index(ragged)])
 
 
+def _check_group_sizes(lhs, group_sizes, ragged: int, contracted, batch, refuse: Callable) -> None:
+    """Raise ShapeError unless `group_sizes` has a row for each index of the dims before the ragged one."""
+    if ragged in batch:
+        expected = (*[lhs.shape[d] for d in batch[: batch.index(ragged)]], *group_sizes.shape[-1:])
+        if group_sizes.ndim > 1 and tuple(group_sizes.shape) != expected:
+            raise refuse(
+                f"expected group_sizes to have shape {expected}, got {tuple(group_sizes.shape)}"
+            )
+    else:
+        if not group_sizes.ndim:
+            raise refuse("expects group_sizes with a dim of groups, got a scalar")
+        prefix = tuple(lhs.shape[d] for d in _before(lhs, ragged, contracted, batch))
+        expected = (*(prefix if group_sizes.ndim > 1 else ()), group_sizes.shape[-1])
+        if tuple(group_sizes.shape) != expected:
+            raise refuse(
+                f"expected group_sizes to have shape {expected}, got {tuple(group_sizes.shape)}"
+            )
+
+
+def _refusal(lhs, rhs, group_sizes, rule: str) -> ShapeError:
+    arrays = (("lhs", lhs), ("rhs", rhs), ("group_sizes", group_sizes))
+    rows = [(name, f"{x.dtype}{list(x.shape)}") for name, x in arrays]
+    return ShapeError(describe("ragged_dot_general", f"ragged_dot_general {rule}.", rows))
+
+
 def _checked(
     lhs, rhs, group_sizes, numbers, ragged_dims: tuple[int, ...], group_dims: tuple[int, ...]
 ) -> tuple[int, int | None]:
     """The ragged dim of `lhs` and the dim of `rhs` that counts groups, if there is one."""
     (contracted, rhs_contracted), (batch, rhs_batch) = numbers
-
-    def refuse(rule: str) -> ShapeError:
-        rows = [
-            (name, f"{x.dtype}{list(x.shape)}")
-            for name, x in (("lhs", lhs), ("rhs", rhs), ("group_sizes", group_sizes))
-        ]
-        return ShapeError(describe("ragged_dot_general", f"ragged_dot_general {rule}.", rows))
-
+    refuse = functools.partial(_refusal, lhs, rhs, group_sizes)
     if len(ragged_dims) != 1:
         raise refuse(f"expects exactly one lhs ragged dimension, got {ragged_dims}")
     [ragged] = ragged_dims
@@ -286,24 +305,12 @@ def _checked(
         raise refuse(
             f"requires exactly one rhs group dimension when lhs ragged dimension is noncontracting, got {len(group_dims)}"
         )
-    if ragged in batch:
-        expected = (*[lhs.shape[d] for d in batch[: batch.index(ragged)]], *group_sizes.shape[-1:])
-        if group_sizes.ndim > 1 and tuple(group_sizes.shape) != expected:
+    _check_group_sizes(lhs, group_sizes, ragged, contracted, batch, refuse)
+    if ragged not in batch and group_dims:
+        count = group_sizes.shape[-1]
+        if rhs.shape[group_dims[0]] != count:
             raise refuse(
-                f"expected group_sizes to have shape {expected}, got {tuple(group_sizes.shape)}"
-            )
-    else:
-        if not group_sizes.ndim:
-            raise refuse("expects group_sizes with a dim of groups, got a scalar")
-        prefix = tuple(lhs.shape[d] for d in _before(lhs, ragged, contracted, batch))
-        expected = (*(prefix if group_sizes.ndim > 1 else ()), group_sizes.shape[-1])
-        if tuple(group_sizes.shape) != expected:
-            raise refuse(
-                f"expected group_sizes to have shape {expected}, got {tuple(group_sizes.shape)}"
-            )
-        if group_dims and rhs.shape[group_dims[0]] != group_sizes.shape[-1]:
-            raise refuse(
-                f"expected rhs group dimension size to be {group_sizes.shape[-1]}, got {rhs.shape[group_dims[0]]}"
+                f"expected rhs group dimension size to be {count}, got {rhs.shape[group_dims[0]]}"
             )
     return ragged, group_dims[0] if group_dims else None
 
