@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -40,6 +40,8 @@ from weft._engine.util.user_code import paused
 
 if TYPE_CHECKING:
     from weft._engine.partition.partition import PartitionResult
+
+T = TypeVar("T")
 
 
 @record(frozen=False)
@@ -101,14 +103,20 @@ def compile_request(request: CompileRequest) -> Executable:
         request.name,
         time.perf_counter() - start,
     )
-    specs = [[x.spec for x in some] for some in (program.ins, program.outs)]
+    in_specs, out_specs = [x.spec for x in program.ins], [x.spec for x in program.outs]
     if is_elsewhere(request.assignment):
-        loaded = LoadedElsewhere(specs[1])
+        loaded = LoadedElsewhere(out_specs)
     else:
         loaded = request.backend.compile(program, stages.lowered, _Timer(stages))
     stages.seconds["total"] = time.perf_counter() - start
     executable = Executable(
-        request.name, loaded, *specs, request.donated, len(stages.collectives), stages
+        request.name,
+        loaded,
+        in_specs,
+        out_specs,
+        request.donated,
+        len(stages.collectives),
+        stages,
     )
     if config.dump:
         from weft._engine.hlo.fused import compiled_text
@@ -335,7 +343,9 @@ def make_local_program(lowering: Lowering) -> None:
 
 def lower_for_backend(lowering: Lowering) -> None:
     """Run the backend's own stages."""
-    lowering.stages.lowered = lowering.backend.lower(lowering.stages.program, lowering.run)
+    program = lowering.stages.program
+    assert program is not None
+    lowering.stages.lowered = lowering.backend.lower(program, lowering.run)
 
 
 #: the passes of `lower`, in order
@@ -414,7 +424,7 @@ class _Timer:
         self.stages = stages
         self.number = len(stages.seconds)
 
-    def __call__(self, title: str, run, *args):
+    def __call__(self, title: str, run: Callable[..., T], *args: Any) -> T:
         start = time.perf_counter()
         with paused:
             result = run(*args)

@@ -321,9 +321,9 @@ def _read(key: str, request: CompileRequest) -> Executable | None:
 
 def _load(key: str, data: bytes, request: CompileRequest) -> Executable:
     collective_count, layouts, code = marshal.loads(data)
-    return _placed(
-        code, request, *_made(layouts), collective_count, _writer(key, collective_count, layouts)
-    )
+    shardings, results = _made(layouts)
+    write = _writer(key, collective_count, layouts)
+    return _placed(code, request, shardings, results, collective_count, write)
 
 
 def _placed(

@@ -1,4 +1,4 @@
-"""Running programs on arrays: placement, the cache of executables, and the evaluator of single operations.
+"""Programs on arrays: placement of arguments, and the executables of a program.
 
 In:   a Jaxpr and concrete arguments.
 Out:  arrays. A program is compiled once per combination of argument specs; the executables live and die with the program.
@@ -51,8 +51,10 @@ from weft._engine.util.state import clearing
 
 
 def to_array(x, sharding: Sharding | None = None, order: tuple[int, ...] | None = None) -> Array:
-    """`x` (array, NumPy value, Python scalar) as an uncommitted Array, or itself if it is one; NumPy arrays laid out as
-    `sharding`, committed, and stored in `order`, if it is given."""
+    """Return an array, a NumPy value or a Python scalar as an uncommitted Array.
+
+    An Array is returned unchanged. With `sharding`, NumPy arrays are committed to it, and stored in `order`.
+    """
     if type(x) is Array:
         return x
     if isinstance(x, Tracer):
@@ -161,8 +163,10 @@ def _of_type(spec: ArraySpec) -> ArraySpec:
 def relayout(
     x: Array, sharding: Sharding, committed: bool = True, order: tuple[int, ...] | None = None
 ) -> Array:
-    """`x` laid out as `sharding`, its dims stored in `order`: memory is shared where layouts allow, else values are moved, by a compiled
-    copy if there are many."""
+    """Return `x` laid out as `sharding`, with its dims stored in `order`.
+
+    Memory is shared where layouts allow; many values are moved by a compiled copy.
+    """
     have, want = x._spec, ArraySpec(x.aval, sharding, committed, order)
     if have.has_terms or want.has_terms:
         return _of_other_terms(x, want)
@@ -203,7 +207,7 @@ def _can_reshard_on_devices(have: ArraySpec, want: ArraySpec) -> bool:
 
 
 def _in_other_order(x: Array, want: ArraySpec) -> Array:
-    """`x` laid out as `want`, where its dims are stored in another order: copied by NumPy, or by a program if there is much of it."""
+    """Return `x` as `want`, which has another dim order: copied by NumPy, or by a program if it is large."""
     have = x._spec
     is_here = have.by_process is None and want.by_process is None
     move = (have.order, have.local_shape, have.splits, want.order, want.splits, want.storage_dtype)
@@ -229,13 +233,13 @@ def _in_other_order(x: Array, want: ArraySpec) -> Array:
 
 @functools.lru_cache(maxsize=1024)
 def _copying(aval: ShapedArray) -> Jaxpr:
-    """The program that gives its argument."""
+    """Return the program of the identity."""
     with set_trace(eval_trace):
         return stage(lambda x: [x], [aval], "relayout")
 
 
 def _of_other_terms(x: Array, want: ArraySpec) -> Array:
-    """`x` laid out as `want`, where one of them has unreduced axes: terms are moved as they are, else added up or made by a program."""
+    """Return `x` as `want`, where one of them has unreduced axes: equal terms are moved, others are computed by a program."""
     have, sharding = x._spec, want.sharding
     if fits(have, want):
         return Array(want, x._live())
@@ -257,7 +261,7 @@ def _of_other_terms(x: Array, want: ArraySpec) -> Array:
 
 @functools.lru_cache(maxsize=1024)
 def _resharding(aval: ShapedArray, sharding: Sharding) -> Jaxpr:
-    """The program that lays a value out as `sharding`."""
+    """Return the program that reshards a value."""
     with set_trace(eval_trace):
         return stage(lambda x: [reshard(x, sharding)], [aval], "reshard")
 
@@ -269,7 +273,7 @@ _moves: set[tuple] = set()
 
 
 def _is_first(move: tuple) -> bool:
-    """Whether nobody moved anything like this before: once is done sooner than compiled."""
+    """Return True on first use; a one-off transfer is cheaper uncompiled."""
     if move in _moves:
         return False
     if len(_moves) >= 1024:
@@ -280,7 +284,7 @@ def _is_first(move: tuple) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _moving(splits: tuple, local: tuple, new_splits: tuple, new_local: tuple, dtype) -> Jaxpr:
-    """The program from one block of shards to another."""
+    """Return the program that moves one block of shards to another."""
     n = len(splits)
 
     def move(block):
@@ -292,17 +296,14 @@ def _moving(splits: tuple, local: tuple, new_splits: tuple, new_local: tuple, dt
         return stage(move, [ShapedArray(splits + local, dtype)], "relayout")
 
 
-def on_mesh(args: list[Array]) -> list[Array]:
-    """The arguments, those that nobody placed on the devices of the mesh that was set, if one was."""
+def on_mesh(args: Sequence[Array]) -> Sequence[Array]:
+    """Move uncommitted arguments to the context mesh, if there is one."""
     mesh = device_mesh()
-    return (
-        args
-        if mesh is None
-        else [
-            x if x.committed else relayout(x, replicated_over(mesh), order=x._spec.order)
-            for x in args
-        ]
-    )
+    if mesh is None:
+        return args
+    return [
+        x if x.committed else relayout(x, replicated_over(mesh), order=x._spec.order) for x in args
+    ]
 
 
 def place_for(executable: Executable, args: Sequence[Array]) -> Sequence[Array]:
@@ -324,7 +325,7 @@ def place_for(executable: Executable, args: Sequence[Array]) -> Sequence[Array]:
 
 
 def const_arrays(jaxpr: Jaxpr) -> list[Array]:
-    """The constants of a program as arrays (NumPy constants are converted once), which outlive those that the user deletes or donates."""
+    """Return the constants of a program as arrays, which outlive those that the user deletes or donates. NumPy constants are converted once."""
     if not jaxpr.consts:
         return []
     with transfers.Passing(transfers.NO_TRANSFER), unplaced():

@@ -239,7 +239,7 @@ class Executable:
     def _run(
         self, buffers: list, args: Sequence[Array], check: Callable | None, start: int
     ) -> Sequence:
-        """Return the buffers of results once the program has run. `start` is 0 unless somebody measures."""
+        """Return the buffers of results once the program has run. `start` is 0 unless runs are timed."""
         try:
             outs = self.loaded.run(buffers)
             if start:

@@ -299,7 +299,7 @@ def _dump(
 
 
 class _Mapping(tuple):
-    """Shardings that print as in reports: None is one that nobody specified."""
+    """Shardings that print as in reports: None is an unspecified one."""
 
     def __str__(self) -> str:
         names = ["UnspecifiedValue" if s is None else str(s) for s in self]

@@ -40,9 +40,9 @@ class TracedProgram:
     consts: list
     in_tree: Any
     out_tree: Any
-    in_shardings: Sequence[Sharding | None]
-    out_shardings: Sequence[Sharding | None]
-    donated: Sequence[bool]
+    in_shardings: tuple[Sharding | None, ...]
+    out_shardings: tuple[Sharding | None, ...]
+    donated: tuple[bool, ...]
     arg_names: Sequence[str]
     name: str
     in_avals: Sequence[ShapedArray]
