@@ -10,7 +10,7 @@ LIMITS = {
     "record_stack": 13,
     "compile": 9,
     "calls": 8150,
-    "files": 147,
+    "files": 146,
 }
 
 

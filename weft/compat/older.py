@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import weft
-from weft._engine.api.calls.call_cache import FlatCall
+from weft._engine.api.calls.call_cache import CompiledCall, FlatCall
 from weft._engine.api.calls.options import JitOptions
-from weft._engine.api.calls.traced_program import CompiledCall
 from weft._engine.api.jit import JitFunction
 from weft._engine.api.layouts import replicated_where_none
 from weft._engine.ir.mesh import Mesh, current_mesh, device_mesh, holding

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from weft._engine import backends, processes, programs
-from weft._engine.api.calls.traced_program import TracedProgram
+from weft._engine.api.calls.call_cache import TracedProgram
 from weft._engine.api.execute import to_array
 from weft._engine.api.jit import jit
 from weft._engine.api.stages import Compiled, Lowered, Traced

@@ -11,16 +11,18 @@ import inspect
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from weft._engine import backends
-from weft._engine.api.calls import with_refs
 from weft._engine.api.calls.call_cache import (
     CallCache,
+    CompiledCall,
     FlatCall,
     FlatFastPath,
+    TracedProgram,
     of_function,
     parameters_key,
 )
@@ -30,7 +32,6 @@ from weft._engine.api.calls.options import (
     JitOptions,
     StaticValue,
 )
-from weft._engine.api.calls.traced_program import CompiledCall, TracedProgram
 from weft._engine.api.execute import (
     on_mesh,
     place_for,
@@ -215,7 +216,7 @@ class JitFunction(Dispatching):
                 return self._call_high(args, kwargs)
             call = self._flatten(args, kwargs)
             if cache.refs or any_refs(call.leaves):
-                return with_refs.call_with_refs(self, call, [])
+                return _with_refs().call_with_refs(self, call, [])
             try:
                 if _state.trace is eval_trace and not any_tracers(call.leaves):
                     return self._execute(call)
@@ -223,7 +224,7 @@ class JitFunction(Dispatching):
             except UsesRefs as used:
                 if self.is_threaded:
                     raise
-                return with_refs.call_with_refs(self, call, used.refs, used)
+                return _with_refs().call_with_refs(self, call, used.refs, used)
         except Exception as error:
             better = explained(error, self, args, kwargs)
             if better is error:
@@ -235,7 +236,7 @@ class JitFunction(Dispatching):
     def _call_high(self, args: tuple, kwargs: dict) -> Any:
         """Call with values of hi types that do not enter programs: mutable ones, or those that are mapped or differentiated as wholes."""
         if any(map(is_mutable, tree.tree_leaves((args, kwargs)))):
-            return with_refs.call_on_parts(self, args, kwargs)
+            return _with_refs().call_on_parts(self, args, kwargs)
         return self.fun(*args, **kwargs)
 
     def _bind(self, call: FlatCall) -> Any:
@@ -559,7 +560,7 @@ class JitFunction(Dispatching):
         def run(refs: list) -> Traced:
             if not refs and not any_refs(call.leaves) and not any(map(stands_for_ref, call.leaves)):
                 return Traced.make(self, self._trace(call, call.leaves), call.leaves)
-            inner, (values, named) = with_refs.on_values(self, refs, call)
+            inner, (values, named) = _with_refs().on_values(self, refs, call)
             traced = inner.trace([r[...] for r in refs], *values, **named)
             return Traced.make(inner, traced._program, traced._leaves, refs)
 
@@ -581,6 +582,13 @@ class JitFunction(Dispatching):
 
     def _cache_size(self) -> int:
         return len(self._cache.calls)
+
+
+def _with_refs() -> ModuleType:
+    """Load the module of calls with references, which most programs do without."""
+    from weft._engine.api.calls import with_refs
+
+    return with_refs
 
 
 def _has_high_values(args: tuple, kwargs: dict) -> bool:
