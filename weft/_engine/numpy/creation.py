@@ -178,36 +178,47 @@ def _check_stays(x: Array, target) -> None:
 
 def _convert(x, dtype, copy: bool) -> Any:
     x = promote.value(x)
-    if isinstance(x, Tracer):
+    if type(x) is Array or isinstance(x, Tracer):
         if dtype is not None and (dtype != x.dtype or x.weak_type):
             return promote.cast(x, dtype)
-        return _copied(x) if copy or type(x.concrete()) in promote.PYTHON_SCALARS else x
-    if type(x) is Array:
-        if dtype is not None and (dtype != x.dtype or x.weak_type):
-            return promote.cast(x, dtype)
-        return _copied(x) if copy and not is_staged(current_trace()) else x
+        return _copied(x) if _needs_copy(x, copy) else x
     if isinstance(x, (np.ndarray, np.generic)):
-        check_unmasked(x)
-        want = dtypes.canonicalize_dtype(x.dtype) if dtype is None else dtype
-        if dtypes.is_strings(want) is not dtypes.is_strings(x.dtype):
-            raise TypeError(
-                f"array: Cannot make an array with dtype {want} from an object with dtype {x.dtype}."
-            )
-        if not dtypes.is_extended(want) and x.dtype.kind in "OSUMm":
-            raise TypeError(f"array: NumPy values of dtype {x.dtype} are not arrays of numbers.")
-        if want == dtypes.canonicalize_dtype(x.dtype) and is_staged(current_trace()):
-            return promote.concrete(x)  # one constant, however often it is asked for
-        return from_numpy(np.asarray(x, dtype=want), ShapedArray(x.shape, want), copy=copy)
+        return _of_numpy(x, dtype, copy)
     if dtypes.is_strings(dtype):
         raise TypeError(
             f"array: Cannot make an array with dtype {dtype} from an object of type {type(x)}; give a NumPy array of strings."
         )
-    if type(x) in promote.PYTHON_SCALARS:
-        if dtype is None:
-            return to_array(x)
-        return from_numpy(_checked_cast(np.asarray(x), dtype), ShapedArray((), dtype))
-    if isinstance(x, range):
-        x = list(x)
+    if type(x) not in promote.PYTHON_SCALARS:
+        return _of_object(list(x) if isinstance(x, range) else x, dtype)
+    if dtype is None:
+        return to_array(x)
+    return from_numpy(_checked_cast(np.asarray(x), dtype), ShapedArray((), dtype))
+
+
+def _needs_copy(x: Array | Tracer, copy: bool) -> bool:
+    """True where `array` gives another value than the array itself."""
+    if isinstance(x, Tracer):
+        return copy or type(x.concrete()) in promote.PYTHON_SCALARS
+    return copy and not is_staged(current_trace())
+
+
+def _of_numpy(x: np.ndarray | np.generic, dtype, copy: bool) -> Array:
+    """Convert an array or a number of NumPy."""
+    check_unmasked(x)
+    want = dtypes.canonicalize_dtype(x.dtype) if dtype is None else dtype
+    if dtypes.is_strings(want) is not dtypes.is_strings(x.dtype):
+        raise TypeError(
+            f"array: Cannot make an array with dtype {want} from an object with dtype {x.dtype}."
+        )
+    if not dtypes.is_extended(want) and x.dtype.kind in "OSUMm":
+        raise TypeError(f"array: NumPy values of dtype {x.dtype} are not arrays of numbers.")
+    if want == dtypes.canonicalize_dtype(x.dtype) and is_staged(current_trace()):
+        return promote.concrete(x)  # one constant, however often it is asked for
+    return from_numpy(np.asarray(x, dtype=want), ShapedArray(x.shape, want), copy=copy)
+
+
+def _of_object(x, dtype) -> Any:
+    """Convert nested lists, and other objects that are arrays or contain some."""
     leaves = _elements(x)
     sorts = dict(zip(map(type, leaves), leaves))  # an example of each type
     if sorts and sorts.keys() <= _PLAIN:
@@ -221,11 +232,7 @@ def _convert(x, dtype, copy: bool) -> Any:
         raise ValueError(
             "array: None is not a valid value. It has no dtype; did you mean nan, or an empty array, zeros(0)?"
         )
-    if any(
-        isinstance(v, (Tracer, Array))
-        or (type(v) not in promote.PYTHON_SCALARS and conversion(v) is not None)
-        for v in leaves
-    ):
+    if any(map(_is_array, leaves)):
         return _from_nested(x, dtype)
     if hasattr(x, "__array__") or hasattr(x, "__array_interface__") or _is_buffer(x):
         return _convert(np.asarray(x), dtype, False)
@@ -236,15 +243,23 @@ def _convert(x, dtype, copy: bool) -> Any:
     if not leaves:
         return _convert(np.asarray(x, dtype=dtypes.default_float_dtype()), dtype, False)
     for leaf in leaves:
-        if isinstance(leaf, str) or not (
-            isinstance(leaf, promote.PYTHON_SCALARS)
-            or hasattr(leaf, "dtype")
-            or hasattr(leaf, "__array__")
-        ):
-            raise TypeError(
-                f"array: value {leaf!r} of type {type(leaf)} is not a valid element of an array."
-            )
+        _check_element(leaf)
     return _from_numbers(x, leaves, dtype if dtype is not None else dtypes.result_type(*leaves))
+
+
+def _is_array(leaf) -> bool:
+    """True for arrays of weft, and objects that convert themselves to some."""
+    if isinstance(leaf, (Tracer, Array)):
+        return True
+    return type(leaf) not in promote.PYTHON_SCALARS and conversion(leaf) is not None
+
+
+def _check_element(leaf) -> None:
+    is_number = isinstance(leaf, promote.PYTHON_SCALARS) or hasattr(leaf, "dtype")
+    if isinstance(leaf, str) or not (is_number or hasattr(leaf, "__array__")):
+        raise TypeError(
+            f"array: value {leaf!r} of type {type(leaf)} is not a valid element of an array."
+        )
 
 
 def _from_numbers(x, leaves: list, want) -> Array:
@@ -621,6 +636,55 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
     Array([2, 5], dtype=int32)
     """
     parts = [x for x in (start, stop, step) if x is not None]
+    _check_bounds(start, stop, step)
+    if start is None:
+        raise TypeError(
+            f"arange: {'give at least `stop`, a number; got None' if not parts else '`start` must be a number, got None'}."
+        )
+    want = dtypes.check_dtype(dtype, "arange") if dtype is not None else dtypes.result_type(*parts)
+    if want == np.bool_:
+        raise TypeError(
+            "arange: values of dtype bool are not evenly spaced. Give numbers, and cast what comes out."
+        )
+    lo, hi, by = _host_bounds(parts, stop is None, step is None)
+    if by == 0:
+        raise ZeroStepError(f"arange: `step` must not be zero, got {parts[-1]!r}.")
+    n = _count_steps(lo, hi, by)
+    is_rounded = np.issubdtype(want, np.integer) and not isinstance(n, Dim)
+    if is_rounded and any(isinstance(v, (float, np.floating)) for v in (lo, by)):
+        # as in NumPy, the first two values are rounded and make the step
+        lo, by = int(lo), int(lo + by) - int(lo)
+    target = _target(device, out_sharding, "arange", 1)
+    if current_trace() is eval_trace and n <= 1 << 16:
+        return _placed(_arange_on_host(n, by, lo, want), target)
+    x = broadcasted_iota(want, (n,), 0)
+    if by != 1:
+        x = ew.mul(x, _number_as(by, want))
+    if lo != 0:
+        x = ew.add(x, _number_as(lo, want))
+    return _placed(x, target)
+
+
+def _arange_on_host(n: int, by, lo, dtype) -> Array:
+    wide = np.float64 if np.dtype(dtype).kind in "fV" else np.int64
+    numbers = np.arange(n, dtype=wide) * by + lo
+    with Passing(NO_TRANSFER):  # the numbers come from no value of the host
+        return from_numpy(numbers.astype(dtype), ShapedArray((n,), dtype), copy=False)
+
+
+def _number_as(value, dtype) -> Any:
+    return size_as(value, dtype) if isinstance(value, Dim) else np.asarray(value, dtype)[()]
+
+
+def _host_bounds(parts: list, has_one_bound: bool, has_no_step: bool) -> tuple:
+    """The first value, the end and the step as numbers of the host."""
+    host = [x if isinstance(x, (int, float, Dim)) else np.asarray(x)[()] for x in parts]
+    lo, hi = (0, host[0]) if has_one_bound else (host[0], host[1])
+    return lo, hi, 1 if has_no_step else host[-1]
+
+
+def _check_bounds(start, stop, step) -> None:
+    """Raise for arguments of arange that are traced, have dims, or are complex."""
     for name, x in (("stop" if stop is None else "start", start), ("stop", stop), ("step", step)):
         if isinstance(x, Tracer):
             raise ConcretizationTypeError(
@@ -637,58 +701,16 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
                 f"arange: `{name}` is complex ({x!r}), and complex numbers have no order. "
                 "Give real numbers, and dtype=complex for a complex result."
             )
-    if start is None:
-        raise TypeError(
-            f"arange: {'give at least `stop`, a number; got None' if not parts else '`start` must be a number, got None'}."
-        )
-    want = dtypes.check_dtype(dtype, "arange") if dtype is not None else dtypes.result_type(*parts)
-    if want == np.bool_:
-        raise TypeError(
-            "arange: values of dtype bool are not evenly spaced. Give numbers, and cast what comes out."
-        )
-    host = [np.asarray(x)[()] if not isinstance(x, (int, float, Dim)) else x for x in parts]
-    by = host[-1] if step is not None else 1
-    lo, hi = (0, host[0]) if stop is None else (host[0], host[1])
-    if by == 0:
-        raise ZeroStepError(f"arange: `step` must not be zero, got {parts[-1]!r}.")
+
+
+def _count_steps(lo, hi, by) -> Any:
+    """The number of values from `lo` to `hi`, which may depend on symbolic sizes."""
     if any(isinstance(v, Dim) for v in (lo, hi, by)):
-        first, end, each = [
-            v if isinstance(v, Dim) or v != int(v) else int(v) for v in (lo, hi, by)
-        ]
-        n = max_dim(
-            (end - first + each - 1) // each if each > 0 else (first - end - each - 1) // -each, 0
-        )
-    else:
-        n = (
-            max(0, math.ceil((hi - lo) / by))
-            if not all(isinstance(v, (int, np.integer)) for v in (lo, hi, by))
-            else len(range(int(lo), int(hi), int(by)))
-        )
-        if np.issubdtype(want, np.integer) and any(
-            isinstance(v, (float, np.floating)) for v in (lo, by)
-        ):
-            lo, by = (
-                int(lo),
-                int(lo + by) - int(lo),
-            )  # as in NumPy, the first two values are rounded and make the step
-    target = _target(device, out_sharding, "arange", 1)
-    if current_trace() is eval_trace and n <= 1 << 16:
-        base = (
-            np.arange(
-                n, dtype=np.float64 if np.dtype(want).kind == "f" or want.kind == "V" else np.int64
-            )
-            * by
-            + lo
-        )
-        with Passing(NO_TRANSFER):  # the numbers come from no value of the host
-            made = from_numpy(base.astype(want), ShapedArray((n,), want), copy=False)
-        return _placed(made, target)
-    x = broadcasted_iota(want, (n,), 0)
-    if by != 1:
-        x = ew.mul(x, np.asarray(by, want)[()] if not isinstance(by, Dim) else size_as(by, want))
-    if lo != 0:
-        x = ew.add(x, np.asarray(lo, want)[()] if not isinstance(lo, Dim) else size_as(lo, want))
-    return _placed(x, target)
+        lo, hi, by = [v if isinstance(v, Dim) or v != int(v) else int(v) for v in (lo, hi, by)]
+        return max_dim((hi - lo + by - 1) // by if by > 0 else (lo - hi - by - 1) // -by, 0)
+    if all(isinstance(v, (int, np.integer)) for v in (lo, hi, by)):
+        return len(range(int(lo), int(hi), int(by)))
+    return max(0, math.ceil((hi - lo) / by))
 
 
 def _between(start, stop, num: int, div: int):

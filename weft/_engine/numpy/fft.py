@@ -59,49 +59,72 @@ def _scale(norm: str | None, size: int, inverse: bool) -> Any:
 
 def _transform(api: str, kind: FftType, a, s, axes, norm):
     a = array_of(api, a)
-    if s is not None and len(s) > a.ndim:
+    axes = _checked_axes(api, a.ndim, s, axes)
+    is_complex = dtypes.issubdtype(a.dtype, np.complexfloating)
+    keeps_shape = kind in (FftType.FFT, FftType.IFFT)
+    if not axes and a.ndim == 0 and keeps_shape:
+        return cast(a, dtypes.to_complex_dtype(dtypes.to_inexact_dtype(a.dtype)))
+    if not axes:
+        raise ValueError(f"{api} needs one or more axes.")
+    if kind == FftType.RFFT and is_complex:
+        raise ValueError(f"{api} takes real values, got {a.dtype.name}.")
+    lengths = _lengths(api, kind, [a.shape[d] for d in axes], s)
+    if lengths is None:
+        return creation.zeros(a.shape, dtypes.to_complex_dtype(dtypes.to_inexact_dtype(a.dtype)))
+    as_real = kind == FftType.RFFT or (kind == FftType.FFT and not is_complex)
+    return _transform_dims(_widened(a, as_real), kind, axes, lengths, norm)
+
+
+def _checked_axes(api: str, ndim: int, s, axes) -> list[int]:
+    """The transformed dims, from 0 up; by default the last ones, as many as there are lengths."""
+    if s is not None and len(s) > ndim:
         raise ValueError(
-            f"{api}: s has at most a length for each of the {a.ndim} dims, got {len(s)} lengths."
+            f"{api}: s has at most a length for each of the {ndim} dims, got {len(s)} lengths."
         )
     if axes is None:
-        axes = range(a.ndim) if s is None else range(a.ndim - len(s), a.ndim)
+        axes = range(ndim) if s is None else range(ndim - len(s), ndim)
     axes = [operator.index(d) for d in axes]
     for d in axes:
-        if not -a.ndim <= d < a.ndim:
+        if not -ndim <= d < ndim:
             raise np.exceptions.AxisError(
-                f"{api}: axis {d} is out of bounds for array of dimension {a.ndim}"
+                f"{api}: axis {d} is out of bounds for array of dimension {ndim}"
             )
-    axes = [d % a.ndim for d in axes]
+    axes = [d % ndim for d in axes]
     if len(set(axes)) != len(axes):
         raise ValueError(
             f"{public_name(f'numpy.fft.{api}')} does not support repeated axes. Got axes {axes}."
         )
-    if not axes and a.ndim == 0 and kind in (FftType.FFT, FftType.IFFT):
-        return cast(a, dtypes.to_complex_dtype(dtypes.to_inexact_dtype(a.dtype)))
-    if not axes:
-        raise ValueError(f"{api} needs one or more axes.")
-    if s is not None and len(s) != len(axes):
-        raise ValueError(
-            f"{api}: s and axes have lengths {len(s)} and {len(axes)}; they must be equal."
-        )
-    real_in, real_out = kind == FftType.RFFT, kind == FftType.IRFFT
-    if real_in and dtypes.issubdtype(a.dtype, np.complexfloating):
-        raise ValueError(f"{api} takes real values, got {a.dtype.name}.")
-    lengths = [a.shape[d] for d in axes] if s is None else [as_size(n) for n in s]
-    if s is None and real_out:
-        lengths[-1] = 2 * (a.shape[axes[-1]] - 1)
-    if s is None and 0 in lengths and kind in (FftType.FFT, FftType.IFFT):
-        return creation.zeros(a.shape, dtypes.to_complex_dtype(dtypes.to_inexact_dtype(a.dtype)))
-    if any(n < 1 for n in lengths):
-        raise ValueError(f"{api}: invalid number of data points in {lengths}.")
+    return axes
+
+
+def _lengths(api: str, kind: FftType, sizes: list, s) -> list | None:
+    """The lengths of the transform by dims of these sizes; None for empty dims that stay empty."""
+    if s is not None:
+        if len(s) != len(sizes):
+            raise ValueError(
+                f"{api}: s and axes have lengths {len(s)} and {len(sizes)}; they must be equal."
+            )
+        sizes = [as_size(n) for n in s]
+    elif kind == FftType.IRFFT:
+        sizes = [*sizes[:-1], 2 * (sizes[-1] - 1)]
+    elif 0 in sizes and kind in (FftType.FFT, FftType.IFFT):
+        return None
+    if any(n < 1 for n in sizes):
+        raise ValueError(f"{api}: invalid number of data points in {sizes}.")
+    return sizes
+
+
+def _widened(a, as_real: bool):
+    """`a` in the dtype of the transform, of at least 32 bits."""
     work = dtypes.to_inexact_dtype(a.dtype)
     work = np.dtype(np.float32) if work.itemsize < 4 else work
-    as_real = real_in or (
-        kind == FftType.FFT and not dtypes.issubdtype(a.dtype, np.complexfloating)
-    )
-    a = cast(a, work if as_real else dtypes.to_complex_dtype(work))
+    return cast(a, work if as_real else dtypes.to_complex_dtype(work))
+
+
+def _transform_dims(a, kind: FftType, axes: list[int], lengths: list, norm):
+    """The transform of dims that are cut or padded to `lengths`, scaled by `norm`."""
     have = list(lengths)
-    if real_out:
+    if kind == FftType.IRFFT:
         have[-1] = lengths[-1] // 2 + 1
     order = [*(d for d in range(a.ndim) if d not in axes), *axes]
     out = _rotated(fft_op(_rotated(_fitted(a, have, axes), order), kind, lengths), inverse(order))
