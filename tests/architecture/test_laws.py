@@ -129,7 +129,7 @@ def f():
 
 
 def test_passes_know_no_operation_by_name():
-    """Where you need to tell operations apart, give them a fact (`attrs`), a slot or a spec."""
+    """Where you need to tell operations apart, give them an attribute, a class or a rule."""
     found = {}
     for path in (path for room in ROOMS for path in sorted((HOUSE / room).rglob("*.py"))):
         lines = sorted(set(by_name(ast.parse(path.read_text()))))

@@ -70,7 +70,7 @@ def missing(text: str, folder: Path) -> list[str]:
 
 
 def test_a_file_that_is_not_there_is_found_missing():
-    text = "`weft/_engine/numpy/ufuncs.py`, `ops/halo.py`, `ops/hallo.py`, [a note](docs/tour.md#top), [none](docs/detour.md)"
+    text = "`weft/_engine/numpy/ufuncs.py`, `partition/rules/halo.py`, `ops/hallo.py`, [a note](docs/tour.md#top), [none](docs/detour.md)"
     assert missing(text, HOUSE) == ["ops/hallo.py", "docs/detour.md"]
 
 

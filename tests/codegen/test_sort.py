@@ -61,7 +61,7 @@ def assert_same(got, want) -> None:
 
 
 def reference(name, *xs, **params):
-    return registry[name].rule("reference")(*xs, **params)
+    return registry[name].reference(*xs, **params)
 
 
 @pytest.mark.parametrize("n", LENGTHS)

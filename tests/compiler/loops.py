@@ -6,15 +6,20 @@ import numpy as np
 
 import weft._engine.control  # noqa: F401  (announces the operations)
 from weft._engine.core.interpret import run_reference
-from weft._engine.core.primitive import Primitive, RegionOp, registry
+from weft._engine.core.primitive import BranchLike, LoopLike, Primitive
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
 from weft._engine.ir.types import ShapedArray
 
-scan_p = RegionOp("scan", multiple_results=True, register=False)
-while_p = RegionOp("while", multiple_results=True, register=False)
-cond_p = RegionOp("cond", multiple_results=True, register=False)
-for primitive in (scan_p, while_p, cond_p):
-    primitive.rules["lower"] = registry[primitive.name].rules["lower"]
+scan_p = LoopLike("scan", multiple_results=True, register=False, carried="num_carry", counted=True)
+while_p = LoopLike(
+    "while",
+    multiple_results=True,
+    register=False,
+    body="body_jaxpr",
+    constants="body_nconsts",
+    before="cond_nconsts",
+)
+cond_p = BranchLike("cond", multiple_results=True, register=False)
 
 
 @scan_p.def_type

@@ -9,7 +9,7 @@ import pytest
 
 import weft
 from tests.explicit.cases import CASES, Case
-from weft._engine.core.primitive import registry
+from weft._engine.core.primitive import has_rule, registry
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import typeof
 from weft.errors import ShardingTypeError
@@ -72,7 +72,7 @@ def program(case: Case, specs: tuple):
 
 def by_factors(eqn) -> list | None:
     """What a plain reading of the factor rule gives, for rules with one factor per dim; None for others."""
-    rule = eqn.primitive.rule("factors")(
+    rule = eqn.primitive.factors(
         [a.aval for a in eqn.invars], [v.aval for v in eqn.outvars], **eqn.params
     )
     axes: dict = {}
@@ -96,7 +96,7 @@ def by_factors(eqn) -> list | None:
 def test_the_table_is_complete():
     without = {"iota", "dim_as_value", "threefry_sequence"}  # no operand that is split
     wanted = {
-        p.name for p in registry.values() if p.kind not in EXCEPT and p.has("factors")
+        p.name for p in registry.values() if p.kind not in EXCEPT and has_rule(p.factors)
     } - without
     assert wanted <= {c.name for c in CASES}
 

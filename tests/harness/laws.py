@@ -14,10 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-import weft._engine.ops.localize  # noqa: F401  (fills the slot `localize`)
 from tests.harness.rule_checks import COMBINE, check_lower, is_inexact, random_like
 from weft._engine.core.interpret import run_reference
-from weft._engine.core.primitive import BatchAxis
+from weft._engine.core.primitive import BatchAxis, has_rule
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import UndefPrimal, Zero, typeof
 from weft._engine.ir.jaxpr import Literal
@@ -273,18 +272,18 @@ def check_equations(case: Case) -> None:
         outs = _apply(eqn.primitive, ins, eqn.params)
         env.update(zip(eqn.outvars, outs))
         check_factor_rule(eqn.primitive, ins, outs, eqn.params, case.name)
-        if callable(eqn.primitive.rules["lower"]):
+        if has_rule(eqn.primitive.lower):
             check_lower(eqn.primitive, ins, eqn.params)
 
 
 def _apply(primitive, ins, params) -> list[np.ndarray]:
     with np.errstate(all="ignore"):
-        return [np.asarray(o) for o in outputs(primitive.rule("reference")(*ins, **params))]
+        return [np.asarray(o) for o in outputs(primitive.reference(*ins, **params))]
 
 
 def check_factor_rule(primitive, ins, outs, params, name: str) -> None:
     """The factor rule of one application: shape, then split against whole, then partial sums."""
-    rule = primitive.rule("factors")([typeof(x) for x in ins], [typeof(x) for x in outs], **params)
+    rule = primitive.factors([typeof(x) for x in ins], [typeof(x) for x in outs], **params)
     for arrays, factors in ((ins, rule.ins), (outs, rule.outs)):
         assert len(arrays) == len(factors), (
             f"{name}: {primitive} has factors for {len(factors)} values"
@@ -324,7 +323,7 @@ def _join(pieces: list, dims, rule, f: int, parts: int) -> np.ndarray:
 
 
 def _check_split(primitive, rule, f, parts, ins, outs, params, name) -> None:
-    localize = primitive.rules.get("localize")
+    localize = primitive.localize
     results = []
     for part in range(parts):
         local_ins = [_cut(x, d, rule, f, part, parts) for x, d in zip(ins, rule.ins)]

@@ -43,7 +43,7 @@ def run_examples(name: str, optionflags: int = 0) -> int:
     runner = doctest.DocTestRunner(verbose=False, optionflags=optionflags)
     runner._fakeout = _OutputAfterCallbacks()
     try:
-        results = runner.run(test)
+        results = runner.run(test, clear_globs=False)  # a page may register functions
     finally:
         weft.set_mesh(None)
     assert not results.failed, (

@@ -42,7 +42,7 @@ def run(primitive: Primitive, args: Sequence, params: dict) -> list[np.ndarray]:
     """Results by the reference rule."""
     return [
         np.asarray(o)
-        for o in as_list(primitive, primitive.rule("reference")(*map(np.asarray, args), **params))
+        for o in as_list(primitive, primitive.reference(*map(np.asarray, args), **params))
     ]
 
 
@@ -93,7 +93,7 @@ def check_jvp(
         tangents = [
             directions.get(i, Zero(typeof(a).to_tangent_aval())) for i, a in enumerate(args)
         ]
-        outs, t_outs = primitive.rule("jvp")(tuple(args), tuple(tangents), **params)
+        outs, t_outs = primitive.jvp(tuple(args), tuple(tangents), **params)
         moved = lambda sign, directions=directions: run(
             primitive,
             [a + sign * eps * directions[i] if i in directions else a for i, a in enumerate(args)],
@@ -125,7 +125,7 @@ def check_transpose(
     outs = run(primitive, [u.get(i, a) for i, a in enumerate(args)], params)
     v = [random_like(rng, o.shape, o.dtype) for o in outs]
     given = [UndefPrimal(typeof(a)) if i in u else a for i, a in enumerate(args)]
-    cts = primitive.rule("transpose")(v if primitive.multiple_results else v[0], *given, **params)
+    cts = primitive.transpose(v if primitive.multiple_results else v[0], *given, **params)
     assert len(cts) == len(args)
     left = sum(np.sum(o * w) for o, w in zip(outs, v))
     right = 0
@@ -169,7 +169,7 @@ def check_batch(
         stacked = [
             np.stack(m, d) if d is not None else np.asarray(a) for m, d, a in zip(many, dims, args)
         ]
-        outs, out_dims = primitive.rule("batch")(BatchAxis(size), stacked, list(dims), **params)
+        outs, out_dims = primitive.batch(BatchAxis(size), stacked, list(dims), **params)
         wants = [
             run(
                 primitive,
@@ -192,9 +192,7 @@ def check_factors(primitive: Primitive, args: Sequence, params: dict, tol: float
     """Split every factor that may be split in two; how many there were."""
     args = [np.asarray(a) for a in args]
     wholes = run(primitive, args, params)
-    rule = primitive.rule("factors")(
-        [typeof(a) for a in args], [typeof(o) for o in wholes], **params
-    )
+    rule = primitive.factors([typeof(a) for a in args], [typeof(o) for o in wholes], **params)
     for factors, value in [*zip(rule.ins, args), *zip(rule.outs, wholes)]:
         assert len(factors) == value.ndim
         for dim, n in zip(factors, value.shape):
@@ -210,7 +208,7 @@ def check_factors(primitive: Primitive, args: Sequence, params: dict, tol: float
             part = lambda x, factors, f=f, lo=lo, hi=hi: _cut(x, factors, rule.sizes, f, lo, hi)
             ins = [part(a, fs) for a, fs in zip(args, rule.ins)]
             outs = [part(o, fs) for o, fs in zip(wholes, rule.outs)]
-            hook = primitive.rules.get("localize")
+            hook = primitive.localize
             local = (
                 params
                 if hook is None
@@ -291,9 +289,7 @@ def check_lower(primitive: Primitive, args: Sequence, params: dict, tol: float =
     body = []
     for o, want in enumerate(wants):
         index = tuple(b.index(f"i{o}_{d}", n) for d, n in enumerate(want.shape))
-        expr = primitive.rule("lower")(
-            b, index, *readers, in_avals=in_avals, out_avals=out_avals, **params
-        )
+        expr = primitive.lower(b, index, *readers, in_avals=in_avals, out_avals=out_avals, **params)
         expr = (expr if primitive.multiple_results else [expr])[o]
         store = Store(f"y{o}", _flat(b, index, want.shape), b.stored(expr, type_name(want.dtype)))
         statement: Any = store

@@ -37,9 +37,7 @@ def run_on_devices(jaxpr, args):
                 given = [[read(other, a) for a in eqn.invars] for other in group]
                 outs = carry_out(eqn.primitive, given, eqn.params)[group.index(place)]
             else:
-                out = eqn.primitive.rule("reference")(
-                    *[read(place, a) for a in eqn.invars], **eqn.params
-                )
+                out = eqn.primitive.reference(*[read(place, a) for a in eqn.invars], **eqn.params)
                 outs = out if eqn.primitive.multiple_results else [out]
             env[place].update(zip(eqn.outvars, map(np.asarray, outs)))
             assert [(y.shape, y.dtype) for y in map(np.asarray, outs)] == [

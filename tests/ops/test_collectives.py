@@ -218,7 +218,7 @@ def test_own_slice_typed_as_one_value_has_the_gathered_blocks_as_cotangent():
     aval = ShapedArray((6,), np.dtype(np.float32))
     with extend_axis_env(MESH, tracked=frozenset("abc")):
         jaxpr = stage(
-            lambda ct: rules.own_slice_p.rule("transpose")(
+            lambda ct: rules.own_slice_p.transpose(
                 ct, UndefPrimal(aval), axis_name=("b",), axis_size=3, dim=0
             ),
             [ShapedArray((2,), np.dtype(np.float32), vma=frozenset("b"))],
@@ -232,7 +232,7 @@ def test_own_slice_typed_as_one_value_has_the_gathered_blocks_as_cotangent():
 
 def test_derivative_of_pmax_is_shared_among_those_that_attain_it():
     def fun(x):
-        _out, t = rules.pmax_p.rule("jvp")(
+        _out, t = rules.pmax_p.jvp(
             (x,), (mul(x, np.float32(3)),), axes=("a",), axis_index_groups=None
         )
         return t
@@ -315,7 +315,7 @@ def test_psum_of_a_value_typed_as_varying_transposes_to_pvary():
     aval = ShapedArray((3,), np.dtype(np.float32), False, None, frozenset({"a"}))
     with extend_axis_env(MESH):
         jaxpr = stage(
-            lambda ct: rules.psum_p.rule("transpose")(
+            lambda ct: rules.psum_p.transpose(
                 ct, UndefPrimal(aval), axes=("a",), axis_index_groups=None
             ),
             [ShapedArray((3,), np.dtype(np.float32))],

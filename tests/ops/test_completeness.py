@@ -13,53 +13,38 @@ import weft._engine.ops
 import weft._engine.ops.functions
 import weft._engine.pallas.call
 import weft.experimental.hijax  # defines primitives of its own
-from weft._engine.core.primitive import OPTIONAL_SLOTS, SLOTS, Primitive, Unsupported, registry
+from weft._engine.core.primitive import (
+    OPTIONAL_SLOTS,
+    SLOTS,
+    BranchLike,
+    CollectiveOp,
+    ElementwiseOp,
+    LoopLike,
+    MovementOp,
+    Primitive,
+    ReduceOp,
+    Unsupported,
+    registry,
+)
 from weft._engine.ir.collective_spec import CollectiveSpec
 from weft._engine.ops.families import (
-    BranchSpec,
     ContractSpec,
     ExpandSpec,
     FftSpec,
     GroupedSpec,
     HostSpec,
-    LoopSpec,
     ReduceSpec,
     ScanSpec,
     ScatterSpec,
     SortSpec,
 )
-from weft._engine.ops.split_rule import SplitRule
 
 for package in (weft._engine.ops, weft._engine.ops.functions, weft._engine.control):
     for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
         importlib.import_module(module.name)
 
-KINDS = {
-    "elementwise",
-    "layout",
-    "slice",
-    "index",
-    "reduce",
-    "contract",
-    "conv",
-    "ragged",
-    "sort",
-    "scan",
-    "scatter",
-    "random",
-    "collective",
-    "region",
-    "library",
-    "constraint",
-    "callback",
-    "barrier",
-    "custom",
-    "terms",
-}
-PULL_STYLE = {"elementwise", "layout", "slice", "random"}
+PULL_STYLE = (ElementwiseOp, MovementOp)
 SPECS = (
-    BranchSpec,
-    LoopSpec,
     ContractSpec,
     ExpandSpec,
     FftSpec,
@@ -74,46 +59,39 @@ PRIMITIVES = sorted(registry.values(), key=lambda p: p.name)
 
 
 @pytest.mark.parametrize("primitive", PRIMITIVES, ids=str)
-def test_slots_are_filled(primitive: Primitive):
-    empty = [slot for slot in SLOTS if slot not in primitive.rules]
-    assert not empty, f"{primitive} has no {', '.join(empty)}: give rules, or unsupported('why')"
+def test_required_rules_are_stated(primitive: Primitive):
     for slot in SLOTS:
-        rule = primitive.rules[slot]
-        assert callable(rule) or isinstance(rule, (Unsupported, *SPECS)), (
-            f"{slot} of {primitive} holds {rule!r}"
-        )
+        rule = getattr(primitive, slot)
+        assert callable(rule) or isinstance(rule, SPECS), f"{slot} of {primitive} holds {rule!r}"
         if isinstance(rule, Unsupported):
+            assert rule.reason != "no rule was given", (
+                f"{primitive} has no {slot}: give a rule, or unsupported('why')"
+            )
             assert len(rule.reason.split()) > 1, f"{slot} of {primitive} gives no reason"
 
 
 @pytest.mark.parametrize("primitive", PRIMITIVES, ids=str)
-def test_other_slots_are_known(primitive: Primitive):
-    for slot in set(primitive.rules) - set(SLOTS):
-        assert slot in OPTIONAL_SLOTS, (
-            f"{primitive} fills {slot}, of which `core.primitive` does not know"
-        )
-        rule = primitive.rules[slot]
-        assert isinstance(
-            rule,
-            {"split": SplitRule, "collective": CollectiveSpec}.get(slot, (Callable, Unsupported)),
-        ), (slot, rule)
-    assert ("collective" in primitive.rules) == (primitive.kind == "collective")
-    assert ("links" in primitive.rules) == isinstance(
-        primitive.rules["lower"], (LoopSpec, BranchSpec)
-    )
+def test_optional_rules_have_their_types(primitive: Primitive):
+    for slot in OPTIONAL_SLOTS:
+        rule = getattr(primitive, slot)
+        expected = CollectiveSpec if slot == "collective" else Callable
+        assert rule is None or isinstance(rule, expected), (slot, rule)
+    assert (primitive.collective is not None) == isinstance(primitive, CollectiveOp)
+    assert (primitive.links is not None) == isinstance(primitive, LoopLike | BranchLike)
 
 
-def test_no_slot_is_known_in_vain():
-    assert set().union(*(p.rules for p in PRIMITIVES)) == {*SLOTS, *OPTIONAL_SLOTS}
+def test_every_optional_rule_has_an_op():
+    unused = [s for s in OPTIONAL_SLOTS if all(getattr(p, s) is None for p in PRIMITIVES)]
+    assert not unused
 
 
 @pytest.mark.parametrize("primitive", PRIMITIVES, ids=str)
-def test_kinds_are_known(primitive: Primitive):
-    assert primitive.kind in KINDS
-    lower = primitive.rules.get("lower")
-    if primitive.kind in PULL_STYLE and not isinstance(lower, (Unsupported, HostSpec, ExpandSpec)):
-        assert callable(lower), f"{primitive} of kind {primitive.kind} lowers by a function"
-    if primitive.kind == "reduce":
+def test_families_lower_in_their_form(primitive: Primitive):
+    assert type(primitive) is not Primitive
+    lower = primitive.lower
+    if isinstance(primitive, PULL_STYLE) and not isinstance(lower, HostSpec | ExpandSpec):
+        assert callable(lower), f"{primitive} lowers by a function"
+    if isinstance(primitive, ReduceOp):
         assert isinstance(lower, ReduceSpec)
 
 

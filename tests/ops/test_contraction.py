@@ -102,7 +102,7 @@ def test_preferred_element_type_widens_integers_and_transposes_to_the_operands_d
         "preferred_element_type": np.dtype(np.float32),
     }
     b = UndefPrimal(typeof(np.zeros((4, 5), ml_dtypes.bfloat16)))
-    _, ct_b = dot_general_p.rule("transpose")(ct, a, b, **params)
+    _, ct_b = dot_general_p.transpose(ct, a, b, **params)
     assert ct_b.dtype == ml_dtypes.bfloat16 and ct_b.shape == (4, 5)
     close(ct_b, (a.astype(np.float32).T @ ct).astype(ml_dtypes.bfloat16), 1e-6)
 
@@ -112,9 +112,9 @@ def test_a_batch_of_one_operand_becomes_a_free_dim():
 
     x, w = np.ones((7, 3, 4), np.float32), np.ones((4, 5), np.float32)
     params = {"dimension_numbers": CASES[0][2], "precision": None, "preferred_element_type": None}
-    out, dim = dot_general_p.rule("batch")(BatchAxis(7), [x, w], [0, None], **params)
+    out, dim = dot_general_p.batch(BatchAxis(7), [x, w], [0, None], **params)
     assert out.shape == (7, 3, 5) and dim == 0
-    out, dim = dot_general_p.rule("batch")(
+    out, dim = dot_general_p.batch(
         BatchAxis(7),
         [w.T, x],
         [None, 0],
@@ -125,7 +125,7 @@ def test_a_batch_of_one_operand_becomes_a_free_dim():
 
 def test_contracted_factor_is_reduced_and_both_operands_are_linear():
     x, y = typeof(np.ones((3, 4), np.float32)), typeof(np.ones((4, 5), np.float32))
-    rule = dot_general_p.rule("factors")(
+    rule = dot_general_p.factors(
         [x, y],
         [typeof(np.ones((3, 5), np.float32))],
         dimension_numbers=CASES[0][2],

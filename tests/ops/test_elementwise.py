@@ -9,12 +9,12 @@ import pytest
 import weft
 import weft.numpy
 from tests.harness.laws import Case, assert_close, check_all, run, wide_types
-from weft._engine.core.primitive import ElementwiseOp
+from weft._engine.core.primitive import ElementwiseOp, has_rule, unsupported
 from weft._engine.core.stage import stage
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops import elementwise as e, functions
 from weft._engine.util.config import Override
-from weft._engine.util.errors import ShapeError
+from weft._engine.util.errors import MissingRuleError, ShapeError
 
 rng = np.random.default_rng(0)
 ANY = rng.normal(size=(4, 6)) * 2
@@ -638,17 +638,33 @@ def test_errors_name_the_facts():
         e.add(np.ones(2, np.float32), np.ones(2, np.int32))  # outside of traces too
 
 
-def test_a_family_fills_the_slots_when_one_is_looked_at():
-    filled = []
+def test_rules_are_made_on_first_use():
+    made = []
 
-    def fill(primitive, to, rule):
-        filled.append(primitive.name)
-        to.define(type=rule)
+    def rules(primitive):
+        made.append(primitive.name)
+        return {"type": abs, "lower": min}
 
-    late = ElementwiseOp("late", register=False, family=(fill, abs))
-    assert filled == []
-    assert late.rule("type") is abs
-    late.define(lower=max)
-    assert (late.rules, filled) == ({"type": abs, "lower": max}, ["late"])
+    late = ElementwiseOp("late", register=False, fill=rules).define(lower=max)
+    assert made == []
+    assert late.type is abs
+    assert (late.lower, made) == (max, ["late"])
+    assert not has_rule(late.jvp) and late.localize is None
+    with pytest.raises(
+        MissingRuleError, match="primitive 'late' has no jvp rule: no rule was given"
+    ):
+        late.jvp((), ())
     with pytest.raises(AttributeError, match="'late' has no attribute 'rule_of'"):
         late.rule_of  # noqa: B018
+    with pytest.raises(TypeError, match="'rule_of' is not a rule"):
+        late.define(rule_of=max)
+    with pytest.raises(TypeError, match="'color' is not a declared attribute"):
+        ElementwiseOp("late", register=False, color="red")
+
+
+def test_unsupported_rules_name_the_op_and_the_reason():
+    op = ElementwiseOp("odd", register=False).define(transpose=unsupported("is not linear"))
+    with pytest.raises(
+        MissingRuleError, match="transpose: primitive 'odd' has no transpose rule: is not linear"
+    ):
+        op.transpose(1.0, 2.0)

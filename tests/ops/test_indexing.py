@@ -233,7 +233,7 @@ def test_ties_share_the_derivative(primitive):
         "unique_indices": False,
     }
     tangents = (np.array([3.0, 4.0, 5.0]), None, np.array([6.0, 9.0, 2.0]))
-    _, t = primitive.rule("jvp")((x, indices, updates), tangents, **params)
+    _, t = primitive.jvp((x, indices, updates), tangents, **params)
     np.testing.assert_allclose(t, [6.0, 3.0, 5.0])
 
 
@@ -323,7 +323,7 @@ def test_unsigned_indices_beyond_all_places(mode, want):
         "mode": Mode.from_any(mode),
         "fill_value": 9,
     }
-    np.testing.assert_array_equal(gather_p.rule("reference")(x, FAR, **params), want)
+    np.testing.assert_array_equal(gather_p.reference(x, FAR, **params), want)
     np.testing.assert_array_equal(
         weft.jit(lambda x, i: gather(x, i, FIRST, (1,), mode=mode, fill_value=9))(x, FAR), want
     )
@@ -341,7 +341,7 @@ def test_unsigned_places_of_updates_beyond_all():
 def test_half_sums_of_the_reference_round_once():
     x, updates = np.zeros(1, ml_dtypes.bfloat16), np.ones(300, ml_dtypes.bfloat16)
     params = {"dimension_numbers": ScatterDimensionNumbers((), (0,), (0,)), "mode": Mode.CLIP}
-    out = scatter_add_p.rule("reference")(x, np.zeros((300, 1), np.int32), updates, **params)
+    out = scatter_add_p.reference(x, np.zeros((300, 1), np.int32), updates, **params)
     assert out.dtype == ml_dtypes.bfloat16 and float(out[0]) == 300.0
 
 

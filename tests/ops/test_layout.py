@@ -83,7 +83,7 @@ def test_iota(dtype):
 
 def test_iota_tells_its_offset_factor():
     (eqn,) = stage(lambda: [l.broadcasted_iota(np.int32, (2, 3), 1)], []).eqns
-    rule = eqn.primitive.rule("factors")([], [eqn.outvars[0].aval], **eqn.params)
+    rule = eqn.primitive.factors([], [eqn.outvars[0].aval], **eqn.params)
     assert rule.outs == (((0,), (1,)),) and rule.special == {1: "offset"}
 
 

@@ -48,7 +48,7 @@ def hermitian(*shape, kind=np.float64):
 
 
 def derivative(primitive, x, t, params):
-    outs, t_outs = primitive.rule("jvp")((x,), (t,), **params)
+    outs, t_outs = primitive.jvp((x,), (t,), **params)
     if not primitive.multiple_results:
         outs, t_outs = [outs], [t_outs]
     return [np.asarray(o) for o in outs], [t if type(t) is Zero else np.asarray(t) for t in t_outs]
@@ -57,7 +57,7 @@ def derivative(primitive, x, t, params):
 def against_differences(primitive, x, t, params, tol=1e-6):
     """Every inexact result's derivative along `t`."""
     eps = 1e-6
-    run = lambda v: primitive.rule("reference")(v, **params)
+    run = lambda v: primitive.reference(v, **params)
     up, down = run(x + eps * t), run(x - eps * t)
     if not primitive.multiple_results:
         up, down = [up], [down]
@@ -309,7 +309,7 @@ def test_library_calls_take_operands_in_any_memory_order():
         "arguments": (4, 4, "y0", 4, "y1", "y2"),
         "results": (((4,), "int32"), ((), "int32")),
     }
-    reference = library_call_p.rule("reference")
+    reference = library_call_p.reference
     for got, want in zip(
         reference(a.transpose(0, 2, 1), **params), reference(a.transpose(0, 2, 1).copy(), **params)
     ):

@@ -57,7 +57,7 @@ def sums_in_int32(monkeypatch):
 
 
 def rows_of_windows_are_missing(monkeypatch):
-    from weft._engine.ops import local_windows
+    from weft._engine.partition.rules import windows as local_windows
 
     original = local_windows.fetch_rows
     short = lambda ctx, x, halo, *split: local_windows.slicing.slice_in_dim(

@@ -8,7 +8,7 @@ import pytest
 from tests.spmd.harness import P, check, make, random
 from weft._engine.core.trace import UndefPrimal, typeof
 from weft._engine.ops import arithmetic, convolution, functions, reduce, slicing
-from weft._engine.ops.halo import Window, rows_sent, transfers_of
+from weft._engine.partition.rules.halo import Window, rows_sent, transfers_of
 from weft._engine.transforms.linearize import linearize_flat
 from weft._engine.transforms.transpose import backward_pass
 

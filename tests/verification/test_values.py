@@ -331,7 +331,7 @@ def test_programs_that_numpy_cannot_run_are_listed(monkeypatch):
     def refuse(*_, **__):
         raise ValueError("not on NumPy")
 
-    monkeypatch.setitem(registry["sin"].rules, "reference", refuse)
+    monkeypatch.setattr(registry["sin"], "reference", refuse)
     monkeypatch.setattr(values, "calls_unverified", {})
 
     def unseen(x):

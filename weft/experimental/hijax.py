@@ -15,8 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft._engine.api.vmap import vmap
-from weft._engine.control.call import jit_p
-from weft._engine.control.call_rules import keep_whole, make_call_rules
+from weft._engine.control.call_rules import WholeCall
 from weft._engine.control.custom_rules import custom_jvp, custom_lin_p
 from weft._engine.control.hitypes import (
     AbstractValue,
@@ -39,7 +38,7 @@ from weft._engine.control.hitypes import (
 )
 from weft._engine.control.ref import AbstractRef, TransformedRef, is_ref
 from weft._engine.core.interpret import evaluate
-from weft._engine.core.primitive import BatchAxis, CallLike
+from weft._engine.core.primitive import BatchAxis
 from weft._engine.core.stage import StageTrace, hoist_tracers, stage
 from weft._engine.core.trace import (
     EvalTrace,
@@ -64,14 +63,14 @@ from weft._engine.transforms.vmappable import MappingSpec
 from weft._engine.util import dtypes, tree
 
 #: params: jaxpr (what `expand` is traced to), num_consts, prim (the object), name
-call_hi_primitive_p = CallLike(
+call_hi_primitive_p = WholeCall(
     "call_hi_primitive",
     multiple_results=True,
     only_derivatives=("prim",),
     is_high=True,
 )
 #: the derivative of a call, of residuals and then tangents; params: jaxpr, bwd (residuals, cotangents -> cotangents), num_res, name
-hi_linearized_p = CallLike(
+hi_linearized_p = WholeCall(
     "call_hi_primitive_linearized",
     multiple_results=True,
     only_derivatives=("bwd",),
@@ -575,12 +574,9 @@ def _cotangents(name: str, accum: ValAccum) -> list:
 
 # ---- the two operations
 
-make_call_rules(call_hi_primitive_p, jit_p)
-make_call_rules(hi_linearized_p, jit_p)
 for _p in (call_hi_primitive_p, hi_linearized_p):
-    _p.def_dce(keep_whole)
-    del _p.rules["partial_eval"], _p.rules["partial_eval_eqn"]  # what tangents enter stays whole
-_batch_program = call_hi_primitive_p.rules["batch"]
+    _p.define(partial_eval=None, partial_eval_eqn=None)  # what tangents enter stays whole
+_batch_program = call_hi_primitive_p.batch
 
 
 def _on_arrays(

@@ -25,7 +25,7 @@ import numpy as np
 from weft._engine.api.execute import to_array
 from weft._engine.control.call import jit_p
 from weft._engine.core.interpret import evaluate
-from weft._engine.core.primitive import Primitive, RegionOp
+from weft._engine.core.primitive import Primitive, RegionOp, has_rule
 from weft._engine.core.trace import (
     Trace,
     Tracer,
@@ -191,7 +191,7 @@ class JetTrace(Trace):
 
     def _by_tangents(self, primitive: Any, primals: list, series: list, params: dict) -> Any:
         """Any operation, by its rule for tangents on curves of one order less."""
-        rule = primitive.rule("jvp")
+        rule = primitive.jvp
         zero = [Zero(typeof(p).to_tangent_aval()) for p in primals]
         firsts = [z if terms[0] is None else terms[0] for z, terms in zip(zero, series)]
         if self.order == 1:
@@ -242,14 +242,14 @@ _NOT_LINEAR = {*_PRODUCTS, "div", "scatter-mul", "triangular_solve", "tridiagona
 
 def _is_linear(primitive: Any) -> bool:
     return (
-        primitive.has("transpose")
+        has_rule(primitive.transpose)
         and not isinstance(primitive, RegionOp)
         and primitive.name not in _NOT_LINEAR
     )
 
 
 def _linear(primitive: Any, primals: list, series: list, params: dict) -> tuple:
-    rule, out = primitive.rule("jvp"), []
+    rule, out = primitive.jvp, []
     value: Any = None
     for terms in zip(*series):
         if all(t is None for t in terms):
@@ -522,7 +522,7 @@ class JetRules(MutableMapping[Primitive, JetRule]):
     def __getitem__(self, primitive: Primitive) -> JetRule:
         if primitive in self.given:
             return self.given[primitive]
-        if not isinstance(primitive, Primitive) or not primitive.has("jvp"):
+        if not isinstance(primitive, Primitive) or not has_rule(primitive.jvp):
             raise KeyError(primitive)
         return lambda primals, series, **params: jet2(
             lambda *xs: primitive.bind(*xs, **params), primals, series
@@ -540,7 +540,7 @@ class JetRules(MutableMapping[Primitive, JetRule]):
 
     def __iter__(self) -> Iterator[Primitive]:
         return iter(
-            dict.fromkeys([*self.given, *(p for p in list(registry.values()) if p.has("jvp"))])
+            dict.fromkeys([*self.given, *(p for p in list(registry.values()) if has_rule(p.jvp))])
         )
 
     def __len__(self) -> int:

@@ -17,11 +17,9 @@ from typing import Any
 
 import weft.numpy as wnp
 from weft._engine.control.body import adapted, runs_in_python, stage_body
-from weft._engine.control.call import jit_p
-from weft._engine.control.call_rules import make_call_rules
+from weft._engine.control.call_rules import Call
 from weft._engine.control.hitypes import flatten
 from weft._engine.control.ref import threaded, threads_refs
-from weft._engine.core.primitive import CallLike
 from weft._engine.core.trace import Tracer, _state, typeof, with_source
 from weft._engine.ops.layout import xla_metadata_value
 from weft._engine.util import tree
@@ -29,8 +27,7 @@ from weft._engine.util.config import Override, config
 from weft._engine.util.source import Metadata, api_boundary, with_metadata, wraps
 
 #: params: jaxpr, xla_metadata (pairs of key and value)
-xla_metadata_call_p = CallLike("xla_metadata_call", multiple_results=True)
-make_call_rules(xla_metadata_call_p, jit_p)
+xla_metadata_call_p = Call("xla_metadata_call", multiple_results=True)
 
 #: methods of a compiled function that trace it
 _TRACING = ("trace", "lower", "eval_shape")

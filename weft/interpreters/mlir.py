@@ -138,7 +138,7 @@ def register_lowering(
     prim.lowerings[platform] = rule
     chosen = next((prim.lowerings[p] for p in (*PLATFORMS, None) if p in prim.lowerings), None)
     if chosen is not None:
-        prim.rules["expand"] = _expansion_by(prim, chosen)
+        prim.expand = _expansion_by(prim, chosen)
 
 
 def _expansion_by(prim: Primitive, rule: LoweringRule) -> Callable:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator, MutableMapping
 
-from weft._engine.core.primitive import Primitive
+from weft._engine.core.primitive import Primitive, has_rule
 from weft._engine.ir.registry import registry
 
 #: the primitives of libraries that were given a rule; copied at once, since other threads may add to it
@@ -36,7 +36,7 @@ class RuleTable(MutableMapping):
     def __getitem__(self, primitive: Primitive) -> Callable:
         if primitive not in self:
             raise KeyError(primitive)
-        rule = primitive.rules[self.slot]
+        rule = getattr(primitive, self.slot)
         return getattr(rule, "given_rule", None) or self.to_table(primitive, rule)
 
     def __setitem__(self, primitive: Primitive, rule: Callable) -> None:
@@ -47,19 +47,19 @@ class RuleTable(MutableMapping):
         made = self.to_slot(primitive, rule)
         if made is not rule:
             made.given_rule = rule
-        primitive.rules[self.slot] = made
+        primitive.define(**{self.slot: made})
         _given.add(weakref.ref(primitive, _given.discard))
 
     def __delitem__(self, primitive: Primitive) -> None:
         if primitive not in self:
             raise KeyError(primitive)
-        del primitive.rules[self.slot]
+        delattr(primitive, self.slot)
 
     def __contains__(self, primitive: object) -> bool:
         return (
             isinstance(primitive, Primitive)
-            and primitive.has(self.slot)
-            and self.given(primitive.rules[self.slot])
+            and has_rule(rule := getattr(primitive, self.slot))
+            and self.given(rule)
         )
 
     def __iter__(self) -> Iterator[Primitive]:

@@ -359,7 +359,7 @@ def _moved(eqn: Eqn, ins: list, shape: tuple[int, ...]) -> np.ndarray:
     ):
         try:
             given = [a.val if n is None else n for n, a in zip(ins, eqn.invars)]
-            found = np.asarray(eqn.primitive.rule("reference")(*given, **eqn.params))
+            found = np.asarray(eqn.primitive.reference(*given, **eqn.params))
             if found.shape == shape:
                 return found.astype(np.int64)
         except Exception:  # an operation on numbers alone; its keys count as new

@@ -121,7 +121,7 @@ class Lockstep:
         if isinstance(primitive, RegionOp):
             if primitive.is_call:
                 return self.run(params["jaxpr"], ins)
-            return primitive.rule("lockstep")(self, ins, **params)
+            return primitive.lockstep(self, ins, **params)
         return self.each(lambda *xs: reference_results(eqn, xs), ins)
 
     # ---- between devices

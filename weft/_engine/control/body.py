@@ -386,7 +386,7 @@ def define_partial_eval(primitive: Primitive, split: Callable, sees_policy: bool
         return renamed[0], renamed[1], pick(eqn.outvars, out_unknown)
 
     primitive.def_partial_eval(in_trace)
-    primitive.rules["partial_eval_eqn"] = in_program
+    primitive.partial_eval_eqn = in_program
     if sees_policy:
 
         def under_policy(eqn, mask, saveable):
@@ -399,8 +399,8 @@ def define_partial_eval(primitive: Primitive, split: Callable, sees_policy: bool
                 allowed + [v for e in known for v in _saved_inside(e, saveable)],
             )
 
-        primitive.rules["partial_eval_saveable"] = under_policy
-        primitive.rules["saved_inside"] = _saved_inside
+        primitive.partial_eval_saveable = under_policy
+        primitive.saved_inside = _saved_inside
 
 
 def _saved_inside(eqn: Eqn, saveable: Callable[[Eqn], bool]) -> list[Var]:
@@ -412,7 +412,7 @@ def _saved_inside(eqn: Eqn, saveable: Callable[[Eqn], bool]) -> list[Var]:
     ]
     saved: set[Var] = set()
     for inner in [inner for jaxpr in programs for inner in jaxpr.eqns]:
-        rule = inner.primitive.rules.get("saved_inside")
+        rule = inner.primitive.saved_inside
         if saveable(inner):
             saved.update(inner.outvars)
         elif rule is not None:

@@ -6,6 +6,8 @@ is compiled and run.
 
 from __future__ import annotations
 
+from typing import Any
+
 from weft._engine.core.primitive import CallLike, Primitive
 
 
@@ -13,15 +15,18 @@ def call_effects(params) -> frozenset:
     return params["jaxpr"].effects
 
 
-def _rules(primitive: Primitive, to: Primitive) -> None:
-    from weft._engine.control.call_rules import (
-        fill_call_rules,
-    )  # they import all transformations, which a first result does not need
+def _rules(primitive: Primitive) -> dict[str, Any]:
+    # it imports all transformations, which a first result does not need
+    from weft._engine.control.call_rules import Call
 
-    fill_call_rules(primitive, to, jit_p)
+    class JitWithRules(Call, Jit):
+        """The class of `jit_p` from then on."""
+
+    primitive.__class__ = JitWithRules
+    return {}
 
 
-class _Jit(CallLike):
+class Jit(CallLike):
     """Tracing asks for types only, which need no rule."""
 
     def abstract(self, avals, params):
@@ -30,5 +35,5 @@ class _Jit(CallLike):
 
 #: params: jaxpr, name, in_shardings, out_shardings (tuples with one entry per flat value, None where unspecified),
 #: donated (tuple of bool), inline, keep_unused
-jit_p = _Jit("jit", multiple_results=True, family=(_rules,))
+jit_p = Jit("jit", multiple_results=True, fill=_rules)
 jit_p.ref_effects = call_effects

@@ -1,14 +1,14 @@
-"""The rules of an operation that merely calls a program: each transformation maps the inner program, memoised on it."""
+"""The ops that only call a program, and their rules."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from weft._engine.control.guarded import guarded
 from weft._engine.control.ref import call_on_values
 from weft._engine.core.interpret import evaluate, run_reference
-from weft._engine.core.primitive import Primitive, unsupported
+from weft._engine.core.primitive import CallLike, registry, unsupported
 from weft._engine.core.stage import StageTrace
 from weft._engine.core.trace import EvalTrace, Zero, is_undef
 from weft._engine.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var
@@ -17,6 +17,9 @@ from weft._engine.transforms.batch import batch_jaxpr, to_dim
 from weft._engine.transforms.jvp import jvp_jaxpr
 from weft._engine.transforms.linearize import Partial, partial_eval_jaxpr, run_partial
 from weft._engine.transforms.transpose import transpose_with_refs
+
+#: plain calls; its module loads this one on the first use of a rule
+jit_p: CallLike = registry["jit"]
 
 
 def plain_params(jaxpr: Jaxpr, name: str) -> dict:
@@ -31,18 +34,6 @@ def plain_params(jaxpr: Jaxpr, name: str) -> dict:
         "inline": False,
         "keep_unused": False,
     }
-
-
-def bind_call(
-    primitive: Primitive,
-    jaxpr: Jaxpr,
-    args: Sequence,
-    params: dict,
-    in_shardings=None,
-    out_shardings=None,
-) -> list:
-    """Bind a call-like primitive on a transformed program; shardings default to unspecified."""
-    return primitive.bind(*args, **call_params(jaxpr, params, in_shardings, out_shardings))
 
 
 def call_params(jaxpr: Jaxpr, params: dict, in_shardings=None, out_shardings=None) -> dict:
@@ -70,38 +61,48 @@ def _pick(values, mask):
     return [v for v, m in zip(values, mask) if m]
 
 
-def split_call(jaxpr: Jaxpr, unknown: Sequence[bool], params: dict) -> Partial:
-    """Partial evaluation of a called program: what is known is computed once and kept."""
-    return partial_eval_jaxpr(jaxpr, unknown)
+def keep_whole(eqn: Eqn, used: Sequence[bool]) -> Eqn:
+    """The `dce` rule of operations whose other rules need all operands and results."""
+    return eqn.replace(
+        outvars=[
+            v if u or type(v) is DropVar else DropVar(v.aval) for v, u in zip(eqn.outvars, used)
+        ]
+    )
 
 
-def make_call_rules(
-    primitive: Primitive,
-    plain: Primitive,
-    split: Callable[[Jaxpr, Sequence[bool], dict], Partial] = split_call,
-    rest: Callable[[Partial, Sequence[bool], dict], dict] | None = None,
-) -> None:
-    """Give an operation that merely calls `params['jaxpr']` its rules. `split` says how partial evaluation divides the program;
-    `plain`, the operation of plain calls, computes the part that is known. The rest is a plain call, too, or one of `primitive` with the
-    parameters that `rest` gives."""
-    primitive.ref_effects = plain.ref_effects
-    fill_call_rules(primitive, primitive, plain, split, rest)
+class Call(CallLike):
+    """A call of params["jaxpr"]. Each transformation maps that program, memoized on it.
 
+    A call with rules for derivatives (`only_derivatives`) describes the whole program: its parts and its transpose become plain
+    calls.
+    """
 
-def fill_call_rules(
-    primitive: Primitive,
-    to: Primitive,
-    plain: Primitive,
-    split: Callable[[Jaxpr, Sequence[bool], dict], Partial] = split_call,
-    rest: Callable[[Partial, Sequence[bool], dict], dict] | None = None,
-) -> None:
-    """Fill the slots of `to` with the rules of `primitive`. A derivative rule that it has is one of the whole program: parts of that, and
-    its transpose, become plain calls."""
-    ruled = bool(primitive.only_derivatives)
+    ref_effects = staticmethod(lambda params: params["jaxpr"].effects)
+    type = staticmethod(call_type)
+    reference = staticmethod(call_reference)
+    factors = unsupported("calls are inlined before partitioning")
+    lower = unsupported("calls are inlined before fusion")
 
-    @to.def_jvp
-    def jvp(primals, tangents, *, jaxpr, **params):
-        nonzero = tuple(type(t) is not Zero for t in tangents)
+    def call(self, jaxpr: Jaxpr, args: Sequence, params: dict, shardings: Sequence = (None, None)):
+        """Bind the op on a transformed program; shardings default to unspecified."""
+        return self.bind(*args, **call_params(jaxpr, params, *shardings))
+
+    def call_part(self, jaxpr: Jaxpr, args: Sequence, params: dict) -> list:
+        """Call a program that was derived from the whole one."""
+        if self.only_derivatives:
+            return jit_p.bind(*args, **plain_params(jaxpr, params.get("name", "")))
+        return self.call(jaxpr, args, params)
+
+    def divide(self, jaxpr: Jaxpr, unknown: Sequence[bool], params: dict) -> Partial:
+        """Divide the program for partial evaluation. The known part is computed once."""
+        return partial_eval_jaxpr(jaxpr, unknown)
+
+    def rest(self, partial: Partial, unknown: Sequence[bool], params: dict) -> dict | None:
+        """The parameters with which the unknown part is a call of this op; None for a plain call of that part."""
+        return None
+
+    def jvp(self, primals, tangents, *, jaxpr, **params):
+        nonzero = tuple(not isinstance(t, Zero) for t in tangents)
         both, out_nonzero = jvp_jaxpr(jaxpr, nonzero)
         params["jaxpr"] = jaxpr
         ins, outs = params.get("in_shardings"), params.get("out_shardings")
@@ -111,148 +112,120 @@ def fill_call_rules(
         barred = params.get("prevent_cse")  # of a checkpoint, for each input
         if isinstance(barred, tuple):
             params["prevent_cse"] = (*barred, *_pick(barred, nonzero))
-        results = bind_call(
-            primitive, both, [*primals, *_pick(tangents, nonzero)], params, ins, outs
-        )
+        operands = [*primals, *_pick(tangents, nonzero)]
+        results = self.call(both, operands, params, (ins, outs))
         n = len(jaxpr.outvars)
-        given = iter(results[n:])
+        out_tangents = iter(results[n:])
         return results[:n], [
-            next(given) if nz else Zero(a.to_tangent_aval())
+            next(out_tangents) if nz else Zero(a.to_tangent_aval())
             for a, nz in zip(jaxpr.out_avals, out_nonzero)
         ]
 
-    @to.def_batch
-    def batch(axis, args, dims, *, jaxpr, **params):
+    def batch(self, axis, args, dims, *, jaxpr, **params):
         batched = tuple(d is not None for d in dims)
         args = [to_dim(x, d, axis, 0) if b else x for x, d, b in zip(args, dims, batched)]
         mapped, out_batched = batch_jaxpr(jaxpr, axis, batched)
         params["jaxpr"] = jaxpr
-        outs = bind_call(primitive, mapped, args, params)
+        outs = self.call(mapped, args, params)
         return outs, [0 if b else None for b in out_batched]
 
-    @to.def_partial_eval
-    def partial_eval(trace, args, params):
+    def transpose(self, cts, *args, jaxpr, **params):
+        linear = tuple(map(is_undef, args))
+        ct_nonzero = tuple(not isinstance(ct, Zero) for ct in cts)
+        backward, nonzero, refs = transpose_with_refs(jaxpr, linear, ct_nonzero)
+        params["jaxpr"] = jaxpr
+        operands = [*(x for x in args if not is_undef(x)), *_pick(cts, ct_nonzero)]
+        call = lambda *xs: self.call_part(backward, xs, params)
+        outs, flags = iter(call_on_values(refs, call, operands)), iter(nonzero)
+        return [(next(outs) if next(flags) else None) if lin else None for lin in linear]
+
+    def partial_eval(self, trace, args, params):
         unknown = [trace.is_unknown(x) for x in args]
-        partial = split(params["jaxpr"], unknown, params)
-        shardings = params.get("in_shardings")
+        partial = self.divide(params["jaxpr"], unknown, params)
+        kept = self.rest(partial, unknown, params)
 
         def bind_known(program, operands):
             nothing = not program.eqns and not program.constvars  # but forwarding
-            if nothing or (rest is not None and type(trace.parent) is not EvalTrace):
+            if nothing or (kept is not None and not isinstance(trace.parent, EvalTrace)):
                 return evaluate(program, *operands)
-            if (
-                ruled
-            ):  # the other parameters describe the whole program, not a part of it: a plain call
-                return plain.bind(*operands, **plain_params(program, params.get("name", "")))
-            if shardings is None:
-                return bind_call(primitive, program, operands, params)
-            known_out = [s for s, u in zip(params["out_shardings"], partial.out_unknown) if not u]
-            known_out += [None] * (len(program.outvars) - len(known_out))
-            known_in = [s for s, u in zip(shardings, unknown) if not u]
-            return bind_call(primitive, program, operands, params, known_in, known_out)
+            if self.only_derivatives or params.get("in_shardings") is None:
+                return self.call_part(program, operands, params)
+            shardings = _known_shardings(program, partial, unknown, params)
+            return self.call(program, operands, params, shardings)
 
         def bind_unknown(program, operands):
-            if rest is not None and not all(unknown):
-                return StageTrace.process(
-                    trace, primitive, operands, call_params(program, rest(partial, unknown, params))
-                )
-            if ruled and not all(unknown):
-                return StageTrace.process(
-                    trace, plain, operands, plain_params(program, params.get("name", ""))
-                )
-            return StageTrace.process(trace, primitive, operands, call_params(program, params))
+            primitive, made = self, call_params(program, params)
+            if not all(unknown):
+                if kept is not None:
+                    made = call_params(program, kept)
+                elif self.only_derivatives:
+                    primitive, made = jit_p, plain_params(program, params.get("name", ""))
+            return StageTrace.process(trace, primitive, operands, made)
 
-        return run_partial(
-            trace,
-            partial,
-            [x for x, u in zip(args, unknown) if not u],
-            _pick(args, unknown),
-            bind_known,
-            bind_unknown,
-        )
+        known_args = [x for x, u in zip(args, unknown) if not u]
+        unknown_args = _pick(args, unknown)
+        return run_partial(trace, partial, known_args, unknown_args, bind_known, bind_unknown)
 
-    def partial_eval_eqn(eqn, mask):
-        """Split a call equation inside a program; gives (known eqn, unknown eqn, unknown variables)."""
-        partial = split(eqn.params["jaxpr"], mask, eqn.params)
+    def partial_eval_eqn(self, eqn, mask):
+        """Split a call equation inside a program; gives (known equations, unknown equation, unknown variables)."""
+        partial = self.divide(eqn.params["jaxpr"], mask, eqn.params)
+        kept = self.rest(partial, mask, eqn.params)
         known_ins = [a for a, u in zip(eqn.invars, mask) if not u]
-        computed = [
-            Var(a.aval) for a in partial.known.outvars[sum(not u for u in partial.out_unknown) :]
-        ]
+        n_known = len(partial.out_unknown) - sum(partial.out_unknown)
+        computed = [Var(a.aval) for a in partial.known.outvars[n_known:]]
         fresh = iter(computed)
         residuals = [known_ins[i] if i is not None else next(fresh) for i in partial.forwarded]
         known_outs = [v for v, u in zip(eqn.outvars, partial.out_unknown) if not u]
         unknown_outs = _pick(eqn.outvars, partial.out_unknown)
+        called = _plain_eqn if self.only_derivatives and not all(mask) else _call_eqn
         known = unknown = None
-        called = (
-            _plain_eqn if ruled and not all(mask) else lambda eqn, _, *parts: _call_eqn(eqn, *parts)
-        )
         if known_outs or computed or partial.known.effects:
-            known = called(eqn, plain, partial.known, known_ins, [*known_outs, *computed])
-            if rest is not None:
+            known = called(eqn, partial.known, known_ins, [*known_outs, *computed])
+            if kept is not None:
                 known = _written_out(known)
         if unknown_outs or partial.unknown.effects:
             operands = [*residuals, *_pick(eqn.invars, mask)]
-            if rest is not None and not all(mask):
-                again = eqn.replace(params=rest(partial, mask, eqn.params))
-                unknown = _call_eqn(again, partial.unknown, operands, unknown_outs)
-            else:
-                unknown = called(eqn, plain, partial.unknown, operands, unknown_outs)
+            if kept is not None and not all(mask):
+                eqn, called = eqn.replace(params=kept), _call_eqn
+            unknown = called(eqn, partial.unknown, operands, unknown_outs)
         return known, unknown, unknown_outs
 
-    to.rules["partial_eval_eqn"] = partial_eval_eqn
-
-    @to.def_transpose
-    def transpose(cts, *args, jaxpr, **params):
-        linear = tuple(map(is_undef, args))
-        ct_nonzero = tuple(type(ct) is not Zero for ct in cts)
-        backward, nonzero, refs = transpose_with_refs(jaxpr, linear, ct_nonzero)
-        params["jaxpr"] = jaxpr
-        called = (
-            (lambda *xs: plain.bind(*xs, **plain_params(backward, params.get("name", ""))))
-            if ruled
-            else lambda *xs: bind_call(primitive, backward, xs, params)
-        )
-        outs = iter(
-            call_on_values(
-                refs, called, [*(x for x in args if not is_undef(x)), *_pick(cts, ct_nonzero)]
-            )
-        )
-        flags = iter(nonzero)
-        return [(next(outs) if next(flags) else None) if lin else None for lin in linear]
-
-    @to.def_dce
-    def dce(eqn, used):
+    def dce(self, eqn, used):
         """The equation with unused results and the operands that only they needed dropped."""
         jaxpr = eqn.params["jaxpr"]
         inner, keep = jaxpr.memo(("called", *used), lambda: _without_unused(jaxpr, used))
         if inner is jaxpr:
             return eqn
-        made = _call_eqn(eqn, inner, _pick(eqn.invars, keep), _pick(eqn.outvars, used))
+        call = _call_eqn(eqn, inner, _pick(eqn.invars, keep), _pick(eqn.outvars, used))
         if isinstance(barred := eqn.params.get("prevent_cse"), tuple):
-            made.params["prevent_cse"] = tuple(_pick(barred, keep))
-        if "in_shardings" in made.params:
-            made.params.update(
+            call.params["prevent_cse"] = tuple(_pick(barred, keep))
+        if "in_shardings" in call.params:
+            call.params.update(
                 in_shardings=tuple(_pick(eqn.params["in_shardings"], keep)),
                 out_shardings=tuple(_pick(eqn.params["out_shardings"], used)),
             )
-        return made
+        return call
 
-    to.define(
-        type=call_type,
-        reference=call_reference,
-        factors=unsupported("calls are inlined before partitioning"),
-        lower=unsupported("calls are inlined before fusion"),
-    )
-
-    def guard(on, operands, params):
-        counts: dict[str, Any] = (
-            {"num_consts": params["num_consts"] + 1} if "num_consts" in params else {}
-        )
+    def guard(self, on, operands, params):
+        counts: dict[str, Any] = {}
+        if "num_consts" in params:
+            counts["num_consts"] = params["num_consts"] + 1
         if isinstance(barred := params.get("prevent_cse"), tuple):
             counts["prevent_cse"] = (False, *barred)
-        return bind_call(primitive, guarded(params["jaxpr"]), [on, *operands], {**params, **counts})
+        return self.call(guarded(params["jaxpr"]), [on, *operands], {**params, **counts})
 
-    to.rules["guard"] = guard
+
+class WholeCall(Call):
+    """A call whose rules need all operands and results."""
+
+    dce = staticmethod(keep_whole)
+
+
+def _known_shardings(program: Jaxpr, partial: Partial, unknown: Sequence[bool], params: dict):
+    """The shardings of operands and results of the known part."""
+    outs = [s for s, u in zip(params["out_shardings"], partial.out_unknown) if not u]
+    outs += [None] * (len(program.outvars) - len(outs))
+    return [s for s, u in zip(params["in_shardings"], unknown) if not u], outs
 
 
 def _without_unused(jaxpr: Jaxpr, used: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
@@ -261,15 +234,6 @@ def _without_unused(jaxpr: Jaxpr, used: Sequence[bool]) -> tuple[Jaxpr, list[boo
     needed = used_vars(inner)
     keep = [v in needed for v in inner.invars]
     return inner if all(keep) else inner.replace(invars=_pick(inner.invars, keep)), keep
-
-
-def keep_whole(eqn: Eqn, used: Sequence[bool]) -> Eqn:
-    """The `dce` rule of operations whose other rules need all operands and results."""
-    return eqn.replace(
-        outvars=[
-            v if u or type(v) is DropVar else DropVar(v.aval) for v, u in zip(eqn.outvars, used)
-        ]
-    )
 
 
 def _written_out(call: Eqn) -> list[Eqn]:
@@ -303,10 +267,10 @@ def _written_out(call: Eqn) -> list[Eqn]:
     return eqns
 
 
-def _plain_eqn(eqn: Eqn, plain: Primitive, jaxpr: Jaxpr, invars, outvars) -> Eqn:
+def _plain_eqn(eqn: Eqn, jaxpr: Jaxpr, invars, outvars) -> Eqn:
     params = plain_params(jaxpr, eqn.params.get("name", ""))
     return eqn.replace(
-        primitive=plain, invars=invars, outvars=outvars, params=params, effects=jaxpr.effects
+        primitive=jit_p, invars=invars, outvars=outvars, params=params, effects=jaxpr.effects
     )
 
 

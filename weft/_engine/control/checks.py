@@ -29,15 +29,30 @@ from weft._engine.control.shard_map import manual_scope, shard_map_p
 from weft._engine.control.while_loop import while_p
 from weft._engine.core.annotations import cast
 from weft._engine.core.interpret import evaluate, evaluate_by
-from weft._engine.core.primitive import BarrierOp, unsupported
+from weft._engine.core.pass_rules import PassRules
+from weft._engine.core.primitive import (
+    BarrierOp,
+    CallLike,
+    CollectiveOp,
+    ElementwiseOp,
+    IndexOp,
+    LibraryOp,
+    ProductOp,
+    ReduceOp,
+    ScanOp,
+    ScatterOp,
+    unsupported,
+)
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import Zero, _state, any_tracers, eval_trace, tracked_axes, typeof
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, subjaxprs
 from weft._engine.ir.rewrite import map_jaxprs
 from weft._engine.ir.specs import PartitionSpec
 from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.arithmetic import div_p
 from weft._engine.ops.bitwise import bitwise_and, bitwise_or
 from weft._engine.ops.casting import convert_element_type
+from weft._engine.ops.collective_rules import psum_p
 from weft._engine.ops.collectives import axis_index, pmin, psum
 from weft._engine.ops.comparison import eq, gt, lt, ne, select_n
 from weft._engine.ops.families import zeros
@@ -208,15 +223,7 @@ def without_checks(jaxpr: Jaxpr, effects: frozenset = frozenset(["check", "debug
 
 # --- sites ------------------------------------------------------------------------------------------------------------
 
-#: operations that pass NaNs on or choose among values, but make none
-_NO_NANS = frozenset(
-    """
-    max min clamp neg abs sign conj real imag complex copy stop_gradient name nextafter is_finite reduce_max reduce_min cummax cummin
-""".split()
-)
-_KINDS_WITH_NANS = frozenset(
-    ["elementwise", "reduce", "contract", "conv", "ragged", "scan", "library"]
-)
+_CAN_MAKE_NANS = (ElementwiseOp, ReduceOp, ProductOp, ScanOp, LibraryOp)
 _MOVES = frozenset(["select", "cast", "bitcast", "copy"])
 
 
@@ -224,13 +231,13 @@ def _can_make_nans(eqn: Eqn) -> bool:
     primitive = eqn.primitive
     if not any(_inexact(v.aval) for v in eqn.outvars):
         return False
-    if primitive.kind == "scatter":
-        return primitive.name in ("scatter-add", "scatter-mul")
-    if primitive.kind == "collective":
-        return primitive.name == "psum"
+    if isinstance(primitive, ScatterOp):
+        return primitive.lower.combine in ("add", "mul")
+    if isinstance(primitive, CollectiveOp):
+        return primitive is psum_p
     return (
-        primitive.kind in _KINDS_WITH_NANS
-        and primitive.name not in _NO_NANS
+        isinstance(primitive, _CAN_MAKE_NANS)
+        and not primitive.passes_nans
         and primitive.computes not in _MOVES
     )
 
@@ -239,9 +246,6 @@ def _inexact(aval: ShapedArray) -> bool:
     return not dtypes.is_extended(aval.dtype) and dtypes.issubdtype(aval.dtype, np.inexact)
 
 
-_INDEXED = frozenset(
-    "dynamic_slice dynamic_update_slice gather scatter scatter-add scatter-mul scatter-min scatter-max".split()
-)
 _OOB_SLOT: Slot = (((3,), np.dtype(np.int32)),)  # index, axis, size
 
 
@@ -273,12 +277,12 @@ class Sites:
             return self._add_checks(eqn)
         inside = [self.visit(inner) for _, inner in subjaxprs(eqn.params)]
         found = any(inside)
-        if OOBError in self.errors and eqn.primitive.name in _INDEXED:
+        if OOBError in self.errors and isinstance(eqn.primitive, IndexOp | ScatterOp):
             shape = eqn.invars[0].aval.shape
             found = self._add(
                 eqn, OOBError, f"out-of-bounds indexing for array of shape {shape}", _OOB_SLOT
             )
-        if DivisionByZeroError in self.errors and eqn.primitive.name == "div":
+        if DivisionByZeroError in self.errors and eqn.primitive is div_p:
             found = self._add(eqn, DivisionByZeroError, "division by zero", ())
         if NaNError in self.errors and _can_make_nans(eqn):
             found = self._add(
@@ -364,9 +368,7 @@ def _step(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[list, Se
     if primitive is check_p:
         return _after_check(sites, eqn, state, operands), []
     if any(sites.visit(inner) for _, inner in subjaxprs(params)):
-        rule = _RULES.get(primitive)
-        if rule is None and primitive.is_call:
-            rule = _call
+        rule = _RULES.find(primitive)
         if rule is not None:
             return rule(sites, eqn, state, operands)
     outs = _unchecked(eqn, operands)
@@ -719,11 +721,15 @@ def _shared(x: Any, axes: Sequence) -> Any:
     return psum(x, axes)
 
 
-_RULES = {
-    cond_p: _cond,
-    scan_p: _scan,
-    while_p: _while,
-    shard_map_p: _shard_map,
-    custom_jvp_call_p: _custom_jvp,
-    custom_vjp_call_p: _custom_vjp,
-}
+_RULES = PassRules(
+    "checks",
+    {
+        CallLike: _call,
+        cond_p: _cond,
+        scan_p: _scan,
+        while_p: _while,
+        shard_map_p: _shard_map,
+        custom_jvp_call_p: _custom_jvp,
+        custom_vjp_call_p: _custom_vjp,
+    },
+)

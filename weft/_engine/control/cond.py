@@ -29,13 +29,13 @@ from weft._engine.control.guarded import guarded
 from weft._engine.control.hitypes import flatten
 from weft._engine.control.ref import Ref, call_on_values, threaded, threads_refs
 from weft._engine.core.interpret import evaluate, lockstep_rule
-from weft._engine.core.primitive import RegionOp, unsupported
+from weft._engine.core.primitive import BranchLike, unsupported
 from weft._engine.core.stage import UsesRefs, stage
 from weft._engine.core.trace import Tracer, Zero, is_undef, typeof
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
 from weft._engine.ir.rewrite import dce as dce_jaxpr, inline_calls, is_transparent, used_vars
 from weft._engine.ir.types import ShapedArray
-from weft._engine.ops.families import BranchSpec, zeros
+from weft._engine.ops.families import zeros
 from weft._engine.transforms.batch import batch_jaxpr, move_dim
 from weft._engine.transforms.jvp import jvp_jaxpr
 from weft._engine.transforms.linearize import partial_eval_jaxpr
@@ -45,7 +45,7 @@ from weft._engine.util.errors import describe
 from weft._engine.util.source import api_boundary, function_name, user_frame
 
 #: params: branches (tuple of Jaxpr)
-cond_p = RegionOp("cond", multiple_results=True)
+cond_p = BranchLike("cond", multiple_results=True)
 
 Branches = tuple[Jaxpr, ...]
 
@@ -92,7 +92,7 @@ def _common_type(avals) -> ShapedArray:
     return avals[0].update(sharding=said.pop() if len(said) == 1 else None)
 
 
-cond_p.rules["in_avals"] = lambda params: (None, *params["branches"][0].in_avals)
+cond_p.in_avals = lambda params: (None, *params["branches"][0].in_avals)
 
 
 @lockstep_rule(cond_p)
@@ -406,8 +406,12 @@ def _links(eqn: Eqn) -> list:
 
 
 _REGION = "its branches are partitioned and lowered, one by one, by the passes themselves"
-cond_p.define(factors=unsupported(_REGION), lower=BranchSpec(), links=_links)
-cond_p.rules["guard"] = lambda on, operands, params: cond_p.bind(
+cond_p.define(
+    factors=unsupported(_REGION),
+    lower=unsupported("control flow is lowered by its class"),
+    links=_links,
+)
+cond_p.guard = lambda on, operands, params: cond_p.bind(
     operands[0], on, *operands[1:], branches=tuple(guarded(b) for b in params["branches"])
 )
 cond_p.ref_effects = lambda params: frozenset().union(*(b.effects for b in params["branches"]))

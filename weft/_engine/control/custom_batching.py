@@ -15,12 +15,12 @@ from typing import Any
 
 from weft._engine.control.body import bind_arguments
 from weft._engine.control.call import jit_p
-from weft._engine.control.call_rules import keep_whole, make_call_rules, plain_params
+from weft._engine.control.call_rules import WholeCall, plain_params
 from weft._engine.control.custom_rules import attribute_of_wrapped
 from weft._engine.control.custom_values import to_front
 from weft._engine.control.hitypes import flatten_linear, holds_values
 from weft._engine.control.loops import map as map_in_loop
-from weft._engine.core.primitive import BatchAxis, CallLike
+from weft._engine.core.primitive import BatchAxis
 from weft._engine.core.stage import hoist_tracers, stage
 from weft._engine.core.trace import EvalTrace, _state, set_trace, typeof
 from weft._engine.transforms.batch import BatchTrace, batch_flat, batch_jaxpr, move_dim
@@ -29,7 +29,9 @@ from weft._engine.util import tree
 from weft._engine.util.source import function_name
 
 #: params: jaxpr, rule (a function of (axis size, flags, batched flat values) to (results, flags)), num_consts, name
-custom_vmap_call_p = CallLike("custom_vmap_call", multiple_results=True, only_derivatives=("rule",))
+custom_vmap_call_p = WholeCall(
+    "custom_vmap_call", multiple_results=True, only_derivatives=("rule",)
+)
 
 
 class custom_vmap:
@@ -149,10 +151,6 @@ def _dispatch(trace, fun: Callable, rule: Callable, args: Sequence, name: str) -
     )
 
 
-make_call_rules(custom_vmap_call_p, jit_p)
-custom_vmap_call_p.def_dce(keep_whole)
-
-
 @custom_vmap_call_p.def_batch
 def _batch(axis: BatchAxis, args: Sequence, dims: Sequence, *, jaxpr, rule, num_consts, name):
     args, flags = to_front(args, dims)
@@ -229,7 +227,7 @@ def _refuse(*_: Any):
 
 
 custom_vmap_call_p.def_partial_eval(_refuse)
-custom_vmap_call_p.rules["partial_eval_eqn"] = _refuse
+custom_vmap_call_p.partial_eval_eqn = _refuse
 
 
 def sequential_vmap(f: Callable) -> custom_vmap:

@@ -15,7 +15,7 @@ import numpy as np
 
 from weft._engine.control.body import bind_positions
 from weft._engine.control.call import jit_p
-from weft._engine.control.call_rules import keep_whole, make_call_rules, plain_params
+from weft._engine.control.call_rules import Call, WholeCall, keep_whole, plain_params
 from weft._engine.control.custom_values import (
     CustomVJPPrimal,
     Split,
@@ -43,7 +43,7 @@ from weft._engine.control.ref import (
     retried,
 )
 from weft._engine.core.interpret import evaluate
-from weft._engine.core.primitive import BatchAxis, CallLike, RegionOp, unsupported
+from weft._engine.core.primitive import BatchAxis, Primitive, RegionOp, unsupported
 from weft._engine.core.scalars import typed
 from weft._engine.core.stage import UsesRefs, hoist_together, hoist_tracers, stage
 from weft._engine.core.trace import (
@@ -79,7 +79,7 @@ class Subfunction:
     __name__ = property(lambda self: function_name(self.call_wrapped))
 
 
-class _RuledCall(CallLike):
+class _RuledCall(WholeCall):
     """A call with a derivative rule. It is bound with its program, or with the functions that `get_bind_params` gives."""
 
     batched_always = True
@@ -120,7 +120,8 @@ def _apply_jvp(trace: Any, subfuns: Sequence, args: list, name: str) -> list:
         results = given.call_wrapped(*primals, *map(instantiate, tangents))
         return results[: len(results) // 2], results[len(results) // 2 :]
 
-    return _dispatch_jvp(trace, fun.call_wrapped, run if rule is None else rule, args, name)
+    ruled = FunctionWithJvp(fun.call_wrapped, run if rule is None else rule, name)
+    return apply_ruled(trace, ruled, args)
 
 
 def _vjp_apart(params: dict) -> list[Subfunction]:
@@ -155,7 +156,7 @@ def _apply_vjp(trace: Any, subfuns: Sequence, args: list, name: str) -> list:
             f"custom_vjp_call: {name} is bound with rules that get_bind_params did not give. Bind the pair fwd and "
             "bwd as it came; the function itself may be another."
         )
-    return _dispatch_vjp(trace, fun.call_wrapped, rules, args, name)
+    return apply_ruled(trace, FunctionWithVjp(fun.call_wrapped, rules, name), args)
 
 
 class _JvpCall(_RuledCall):
@@ -180,7 +181,7 @@ custom_vjp_call_p = _VjpCall("custom_vjp_call", multiple_results=True)
 custom_lin_p = RegionOp("custom_lin", multiple_results=True)
 #: the forward half of a rule that is replaced by the function itself where no residual is read; params: jaxpr (the results, then the
 #: residuals), fun (a program of the same operands that gives the results alone), name
-remat_opt_p = CallLike("remat_opt", multiple_results=True, only_derivatives=("fun",))
+remat_opt_p = Call("remat_opt", multiple_results=True, only_derivatives=("fun",))
 
 
 def _flat_call(fun: Callable, split: Split, out_tree: list, api: str) -> Callable:
@@ -335,56 +336,103 @@ class custom_jvp(_CustomFunction):
             return outs, tangent_outs
 
         flat_jvp.__name__ = function_name(self.jvp)
-        outs = _dispatch_jvp(
-            _state.trace,
-            _flat_call(self.fun, split, out_tree, "custom_jvp"),
-            flat_jvp,
-            split.take(),
-            name,
-        )
+        fun = _flat_call(self.fun, split, out_tree, "custom_jvp")
+        outs = apply_ruled(_state.trace, FunctionWithJvp(fun, flat_jvp, name), split.take())
         return tree.tree_unflatten(out_tree[0], outs)
 
 
-def _dispatch_jvp(trace, fun, jvp, args, name):
-    """Run `fun`, or its rule if `trace` differentiates, or record it."""
+class RuledFunction:
+    """A function of flat values with a derivative rule, while it is applied."""
+
+    def __init__(self, fun: Callable, rule: Any, name: str):
+        self.fun, self.rule, self.name = fun, rule, name
+
+    def differentiate(self, primals: list, tangents: list) -> tuple[Sequence, Sequence]:
+        """Return results and their tangents by the rule."""
+        raise NotImplementedError
+
+    def map(self, axis: BatchAxis, flags: Sequence[bool], once: list[bool]) -> RuledFunction:
+        """Return the function and its rule mapped over dim 0 of the flagged arguments (see `over_axis`)."""
+        raise NotImplementedError
+
+    def refusing(self, fun: Callable) -> RuledFunction:
+        """Return `fun` with a rule that refuses differentiation."""
+        raise NotImplementedError
+
+    def equation(self) -> tuple[Primitive, dict]:
+        """Return the op that records an application, and its parameters of the rule."""
+        raise NotImplementedError
+
+
+class FunctionWithJvp(RuledFunction):
+    """A function whose rule is `jvp(primals, tangents)`."""
+
+    def differentiate(self, primals, tangents):
+        return self.rule(primals, tangents)
+
+    def map(self, axis, flags, once):
+        return FunctionWithJvp(*_batch_jvp(self.fun, self.rule, axis, flags, once), self.name)
+
+    def refusing(self, fun):
+        return FunctionWithJvp(fun, _refuse(self.name), self.name)
+
+    def equation(self):
+        return custom_jvp_call_p, {"jvp": self.rule}
+
+
+class FunctionWithVjp(RuledFunction):
+    """A function whose rule is a `VjpRules`."""
+
+    def differentiate(self, primals, tangents):
+        return _vjp_forward(self.rule, primals, tangents, self.name)
+
+    def map(self, axis, flags, once):
+        return FunctionWithVjp(*_batch_vjp(self.fun, self.rule, axis, flags, once), self.name)
+
+    def refusing(self, fun):
+        return FunctionWithVjp(fun, VjpRules(_refuse(self.name), _refuse(self.name)), self.name)
+
+    def equation(self):
+        return custom_vjp_call_p, {"rules": self.rule}
+
+
+def apply_ruled(trace: Any, ruled: RuledFunction, args: Sequence) -> list:
+    """Run the function, or its rule if `trace` differentiates, or record it."""
     kind = type(trace)
     if kind is EvalTrace:
         with set_trace(trace):
-            return fun(*args)
+            return ruled.fun(*args)
     if (serving := trace.serving(args)) is not trace:
-        return _dispatch_jvp(serving, fun, jvp, args, name)
+        return apply_ruled(serving, ruled, args)
     if kind is JVPTrace:
         pairs = [trace.split(x) for x in args]
         primals, tangents = [typed(p) for p, _ in pairs], [t for _, t in pairs]
         with set_trace(trace.parent):
             if all(type(t) is Zero for t in tangents):
-                return _dispatch_jvp(trace.parent, fun, jvp, primals, name)
-            outs, tangent_outs = jvp(primals, tangents)
+                return apply_ruled(trace.parent, ruled, primals)
+            outs, tangent_outs = ruled.differentiate(primals, tangents)
         return [trace.join(o, t) for o, t in zip(outs, tangent_outs)]
-    if (
-        kind is BatchTrace
-    ):  # with no mapped argument, too: the function and its rule may close over mapped values
+    if kind is BatchTrace:
+        # with no mapped argument, too: the function and its rule may close over mapped values
         values, flags = to_front(*zip(*map(trace.split, args))) if args else ([], [])
         once: list[bool] = []
-        mapped, mapped_jvp = _batch_jvp(fun, jvp, trace.axis, flags, once)
+        mapped = ruled.map(trace.axis, flags, once)
         with set_trace(trace.parent):
-            outs = _dispatch_jvp(trace.parent, mapped, mapped_jvp, values, name)
+            outs = apply_ruled(trace.parent, mapped, values)
         return [trace.join(o, None if once[0] else 0) for o in outs]
+    return _record(trace, ruled, args)
+
+
+def _record(trace: Any, ruled: RuledFunction, args: Sequence) -> list:
+    """Record an application in the program of `trace`."""
     try:
-        jaxpr, consts = hoist_tracers(stage(fun, [typeof(x) for x in args], name))
+        jaxpr, consts = hoist_tracers(stage(ruled.fun, [typeof(x) for x in args], ruled.name))
     except UsesRefs as used:
-        return _with_refs(
-            used.refs,
-            fun,
-            args,
-            name,
-            lambda f, xs: _dispatch_jvp(trace, f, _refuse(name), xs, name),
-        )
-    return trace.process(
-        custom_jvp_call_p,
-        [*consts, *args],
-        {"jaxpr": jaxpr, "jvp": jvp, "num_consts": len(consts), "name": name},
-    )
+        apply = lambda fun, xs: apply_ruled(trace, ruled.refusing(fun), xs)
+        return _with_refs(used.refs, ruled.fun, args, apply)
+    primitive, rule = ruled.equation()
+    params = {"jaxpr": jaxpr, **rule, "num_consts": len(consts), "name": ruled.name}
+    return trace.process(primitive, [*consts, *args], params)
 
 
 def _batch_jvp(
@@ -415,9 +463,7 @@ def _batch_jvp(
     return mapped, rule
 
 
-def _with_refs(
-    refs: Sequence, fun: Callable, args: Sequence, name: str, dispatch: Callable
-) -> list:
+def _with_refs(refs: Sequence, fun: Callable, args: Sequence, apply: Callable) -> list:
     """A call of a function that reads or writes references to mutable arrays, inside of a program: a call on their values."""
 
     def attempt(known):
@@ -428,7 +474,7 @@ def _with_refs(
                 outs = fun(*xs[n:])
             return [*outs, *state.values]
 
-        return [*known], dispatch(on_values, [*(r[...] for r in known), *args])
+        return [*known], apply(on_values, [*(r[...] for r in known), *args])
 
     met, outs = retried(attempt, refs)
     n = len(outs) - len(met)
@@ -446,10 +492,6 @@ def _refuse(name: str) -> Callable:
         )
 
     return rule
-
-
-make_call_rules(custom_jvp_call_p, jit_p)
-custom_jvp_call_p.def_dce(keep_whole)
 
 
 @custom_jvp_call_p.def_jvp
@@ -549,94 +591,100 @@ class custom_vjp(_CustomFunction):
                 "it out of nondiff_argnums, and return None as its cotangent."
             )
         if split.refs:
-            names = (
-                names_of(self.fun, [args[i] for i in split.positions])
-                if not self.nondiff_argnums
-                else list(map(str, range(split.tree.num_leaves)))
-            )
-            check_aliases(
-                self.fun, "custom_vjp", list(split.refs.values()), [names[i] for i in split.refs]
-            )
-            for r in split.refs.values():
-                r.get()  # a program that is being traced is to know of what the rule may write
-        avals = [typeof(x) for x in split.flat]
-        out_tree: list = []
+            self._check_refs(split, args)
+        rule = _AppliedVjp(self, split, name)
+        fun = _flat_call(self.fun, split, rule.out_tree, "custom_vjp")
+        trace, flat = _state.trace, split.take()
+        # the references may hold differentiated values although no argument of the rule is differentiated
+        plain = split.refs and type(trace) is JVPTrace
+        if plain and all(type(trace.split(x)[1]) is Zero for x in flat):
+            outs = fun(*flat)
+        else:
+            rules = rule.rules(fun if self.optimize_remat else None)
+            outs = apply_ruled(trace, FunctionWithVjp(fun, rules, name), flat)
+        return tree.tree_unflatten(rule.out_tree[0], outs)
+
+    def _check_refs(self, split: Split, args: Sequence) -> None:
+        """Check that references among the arguments differ, and read them."""
+        if self.nondiff_argnums:
+            names = list(map(str, range(split.tree.num_leaves)))
+        else:
+            names = names_of(self.fun, [args[i] for i in split.positions])
+        refs = list(split.refs.values())
+        check_aliases(self.fun, "custom_vjp", refs, [names[i] for i in split.refs])
+        for r in refs:
+            r.get()  # a program that is being traced is to know of what the rule may write
+
+
+class _AppliedVjp:
+    """The rule of a custom_vjp function in one application, on flat values."""
+
+    def __init__(self, function: custom_vjp, split: Split, name: str):
+        self.function, self.split, self.name = function, split, name
+        self.avals = [typeof(x) for x in split.flat]
+        self.out_tree: list = []
+        self.res_tree: Any = None
+        self.res_refs: dict = {}
+
+    def rules(self, fun: Callable | None) -> VjpRules:
+        """Return the two halves, with the names of the user's functions."""
 
         def fwd(flat, perturbed):
-            with own_lines():
-                pair = self.fwd(
-                    *split.rebuild(
-                        list(map(CustomVJPPrimal, flat, perturbed)) if self.symbolic_zeros else flat
-                    )
-                )
-            if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-                raise TypeError(
-                    f"custom_vjp: fwd of {name} must return a pair (output, residuals), got {pair!r}."
-                )
-            outs, structure = flatten_linear(pair[0])
-            residuals, res_tree[0] = flatten(pair[1], f"the residuals of {name}")
-            check_outputs(
-                f"Custom VJP fwd rule {function_name(self.fwd)}",
-                name,
-                out_tree,
-                [structure, *map(typeof, outs)],
-            )
-            if any_refs(residuals):
-                residuals = _keep_refs(name, residuals, split, res_refs)
-            return outs, residuals
-
-        res_tree: list = [None]
-        res_refs: dict = {}
+            return self.forward(flat, perturbed)
 
         def bwd(residuals, cts):
-            if res_refs:
-                rest = iter(residuals)
-                residuals = [
-                    res_refs[i] if i in res_refs else next(rest)
-                    for i in range(res_tree[0].num_leaves)
-                ]
-            res = tree.tree_unflatten(res_tree[0], residuals)
-            cts = shown(cts, self.symbolic_zeros)
-            with own_lines():
-                result = self.bwd(
-                    *split.nondiff_values(), res, tree.tree_unflatten(of_tangents(out_tree[0]), cts)
-                )
-            if not isinstance(result, (tuple, list)) or len(result) != len(split.positions):
-                raise TypeError(
-                    f"Custom VJP bwd rule {function_name(self.bwd)} of {name} must produce a tuple with one cotangent per "
-                    f"differentiable argument ({len(split.positions)}), got {result!r}."
-                )
-            if not split.refs:
-                return flatten_cts(name, tuple(result), split.tree, avals)
-            none = [r.type.inner_aval for r in split.refs.values()]
-            rest, given = iter(none), iter(avals)
-            cts = flatten_cts(
-                name,
-                tuple(result),
-                split.tree,
-                [
-                    next(rest) if i in split.refs else next(given)
-                    for i in range(split.tree.num_leaves)
-                ],
-            )
-            return [ct for i, ct in enumerate(cts) if i not in split.refs]
+            return self.backward(residuals, cts)
 
-        fwd.__name__, bwd.__name__ = function_name(self.fwd), function_name(self.bwd)
-        fun = _flat_call(self.fun, split, out_tree, "custom_vjp")
-        trace, flat = _state.trace, split.take()
-        if (
-            split.refs
-            and type(trace) is JVPTrace
-            and all(type(trace.split(x)[1]) is Zero for x in flat)
-        ):
-            outs = fun(
-                *flat
-            )  # nothing that the rule is of is differentiated; what the references hold may be
-        else:
-            outs = _dispatch_vjp(
-                trace, fun, VjpRules(fwd, bwd, fun if self.optimize_remat else None), flat, name
+        fwd.__name__ = function_name(self.function.fwd)
+        bwd.__name__ = function_name(self.function.bwd)
+        return VjpRules(fwd, bwd, fun)
+
+    def forward(self, flat: Sequence, perturbed: Sequence[bool]) -> tuple[list, Sequence]:
+        """Return results and residuals."""
+        function, name = self.function, self.name
+        if function.symbolic_zeros:
+            flat = list(map(CustomVJPPrimal, flat, perturbed))
+        with own_lines():
+            pair = function.fwd(*self.split.rebuild(flat))
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise TypeError(
+                f"custom_vjp: fwd of {name} must return a pair (output, residuals), got {pair!r}."
             )
-        return tree.tree_unflatten(out_tree[0], outs)
+        outs, structure = flatten_linear(pair[0])
+        residuals, self.res_tree = flatten(pair[1], f"the residuals of {name}")
+        rule = f"Custom VJP fwd rule {function_name(function.fwd)}"
+        check_outputs(rule, name, self.out_tree, [structure, *map(typeof, outs)])
+        if any_refs(residuals):
+            residuals = _keep_refs(name, residuals, self.split, self.res_refs)
+        return outs, residuals
+
+    def backward(self, residuals: Sequence, cts: Sequence) -> Sequence:
+        """Return the cotangents of the flat arguments that are no references."""
+        function, name, split = self.function, self.name, self.split
+        if kept := self.res_refs:
+            rest = iter(residuals)
+            count = self.res_tree.num_leaves
+            residuals = [kept[i] if i in kept else next(rest) for i in range(count)]
+        res = tree.tree_unflatten(self.res_tree, residuals)
+        cts = shown(cts, function.symbolic_zeros)
+        with own_lines():
+            result = function.bwd(
+                *split.nondiff_values(),
+                res,
+                tree.tree_unflatten(of_tangents(self.out_tree[0]), cts),
+            )
+        if not isinstance(result, (tuple, list)) or len(result) != len(split.positions):
+            raise TypeError(
+                f"Custom VJP bwd rule {function_name(function.bwd)} of {name} must produce a tuple with one cotangent per "
+                f"differentiable argument ({len(split.positions)}), got {result!r}."
+            )
+        refs, given = split.refs, iter(self.avals)
+        avals = [
+            refs[i].type.inner_aval if i in refs else next(given)
+            for i in range(split.tree.num_leaves)
+        ]
+        flat = flatten_cts(name, tuple(result), split.tree, avals)
+        return [ct for i, ct in enumerate(flat) if i not in refs] if refs else flat
 
 
 def _keep_refs(name: str, residuals: Sequence, split: Split, kept: dict) -> list:
@@ -650,44 +698,6 @@ def _keep_refs(name: str, residuals: Sequence, split: Split, kept: dict) -> list
                 "none of its arguments. References that fwd and bwd share are arguments that fwd returns."
             )
     return [x for x in residuals if not is_ref(x)]
-
-
-def _dispatch_vjp(trace, fun, rules: VjpRules, args, name):
-    kind = type(trace)
-    if kind is EvalTrace:
-        with set_trace(trace):
-            return fun(*args)
-    if (serving := trace.serving(args)) is not trace:
-        return _dispatch_vjp(serving, fun, rules, args, name)
-    if kind is JVPTrace:
-        pairs = [trace.split(x) for x in args]
-        primals, tangents = [typed(p) for p, _ in pairs], [t for _, t in pairs]
-        with set_trace(trace.parent):
-            if all(type(t) is Zero for t in tangents):
-                return _dispatch_vjp(trace.parent, fun, rules, primals, name)
-            outs, tangent_outs = _vjp_forward(rules, primals, tangents, name)
-        return [trace.join(o, t) for o, t in zip(outs, tangent_outs)]
-    if (
-        kind is BatchTrace
-    ):  # with no mapped argument, too: the function and its rules may close over mapped values
-        values, flags = to_front(*zip(*map(trace.split, args))) if args else ([], [])
-        once: list[bool] = []
-        mapped, mapped_rules = _batch_vjp(fun, rules, trace.axis, flags, once)
-        with set_trace(trace.parent):
-            outs = _dispatch_vjp(trace.parent, mapped, mapped_rules, values, name)
-        return [trace.join(o, None if once[0] else 0) for o in outs]
-    try:
-        jaxpr, consts = hoist_tracers(stage(fun, [typeof(x) for x in args], name))
-    except UsesRefs as used:
-        refused = VjpRules(_refuse(name), _refuse(name))
-        return _with_refs(
-            used.refs, fun, args, name, lambda f, xs: _dispatch_vjp(trace, f, refused, xs, name)
-        )
-    return trace.process(
-        custom_vjp_call_p,
-        [*consts, *args],
-        {"jaxpr": jaxpr, "rules": rules, "num_consts": len(consts), "name": name},
-    )
 
 
 def _vjp_forward(rules: VjpRules, primals, tangents, name):
@@ -781,10 +791,6 @@ def _batch_vjp(fun, rules: VjpRules, axis: BatchAxis, flags: Sequence[bool], onc
     )
 
 
-make_call_rules(custom_vjp_call_p, jit_p)
-custom_vjp_call_p.def_dce(keep_whole)
-
-
 @custom_vjp_call_p.def_jvp
 def _custom_vjp_jvp(primals, tangents, *, jaxpr, rules, num_consts, name):
     closed_over = [
@@ -845,9 +851,6 @@ def _match(ct, aval):
     return in_dtype(ct, aval.dtype)
 
 
-make_call_rules(remat_opt_p, jit_p)
-
-
 @remat_opt_p.def_batch
 def _remat_opt_batch(axis, args, dims, *, jaxpr, fun, name):
     args, flags = to_front(args, dims)
@@ -869,7 +872,7 @@ def _remat_opt_dce(eqn, used):
         params=plain_params(fun, eqn.params["name"]),
         effects=fun.effects,
     )
-    return jit_p.rule("dce")(call, used[:n])
+    return jit_p.dce(call, used[:n])
 
 
 _FORWARD = (
@@ -884,5 +887,4 @@ custom_lin_p.define(
     factors=unsupported(_FORWARD),
     lower=unsupported(_FORWARD),
     lockstep=unsupported(_FORWARD),
-    dce=unsupported("it exists only while a program is differentiated"),
 )

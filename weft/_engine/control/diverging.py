@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from weft._engine.core.primitive import CollectiveOp, RegionOp
 from weft._engine.ir.collective_spec import collective_axes, spec_of
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft._engine.ops.collective_rules import pvary_p
@@ -49,7 +50,7 @@ def _retyped(jaxpr: Jaxpr, axes: frozenset) -> Jaxpr:
 
 
 def _params(eqn: Eqn, axes: frozenset) -> dict:
-    if eqn.primitive.kind != "region" or eqn.primitive.name == "shard_map":
+    if not isinstance(eqn.primitive, RegionOp) or eqn.primitive.per_device:
         return eqn.params
     inside = lambda v: (
         diverging(v, axes)
@@ -83,7 +84,7 @@ def check_no_collective(api: str, programs: Iterable[Jaxpr], axes: frozenset) ->
 
 def _collectives(program: Jaxpr) -> Iterable[Eqn]:
     for eqn in program.eqns:
-        if eqn.primitive.kind == "collective" and not spec_of(eqn.primitive).is_local:
+        if isinstance(eqn.primitive, CollectiveOp) and not spec_of(eqn.primitive).is_local:
             yield eqn
         for _, inner in subjaxprs(eqn.params):
             yield from _collectives(inner)

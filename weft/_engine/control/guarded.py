@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft._engine.core.interpret import evaluate_by
+from weft._engine.core.primitive import CallbackOp
 from weft._engine.core.stage import stage
 from weft._engine.ir.jaxpr import Eqn, Jaxpr
 from weft._engine.ir.types import ShapedArray
@@ -34,9 +35,9 @@ def _bind(eqn: Eqn, on, operands: list) -> list:
     if not eqn.effects - {"inspect"}:
         outs = primitive.bind(*operands, **params)
         return outs if primitive.multiple_results else [outs]
-    if primitive.kind == "callback":
+    if isinstance(primitive, CallbackOp):
         return guard_calls(primitive, on, operands, params)
-    rule = primitive.rules.get("guard")
+    rule = primitive.guard
     if rule is None:
         raise NotImplementedError(
             f"vmap: {primitive.name} has effects ({', '.join(sorted(eqn.effects))}) inside a branch or loop "

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft._engine.control.call import jit_p
-from weft._engine.control.call_rules import keep_whole, make_call_rules
+from weft._engine.control.call_rules import WholeCall
 from weft._engine.control.custom_values import over_axis, to_front, unbatch_ct
 from weft._engine.control.hitypes import flatten_linear
-from weft._engine.core.primitive import CallLike
 from weft._engine.core.stage import hoist_tracers, stage
 from weft._engine.core.trace import Zero, is_undef, typeof
 from weft._engine.transforms.batch import batch_jaxpr
@@ -23,7 +21,7 @@ from weft._engine.util.source import function_name
 
 #: params: jaxpr (of constants, residuals, linear values), transpose (residuals, cotangents -> cotangents, flat), num_consts,
 #: num_res (residuals), name
-linear_call_p = CallLike("linear_call", multiple_results=True, only_derivatives=("transpose",))
+linear_call_p = WholeCall("linear_call", multiple_results=True, only_derivatives=("transpose",))
 
 
 def linear_call(
@@ -78,9 +76,7 @@ def linear_call(
     return tree.tree_unflatten(out_tree[0], outs)
 
 
-make_call_rules(linear_call_p, jit_p)
-del linear_call_p.rules["partial_eval"], linear_call_p.rules["partial_eval_eqn"]  # it stays whole
-linear_call_p.def_dce(keep_whole)
+linear_call_p.define(partial_eval=None, partial_eval_eqn=None)  # it stays whole
 
 
 @linear_call_p.def_jvp

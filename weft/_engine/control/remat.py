@@ -11,10 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.control.call import jit_p
-from weft._engine.control.call_rules import make_call_rules
+from weft._engine.control.call_rules import Call
 from weft._engine.control.ref import call_on_values
-from weft._engine.core.primitive import CallLike
 from weft._engine.core.trace import Zero, is_undef
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft._engine.ir.rewrite import dce, inline_calls, is_transparent, map_jaxprs
@@ -28,7 +26,6 @@ from weft._engine.util.record import record
 
 #: params: jaxpr, prevent_cse (a bool, or one for each input), policy (None, or a predicate on (primitive, *avals, **params)), name,
 #: differentiated (whether it is what a derivative computes again)
-remat_p = CallLike("checkpoint", multiple_results=True, only_derivatives=("policy",))
 
 
 class _Answer:
@@ -179,8 +176,16 @@ def _seen_through(eqn: Eqn) -> bool:
     return is_transparent(eqn) or eqn.primitive is remat_p
 
 
-make_call_rules(remat_p, jit_p, _split, _rest)
-remat_p.rules["in_place"] = _in_place
+class Remat(Call):
+    """A call whose unknown part is computed again."""
+
+    only_derivatives = ("policy",)
+    divide = staticmethod(_split)
+    rest = staticmethod(_rest)
+    in_place = staticmethod(_in_place)
+
+
+remat_p = Remat("checkpoint", multiple_results=True)
 
 
 @remat_p.def_transpose

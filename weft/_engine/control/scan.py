@@ -22,13 +22,13 @@ from weft._engine.control.guarded import guarded
 from weft._engine.control.hitypes import check_slices, flatten
 from weft._engine.control.ref import threaded, threads_refs
 from weft._engine.core.interpret import evaluate, lockstep_rule
-from weft._engine.core.primitive import RegionOp, unsupported
+from weft._engine.core.primitive import LoopLike, unsupported
 from weft._engine.core.stage import UsesRefs, stage
 from weft._engine.core.trace import Tracer, Zero, is_undef, typeof
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft._engine.ir.rewrite import dce as dce_jaxpr, inline_calls, is_transparent, used_vars
 from weft._engine.ir.symbolic import as_size
-from weft._engine.ops.families import LoopSpec, add_tangents, zeros
+from weft._engine.ops.families import add_tangents, zeros
 from weft._engine.transforms.batch import batch_jaxpr, move_dim
 from weft._engine.transforms.jvp import instantiate, jvp_jaxpr
 from weft._engine.transforms.linearize import Partial, partial_eval_jaxpr
@@ -38,7 +38,7 @@ from weft._engine.util.errors import ConcretizationTypeError, ShardingTypeError,
 from weft._engine.util.source import api_boundary, function_name, user_frame
 
 #: params: jaxpr, length, reverse, num_consts, num_carry, linear (tuple of bool), unroll (a hint: a number or True)
-scan_p = RegionOp("scan", multiple_results=True)
+scan_p = LoopLike("scan", multiple_results=True, carried="num_carry", counted=True)
 
 
 def _params(
@@ -66,7 +66,7 @@ def _type(*avals, jaxpr, length, num_consts, num_carry, **_):
     return [*outs[:num_carry], *(a.with_dim(0, length) for a in outs[num_carry:])]
 
 
-scan_p.rules["in_avals"] = lambda params: [
+scan_p.in_avals = lambda params: [
     a
     if i < params["num_consts"] + params["num_carry"]
     else a.update(shape=(params["length"], *a.shape), sharding=None)
@@ -538,9 +538,9 @@ _REGION = "its program is partitioned and lowered by the passes themselves"
 scan_p.define(
     factors=unsupported(_REGION),
     links=_links,
-    lower=LoopSpec("jaxpr", "num_consts", carried="num_carry", counted=True),
+    lower=unsupported("control flow is lowered by its class"),
 )
-scan_p.rules["guard"] = lambda on, operands, params: scan_p.bind(
+scan_p.guard = lambda on, operands, params: scan_p.bind(
     on,
     *operands,
     **_params(guarded(params["jaxpr"]), params, params["num_consts"] + 1, params["num_carry"]),

@@ -114,7 +114,7 @@ def _type(*avals, jaxpr, mesh, in_specs, out_specs, manual_axes, check_vma):
     return [whole_aval(a, spec, mesh, manual_axes) for a, spec in zip(jaxpr.out_avals, out_specs)]
 
 
-shard_map_p.rules["in_avals"] = lambda params: [
+shard_map_p.in_avals = lambda params: [
     whole_aval(a, spec, params["mesh"], params["manual_axes"])
     for a, spec in zip(params["jaxpr"].in_avals, params["in_specs"])
 ]
@@ -465,7 +465,7 @@ def _guard(on, operands, params):
     )
 
 
-shard_map_p.rules["guard"] = _guard
+shard_map_p.guard = _guard
 shard_map_p.define(
     factors=unsupported("its specs say how operands and results are split"),
     lower=unsupported("it becomes part of the program of one device when that is made"),

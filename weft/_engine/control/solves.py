@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft._engine.control.call_rules import call_reference, call_type
-from weft._engine.control.custom_rules import _dispatch_jvp
+from weft._engine.control.custom_rules import FunctionWithJvp, apply_ruled
 from weft._engine.control.custom_values import to_front
 from weft._engine.core.interpret import evaluate
 from weft._engine.core.primitive import CallLike, unsupported
@@ -130,14 +130,15 @@ def custom_root(
         return evaluate(solver, *args[:n], *args[n + m :])
 
     def root_jvp(primals, tangents):
-        outs = _dispatch_jvp(_state.trace, run, root_jvp, primals, name)
+        outs = apply_ruled(_state.trace, FunctionWithJvp(run, root_jvp, name), primals)
         root, aux = outs[: len(guess.flat)], outs[len(guess.flat) :]
         _, rhs = jvp_flat(lambda *cs: evaluate(f_program, *cs, *root), primals[:n], tangents[:n])
         found = evaluate(tangent_solver, *primals[n : n + m], *root, *map(instantiate, rhs))
         return outs, [*map(neg, found), *(Zero(typeof(x).to_tangent_aval()) for x in aux)]
 
     root_jvp.__name__ = name
-    outs = _dispatch_jvp(_state.trace, run, root_jvp, [*consts, *more, *guess.flat], name)
+    ruled = FunctionWithJvp(run, root_jvp, name)
+    outs = apply_ruled(_state.trace, ruled, [*consts, *more, *guess.flat])
     return guess.unflatten(outs, aux_tree)
 
 

@@ -23,12 +23,11 @@ from weft._engine.control.hitypes import flatten
 from weft._engine.control.ref import threaded, threads_refs
 from weft._engine.core.annotations import cast
 from weft._engine.core.interpret import evaluate, lockstep_rule
-from weft._engine.core.primitive import RegionOp, unsupported
+from weft._engine.core.primitive import LoopLike, unsupported
 from weft._engine.core.stage import UsesRefs, stage
 from weft._engine.core.trace import Zero, _state, typeof
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
 from weft._engine.ir.rewrite import dce as dce_jaxpr, map_jaxprs, used_vars
-from weft._engine.ops.families import LoopSpec
 from weft._engine.transforms.batch import add_batch_dim, batch_flat, batch_jaxpr, move_dim
 from weft._engine.transforms.jvp import instantiate, jvp_jaxpr
 from weft._engine.transforms.linearize import partial_eval_jaxpr
@@ -37,7 +36,13 @@ from weft._engine.util.errors import describe
 from weft._engine.util.source import api_boundary, function_name, user_frame
 
 #: params: cond_jaxpr, body_jaxpr, cond_nconsts, body_nconsts
-while_p = RegionOp("while", multiple_results=True)
+while_p = LoopLike(
+    "while",
+    multiple_results=True,
+    body="body_jaxpr",
+    constants="body_nconsts",
+    before="cond_nconsts",
+)
 
 
 def _unpack(params: dict) -> tuple[Jaxpr, Jaxpr, int, int]:
@@ -66,7 +71,7 @@ def _type(*avals, cond_jaxpr, body_jaxpr, cond_nconsts, body_nconsts):
     return body_jaxpr.out_avals
 
 
-while_p.rules["in_avals"] = lambda params: (
+while_p.in_avals = lambda params: (
     *params["cond_jaxpr"].in_avals[: params["cond_nconsts"]],
     *params["body_jaxpr"].in_avals,
 )
@@ -411,7 +416,7 @@ def _links(eqn: Eqn) -> list:
 _REGION = "its programs are partitioned and lowered by the passes themselves"
 while_p.define(
     factors=unsupported(_REGION),
-    lower=LoopSpec("body_jaxpr", "body_nconsts", "cond_nconsts"),
+    lower=unsupported("control flow is lowered by its class"),
     links=_links,
 )
 
@@ -424,7 +429,7 @@ def _guard(on, operands, params):
     )
 
 
-while_p.rules["guard"] = _guard
+while_p.guard = _guard
 while_p.ref_effects = lambda params: params["cond_jaxpr"].effects | params["body_jaxpr"].effects
 
 

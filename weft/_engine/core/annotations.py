@@ -85,7 +85,7 @@ def check_same_axes(primitive: Any, avals: Sequence[ShapedArray]) -> None:
 
 def _inner_axes(primitive: Any, avals: Sequence[ShapedArray], params: dict) -> list[frozenset]:
     """Per operand, the axes over which it and the input that takes it inside vary."""
-    rule = primitive.rules.get("in_avals")
+    rule = primitive.in_avals
     inner = params["jaxpr"].in_avals if rule is None else rule(params)
     if inner is None:
         return [a.vma for a in avals]

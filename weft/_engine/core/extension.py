@@ -11,10 +11,10 @@ The packages `interpreters` (tables of rules) and `extend` (public names) stand 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from weft._engine.core.interpret import run_reference
-from weft._engine.core.primitive import Primitive
+from weft._engine.core.primitive import OPTIONAL_SLOTS, Primitive, Unsupported
 from weft._engine.core.scalars import typed
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import derived_trace, eval_trace, implementations
@@ -55,14 +55,36 @@ _MISSING = {
 }
 
 
+class _MissingRule(Unsupported):
+    """A rule that a library did not give. A call raises NotImplementedError."""
+
+    def __call__(self, *_args: Any, **_params: Any) -> NoReturn:
+        fact, remedy = _MISSING.get(self.slot, (f"{self.slot} rule for {{}} not implemented", ""))
+        raise NotImplementedError(
+            describe(
+                "",
+                fact.format(repr(self.op)) + ".",
+                (),
+                user_frame(),
+                remedy.format(f"{self.op}_p"),
+            )
+        )
+
+
 class ExtensionPrimitive(Primitive):
     """An operation that a library defines: see `weft.extend.core.Primitive`."""
 
     kind = "extension"
+    #: (*values, **params) -> results, where nothing is traced
+    implementation: Callable[..., Any] | None = None
+    #: (values, avals, result avals, params) -> results, in operations that are compiled
+    expand: Callable[..., Any] | None = None
+    #: (*avals, **params) -> types and effects
+    effectful_type: Callable[..., tuple[Any, Any]] | None = None
 
     def __init__(self, name: str):
         self.name = name
-        self.rules = {"reference": self._reference}
+        self.reference = self._reference
         self.lowerings: dict[str | None, Callable] = {}  # by platform
         if (
             type(self).abstract_eval is not ExtensionPrimitive.abstract_eval
@@ -73,20 +95,19 @@ class ExtensionPrimitive(Primitive):
 
     def def_impl(self, impl: Callable) -> Callable:
         """Decorator: what the operation computes where nothing is traced, `impl(*values, **params)`."""
-        self.rules["impl"] = impl
+        self.implementation = impl
         return impl
 
     def def_abstract_eval(self, abstract_eval: Callable) -> Callable:
         """Decorator: the type rule, `abstract_eval(*avals, **params)`; it gives a type, or several with `multiple_results`."""
-        self.rules["type"] = abstract_eval
-        self.rules.pop("effectful_type", None)
+        self.type, self.effectful_type = abstract_eval, None
         self.ref_effects = None
         return abstract_eval
 
     def def_effectful_abstract_eval(self, abstract_eval: Callable) -> Callable:
         """Decorator: the type rule of an operation with effects; it gives types and a set of effects."""
-        self.rules["effectful_type"] = abstract_eval
-        self.rules["type"] = lambda *avals, **params: abstract_eval(*avals, **params)[0]
+        self.effectful_type = abstract_eval
+        self.type = lambda *avals, **params: abstract_eval(*avals, **params)[0]
         self.ref_effects = abstract_eval
         return abstract_eval
 
@@ -107,16 +128,16 @@ class ExtensionPrimitive(Primitive):
 
     def impl(self, *args: Any, **params: Any) -> Any:
         """The operation on values: by its implementation, else compiled from its lowering."""
-        return self.rule("impl")(*args, **params)
+        return (self.implementation or self.missing_rule("impl"))(*args, **params)
 
     def abstract_eval(self, *avals: ShapedArray, **params: Any) -> tuple[Any, Any]:
         """Types of the results, and the effects."""
-        if "effectful_type" in self.rules:
-            return self.rules["effectful_type"](*avals, **params)
-        return self.rule("type")(*avals, **params), NO_EFFECTS
+        if self.effectful_type is not None:
+            return self.effectful_type(*avals, **params)
+        return self.type(*avals, **params), NO_EFFECTS
 
     def abstract(self, avals: Sequence[ShapedArray], params: dict) -> tuple:
-        out = self.rule("type")(*avals, **params)
+        out = self.type(*avals, **params)
         if isinstance(out, (tuple, list)) != self.multiple_results:
             raise ValueError(
                 f"{self.name}.abstract_eval() method should return a tuple or a list of types if the primitive has "
@@ -127,20 +148,8 @@ class ExtensionPrimitive(Primitive):
     def effects_of(self, params: dict, avals: Sequence[ShapedArray]) -> frozenset:
         return frozenset(self.abstract_eval(*avals, **params)[1])
 
-    def rule(self, slot: str) -> Callable:
-        found = self.rules.get(slot)
-        if callable(found):
-            return found
-        fact, remedy = _MISSING.get(slot, (f"{slot} rule for {{}} not implemented", ""))
-        raise NotImplementedError(
-            describe(
-                "",
-                fact.format(repr(self.name)) + ".",
-                (),
-                user_frame(),
-                remedy.format(f"{self.name}_p"),
-            )
-        )
+    def missing_rule(self, slot: str) -> Any:
+        return None if slot in OPTIONAL_SLOTS else _MissingRule("", self.name, slot)
 
     def bind(self, *args: Any, **params: Any) -> Any:
         return self.bind_with_trace(_state.trace, [typed(x) for x in args], params)
@@ -165,7 +174,7 @@ def expansion(primitive: ExtensionPrimitive, avals: Sequence[ShapedArray], param
 
     Raises NotImplementedError without such a rule, TypeError if results are not of the types that its type rule promises.
     """
-    lower = primitive.rule("expand")
+    lower = primitive.expand or primitive.missing_rule("expand")
     promised = primitive.abstract(avals, params)
     with derived_trace(eval_trace):
         made = stage(lambda *xs: lower(xs, avals, promised, params), avals, primitive.name)
@@ -196,8 +205,8 @@ def implemented_apart(jaxpr: Jaxpr) -> bool:
         e.primitive in implementations
         or (
             isinstance(e.primitive, ExtensionPrimitive)
-            and e.primitive.has("impl")
-            and not e.primitive.has("expand")
+            and e.primitive.implementation is not None
+            and e.primitive.expand is None
         )
         or any(implemented_apart(inner) for _, inner in subjaxprs(e.params))
         for e in jaxpr.eqns

@@ -103,7 +103,7 @@ def reference_results(eqn: Eqn, ins: Sequence) -> Sequence:
 def rule_results(eqn: Eqn, ins: Sequence) -> Sequence:
     """Return the results of one equation by its `reference` rule."""
     with np.errstate(all="ignore"):
-        out = eqn.primitive.rule("reference")(*ins, **eqn.params)
+        out = eqn.primitive.reference(*ins, **eqn.params)
     return out if eqn.primitive.multiple_results else [out]
 
 

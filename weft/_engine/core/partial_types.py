@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from weft._engine.core.primitive import ElementwiseOp, Primitive, ProductOp
+from weft._engine.core.primitive import ElementwiseOp, Primitive, ProductOp, has_rule
 from weft._engine.core.trace import _state
 from weft._engine.ir.factors import FactorRule, axes_of_factors
 from weft._engine.ir.specs import NO_AXES, PartitionSpec, Spec
@@ -62,14 +62,14 @@ def manual_terms(
     being split by it. What is one for all along them may meet terms and reduced values: its cotangents are added up by its cast."""
     varying = [a.vma - a.vma_unreduced - a.vma_reduced if a.vma else None for a in avals]
     unreduced = [a.vma_unreduced for a in avals]
-    if not primitive.has("factors"):
+    if not has_rule(primitive.factors):
         operands = _Operands(primitive, None, avals, unreduced, [], varying, True)
         return operands.refuse(
             NotImplementedError, f"there is no rule for the terms of sums in {primitive.name}.", ""
         ) if any(unreduced) else NO_AXES, NO_AXES
     operands = _Operands(
         primitive,
-        primitive.rule("factors")(avals, outs, **params),
+        primitive.factors(avals, outs, **params),
         avals,
         unreduced,
         [a.vma_reduced for a in avals],

@@ -1,70 +1,42 @@
-"""Primitives: an operation and its rules, in one object.
+"""Primitives: an operation, its attributes and its rules, in one object.
 
-A primitive's slots are filled where the op is stated (`ops/*`, `control/*`), by decorator or by a family's defaults:
-
-  type        fn(*avals, **params) -> aval (a tuple of them if `multiple_results`); raises ShapeError and the like
-  reference   fn(*numpy_arrays, **params) -> numpy array(s): the meaning, slow
-  jvp         fn(primals, tangents, **params) -> (primal_out, tangent_out); tangents may be `Zero`
-  transpose   fn(ct, *args, **params) -> one cotangent (or None) per arg; linear args come as `UndefPrimal`, ct may be a list of
-              cotangents (each maybe `Zero`) if `multiple_results`
-  batch       fn(axis, args, dims, **params) -> (out, out_dim), or (outs, out_dims); `axis` is a BatchAxis, dims are int | None
-  factors     fn(in_avals, out_avals, **params) -> FactorRule
-  lower       meaning for the compiler, by kind; see `ops.families` and `compiler.lowering.lower`
-
-Some ops have more, `OPTIONAL_SLOTS`:
-
-  partial_eval, partial_eval_eqn, partial_eval_saveable, saved_inside, dce, guard, in_avals   transformations of ops that hold jaxprs
-              (`control`)
-  in_place    fn(eqn) -> the program whose equations take the place of a call, where that is not the one it holds
-  links       fn(eqn) -> groups of values inside and outside that are one value or of one layout, each with its number of
-              leading loop dims: of ops that hold jaxprs
-  localize    fn(params, in_avals, out_avals) -> params for operands and results of local shapes, where params carry sizes
-  lockstep    fn(devices, operands, **params) -> results: how the reference backend runs all devices at once, one list of values
-              per device (`core.interpret.lockstep_rule`)
-  split       an `ops.split_rule.SplitRule`: how it runs when a special factor is split
-  collective  the `ir.collective_spec.CollectiveSpec` of a collective; `several` is how it works over several axes at once
-
-A slot may hold `unsupported("why")`, which raises MissingRuleError on use.
-
-Passes dispatch on the class of a primitive, one per family, and on the attributes that the classes declare with their types. An
-attribute that passes read of any op stands on `Primitive`, others on their family. The keyword arguments of a constructor set them.
-Programs that are compiled hold no op of a library (`core.extension`).
+In:   a name and the attributes of a family, then rules, stated where the op is (`ops`, `control`).
+Out:  `bind`, which applies the op under the current trace; attributes and rules, which traces and passes read.
+Laws: passes dispatch on the class of a primitive, one per family, and on declared attributes, never on names. An attribute that
+      passes read of any op stands on `Primitive`, others on the family. Programs that are compiled hold no op of a library.
+Next: `OpRules`, the rules of an op; `core.pass_rules`, the rules that a pass adds to ops.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, Literal, dataclass_transform
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, Literal, NoReturn, Self, TypeVar, dataclass_transform
 
+from weft._engine.ir.factors import FactorRule
 from weft._engine.ir.registry import registry
 from weft._engine.util.errors import MissingRuleError
 from weft._engine.util.jax_versions import jax_behavior
 from weft._engine.util.record import record
 
-SLOTS = ("type", "reference", "jvp", "transpose", "batch", "factors", "lower")
-OPTIONAL_SLOTS = (
-    "partial_eval",
-    "partial_eval_eqn",
-    "partial_eval_saveable",
-    "saved_inside",
-    "dce",
-    "guard",
-    "in_avals",
-    "in_place",
-    "links",
-    "localize",
-    "split",
-    "collective",
-    "several",
-    "lockstep",
-)
 
-
-@record
 class Unsupported:
-    """Fills a slot on purpose: the rule does not exist, and `reason` says why."""
+    """A rule that does not exist on purpose, for `reason`. A call raises MissingRuleError."""
 
-    reason: str
+    __slots__ = ("op", "reason", "slot")
+
+    def __init__(self, reason: str, op: str = "", slot: str = ""):
+        self.reason, self.op, self.slot = reason, op, slot
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.slot = name
+
+    def __get__(self, op: Any, owner: Any = None) -> Unsupported:
+        """The rule of an op whose class states it."""
+        return self if op is None else Unsupported(self.reason, op.name, self.slot)
+
+    def __call__(self, *_args: Any, **_params: Any) -> NoReturn:
+        slot = self.slot
+        raise MissingRuleError(f"{slot}: primitive {self.op!r} has no {slot} rule: {self.reason}.")
 
 
 def unsupported(reason: str) -> Unsupported:
@@ -93,20 +65,67 @@ class BatchAxis:
         return self.splits or None
 
 
-def _definer(slot: str) -> Callable:
-    """The decorator method that fills `slot`."""
+class OpRules:
+    """The rules of an op. A required rule that is absent is `Unsupported`; an optional one is None."""
 
-    def def_slot(self, fn):
-        self.rules[slot] = fn
-        return fn
+    #: (*avals, **params) -> aval, or a list of them if `multiple_results`; raises ShapeError and the like
+    type: Callable[..., Any]
+    #: (*numpy_arrays, **params) -> numpy array(s): the meaning, slow
+    reference: Callable[..., Any]
+    #: (primals, tangents, **params) -> (primal_out, tangent_out); tangents may be `Zero`
+    jvp: Callable[..., tuple[Any, Any]]
+    #: (ct, *args, **params) -> one cotangent (or None) per argument; linear arguments come as `UndefPrimal`, and `ct` is a list
+    #: of cotangents, each perhaps `Zero`, if `multiple_results`
+    transpose: Callable[..., Sequence[Any]]
+    #: (axis: BatchAxis, args, dims, **params) -> (out, out_dim) or (outs, out_dims); a dim is an int or None
+    batch: Callable[..., tuple[Any, Any]]
+    #: (in_avals, out_avals, **params) -> the FactorRule
+    factors: Callable[..., FactorRule]
+    #: the lowering: a function of positions, or a spec of `ops.families`; its type depends on the family
+    lower: Any
 
-    def_slot.__name__ = f"def_{slot}"
-    def_slot.__doc__ = f"Decorator: fill the `{slot}` slot."
-    return def_slot
+    #: (trace, args, params) -> results, for ops that hold programs, as the next six are (`control`)
+    partial_eval: Callable[..., Any] | None
+    #: (eqn, unknown) -> known equations, unknown equation, unknown variables
+    partial_eval_eqn: Callable[..., Any] | None
+    #: `partial_eval_eqn` under a policy
+    partial_eval_saveable: Callable[..., Any] | None
+    #: params -> whether residuals may be saved inside
+    saved_inside: Callable[..., Any] | None
+    #: (eqn, used) -> the equation without unused results
+    dce: Callable[[Any, Sequence[bool]], Any] | None
+    #: (on, operands, params) -> results, zeros unless `on`
+    guard: Callable[..., Any] | None
+    #: params -> types of the operands inside
+    in_avals: Callable[..., Any] | None
+    #: eqn -> the program whose equations replace a call, if it is not params["jaxpr"]
+    in_place: Callable[[Any], Any] | None
+    #: eqn -> groups of values inside and outside that are one value or share a layout, each with its number of leading loop dims
+    links: Callable[[Any], Any] | None
+    #: (params, in_avals, out_avals) -> params for operands and results of local shapes, where params carry sizes
+    localize: Callable[..., dict] | None
+    #: the `ir.collective_spec.CollectiveSpec` of a collective
+    collective: Any
+    #: a collective over several axes at once
+    several: Callable[..., Any] | None
+    #: (devices, operands, **params) -> results: how the reference backend runs all devices at once, with one list of values
+    #: per device (`core.interpret.lockstep_rule`)
+    lockstep: Callable[..., Any] | None
+
+
+SLOTS = ("type", "reference", "jvp", "transpose", "batch", "factors", "lower")
+OPTIONAL_SLOTS = tuple(slot for slot in OpRules.__annotations__ if slot not in SLOTS)
+_SLOTS = frozenset(OpRules.__annotations__)
+R = TypeVar("R")
+
+
+def has_rule(rule: Callable | None) -> bool:
+    """Whether a rule of an op exists."""
+    return callable(rule) and not isinstance(rule, Unsupported)
 
 
 @dataclass_transform(eq_default=False)
-class _Declared:
+class _Declared(OpRules):
     """The constructor of primitives: keyword arguments set attributes that the class declares."""
 
     def __init__(
@@ -114,16 +133,14 @@ class _Declared:
         name: str,
         multiple_results: bool = False,
         register: bool = True,
-        family: tuple | None = None,
+        fill: Callable[..., dict[str, Any]] | None = None,
         **attributes: Any,
     ):
         for attribute in attributes:
             if not hasattr(type(self), attribute):
                 raise TypeError(f"{type(self).__name__}: {attribute!r} is not a declared attribute")
         self.__dict__.update(attributes)
-        self.name, self.multiple_results, self.family = name, multiple_results, family
-        if family is None:
-            self.rules = {}
+        self.name, self.multiple_results, self.fill = name, multiple_results, fill
         if register:
             if name in registry:
                 raise ValueError(f"primitive {name!r} is already defined")
@@ -137,8 +154,8 @@ class Primitive(_Declared):
     multiple_results: bool = False
     #: whether `registry` lists it
     register: bool = True
-    #: (fn, *facts): `fn(self, to, *facts)` fills the slots, those of `to`, on first use of one; few are ever used
-    family: tuple | None = None
+    #: gives the rules on first use of one; those of most ops are never used
+    fill: Callable[..., dict[str, Any]] | None = None
 
     #: the operation of Loops that computes an element, or "select", "cast", "bitcast", "square", "copy"
     computes: str | None = None
@@ -162,6 +179,10 @@ class Primitive(_Declared):
     is_high: bool = False
     #: the batching rule also applies to values that are not mapped
     batched_always: bool = False
+    #: results are never rounded
+    is_exact: bool = True
+    #: results are elements of operands up to a sign, so that no NaN arises
+    passes_nans: bool = False
     #: parameters that the types of the results imply
     implied: tuple[str, ...] = ()
     #: how a user chooses the sharding of the result, with a `{}` for the spec
@@ -177,26 +198,34 @@ class Primitive(_Declared):
 
     #: the name of the family in texts
     kind: ClassVar[str] = "custom"
-    rules: ClassVar[dict[str, Any]]
     #: whether the first argument of `bind` is a function; libraries read these
     call_primitive: ClassVar[bool] = False
     map_primitive: ClassVar[bool] = False
 
     def __getattr__(self, name: str) -> Any:
-        """The slots, before they are there."""
-        if name != "rules":
+        """The rule `name` on first use."""
+        if name not in _SLOTS:
             raise AttributeError(f"primitive {self.name!r} has no attribute {name!r}")
-        filled = Primitive(self.name, register=False)
-        self.family[0](self, filled, *self.family[1:])
-        self.rules = filled.rules
-        return self.rules
+        if (fill := self.fill) is not None:
+            for slot, rule in fill(self).items():
+                self.__dict__.setdefault(slot, self._bound(slot, rule))
+            self.fill = None
+            return getattr(self, name)
+        return self.__dict__.setdefault(name, self.missing_rule(name))
+
+    def missing_rule(self, slot: str) -> Unsupported | None:
+        """Stands for a rule that is absent."""
+        return Unsupported("no rule was given", self.name, slot) if slot in SLOTS else None
+
+    def _bound(self, slot: str, rule: Any) -> Any:
+        return Unsupported(rule.reason, self.name, slot) if isinstance(rule, Unsupported) else rule
 
     def sources(self) -> Iterator[str]:
-        """The modules of its rules, or of the function that will fill them."""
-        rules = self.__dict__.get("rules")
-        if rules is None:
-            return iter([self.family[0].__module__])
-        return (rule.__module__ for rule in rules.values())
+        """The modules of its rules, or of the function that gives them."""
+        if self.fill is not None:
+            return iter([getattr(self.fill, "func", self.fill).__module__])
+        rules = (self.__dict__.get(s) or getattr(type(self), s, None) for s in _SLOTS)
+        return (rule.__module__ for rule in rules if rule is not None)
 
     def bind(self, *args, **params):
         """Apply to values under the current trace; gives a value, or a list of values if `multiple_results`."""
@@ -240,36 +269,68 @@ class Primitive(_Declared):
         """The effects of an application to operands of these types."""
         return frozenset() if self.ref_effects is None else self.ref_effects(params)
 
-    def rule(self, slot: str) -> Callable:
-        """The function in `slot`, or MissingRuleError that says why there is none."""
-        found = self.rules.get(slot)
-        if callable(found):
-            return found
-        reason = found.reason if isinstance(found, Unsupported) else "no rule was given"
-        raise MissingRuleError(f"{slot}: primitive {self.name!r} has no {slot} rule: {reason}.")
-
-    def has(self, slot: str) -> bool:
-        return callable(self.rules.get(slot))
-
     def abstract(self, avals, params):
         """Output types, always as a tuple."""
-        out = self.rules["type"](*avals, **params)
+        out = self.type(*avals, **params)
         return tuple(out) if self.multiple_results else (out,)
 
-    def define(self, **slots) -> "Primitive":
-        """Fill several slots at once."""
-        self.rules.update(slots)
+    def define(self, **rules: Any) -> Self:
+        """State several rules at once; the others stay."""
+        for slot, rule in rules.items():
+            if slot not in _SLOTS:
+                raise TypeError(f"primitive {self.name!r}: {slot!r} is not a rule")
+            self.__dict__[slot] = self._bound(slot, rule)
         return self
 
-    def_type = _definer("type")
-    def_reference = _definer("reference")
-    def_jvp = _definer("jvp")
-    def_transpose = _definer("transpose")
-    def_batch = _definer("batch")
-    def_factors = _definer("factors")
-    def_lower = _definer("lower")
-    def_partial_eval = _definer("partial_eval")
-    def_dce = _definer("dce")
+    def def_type(self, rule: R) -> R:
+        """Decorator: state the type rule."""
+        self.define(type=rule)
+        return rule
+
+    def def_reference(self, rule: R) -> R:
+        """Decorator: state `reference`."""
+        self.define(reference=rule)
+        return rule
+
+    def def_jvp(self, rule: R) -> R:
+        """Decorator: state `jvp`."""
+        self.define(jvp=rule)
+        return rule
+
+    def def_transpose(self, rule: R) -> R:
+        """Decorator: state `transpose`."""
+        self.define(transpose=rule)
+        return rule
+
+    def def_batch(self, rule: R) -> R:
+        """Decorator: state `batch`."""
+        self.define(batch=rule)
+        return rule
+
+    def def_factors(self, rule: R) -> R:
+        """Decorator: state `factors`."""
+        self.define(factors=rule)
+        return rule
+
+    def def_lower(self, rule: R) -> R:
+        """Decorator: state `lower`."""
+        self.define(lower=rule)
+        return rule
+
+    def def_partial_eval(self, rule: R) -> R:
+        """Decorator: state `partial_eval`."""
+        self.define(partial_eval=rule)
+        return rule
+
+    def def_dce(self, rule: R) -> R:
+        """Decorator: state `dce`."""
+        self.define(dce=rule)
+        return rule
+
+    def def_localize(self, rule: R) -> R:
+        """Decorator: state `localize`."""
+        self.define(localize=rule)
+        return rule
 
     def __repr__(self) -> str:
         return self.name
@@ -289,6 +350,7 @@ class ElementwiseOp(Primitive):
     """Each element of the result from the elements of the operands at the same position."""
 
     kind = "elementwise"
+    is_exact: bool = False
     #: close operands may have results that are not close (an op without `computes`)
     jumps: bool = False
     #: the second operand that leaves the first unchanged to the bit; also the first operand if the op `commutes`
@@ -312,6 +374,8 @@ class LayoutOp(MovementOp):
     """Rearranges or repeats the elements of one operand, or numbers positions."""
 
     kind = "layout"
+    #: converts between keys and their rows of integers
+    converts_keys: bool = False
 
 
 class SliceOp(MovementOp):
@@ -330,10 +394,13 @@ class ReduceOp(Primitive):
     """Reduces over the dims params["axes"]."""
 
     kind = "reduce"
+    is_exact: bool = False
 
 
 class ProductOp(Primitive):
     """Sums products of elements of two operands."""
+
+    is_exact: bool = False
 
 
 class ContractOp(ProductOp):
@@ -364,18 +431,21 @@ class ScanOp(Primitive):
     """A running reduction along one dim."""
 
     kind = "scan"
+    is_exact: bool = False
 
 
 class ScatterOp(Primitive):
     """Combines updates into an operand at positions that are values."""
 
     kind = "scatter"
+    is_exact: bool = False
 
 
 class CollectiveOp(Primitive):
     """Communicates over mesh axes."""
 
     kind = "collective"
+    is_exact: bool = False
     #: the collective on one value that this one does to several at once
     combines: Primitive | None = None
 
@@ -392,10 +462,44 @@ class CallLike(RegionOp):
     is_call = True
 
 
+class LoopLike(RegionOp):
+    """Repeats a program. The results begin with the carried values."""
+
+    #: the parameter that holds the program of an iteration
+    body: str = "jaxpr"
+    #: the parameter that counts the operands that are the same in all iterations
+    constants: str = "num_consts"
+    #: the parameter that counts the operands before those, which are the condition's
+    before: str | None = None
+    #: the parameter that counts the carried values; by default an iteration returns nothing else
+    carried: str | None = None
+    #: has params["length"], and slices and stacks besides what it carries
+    counted: bool = False
+
+    def first_constant(self, params: dict) -> int:
+        """Return the position of the first operand that is the same in all iterations."""
+        return params[self.before] if self.before else 0
+
+    def first_carried(self, params: dict) -> int:
+        """Return the position of the first carried value among the operands."""
+        return self.first_constant(params) + params[self.constants]
+
+    def carried_count(self, params: dict) -> int:
+        """Return the number of carried values."""
+        return params[self.carried] if self.carried else len(params[self.body].outvars)
+
+
+class BranchLike(RegionOp):
+    """Runs the one of params["branches"] whose number the first operand is, on the other operands."""
+
+
 class LibraryOp(Primitive):
     """A routine of a library, on the host or compiled."""
 
     kind = "library"
+    is_exact: bool = False
+    #: the results have no free signs or order
+    is_unique: bool = True
     #: eqn -> a function that computes its results in compiled programs, or None to run the library
     compiled: Callable[..., Callable | None] | None = None
 

@@ -21,6 +21,7 @@ from weft._engine.core.primitive import (
     ProductOp,
     RegionOp,
     TermsOp,
+    has_rule,
 )
 from weft._engine.core.trace import _state, typeof
 from weft._engine.ir.explicit import Conflict, OpTraits, is_partial, result_dims, spec_text
@@ -47,10 +48,10 @@ def sharded_types(
     meshes = list(dict.fromkeys([a.explicit.mesh for a in in_avals if a.explicit is not None]))
     if not _state.lenient:
         _check_meshes(primitive, meshes, in_avals)
-    if len(meshes) > 1 or not primitive.has("factors"):
+    if len(meshes) > 1 or not has_rule(primitive.factors):
         return _without_shardings(out_avals)
     mesh = meshes[0]
-    rule = primitive.rule("factors")(in_avals, out_avals, **params)
+    rule = primitive.factors(in_avals, out_avals, **params)
     specs = list(map(_dims_of, in_avals))
     traits = OpTraits(
         isinstance(primitive, ElementwiseOp),

@@ -15,11 +15,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from weft._engine.core.primitive import CallbackOp
+from weft._engine.core.primitive import BranchLike, CallbackOp, CollectiveOp, LoopLike
 from weft._engine.ir.collective_spec import collective_axes, spec_of
 from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Var, subjaxprs
 from weft._engine.ir.rewrite import inline_calls, map_jaxprs
-from weft._engine.ops.families import BranchSpec, LoopSpec
 
 #: the end of a program whose devices call the host; its operands are the results
 program_end_p = CallbackOp("program_end", multiple_results=True, register=False)
@@ -36,7 +35,7 @@ def calls_host(jaxpr: Jaxpr) -> bool:
 
     def find() -> bool:
         inner = [body for eqn in jaxpr.eqns for _, body in subjaxprs(eqn.params)]
-        return any(e.primitive.kind == "callback" for e in jaxpr.eqns) or any(
+        return any(isinstance(e.primitive, CallbackOp) for e in jaxpr.eqns) or any(
             map(calls_host, inner)
         )
 
@@ -76,14 +75,14 @@ def _marked(jaxpr: Jaxpr, values: _Differing, around: Axes) -> Jaxpr:
     """Mark callbacks of a program where devices differ along `around` in whether they run it."""
     eqns = []
     for eqn in jaxpr.eqns:
-        params, lower = eqn.params, eqn.primitive.rules.get("lower")
-        if eqn.primitive.kind == "callback":
+        params, primitive = eqn.params, eqn.primitive
+        if isinstance(eqn.primitive, CallbackOp):
             params = {**params, "meets": values.names - (around - _automatic(eqn))}
         elif any(calls_host(body) for _, body in subjaxprs(params)):
             inside = around
-            if isinstance(lower, BranchSpec):
+            if isinstance(primitive, BranchLike):
                 inside = around | values.axes_of(eqn.invars[0])
-            elif isinstance(lower, LoopSpec) and not lower.counted:
+            elif isinstance(primitive, LoopLike) and not primitive.counted:
                 inside = around | values.axes_of(params["cond_jaxpr"].outvars[0])
             params = map_jaxprs(params, lambda body, inside=inside: _marked(body, values, inside))
         eqns.append(eqn.replace(params=params))
@@ -119,34 +118,34 @@ class _Differing:
         return [self.axes_of(x) for x in jaxpr.outvars]
 
     def _results(self, eqn: Eqn, operands: list[Axes]) -> Sequence[Axes]:
-        params, lower = eqn.params, eqn.primitive.rules.get("lower")
+        params, primitive = eqn.params, eqn.primitive
         axes = Axes().union(*operands)
-        if isinstance(lower, BranchSpec):
+        if isinstance(primitive, BranchLike):
             branches = [self.follow(branch, operands[1:]) for branch in params["branches"]]
             return [operands[0].union(*results) for results in zip(*branches)]
-        if isinstance(lower, LoopSpec):
-            return self._loop(lower, params, operands)
-        if eqn.primitive.kind == "collective":
+        if isinstance(primitive, LoopLike):
+            return self._loop(primitive, params, operands)
+        if isinstance(eqn.primitive, CollectiveOp):
             over = Axes(collective_axes(params))
             same = spec_of(eqn.primitive).hlo in _SAME_RESULT and not params.get(
                 "axis_index_groups"
             )
             axes = axes - over if same else axes | over
-        elif eqn.primitive.kind == "callback":
+        elif isinstance(eqn.primitive, CallbackOp):
             axes = self.names - _automatic(eqn)
         elif any(True for _ in subjaxprs(params)):
             axes = self.names
         return [axes] * len(eqn.outvars)
 
-    def _loop(self, lower: LoopSpec, params: dict, operands: list[Axes]) -> list[Axes]:
-        at, count = lower.first_carried(params), lower.carried_count(params)
-        constants, rest = operands[lower.first_constant(params) : at], operands[at + count :]
+    def _loop(self, loop: LoopLike, params: dict, operands: list[Axes]) -> list[Axes]:
+        at, count = loop.first_carried(params), loop.carried_count(params)
+        constants, rest = operands[loop.first_constant(params) : at], operands[at + count :]
         carried, before, results = operands[at : at + count], None, []
         while carried != before:
             before, chosen = carried, Axes()
-            if not lower.counted:
+            if not loop.counted:
                 known = operands[: params["cond_nconsts"]]
                 (chosen,) = self.follow(params["cond_jaxpr"], [*known, *carried])
-            results = self.follow(params[lower.body], [*constants, *carried, *rest])
+            results = self.follow(params[loop.body], [*constants, *carried, *rest])
             carried = [old | new | chosen for old, new in zip(carried, results)]
         return [*carried, *results[count:]]

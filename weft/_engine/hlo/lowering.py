@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from weft._engine.core.pass_rules import PassRules
+from weft._engine.core.primitive import ElementwiseOp
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import with_source
 from weft._engine.hlo.layouts import typed
@@ -29,27 +31,16 @@ from weft._engine.util.source import Metadata, joined, with_metadata
 
 Rule = Callable[..., Any]
 
-#: rules by the names of primitives, and by their kinds
-RULES: dict[str, Rule] = {}
-KINDS: dict[str, Rule] = {}
-
-
-def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Decorator: the rule of these primitives."""
-    return lambda fn: RULES.update(dict.fromkeys(names, fn)) or fn
-
-
-def rule_of_kind(*kinds: str) -> Callable[[Rule], Rule]:
-    """Decorator: the rule of primitives of these kinds that have none of their own."""
-    return lambda fn: KINDS.update(dict.fromkeys(kinds, fn)) or fn
+RULES: PassRules[Rule] = PassRules("texts of XLA")
+rule = RULES.add
 
 
 def rule_of(primitive: Any) -> Rule | None:
     """The rule that writes equations of `primitive`, or None."""
-    found = RULES.get(primitive.name)
-    if found is None and isinstance(primitive.rules.get("lower"), ExpandSpec):
+    own = RULES.of_primitive(primitive)
+    if own is None and isinstance(primitive.lower, ExpandSpec):
         return _composite
-    return found or KINDS.get("call" if primitive.is_call else primitive.kind)
+    return own or RULES.of_class(primitive)
 
 
 class Lowering(Context):
@@ -185,7 +176,7 @@ class Lowering(Context):
 
     def split_alike(self, b: Block, eqn: Eqn, operands: list[Value]) -> list[Value]:
         """The operands of an equation. Elementwise operands are split like the result; scalars are broadcast to its shape."""
-        if eqn.primitive.kind != "elementwise" or len(operands) < 2:
+        if not isinstance(eqn.primitive, ElementwiseOp) or len(operands) < 2:
             return operands
         aval = eqn.outvars[0].aval
         sharding = aval.explicit
@@ -246,7 +237,7 @@ def _size_variables(b: Block, args: Sequence[Value]) -> dict[str, Value]:
 
 def _composite(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     """A composite by what it is composed of."""
-    fn, many = eqn.primitive.rules["lower"].fn, eqn.primitive.multiple_results
+    fn, many = eqn.primitive.lower.fn, eqn.primitive.multiple_results
     return b.context.inline_function(
         b, lambda *xs: fn(*xs, **eqn.params) if many else [fn(*xs, **eqn.params)], args
     )

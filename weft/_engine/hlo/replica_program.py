@@ -81,13 +81,17 @@ def replica_program_text(
     ]
     main.arg_attrs, main.result_attrs = attributes
     for i, result in donations(program).items():
-        if result is None:
-            main.arg_attrs[i]["jax.buffer_donor"] = "true"
-        else:
-            main.arg_attrs[i]["tf.aliasing_output"] = f"{result} : i32"
+        main.arg_attrs[i].update(_donation(result))
     replicas = math.prod(size for _, size in program.mesh)
     shown = {"mhlo.num_partitions": "1 : i32", "mhlo.num_replicas": f"{replicas} : i32"}
     return written(program.name.rstrip(")"), shown, lowering)
+
+
+def _donation(result: int | None) -> dict[str, str]:
+    """Return the attributes of a donated argument, whose memory becomes that of `result`."""
+    if result is None:
+        return {"jax.buffer_donor": "true"}
+    return {"tf.aliasing_output": f"{result} : i32"}
 
 
 def _memory_kind(block: Any) -> str:

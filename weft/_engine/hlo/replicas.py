@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from weft._engine.core.pass_rules import PassRules
 from weft._engine.core.trace import extend_axis_env
 from weft._engine.hlo.host_meetings import calls_host
 from weft._engine.hlo.lowering import Lowering, Rule, rule_of
@@ -28,19 +29,9 @@ HostNumber = Callable[[Eqn], int]
 #: the target of custom calls of the host, whose attribute `number` says what to compute
 HOST_TARGET = "weft_host"
 
-#: rules by the names of primitives and by their kinds, which come before those of readable texts
-PLUGIN_RULES: dict[str, Rule] = {}
-PLUGIN_KINDS: dict[str, Rule] = {}
-
-
-def plugin_rule(*names: str) -> Callable[[Rule], Rule]:
-    """Decorator: the rule of these primitives for plugins."""
-    return lambda fn: PLUGIN_RULES.update(dict.fromkeys(names, fn)) or fn
-
-
-def plugin_rule_of_kind(*kinds: str) -> Callable[[Rule], Rule]:
-    """Decorator: the rule for plugins of primitives of these kinds that have none of their own."""
-    return lambda fn: PLUGIN_KINDS.update(dict.fromkeys(kinds, fn)) or fn
+#: rules that replace those of readable texts
+PLUGIN_RULES: PassRules[Rule] = PassRules("plugins")
+plugin_rule = PLUGIN_RULES.add
 
 
 class ReplicaLowering(Lowering):
@@ -59,11 +50,7 @@ class ReplicaLowering(Lowering):
         self.platform = platform
 
     def rule_for(self, primitive: Any) -> Rule | None:
-        return (
-            PLUGIN_RULES.get(primitive.name)
-            or PLUGIN_KINDS.get(primitive.kind)
-            or rule_of(primitive)
-        )
+        return PLUGIN_RULES.find(primitive) or rule_of(primitive)
 
     def equation(self, b: Block, eqn: Eqn, args: Sequence[Value]) -> list[Value]:
         if self.rule_for(eqn.primitive) is None:

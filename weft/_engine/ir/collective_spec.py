@@ -81,7 +81,7 @@ def register(spec: CollectiveSpec) -> None:
 
 def spec_of(primitive: Any) -> CollectiveSpec:
     """The record of a collective primitive, which it holds in its slot `collective`."""
-    return primitive.rules["collective"]
+    return primitive.collective
 
 
 def collective_axes(params: Mapping[str, Any]) -> tuple:

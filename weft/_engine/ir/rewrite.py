@@ -49,7 +49,7 @@ def dce(jaxpr: Jaxpr, used_outputs: Sequence[bool] | None = None) -> Jaxpr:
 
 def _needed_part(eqn: Eqn, used: list[bool]) -> Eqn | None:
     """Return the equation without its unused results, or None if it does nothing else."""
-    shrink = eqn.primitive.rules.get("dce")
+    shrink = eqn.primitive.dce
     if callable(shrink):
         return cast("Eqn | None", shrink(eqn, used))
     if False not in used:
@@ -99,7 +99,7 @@ def is_call(eqn: Eqn) -> bool:
 
 def in_place(eqn: Eqn) -> Jaxpr:
     """The program whose equations take the place of a call."""
-    rule = eqn.primitive.rules.get("in_place")
+    rule = eqn.primitive.in_place
     return eqn.params["jaxpr"] if rule is None else rule(eqn)
 
 

@@ -113,7 +113,7 @@ def select(condlist, choicelist, default=0):
     return out
 
 
-def clip(arr=None, /, min=None, max=None, *, a=None, a_min=None, a_max=None):  # noqa: A002
+def clip(arr=None, /, min=None, max=None, *, a=None, a_min=None, a_max=None) -> Any:  # noqa: A002
     """`arr` limited to the interval [min, max]; either bound may be None or an array that broadcasts.
 
     The dtype is the common one of `arr` and the bounds. Raises ValueError for complex numbers, ShapeError if shapes do not broadcast.

@@ -57,6 +57,8 @@ neg_p = elementwise(
     transpose=[_give_neg],
     linear_ins=(0,),
     is_involution=True,
+    is_exact=True,
+    passes_nans=True,
 )
 add_p = elementwise(
     "add",
@@ -231,6 +233,7 @@ rem_p = elementwise(
     cost=12,
     jumps=True,
     jvp=[lambda t, out, x, y: t, lambda t, out, x, y: mul(neg(t), _truncated(div(x, y)))],
+    is_exact=True,
 )
 
 
@@ -283,7 +286,16 @@ def _sign_jvp(t, out, x):
     return mul(out, make_complex(0.0, div(angle, abs(x))))
 
 
-sign_p = elementwise("sign", NUMBER, _sign_reference, emit=_sign_emit, jumps=True, jvp=[_sign_jvp])
+sign_p = elementwise(
+    "sign",
+    NUMBER,
+    _sign_reference,
+    emit=_sign_emit,
+    jumps=True,
+    jvp=[_sign_jvp],
+    is_exact=True,
+    passes_nans=True,
+)
 
 
 def _real_of(dtype):
@@ -303,7 +315,16 @@ def _abs_jvp(t, out, x):
     return div(real(mul(t, conj(x))), size)
 
 
-abs_p = elementwise("abs", NUMBER, np.abs, emit=_abs_emit, result=_real_of, jvp=[_abs_jvp])
+abs_p = elementwise(
+    "abs",
+    NUMBER,
+    np.abs,
+    emit=_abs_emit,
+    result=_real_of,
+    jvp=[_abs_jvp],
+    is_exact=True,
+    passes_nans=True,
+)
 sign = unary(
     sign_p,
     "-1, 0 or 1 as `x` is negative, zero or positive; of complex `x`, x / |x|. Zeros and NaN stay as they are.",
@@ -337,6 +358,8 @@ def _extremum(name: str, reference, of_bools: str, wins, wins_in_numpy, neutral:
         emit=emit,
         computes=name,
         neutral=neutral,
+        is_exact=True,
+        passes_nans=True,
         commutes=True,
         jvp=[lambda t, out, x, y: share(t, out, x, y), lambda t, out, x, y: share(t, out, y, x)],
     )
@@ -448,6 +471,14 @@ def reciprocal(x):
 # --- identity ---------------------------------------------------------------------------------------------------------
 
 stop_gradient_p = elementwise(
-    "stop_gradient", ANY, lambda x: x, emit=lambda b, x: x, jvp="zero", widen=False, computes="copy"
+    "stop_gradient",
+    ANY,
+    lambda x: x,
+    emit=lambda b, x: x,
+    jvp="zero",
+    widen=False,
+    computes="copy",
+    is_exact=True,
+    passes_nans=True,
 )
 stop_gradient = unary(stop_gradient_p, "`x`, with a derivative of zero.")

@@ -137,7 +137,7 @@ def called_through(call: Callable[[Any, tuple, Sequence], Sequence]) -> Iterator
 
 def reporting(primitive: Primitive, source: Any) -> Callable:
     """The reference of a callback; an exception in the user's function becomes a CallbackError that names the line `source`."""
-    reference = primitive.rule("reference")
+    reference = primitive.reference
 
     def call(*args, **params):
         with reported(primitive, params["callback"], source):

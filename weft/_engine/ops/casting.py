@@ -187,6 +187,7 @@ bitcast_convert_type_p = elementwise(
     widen=False,
     jvp="zero",
     computes="bitcast",
+    is_exact=True,
 )
 
 
@@ -335,6 +336,8 @@ real_p = elementwise(
     linear_ins=(0,),
     emit=lambda b, x: b.op("real", x, type=_part(x.type)),
     transpose=[lambda ct, x: complex(ct, _zero_like(ct))],
+    is_exact=True,
+    passes_nans=True,
 )
 imag_p = elementwise(
     "imag",
@@ -345,6 +348,8 @@ imag_p = elementwise(
     linear_ins=(0,),
     emit=lambda b, x: b.op("imag", x, type=_part(x.type)),
     transpose=[lambda ct, x: complex(_zero_like(ct), _neg(ct))],
+    is_exact=True,
+    passes_nans=True,
 )
 conj_p = elementwise(
     "conj",
@@ -355,6 +360,8 @@ conj_p = elementwise(
     is_involution=True,
     emit=lambda b, x: b.op("conj", x, type=x.type),
     transpose=[lambda ct, x: conj(ct)],
+    is_exact=True,
+    passes_nans=True,
 )
 
 
@@ -390,6 +397,8 @@ complex_p = elementwise(
     additive=True,
     transpose=[lambda ct, x, y: real(ct), lambda ct, x, y: imag(_neg(ct))],
     emit=lambda b, re, im: b.op("complex", re, im, type={"f32": "c64", "f64": "c128"}[re.type]),
+    is_exact=True,
+    passes_nans=True,
 )
 
 

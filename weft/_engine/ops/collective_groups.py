@@ -71,7 +71,7 @@ def bind_over(primitive: Primitive, *args: Any, **params: Any) -> Any:
     """Bind a collective; over several axes, one with groups (or with a rule `several`) is made of others."""
     if len(collective_axes(params)) == 1:
         return primitive.bind(*args, **params)
-    several = primitive.rules.get("several")
+    several = primitive.several
     if several is not None:
         return several(*args, **params)
     return (
@@ -101,7 +101,7 @@ def _grouped(primitive: Primitive) -> Callable:
                 else primitive.bind(x, **params)
             )
 
-        primitive.rules["several"] = several
+        primitive.several = several
         return fn
 
     return define

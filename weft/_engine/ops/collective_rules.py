@@ -57,7 +57,7 @@ _NO_KERNEL = "Collectives become ordinary operations when the mesh axes are stac
 
 def collective(spec: CollectiveSpec, **slots: Any) -> Primitive:
     """The primitive of a collective: every slot filled from its record, or by `slots` where it needs rules of its own."""
-    p = CollectiveOp(spec.name)
+    p = CollectiveOp(spec.name, is_exact=spec.to_apply != "add")
     p.define(
         collective=spec,
         type=spec.type,
@@ -232,7 +232,7 @@ def all_reduce(
         return (p.bind(x, axes=rest, axis_index_groups=axis_index_groups) if rest else x), None
 
     def exchange(values, **params):
-        return [reduce.rule("reference")(np.stack(values), axes=(0,))] * len(values)
+        return [reduce.reference(np.stack(values), axes=(0,))] * len(values)
 
     bytes_sent = lambda nbytes, n: 2 * nbytes * (n - 1) // n  # a reduce_scatter, then an all_gather
     p = collective(
@@ -480,7 +480,7 @@ def _reduce_scatter_transpose(ct, x, *, scatter_dimension, **params):
 
 
 def _exchange_scattered(values, *, scatter_dimension, tiled, **params):
-    total = reduce_sum_p.rule("reference")(np.stack(values), axes=(0,))
+    total = reduce_sum_p.reference(np.stack(values), axes=(0,))
     parts = np.split(total, len(values), scatter_dimension)
     return parts if tiled else [y.squeeze(scatter_dimension) for y in parts]
 
@@ -651,19 +651,23 @@ def _ppermute(axis, x, dim, *, axis_name, perm):
     plans = {tuple(sorted(pairs)) for pairs in moves.values()}
     if len(plans) == 1 and len({s for s, _ in moves}) == len({d for _, d in moves}) == len(moves):
         (plan,) = plans  # the same moves along the other axes for all
-        y = _permuted(x, tuple(moves))
-        return (
-            y
-            if all(s == d for s, d in plan) and len(plan) == major * minor
-            else ppermute_p.bind(y, axis_name=rest, perm=plan)
-        ), 0
-    # the moves along this axis depend on the other axes
+        y, stays = _permuted(x, tuple(moves)), all(s == d for s, d in plan)
+        if not stays or len(plan) != major * minor:
+            y = ppermute_p.bind(y, axis_name=rest, perm=plan)
+        return y, 0
+    return _moved_by_others(axis, x, rest, major * minor, moves), 0
+
+
+def _moved_by_others(
+    axis, x: Any, rest: Axes, count: int, moves: dict[tuple[int, int], list[tuple[int, int]]]
+) -> Any:
+    """The rows of `x` after moves along its axis that depend on the `count` positions along the other axes."""
     if len({d for _, d in moves}) < len(moves):
-        return _picked(x, rest, major * minor, moves), 0
+        return _picked(x, rest, count, moves)
     rows = [zeros(typeof(slice_in_dim(x, 0, 1)))] * axis.size
     for (s, d), pairs in moves.items():
         rows[d] = ppermute_p.bind(slice_in_dim(x, s, s + 1), axis_name=rest, perm=tuple(pairs))
-    return concatenate(rows, 0), 0
+    return concatenate(rows, 0)
 
 
 def _picked(

@@ -133,6 +133,7 @@ select_n_p = elementwise(
     additive=True,
     computes="select",
     linear_ins=lambda in_avals, out_avals: tuple(range(1, len(in_avals))),
+    is_exact=True,
 )
 
 
@@ -194,6 +195,8 @@ clamp_p = elementwise(
         lambda t, out, low, x, high: select(_inside(low, x, high), t, 0.0),
         lambda t, out, low, x, high: select(lt(high, x), t, 0.0),
     ],
+    is_exact=True,
+    passes_nans=True,
 )
 
 

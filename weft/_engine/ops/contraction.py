@@ -427,7 +427,7 @@ def _transpose_hint(lhs, rhs, i, j, batch) -> str:
 
 def rounded(sums: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Return NumPy's sums of products in the dtype of the result."""
-    return convert_element_type_p.rule("reference")(
+    return convert_element_type_p.reference(
         sums, new_dtype=np.dtype(dtype), weak_type=False, sharding=None
     )
 

@@ -289,9 +289,9 @@ def _named(x, spec: Sequence[int], names: list[str], groups: dict[str, int]):
 
 def _multiplied(windows, w_dims, kernel, k_dims, out_dims, extent, precision, out_dtype):
     """One dot_general, its result put in order."""
-    summed = [d for d in k_dims if d in w_dims and d != "g"]
     group = ["g"] if "g" in w_dims else []
-    rows = [d for d in out_dims if d in w_dims and d != "g"]
+    inner = set(w_dims).difference(group)
+    summed, rows = [[d for d in dims if d in inner] for dims in (k_dims, out_dims)]
     places, taps = (math.prod(n for d, n in extent.items() if d[0] == letter) for letter in "pt")
     if places > taps > 1 and summed[-1] != "c" and extent["c"] > 4:
         # Along the features an image's windows are evenly spaced, not along the window: let the kernel begin with that, too.

@@ -9,7 +9,7 @@ Laws: bilinear; both cotangents are convolutions again, with strides and dilatio
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,11 +77,15 @@ def conv_dimension_numbers(
     if dimension_numbers is None:
         iota = tuple(range(len(lhs_shape)))
         return ConvDimensionNumbers(iota, iota, iota)
-    specs = tuple(dimension_numbers)
-    if len(specs) != 3 or not all(isinstance(s, str) and len(s) == len(lhs_shape) for s in specs):
+    return _numbers_of_names(tuple(dimension_numbers), len(lhs_shape))
+
+
+def _numbers_of_names(specs: tuple, ndim: int) -> ConvDimensionNumbers:
+    """The positions that three strings name."""
+    if len(specs) != 3 or not all(isinstance(s, str) and len(s) == ndim for s in specs):
         raise ValueError(
             "conv_general_dilated: dimension_numbers must be None, ConvDimensionNumbers, or three strings with "
-            f"letter per dim, got {dimension_numbers!r}."
+            f"letter per dim, got {specs!r}."
         )
     lhs, rhs, out = specs
     for text, pair in ((lhs, "NC"), (rhs, "OI"), (out, "NC")):
@@ -166,32 +170,27 @@ def conv_general_dilated(
         return with_out_sharding(out_sharding, "conv_general_dilated", plain, lhs, rhs)
     lhs_shape, rhs_shape = typeof(lhs).shape, typeof(rhs).shape
     numbers = conv_dimension_numbers(lhs_shape, rhs_shape, dimension_numbers)
-    numbers = ConvDimensionNumbers(*(tuple(int(d) for d in spec) for spec in numbers))
-    spatial = len(lhs_shape) - 2
-    ones = (1,) * spatial
-    strides = tuple(int(s) for s in window_strides)
-    lhs_dilation = ones if lhs_dilation is None else tuple(int(d) for d in lhs_dilation)
-    rhs_dilation = ones if rhs_dilation is None else tuple(int(d) for d in rhs_dilation)
+    numbers = ConvDimensionNumbers(*(tuple(map(int, spec)) for spec in numbers))
+    ones = (1,) * (len(lhs_shape) - 2)
+    strides = tuple(map(int, window_strides))
+    lhs_dilation = tuple(map(int, ones if lhs_dilation is None else lhs_dilation))
+    rhs_dilation = tuple(map(int, ones if rhs_dilation is None else rhs_dilation))
     if isinstance(padding, str):
-        window = [dilated(rhs_shape[d], k) for d, k in zip(numbers.rhs_spec[2:], rhs_dilation)]
-        image = [dilated(lhs_shape[d], k) for d, k in zip(numbers.lhs_spec[2:], lhs_dilation)]
+        sizes = [rhs_shape[d] for d in numbers.rhs_spec[2:]]
+        window = list(map(dilated, sizes, rhs_dilation))
+        image = list(map(dilated, [lhs_shape[d] for d in numbers.lhs_spec[2:]], lhs_dilation))
         padding = padtype_to_pads(image, window, strides, padding)
     elif not all(np.ndim(pair) == 1 and len(pair) == 2 for pair in padding):
         raise ValueError(
             f"conv_general_dilated: the padding argument must be 'SAME', 'SAME_LOWER', 'VALID' or a pair of numbers for each "
             f"spatial dim, got {padding!r}."
         )
-    preferred = (
-        None
-        if preferred_element_type is None
-        else dtypes.check_dtype(preferred_element_type, "conv_general_dilated")
-    )
-    left, right = typeof(lhs).dtype, typeof(rhs).dtype
-    sums = (
-        preferred
-        if preferred is None or is_whole(left, right, preferred)
-        else sum_dtype(left, right, preferred)
-    )
+    preferred, sums = preferred_element_type, None
+    if preferred is not None:
+        preferred = dtypes.check_dtype(preferred, "conv_general_dilated")
+        left, right = typeof(lhs).dtype, typeof(rhs).dtype
+        is_sum = is_whole(left, right, preferred)
+        sums = preferred if is_sum else sum_dtype(left, right, preferred)
     out = _bind(
         lhs,
         rhs,
@@ -408,23 +407,12 @@ def _check(lhs, rhs, p: Conv) -> None:
         raise fail("lhs and rhs must have the same number of dims, at least 2.")
     if any(sorted(spec) != list(range(lhs.ndim)) for spec in numbers):
         raise fail(f"dimension_numbers {tuple(numbers)} must name every dim once.")
-    if any(
-        len(given) != spatial
-        for given in (p.window_strides, p.padding, p.lhs_dilation, p.rhs_dilation)
-    ):
+    if {spatial} != set(map(len, (p.window_strides, p.padding, p.lhs_dilation, p.rhs_dilation))):
         raise fail(
             f"strides, padding and dilations need one entry for each of the {spatial} spatial dims."
         )
-    if any(
-        v < 1
-        for v in (
-            *p.window_strides,
-            *p.lhs_dilation,
-            *p.rhs_dilation,
-            p.feature_group_count,
-            p.batch_group_count,
-        )
-    ):
+    counts = (p.feature_group_count, p.batch_group_count)
+    if min(*p.window_strides, *p.lhs_dilation, *p.rhs_dilation, *counts) < 1:
         raise fail("strides, dilations and group counts must be at least 1.")
     image = [
         dilated(size, d) for size, d in zip(_pick(lhs.shape, numbers.lhs_spec)[2:], p.lhs_dilation)
@@ -433,6 +421,12 @@ def _check(lhs, rhs, p: Conv) -> None:
         raise fail(
             f"negative padding {p.padding} is larger than the image, which has {tuple(image)}."
         )
+    _check_groups(lhs, rhs, p, fail)
+    _check_dtypes(lhs, rhs, p, fail)
+
+
+def _check_groups(lhs, rhs, p: Conv, fail: Callable) -> None:
+    numbers = p.dimension_numbers
     n, features, *_ = _pick(lhs.shape, numbers.lhs_spec)
     out_features, in_features, *_ = _pick(rhs.shape, numbers.rhs_spec)
     if features != in_features * p.feature_group_count:
@@ -447,6 +441,9 @@ def _check(lhs, rhs, p: Conv) -> None:
             f"{out_features} output features and a batch of {n} do not divide into {p.feature_group_count} feature "
             f"groups and {p.batch_group_count} batch groups."
         )
+
+
+def _check_dtypes(lhs, rhs, p: Conv, fail: Callable) -> None:
     if lhs.dtype != rhs.dtype and p.preferred_element_type is None:
         raise TypeError(
             f"conv_general_dilated: requires arguments to have the same dtypes, got {lhs.dtype.name}, {rhs.dtype.name}.\n"
@@ -720,6 +717,7 @@ def _conv_factors(in_avals, out_avals, **params):
     )
 
 
+@conv_general_dilated_p.def_localize
 def _localize_conv(params: dict, in_avals, out_avals) -> dict:
     """Parameters for local shapes: so many groups as there are features, or batches, for them."""
     numbers = params["dimension_numbers"]
@@ -732,6 +730,3 @@ def _localize_conv(params: dict, in_avals, out_avals) -> dict:
     if params["batch_group_count"] > 1:
         changes["batch_group_count"] = lhs[numbers.lhs_spec[0]] // max(out[numbers.out_spec[0]], 1)
     return dict(params, **changes)
-
-
-conv_general_dilated_p.define(localize=_localize_conv)

@@ -2,14 +2,12 @@
 
 In:   the two words of a key, of one shape; the even length of the sequence.
 Out:  uint32[*key shape, length]: of counters i < length / 2 paired with i + length / 2 the first words, then the second words.
-Laws: the words are those of `ops.rng.threefry2x32`. A device that holds a block of the sequence computes as many pairs and
-      exchanges their words with the devices that need them, so that nothing is computed twice.
+Laws: the words are those of `ops.rng.threefry2x32`. On several devices `partition.rules.counters` computes each pair once.
 Next: `random.generators`, which asks for it.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,9 +16,8 @@ from weft._engine.core.primitive import SortOp, unsupported
 from weft._engine.core.trace import typeof
 from weft._engine.ir.factors import RuleBuilder
 from weft._engine.ir.types import ShapedArray
-from weft._engine.ops import arithmetic, bitwise, families, layout, rng, slicing
+from weft._engine.ops import arithmetic, families, layout, rng, slicing
 from weft._engine.ops.families import ExpandSpec, move_dim
-from weft._engine.ops.split_rule import split_rule
 
 _U32 = np.dtype(np.uint32)
 
@@ -38,7 +35,7 @@ def threefry_sequence(k0: Any, k1: Any, length: int) -> Any:
     return threefry_sequence_p.bind(k0, k1, length=length)
 
 
-def _pairs(k0: Any, k1: Any, start: Any, count: int, half: int) -> list:
+def pairs(k0: Any, k1: Any, start: Any, count: int, half: int) -> list:
     """The words of `count` counters from `start` paired with those `half` further."""
     shape = (*typeof(k0).shape, count)
     spread = lambda k: layout.broadcast_in_dim(k, shape, tuple(range(len(shape) - 1)))
@@ -51,9 +48,9 @@ def _pairs(k0: Any, k1: Any, start: Any, count: int, half: int) -> list:
     )
 
 
-def _whole(k0: Any, k1: Any, *, length: int) -> Any:
+def whole(k0: Any, k1: Any, *, length: int) -> Any:
     return slicing.concatenate(
-        _pairs(k0, k1, np.uint32(0), length // 2, length // 2), typeof(k0).ndim
+        pairs(k0, k1, np.uint32(0), length // 2, length // 2), typeof(k0).ndim
     )
 
 
@@ -65,7 +62,7 @@ def _type(k0: ShapedArray, k1: ShapedArray, *, length: int) -> ShapedArray:
 @threefry_sequence_p.def_reference
 def _reference(k0, k1, *, length):
     first = np.arange(length // 2, dtype=_U32)
-    words = rng.threefry2x32_p.rule("reference")(
+    words = rng.threefry2x32_p.reference(
         k0[..., None], k1[..., None], first, first + np.uint32(length // 2)
     )
     return np.concatenate(words, -1)
@@ -91,42 +88,5 @@ def _factors(in_avals, out_avals, *, length):
 threefry_sequence_p.define(
     jvp=families.zero_jvp(threefry_sequence_p),
     transpose=unsupported("is not linear in any operand"),
-    lower=ExpandSpec(_whole),
+    lower=ExpandSpec(whole),
 )
-
-
-@split_rule(
-    threefry_sequence_p,
-    lambda f, rule, eqn: f in rule.special,
-    tolerates_padding=lambda f, rule: False,
-)
-def _split(ctx: Any, args: list, *, length: int) -> Any:
-    """Device i of n computes pairs i of n. Its block consists of the first, or second, words of two devices."""
-    k0, k1 = args
-    dim, half = typeof(k0).ndim, length // 2
-    axes = ctx.of_result(0, dim)
-    n = ctx.size(axes)
-    if n % 2 or half % n:  # blocks of words are not blocks of pairs
-        size = length // n
-        starts = [*[np.int32(0)] * dim, ctx.start(axes, size)]
-        return slicing.dynamic_slice_p.bind(
-            _whole(k0, k1, length=length), *starts, slice_sizes=(*typeof(k0).shape, size)
-        )
-    first, second = _pairs(k0, k1, ctx.start(axes, half // n, _U32), half // n, half)
-    parts = []
-    for odd in (0, 1):
-        low, high = _every_second(odd, n // 2, 0), _every_second(odd, n // 2, n // 2)
-        parts.append(
-            bitwise.bitwise_or(ctx.ppermute(first, axes, low), ctx.ppermute(second, axes, high))
-        )
-    return slicing.concatenate(parts, dim)
-
-
-@lru_cache(maxsize=256)
-def _every_second(start: int, count: int, target: int) -> tuple[tuple[int, int], ...]:
-    """Pairs of every second device from `start` on and the devices from `target` on.
-
-    >>> _every_second(1, 2, 4)
-    ((1, 4), (3, 5))
-    """
-    return tuple([(start + 2 * i, target + i) for i in range(count)])

@@ -41,7 +41,7 @@ exchange_done_p.multiple_results = True
 
 def role_of(eqn: Eqn) -> str | None:
     """The role of an equation in an exchange (see `families.ExchangeSpec`); None for others."""
-    return eqn.primitive.rules["lower"].role if eqn.primitive.kind == "exchange" else None
+    return eqn.primitive.lower.role if isinstance(eqn.primitive, ExchangeOp) else None
 
 
 @exchange_p.def_type

@@ -28,6 +28,7 @@ from weft._engine.core.primitive import (
     ReduceOp,
     ScanOp,
     registry,
+    unsupported,
 )
 from weft._engine.core.scalars import exact
 from weft._engine.core.trace import UndefPrimal, Zero, typeof
@@ -126,36 +127,6 @@ class ExpandSpec:
     """Lowering of a composite: `fn(*args, **params)` rebuilds it from other primitives."""
 
     fn: Callable
-
-
-@record
-class LoopSpec:
-    """Lowering of a loop, by the names of its params: the program of an iteration; how many of its operands are the same in all
-    iterations; how many operands come before those (of the condition, if any); how many values iterations hand on, by default all.
-    A loop that is `counted` has a length, and slices and stacks beside what it carries."""
-
-    body: str
-    constants: str
-    before: str | None = None
-    carried: str | None = None
-    counted: bool = False
-
-    def first_constant(self, params: dict) -> int:
-        """Position among the operands of the first that is the same in all iterations."""
-        return params[self.before] if self.before else 0
-
-    def first_carried(self, params: dict) -> int:
-        """Position among the operands of the first carried value."""
-        return self.first_constant(params) + params[self.constants]
-
-    def carried_count(self, params: dict) -> int:
-        """How many values the loop carries; they are its first results."""
-        return params[self.carried] if self.carried else len(params[self.body].outvars)
-
-
-@record
-class BranchSpec:
-    """Lowering of a choice: the first operand is the number of the program in params['branches'] that runs on the others."""
 
 
 # --- dtype groups -----------------------------------------------------------------------------------------------------
@@ -342,14 +313,7 @@ def _match_dtypes(args: tuple, avals: list[ShapedArray]) -> tuple:
     adapts = [a.weak_type and a.ndim == 0 for a in avals]
     fixed = [a for a, flexible in zip(avals, adapts) if not flexible]
     if any(a.dtype != fixed[0].dtype for a in fixed):
-        # NumPy's numbers of 64 bits count as ones of 32 where these are off, but not among arrays of 64 bits; else the type rule reports it
-        whole = tuple(
-            [
-                exact(x, x.dtype) if isinstance(x, np.generic) and x.dtype != a.dtype else x
-                for x, a in zip(args, avals)
-            ]
-        )
-        return match_dtypes(*whole) if any(x is not y for x, y in zip(args, whole)) else args
+        return _with_whole_numbers(args, avals)
     if fixed:
         target = next((a for a in fixed if not a.weak_type), fixed[0])
     else:
@@ -357,6 +321,16 @@ def _match_dtypes(args: tuple, avals: list[ShapedArray]) -> tuple:
     return tuple(
         _adopt(x, a, target) if flexible else x for x, a, flexible in zip(args, avals, adapts)
     )
+
+
+def _with_whole_numbers(args: tuple, avals: list[ShapedArray]) -> tuple:
+    """Match operands of different dtypes if NumPy's numbers keep theirs: numbers of 64 bits count as ones of 32 where these are
+    off, but not among arrays of 64 bits. Otherwise the type rule reports the dtypes."""
+    whole = [
+        exact(x, x.dtype) if isinstance(x, np.generic) and x.dtype != a.dtype else x
+        for x, a in zip(args, avals)
+    ]
+    return match_dtypes(*whole) if any(x is not y for x, y in zip(args, whole)) else args
 
 
 _RANKS = ("bool", "integer", "floating", "complex")
@@ -611,52 +585,29 @@ def elementwise(
     linear_ins operands through which partial sums may pass, or `fn(in_avals, out_avals, **params)` giving them
     widen      whether the reference sees 16-bit and smaller floats as float32
     """
-    facts = (
-        dtypes,
-        reference,
-        jvp,
-        transpose,
-        emit,
-        lower,
-        result,
-        type_rule,
-        linear_ins,
-        additive,
-        widen,
-    )
     computes = None if lower or callable(emit) else emit or name
-    return op_class(name, family=(_elementwise_rules, *facts), **{"computes": computes, **attrs})
+
+    def rules(p: Primitive) -> dict[str, Any]:
+        return {
+            "type": type_rule or elementwise_type(name, dtypes, result),
+            "reference": widened(reference) if widen else reference,
+            "batch": batch_elementwise(p),
+            "factors": _elementwise_factors(linear_ins, additive),
+            "lower": lower or pull(emit or name),
+            "jvp": _jvp_of(p, jvp, _jvp_rule),
+            "transpose": unsupported(_NOT_LINEAR)
+            if transpose is None
+            else _transpose_rule(transpose),
+        }
+
+    return op_class(name, fill=rules, **{"computes": computes, **attrs})
 
 
-def _elementwise_rules(
-    p: Primitive,
-    to: Primitive,
-    dtypes,
-    reference,
-    jvp,
-    transpose,
-    emit,
-    lower,
-    result,
-    type_rule,
-    linear_ins,
-    additive,
-    widen,
-) -> None:
-    """Fill the slots of an elementwise primitive."""
-    from weft._engine.core.primitive import unsupported
-
-    to.def_type(type_rule or elementwise_type(p.name, dtypes, result))
-    to.def_reference(widened(reference) if widen else reference)
-    to.def_batch(batch_elementwise(p))
-    to.def_factors(_elementwise_factors(linear_ins, additive))
-    to.def_lower(lower or pull(emit or p.name))
-    to.def_jvp(
-        zero_jvp(p) if jvp == "zero" else _linear_jvp(p) if jvp == "linear" else _jvp_rule(p, jvp)
-    )
-    to.rules["transpose"] = (
-        unsupported(_NOT_LINEAR) if transpose is None else _transpose_rule(transpose)
-    )
+def _jvp_of(p: Primitive, rule: Any, make: Callable[[Primitive, Any], Callable]) -> Callable:
+    """The jvp rule of an op that is "linear", has derivative "zero", or the one that `make` gives of its rule."""
+    if rule == "zero":
+        return zero_jvp(p)
+    return _linear_jvp(p) if rule == "linear" else make(p, rule)
 
 
 def _elementwise_factors(linear_ins, additive) -> Callable:
@@ -689,6 +640,8 @@ def function(
     cost: int = 20,
     numpy: str = "",
     on_complex: str = "",
+    is_exact: bool = False,
+    passes_nans: bool = False,
     **facts: Any,
 ) -> Callable[[Callable], Any]:
     """Decorator that states an elementwise function: of its native formula, `fn(f, *values)`, it makes the function of programs, with a
@@ -713,6 +666,8 @@ def function(
                     widen=widen,
                     cost=cost,
                     on_complex=on_complex,
+                    is_exact=is_exact,
+                    passes_nans=passes_nans,
                 ),
                 name,
                 operands,
@@ -856,9 +811,8 @@ def reduction(
     transpose  `fn(ct, x, axes)` -> cotangent of x
     combine, identity   see `ReduceSpec`
     """
-    from weft._engine.core.primitive import unsupported
-
-    p = ReduceOp(name)
+    selects = combine in ("max", "min")
+    p = ReduceOp(name, is_exact=selects, passes_nans=selects)
     reference = widened(reference)
 
     @p.def_type
@@ -886,18 +840,11 @@ def reduction(
         )
 
     p.def_reference(lambda x, *, axes: reference(x, axes=axes))
-    p.rules["lower"] = ReduceSpec(combine, identity)
-    p.def_jvp(
-        zero_jvp(p)
-        if jvp == "zero"
-        else _linear_jvp(p)
-        if jvp == "linear"
-        else _reduction_jvp(p, jvp)
+    return p.define(
+        lower=ReduceSpec(combine, identity),
+        jvp=_jvp_of(p, jvp, _reduction_jvp),
+        transpose=unsupported(_NOT_LINEAR) if transpose is None else unary_transpose(transpose),
     )
-    p.rules["transpose"] = (
-        unsupported(_NOT_LINEAR) if transpose is None else unary_transpose(transpose)
-    )
-    return p
 
 
 def check_axes(name: str, aval: ShapedArray, axes: tuple[int, ...]) -> None:
@@ -945,16 +892,16 @@ def cumulative(
     jvp: Callable | str,
     transpose: Callable | None = None,
     linear: bool = False,
+    selects: bool = False,
 ) -> Primitive:
     """Make a running reduction along params['axis'], from the end if params['reverse'].
 
     reference  `fn(x, axis)`, forward
     jvp        `fn(t, out, x, axis, reverse)` -> tangent of the result; "linear"
     transpose  `fn(ct, x, axis, reverse)` -> cotangent of x
+    selects    whether results are elements of the operand
     """
-    from weft._engine.core.primitive import unsupported
-
-    p = ScanOp(name)
+    p = ScanOp(name, is_exact=selects, passes_nans=selects)
 
     @p.def_type
     def type_rule(aval, *, axis, reverse):
@@ -984,12 +931,11 @@ def cumulative(
         fs = b.news(in_avals[0].shape)
         return b.rule([fs], [fs], special={fs[axis]: "scan"}, linear_ins=(0,) if linear else ())
 
-    p.rules["lower"] = lower
-    p.def_jvp(_linear_jvp(p) if jvp == "linear" else _reduction_jvp(p, jvp))
-    p.rules["transpose"] = (
-        unsupported(_NOT_LINEAR) if transpose is None else unary_transpose(transpose)
+    return p.define(
+        lower=lower,
+        jvp=_jvp_of(p, jvp, _reduction_jvp),
+        transpose=unsupported(_NOT_LINEAR) if transpose is None else unary_transpose(transpose),
     )
-    return p
 
 
 # --- layout -----------------------------------------------------------------------------------------------------------

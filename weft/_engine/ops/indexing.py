@@ -273,6 +273,7 @@ def _gather_lower(
     return b.select(inside, x(position, inside), b.const(fill_value, b.type_of(out_avals[0])))
 
 
+@gather_p.def_localize
 def _localize_gather(params: dict, in_avals, out_avals) -> dict:
     """Parameters for local shapes: whole dims of the window shrink with the result."""
     sizes = list(params["slice_sizes"])
@@ -280,9 +281,6 @@ def _localize_gather(params: dict, in_avals, out_avals) -> dict:
     for d, o in zip(windows.kept_dims(len(sizes), numbers), numbers.offset_dims):
         sizes[d] = out_avals[0].shape[o]
     return dict(params, slice_sizes=tuple(sizes))
-
-
-gather_p.define(localize=_localize_gather)
 
 
 # --- scatters

@@ -36,9 +36,9 @@ public_forms: dict[Generator, Any] = {}
 
 THREEFRY = Generator("threefry2x32", "fry", (2,))
 
-random_wrap_p = LayoutOp("random_wrap")
+random_wrap_p = LayoutOp("random_wrap", converts_keys=True)
 #: params: uses, the keys are used up, and expects, which of them a check must find used up (a shape and its bools); either may be absent
-random_unwrap_p = LayoutOp("random_unwrap")
+random_unwrap_p = LayoutOp("random_unwrap", converts_keys=True)
 
 
 def random_wrap(raw, generator: Generator):

@@ -296,33 +296,12 @@ def svd(x, *, full_matrices, compute_uv, steps_of_qr=False) -> list:
             ),
         )
     vectors = ("y2", m, "y3", right) if compute_uv else ("y1", m, "y1", right)
-    arguments = (
-        job,
-        m,
-        n,
-        "y0",
-        m,
-        "y1",
-        *vectors,
-        *scratch,
-        ("work", "int32", 8 * k),
-        f"y{4 if compute_uv else 2}",
-    )
+    jobs, scratch = (job,), (*scratch, ("work", "int32", 8 * k))
     if steps_of_qr:
         work = _work(dtype, spread + 5 * k)
-        scratch = (*work, ("work", real.name, 5 * k)) if is_complex(x) else work
-        arguments = (
-            job,
-            job,
-            m,
-            n,
-            "y0",
-            m,
-            "y1",
-            *vectors,
-            *scratch,
-            f"y{4 if compute_uv else 2}",
-        )
+        jobs, scratch = (job, job), (*work, *[("work", real.name, 5 * k)] * is_complex(x))
+    info_at = f"y{4 if compute_uv else 2}"
+    arguments = (*jobs, m, n, "y0", m, "y1", *vectors, *scratch, info_at)
     cores = [((left, m), dtype), ((n, right), dtype)] if compute_uv else []
     routine = "gesvd" if steps_of_qr else "gesdd"
     _, s, *vectors, info = _call(

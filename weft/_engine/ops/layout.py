@@ -110,6 +110,7 @@ broadcast_in_dim_p = layout(
     factors=_broadcast_factors,
     lower=_broadcast_lower,
 )
+broadcast_in_dim_p.def_localize(lambda params, ins, outs: dict(params, shape=outs[0].shape))
 
 
 @takes_out_sharding
@@ -342,6 +343,7 @@ reshape_p = layout(
     factors=_reshape_factors,
     lower=_reshape_lower,
 )
+reshape_p.def_localize(lambda params, ins, outs: dict(params, new_sizes=outs[0].shape))
 
 
 @takes_out_sharding
@@ -664,6 +666,8 @@ copy_p = elementwise(
     linear_ins=(0,),
     widen=False,
     computes="copy",
+    is_exact=True,
+    passes_nans=True,
 )
 copy = unary(copy_p, "`x` in memory of its own.")
 
@@ -679,6 +683,7 @@ name_p = elementwise(
     linear_ins=(0,),
     widen=False,
     computes="copy",
+    passes_nans=True,
 )
 
 

@@ -53,23 +53,25 @@ from weft._engine.util import dtypes
 _NOT_LINEAR = "is not linear in its operand; derivatives come from its jvp rule"
 
 
-def _library(name: str, compiled: Callable | None, multiple_results: bool = True) -> Primitive:
+def _library(
+    name: str, compiled: Callable | None, multiple_results: bool = True, is_unique: bool = True
+) -> Primitive:
     """A factorization: `compiled` rebuilds it from routines; without one it runs on the host."""
-    p = LibraryOp(name, multiple_results=multiple_results)
+    p = LibraryOp(name, multiple_results=multiple_results, is_unique=is_unique)
     lower = HostSpec() if compiled is None else ExpandSpec(compiled)
     return p.define(lower=lower, transpose=unsupported(_NOT_LINEAR))
 
 
 cholesky_p = _library("cholesky", lapack.cholesky, multiple_results=False)
 triangular_solve_p = _library("triangular_solve", lapack.triangular_solve, multiple_results=False)
-lu_p = _library("lu", lapack.lu)
+lu_p = _library("lu", lapack.lu, is_unique=False)
 lu_pivots_to_permutation_p = _library(
     "lu_pivots_to_permutation", lapack.lu_pivots_to_permutation, multiple_results=False
 )
 qr_p = _library("qr", lapack.qr)
-eigh_p = _library("eigh", lapack.eigh)
-svd_p = _library("svd", lapack.svd)
-eig_p = _library("eig", lapack_forms.eig)
+eigh_p = _library("eigh", lapack.eigh, is_unique=False)
+svd_p = _library("svd", lapack.svd, is_unique=False)
+eig_p = _library("eig", lapack_forms.eig, is_unique=False)
 
 
 class SvdAlgorithm(enum.Enum):

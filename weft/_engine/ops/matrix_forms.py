@@ -36,9 +36,15 @@ from weft._engine.ops.slicing import pad
 _NO_DERIVATIVE = "has no derivative: the form is not unique, and its parts are not smooth"
 
 
-def _form(name: str, compiled: Callable, multiple_results: bool, ranks: Sequence[int]) -> Primitive:
+def _form(
+    name: str,
+    compiled: Callable,
+    multiple_results: bool,
+    ranks: Sequence[int],
+    is_unique: bool = True,
+) -> Primitive:
     """A transformation of each matrix of its operands, whose last `ranks` dims belong to a matrix."""
-    p = LibraryOp(name, multiple_results=multiple_results)
+    p = LibraryOp(name, multiple_results=multiple_results, is_unique=is_unique)
     p.define(
         lower=ExpandSpec(compiled),
         transpose=unsupported(_NO_DERIVATIVE),
@@ -68,9 +74,9 @@ def _form(name: str, compiled: Callable, multiple_results: bool, ranks: Sequence
 
 
 geqrf_p = _form("geqrf", lapack.geqrf, True, (2,))
-hessenberg_p = _form("hessenberg", lapack_forms.hessenberg, True, (2,))
-tridiagonal_p = _form("tridiagonal", lapack_forms.tridiagonal, True, (2,))
-schur_p = _form("schur", lapack_forms.schur, True, (2,))
+hessenberg_p = _form("hessenberg", lapack_forms.hessenberg, True, (2,), is_unique=False)
+tridiagonal_p = _form("tridiagonal", lapack_forms.tridiagonal, True, (2,), is_unique=False)
+schur_p = _form("schur", lapack_forms.schur, True, (2,), is_unique=False)
 householder_product_p = _form(
     "householder_product", lapack_forms.householder_product, False, (2, 1)
 )

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from weft._engine.core.interpret import evaluate, run_reference
-from weft._engine.core.primitive import ScanOp, unsupported
+from weft._engine.core.primitive import ElementwiseOp, ScanOp, has_rule, unsupported
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import Zero, typeof
 from weft._engine.ir.factors import RuleBuilder
-from weft._engine.ir.jaxpr import Jaxpr, Literal, Var
+from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft._engine.ir.rewrite import inline_calls, is_transparent, params_key
 from weft._engine.ir.symbolic import Dim, is_at_most, min_dim
 from weft._engine.ir.types import ShapedArray
@@ -66,16 +66,9 @@ def combination(fn: Callable, avals: Sequence[ShapedArray]) -> Combination | Non
         return None
     sizes: dict[Var, int] = {}
     for eqn in whole.eqns:
-        lower, out = eqn.primitive.rules.get("lower"), eqn.outvars[0]
-        spreads = eqn.primitive is layout.broadcast_in_dim_p and not eqn.invars[0].aval.ndim
-        if (
-            not (spreads or (eqn.primitive.kind == "elementwise" and callable(lower)))
-            or len(eqn.outvars) > 1
-            or eqn.effects
-        ):
+        if not _is_of_elements(eqn, shape):
             return None
-        if any(a.aval.shape not in (shape, ()) for a in (*eqn.invars, out)):
-            return None
+        out = eqn.outvars[0]
         sizes[out] = 1 + sum([sizes.get(a, 0) for a in eqn.invars if type(a) is not Literal])
         if sizes[out] > LARGEST:
             return None
@@ -87,6 +80,16 @@ def combination(fn: Callable, avals: Sequence[ShapedArray]) -> Combination | Non
     return None if key is None or program.constvars else Combination(key, program)
 
 
+def _is_of_elements(eqn: Eqn, shape: tuple[int, ...]) -> bool:
+    """Whether an equation computes elements of arrays of `shape` from those at the same position, or repeats a scalar."""
+    primitive = eqn.primitive
+    spreads = primitive is layout.broadcast_in_dim_p and not eqn.invars[0].aval.ndim
+    pointwise = isinstance(primitive, ElementwiseOp) and has_rule(primitive.lower)
+    if eqn.effects or len(eqn.outvars) > 1 or not (spreads or pointwise):
+        return False
+    return all(a.aval.shape in (shape, ()) for a in (*eqn.invars, eqn.outvars[0]))
+
+
 def _on_scalars(whole: Jaxpr, xs: Sequence) -> list:
     """The same equations on single elements, which need no spreading."""
     env: dict = dict(zip(whole.invars, xs))
@@ -96,9 +99,7 @@ def _on_scalars(whole: Jaxpr, xs: Sequence) -> list:
     for eqn in whole.eqns:
         ins = [read(a) for a in eqn.invars]
         env[eqn.outvars[0]] = (
-            ins[0]
-            if eqn.primitive.name == "broadcast_in_dim"
-            else eqn.primitive.bind(*ins, **eqn.params)
+            ins[0] if eqn.primitive.moves == "repeat" else eqn.primitive.bind(*ins, **eqn.params)
         )
     return [read(a) for a in whole.outvars]
 
@@ -284,7 +285,7 @@ def _with_tangents(program: Jaxpr, primals: Sequence, tangents: Sequence) -> tup
             out = eqn.primitive.bind(*xs, **eqn.params)
             env[eqn.outvars[0]] = out, zero_tangent(out)
         else:
-            env[eqn.outvars[0]] = eqn.primitive.rule("jvp")(xs, ts, **eqn.params)
+            env[eqn.outvars[0]] = eqn.primitive.jvp(xs, ts, **eqn.params)
     outs = [read(a) for a in program.outvars]
     return [x for x, _ in outs], [t for _, t in outs]
 

@@ -47,6 +47,23 @@ dynamic_slice_p = IndexOp("dynamic_slice", out_sharding=READ_AT, takes_slice=Tru
 dynamic_update_slice_p = IndexOp("dynamic_update_slice", overwrites=True)
 
 
+@slice_p.def_localize
+def _slice_localize(params: dict, ins, outs) -> dict:
+    strides = params["strides"] or (1,) * ins[0].ndim
+    limits = tuple(
+        lo + out if step == 1 else hi
+        for lo, hi, out, step in zip(
+            params["start_indices"], params["limit_indices"], outs[0].shape, strides
+        )
+    )
+    return dict(params, limit_indices=limits)
+
+
+@dynamic_slice_p.def_localize
+def _dynamic_slice_localize(params: dict, ins, outs) -> dict:
+    return dict(params, slice_sizes=outs[0].shape)
+
+
 # --- the functions
 
 

@@ -212,11 +212,9 @@ def check_dims(api: str, operand, indices, numbers: GatherDimensionNumbers) -> N
     fail = lambda what: shape_error(api, what, table)
     if not dtypes.issubdtype(indices.dtype, np.integer):
         raise TypeError(f"{api}: indices must be integers, got {indices.str_short()}.")
-    op, names = (
-        ("scatter", _OF_SCATTER)
-        if api.startswith("scatter")
-        else ("gather", GatherDimensionNumbers._fields)
-    )
+    op, names = "gather", GatherDimensionNumbers._fields
+    if api.startswith("scatter"):
+        op, names = "scatter", _OF_SCATTER
     window, collapsed, indexed, batching, indices_batching = names
     result_rank = max(indices.ndim - 1, 0) + len(numbers.offset_dims)
     limits = (result_rank, operand.ndim, operand.ndim, operand.ndim, max(indices.ndim - 1, 0))
@@ -229,13 +227,14 @@ def check_dims(api: str, operand, indices, numbers: GatherDimensionNumbers) -> N
             raise fail(
                 f"Invalid {name} set in {op} op; valid range is [0, {limit}), got {tuple(dims)}."
             )
-    for (a, these), (b, those) in (
-        ((collapsed, numbers.collapsed_slice_dims), (batching, numbers.operand_batching_dims)),
-        ((indexed, numbers.start_index_map), (batching, numbers.operand_batching_dims)),
+    those = numbers.operand_batching_dims
+    for name, dims in (
+        (collapsed, numbers.collapsed_slice_dims),
+        (indexed, numbers.start_index_map),
     ):
-        if set(these) & set(those):
+        if not set(dims).isdisjoint(those):
             raise fail(
-                f"{a} and {b} in {op} op must be disjoint, got {tuple(these)} and {tuple(those)}."
+                f"{name} and {batching} in {op} op must be disjoint, got {tuple(dims)} and {tuple(those)}."
             )
     if indices.ndim == 0 or indices.shape[-1] != len(numbers.start_index_map):
         raise fail(

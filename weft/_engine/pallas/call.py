@@ -17,11 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.control.call import jit_p
-from weft._engine.control.call_rules import keep_whole, make_call_rules
+from weft._engine.control.call_rules import WholeCall
 from weft._engine.control.ref import AbstractRef, Ref
 from weft._engine.core.context import current_context
-from weft._engine.core.primitive import CallLike
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import Tracer, extend_axis_env, typeof
 from weft._engine.ir.jaxpr import Eqn, Jaxpr
@@ -36,11 +34,8 @@ from weft._engine.util.errors import describe
 from weft._engine.util.source import api_boundary, function_name, user_frame
 
 #: params: jaxpr (the whole program), kernel (the `Kernel`, or None for what derivatives made), name
-pallas_call_p = CallLike("pallas_call", multiple_results=True, only_derivatives=("kernel",))
-make_call_rules(pallas_call_p, jit_p)
-pallas_call_p.def_dce(keep_whole)
-
-_generic_jvp, _generic_batch = pallas_call_p.rules["jvp"], pallas_call_p.rules["batch"]
+pallas_call_p = WholeCall("pallas_call", multiple_results=True, only_derivatives=("kernel",))
+_generic_jvp, _generic_batch = pallas_call_p.jvp, pallas_call_p.batch
 
 
 @pallas_call_p.def_type
@@ -127,7 +122,7 @@ def _partial_eval_eqn(eqn: Eqn, mask: Sequence[bool]) -> Any:
     raise _no_reverse(eqn.params["name"])
 
 
-pallas_call_p.rules["partial_eval_eqn"] = _partial_eval_eqn
+pallas_call_p.partial_eval_eqn = _partial_eval_eqn
 
 
 @pallas_call_p.def_transpose

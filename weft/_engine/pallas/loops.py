@@ -203,7 +203,7 @@ def _bind_known(eqn: Eqn, args: list) -> Sequence:
     ):
         avals = [a.aval for a in eqn.invars]
         if not any(dtypes.is_extended(a.dtype) for a in avals):
-            found = primitive.rule("reference")(
+            found = primitive.reference(
                 *[np.asarray(x, a.dtype) for x, a in zip(args, avals)], **params
             )
             return [np.asarray(found, eqn.outvars[0].aval.dtype)[()]]

@@ -4,7 +4,7 @@ In:   a Jaxpr on global shapes; shardings of some arguments and results, shardin
 Out:  `partition.PartitionResult`: a Jaxpr on local shapes with explicit collectives, the layout of everything, and a record of
       each collective with its bytes and cause. `stack` maps that program over the mesh for the engine of one machine.
 Laws: the layout never changes values, only their rounding in reductions. Ops are known by their kind, factors (`ir.factors`) and
-      split rules (`ops.split_rule`), never by name; collectives by their records (`ir.collective_spec`). Costs are bytes
+      split rules (`partition.rules.split_rule`), never by name; collectives by their records (`ir.collective_spec`). Costs are bytes
       sent and work, counted, not measured. Imports flow down this list.
 
 Read in this order:

@@ -17,7 +17,7 @@ import heapq
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from weft._engine.core.primitive import CollectiveOp, Primitive
+from weft._engine.core.primitive import CollectiveOp, Primitive, RegionOp
 from weft._engine.ir.collective_spec import spec_of
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft._engine.ir.rewrite import map_jaxprs
@@ -37,7 +37,7 @@ def combined_reduction(single: Primitive) -> Primitive:
 
     @p.def_batch
     def batch(axis, args, dims, **params):
-        found = [single.rule("batch")(axis, (x,), (d,), **params) for x, d in zip(args, dims)]
+        found = [single.batch(axis, (x,), (d,), **params) for x, d in zip(args, dims)]
         return [x for x, _ in found], [d for _, d in found]
 
     return p
@@ -78,7 +78,9 @@ def _groups(eqns: Sequence[Eqn], index: Mapping[Eqn, int]) -> list[list[Eqn]]:
     later = later_collectives(eqns, index)
     found: dict[tuple, list[Eqn]] = {}
     for eqn in eqns:
-        known = eqn in index and eqn.primitive.kind == "collective" and type(eqn.invars[0]) is Var
+        known = (
+            eqn in index and isinstance(eqn.primitive, CollectiveOp) and type(eqn.invars[0]) is Var
+        )
         if known and spec_of(eqn.primitive).completes:
             aval = eqn.invars[0].aval
             found.setdefault(
@@ -171,7 +173,7 @@ def _is_combined(eqn: Eqn) -> bool:
 
 def _separated_inside(eqn: Eqn) -> Eqn:
     """`eqn` with the reductions in the programs that it holds separated."""
-    if eqn.primitive.kind != "region":
+    if not isinstance(eqn.primitive, RegionOp):
         return eqn
     params = map_jaxprs(eqn.params, separate_reductions)
     return eqn if params is eqn.params else eqn.replace(params=params)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from weft._engine.core.interpret import evaluate, evaluate_by
-from weft._engine.core.primitive import ExchangeOp
+from weft._engine.core.primitive import CollectiveOp, ExchangeOp, LoopLike, RegionOp
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import (
     Trace,
@@ -35,7 +35,7 @@ from weft._engine.ir.types import ShapedArray
 from weft._engine.ops import collective_rules as rules
 from weft._engine.ops.elementwise import add, complex as complex_of, imag, mul, real, select_n
 from weft._engine.ops.exchange import bytes_sent, exchange_p, process_position_p, role_of
-from weft._engine.ops.families import LoopSpec, move_dim, zeros
+from weft._engine.ops.families import move_dim, zeros
 from weft._engine.ops.layout import reshape, squeeze
 from weft._engine.ops.ragged_exchange import ragged_all_to_all_p
 from weft._engine.ops.slicing import concatenate, dynamic_slice_in_dim, slice_in_dim
@@ -152,9 +152,9 @@ class _Exchanging(Trace):
 
     def process(self, primitive, args, params):
         with derived_trace(self.parent):
-            if primitive.kind == "collective":
+            if isinstance(primitive, CollectiveOp):
                 return _MEANING[primitive](self, *args, **params)
-            if primitive.kind == "region":
+            if isinstance(primitive, RegionOp):
                 params = map_jaxprs(params, self._inside)
             return primitive.bind(*args, **params)
 
@@ -324,7 +324,7 @@ def _own_slice(trace: _Exchanging, x, *, axis_name, axis_size, dim):
 
 def _ragged(trace: _Exchanging, *args, axis_name, axis_index_groups):
     with set_trace(trace):
-        return ragged_all_to_all_p.rule("several")(
+        return ragged_all_to_all_p.several(
             *args, axis_name=axis_name, axis_index_groups=axis_index_groups
         )
 
@@ -420,9 +420,10 @@ def exchanges_of(jaxpr: Jaxpr, count: int = 1, open_ended: bool = False) -> list
                 )
             )
             continue
-        loop = eqn.primitive.rules.get("lower") if eqn.primitive.kind == "region" else None
-        times = eqn.params["length"] if isinstance(loop, LoopSpec) and loop.counted else 1
-        unknown = open_ended or (isinstance(loop, LoopSpec) and not loop.counted)
+        times, unknown = 1, open_ended
+        if isinstance(eqn.primitive, LoopLike):
+            counted = eqn.primitive.counted
+            times, unknown = eqn.params["length"] if counted else 1, open_ended or not counted
         for _, inner in subjaxprs(eqn.params):
             found += exchanges_of(inner, count * times, unknown)
     return found

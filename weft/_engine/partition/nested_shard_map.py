@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from weft._engine.core.interpret import evaluate_by
-from weft._engine.core.primitive import BatchAxis
+from weft._engine.core.primitive import BatchAxis, CollectiveOp, RegionOp
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import extend_axis_env
 from weft._engine.ir.collective_spec import collective_axes
@@ -141,12 +141,12 @@ def _with_unit_axis(fun, axis: Any):
 
 def _bind_renamed(eqn: Eqn, names: Names, args: list) -> list:
     primitive, params = eqn.primitive, eqn.params
-    if primitive.kind == "collective":
+    if isinstance(primitive, CollectiveOp):
         key = "axes" if "axes" in params else "axis_name"
         axes = tuple(a for axis in collective_axes(params) for a in names.get(axis) or (axis,))
         named = axes if isinstance(params[key], tuple) or len(axes) > 1 else axes[0]
         return [bind_over(primitive, *args, **{**params, key: named})]
-    if primitive.kind == "region":
+    if isinstance(primitive, RegionOp):
         params = map_jaxprs(
             params,
             lambda inner: _with_axes_renamed(inner, {k: axes for k, axes in names.items() if axes}),

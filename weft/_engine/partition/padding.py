@@ -11,15 +11,16 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from weft._engine.core.primitive import CallbackOp, IndexOp, LibraryOp, ProductOp
 from weft._engine.ir.factors import FactorRule
 from weft._engine.ir.jaxpr import Eqn
 from weft._engine.ir.specs import DimSpec, Spec
 from weft._engine.ops.families import ReduceSpec
-from weft._engine.ops.split_rule import split_rule_of
 from weft._engine.partition.reshard import is_even
+from weft._engine.partition.rules.split_rule import split_rule_of
 
-#: kinds whose operations run on the host, where padding could raise errors
-_ON_THE_HOST = frozenset({"library", "callback"})
+#: ops that run on the host, where padding could raise errors
+_ON_THE_HOST = (LibraryOp, CallbackOp)
 
 
 def worth_splitting(size: int, axes: DimSpec, sizes: Mapping[Any, int]) -> bool:
@@ -48,9 +49,11 @@ def evenly_split(shape: Sequence[int], dims: Spec, sizes: Mapping[Any, int]) -> 
 
 def tolerates_padding(eqn: Eqn, rule: FactorRule, f: int) -> bool:
     """Whether an equation is computed correctly when factor `f` is split unevenly."""
-    if eqn.primitive.kind in _ON_THE_HOST:
+    if isinstance(eqn.primitive, _ON_THE_HOST):
         return False
-    if eqn.primitive.kind == "index" and any(f in dim for value in rule.ins[1:] for dim in value):
+    if isinstance(eqn.primitive, IndexOp) and any(
+        f in dim for value in rule.ins[1:] for dim in value
+    ):
         return False  # padding would be read as positions
     mark = rule.special.get(f)
     if mark is not None and mark != "offset":
@@ -61,9 +64,9 @@ def tolerates_padding(eqn: Eqn, rule: FactorRule, f: int) -> bool:
 
 def neutral_element(eqn: Eqn, dtype: Any) -> Any:
     """The neutral element of the reduction that `eqn` does, for `dtype`; None if it is not known."""
-    if eqn.primitive.kind in ("contract", "conv", "ragged"):
+    if isinstance(eqn.primitive, ProductOp):
         return 0
-    spec = eqn.primitive.rules.get("lower")
+    spec = eqn.primitive.lower
     if not isinstance(spec, ReduceSpec) or spec.combine.startswith("arg"):
         return None
     return 0 if dtype is None else spec.identity(dtype)

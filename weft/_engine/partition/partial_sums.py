@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from weft._engine.core.primitive import RegionOp
 from weft._engine.ir.factors import FactorRule
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft._engine.partition.propagation.propagate import Propagation, axes_of_factors
@@ -69,7 +70,7 @@ class PartialSums:
             return after < sum(before.values())
         (var,) = eqn.outvars
         reader = self.readers.get(var, [None])[0]
-        if self.uses[var] != 1 or reader is None or reader.primitive.kind == "region":
+        if self.uses[var] != 1 or reader is None or isinstance(reader.primitive, RegionOp):
             return False
         rule = self.target_specs.rule(reader)
         where = [i for i, a in enumerate(reader.invars) if a is var]
@@ -98,7 +99,9 @@ class PartialSums:
         """`partial_axes` of a value that is not computed yet, from the target specs of the operands of its equation."""
         eqn = self.makers.get(atom)
         rule = (
-            None if eqn is None or eqn.primitive.kind == "region" else self.target_specs.rule(eqn)
+            None
+            if eqn is None or isinstance(eqn.primitive, RegionOp)
+            else self.target_specs.rule(eqn)
         )
         if rule is None:
             return frozenset()

@@ -29,11 +29,11 @@ from weft._engine.ir.program_mesh import (
 from weft._engine.ir.shardings import NamedSharding, Sharding
 from weft._engine.ir.specs import DimSpec, Spec, axis_parts
 from weft._engine.ir.types import ShapedArray
-from weft._engine.ops.recognized import recognized
 from weft._engine.partition.alternatives import Choices, improved
 from weft._engine.partition.cost import DEFAULT, CollectiveRecord, CostModel
 from weft._engine.partition.propagation.propagate import Propagation, Settling, propagate
 from weft._engine.partition.reshard import Placement
+from weft._engine.partition.rules.moves import match_moves
 from weft._engine.partition.shard_check import PartitionedProgram, check_partitioned
 from weft._engine.partition.spmd import partition_program
 from weft._engine.partition.values import PlacedEqn
@@ -131,7 +131,7 @@ def partition(
     _check_given(jaxpr.outvars, out_specs, mesh, "output")
     found, request, cuts = _partitioned(
         _Request(
-            recognized(jaxpr), mesh, tuple(in_specs), tuple(out_specs), cost, mesh, keeps_targets
+            match_moves(jaxpr), mesh, tuple(in_specs), tuple(out_specs), cost, mesh, keeps_targets
         )
     )
     while cuts:  # on finer axes there are moves that send less
@@ -456,59 +456,90 @@ def partition_for(
     mesh express is made whole, and cut into its blocks in the end.
     """
     assignment = tuple(assignment)
-    committed = [
-        s.sharding.settled if s.committed and s.sharding.device_assignment == assignment else None
-        for s in in_specs
-    ]
+    committed = _committed_shardings(in_specs, assignment)
     given = [s for s in (*committed, *out_shardings, *constraint_shardings(jaxpr)) if s is not None]
     mesh = common_mesh(given) if given else Mesh(np.array(assignment, object), ("d0",))
-    specs = lambda shardings, atoms: [
-        None if s is None else to_spec(s, mesh, a.aval.ndim) for s, a in zip(shardings, atoms)
-    ]
-    wanted = specs(out_shardings, jaxpr.outvars)
-    foreign = tuple(
-        s if s is not None and spec is None else None for s, spec in zip(out_shardings, wanted)
-    )
-    wanted = [
-        ((),) * a.aval.ndim if s is not None else spec
-        for s, spec, a in zip(foreign, wanted, jaxpr.outvars)
-    ]
+    wanted, foreign = _requested_results(jaxpr, out_shardings, mesh)
     known = [s for s in dict.fromkeys(given) if s.memory_kind == "device"]
     has_types = any(aval.explicit is not None for aval in jaxpr.in_avals)
     untyped_mesh = _mesh_of_untyped_results(mesh, known, in_context)
-    result = partition(
-        jaxpr, mesh, specs(committed, jaxpr.invars), wanted, cost, bool(untyped_mesh.explicit_axes)
-    )
-    untyped = [
-        s for s in known if not has_explicit_axes(s)
-    ]  # over explicit axes the type determines the spec
-    show = lambda spec, asked: _user_sharding(
-        spec, result.mesh, mesh, untyped if asked is None else [asked, *untyped]
-    )
-
-    def show_result(spec: Spec, asked: Sharding | None, aval: ShapedArray) -> Sharding:
-        """On the mesh whose types say what the result's type says."""
-        if asked is not None or not any(map(has_explicit_axes, known)):
-            return show(spec, asked)
-        own = untyped_mesh if aval.explicit is None else on_devices(aval.explicit, assignment).mesh
-        alike = [
-            s
-            for s in untyped
-            if isinstance(s, NamedSharding) and s.mesh.axis_types == own.axis_types
-        ]
-        shown = _user_sharding(spec, result.mesh, own, alike)
-        return shown if has_types or aval.explicit is not None else _without_trailing_none(shown)
-
+    in_wanted = _specs_on(mesh, committed, jaxpr.invars)
+    result = partition(jaxpr, mesh, in_wanted, wanted, cost, bool(untyped_mesh.explicit_axes))
+    user = _UserShardings(result.mesh, mesh, known, untyped_mesh, has_types, assignment)
     shown = zip(foreign, result.out_specs, out_shardings, jaxpr.out_avals)
     return replace(
         result,
-        in_shardings=tuple(show(s, asked) for s, asked in zip(result.in_specs, committed)),
-        out_shardings=tuple(other or show_result(*given) for other, *given in shown),
+        in_shardings=tuple(map(user.of, result.in_specs, committed)),
+        out_shardings=tuple(other or user.of_result(*facts) for other, *facts in shown),
         layout_callbacks=tuple(
-            (callback, show(spec, None)) for callback, spec in result.layout_callbacks
+            (callback, user.of(spec, None)) for callback, spec in result.layout_callbacks
         ),
         out_blocks=tuple(s and s.splits(a.aval.shape) for s, a in zip(foreign, jaxpr.outvars)),
     )
+
+
+def _committed_shardings(in_specs: Sequence[Any], assignment: tuple) -> list[Sharding | None]:
+    """The shardings of the arguments that are committed to the devices; None for others."""
+    return [
+        s.sharding.settled if s.committed and s.sharding.device_assignment == assignment else None
+        for s in in_specs
+    ]
+
+
+def _specs_on(mesh: Mesh, shardings: Sequence, atoms: Sequence) -> list[Spec | None]:
+    """The specs of shardings on a mesh; None where there is none or no axes express it."""
+    return [None if s is None else to_spec(s, mesh, a.aval.ndim) for s, a in zip(shardings, atoms)]
+
+
+def _requested_results(
+    jaxpr: Jaxpr, shardings: Sequence[Sharding | None], mesh: Mesh
+) -> tuple[list[Spec | None], list[Sharding | None]]:
+    """The specs to give results, and the shardings that no axes of the mesh express: those results are whole at first."""
+    specs = _specs_on(mesh, shardings, jaxpr.outvars)
+    foreign = [s if spec is None else None for s, spec in zip(shardings, specs)]
+    wanted = [
+        spec if s is None else ((),) * a.aval.ndim
+        for s, spec, a in zip(foreign, specs, jaxpr.outvars)
+    ]
+    return wanted, foreign
+
+
+class _UserShardings:
+    """The shardings of arguments and results on the meshes that the user named, where possible."""
+
+    def __init__(
+        self,
+        fine: Mesh,
+        mesh: Mesh,
+        known: Sequence[Sharding],
+        untyped_mesh: Mesh,
+        has_types: bool,
+        assignment: tuple,
+    ):
+        self.fine, self.mesh, self.untyped_mesh = fine, mesh, untyped_mesh
+        self.has_types, self.assignment = has_types, assignment
+        # over explicit axes the type determines the spec
+        self.untyped = [s for s in known if not has_explicit_axes(s)]
+        self.has_explicit = len(self.untyped) < len(known)
+
+    def of(self, spec: Spec, asked: Sharding | None) -> Sharding:
+        """The sharding of a value that is split by `spec`."""
+        known = self.untyped if asked is None else [asked, *self.untyped]
+        return _user_sharding(spec, self.fine, self.mesh, known)
+
+    def of_result(self, spec: Spec, asked: Sharding | None, aval: ShapedArray) -> Sharding:
+        """The sharding of a result, on the mesh whose types express the result's type."""
+        if asked is not None or not self.has_explicit:
+            return self.of(spec, asked)
+        explicit = aval.explicit
+        own = self.untyped_mesh if explicit is None else on_devices(explicit, self.assignment).mesh
+        alike = [
+            s
+            for s in self.untyped
+            if isinstance(s, NamedSharding) and s.mesh.axis_types == own.axis_types
+        ]
+        shown = _user_sharding(spec, self.fine, own, alike)
+        return shown if self.has_types or explicit is not None else _without_trailing_none(shown)
 
 
 def _mesh_of_untyped_results(mesh: Mesh, known: Sequence[Sharding], in_context: bool) -> Mesh:

@@ -18,7 +18,18 @@ from typing import Any
 
 import numpy as np
 
-import weft._engine.ops.localize  # noqa: F401  (fills the slot `localize`)
+from weft._engine.core.primitive import (
+    BarrierOp,
+    CallbackOp,
+    CollectiveOp,
+    ConstraintOp,
+    CustomOp,
+    LayoutOp,
+    LibraryOp,
+    ProductOp,
+    RegionOp,
+    TermsOp,
+)
 from weft._engine.core.trace import typeof
 from weft._engine.ir.collective_spec import (
     COLLECTIVES,
@@ -32,7 +43,6 @@ from weft._engine.ir.registry import registry
 from weft._engine.ir.specs import Spec, joined
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops import layout
-from weft._engine.ops.split_rule import split_rule_of
 from weft._engine.partition import emit
 from weft._engine.partition.combine import combine_reductions
 from weft._engine.partition.cost import DEFAULT, CollectiveRecord, CostModel, Why
@@ -48,6 +58,7 @@ from weft._engine.partition.reshard import (
     plan,
     plan_cost,
 )
+from weft._engine.partition.rules.split_rule import split_rule_of
 from weft._engine.partition.shard_check import PartitionedProgram
 from weft._engine.partition.split_context import SplitContext
 from weft._engine.partition.strategies import Candidates
@@ -55,7 +66,7 @@ from weft._engine.partition.values import LocalTrace, NotPartial, Origin, Placed
 from weft._engine.util.record import field, record
 
 #: kinds of equations that hold programs, call Python or are collectives already: `partition.regions` computes them
-SPECIAL = frozenset({"region", "collective", "callback", "custom"})
+SPECIAL = (RegionOp, CollectiveOp, CallbackOp, CustomOp)
 
 
 @record(frozen=False)
@@ -76,6 +87,12 @@ class StrategySet:
     cheapest: dict[tuple, Strategy] | None = None
 
 
+def _runs(eqn: Eqn, values: Sequence[Value]) -> int:
+    """How often an equation runs if only values that iterate decide that; else 0."""
+    runs = [v.runs for a, v in zip(eqn.invars, values) if type(a) is not Literal]
+    return max(runs) if all(runs) and runs and not eqn.effects else 0
+
+
 @record(frozen=False)
 class Partitioner:
     """The state of one partitioning; programs inside programs share everything but the trace."""
@@ -85,7 +102,7 @@ class Partitioner:
     trace: LocalTrace
     special: Callable[
         [Partitioner, Eqn], list[Value]
-    ]  # computes equations of the kinds in `SPECIAL`
+    ]  # computes equations of the classes in `SPECIAL`
     records: list[CollectiveRecord] = field(default_factory=list)
     count: int = 1  # how often this program runs
     env: dict[Var, Value] = field(default_factory=dict)
@@ -210,7 +227,7 @@ class Partitioner:
                 (
                     eqn
                     for eqn in reversed(self.trace.eqns[begin:])
-                    if eqn.primitive.kind == "collective"
+                    if isinstance(eqn.primitive, CollectiveOp)
                 ),
                 self.trace.eqns[-1],
             )
@@ -300,14 +317,14 @@ class Partitioner:
 
     def compute(self, eqn: Eqn) -> None:
         """Add the local equations of one global equation."""
-        kind = eqn.primitive.kind
-        if kind in SPECIAL:
+        primitive = eqn.primitive
+        if isinstance(primitive, SPECIAL):
             outs = self.special(self, eqn)
-        elif kind == "constraint":
+        elif isinstance(primitive, ConstraintOp):
             outs = [self.constrain(eqn)]
-        elif kind == "terms":
+        elif isinstance(primitive, TermsOp):
             outs = [self.place_terms(eqn)]
-        elif kind == "barrier":
+        elif isinstance(primitive, BarrierOp):
             outs = self.hold(eqn)
         else:
             outs = self.compute_split(eqn)
@@ -354,16 +371,10 @@ class Partitioner:
                 self.materialize(value, target, "operand", f"a type asks for {target}")
                 return target
         summed = [p for p in value.forms if p.partial <= axes]
-        place = (
-            max(summed, key=lambda p: len(p.partial)) if summed else Placement(value.placement.dims)
-        )
+        whole = Placement(value.placement.dims)
+        place = max(summed, key=lambda p: len(p.partial), default=whole)
         missing, shape = axes - place.partial, value.aval.shape
-        kept = tuple(
-            mine
-            if not missing & set(mine) or (set(mine) <= missing and is_even(n, mine, self.sizes))
-            else tuple(a for a in mine if a not in missing)
-            for n, mine in zip(shape, place.dims)
-        )
+        kept = tuple(self.cut_by(n, mine, missing) for n, mine in zip(shape, place.dims))
         place = Placement(kept, place.partial)
         local = self.materialize(
             value,
@@ -378,6 +389,12 @@ class Partitioner:
         target = Placement(tuple(() if missing & set(mine) else mine for mine in kept), axes)
         value.forms[target] = emit.as_partial_sum(local, rest) if rest else local
         return target
+
+    def cut_by(self, size: int, axes: tuple, missing: frozenset) -> tuple:
+        """The axes of a dim of which each of the `missing` ones may hold a block as its term."""
+        if not missing & set(axes) or (missing >= set(axes) and is_even(size, axes, self.sizes)):
+            return axes
+        return tuple(a for a in axes if a not in missing)
 
     def place_terms(self, eqn: Eqn) -> Value:
         """The terms of a value, each on its devices, along a first dim that its axes split."""
@@ -681,7 +698,7 @@ class Partitioner:
         cost = (
             sum([self.local_bytes(a.aval, p) for a, p in placed]) / self.cost.local_bytes_per_byte
         )
-        if rule is not None and eqn.primitive.kind in ("contract", "conv", "ragged", "library"):
+        if rule is not None and isinstance(eqn.primitive, (ProductOp, LibraryOp)):
             followers = {
                 f for _, *rest in rule.groups for f in rest
             }  # which run along with factors that count already
@@ -723,9 +740,7 @@ class Partitioner:
         outs = list(outs) if eqn.primitive.multiple_results else [outs]
         if context is not None:
             outs = self.complete(eqn, rule, strategy, context.axes, outs)
-        origin = self.origin(eqn, rule, strategy, values)
-        runs = [v.runs for a, v in zip(eqn.invars, values) if type(a) is not Literal]
-        often = max(runs) if all(runs) and runs and not eqn.effects else 0
+        origin, often = self.origin(eqn, rule, strategy, values), _runs(eqn, values)
         return [
             Value(v.aval, p, out, origin, runs=often)
             for v, p, out in zip(eqn.outvars, strategy.outs, outs)
@@ -771,7 +786,7 @@ class Partitioner:
         origin = next((v.origin for v in values if v.partial_axes), None)
         return (
             Origin(origin.why, origin.source)
-            if origin is not None and eqn.primitive.kind != "layout"
+            if origin is not None and not isinstance(eqn.primitive, LayoutOp)
             else origin
         )
 
@@ -813,7 +828,7 @@ class Partitioner:
         )
         ins = [shrink(a, fs) for a, fs in zip(eqn.invars, rule.ins)]
         outs = [shrink(v, fs) for v, fs in zip(eqn.outvars, rule.outs)]
-        hook = eqn.primitive.rules.get("localize")
+        hook = eqn.primitive.localize
         params = eqn.params if hook is None else hook(eqn.params, ins, outs)
         try:
             got = eqn.primitive.abstract(ins, params)
@@ -838,7 +853,7 @@ def _computes_nothing(eqn: Eqn) -> bool:
     """Whether results have no elements, or are sums of no products because an operand has none."""
     if eqn.effects or not eqn.outvars:
         return False
-    is_product = eqn.primitive.kind in ("contract", "conv", "ragged")
+    is_product = isinstance(eqn.primitive, ProductOp)
     return not any(v.aval.size for v in eqn.outvars) or (
         is_product and not all(a.aval.size for a in eqn.invars)
     )

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from weft._engine.core.interpret import evaluate
+from weft._engine.core.primitive import CallbackOp, CollectiveOp, RegionOp
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import (
     Trace,
@@ -240,11 +241,11 @@ class _OnParts(Trace):
 
     def process(self, primitive, args, params):
         with derived_trace(self.parent):
-            if primitive.kind == "collective":
+            if isinstance(primitive, CollectiveOp):
                 return self._collective(primitive, args, params)
-            if primitive.kind == "region":
+            if isinstance(primitive, RegionOp):
                 params = map_jaxprs(params, lambda inner: on_parts(inner, self.axes))
-            if primitive.kind == "callback" and params.get("layout") is not None:
+            if isinstance(primitive, CallbackOp) and params.get("layout") is not None:
                 return self._callback(primitive, args, params)
             return primitive.bind(*args, **params)
 
@@ -257,24 +258,11 @@ class _OnParts(Trace):
         inside = tuple(self.axes.local_spec(spec) for spec in layout.specs)
         if layout.apart:
             whole = [axis for axis in layout.axes if axis not in split]
-            spread = [
-                part
-                for axis in self.axes.parts
-                if axis in split
-                for part in self.axes.parts[axis]
-                if part.is_process
-            ]
-            params = {
-                **params,
-                "callback": Positioned(
-                    params["callback"],
-                    tuple(self.axes.parts.items()),
-                    tuple(p.name for p in spread),
-                ),
-            }
-            args = [*[bind_over(axis_index_p, axis_name=part.name) for part in spread], *args]
+            spread = self._process_parts(split)
+            callback = Positioned(params["callback"], tuple(self.axes.parts.items()), spread)
+            args = [*[bind_over(axis_index_p, axis_name=name) for name in spread], *args]
             specs, shapes = ((),) * len(spread) + inside, ((),) * len(spread) + layout.shapes
-            params = _with_numbers(params, tuple(part.name for part in spread))
+            params = _with_numbers({**params, "callback": callback}, spread)
         else:
             whole, specs, shapes = list(layout.axes), inside, layout.shapes
             gathered = [self._gathered(x, spec) for x, spec in zip(args, layout.specs)]
@@ -285,18 +273,17 @@ class _OnParts(Trace):
             shapes=shapes,
             axes=frozenset(self.axes.names(sorted(layout.axes, key=str))),
         )
-        between = [
-            part.name
-            for axis in self.axes.parts
-            if axis in whole
-            for part in self.axes.parts[axis]
-            if part.is_process
-        ]
+        between = self._process_parts(whole)
         if not between:
             return primitive.bind(*args, **params)
         first = eq(position(between), np.int32(0))
         outs = guard_calls(primitive, first, args, params)
-        return [pbroadcast_p.bind(y, axis_name=tuple(between), source=0) for y in outs]
+        return [pbroadcast_p.bind(y, axis_name=between, source=0) for y in outs]
+
+    def _process_parts(self, axes: Collection) -> tuple:
+        """The names of the parts of axes that are split over processes, in the order of the mesh."""
+        parts = [p for axis, parts in self.axes.parts.items() if axis in axes for p in parts]
+        return tuple([p.name for p in parts if p.is_process])
 
     def _gathered(self, x, spec):
         """An operand that is whole along the dims that process parts split, and the local parts that split the others."""
@@ -349,5 +336,5 @@ def has_groups(jaxpr: Jaxpr) -> bool:
     return any(
         eqn.params.get("axis_index_groups") is not None
         for eqn in jaxpr.eqns
-        if eqn.primitive.kind == "collective"
+        if isinstance(eqn.primitive, CollectiveOp)
     ) or any(has_groups(inner) for eqn in jaxpr.eqns for _, inner in subjaxprs(eqn.params))

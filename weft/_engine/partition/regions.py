@@ -12,11 +12,20 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from weft._engine.core.pass_rules import PassRules
+from weft._engine.core.primitive import (
+    BranchLike,
+    CallbackOp,
+    CollectiveOp,
+    CustomOp,
+    ElementwiseOp,
+    LoopLike,
+    RegionOp,
+)
 from weft._engine.core.trace import set_trace, typeof
 from weft._engine.ir.collective_spec import collective_axes, collective_bytes, spec_of
 from weft._engine.ir.jaxpr import Eqn, Jaxpr
 from weft._engine.ops.callback import Layout
-from weft._engine.ops.families import BranchSpec, LoopSpec
 from weft._engine.partition import emit
 from weft._engine.partition.cost import Why
 from weft._engine.partition.padding import evenly_split
@@ -28,25 +37,25 @@ from weft._engine.partition.values import LocalTrace, NotPartial, Origin, Value
 
 
 def compute(outer: Partitioner, eqn: Eqn) -> list[Value]:
-    """The results of an equation of a special kind."""
-    return _BY_KIND[eqn.primitive.kind](outer, eqn)
+    """Return the results of an equation of a class in `partitioner.SPECIAL`."""
+    return _RULES[eqn.primitive](outer, eqn)
 
 
 def region(outer: Partitioner, eqn: Eqn) -> list[Value]:
     """The results of an operation that holds programs."""
     values = [outer.read(a) for a in eqn.invars]
-    match eqn.primitive.rules.get("lower"):
-        case LoopSpec(counted=True):
+    match eqn.primitive:
+        case LoopLike(counted=True):
             return scan(outer, eqn, values)
-        case LoopSpec():
+        case LoopLike():
             return while_loop(outer, eqn, values)
-        case BranchSpec():
+        case BranchLike():
             return cond(outer, eqn, values)
     if eqn.primitive.per_device:
         return shard_map(outer, eqn, values)
     inner = call_jaxpr(eqn)
     return (
-        outer.run(inner, values) if inner is not None else eqn.primitive.rule("lower")(eqn)
+        outer.run(inner, values) if inner is not None else eqn.primitive.lower(eqn)
     )  # which says why there is none
 
 
@@ -114,7 +123,7 @@ def shard_map(outer: Partitioner, eqn: Eqn, values: Sequence[Value]) -> list[Val
 def collective(outer: Partitioner, eqn: Eqn) -> list[Value]:
     """A collective of a program of one device. Blocks that other axes split further stay so where it keeps their dims."""
     values = [outer.read(a) for a in eqn.invars]
-    rule = eqn.primitive.rule("factors")(
+    rule = eqn.primitive.factors(
         [a.aval for a in eqn.invars], [v.aval for v in eqn.outvars], **eqn.params
     )
     split = {
@@ -273,27 +282,24 @@ def _accumulated_axes(outer: Partitioner, body: Jaxpr, i: int, out: Any) -> froz
         eqn is None
         or readers != [eqn]
         or out in outer.target_specs.fixed
-        or sum(a is carry for a in body.outvars)
-    ):
-        return frozenset()
-    rule = outer.target_specs.rule(eqn)
-    if (
-        rule is None
-        or not rule.additive
-        or len(eqn.invars) != 2
-        or eqn.primitive.kind != "elementwise"
+        or carry in body.outvars
+        or not _is_sum_of_two(outer, eqn)
     ):
         return frozenset()
     (term,) = [a for a in eqn.invars if a is not carry] or [None]
-    if (
-        term is None
-        or sum(a is out for a in body.outvars) != 1
-        or any(out in e.invars for e in body.eqns)
-    ):
+    is_read = any(out in e.invars for e in body.eqns)
+    if term is None or is_read or body.outvars.count(out) != 1:
         return frozenset()
     outer.partial_sums.makers.update(makers)
     axes = outer.partial_sums.partial_axes(term)
     return frozenset() if axes & outer.target_placement(carry).axes else axes
+
+
+def _is_sum_of_two(outer: Partitioner, eqn: Eqn) -> bool:
+    """Whether an equation adds two values elementwise."""
+    rule = outer.target_specs.rule(eqn)
+    is_additive = rule is not None and rule.additive
+    return is_additive and len(eqn.invars) == 2 and isinstance(eqn.primitive, ElementwiseOp)
 
 
 def while_loop(outer: Partitioner, eqn: Eqn, values: Sequence[Value]) -> list[Value]:
@@ -341,4 +347,7 @@ def custom(outer: Partitioner, eqn: Eqn) -> list[Value]:
     return compute(outer, eqn)
 
 
-_BY_KIND = {"region": region, "collective": collective, "callback": callback, "custom": custom}
+_RULES = PassRules(
+    "partitioning",
+    {RegionOp: region, CollectiveOp: collective, CallbackOp: callback, CustomOp: custom},
+)

@@ -16,8 +16,8 @@ import itertools
 import math
 import operator
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -135,43 +135,50 @@ def finer_axes(
     >>> finer_axes(Placement((('b',), ('a',))), Placement((('a',), ('b',))), (64, 64), 4, tuple(grid.items()), 64)
     {'a': 2}
     """
-    coarse = sum(
-        step.nbytes for step, _ in _search(source, target, shape, itemsize, sizes_key, latency)[0]
-    )
-    if coarse <= _SearchSpace(target, shape, itemsize, dict(sizes_key), latency).bytes_bound(
-        source
-    ):
+    steps = _search(source, target, shape, itemsize, sizes_key, latency)[0]
+    coarse, sizes = sum(step.nbytes for step, _ in steps), dict(sizes_key)
+    if coarse <= _SearchSpace(target, shape, itemsize, sizes, latency).bytes_bound(source):
         return {}
-    sizes, used = dict(sizes_key), source.axes | target.axes | source.partial
-    parts = {
+    used = source.axes | target.axes | source.partial
+    cuts = {
         a: [((a, i), p) for i, p in enumerate(_parts(a, source, target, shape, sizes))]
+        for a in sizes
         if a in used
-        else [(a, n)]
-        for a, n in sizes_key
     }
-    if all(len(some) <= 1 for some in parts.values()):
+    cuts = {a: parts for a, parts in cuts.items() if len(parts) > 1}
+    if not cuts:
         return {}
-    fine = lambda place: Placement(
-        tuple(tuple(part for a in axes for part, _ in parts[a]) for axes in place.dims),
-        frozenset(part for a in place.partial for part, _ in parts[a]),
-    )
-    steps = _search(
-        fine(source),
-        fine(target),
-        shape,
-        itemsize,
-        tuple(part for some in parts.values() for part in some),
-        latency,
-    )[0]
+    fine, fine_sizes = partial(_on_parts, cuts=cuts), _parts_of_mesh(sizes_key, cuts)
+    steps = _search(fine(source), fine(target), shape, itemsize, fine_sizes, latency)[0]
     if sum(step.nbytes for step, _ in steps) >= coarse:
         return {}
-    apart = lambda axes, a: 0 < sum(part in axes for part, _ in parts[a]) < len(parts[a])
     return {
-        a: parts[a][0][1]
-        for a in parts
-        if len(parts[a]) > 1
-        and any(apart(axes, a) for _, place in steps for axes in (*place.dims, place.partial))
+        a: parts[0][1]
+        for a, parts in cuts.items()
+        if any(_are_apart(parts, axes) for _, p in steps for axes in (*p.dims, p.partial))
     }
+
+
+#: axis -> its parts and their sizes
+_Cuts = Mapping[Any, Sequence[tuple[Any, int]]]
+
+
+def _parts_of_mesh(sizes: Sizes, cuts: _Cuts) -> Sizes:
+    """The axes of a mesh some of which are cut, with their sizes."""
+    return tuple(part for a, n in sizes for part in cuts.get(a, ((a, n),)))
+
+
+def _on_parts(place: Placement, cuts: _Cuts) -> Placement:
+    """A placement on the axes of `_parts_of_mesh`."""
+    names = lambda axes: (part for a in axes for part, _ in cuts.get(a, ((a, 0),)))
+    return Placement(
+        tuple(tuple(names(axes)) for axes in place.dims), frozenset(names(place.partial))
+    )
+
+
+def _are_apart(parts: Sequence[tuple[Any, int]], axes: Collection) -> bool:
+    """Whether some, but not all, of the parts of an axis are among `axes`."""
+    return 0 < sum(part in axes for part, _ in parts) < len(parts)
 
 
 def _parts(

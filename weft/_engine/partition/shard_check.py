@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
+from weft._engine.core.primitive import CollectiveOp
 from weft._engine.core.trace import typeof
 from weft._engine.ir.collective_spec import collective_axes
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
@@ -89,7 +90,7 @@ def check_shard(
 def check_collectives(eqns: Iterable[Eqn], sizes: Sizes) -> None:
     """PartitionError for the first collective among `eqns` whose participants disagree on types or groups."""
     for eqn in eqns:
-        if eqn.primitive.kind == "collective":
+        if isinstance(eqn.primitive, CollectiveOp):
             _raise_if(_fault_of_axes(eqn.params, sizes) or _fault_of_types(eqn), eqn, eqn.source)
 
 

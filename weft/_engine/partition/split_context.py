@@ -2,7 +2,7 @@
 
 In:   an equation, the axes that split its special factors, and the partitioner.
 Out:  sizes and positions of this device's blocks, the rows that it needs of others, and collectives, which are recorded.
-Next: `ops.split_rule` for the rules, `ops.halo` for rows of other devices.
+Next: `partition.rules.split_rule` for the rules, `partition.rules.halo` for rows of other devices.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from weft._engine.ir.factors import axes_of_factors
 from weft._engine.ops import collectives
 from weft._engine.ops.arithmetic import mul
 from weft._engine.ops.casting import convert_element_type
-from weft._engine.ops.split_rule import split_rule_of
 from weft._engine.partition.cost import Why
 from weft._engine.partition.emit import Axes, masked
 from weft._engine.partition.reshard import Placement, Step
+from weft._engine.partition.rules.split_rule import split_rule_of
 
 if TYPE_CHECKING:
-    from weft._engine.ops.halo import Halo, Window
+    from weft._engine.partition.rules.halo import Halo, Window
 
 
 def _reduction(kind: str) -> Callable[[SplitContext, Any, Axes], Any]:
@@ -70,7 +70,9 @@ class SplitContext:
 
     def halo(self, operand: int, dim: int, axes: Axes, window: Window) -> Halo:
         """The rows of `window` along dim `dim` of an operand, which every device needs."""
-        from weft._engine.ops.halo import Halo  # most programs need no rows of other devices
+        from weft._engine.partition.rules.halo import (
+            Halo,  # most programs need no rows of other devices
+        )
 
         return Halo(operand, dim, axes, self.extent(operand, dim), window)
 
@@ -88,7 +90,7 @@ class SplitContext:
         cost, partitioner = 0.0, self._partitioner
         for halo in (self.axes and self.halos()) or ():
             if self.of_dim(halo.operand, halo.dim):
-                from weft._engine.ops.halo import rows_sent
+                from weft._engine.partition.rules.halo import rows_sent
 
                 whole = partitioner.local_bytes(
                     self.eqn.invars[halo.operand].aval, ins[halo.operand]
@@ -102,7 +104,7 @@ class SplitContext:
 
     def common_window(self, halo: Halo) -> Window:
         """The rows of the operand of `halo` that all equations need whose results should be split into the same blocks."""
-        from weft._engine.ops.halo import Window
+        from weft._engine.partition.rules.halo import Window
 
         partitioner, var = self._partitioner, self.eqn.invars[halo.operand]
         specs, windows = partitioner.target_specs, [halo.window]

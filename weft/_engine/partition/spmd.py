@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-import weft._engine.ops.localize  # noqa: F401  (fills the slot `localize`)
 from weft._engine.core.stage import StageTracer
 from weft._engine.core.trace import extend_axis_env, set_trace
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var

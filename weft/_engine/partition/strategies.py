@@ -17,9 +17,9 @@ import numpy as np
 from weft._engine.ir.collective_spec import COMPLETED_BY
 from weft._engine.ir.factors import FactorAxes, FactorRule, axes_of_factors, joint_dims
 from weft._engine.ir.jaxpr import Eqn
-from weft._engine.ops.split_rule import split_rule_of
 from weft._engine.partition.padding import tolerates_padding, worth_splitting
 from weft._engine.partition.reshard import is_even
+from weft._engine.partition.rules.split_rule import split_rule_of
 
 
 class Candidates:
@@ -85,22 +85,14 @@ class Candidates:
         for stay in dict.fromkeys((self.splittable, self.splittable.difference(rule.special))):
             kept = {f: mine for f, mine in axes.items() if f in stay}
             used = {a for mine in kept.values() for a in mine}
-            lost = tuple(
-                dict.fromkeys(
-                    a
-                    for found in self.operand_axes
-                    for f, mine in found.items()
-                    if f not in stay
-                    for a in mine
-                    if a not in used
-                )
-            )
+            moving = [
+                mine for found in self.operand_axes for f, mine in found.items() if f not in stay
+            ]
+            lost = tuple(dict.fromkeys(a for mine in moving for a in mine if a not in used))
+            if not lost or not rule.outs:
+                continue
             n = self.count(lost)
-            for f in (
-                sorted({f for dim in rule.outs[0] for f in dim} & stay)
-                if lost and rule.outs
-                else ()
-            ):
+            for f in sorted({f for dim in rule.outs[0] for f in dim} & stay):
                 mine = kept.get(f, ())
                 option = {**kept, f: (*mine, *lost)}
                 even = f not in rule.special and rule.sizes[f] % (n * self.count(mine)) == 0

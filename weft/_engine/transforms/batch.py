@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from weft._engine.core.interpret import evaluate
-from weft._engine.core.primitive import BatchAxis
+from weft._engine.core.primitive import BatchAxis, CollectiveOp, RegionOp
 from weft._engine.core.sharded_types import check
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import Trace, Tracer, current_trace, derived_trace, run_pairs, typeof
@@ -75,7 +75,7 @@ class BatchTrace(Trace):
         dims = [d for _, d in pairs]
         if all(d is None for d in dims) and not self.concerns(primitive, params):
             return self.parent.process(primitive, values, params)
-        rule = primitive.rule("batch")
+        rule = primitive.batch
         check(primitive, args, params, self.axis.splits)
         with derived_trace(self.parent):
             out, out_dim = rule(self.axis, values, dims, **params)
@@ -90,9 +90,9 @@ class BatchTrace(Trace):
         name = self.axis.name
         if name is None:
             return False
-        if primitive.kind == "collective":
+        if isinstance(primitive, CollectiveOp):
             return name in collective_axes(params)
-        return primitive.kind == "region" and any(
+        return isinstance(primitive, RegionOp) and any(
             not named_axes(j).isdisjoint((name, ANY_AXIS)) for _, j in subjaxprs(params)
         )
 
@@ -106,9 +106,9 @@ def named_axes(jaxpr: Jaxpr) -> frozenset:
     def make():
         names: set = set()
         for eqn in jaxpr.eqns:
-            if eqn.primitive.kind == "collective":
+            if isinstance(eqn.primitive, CollectiveOp):
                 names.update(collective_axes(eqn.params))
-            elif eqn.primitive.kind == "region":
+            elif isinstance(eqn.primitive, RegionOp):
                 names.update((ANY_AXIS,) if eqn.primitive.only_derivatives else ())
                 for _, inner in subjaxprs(eqn.params):
                     names.update(named_axes(inner))

@@ -9,6 +9,7 @@ Laws: what the compiler, the partitioner and the texts of programs see consists 
 from __future__ import annotations
 
 from contextlib import nullcontext
+from typing import Any
 
 from weft._engine.core.extension import ExtensionPrimitive, expansion
 from weft._engine.core.trace import extend_axis_env
@@ -22,7 +23,7 @@ def has_extensions(jaxpr: Jaxpr) -> bool:
     return jaxpr.memo(
         "has extensions",
         lambda: any(
-            eqn.primitive.kind == "extension"
+            isinstance(eqn.primitive, ExtensionPrimitive)
             or any(has_extensions(inner) for _, inner in subjaxprs(eqn.params))
             for eqn in jaxpr.eqns
         ),
@@ -39,34 +40,39 @@ def expand(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _expanded(jaxpr: Jaxpr) -> Jaxpr:
-    constvars, consts, eqns = list(jaxpr.constvars), list(jaxpr.consts), []
+    consts, eqns = dict(zip(jaxpr.constvars, jaxpr.consts)), []
     env: dict[Var, Atom] = {}
     read = lambda a: a if type(a) is Literal else env.get(a, a)
     for eqn in jaxpr.eqns:
         eqn = eqn.replace(invars=[read(a) for a in eqn.invars])
-        if not isinstance(eqn.primitive, ExtensionPrimitive):
+        if isinstance(eqn.primitive, ExtensionPrimitive):
+            inner, outs = _in_place_of(eqn, consts)
+            eqns += inner
+            env.update(zip(eqn.outvars, outs))
+        else:
             with _axes_of(eqn):
                 eqns.append(eqn.replace(params=map_jaxprs(eqn.params, expand)))
-            continue
-        program = expand(expansion(eqn.primitive, tuple([a.aval for a in eqn.invars]), eqn.params))
-        names: dict[Var, Atom] = dict(zip(program.invars, eqn.invars))
-        for var, value in zip(program.constvars, program.consts):
-            names[var] = Var(var.aval)
-            constvars.append(names[var])
-            consts.append(value)
-        metadata = eqn.source.metadata if eqn.source is not None else ()
-        for inner in program.eqns:
-            source = inner.source and inner.source.within("", metadata)
-            outs = [type(v)(v.aval) for v in inner.outvars]
-            operands = [a if type(a) is Literal else names[a] for a in inner.invars]
-            names.update(zip(inner.outvars, outs))
-            eqns.append(inner.replace(invars=operands, outvars=outs, source=source or eqn.source))
-        env.update(
-            zip(eqn.outvars, [a if type(a) is Literal else names[a] for a in program.outvars])
-        )
-    return Jaxpr(
-        constvars, consts, jaxpr.invars, [read(a) for a in jaxpr.outvars], eqns, name=jaxpr.name
-    )
+    outvars = [read(a) for a in jaxpr.outvars]
+    return Jaxpr(list(consts), list(consts.values()), jaxpr.invars, outvars, eqns, name=jaxpr.name)
+
+
+def _in_place_of(eqn: Eqn, consts: dict[Var, Any]) -> tuple[list[Eqn], list[Atom]]:
+    """The equations that compute a library's op, and their results; their constants are added to `consts`."""
+    program = expand(expansion(eqn.primitive, tuple([a.aval for a in eqn.invars]), eqn.params))
+    names: dict[Var, Atom] = dict(zip(program.invars, eqn.invars))
+    for var, value in zip(program.constvars, program.consts):
+        names[var] = fresh = Var(var.aval)
+        consts[fresh] = value
+    rename = lambda a: a if type(a) is Literal else names[a]
+    metadata = eqn.source.metadata if eqn.source is not None else ()
+    eqns = []
+    for inner in program.eqns:
+        source = inner.source and inner.source.within("", metadata)
+        outs = [type(v)(v.aval) for v in inner.outvars]
+        operands = [rename(a) for a in inner.invars]
+        names.update(zip(inner.outvars, outs))
+        eqns.append(inner.replace(invars=operands, outvars=outs, source=source or eqn.source))
+    return eqns, [rename(a) for a in program.outvars]
 
 
 def _axes_of(eqn: Eqn):

@@ -89,7 +89,7 @@ class JVPTrace(Trace):
             constant = constant and type(tangent) is Zero
         if constant:
             return self.parent.process(primitive, primals, params)
-        rule = primitive.rule("jvp")
+        rule = primitive.jvp
         check(primitive, primals, params)
         with derived_trace(self.parent):
             primal_out, tangent_out = rule(primals, tangents, **params)

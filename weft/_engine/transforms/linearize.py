@@ -8,10 +8,11 @@ at once by the enclosing trace, what depends on tangents is staged. The staged p
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from weft._engine.core.stage import StageTrace, StageTracer
 from weft._engine.core.trace import Zero, check_leaks, current_trace, set_trace, typeof
-from weft._engine.ir.jaxpr import DropVar, Eqn, Jaxpr, Literal, Var
+from weft._engine.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var
 from weft._engine.transforms.jvp import JVPTrace
 from weft._engine.util.config import config
 from weft._engine.util.state import guard
@@ -26,7 +27,7 @@ class LinearTrace(StageTrace):
     def process(self, primitive, args: Sequence, params: dict):
         if not any(type(x) is StageTracer and x._trace is self for x in args):
             return self.parent.process(primitive, args, params)
-        rule = primitive.rules.get("partial_eval")
+        rule = primitive.partial_eval
         if rule is not None:
             return rule(self, args, params)
         return StageTrace.process(self, primitive, args, params)
@@ -118,68 +119,32 @@ def partial_eval_jaxpr(
 
 
 def _partial(jaxpr: Jaxpr, in_unknown, force_unknown, saveable) -> Partial:
-    unknown_vars = {v for v, u in zip(jaxpr.invars, in_unknown) if u}
-    known_eqns: list[Eqn] = []
-    unknown_eqns: list[Eqn] = []
-    saved: set[Var] = set()  # residuals that a policy allowed inside of an operation
+    unknown_ins = [v for v, u in zip(jaxpr.invars, in_unknown) if u]
+    sides = _Sides(set(unknown_ins), saveable)
     for eqn in jaxpr.eqns:
-        mask = [type(a) is not Literal and a in unknown_vars for a in eqn.invars]
-        if not any(mask):
-            known_eqns.append(eqn)
-            inside = eqn.primitive.rules.get("saved_inside")
-            if saveable is not None and inside is not None:
-                saved.update(inside(eqn, saveable))
-            continue
-        split = eqn.primitive.rules.get("partial_eval_eqn")
-        under_policy = (
-            eqn.primitive.rules.get("partial_eval_saveable") if saveable is not None else None
-        )
-        if split is not None:
-            # each side an equation, a list of them, or None
-            known, unknown, new_unknown, *allowed = (
-                split(eqn, mask) if under_policy is None else under_policy(eqn, mask, saveable)
-            )
-            saved.update(*allowed)
-            known_eqns.extend(_as_list(known))
-            unknown_eqns.extend(_as_list(unknown))
-            unknown_vars.update(new_unknown)
-        else:
-            unknown_eqns.append(eqn)
-            unknown_vars.update(eqn.outvars)
+        sides.add(eqn)
     out_unknown = tuple(
-        (type(a) is not Literal and a in unknown_vars) or force
-        for a, force in zip(jaxpr.outvars, force_unknown)
+        sides.is_unknown(a) or force for a, force in zip(jaxpr.outvars, force_unknown)
     )
+    unknown_eqns = sides.unknown
     unknown_outs = [a for a, u in zip(jaxpr.outvars, out_unknown) if u]
     if saveable is not None:
-        unknown_eqns, unknown_outs = _recompute(
-            known_eqns, unknown_eqns, unknown_outs, saveable, saved
-        )
+        unknown_eqns, unknown_outs = _recompute(sides, unknown_outs, saveable)
     consts = dict(zip(jaxpr.constvars, jaxpr.consts))
-    defined_unknown = {v for e in unknown_eqns for v in e.outvars} | {
-        v for v, u in zip(jaxpr.invars, in_unknown) if u
-    }
-    residuals: dict[Var, None] = {}
-    unknown_consts: dict[Var, None] = {}
-    for a in [*(a for e in unknown_eqns for a in e.invars), *unknown_outs]:
-        if type(a) is Literal or a in defined_unknown:
-            continue
-        (unknown_consts if a in consts else residuals).setdefault(a)
-    known_invars = [v for v, u in zip(jaxpr.invars, in_unknown) if not u]
-    position = {v: i for i, v in enumerate(known_invars)}
-    computed = [v for v in residuals if v not in position]
+    read = _read_from_outside(unknown_eqns, unknown_outs, unknown_ins)
+    unknown_consts = [v for v in read if v in consts]
+    residuals = [v for v in read if v not in consts]
+    known_ins = [v for v, u in zip(jaxpr.invars, in_unknown) if not u]
+    position = {v: i for i, v in enumerate(known_ins)}
+    known_outs = [a for a, u in zip(jaxpr.outvars, out_unknown) if not u]
+    known_outs += [v for v in residuals if v not in position]
     known = Jaxpr(
-        jaxpr.constvars,
-        jaxpr.consts,
-        known_invars,
-        [a for a, u in zip(jaxpr.outvars, out_unknown) if not u] + computed,
-        known_eqns,
-        name=jaxpr.name,
+        jaxpr.constvars, jaxpr.consts, known_ins, known_outs, sides.known, name=jaxpr.name
     )
     unknown = Jaxpr(
         tuple(unknown_consts),
         [consts[v] for v in unknown_consts],
-        [*residuals, *(v for v, u in zip(jaxpr.invars, in_unknown) if u)],
+        [*residuals, *unknown_ins],
         unknown_outs,
         unknown_eqns,
         name=jaxpr.name,
@@ -187,41 +152,91 @@ def _partial(jaxpr: Jaxpr, in_unknown, force_unknown, saveable) -> Partial:
     return Partial(known, unknown, out_unknown, [position.get(v) for v in residuals])
 
 
+class _Sides:
+    """The equations of a program, divided into known and unknown ones."""
+
+    def __init__(self, unknown_vars: set[Var], saveable: Callable[[Eqn], bool] | None):
+        self.unknown_vars, self.saveable = unknown_vars, saveable
+        self.known: list[Eqn] = []
+        self.unknown: list[Eqn] = []
+        #: residuals that a policy allowed inside of an op
+        self.saved: set[Var] = set()
+
+    def is_unknown(self, atom: Atom) -> bool:
+        return type(atom) is not Literal and atom in self.unknown_vars
+
+    def add(self, eqn: Eqn) -> None:
+        """Add the next equation to its side, or a part of it to each."""
+        primitive, saveable = eqn.primitive, self.saveable
+        mask = [self.is_unknown(a) for a in eqn.invars]
+        if not any(mask):
+            self.known.append(eqn)
+            if saveable is not None and primitive.saved_inside is not None:
+                self.saved.update(primitive.saved_inside(eqn, saveable))
+        elif saveable is not None and primitive.partial_eval_saveable is not None:
+            self.extend(*primitive.partial_eval_saveable(eqn, mask, saveable))
+        elif primitive.partial_eval_eqn is not None:
+            self.extend(*primitive.partial_eval_eqn(eqn, mask))
+        else:
+            self.extend(None, eqn, eqn.outvars)
+
+    def extend(self, known: Any, unknown: Any, new_unknown: Sequence, *saved: Sequence) -> None:
+        """Add the parts of an equation, each an equation, a list of them, or None."""
+        self.known += _as_list(known)
+        self.unknown += _as_list(unknown)
+        self.unknown_vars.update(new_unknown)
+        self.saved.update(*saved)
+
+
+def _read_from_outside(
+    eqns: Sequence[Eqn], outs: Sequence[Atom], ins: Sequence[Var]
+) -> dict[Var, None]:
+    """The variables that equations and results read and that neither the equations nor `ins` define, in order."""
+    defined = {v for e in eqns for v in e.outvars}.union(ins)
+    atoms = [*(a for e in eqns for a in e.invars), *outs]
+    return dict.fromkeys(a for a in atoms if type(a) is not Literal and a not in defined)
+
+
 def _as_list(eqns) -> list[Eqn]:
     return [] if eqns is None else eqns if isinstance(eqns, list) else [eqns]
 
 
-def _recompute(known_eqns, unknown_eqns, unknown_outs, saveable, saved) -> tuple[list[Eqn], list]:
-    """`unknown_eqns` preceded by the known equations that they and `unknown_outs` need and that the policy does not save, and these
-    outputs; the values `saved` are."""
-    wanted = {a for e in unknown_eqns for a in e.invars if type(a) is not Literal}
-    wanted |= {a for a in unknown_outs if type(a) is not Literal}
+def _recompute(
+    sides: _Sides, unknown_outs: Sequence[Atom], saveable: Callable[[Eqn], bool]
+) -> tuple[list[Eqn], list]:
+    """The unknown equations preceded by the known ones that they and `unknown_outs` need and that the policy does not save, and
+    these outputs."""
+    fresh: dict[Var, Var] = {}
+    rename = lambda a: a if type(a) is Literal else fresh.get(a, a)
+    copies = []
+    for eqn in _not_saved(sides, unknown_outs, saveable):
+        invars, outvars = [rename(a) for a in eqn.invars], []
+        for v in eqn.outvars:
+            if v in sides.saved:
+                outvars.append(DropVar(v.aval))
+            else:
+                fresh[v] = DropVar(v.aval) if type(v) is DropVar else Var(v.aval)
+                outvars.append(fresh[v])
+        source = None if eqn.source is None else eqn.source.within("rematted_computation")
+        copies.append(eqn.replace(invars=invars, outvars=outvars, source=source))
+    unknown = [e.replace(invars=[rename(a) for a in e.invars]) for e in sides.unknown]
+    return copies + unknown, [rename(a) for a in unknown_outs]
+
+
+def _not_saved(
+    sides: _Sides, unknown_outs: Sequence[Atom], saveable: Callable[[Eqn], bool]
+) -> list[Eqn]:
+    """The known equations to compute again."""
+    read = [*(a for e in sides.unknown for a in e.invars), *unknown_outs]
+    wanted = {a for a in read if type(a) is not Literal}
     again: list[Eqn] = []
-    for eqn in reversed(known_eqns):
-        if (
-            any(v in wanted and v not in saved for v in eqn.outvars)
-            and not eqn.effects
-            and not saveable(eqn)
-        ):
+    for eqn in reversed(sides.known):
+        needed = any(v in wanted and v not in sides.saved for v in eqn.outvars)
+        if needed and not eqn.effects and not saveable(eqn):
             again.append(eqn)
             wanted.update(a for a in eqn.invars if type(a) is not Literal)
     again.reverse()
-    fresh: dict[Var, Var] = {}
-    copies = []
-    for eqn in again:
-        invars = [fresh.get(a, a) if type(a) is not Literal else a for a in eqn.invars]
-        outvars = []
-        for v in eqn.outvars:
-            w = DropVar(v.aval) if type(v) is DropVar or v in saved else Var(v.aval)
-            if v not in saved:
-                fresh[v] = w
-            outvars.append(w)
-        source = None if eqn.source is None else eqn.source.within("rematted_computation")
-        copies.append(eqn.replace(invars=invars, outvars=outvars, source=source))
-    rename = lambda a: fresh.get(a, a) if type(a) is not Literal else a
-    return copies + [e.replace(invars=[rename(a) for a in e.invars]) for e in unknown_eqns], [
-        rename(a) for a in unknown_outs
-    ]
+    return again
 
 
 def run_partial(

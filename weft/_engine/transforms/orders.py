@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from weft._engine.core.primitive import ElementwiseOp
 from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft._engine.ir.rewrite import inline_calls, is_call
 from weft._engine.ir.types import ShapedArray
@@ -95,7 +96,7 @@ def _order_of_result(eqn: Eqn, orders: dict[Var, Any]) -> Any:
             if order is _ANY
             else _other_than_row_major([place[d] for d in order or range(len(place))])
         )
-    if primitive.kind == "elementwise":
+    if isinstance(primitive, ElementwiseOp):
         found = {of(x) for x in eqn.invars} - {_ANY}
         return found.pop() if len(found) == 1 else None if found else _ANY
     return None

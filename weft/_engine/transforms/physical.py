@@ -9,17 +9,14 @@ from __future__ import annotations
 import math
 
 from weft._engine.core.interpret import evaluate_by
-from weft._engine.core.primitive import BatchAxis
+from weft._engine.core.primitive import BatchAxis, LayoutOp, registry
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import eval_trace, set_trace, typeof
 from weft._engine.ir.jaxpr import Jaxpr, subjaxprs
-from weft._engine.ir.registry import registry
 from weft._engine.ir.rewrite import map_jaxprs
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.layout import reshape
 from weft._engine.util import dtypes
-
-_IDENTITIES = ("random_wrap", "random_unwrap")
 
 
 def is_key(aval: ShapedArray) -> bool:
@@ -65,33 +62,38 @@ def _physicalize(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _run_eqn(eqn, args) -> list:
-    in_keys = [is_key(a.aval) for a in eqn.invars]
-    out_keys = [is_key(v.aval) for v in eqn.outvars]
-    params = map_jaxprs(eqn.params, physicalize)
-    if eqn.primitive.name in _IDENTITIES:
+    primitive, params = eqn.primitive, map_jaxprs(eqn.params, physicalize)
+    if isinstance(primitive, LayoutOp) and primitive.converts_keys:
         return [args[0]]
-    if not any(in_keys + out_keys) or any(True for _ in subjaxprs(params)):
-        outs = eqn.primitive.bind(*args, **params)
-        return outs if eqn.primitive.multiple_results else [outs]
-    key_shape = next(
-        a.aval.dtype for a in (*eqn.invars, *eqn.outvars) if is_key(a.aval)
-    ).impl.key_shape
-    axis = BatchAxis(math.prod(key_shape))
-    args = [
-        reshape(x, (*a.aval.shape, axis.size)) if k and len(key_shape) != 1 else x
-        for x, a, k in zip(args, eqn.invars, in_keys)
-    ]
-    dims = [typeof(x).ndim - 1 if k else None for x, k in zip(args, in_keys)]
-    outs, out_dims = eqn.primitive.rule("batch")(axis, args, dims, **params)
-    if not eqn.primitive.multiple_results:
-        outs, out_dims = [outs], [out_dims]
+    has_no_keys = not any(is_key(a.aval) for a in (*eqn.invars, *eqn.outvars))
+    if has_no_keys or any(True for _ in subjaxprs(params)):
+        outs = primitive.bind(*args, **params)
+        return outs if primitive.multiple_results else [outs]
+    return _on_rows(eqn, args, params)
+
+
+def _on_rows(eqn, args, params: dict) -> list:
+    """The results of an op on keys as rows of integers: mapped over the integers."""
     from weft._engine.transforms.batch import to_dim  # most programs have no keys
 
-    outs = [
-        to_dim(o, d, axis, v.aval.ndim) if k else o
-        for o, d, v, k in zip(outs, out_dims, eqn.outvars, out_keys)
-    ]
-    return [
-        reshape(o, (*v.aval.shape, *key_shape)) if k and len(key_shape) != 1 else o
-        for o, v, k in zip(outs, eqn.outvars, out_keys)
-    ]
+    primitive = eqn.primitive
+    dtypes_of_keys = [a.aval.dtype for a in (*eqn.invars, *eqn.outvars) if is_key(a.aval)]
+    key_shape = dtypes_of_keys[0].impl.key_shape
+    axis, is_flat = BatchAxis(math.prod(key_shape)), len(key_shape) == 1
+    rows, dims = [], []
+    for x, a in zip(args, eqn.invars):
+        is_row = is_key(a.aval)
+        if is_row and not is_flat:
+            x = reshape(x, (*a.aval.shape, axis.size))
+        rows.append(x)
+        dims.append(typeof(x).ndim - 1 if is_row else None)
+    outs, out_dims = primitive.batch(axis, rows, dims, **params)
+    if not primitive.multiple_results:
+        outs, out_dims = [outs], [out_dims]
+    results = []
+    for x, d, v in zip(outs, out_dims, eqn.outvars):
+        if is_key(v.aval):
+            x = to_dim(x, d, axis, v.aval.ndim)
+            x = x if is_flat else reshape(x, (*v.aval.shape, *key_shape))
+        results.append(x)
+    return results

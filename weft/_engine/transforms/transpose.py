@@ -6,12 +6,14 @@ Law: for all u, v:  dot(f(u), v) == dot(u, f_T(v)), inputs that f is not linear 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from weft._engine.core.annotations import cast
 from weft._engine.core.interpret import _literal
+from weft._engine.core.primitive import ConstraintOp
 from weft._engine.core.stage import UsesRefs, stage
 from weft._engine.core.trace import UndefPrimal, Zero, is_undef, lenient, with_source
-from weft._engine.ir.jaxpr import Jaxpr, Literal, Var
+from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft._engine.ops.elementwise import add_any
 from weft._engine.ops.placement import laid_out_as
 
@@ -25,84 +27,102 @@ def backward_pass(
     inputs `unwanted` need is not computed; these are zeros.
     """
     with lenient():
-        return _backward(jaxpr, args, cts, unwanted)
+        return _BackwardPass(jaxpr, args, unwanted).run(cts)
 
 
-def _backward(jaxpr: Jaxpr, args: Sequence, cts: Sequence, unwanted: Sequence[int] = ()) -> list:
-    env: dict[Var, object] = dict(zip(jaxpr.constvars, jaxpr.consts))
-    linear: set[Var] = set()
-    ignored: set[Var] = {jaxpr.invars[i] for i in unwanted}
-    for var, arg in zip(jaxpr.invars, args):
-        if is_undef(arg):
-            linear.add(var)
-        else:
-            env[var] = arg
+class _BackwardPass:
+    """The evaluation of a linear program from its results to its inputs."""
 
-    def value(atom):
-        return _literal(atom) if type(atom) is Literal else env[atom]
+    def __init__(self, jaxpr: Jaxpr, args: Sequence, unwanted: Sequence[int]):
+        self.jaxpr, self.args = jaxpr, args
+        inputs = list(zip(jaxpr.invars, args))
+        self.linear: set[Var] = {v for v, x in inputs if is_undef(x)}
+        #: linear values whose cotangents are not wanted
+        self.ignored: set[Var] = {jaxpr.invars[i] for i in unwanted}
+        self.env: dict[Var, object] = dict(zip(jaxpr.constvars, jaxpr.consts))
+        self.env.update((v, x) for v, x in inputs if not is_undef(x))
+        self.cts: dict[Var, object] = {}
 
-    def is_linear(atom) -> bool:
-        return type(atom) is not Literal and atom in linear
+    def run(self, cts: Sequence) -> list:
+        """Return the cotangents of the inputs from those of the results."""
+        pending = self.evaluate()
+        for atom, ct in zip(self.jaxpr.outvars, cts):
+            self.accumulate(atom, ct)
+        for eqn in reversed(pending):
+            self.transpose(eqn)
+        return [
+            self.cotangent(v) if is_undef(x) else None for v, x in zip(self.jaxpr.invars, self.args)
+        ]
 
-    pending = []
-    for eqn in jaxpr.eqns:
-        if any(map(is_linear, eqn.invars)):
-            linear.update(eqn.outvars)
-            if ignored and all(a in ignored for a in eqn.invars if is_linear(a)):
-                ignored.update(eqn.outvars)
+    def evaluate(self) -> list[Eqn]:
+        """Evaluate the equations that do not depend on a linear input; return the others that are wanted."""
+        pending = []
+        for eqn in self.jaxpr.eqns:
+            linear_ins = [a for a in eqn.invars if self.is_linear(a)]
+            if not linear_ins:
+                with with_source(eqn.source):
+                    outs = eqn.primitive.bind(*map(self.value, eqn.invars), **eqn.params)
+                self.env.update(
+                    zip(eqn.outvars, outs if eqn.primitive.multiple_results else [outs])
+                )
+                continue
+            self.linear.update(eqn.outvars)
+            if self.ignored.issuperset(linear_ins):
+                self.ignored.update(eqn.outvars)
             else:
                 pending.append(eqn)
-            continue
-        with with_source(eqn.source):
-            outs = eqn.primitive.bind(*map(value, eqn.invars), **eqn.params)
-        env.update(zip(eqn.outvars, outs if eqn.primitive.multiple_results else [outs]))
+        return pending
 
-    ct_env: dict[Var, object] = {}
+    def transpose(self, eqn: Eqn) -> None:
+        """Add the cotangents of the operands of an equation."""
+        primitive = eqn.primitive
+        # a partial sum may pass a constraint, to be completed where the operand is
+        take = self.take if isinstance(primitive, ConstraintOp) else self.finished
+        out_cts = [take(v) for v in eqn.outvars]
+        if all(ct is None for ct in out_cts):
+            return
+        ins = [UndefPrimal(a.aval) if self.is_linear(a) else self.value(a) for a in eqn.invars]
+        ct = out_cts[0]
+        if primitive.multiple_results:
+            ct = [
+                Zero(v.aval.to_tangent_aval()) if ct is None else ct
+                for v, ct in zip(eqn.outvars, out_cts)
+            ]
+        with with_source(eqn.source and eqn.source.transposed()):
+            in_cts = primitive.transpose(ct, *ins, **eqn.params)
+        for atom, ct in zip(eqn.invars, in_cts):
+            self.accumulate(atom, ct)
 
-    def accumulate(atom, ct) -> None:
-        if ct is None or type(ct) is Zero or not is_linear(atom) or atom in ignored:
+    def value(self, atom: Atom) -> Any:
+        return _literal(atom) if type(atom) is Literal else self.env[atom]
+
+    def is_linear(self, atom: Atom) -> bool:
+        return type(atom) is not Literal and atom in self.linear
+
+    def accumulate(self, atom: Atom, ct: Any) -> None:
+        """Add `ct` to the cotangent of a value."""
+        if ct is None or type(ct) is Zero or not self.is_linear(atom) or atom in self.ignored:
             return
         if atom.aval.vma:
             ct = cast(ct, atom.aval.vma)
-        old = ct_env.get(atom)
-        ct_env[atom] = ct if old is None else add_any(old, ct)
+        old = self.cts.get(atom)
+        self.cts[atom] = ct if old is None else add_any(old, ct)
 
-    def finished(atom):
-        """The sum of the cotangents of a variable, of its type."""
-        ct = ct_env.pop(atom, None)
-        return (
-            ct
-            if ct is None or atom.aval.explicit is None
-            else laid_out_as(ct, atom.aval, cotangent=True)
-        )
+    def take(self, var: Var) -> Any:
+        """Remove and return the sum of the cotangents of a variable, or None."""
+        return self.cts.pop(var, None)
 
-    for atom, ct in zip(jaxpr.outvars, cts):
-        accumulate(atom, ct)
-    for eqn in reversed(pending):
-        passes = (
-            eqn.primitive.kind == "constraint"
-        )  # a partial sum may pass it, to be completed where the operand is
-        out_cts = [ct_env.pop(v, None) if passes else finished(v) for v in eqn.outvars]
-        if all(ct is None for ct in out_cts):
-            continue
-        ins = [UndefPrimal(a.aval) if is_linear(a) else value(a) for a in eqn.invars]
-        rule = eqn.primitive.rule("transpose")
-        with with_source(eqn.source and eqn.source.transposed()):
-            if eqn.primitive.multiple_results:
-                out_cts = [
-                    Zero(v.aval.to_tangent_aval()) if ct is None else ct
-                    for v, ct in zip(eqn.outvars, out_cts)
-                ]
-                in_cts = rule(out_cts, *ins, **eqn.params)
-            else:
-                in_cts = rule(out_cts[0], *ins, **eqn.params)
-        for atom, ct in zip(eqn.invars, in_cts):
-            accumulate(atom, ct)
-    found = [finished(v) if is_undef(a) else None for v, a in zip(jaxpr.invars, args)]
-    return [
-        Zero(v.aval.to_ct_aval()) if ct is None and is_undef(a) else ct
-        for v, a, ct in zip(jaxpr.invars, args, found)
-    ]
+    def finished(self, var: Var) -> Any:
+        """Remove and return the sum of the cotangents of a variable, of its type, or None."""
+        ct = self.take(var)
+        if ct is None or var.aval.explicit is None:
+            return ct
+        return laid_out_as(ct, var.aval, cotangent=True)
+
+    def cotangent(self, var: Var) -> Any:
+        """The cotangent of a linear input."""
+        ct = self.finished(var)
+        return Zero(var.aval.to_ct_aval()) if ct is None else ct
 
 
 def transpose_jaxpr(

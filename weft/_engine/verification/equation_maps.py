@@ -22,6 +22,7 @@ from weft._engine.compiler.fusion.classify import LoweringKind, computes, loweri
 from weft._engine.compiler.fusion.fuse import Fusion
 from weft._engine.compiler.fusion.groups import Group
 from weft._engine.compiler.fusion.reduction_domain import reduced_dims
+from weft._engine.core.primitive import ElementwiseOp, IndexOp, MovementOp
 from weft._engine.ir.jaxpr import Atom, Eqn, Literal, Var
 from weft._engine.ir.loops import COMPARISONS
 from weft._engine.util.record import record
@@ -118,12 +119,11 @@ class EquationMaps:
 
     def _operands(self, eqn: Eqn, elements: ElementSet) -> list[tuple[Var, ElementSet]]:
         """Return the elements of each operand that elements of the result depend on."""
-        kind = eqn.primitive.kind
         if lowering_kind(eqn) is LoweringKind.REDUCE:
             elements_read = [self._reduced(eqn, elements)]
-        elif kind in ("layout", "slice"):
+        elif isinstance(eqn.primitive, MovementOp):
             elements_read = self._moved(eqn, elements)
-        elif kind == "index":
+        elif isinstance(eqn.primitive, IndexOp):
             elements_read = self._indexed(eqn, elements)
         elif computes(eqn) == "select":
             elements_read = self._selected(eqn, elements)
@@ -141,7 +141,7 @@ class EquationMaps:
 
     def _ignores_operand(self, eqn: Eqn) -> bool:
         """Return whether the parameters of an elementwise op make it constant, as a power of 0."""
-        if len(eqn.invars) != 1 or not eqn.params or eqn.primitive.kind != "elementwise":
+        if len(eqn.invars) != 1 or not eqn.params or not isinstance(eqn.primitive, ElementwiseOp):
             return False
         if eqn not in self._constant:
             dtype = eqn.invars[0].aval.dtype
@@ -267,7 +267,6 @@ class EquationMaps:
     def _compute(self, eqn: Eqn) -> KnownValues | None:
         shape = eqn.outvars[0].aval.shape
         operands = [self.known(a) for a in eqn.invars]
-        kind = eqn.primitive.kind
         if eqn.outvars[0].aval.size > LARGEST_VALUE or lowering_kind(eqn) is LoweringKind.REDUCE:
             return None
         if None not in operands and all(k.pure for k in operands if k is not None):
@@ -277,17 +276,21 @@ class EquationMaps:
             return None
         if computes(eqn) in ("and", "or"):
             return _three_valued(computes(eqn) == "or", operands, shape)
-        if kind in ("layout", "slice"):
-            filled = [
-                k or KnownValues(np.zeros(a.aval.shape, bool), np.zeros(a.aval.shape, bool), False)
-                for k, a in zip(operands, eqn.invars)
-            ]
-            return KnownValues(
-                np.asarray(_run(eqn, [k.values for k in filled])),
-                np.asarray(_run(eqn, [k.known for k in filled])),
-                False,
-            )
+        if isinstance(eqn.primitive, MovementOp):
+            return _moved_values(eqn, operands)
         return None
+
+
+def _moved_values(eqn: Eqn, operands: Sequence[KnownValues | None]) -> KnownValues:
+    """Return the known elements of the result of an equation that moves elements."""
+    filled = [
+        k or KnownValues(np.zeros(a.aval.shape, bool), np.zeros(a.aval.shape, bool), False)
+        for k, a in zip(operands, eqn.invars)
+    ]
+    values, known = [
+        np.asarray(_run(eqn, xs)) for xs in ([k.values for k in filled], [k.known for k in filled])
+    ]
+    return KnownValues(values, known, False)
 
 
 def _three_valued(
@@ -304,7 +307,7 @@ def _three_valued(
 
 def _run(eqn: Eqn, operands: Sequence[np.ndarray]) -> np.ndarray:
     with np.errstate(all="ignore"):
-        result = eqn.primitive.rules["reference"](*operands, **eqn.params)
+        result = eqn.primitive.reference(*operands, **eqn.params)
     return result[0] if isinstance(result, list | tuple) else result
 
 

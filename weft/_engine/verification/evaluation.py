@@ -17,36 +17,15 @@ import numpy as np
 
 from weft._engine.compiler.rewrite.decompose import expand
 from weft._engine.core.interpret import computed_by, rule_results, run_reference
+from weft._engine.core.primitive import CallbackOp, LibraryOp
 from weft._engine.core.trace import eval_trace, set_trace
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
-from weft._engine.ops.callback import called_through
+from weft._engine.ops.callback import called_through, pure_callback_p
 from weft._engine.util import lapack
 from weft._engine.verification.tolerance import TRIALS, epsilon_of
 
-#: kinds of primitives whose results are rounded
-_ROUNDING = frozenset(
-    (
-        "elementwise",
-        "reduce",
-        "contract",
-        "conv",
-        "ragged",
-        "scan",
-        "scatter",
-        "library",
-        "collective",
-    )
-)
-#: primitives of these kinds whose results are not
-_EXACT = frozenset((
-    "neg", "abs", "sign", "floor", "ceil", "round", "max", "min", "select_n", "select", "clamp", "copy", "real", "imag", "conj",
-    "complex", "nextafter", "rem", "stop_gradient", "optimization_barrier", "reduce_max", "reduce_min", "cummax", "cummin",
-    "bitcast_convert_type", "all_gather", "ppermute", "all_to_all", "pmax", "pmin",
-))  # fmt: skip
 #: units of noise after the first trials
 WIDER_UNITS = 4
-#: primitives whose results have no unique signs or order
-_NOT_UNIQUE = frozenset(("eigh", "eig", "svd", "schur", "hessenberg", "tridiagonal", "lu"))
 
 
 class UnverifiableError(Exception):
@@ -106,7 +85,7 @@ class Replay:
 
     def results(self, eqn: Eqn, ins: Sequence) -> Sequence:
         """Return the results of the callback `eqn`."""
-        is_pure = eqn.primitive.name == "pure_callback"
+        is_pure = eqn.primitive is pure_callback_p
         missing: list[None] = []
 
         def answer(callback: Any, position: tuple, operands: Sequence) -> Sequence:
@@ -155,9 +134,11 @@ def op_by_op(
     units = 1 if noise is None or noise < TRIALS else WIDER_UNITS
 
     def compute(eqn: Eqn, ins: Sequence) -> Sequence:
-        if eqn.primitive.kind == "callback" and replay is not None:
+        if isinstance(eqn.primitive, CallbackOp) and replay is not None:
             return replay.results(eqn, ins)
-        outs = _factors(eqn, ins) if eqn.primitive.name in _NOT_UNIQUE else rule_results(eqn, ins)
+        primitive = eqn.primitive
+        is_unique = not isinstance(primitive, LibraryOp) or primitive.is_unique
+        outs = rule_results(eqn, ins) if is_unique else _factors(eqn, ins)
         return (
             outs
             if rng is None or not rounds(eqn)
@@ -186,10 +167,9 @@ def _factors(eqn: Eqn, ins: Sequence) -> Sequence:
 
 def rounds(eqn: Eqn) -> bool:
     """Whether the results of an equation are rounded."""
-    primitive = eqn.primitive
-    if primitive.name == "convert_element_type":
+    if eqn.primitive.computes == "cast":
         return epsilon_of(eqn.outvars[0].aval.dtype) > epsilon_of(eqn.invars[0].aval.dtype) > 0
-    return primitive.kind in _ROUNDING and primitive.name not in _EXACT
+    return not eqn.primitive.is_exact
 
 
 @contextlib.contextmanager

@@ -25,6 +25,7 @@ from weft._engine.compiler.fusion.fuse import Fusion
 from weft._engine.compiler.fusion.groups import Group
 from weft._engine.compiler.fusion.reduction_domain import reduced_dims
 from weft._engine.compiler.loops.loop_nest import BuiltKernel
+from weft._engine.core.primitive import IndexOp
 from weft._engine.ir.jaxpr import Eqn, Var
 from weft._engine.ops.windows import GatherScatterMode
 from weft._engine.util.errors import VerificationError
@@ -157,7 +158,7 @@ def _compare_at_given_indices(
     Indices that are known to be inside are small. Where even these are outside, nothing is
     compared."""
     eqns = list(maps.equations(built.outs))
-    if not any(eqn.primitive.kind == "index" or computes(eqn) == "select" for eqn in eqns):
+    if not any(isinstance(eqn.primitive, IndexOp) or computes(eqn) == "select" for eqn in eqns):
         return
     promised = any(eqn.params.get("mode") is GatherScatterMode.UNCHECKED for eqn in eqns)
     rng = np.random.default_rng(0)
@@ -208,15 +209,13 @@ def _compare_leaf(
     """Compare the elements of input `number` of which elements of a result are made."""
     first, size = provenance.bases[number], built.ins[number].aval.size
     loaded = [
-        pair
+        (k, x - first)
         for k, loads in enumerate(result.loads)
-        for pair in ((k, x - first) for x in loads)
-        if 0 <= pair[1] < size
+        for x in loads
+        if first <= x < first + size
     ]
     anywhere = [k for k, loads in enumerate(result.loads) if -2 - number in loads]
-    exempt = {
-        k for k, loads in enumerate(result.loads) if INCOMPLETE in loads or -2 - number in loads
-    }
+    exempt = {*anywhere, *(k for k, loads in enumerate(result.loads) if INCOMPLETE in loads)}
     table = np.array(loaded, np.int64).reshape(-1, 2)
     codes = pairs(table[:, 0], table[:, 1])
     extra = _NONE if expected.may is None else np.setdiff1d(codes, expected.may)

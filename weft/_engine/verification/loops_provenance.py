@@ -300,13 +300,7 @@ class _FunctionWriter:
 
     def _stmt(self, stmt: L.Stmt) -> None:
         if isinstance(stmt, L.Let):
-            if self._is_number(stmt.value):
-                self.numbers.add(stmt.name)
-                if stmt.name in self.needed:
-                    self._line(f"{self._name(stmt.name)} = {self._number(stmt.value)}")
-            else:
-                self.numbers.discard(stmt.name)
-                self._line(f"{self._name(stmt.name)} = {self._tree(stmt.value)}")
+            self._let(stmt)
         elif isinstance(stmt, L.Init):
             self.numbers.discard(stmt.name)
             name = self._name(stmt.name)
@@ -333,6 +327,15 @@ class _FunctionWriter:
             self._branch(stmt)
         elif not isinstance(stmt, L.Prefetch):
             raise UncheckedKernelError(f"it has a {type(stmt).__name__}")
+
+    def _let(self, stmt: L.Let) -> None:
+        if not self._is_number(stmt.value):
+            self.numbers.discard(stmt.name)
+            self._line(f"{self._name(stmt.name)} = {self._tree(stmt.value)}")
+            return
+        self.numbers.add(stmt.name)
+        if stmt.name in self.needed:
+            self._line(f"{self._name(stmt.name)} = {self._number(stmt.value)}")
 
     def _accum(self, stmt: L.Accum) -> None:
         name = self._name(stmt.name)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from weft._engine.core.primitive import TermsOp
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal
 from weft._engine.util.errors import VerificationError, describe
 from weft._engine.util.source import user_frame
@@ -44,7 +45,11 @@ class RecordedCall:
         stages = self.executable.stages
         for i, spec in enumerate(self.executable.out_specs):
             producer = producer_of(self.program, i)
-            if producer is not None and producer.primitive.kind == "terms" and not spec.has_terms:
+            if (
+                producer is not None
+                and isinstance(producer.primitive, TermsOp)
+                and not spec.has_terms
+            ):
                 raise UnverifiableError(
                     "a result has the terms of a sum, whose division is not determined"
                 )

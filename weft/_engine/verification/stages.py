@@ -18,6 +18,7 @@ import numpy as np
 from weft._engine.codegen.kernel.vectorization_plan import bound, iterations
 from weft._engine.codegen.program.program import compile_program
 from weft._engine.compiler.rewrite.decompose import expand
+from weft._engine.core.primitive import CallbackOp
 from weft._engine.core.trace import derived_trace, eval_trace
 from weft._engine.ir import loops_eval, program as P
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
@@ -349,15 +350,11 @@ def writes_of(step: P.Step) -> list[tuple[P.BufRef, str]]:
     """Return the addresses that a step writes, with the types of their elements."""
     match step:
         case P.Launch():
-            return [(ref, b.type) for ref, b in zip(step.args, step.kernel.bufs) if b.mode != "in"]
+            return _written_by(step.args, step.kernel.bufs)
         case P.Gemm():
             if step.epilogue is None:
                 return [(step.c, step.out_type)] if step.c is not None else []
-            return [
-                (ref, b.type)
-                for ref, b in zip(step.epilogue_args, step.epilogue.bufs[2:])
-                if b.mode != "in"
-            ]
+            return _written_by(step.epilogue_args, step.epilogue.bufs[2:])
         case P.Sort():
             written = [(step.out, "i32" if step.kind == "order" else step.type)]
             return written if step.places is None else [*written, (step.places, "i32")]
@@ -373,6 +370,11 @@ def writes_of(step: P.Step) -> list[tuple[P.BufRef, str]]:
             return [(ref, _short(dtype)) for ref, _, dtype in step.outs]
         case _:
             return [ref for body in bodies(step) for s in body for ref in writes_of(s)]
+
+
+def _written_by(args: Sequence[P.BufRef], bufs: Sequence[Any]) -> list[tuple[P.BufRef, str]]:
+    """Return the addresses that a kernel writes, with the types of their elements."""
+    return [(ref, b.type) for ref, b in zip(args, bufs) if b.mode != "in"]
 
 
 def _short(dtype: str) -> str:
@@ -414,10 +416,10 @@ def _values_of(program: Jaxpr, args: Sequence[np.ndarray]) -> dict[Var, np.ndarr
     variables = [
         v
         for eqn in program.eqns
-        if not eqn.effects and eqn.primitive.kind != "callback"
+        if not eqn.effects and not isinstance(eqn.primitive, CallbackOp)
         for v in eqn.outvars
     ]
-    if any(eqn.primitive.kind == "callback" for eqn in program.eqns):
+    if any(isinstance(eqn.primitive, CallbackOp) for eqn in program.eqns):
         return {}
     whole = program.replace(outvars=variables)
     return dict(zip(variables, op_by_op(whole, [env[v] for v in program.invars])))

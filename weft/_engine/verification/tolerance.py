@@ -16,6 +16,17 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from weft._engine.core.primitive import (
+    CollectiveOp,
+    ContractOp,
+    ConvolutionOp,
+    LibraryOp,
+    RaggedOp,
+    ReduceOp,
+    ScanOp,
+    ScatterOp,
+    SortOp,
+)
 from weft._engine.ir.jaxpr import Jaxpr, Literal, Var, subjaxprs
 from weft._engine.util.record import record
 
@@ -141,23 +152,23 @@ def _of_all(jaxpr: Jaxpr) -> Precision:
 
 def _length(eqn: Any) -> int:
     """Return the number of elements that an equation combines into one."""
-    kind, params = eqn.primitive.kind, eqn.params
-    if kind == "contract" or kind == "ragged":
+    primitive, params = eqn.primitive, eqn.params
+    if isinstance(primitive, ContractOp | RaggedOp):
         numbers = params.get("dimension_numbers")
         dims = numbers[0][0] if isinstance(numbers, tuple) else (eqn.invars[0].aval.ndim - 1,)
         return _product(eqn.invars[0].aval.shape, dims)
-    if kind == "conv":
+    if isinstance(primitive, ConvolutionOp):
         rhs, spec = eqn.invars[1].aval, getattr(params.get("dimension_numbers"), "rhs_spec", None)
         return max(1, math.prod(rhs.shape) // max(1, rhs.shape[spec[0]] if spec else 1))
-    if kind == "reduce":
+    if isinstance(primitive, ReduceOp):
         return _product(
             eqn.invars[0].aval.shape, params.get("axes", range(eqn.invars[0].aval.ndim))
         )
-    if kind in ("scan", "sort"):
+    if isinstance(primitive, ScanOp | SortOp):
         return max(eqn.invars[0].aval.shape, default=1)
-    if kind == "scatter":
+    if isinstance(primitive, ScatterOp):
         return max(1, math.prod(eqn.invars[-1].aval.shape))
-    if kind in ("library", "collective"):
+    if isinstance(primitive, LibraryOp | CollectiveOp):
         return max((n for a in eqn.invars for n in a.aval.shape), default=1)
     return max(1, params["length"]) if isinstance(params.get("length"), int) else 1
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from weft._engine.control.call import jit_p
-from weft._engine.control.call_rules import make_call_rules
+from weft._engine.control.call_rules import Call
 from weft._engine.core import extension
 from weft._engine.core.interpret import evaluate
-from weft._engine.core.primitive import CallLike, Primitive as _Primitive
+from weft._engine.core.primitive import Primitive as _Primitive
 from weft._engine.core.stage import hoist_tracers, stage
 from weft._engine.core.trace import typeof
 from weft._engine.ir import check, jaxpr as ir
@@ -61,7 +60,7 @@ class Primitive(extension.ExtensionPrimitive, metaclass=_Stands):
     stands_for = (_Primitive,)
 
 
-class CallPrimitive(CallLike):
+class CallPrimitive(Call):
     """An operation that calls a function: `bind(fun, *args, **params)`, where `fun` is a `WrappedFun` of flat values. It may also be given
     as `bind(*args, subfuns=(fun,), **params)`.
 
@@ -77,7 +76,6 @@ class CallPrimitive(CallLike):
 
     def __init__(self, name: str):
         super().__init__(name, multiple_results=True, register=False)
-        make_call_rules(self, jit_p)
 
     def bind(self, *args: Any, subfuns: Sequence[Any] = (), **params: Any) -> list:
         if "jaxpr" in params:  # bound again

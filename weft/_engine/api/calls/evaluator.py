@@ -74,7 +74,7 @@ def _program_of(primitive: Primitive, avals: tuple, params: dict) -> Jaxpr:
 def evaluate_op(primitive: Primitive, args: Sequence, params: dict) -> Any:
     """Compute one primitive on concrete values."""
     if isinstance(primitive, ExtensionPrimitive) and (
-        primitive.has("impl") or not primitive.has("expand")
+        primitive.implementation is not None or primitive.expand is None
     ):
         return primitive.impl(*args, **params)
     return compiled_op(primitive, args, params)
@@ -89,8 +89,8 @@ def compiled_op(primitive: Primitive, args: Sequence, params: dict) -> Any:
         return _run_call(arrays, params)
     if isinstance(primitive, CallbackOp) and _is_on_one_device(params, arrays):
         return _run_callback(primitive, arrays, params)
-    if type(primitive.rules.get("reference")) is Unsupported:
-        primitive.rule("reference")  # raises: the operation has no value of its own
+    if isinstance(primitive.reference, Unsupported):
+        primitive.reference()  # raises: the operation has no value of its own
     jaxpr = _program_of(primitive, tuple([x._spec.aval for x in arrays]), params)
     outs = _run_checked(jaxpr, arrays, ProgramOptions(primitive.name))
     return outs if primitive.multiple_results else outs[0]
@@ -130,9 +130,5 @@ def _run_callback(primitive: Primitive, arrays: list[Array], params: dict) -> li
     from weft._engine.ops.callback import reporting
 
     backends.wait_for_effects()
-    call = (
-        reporting(primitive, user_frame())
-        if "result_avals" in params
-        else primitive.rule("reference")
-    )
+    call = reporting(primitive, user_frame()) if "result_avals" in params else primitive.reference
     return [to_array(x) for x in call(*[x._numpy() for x in arrays], **params)]

@@ -268,10 +268,10 @@ _moved_p.def_impl(lambda x, *, sharding, source: relayout(to_array(x), sharding)
 _moved_p.def_abstract_eval(
     lambda aval, *, sharding, source: aval.update(sharding=type_sharding(sharding, aval.ndim))
 )
+_moved_p.expand = lambda xs, avals, promised, params: [
+    xs[0] if promised[0].explicit is None else reshard(xs[0], promised[0].explicit)
+]
 _moved_p.define(
-    expand=lambda xs, avals, promised, params: [
-        xs[0] if promised[0].explicit is None else reshard(xs[0], promised[0].explicit)
-    ],
     jvp=lambda primals, tangents, **params: (
         _moved_p.bind(*primals, **params),
         tangents[0] if type(tangents[0]) is Zero else _moved_p.bind(*tangents, **params),

@@ -9,11 +9,13 @@ from collections.abc import Iterable
 from weft._engine.core.primitive import (
     CollectiveOp,
     IndexOp,
+    LoopLike,
     MovementOp,
     Primitive,
     ReduceOp,
     RegionOp,
     SliceOp,
+    has_rule,
 )
 from weft._engine.ir.build import KERNEL_DTYPES, Builder
 from weft._engine.ir.jaxpr import Eqn, Literal
@@ -99,12 +101,12 @@ def _lowering_kind(primitive: Primitive) -> LoweringKind:
         return LoweringKind.COLLECTIVE
     if primitive.overwrites:
         return LoweringKind.UPDATE
-    spec = primitive.rules.get("lower")
+    spec = primitive.lower
     if type(spec) in _BY_SPEC:
         return _BY_SPEC[type(spec)]
-    if callable(spec):
+    if has_rule(spec):
         return LoweringKind.PULL
-    if primitive.has("reference"):
+    if has_rule(primitive.reference):
         return LoweringKind.HOST
     raise NotImplementedError(
         f"compile: primitive {primitive.name!r} has neither a lower rule nor a reference."
@@ -126,14 +128,13 @@ def is_sum(eqn: Eqn | None) -> bool:
     return (
         eqn is not None
         and isinstance(eqn.primitive, ReduceOp)
-        and eqn.primitive.rules["lower"].combine == "add"
+        and eqn.primitive.lower.combine == "add"
     )
 
 
-def loop_of(eqn: Eqn) -> families.LoopSpec | None:
-    """The loop that an equation is."""
-    spec = eqn.primitive.rules.get("lower") if isinstance(eqn.primitive, RegionOp) else None
-    return spec if type(spec) is families.LoopSpec else None
+def loop_of(eqn: Eqn) -> LoopLike | None:
+    """The op of an equation that is a loop."""
+    return eqn.primitive if isinstance(eqn.primitive, LoopLike) else None
 
 
 def eqn_cost(eqn: Eqn) -> int:
@@ -224,7 +225,7 @@ def view_of(eqn: Eqn) -> View | None:
     if not isinstance(eqn.primitive, MovementOp) or len(eqn.invars) != 1 or len(eqn.outvars) != 1:
         return None
     operand, result = eqn.invars[0], eqn.outvars[0]
-    if type(operand) is Literal or not callable(eqn.primitive.rules.get("lower")):
+    if type(operand) is Literal or not has_rule(eqn.primitive.lower):
         return None
     params = params_key(eqn.params)
     if params is None:
@@ -271,9 +272,7 @@ def _probe(eqn: Eqn, operand: ShapedArray, result: ShapedArray) -> View | None:
         b.const(0, "i64") if n == 1 else b.index(f"i{d}", n) for d, n in enumerate(result.shape)
     )
     read = _ReadRecorder(b)
-    out = eqn.primitive.rules["lower"](
-        b, index, read, in_avals=[operand], out_avals=[result], **eqn.params
-    )
+    out = eqn.primitive.lower(b, index, read, in_avals=[operand], out_avals=[result], **eqn.params)
     element = read.only_index(out)
     if element is None:
         return None

@@ -53,7 +53,7 @@ def column_reduction_of(eqn: Eqn, source: Atom) -> ColumnReduction | None:
     if (
         type(source) is Literal
         or not axes
-        or eqn.primitive.rules["lower"].combine not in _COMBINES.get(type_name(operand.dtype), ())
+        or eqn.primitive.lower.combine not in _COMBINES.get(type_name(operand.dtype), ())
         or any(operand.shape[d] > 1 for d in range(axes[0], axes[-1]) if d not in axes)
     ):
         return None

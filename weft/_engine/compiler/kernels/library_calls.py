@@ -87,14 +87,14 @@ def loops_around(
 
 def host_function(eqn: Eqn) -> Callable:
     """The Python side of a host call: the operation's own NumPy meaning. What a user's callback raises names its place."""
-    reference, params = eqn.primitive.rule("reference"), eqn.params
+    reference, params = eqn.primitive.reference, eqn.params
     count, multiple = len(eqn.invars), eqn.primitive.multiple_results
     if isinstance(eqn.primitive, CallbackOp):
         from weft._engine.ops.callback import reporting
 
         reference = reporting(eqn.primitive, eqn.source)
 
-    lower = eqn.primitive.rules.get("lower")
+    lower = eqn.primitive.lower
     into, in_parts = getattr(lower, "into", None), getattr(lower, "elementwise", False)
 
     def call(*views) -> None:

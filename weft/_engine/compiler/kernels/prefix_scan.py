@@ -43,7 +43,7 @@ Combine = Callable[[Builder, list[Expr], list[Expr]], list[Expr]]
 
 def prefix_scan_of(eqn: Eqn) -> PrefixScan:
     """The prefix scan of an equation."""
-    aval, spec, axis = eqn.invars[0].aval, eqn.primitive.rules["lower"], eqn.params["axis"]
+    aval, spec, axis = eqn.invars[0].aval, eqn.primitive.lower, eqn.params["axis"]
     types = tuple([type_name(a.aval.dtype) for a in eqn.invars])
     neutral = None if spec.identity is None else (spec.identity(aval.dtype),)
     op = combining_operation(spec.combine, types[0])
@@ -80,7 +80,7 @@ def _of_program(program: Jaxpr) -> Combine:
                 "in_avals": [a.aval for a in eqn.invars],
                 "out_avals": [v.aval for v in eqn.outvars],
             }
-            made = eqn.primitive.rules["lower"](b, (), *readers, **avals, **eqn.params)
+            made = eqn.primitive.lower(b, (), *readers, **avals, **eqn.params)
             env[eqn.outvars[0]] = made[0] if isinstance(made, list | tuple) else made
         return [b.cast(read(a), x.type) for a, x in zip(program.outvars, earlier)]
 

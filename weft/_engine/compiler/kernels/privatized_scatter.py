@@ -34,9 +34,10 @@ def has_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> bool:
         <= updates.size
         < 1 << 31
     )
-    known = eqn.primitive.rules["lower"].combine in _REDUCE and type_name(
-        operand.dtype
-    ) in INTEGERS | {"f32", "f64"}
+    known = eqn.primitive.lower.combine in _REDUCE and type_name(operand.dtype) in INTEGERS | {
+        "f32",
+        "f64",
+    }
     dims = [d for d, n in enumerate(updates.shape) if n > 1]
     alike = not (numbers.update_window_dims or numbers.operand_batching_dims) and one_run(
         dims, update_strides, updates.shape
@@ -116,7 +117,7 @@ def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list
     neutral = b.const(
         -0.0
         if s.combine == "add"
-        else registry[_REDUCE[s.combine]].rules["lower"].identity(s.operand.dtype),
+        else registry[_REDUCE[s.combine]].lower.identity(s.operand.dtype),
         s.stored,
     )
     stmts: list[Stmt] = [

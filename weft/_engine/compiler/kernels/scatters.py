@@ -61,7 +61,7 @@ class Scatter:
         self.reads: list[int] = []
         self.strides = {1: row_major(eqn.invars[1].aval.shape), 2: update_strides}
         self.stored = type_name(operand.dtype)
-        combine = eqn.primitive.rules["lower"].combine
+        combine = eqn.primitive.lower.combine
         combine = combining_operation(combine, self.stored)
         self.combine = None if combine == "set" else combine
         self.window = eqn.params["dimension_numbers"].update_window_dims

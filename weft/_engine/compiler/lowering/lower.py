@@ -163,7 +163,7 @@ class Lowering:
         b, reduction, spec = (
             self.b,
             self.graph.column_reductions[root],
-            self.graph.producer[root].primitive.rules["lower"],
+            self.graph.producer[root].primitive.lower,
         )
         value = self.value(reduction.source, tuple(self.vars), None)
         at = b.iadd(
@@ -248,7 +248,7 @@ class Lowering:
         if computes(eqn) == "bitcast":
             source = type_name(eqn.invars[0].aval.dtype)
             readers = [lambda idx, guard=None, read=readers[0]: b.stored(read(idx, guard), source)]
-        return eqn.primitive.rules["lower"](
+        return eqn.primitive.lower(
             b,
             index,
             *readers,
@@ -285,7 +285,7 @@ class Lowering:
 
     def _reduce(self, eqn: Eqn, index: tuple) -> Expr:
         b = self.b
-        (atom,), spec = eqn.invars, eqn.primitive.rules["lower"]
+        (atom,), spec = eqn.invars, eqn.primitive.lower
         axes = reduced_dims(eqn)
         kept = iter(index)
         where = tuple(self.vars[d] if d in axes else next(kept) for d in range(atom.aval.ndim))
@@ -303,7 +303,7 @@ class Lowering:
         self, eqn: Eqn, atom: Atom, where: tuple, axes: tuple[int, ...], wide: str
     ) -> Expr:
         """First the extreme value (NaN wins), then the least position that holds it."""
-        b, least = self.b, eqn.primitive.rules["lower"].combine == "argmin"
+        b, least = self.b, eqn.primitive.lower.combine == "argmin"
         value = b.cast(self.value(atom, where, None), wide)
         if wide == "bool":
             value, wide = b.cast(value, "i32"), "i32"

@@ -29,7 +29,6 @@ from weft._engine.core.primitive import (
     LayoutOp,
     LibraryOp,
     Primitive,
-    RegionOp,
     registry,
 )
 from weft._engine.core.stage import stage
@@ -47,7 +46,7 @@ from weft._engine.util.promotion import sum_dtype
 def expand(jaxpr: Jaxpr) -> Jaxpr:
     """Rebuild composites, at every depth of control flow."""
     jaxpr = inline_calls(jaxpr)
-    if any(isinstance(eqn.primitive, RegionOp) and loop_of(eqn) for eqn in jaxpr.eqns):
+    if any(loop_of(eqn) for eqn in jaxpr.eqns):
         from weft._engine.compiler.rewrite.loop_hoisting import lift_products
 
         jaxpr = lift_products(jaxpr)
@@ -75,29 +74,27 @@ def _drop_barriers(jaxpr: Jaxpr) -> Jaxpr:
 
 #: A matmul that writes its result with permuted dims; made here only, from a dot_general and a transpose.
 transposed_dot_p = ContractOp("transposed_dot", register=False)
-transposed_dot_p.rules["lower"] = ContractSpec()
+transposed_dot_p.lower = ContractSpec()
 
 
 @transposed_dot_p.def_type
 def _transposed_dot_type(*avals, permutation, **params):
-    aval = registry["dot_general"].rules["type"](*avals, **params)
+    aval = registry["dot_general"].type(*avals, **params)
     return aval.update(shape=tuple(aval.shape[d] for d in permutation))
 
 
 @transposed_dot_p.def_reference
 def _transposed_dot_reference(*args, permutation, **params):
-    return np.transpose(registry["dot_general"].rule("reference")(*args, **params), permutation)
+    return np.transpose(registry["dot_general"].reference(*args, **params), permutation)
 
 
 @functools.cache
 def _join() -> Primitive:
     """A concatenation that copies its operands, made here only."""
-    found = LibraryOp("concatenate", register=False)
-    found.rules.update(
-        {slot: registry["concatenate"].rules[slot] for slot in ("type", "reference")},
-        lower=JoinSpec(),
+    concatenate = registry["concatenate"]
+    return LibraryOp("concatenate", register=False).define(
+        type=concatenate.type, reference=concatenate.reference, lower=JoinSpec()
     )
-    return found
 
 
 def _fold_reshapes(jaxpr: Jaxpr) -> Jaxpr:
@@ -242,7 +239,7 @@ def _rebuilt(eqn: Eqn):
         return op.compiled(eqn)
     kind = lowering_kind(eqn)
     if kind is LoweringKind.EXPAND:
-        fn, params = eqn.primitive.rules["lower"].fn, eqn.params
+        fn, params = eqn.primitive.lower.fn, eqn.params
         many = eqn.primitive.multiple_results
         return lambda *args: list(fn(*args, **params)) if many else [fn(*args, **params)]
     if kind is LoweringKind.CONTRACT and "permutation" not in eqn.params:

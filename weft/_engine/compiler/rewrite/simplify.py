@@ -26,15 +26,16 @@ from weft._engine.core.primitive import (
     CollectiveOp,
     ContractOp,
     ElementwiseOp,
+    LoopLike,
     Primitive,
     ReduceOp,
     RegionOp,
+    has_rule,
     registry,
 )
 from weft._engine.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft._engine.ir.rewrite import cse, dce, inline_calls, map_jaxprs, use_counts
 from weft._engine.ir.types import ShapedArray
-from weft._engine.ops.families import LoopSpec
 from weft._engine.util.dtypes import (
     bool_dtype,
     is_complex,
@@ -120,11 +121,11 @@ class _Algebra:
         ):
             return None
         aval = eqn.outvars[0].aval
-        if aval.ndim or not eqn.primitive.has("reference"):
+        if aval.ndim or not has_rule(eqn.primitive.reference):
             return None
         with np.errstate(all="ignore"):
             values = [np.asarray(a.val, a.aval.dtype) for a in eqn.invars]
-            value = eqn.primitive.rule("reference")(*values, **eqn.params)
+            value = eqn.primitive.reference(*values, **eqn.params)
         return Literal(np.asarray(value, aval.dtype)[()], aval)
 
     def as_reshape(self, eqn: Eqn) -> Atom | Eqn:
@@ -169,7 +170,7 @@ class _Algebra:
         loop = loop_of(eqn)
         return eqn if loop is None else self._hoist(eqn, loop)
 
-    def _hoist(self, eqn: Eqn, loop: LoopSpec) -> Eqn:
+    def _hoist(self, eqn: Eqn, loop: LoopLike) -> Eqn:
         """Run equations of a loop body that depend on loop constants alone once, before the loop."""
         body, count = eqn.params[loop.body], eqn.params[loop.constants]
         start = loop.first_constant(eqn.params)

@@ -13,10 +13,10 @@ from weft._engine.compiler.schedule.arena import Ref, Region
 from weft._engine.compiler.schedule.buffer_assignment import BufferAssignment
 from weft._engine.compiler.schedule.liveness import PendingStep, finalized
 from weft._engine.compiler.schedule.loop_carries import stacked_carries, update_carries
+from weft._engine.core.primitive import BranchLike, LoopLike
 from weft._engine.ir import program as P
 from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Var, subjaxprs
 from weft._engine.ir.types import ShapedArray
-from weft._engine.ops.families import BranchSpec, LoopSpec
 from weft._engine.util.machine_model import MODEL
 
 #: adds the steps of a program inside: from where its inputs are, where results are to be (or None) and which inputs may be
@@ -26,15 +26,15 @@ Lower = Callable[..., list[Ref]]
 
 def lower_region(body: BufferAssignment, eqn: Eqn, lower: Lower) -> None:
     """Add the steps of an equation of control flow."""
-    match eqn.primitive.rules.get("lower"):
-        case LoopSpec(counted=True):
+    match eqn.primitive:
+        case LoopLike(counted=True):
             _scan(body, eqn, lower)
-        case LoopSpec():
+        case LoopLike():
             _while(body, eqn, lower)
-        case BranchSpec():
+        case BranchLike():
             _cond(body, eqn, lower)
         case _:
-            eqn.primitive.rule("lower")  # which says why there is none
+            eqn.primitive.lower(eqn)  # raises: the rule does not exist
 
 
 # ---- carried values

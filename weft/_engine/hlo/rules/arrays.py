@@ -20,7 +20,7 @@ def _broadcast(b: Block, eqn: Eqn, x: Value) -> Value:
     return b.broadcast(x, eqn.params["shape"], eqn.params["broadcast_dimensions"])
 
 
-@rule("reshape", "squeeze", "expand_dims")
+@rule("reshape", "squeeze")
 def _reshape(b: Block, eqn: Eqn, x: Value) -> Value:
     return b.reshape(x, eqn.outvars[0].aval.shape)
 
@@ -225,7 +225,7 @@ def _gather(b: Block, eqn: Eqn, x: Value, indices: Value) -> Value:
 
 @rule("scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max")
 def _scatter(b: Block, eqn: Eqn, x: Value, indices: Value, updates: Value) -> Value:
-    p, combine = eqn.params, eqn.primitive.rules["lower"].combine
+    p, combine = eqn.params, eqn.primitive.lower.combine
     if not updates.type.size:
         return x
     n, sizes = window_of_scatter(p["dimension_numbers"], x.ndim, updates.shape)

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.hlo.lowering import Rule, result_types, rule, rule_of_kind
+from weft._engine.core.primitive import ElementwiseOp
+from weft._engine.hlo.lowering import Rule, result_types, rule
 from weft._engine.hlo.ops import Block, Value, array_type, dtype_kind
 from weft._engine.hlo.rules.formulas import NAMED, apply
 from weft._engine.ir.build import HALVES, KERNEL_DTYPES, Builder, type_name
@@ -86,7 +87,7 @@ def spread(b: Block, args: Sequence[Value]) -> list[Value]:
     return [b.broadcast(x, shape) for x in args]
 
 
-@rule_of_kind("elementwise", "random")
+@rule(ElementwiseOp)
 def _elementwise(b: Block, eqn: Eqn, *args: Value) -> Value | list[Value]:
     name, types = eqn.primitive.name, result_types(eqn)
     direct = _direct(b, name)
@@ -204,7 +205,7 @@ def _scalar_code(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     shape = types[0].shape
     at = tuple([build.index(f"i{d}", n) for d, n in enumerate(shape)])
     pulls = [_pull(build, i, a) for i, a in enumerate(avals)]
-    code = eqn.primitive.rules["lower"](
+    code = eqn.primitive.lower(
         build, at, *pulls, in_avals=avals, out_avals=[v.aval for v in eqn.outvars], **eqn.params
     )
     code = list(code) if isinstance(code, (list, tuple)) else [code]

@@ -7,11 +7,19 @@ from typing import Any
 
 import numpy as np
 
+from weft._engine.core.primitive import (
+    CallbackOp,
+    CollectiveOp,
+    ConstraintOp,
+    ElementwiseOp,
+    ScanOp,
+    SortOp,
+)
 from weft._engine.core.trace import typeof
 from weft._engine.hlo.factorizations import banded, jacobi, lu, reflectors
-from weft._engine.hlo.lowering import KINDS, result_types, rule_of
+from weft._engine.hlo.lowering import result_types, rule_of
 from weft._engine.hlo.ops import Block, Value, array_type, dtype_kind
-from weft._engine.hlo.replicas import HOST_TARGET, plugin_rule, plugin_rule_of_kind, refuse
+from weft._engine.hlo.replicas import HOST_TARGET, plugin_rule, refuse
 from weft._engine.hlo.rules.elementwise import in_wide_types
 from weft._engine.hlo.rules.regions import meeting
 from weft._engine.ir.collective_spec import collective_axes, spec_of
@@ -26,7 +34,7 @@ from weft._engine.util import dtypes
 # --- where values are -------------------------------------------------------------------------------------------------
 
 
-@plugin_rule_of_kind("constraint")
+@plugin_rule(ConstraintOp)
 def _same(b: Block, eqn: Eqn, x: Value) -> Value:
     """The program of one device has its layout already."""
     return x
@@ -47,7 +55,7 @@ _EXACT = frozenset(
 )
 
 
-@plugin_rule_of_kind("elementwise", "scan", "sort")
+@plugin_rule(ElementwiseOp, ScanOp, SortOp)
 def _of_any_dtype(b: Block, eqn: Eqn, *args: Value) -> Value | list[Value]:
     """Functions of narrow floats are rounded once; integers of a few bits are sorted as bytes."""
     write = rule_of(eqn.primitive)
@@ -60,7 +68,7 @@ def _is_widened(primitive: Any, dtype: np.dtype) -> bool:
     kind, bits = dtype_kind(dtype), dtypes.itemsize_bits(dtype)
     if kind == "f":
         return bits <= 8 and primitive.name not in _EXACT
-    return kind in "iu" and bits < 8 and primitive.kind in ("scan", "sort")
+    return kind in "iu" and bits < 8 and isinstance(primitive, (ScanOp, SortOp))
 
 
 @plugin_rule("argmax", "argmin")
@@ -133,10 +141,10 @@ def _expanded(b: Block, target: str, args: Sequence[Value], types: Sequence) -> 
 _RAGGED = ("cuda", "rocm")
 
 
-@plugin_rule_of_kind("collective")
+@plugin_rule(CollectiveOp)
 def _collective(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     """A collective of elements that all platforms exchange, and add, multiply or compare."""
-    write = KINDS["collective"]
+    write = rule_of(eqn.primitive)
     if not args:
         return [write(b, eqn)]
     types = result_types(eqn)
@@ -198,7 +206,7 @@ def _sent_to_all(
 def _ragged(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     """One exchange where the platform has it; else all rows go to all positions."""
     if b.context.platform not in _RAGGED:
-        exchange = eqn.primitive.rules["several"]
+        exchange = eqn.primitive.several
         return b.context.inline_function(b, lambda *xs: [exchange(*xs, **eqn.params)], args)
     b.context.channels += 1
     return b.emit(
@@ -222,7 +230,7 @@ def _on_host(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     return _call_host(b, eqn, args, result_types(eqn))
 
 
-@plugin_rule_of_kind("callback")
+@plugin_rule(CallbackOp)
 def _callback(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     """A call of the host, whose first operand and first result are the position of the device.
 

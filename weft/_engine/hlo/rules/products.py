@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from weft._engine.control.scan import scan
-from weft._engine.hlo.lowering import result_types, rule, rule_of_kind
+from weft._engine.core.primitive import CallbackOp, ContractOp, LibraryOp
+from weft._engine.hlo.lowering import result_types, rule
 from weft._engine.hlo.ops import Block, Value, array_type, dtype_kind
 from weft._engine.ir.jaxpr import Eqn
 from weft._engine.ops.arithmetic import add
@@ -39,7 +40,7 @@ def _product(
     )
 
 
-@rule_of_kind("contract")
+@rule(ContractOp)
 def _dot_general(b: Block, eqn: Eqn, x: Value, y: Value) -> Value:
     """A product; the compiler's may have its dims in another order."""
     contracting, batching = eqn.params["dimension_numbers"]
@@ -163,7 +164,7 @@ def _permutation(b: Block, eqn: Eqn, pivots: Value) -> list[Value]:
 
 
 @rule("lu", "qr", "eigh", "svd")
-@rule_of_kind("library", "callback")
+@rule(LibraryOp, CallbackOp)
 def _custom_call(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     """What a library or the host computes."""
     backend_config = {k: v for k, v in eqn.params.items() if isinstance(v, (bool, int, str))}

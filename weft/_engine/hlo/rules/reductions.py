@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 
 from weft._engine.control.scan import scan
-from weft._engine.hlo.lowering import result_types, rule, rule_of_kind
+from weft._engine.core.primitive import ReduceOp, ScanOp
+from weft._engine.hlo.lowering import result_types, rule
 from weft._engine.hlo.ops import Block, Value, array_type, dtype_kind, is_static
 from weft._engine.ir.jaxpr import Eqn
 from weft._engine.ir.registry import registry
 from weft._engine.ops.families import full, is_narrow, move_dim
 from weft._engine.ops.layout import rev
 from weft._engine.ops.prefix import prefixes
-from weft._engine.ops.reduce import highest, lowest
+from weft._engine.ops.reduce import argmax_p, highest, lowest
 from weft._engine.ops.sorting import take_along
 
 #: what combines two elements, by the names that `ReduceSpec`, `ScanSpec` and `ScatterSpec` have for it
@@ -46,9 +47,9 @@ def widened(b: Block, combine: str | None, fn: Callable[..., Value], *xs: Value)
 # --- reductions
 
 
-@rule_of_kind("reduce")
+@rule(ReduceOp)
 def _reduce(b: Block, eqn: Eqn, x: Value) -> Value:
-    spec = eqn.primitive.rules["lower"]
+    spec = eqn.primitive.lower
     run = lambda x: b.reduce(
         [x],
         [b.constant(spec.identity(x.dtype), x.dtype)],
@@ -62,7 +63,7 @@ def _reduce(b: Block, eqn: Eqn, x: Value) -> Value:
 def _arg_reduce(b: Block, eqn: Eqn, x: Value) -> Value:
     """The extreme element with its position: a NaN is more extreme than numbers, and of equals the first one counts."""
     (axis,), dtype = eqn.params["axes"], eqn.params["index_dtype"]
-    direction, neutral = ("GT", lowest) if eqn.primitive.name == "argmax" else ("LT", highest)
+    direction, neutral = ("GT", lowest) if eqn.primitive is argmax_p else ("LT", highest)
 
     def pick(r: Block, x: Value, i: Value, y: Value, j: Value) -> list[Value]:
         wins, ties = r.compare(direction, x, y), r.compare("EQ", x, y)
@@ -80,10 +81,10 @@ def _arg_reduce(b: Block, eqn: Eqn, x: Value) -> Value:
 # --- running reductions
 
 
-@rule_of_kind("scan")
+@rule(ScanOp)
 def _running(b: Block, eqn: Eqn, x: Value) -> Value:
     """A reduction of windows that end, or begin, at each element."""
-    spec, axis = eqn.primitive.rules["lower"], eqn.params["axis"]
+    spec, axis = eqn.primitive.lower, eqn.params["axis"]
     n = x.shape[axis]
     if x.type.size == 0:
         return x
@@ -112,14 +113,14 @@ def _running(b: Block, eqn: Eqn, x: Value) -> Value:
 
 def _prefixes_in_loop(x: Any, eqn: Eqn) -> Any:
     """The running reduction element by element, for a length that is not known."""
-    combine, axis = eqn.primitive.rules["lower"].combine, eqn.params["axis"]
+    combine, axis = eqn.primitive.lower.combine, eqn.params["axis"]
     rows = move_dim(x, axis, 0)
 
     def step(total: Any, row: Any) -> tuple[Any, Any]:
         total = registry[combine].bind(total, row)
         return total, total
 
-    init = full(rows.shape[1:], eqn.primitive.rules["lower"].identity(x.dtype), x.dtype)
+    init = full(rows.shape[1:], eqn.primitive.lower.identity(x.dtype), x.dtype)
     return move_dim(scan(step, init, rows, reverse=eqn.params["reverse"])[1], 0, axis)
 
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from weft._engine.core.primitive import BarrierOp, CallLike, CollectiveOp, ConstraintOp
 from weft._engine.hlo.layouts import constrained, placed
-from weft._engine.hlo.lowering import Rule, result_types, rule, rule_of_kind
+from weft._engine.hlo.lowering import Rule, result_types, rule
 from weft._engine.hlo.ops import Block, Value, array_type, is_static
 from weft._engine.hlo.rules.arrays import dynamic_slice
 from weft._engine.ir.collective_spec import collective_axes, spec_of
@@ -22,7 +23,7 @@ from weft._engine.util.source import with_metadata
 # --- calls and control flow -------------------------------------------------------------------------------------------
 
 
-@rule_of_kind("call")
+@rule(CallLike)
 def _call(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     """A function where users wrote one; what only says how to differentiate is written in place."""
     if eqn.primitive.only_derivatives or b.context.mesh is not None:
@@ -171,7 +172,7 @@ def _scan(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     )[1:]
 
 
-@rule_of_kind("barrier")
+@rule(BarrierOp)
 def _barrier(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     return b.emit("optimization_barrier", args, [x.type for x in args])
 
@@ -179,7 +180,7 @@ def _barrier(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
 # --- where values are -------------------------------------------------------------------------------------------------
 
 
-@rule_of_kind("constraint")
+@rule(ConstraintOp)
 def _constraint(b: Block, eqn: Eqn, x: Value) -> Value:
     return constrained(b, x, eqn.params["sharding"])
 
@@ -268,7 +269,7 @@ def _collective(instruction: str) -> Callable[[Rule], Rule]:
     return lambda fn: _COLLECTIVES.setdefault(instruction, fn)
 
 
-@rule_of_kind("collective")
+@rule(CollectiveOp)
 def _by_record(b: Block, eqn: Eqn, *args: Value) -> Value | list[Value]:
     instruction = spec_of(eqn.primitive).hlo
     if instruction not in _COLLECTIVES:

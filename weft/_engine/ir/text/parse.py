@@ -164,7 +164,7 @@ class _Parser:
             self.fail(f"unknown operation {name!r}")
         outer, self.module = (
             self.module,
-            sys.modules.get(getattr(primitive.rules.get("type"), "__module__", "")),
+            sys.modules.get(getattr(primitive.type, "__module__", "")),
         )
         params = {}
         if self.token == "[":

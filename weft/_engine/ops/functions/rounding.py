@@ -18,19 +18,19 @@ _HALVES = (0.5, 1.5, 2.5, 2.0**23, 2.0**52)
 _BOOL = np.dtype(np.bool_)
 
 
-@function(FLOATING, np.isfinite, jvp="zero", result=lambda dtype: _BOOL, cost=1)
+@function(FLOATING, np.isfinite, jvp="zero", result=lambda dtype: _BOOL, cost=1, passes_nans=True)
 def is_finite(f, x):
     """Whether `x` is neither infinite nor NaN, elementwise."""
     return f.abs(x) < inf
 
 
-@function(FLOATING, np.floor, jvp="zero", cost=1, ranges=((-5, 5),))
+@function(FLOATING, np.floor, jvp="zero", is_exact=True, cost=1, ranges=((-5, 5),))
 def floor(f, x):
     """The largest integer not above `x`, as a float."""
     return f.intrinsic("floor", x)
 
 
-@function(FLOATING, np.ceil, jvp="zero", cost=1, ranges=((-5, 5),))
+@function(FLOATING, np.ceil, jvp="zero", is_exact=True, cost=1, ranges=((-5, 5),))
 def ceil(f, x):
     """The smallest integer not below `x`, as a float."""
     return f.intrinsic("ceil", x)
@@ -79,7 +79,9 @@ def _round_emit(b, x, *, rounding_method):
     )
 
 
-round_p = elementwise("round", FLOATING, _round_reference, emit=_round_emit, jumps=True, jvp="zero")
+round_p = elementwise(
+    "round", FLOATING, _round_reference, emit=_round_emit, jumps=True, jvp="zero", is_exact=True
+)
 
 
 def round(x, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO):
@@ -97,7 +99,15 @@ def copysign(f, x, y):
     return f.copysign(x, y)
 
 
-@function(FLOATING, np.nextafter, jvp="zero", widen=False, ranges=((-10, 10),))
+@function(
+    FLOATING,
+    np.nextafter,
+    jvp="zero",
+    is_exact=True,
+    passes_nans=True,
+    widen=False,
+    ranges=((-10, 10),),
+)
 def _nextafter(f, x, y):
     """The next float after `x` in the direction of `y`; values of a half type are given in f32."""
     bits, away = f.to_bits(x), (y > x) ^ (x < 0.0)

@@ -21,6 +21,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum, auto
 from typing import Any
 
+from weft._engine.core.primitive import (
+    BarrierOp,
+    ConstraintOp,
+    CustomOp,
+    ElementwiseOp,
+    LayoutOp,
+    RegionOp,
+    has_rule,
+)
 from weft._engine.ir.factors import (
     FactorAxes,
     FactorRule,
@@ -37,8 +46,8 @@ from weft._engine.partition.propagation.reach import reach_of_dims
 from weft._engine.partition.reshard import is_even
 from weft._engine.util.record import field, record
 
-#: kinds through which specs pass first: results are laid out as operands are, without any choice
-PASS_THROUGH = frozenset({"elementwise", "layout", "constraint"})
+#: ops through which specs pass first: results are laid out as operands are, without any choice
+PASS_THROUGH = (ElementwiseOp, LayoutOp, ConstraintOp)
 
 
 class Settling(Enum):
@@ -54,10 +63,10 @@ class Settling(Enum):
 
 def factor_rule(eqn: Eqn) -> FactorRule | None:
     """The sharding rule of an equation, or None if its primitive has none (then nothing passes through it)."""
-    if not eqn.primitive.has("factors"):
+    if not has_rule(eqn.primitive.factors):
         return None
     key = (eqn.primitive, tuple(a.aval for a in eqn.invars), tuple(v.aval for v in eqn.outvars))
-    rule = eqn.primitive.rule("factors")(key[1], key[2], **eqn.params)
+    rule = eqn.primitive.factors(key[1], key[2], **eqn.params)
     if rule is not None and any(mark != "offset" for mark in rule.special.values()):
         _load_splits()
     return rule
@@ -65,9 +74,10 @@ def factor_rule(eqn: Eqn) -> FactorRule | None:
 
 @functools.cache
 def _load_splits() -> None:
-    """Fill the slot `split`. Most programs have no dim that cannot simply be split, and need none of this."""
-    import weft._engine.ops.local_indexing  # noqa: F401
-    import weft._engine.ops.local_windows  # noqa: F401
+    """Fill `SPLIT_RULES`. Most programs have no special factor, and need none of this."""
+    import weft._engine.partition.rules.counters  # noqa: F401
+    import weft._engine.partition.rules.indexing  # noqa: F401
+    import weft._engine.partition.rules.windows  # noqa: F401
 
 
 @record(frozen=False)
@@ -223,12 +233,7 @@ def propagate(
     if like is not None:
         state.rules, state.shared = like.rules, like.shared
     state.boundary.update(a for a in (*jaxpr.invars, *jaxpr.outvars) if type(a) is Var)
-    for var in _all_variables(jaxpr):
-        if var.aval.explicit is not None:
-            spec, axes, terms = type_spec(var.aval)
-            state.fix_explicit(var, spec, axes)
-            if terms:
-                state.terms[var] = terms
+    _fix_types(state, jaxpr, type_spec)
     for var, spec in zip(jaxpr.invars, in_specs):
         if spec is not None:
             state.fix(var, spec)
@@ -238,30 +243,49 @@ def propagate(
         state.reach = reach_of_dims(eqns, state.rule, region_links)
     if state.terms:
         _trace_terms(state, eqns)
-    for eqn in eqns:
-        if eqn.primitive.per_device:  # blocks of its values are blocks of what is outside
-            body = eqn.params["jaxpr"]
-            state.boundary.update(
-                a for a in (*body.invars, *body.outvars) if type(a) is not Literal
-            )
-        if eqn.primitive.kind == "constraint":
-            _fix_constraint(state, eqn, constraint_spec(eqn))
+    _fix_constraints(state, eqns, constraint_spec)
     for var, spec in layouts:
         if not state.is_fixed(var):
             state.fix(var, spec)
     for atom, spec in zip(jaxpr.outvars, out_specs):
         if spec is not None:
             state.extend(atom, spec)
+    _settle(state, eqns, sweep)
+    return state
+
+
+def _fix_types(state: Propagation, jaxpr: Jaxpr, type_spec: Any) -> None:
+    """Fix the layouts that explicitly sharded types prescribe."""
+    for var in _all_variables(jaxpr):
+        if var.aval.explicit is not None:
+            spec, axes, terms = type_spec(var.aval)
+            state.fix_explicit(var, spec, axes)
+            if terms:
+                state.terms[var] = terms
+
+
+def _fix_constraints(state: Propagation, eqns: Sequence[Eqn], constraint_spec: Any) -> None:
+    """Fix the layouts that constraints request, and mark the values of programs for one device."""
+    for eqn in eqns:
+        if eqn.primitive.per_device:  # blocks of its values are blocks of what is outside
+            body = eqn.params["jaxpr"]
+            state.boundary.update(
+                a for a in (*body.invars, *body.outvars) if type(a) is not Literal
+            )
+        if isinstance(eqn.primitive, ConstraintOp):
+            _fix_constraint(state, eqn, constraint_spec(eqn))
+
+
+def _settle(state: Propagation, eqns: Sequence[Eqn], sweep: Sequence[Eqn]) -> None:
+    """Run the transfers of equations to a fixpoint: first those that leave no choice, last those for large parts of dims."""
     made = {eqn: transfer for eqn in eqns if (transfer := _transfer(state, eqn)) is not None}
     transfers = [made[eqn] for eqn in sweep if eqn in made]
-    simple = {transfer for eqn, transfer in made.items() if eqn.primitive.kind in PASS_THROUGH}
+    simple = {transfer for eqn, transfer in made.items() if isinstance(eqn.primitive, PASS_THROUGH)}
     _run(state, [t for t in transfers if t in simple], simple)
     _run(state, transfers, [t for t in transfers if t not in simple])
     state.last_round = True
-    _run(
-        state, transfers, [t for t in transfers if type(t) is _FactorTransfer and t.has_last_round]
-    )
-    return state
+    last = [t for t in transfers if type(t) is _FactorTransfer and t.has_last_round]
+    _run(state, transfers, last)
 
 
 def _trace_terms(state: Propagation, eqns: Sequence[Eqn]) -> None:
@@ -321,7 +345,7 @@ def _sweep(jaxpr: Jaxpr, enter: bool) -> Iterable[Eqn]:
     specs reach them in the same sweep.
     """
     for eqn in jaxpr.eqns:
-        if eqn.primitive.kind == "region":
+        if isinstance(eqn.primitive, RegionOp):
             if enter:
                 yield eqn
             for _, inner in subjaxprs(eqn.params):
@@ -334,7 +358,7 @@ def _all_variables(jaxpr: Jaxpr) -> Iterable[Var]:
     yield from jaxpr.invars
     for eqn in jaxpr.eqns:
         yield from eqn.outvars
-        if eqn.primitive.kind == "region":
+        if isinstance(eqn.primitive, RegionOp):
             for _, inner in subjaxprs(eqn.params):
                 yield from _all_variables(inner)
 
@@ -346,10 +370,14 @@ def _transfer(state: Propagation, eqn: Eqn) -> Transfer | None:
     """What moves specs through one equation, forward and backward; None if nothing passes."""
     if eqn.primitive.per_device:
         return _ShardMapTransfer(eqn)
-    if eqn.primitive.kind in ("region", "barrier"):
+    if isinstance(eqn.primitive, (RegionOp, BarrierOp)):
         return _LinkTransfer(eqn)
     rule = state.rule(eqn)
-    if rule is None and eqn.primitive.kind == "custom" and eqn.params["rule"].infer is not None:
+    if (
+        rule is None
+        and isinstance(eqn.primitive, CustomOp)
+        and eqn.params["rule"].infer is not None
+    ):
         from weft._engine.partition.propagation.layout_rule import (
             InferTransfer,  # most programs have none
         )
@@ -370,7 +398,7 @@ class _RuleFacts:
         self.joint = joint_dims(rule)
         self.parts = list(_parts(eqn, rule))
         self.sliced = _sliced_dims(eqn)
-        self.broadcasts = eqn.primitive.kind == "layout" and eqn.outvars[0].aval.size > max(
+        self.broadcasts = isinstance(eqn.primitive, LayoutOp) and eqn.outvars[0].aval.size > max(
             (a.aval.size for a in eqn.invars), default=0
         )
         self.found: dict[tuple, tuple[list[tuple[int, Spec]], int]] = {}
@@ -433,39 +461,12 @@ class _FactorTransfer:
 
     def agree(self, state: Propagation) -> tuple[FactorAxes, int]:
         """Axes per factor on which the values agree, conflicts settled by rank; and the bytes of the largest value that has had them."""
-        facts = self.facts
-        best: dict[
-            int, tuple
-        ] = {}  # factor -> (rank, axes, bytes of the largest value that has had them)
-        for atom, factors in self.values:
-            dims = state.dims.get(atom)
-            if (
-                dims is None
-                or not any(dims)
-                or (facts.broadcasts and not state.last_round and atom in self.eqn.invars)
-            ):
-                continue
-            found, cuts = axes_of_factors(factors, dims, self.rule, state.sizes)
-            state.cuts |= cuts
-            for f, axes in found.items():
-                if f in facts.closed:
-                    continue
-                rank, carried = (
-                    (f in facts.in_result, state.stake(atom, factors, f)),
-                    state.carried[atom],
-                )
-                have = best.get(f)
-                if have is None or _extends(axes, have[1]):
-                    best[f] = (max(rank, have[0]) if have else rank, axes, carried)
-                elif not _extends(have[1], axes):
-                    state.conflicts = True
-                    if rank > have[0]:
-                        best[f] = (rank, axes, carried)
+        best = self.best(state)
         taken: set = set()
         agreed: FactorAxes = {}
         for f, (_, axes, _) in sorted(best.items(), key=lambda item: item[1][0], reverse=True):
             kept = []
-            joint = any(f in dim for dim in facts.joint)
+            joint = any(f in dim for dim in self.facts.joint)
             for a in axes:
                 state.conflicts |= a in taken
                 if a in taken or (
@@ -477,6 +478,33 @@ class _FactorTransfer:
                 agreed[f] = tuple(kept)
                 taken.update(kept)
         return agreed, max((best[f][2] for f in agreed), default=0)
+
+    def best(self, state: Propagation) -> dict[int, tuple[tuple, DimSpec, int]]:
+        """Per factor the axes of highest rank: (rank, axes, bytes of the largest value that has had them)."""
+        facts = self.facts
+        best: dict[int, tuple[tuple, DimSpec, int]] = {}
+        for atom, factors in self.values:
+            dims = state.dims.get(atom)
+            waits = facts.broadcasts and not state.last_round and atom in self.eqn.invars
+            if dims is None or not any(dims) or waits:
+                continue
+            found, cuts = axes_of_factors(factors, dims, self.rule, state.sizes)
+            state.cuts |= cuts
+            for f in found.keys() - facts.closed:
+                rank = f in facts.in_result, state.stake(atom, factors, f)
+                candidate = rank, found[f], state.carried[atom]
+                best[f] = _better(state, best[f], candidate) if f in best else candidate
+        return best
+
+
+def _better(state: Propagation, have: tuple, candidate: tuple) -> tuple:
+    """The one of two candidates for a factor that prevails; longer axes extend shorter ones."""
+    if _extends(candidate[1], have[1]):
+        return (max(candidate[0], have[0]), *candidate[1:])
+    if _extends(have[1], candidate[1]):
+        return have
+    state.conflicts = True
+    return candidate if candidate[0] > have[0] else have
 
 
 def _parts(eqn: Eqn, rule: FactorRule) -> Iterable[tuple[int, int, int, int]]:
@@ -584,10 +612,10 @@ class _LinkTransfer:
 
 def region_links(eqn: Eqn) -> list[list[tuple[Any, int]]]:
     """Groups of values, inside and outside, that have one layout; each with its number of leading loop dims."""
-    if eqn.primitive.kind == "barrier":
+    if isinstance(eqn.primitive, BarrierOp):
         pairs = [[(a, 0), (v, 0)] for a, v in zip(eqn.invars, eqn.outvars)]
         return [[link for pair in pairs for link in pair]] if eqn.params.get("alike") else pairs
-    links = eqn.primitive.rules.get("links")
+    links = eqn.primitive.links
     if links is not None:
         return links(eqn)
     inner = call_jaxpr(eqn)

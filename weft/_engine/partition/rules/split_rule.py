@@ -1,11 +1,11 @@
-"""Split rules: how an op is carried out when a factor that cannot simply be cut is split over devices.
+"""Split rules: how an op runs when a factor that cannot simply be cut is split over devices.
 
-In:   an op with special factors (`ir.factors`), in blocks: one per device.
-Out:  a `SplitRule` in the op's slot `split`. `ops.local`, `ops.local_indexing` and `ops.local_windows` hold those of weft's own
-      ops; they are loaded when a program first has a special factor (see `partition.propagation.propagate`).
+In:   an op with special factors (`ir.factors`), in blocks, one per device.
+Out:  a `SplitRule` in `SPLIT_RULES`. The other modules of this package state those of weft's ops; they are loaded when a program
+      first has a special factor (`partition.propagation.propagate`).
 Laws: the results of all devices put together (or summed, where the rule says so) are those of the whole operands. An op without
       a rule is right, too: its operands are gathered along special dims.
-Next: docs/adding-a-partition-rule.md writes one; `partition.split_context` is what a rule may ask.
+Next: docs/adding-a-partition-rule.md writes one; `partition.split_context` is what a rule may use.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from weft._engine.core.pass_rules import PassRules
 from weft._engine.core.primitive import Primitive
 from weft._engine.util.record import record
 
@@ -39,7 +40,7 @@ class SplitRule:
     makes_partial_sums: Callable[[int, Any, Any], bool] = _never
     #: whether those partial sums only select: each element stands on one device, the others hold `halo.additive_identity`
     selects: bool = False
-    #: (ctx, **params): the rows of the operands that a device needs when leaders of groups are split (`ops.halo.Halo`s, which
+    #: (ctx, **params): the rows of the operands that a device needs when leaders of groups are split (`partition.rules.halo.Halo`s, which
     #: `ctx.halos()` gives to `local`); None where they follow no pattern
     halos: Callable[..., Any] | None = None
     #: (f, rule, eqn): whether a follower of a group may be split without its leader
@@ -48,18 +49,21 @@ class SplitRule:
     tolerates_padding: Callable[[int, Any], bool] = _always
 
 
+SPLIT_RULES: PassRules[SplitRule] = PassRules("splitting special factors")
+
+
 def split_rule(
-    primitive: Primitive, can_split: Callable[[int, Any, Any], bool], **facts: Any
+    primitive: Primitive | str, can_split: Callable[[int, Any, Any], bool], **facts: Any
 ) -> Callable:
     """Decorator: the split rule of `primitive` whose local computation is the function; `facts` are other fields."""
 
-    def fill(local: Callable) -> Callable:
-        primitive.rules["split"] = SplitRule(local, can_split, **facts)
+    def register(local: Callable) -> Callable:
+        SPLIT_RULES.add(primitive)(SplitRule(local, can_split, **facts))
         return local
 
-    return fill
+    return register
 
 
-def split_rule_of(primitive: Any) -> SplitRule | None:
+def split_rule_of(primitive: Primitive) -> SplitRule | None:
     """The split rule of a primitive, if it has one."""
-    return primitive.rules.get("split")
+    return SPLIT_RULES.of_primitive(primitive)

@@ -1,10 +1,9 @@
 """Split rules of slices, prefix scans, argmax and top_k, and helpers for those of other ops.
 
-In:   ops whose special factors are split (`ops.split_rule` says what a rule is); `ops.localize` has the parameters of ops
-      whose ordinary factors are split.
+In:   ops whose special factors are split (`partition.rules.split_rule` describes a rule).
 Out:  their `SplitRule`s.
 Laws: devices that hold nothing of a looked-up block contribute negative zeros, which change no sum.
-Next: `ops.local_indexing` (gather, scatter) and `ops.local_windows` (pad, concatenate, convolution).
+Next: `partition.rules.indexing` (gather, scatter) and `partition.rules.windows` (pad, concatenate, convolution).
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from weft._engine.ops import (
     sorting,
 )
 from weft._engine.ops.families import ScanSpec
-from weft._engine.ops.halo import Halo, Window, fetch_rows, pad_along, slice_along
-from weft._engine.ops.split_rule import split_rule
+from weft._engine.partition.rules.halo import Halo, Window, fetch_rows, pad_along, slice_along
+from weft._engine.partition.rules.split_rule import split_rule
 from weft._engine.util import dtypes
 
 # --- helpers ----------------------------------------------------------------------------------------------------------
@@ -187,7 +186,7 @@ _REDUCE = {
 
 def _cumulative(primitive: Primitive) -> None:
     """A prefix scan along a split dim: scan locally, then combine with the totals of the blocks before."""
-    spec = primitive.rules["lower"]
+    spec = primitive.lower
 
     @split_rule(primitive, lambda f, rule, eqn: f in rule.special)
     def split(ctx: Any, args: list, *, axis: int, reverse: bool) -> Any:
@@ -242,7 +241,7 @@ def _associative_scan_split(
 
 
 for _p in (reduce.cumsum_p, reduce.cumprod_p, reduce.cummax_p, reduce.cummin_p):
-    if isinstance(_p.rules["lower"], ScanSpec):
+    if isinstance(_p.lower, ScanSpec):
         _cumulative(_p)
 
 

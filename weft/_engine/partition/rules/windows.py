@@ -1,4 +1,4 @@
-"""How pad, concatenate, rev and convolutions run on shards of the dims along which they move things (see `ops.split_rule`).
+"""How pad, concatenate, rev and convolutions run on shards of the dims along which they move things (see `partition.rules.split_rule`).
 
 Each device computes its block of the result from the rows of the operands that the block depends on: its own, and from
 its neighbours the few across the border of the block. A kernel whose window dim is split (the gradient of a convolution with
@@ -14,7 +14,7 @@ import numpy as np
 
 from weft._engine.core.trace import typeof
 from weft._engine.ops import convolution, layout, slicing
-from weft._engine.ops.halo import (
+from weft._engine.partition.rules.halo import (
     Halo,
     Window,
     dynamic_slice_along,
@@ -24,8 +24,8 @@ from weft._engine.ops.halo import (
     select_reached,
     table_entry,
 )
-from weft._engine.ops.recognized import part_p, rotate_p
-from weft._engine.ops.split_rule import split_rule
+from weft._engine.partition.rules.moves import part_p, rotate_p
+from weft._engine.partition.rules.split_rule import split_rule
 
 # --- pad --------------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""How gather and the scatters run on shards of the dims that they index (see `ops.split_rule`).
+"""How gather and the scatters run on shards of the dims that they index (see `partition.rules.split_rule`).
 
 Positions are turned into positions inside this device's block. A gather then reads what the block has, and the additive
 identity elsewhere: the sum over devices is the answer. A scatter drops what falls outside the block and communicates nothing.
@@ -17,9 +17,9 @@ import numpy as np
 from weft._engine.core.trace import typeof
 from weft._engine.ops import arithmetic, bitwise, comparison, indexing, layout, slicing, windows
 from weft._engine.ops.casting import convert_element_type
-from weft._engine.ops.halo import additive_identity, pad_along, slice_along
-from weft._engine.ops.local import positions
-from weft._engine.ops.split_rule import split_rule
+from weft._engine.partition.rules.halo import additive_identity, pad_along, slice_along
+from weft._engine.partition.rules.slices import positions
+from weft._engine.partition.rules.split_rule import split_rule
 
 
 def _columns(indices: Any, numbers: windows.GatherDimensionNumbers) -> list:

@@ -6,7 +6,7 @@
   other blocks than the value; its parts, as long as the value, have the same.
 - A product of two dtypes with a result of 16 bits or less is its sum in a wider dtype, rounded: partial sums are not rounded.
 
-The operations exist only between `recognized` and the local program: bound on values, they are the original ones again.
+The ops exist only between `match_moves` and the local program: bound on values, they are the original ones again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft._engine.core.primitive import LayoutOp, RegionOp, SliceOp
+from weft._engine.core.primitive import ContractOp, LayoutOp, RegionOp, SliceOp
 from weft._engine.core.trace import typeof
 from weft._engine.ir.factors import FactorRule, RuleBuilder
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
@@ -22,7 +22,7 @@ from weft._engine.ir.rewrite import map_jaxprs
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops import slicing
 from weft._engine.ops.casting import convert_element_type_p
-from weft._engine.ops.contraction import dot_general_p, is_whole
+from weft._engine.ops.contraction import is_whole
 from weft._engine.util.promotion import sum_dtype
 
 
@@ -98,6 +98,7 @@ def _is_whole(size: int, count: int, config: tuple, start: int) -> bool:
     return size == count and not any(config) and not start
 
 
+@part_p.def_localize
 def _localize_part(params: dict, ins: Any, outs: Any) -> dict:
     """Dims that are taken whole end where the local operand ends."""
     dims = zip(
@@ -115,18 +116,13 @@ def _localize_part(params: dict, ins: Any, outs: Any) -> dict:
     )
 
 
-part_p.rules["localize"] = _localize_part
-
-
 # --- finding them -----------------------------------------------------------------------------------------------------
 
 
-def recognized(jaxpr: Jaxpr) -> Jaxpr:
+def match_moves(jaxpr: Jaxpr) -> Jaxpr:
     """`jaxpr` with rotations, parts of padded values and roundings of sums written as such."""
     makers = {
-        eqn.outvars[0]: eqn
-        for eqn in jaxpr.eqns
-        if eqn.primitive in (slicing.slice_p, slicing.pad_p)
+        eqn.outvars[0]: eqn for eqn in jaxpr.eqns if _is_slice(eqn) or eqn.primitive.moves == "pad"
     }
     eqns: list[Eqn] = []
     for eqn in jaxpr.eqns:
@@ -140,17 +136,21 @@ def recognized(jaxpr: Jaxpr) -> Jaxpr:
     return jaxpr if same else jaxpr.replace(eqns=eqns)
 
 
+def _is_slice(eqn: Eqn) -> bool:
+    return isinstance(eqn.primitive, SliceOp) and eqn.primitive.takes_slice
+
+
 def _inside(eqn: Eqn) -> Eqn:
-    """`eqn` with the programs that it holds recognized too."""
+    """Match the moves in the programs that `eqn` holds."""
     if not isinstance(eqn.primitive, RegionOp):
         return eqn
-    params = map_jaxprs(eqn.params, recognized)
+    params = map_jaxprs(eqn.params, match_moves)
     return eqn if params is eqn.params else eqn.replace(params=params)
 
 
 def _as_rounded_sum(eqn: Eqn) -> list[Eqn] | None:
     """Return a product of two dtypes with a narrow result as its sum in a dtype that holds both, and a conversion."""
-    if eqn.primitive is not dot_general_p:
+    if not isinstance(eqn.primitive, ContractOp):
         return None
     (left, right), out = (atom.aval.dtype for atom in eqn.invars), eqn.outvars[0]
     if left == right or out.aval.dtype.itemsize > 2 or is_whole(left, right, out.aval.dtype):
@@ -163,8 +163,8 @@ def _as_rounded_sum(eqn: Eqn) -> list[Eqn] | None:
 
 
 def _as_part(eqn: Eqn, makers: dict[Var, Eqn]) -> Eqn | None:
-    padded = makers.get(eqn.invars[0]) if eqn.primitive is slicing.slice_p else None
-    if padded is None or padded.primitive is not slicing.pad_p:
+    padded = makers.get(eqn.invars[0]) if _is_slice(eqn) else None
+    if padded is None or padded.primitive.moves != "pad":
         return None
     return eqn.replace(
         primitive=part_p, invars=padded.invars, params={**padded.params, **eqn.params}
@@ -172,13 +172,13 @@ def _as_part(eqn: Eqn, makers: dict[Var, Eqn]) -> Eqn | None:
 
 
 def _as_rotation(eqn: Eqn, makers: dict[Var, Eqn]) -> Eqn | None:
-    if eqn.primitive is not slicing.concatenate_p or len(eqn.invars) != 2:
+    if eqn.primitive.moves != "concatenate" or len(eqn.invars) != 2:
         return None
     tail, head = (makers.get(a) for a in eqn.invars)
     if (
         tail is None
         or head is None
-        or {tail.primitive, head.primitive} != {slicing.slice_p}
+        or not (_is_slice(tail) and _is_slice(head))
         or tail.invars[0] is not head.invars[0]
     ):
         return None

@@ -1,0 +1,55 @@
+"""The split rule of `threefry_sequence`, whose counter is cut in halves."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from weft._engine.core.trace import typeof
+from weft._engine.ops import bitwise, slicing
+from weft._engine.partition.rules.split_rule import split_rule
+
+_U32 = np.dtype(np.uint32)
+
+
+@split_rule(
+    "threefry_sequence",
+    lambda f, rule, eqn: f in rule.special,
+    tolerates_padding=lambda f, rule: False,
+)
+def _sequence(ctx: Any, args: list, *, length: int) -> Any:
+    """Device i of n computes pairs i of n. Its block consists of the first, or second, words of two devices."""
+    from weft._engine.ops import counter_halves  # most programs draw no such words
+
+    k0, k1 = args
+    dim, half = typeof(k0).ndim, length // 2
+    axes = ctx.of_result(0, dim)
+    n = ctx.size(axes)
+    if n % 2 or half % n:  # blocks of words are not blocks of pairs
+        size = length // n
+        starts = [*[np.int32(0)] * dim, ctx.start(axes, size)]
+        return slicing.dynamic_slice_p.bind(
+            counter_halves.whole(k0, k1, length=length),
+            *starts,
+            slice_sizes=(*typeof(k0).shape, size),
+        )
+    first, second = counter_halves.pairs(k0, k1, ctx.start(axes, half // n, _U32), half // n, half)
+    parts = []
+    for odd in (0, 1):
+        low, high = _every_second(odd, n // 2, 0), _every_second(odd, n // 2, n // 2)
+        parts.append(
+            bitwise.bitwise_or(ctx.ppermute(first, axes, low), ctx.ppermute(second, axes, high))
+        )
+    return slicing.concatenate(parts, dim)
+
+
+@lru_cache(maxsize=256)
+def _every_second(start: int, count: int, target: int) -> tuple[tuple[int, int], ...]:
+    """Pairs of every second device from `start` on and the devices from `target` on.
+
+    >>> _every_second(1, 2, 4)
+    ((1, 4), (3, 5))
+    """
+    return tuple([(start + 2 * i, target + i) for i in range(count)])
