@@ -10,6 +10,7 @@ Next: `transform`.
 
 from __future__ import annotations
 
+import functools
 import math
 import string
 from collections.abc import Sequence
@@ -222,11 +223,11 @@ def _sparse_sparse(lhs: BCOO, rhs: BCOO, dimension_numbers: Any, preferred: Any)
         raise NotImplementedError(
             "bcoo_dot_general: sparse × sparse with dense dims. Call update_layout(n_dense=0) first."
         )
-    n = _leading(lhs.n_batch, batch_l) if batch_l == batch_r and lhs.n_batch == rhs.n_batch else 0
+    same_batch = batch_l == batch_r and lhs.n_batch == rhs.n_batch
+    n = _leading(lhs.n_batch, batch_l) if same_batch else 0
     if (lhs.n_batch, rhs.n_batch) != (n, n):
         lhs, rhs = _all_sparse(lhs, n), _all_sparse(rhs, n)
-    free_l = [d for d in range(lhs.ndim) if d not in contract_l + batch_l]
-    free_r = [d for d in range(rhs.ndim) if d not in contract_r + batch_r]
+    free_l, free_r = _free(lhs.ndim, contract_l + batch_l), _free(rhs.ndim, contract_r + batch_r)
     same_l, same_r = [*contract_l, *batch_l[n:]], [*contract_r, *batch_r[n:]]
     sizes = [lhs.shape[d] for d in [*batch_l[n:], *free_l]] + [rhs.shape[d] for d in free_r]
     dtype = wnp.result_type(lhs.dtype, rhs.dtype) if preferred is None else preferred
@@ -235,11 +236,8 @@ def _sparse_sparse(lhs: BCOO, rhs: BCOO, dimension_numbers: Any, preferred: Any)
     _, sparse_r, _ = shapes_of(rhs)
     nse = lhs.nse * rhs.nse
 
-    def left_columns(indices: Any, dims: list[int]) -> list[Any]:
-        return [indices[:, d - n][:, None] for d in dims]
-
-    def right_columns(indices: Any, dims: list[int]) -> list[Any]:
-        return [indices[:, d - n][None, :] for d in dims]
+    left_columns = functools.partial(_columns, n, (slice(None), None))
+    right_columns = functools.partial(_columns, n, (None, slice(None)))
 
     def one(data_l: Any, indices_l: Any, data_r: Any, indices_r: Any) -> tuple[Any, Any]:
         equal = in_range(indices_l, sparse_l)[:, None] & in_range(indices_r, sparse_r)[None, :]
@@ -264,6 +262,15 @@ def _sparse_sparse(lhs: BCOO, rhs: BCOO, dimension_numbers: Any, preferred: Any)
     found = BCOO((data, indices), shape=(*lhs.shape[:n], *sizes))
     most = math.prod(sizes)
     return bcoo_sum_duplicates(found, nse=min(most, nse)) if sizes else found
+
+
+def _free(ndim: int, used: Sequence[int]) -> list[int]:
+    return [d for d in range(ndim) if d not in used]
+
+
+def _columns(n_batch: int, place: tuple, indices: Any, dims: list[int]) -> list[Any]:
+    """The indices of entries along dims, with a new dim by the index `place`."""
+    return [indices[:, d - n_batch][place] for d in dims]
 
 
 def _leading(n_batch: int, batch: Sequence[int]) -> int:

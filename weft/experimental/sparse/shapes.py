@@ -116,9 +116,7 @@ def bcoo_broadcast_in_dim(
     wide = {d: source.get(d) for d in range(n_batch, len(shape) - n_dense)}
     repeated = [d for d, old in wide.items() if old is None or mat.shape[old] != shape[d]]
     factor = math.prod(shape[d] for d in repeated)
-    grid = np.zeros((0, 1), int)
-    if repeated:
-        grid = np.indices([shape[d] for d in repeated]).reshape(len(repeated), -1)
+    grid = np.indices([shape[d] for d in repeated]).reshape(len(repeated), factor)
 
     def column(d: int, old: int | None) -> Any:
         """Return the indices of all repetitions of the entries along dim d."""
@@ -483,6 +481,17 @@ def bcoo_reduce_sum(mat: BCOO, *, axes: Sequence[int]) -> BCOO:
     return reduce_sum(mat, axes)
 
 
+def _batches_to_sparse(mat: BCOO, dims: list[int]) -> BCOO:
+    """An array whose batch dims `dims` are its first sparse dims."""
+    if not dims:
+        return mat
+    order = [d for d in range(mat.n_batch) if d not in dims] + dims
+    mat = bcoo_transpose(mat, permutation=(*order, *range(mat.n_batch, mat.ndim)))
+    for _ in dims:
+        mat = batch_to_sparse(mat)
+    return mat
+
+
 def reduce_sum(mat: BCOO, axes: Sequence[int]) -> BCOO:
     """Return the sum over dims in the dtype of `mat`."""
     drop = sorted(set(canonical_dims("bcoo_reduce_sum", axes, mat.ndim)))
@@ -496,11 +505,7 @@ def reduce_sum(mat: BCOO, axes: Sequence[int]) -> BCOO:
     mat = BCOO(
         (data, indices), shape=(*mat.shape[:end], *kept_dense), unique_indices=mat.unique_indices
     )
-    if summed_batches:  # these go last, and become sparse
-        order = [d for d in range(b) if d not in summed_batches] + summed_batches
-        mat = bcoo_transpose(mat, permutation=(*order, *range(b, mat.ndim)))
-        for _ in summed_batches:
-            mat = batch_to_sparse(mat)
+    mat = _batches_to_sparse(mat, summed_batches)
     n_batch = mat.n_batch
     lead = len(summed_batches)  # the sparse dims that were batch dims
     gone = {*range(lead), *[d - b + lead for d in drop if b <= d < end]}
