@@ -37,7 +37,6 @@ FAMILIES = {"weft/_engine/numpy", "weft/_engine/ops", "weft/scipy/stats"}
 #: files that formatting made longer; this set only shrinks
 KNOWN_LONG = {
     "weft/_engine/control/custom_rules.py",
-    "weft/_engine/hlo/hlo_text.py",
     "weft/_engine/ops/families.py",
     "weft/_engine/ops/functions/incomplete.py",
     "weft/_engine/ops/linalg.py",

@@ -5,7 +5,13 @@ import struct
 import numpy as np
 import pytest
 
-from weft._engine.hlo.hlo_proto import Message, _literal, _shape_text, module_text, optimized_text
+from weft._engine.hlo.text.hlo_proto import (
+    Message,
+    _literal,
+    _shape_text,
+    module_text,
+    optimized_text,
+)
 from weft._engine.util import dtypes
 
 F32, S32, PRED = 11, 4, 1

@@ -11,8 +11,8 @@ import pytest
 
 import weft
 from tests.hlo.programs import PROGRAMS, Program
-from weft._engine.hlo.hlo_proto import module_text
-from weft._engine.hlo.stablehlo import stablehlo_text
+from weft._engine.hlo.text.hlo_proto import module_text
+from weft._engine.hlo.text.stablehlo import stablehlo_text
 from weft._engine.util import dtypes
 
 pytestmark = pytest.mark.oracle

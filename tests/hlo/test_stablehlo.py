@@ -10,8 +10,8 @@ import weft.lax as lax
 import weft.numpy as wnp
 from tests.hlo.programs import PROGRAMS, Program
 from tests.ops.test_completeness import PRIMITIVES
-from weft._engine.hlo import stablehlo
 from weft._engine.hlo.lowering import rule_of
+from weft._engine.hlo.text import stablehlo
 from weft._engine.ir.jaxpr import Jaxpr, subjaxprs
 
 #: primitives of which no text speaks

@@ -12,8 +12,8 @@ import weft.numpy as wnp
 from weft import lax, nn
 from weft._engine.backends.base import Loaded
 from weft._engine.backends.planned import PlannedBackend
-from weft._engine.hlo import stablehlo
 from weft._engine.hlo.replica_program import replica_program_text
+from weft._engine.hlo.text import stablehlo
 from weft._engine.partition import reshard
 from weft._engine.partition.reshard import Placement, finer_axes, permutation, plan
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P

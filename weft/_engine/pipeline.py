@@ -120,7 +120,7 @@ def compile_request(request: CompileRequest) -> Executable:
     )
     if config.dump:
         from weft._engine.hlo.fused import compiled_text
-        from weft._engine.hlo.hlo_text import lowered_text
+        from weft._engine.hlo.text.hlo_text import lowered_text
         from weft._engine.ir import dump
 
         dump.write_module(

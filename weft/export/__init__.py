@@ -312,7 +312,7 @@ class Exported(metaclass=Sealed):
 
         NotImplementedError for an operation that StableHLO has for fixed sizes only, and for a name that is no size of an argument.
         """
-        from weft._engine.hlo.stablehlo import (
+        from weft._engine.hlo.text.stablehlo import (
             stablehlo_text,
         )  # most programs are exported without their text
 

@@ -263,7 +263,7 @@ class Lowered(metaclass=Sealed):
         ]
         donated = [d for d, keep in zip(program.donated, kept) if keep]
         if dialect in (None, "stablehlo"):
-            from weft._engine.hlo.stablehlo import stablehlo_text
+            from weft._engine.hlo.text.stablehlo import stablehlo_text
 
             names = [name for name, keep in zip(program.arg_names, kept) if keep]
             return stablehlo_text(
@@ -277,7 +277,7 @@ class Lowered(metaclass=Sealed):
                 result_paths=result_paths(program.out_tree),
             )
         if dialect == "hlo":
-            from weft._engine.hlo.hlo_text import lowered_text
+            from weft._engine.hlo.text.hlo_text import lowered_text
 
             return lowered_text(
                 jaxpr, program.name, shardings, program.out_shardings, donated, debug_info
@@ -288,7 +288,7 @@ class Lowered(metaclass=Sealed):
 
     def compiler_ir(self, dialect: str | None = None):
         """The program's text in a dialect, as an object that prints as it."""
-        from weft._engine.hlo.program_text import ProgramText
+        from weft._engine.hlo.text.program_text import ProgramText
 
         placed = self.as_text(dialect, debug_info=True) if dialect == "hlo" else None
         return ProgramText(self.as_text(dialect), f"jit_{self._traced.fun_name}", placed)
@@ -330,7 +330,7 @@ class Lowered(metaclass=Sealed):
     def cost_analysis(self) -> dict[str, float]:
         """Floating point operations, transcendental functions and bytes accessed of the global program, before fusion."""
         from weft._engine.hlo.cost import module_cost
-        from weft._engine.hlo.hlo_text import lowered
+        from weft._engine.hlo.text.hlo_text import lowered
 
         return module_cost(lowered(without_partitions(self._jaxpr), self._traced.fun_name))
 

@@ -9,6 +9,7 @@ Laws: a fusion reads and writes its operands and results; what it computes insid
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -73,16 +74,12 @@ _MOVES = frozenset(
         "cholesky",
     )
 )
-#: operations that read as much of their first operand as their result has
-_PARTS = frozenset(("slice", "dynamic_slice", "gather"))
-#: operations whose cost is that of the blocks in them
-_HOLDERS = frozenset(("while", "case", "func.call", "sdy.manual_computation"))
 
 
 def module_cost(module: Lowering) -> dict[str, float]:
     """`flops`, `transcendentals` and `bytes accessed` of one run.
 
-    >>> from weft._engine.hlo.hlo_text import lowered
+    >>> from weft._engine.hlo.text.hlo_text import lowered
     >>> module_cost(lowered(weft.make_jaxpr(lambda x: wnp.sin(x @ x))(wnp.ones((4, 4))), "f"))
     {'flops': 128.0, 'transcendentals': 16.0, 'bytes accessed': 320.0}
     """
@@ -106,44 +103,75 @@ class _Counter:
 
     def op(self, op: Op) -> np.ndarray:
         """The cost of an operation."""
-        if op.name == "func.call":
-            return self.block(self.module.functions[op.attrs["callee"]].body)
-        inner = [self.block(r) for r in op.regions]
-        if op.name == "case":
-            return np.max(inner, axis=0)
-        if op.name in _HOLDERS:
-            return sum(inner, np.zeros(3)) * (op.attrs.get("trip_count") or 1)
-        if op.name == "fusion":
-            return np.array([*inner[0][:2], _bytes(op)])
-        flops, functions = self.work(op, inner[0] if inner else np.array([1.0, 0.0, 0.0]))
+        inner = [self.block(region) for region in op.regions]
+        combine = _COMBINED.get(op.name)
+        if combine is not None:
+            return combine(self, op, inner)
+        flops, functions = work(op, inner[0] if inner else np.array([1.0, 0.0, 0.0]))
         return np.array([flops, functions, _bytes(op)])
 
-    def work(self, op: Op, each: np.ndarray) -> tuple[float, float]:
-        """Floating point operations and transcendental functions; `each` is the cost of what combines two elements."""
-        out = op.results[0].type.size if op.results else 0
-        if op.name in _MOVES:
-            return 0, 0
-        if op.name in _TRANSCENDENTAL:
-            return 0, out
-        if op.name == "dot_general":
-            (_, _), (contracted, _) = op.attrs["batching"], op.attrs["contracting"]
-            return 2 * out * math.prod(op.operands[0].shape[d] for d in contracted), 0
-        if op.name == "convolution":
-            return 2 * _taps(op), 0
-        if op.name == "fft":
-            lengths = math.prod(op.attrs["lengths"])
-            return 5 * out * math.log2(max(lengths, 2)), 0
-        if op.name == "sort":
-            n = op.operands[0].shape[op.attrs["dim"]]
-            return op.operands[0].type.size * max(math.ceil(math.log2(max(n, 1))), 0), 0
-        times = out
-        if op.name == "reduce":
-            times = op.operands[0].type.size - out
-        elif op.name == "reduce_window":
-            times = out * (math.prod(op.attrs["window"]) - 1)
-        elif op.name == "scatter":
-            times = op.operands[2].type.size
-        return times * each[0], times * each[1]
+
+def _of_callee(counter: _Counter, op: Op, inner: list[np.ndarray]) -> np.ndarray:
+    return counter.block(counter.module.functions[op.attrs["callee"]].body)
+
+
+def _of_trips(counter: _Counter, op: Op, inner: list[np.ndarray]) -> np.ndarray:
+    return sum(inner, np.zeros(3)) * (op.attrs.get("trip_count") or 1)
+
+
+#: operations whose cost is made from the costs of the blocks in them
+_COMBINED: dict[str, Callable[[_Counter, Op, list[np.ndarray]], np.ndarray]] = {
+    "func.call": _of_callee,
+    "case": lambda counter, op, inner: np.max(inner, axis=0),
+    "while": _of_trips,
+    "sdy.manual_computation": _of_trips,
+    "fusion": lambda counter, op, inner: np.array([*inner[0][:2], _bytes(op)]),
+}
+
+
+def work(op: Op, each: np.ndarray) -> tuple[float, float]:
+    """Return floating-point operations and transcendental functions; `each` is the cost of combining two elements."""
+    out = op.results[0].type.size if op.results else 0
+    weights = _PER_ELEMENT.get(op.name)
+    if weights is not None:
+        return weights[0] * out, weights[1] * out
+    flops = _FLOPS.get(op.name)
+    if flops is not None:
+        return flops(op), 0
+    combinations = _COMBINATIONS.get(op.name)
+    times = out if combinations is None else combinations(op)
+    return times * each[0], times * each[1]
+
+
+def _dot_flops(op: Op) -> float:
+    contracted, _ = op.attrs["contracting"]
+    return 2 * op.results[0].type.size * math.prod(op.operands[0].shape[d] for d in contracted)
+
+
+def _fft_flops(op: Op) -> float:
+    return 5 * op.results[0].type.size * math.log2(max(math.prod(op.attrs["lengths"]), 2))
+
+
+def _sort_flops(op: Op) -> float:
+    n = op.operands[0].shape[op.attrs["dim"]]
+    return op.operands[0].type.size * max(math.ceil(math.log2(max(n, 1))), 0)
+
+
+#: floating-point operations and transcendental functions for each element of a result
+_PER_ELEMENT = dict.fromkeys(_MOVES, (0, 0)) | dict.fromkeys(_TRANSCENDENTAL, (0, 1))
+#: operations with a number of floating-point operations of their own
+_FLOPS: dict[str, Callable[[Op], float]] = {
+    "dot_general": _dot_flops,
+    "convolution": lambda op: 2 * _taps(op),
+    "fft": _fft_flops,
+    "sort": _sort_flops,
+}
+#: how often an operation combines two elements, where that is not once for each element of its result
+_COMBINATIONS: dict[str, Callable[[Op], int]] = {
+    "reduce": lambda op: op.operands[0].type.size - op.results[0].type.size,
+    "reduce_window": lambda op: op.results[0].type.size * (math.prod(op.attrs["window"]) - 1),
+    "scatter": lambda op: op.operands[2].type.size,
+}
 
 
 def _taps(op: Op) -> int:
@@ -161,14 +189,27 @@ def _taps(op: Op) -> int:
 
 def _bytes(op: Op) -> int:
     """Bytes that an operation reads and writes."""
-    if op.name in ("constant", "optimization_barrier"):
-        return 0
-    total = lambda values: sum(_nbytes(v) for v in values)
-    if op.name in _PARTS:
-        return 2 * total(op.results) + total(op.operands[1:])
-    if op.name == "dynamic_update_slice":
-        return 2 * _nbytes(op.operands[1]) + total(op.operands[2:])
-    return total(op.operands) + total(op.results)
+    count = _BYTES.get(op.name)
+    return _total(op.operands) + _total(op.results) if count is None else count(op)
+
+
+def _total(values: Sequence[Value]) -> int:
+    return sum(map(_nbytes, values))
+
+
+def _part_bytes(op: Op) -> int:
+    return 2 * _total(op.results) + _total(op.operands[1:])
+
+
+#: operations that do not read and write all of their operands and results
+_BYTES: dict[str, Callable[[Op], int]] = {
+    "constant": lambda op: 0,
+    "optimization_barrier": lambda op: 0,
+    "slice": _part_bytes,
+    "dynamic_slice": _part_bytes,
+    "gather": _part_bytes,
+    "dynamic_update_slice": lambda op: 2 * _nbytes(op.operands[1]) + _total(op.operands[2:]),
+}
 
 
 def _nbytes(x: Value) -> int:

@@ -20,9 +20,10 @@ from weft._engine.compiler.fusion.classify import LoweringKind, lowering_kind
 from weft._engine.compiler.fusion.fuse import Fusion
 from weft._engine.compiler.fusion.groups import Group
 from weft._engine.compiler.rewrite.decompose import expand
-from weft._engine.hlo.hlo_text import FUNCTIONS, StoredType, captured, module_text
 from weft._engine.hlo.lowering import Lowering
 from weft._engine.hlo.ops import Block, Op, Value
+from weft._engine.hlo.text.computation import FUNCTIONS, StoredType, captured
+from weft._engine.hlo.text.hlo_text import module_text
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 
 

@@ -18,7 +18,7 @@ from weft._engine.hlo.host_meetings import mark_meetings
 from weft._engine.hlo.ops import Block, Value, array_type
 from weft._engine.hlo.replicas import HostNumber, ReplicaLowering
 from weft._engine.hlo.rules import beta_functions, plugins  # noqa: F401  (fill the tables of rules)
-from weft._engine.hlo.stablehlo import quoted, written
+from weft._engine.hlo.text.stablehlo import quoted, written
 from weft._engine.ir.jaxpr import Jaxpr
 from weft._engine.ir.types import ShapedArray
 

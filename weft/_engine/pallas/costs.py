@@ -23,7 +23,7 @@ def estimate_cost(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> CostEst
     CostEstimate(flops=10, transcendentals=10, bytes_accessed=120, remote_bytes_transferred=0)
     """
     from weft._engine.hlo.cost import module_cost
-    from weft._engine.hlo.hlo_text import lowered
+    from weft._engine.hlo.text.hlo_text import lowered
 
     program = make_jaxpr(fun)(*args, **kwargs)
     cost = module_cost(lowered(program, "estimated"))

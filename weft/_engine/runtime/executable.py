@@ -159,7 +159,7 @@ class Executable:
         ('jit_sin', True)
         """
         from weft._engine.hlo.fused import compiled_text
-        from weft._engine.hlo.program_text import ProgramText
+        from weft._engine.hlo.text.program_text import ProgramText
 
         return [ProgramText(compiled_text(self), self.name.replace("(", "_").rstrip(")"))]
 

@@ -273,7 +273,7 @@ def _dump(
     donated: Sequence[int],
 ) -> None:
     """Write the texts that `dump_ir_modes` lists into the folder `dump_ir_to`."""
-    from weft._engine.hlo.stablehlo import stablehlo_text
+    from weft._engine.hlo.text.stablehlo import stablehlo_text
     from weft._engine.ir import dump
 
     name = name or program.name

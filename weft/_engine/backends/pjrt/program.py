@@ -91,7 +91,7 @@ class ReportedProgram(Loaded):
         return self.compiled.memory()
 
     def text(self) -> str | None:
-        from weft._engine.hlo.hlo_proto import optimized_text
+        from weft._engine.hlo.text.hlo_proto import optimized_text
 
         form, code = self.compiled.optimized_program()
         return optimized_text(code) if form == "hlo_with_config" else None

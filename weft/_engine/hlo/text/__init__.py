@@ -1,0 +1,1 @@
+"""Modules as texts and bytes: StableHLO, HLO, and HLO's protocol buffers."""

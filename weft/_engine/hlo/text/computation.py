@@ -1,0 +1,355 @@
+"""Computations of an HLO module as text, line by line.
+
+In:   blocks of operations.
+Out:  `HloModule.computation` writes one computation; `FORMS` and `REWRITTEN`, which `hlo_forms` fills, say how each operation is written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Container, Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from weft._engine.hlo.lowering import Lowering
+from weft._engine.hlo.ops import (
+    Block,
+    Op,
+    Value,
+    array_type,
+    dtype_kind,
+    is_uniform,
+    metadata_texts,
+)
+from weft._engine.hlo.rules import arrays, elementwise, products, reductions, regions  # noqa: F401  (fill the table of rules)
+from weft._engine.ir.types import ShapedArray
+from weft._engine.util import dtypes
+from weft._engine.util.record import record
+
+#: functions that HLO has, by the names that CHLO has for them
+FUNCTIONS = frozenset(
+    f"chlo.{name}" for name in ("acos", "acosh", "asin", "asinh", "atanh", "cosh", "sinh", "erf")
+)
+#: elements up to which an array is written number by number; longer ones are left out, as XLA leaves them out
+_MOST_NUMBERS = 1 << 16
+
+
+@record
+class StoredType:
+    """The type of an argument or a result whose dims are stored in `order`, the slowest first."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+    order: tuple[int, ...]
+
+    ndim = property(lambda self: len(self.shape))
+
+
+def hlo_type(type_: ShapedArray | StoredType) -> str:
+    """A type as HLO writes it, with the order of its dims in memory.
+
+    >>> hlo_type(ShapedArray((2, 3), np.dtype("int32"))), hlo_type(ShapedArray((), np.dtype("bool")))
+    ('s32[2,3]{1,0}', 'pred[]')
+    """
+    short = dtypes.short_name(type_.dtype)
+    element = (
+        "pred"
+        if short == "bool"
+        else short.replace("_", "")
+        if "_" in short
+        else short.replace("i", "s")
+    )
+    slowest_first = type_.order if isinstance(type_, StoredType) else range(type_.ndim)
+    order = f"{{{','.join(str(d) for d in reversed(slowest_first))}}}" if type_.ndim else ""
+    return f"{element}[{','.join(map(str, type_.shape))}]{order}"
+
+
+def result_type(values: Sequence[Value], as_tuple: bool = False) -> str:
+    if len(values) == 1 and not as_tuple:
+        return hlo_type(values[0].type)
+    return f"({', '.join(hlo_type(x.type) for x in values)})"
+
+
+def numbers_text(value: np.ndarray) -> str:
+    if value.ndim:
+        return f"{{{', '.join(map(numbers_text, value))}}}"
+    x, kind = value[()], dtype_kind(value.dtype)
+    if kind == "c":
+        return f"({numbers_text(x.real)}, {numbers_text(x.imag)})"
+    if kind == "b":
+        return "true" if x else "false"
+    return (
+        str(int(x)) if kind != "f" else str(x if x.dtype in (np.float32, np.float64) else float(x))
+    )
+
+
+def braces(values: Iterable) -> str:
+    return (
+        "{" + ",".join(braces(v) if isinstance(v, (list, tuple)) else str(v) for v in values) + "}"
+    )
+
+
+#: groups or pairs of devices, of which many collectives have the same
+device_braces = lru_cache(maxsize=256)(braces)
+
+
+def flag(value: Any) -> str:
+    return "true" if value else "false"
+
+
+# --- computations -----------------------------------------------------------------------------------------------------
+
+_OPCODES = {
+    "broadcast_in_dim": "broadcast",
+    "dot_general": "dot",
+    "case": "conditional",
+    "func.call": "call",
+    "optimization_barrier": "opt-barrier",
+    "ragged_all_to_all": "ragged-all-to-all",
+}
+
+
+class HloModule:
+    """The computations of a module that are finished, and the names in it."""
+
+    def __init__(self, lowering: Lowering, places: bool):
+        self.lowering = lowering
+        self.places = places
+        self.texts: list[str] = []
+        self.constants: dict[Value, Op] = {}
+        self._counts: dict[str, int] = {}
+        self._functions: dict[str, str] = {}
+        self._combiners: dict[str, str] = {}
+
+    def free(self, base: str) -> str:
+        """A name that is not taken: `%base.1`, `%base.2`, ..."""
+        self._counts[base] = self._counts.get(base, 0) + 1
+        return f"%{base}.{self._counts[base]}"
+
+    def called(self, callee: str) -> str:
+        """The name of a function's computation, which is written when it is first called."""
+        if callee not in self._functions:
+            name = self.free(callee)
+            self.texts.append(self.computation(name[1:], self.lowering.functions[callee].body))
+            self._functions[callee] = name
+        return self._functions[callee]
+
+    def combiner(self, block: Block) -> str:
+        """The name of the computation that combines scalars; one of a single operation is written once."""
+        (op,) = block.ops if len(block.ops) == 1 else (None,)
+        simple = (
+            op is not None
+            and op.operands == tuple(block.args)
+            and tuple(block.results) == op.results
+            and not op.attrs
+        )
+        key = f"{op.name}_{hlo_type(op.results[0].type)[:-2]}" if simple else ""
+        if key not in self._combiners or not key:
+            name = self._combiners[key] = self.free(key or "region")
+            self.texts.append(self.computation(name[1:], block))
+        return self._combiners[key]
+
+    def inner(
+        self,
+        base: str,
+        block: Block,
+        captured: Sequence[Value] = (),
+        carried: Sequence[Value] | None = None,
+    ) -> str:
+        """The name of the computation of a region that takes a tuple: `carried`, or the block's arguments, then what it reads around it."""
+        name = self.free(base)
+        self.texts.append(
+            self.computation(name[1:], block, tupled=[*block.args, *captured], given=carried)
+        )
+        return name
+
+    def computation(
+        self,
+        name: str,
+        block: Block,
+        head: str = "",
+        tupled: Sequence[Value] | None = None,
+        given: Sequence[Value] | None = None,
+        in_tiles: Sequence[str] = (),
+        out_tiles: Sequence[str] = (),
+    ) -> str:
+        """A computation with a parameter for each argument, or one for `tupled` values; it gives a tuple of the results and of `given`
+        values where that is not None, else a tuple where there are not just one."""
+        writer = Computation(self)
+        if tupled is not None:
+            whole = writer.line(self.free("param"), result_type(tupled, True), "parameter(0)")
+            shown = f"{whole[1:]}: {result_type(tupled, True)}"
+            writer.spread(whole, tupled)
+        else:
+            for i, x in enumerate(block.args):
+                tiles = f", sharding={in_tiles[i]}" if i < len(in_tiles) and in_tiles[i] else ""
+                writer.names[x] = writer.line(
+                    self.free("param"), hlo_type(x.type), f"parameter({i}){tiles}"
+                )
+            shown = ", ".join(f"{writer.names[x][1:]}: {hlo_type(x.type)}" for x in block.args)
+        for op in block.ops:
+            writer.operation(op)
+        results = [*block.results, *(given or ())]
+        as_tuple = given is not None or len(results) != 1
+        root = writer.tuple(results) if as_tuple else writer.ref(results[0])
+        if all(out_tiles) and out_tiles:
+            tiles = ", ".join(out_tiles)
+            if as_tuple:
+                writer.lines[root] += f", sharding={{{tiles}}}"
+            else:
+                what = f'custom-call({root}), custom_call_target="Sharding", sharding={tiles}'
+                root = writer.line(self.free("custom-call"), hlo_type(results[0].type), what)
+        lines = [f"  {'ROOT ' if key == root else ''}{text}" for key, text in writer.lines.items()]
+        return "\n".join(
+            [f"{head}%{name} ({shown}) -> {result_type(results, as_tuple)} {{", *lines, "}"]
+        )
+
+
+def captured(blocks: Iterable[Block], constants: Container[Value]) -> list[Value]:
+    """Values that regions read and do not make, but for constants."""
+    made: set[Value] = set()
+    read: dict[Value, None] = {}
+
+    def visit(block: Block) -> None:
+        made.update(block.args)
+        for op in block.ops:
+            read.update(dict.fromkeys(op.operands))
+            made.update(op.results)
+            for region in op.regions:
+                visit(region)
+        read.update(dict.fromkeys(block.results))
+
+    for block in blocks:
+        visit(block)
+    return [v for v in read if v not in made and v not in constants]
+
+
+class Computation:
+    """The lines of a computation, by the names that they define."""
+
+    def __init__(self, module: HloModule):
+        self.module = module
+        self.names: dict[Value, str] = {}
+        self.members: dict[Value, tuple[str, int]] = {}
+        self.lines: dict[str, str] = {}
+        self.place: tuple[Any, str] | None = None
+        self.given = ""  # the user's attributes of the operation that is written
+
+    def line(self, name: str, type_: str, what: str) -> str:
+        """Add `name = type what` with its attributes and its place; gives the name."""
+        metadata = self.given
+        if self.place is not None:
+            source, label = self.place
+            where = (
+                f" source_file={json.dumps(source.file)} source_line={source.line}"
+                if source is not None
+                else ""
+            )
+            metadata += f", metadata={{op_name={json.dumps(label)}{where}}}"
+        self.lines[name] = f"{name} = {type_} {what}{metadata}"
+        return name
+
+    def ref(self, x: Value) -> str:
+        """The name of a value; constants and members of tuples are written when they are first asked for."""
+        if x not in self.names:
+            outer, self.place, self.given = (self.place, self.given), None, ""
+            if x in self.members:
+                whole, i = self.members[x]
+                what = f"get-tuple-element({whole}), index={i}"
+                self.names[x] = self.line(
+                    self.module.free("get-tuple-element"), hlo_type(x.type), what
+                )
+            else:
+                self.constant(x)
+            self.place, self.given = outer
+        return self.names[x]
+
+    def refs(self, values: Iterable[Value]) -> str:
+        return ", ".join([self.ref(v) for v in values])
+
+    def constant(self, x: Value) -> None:
+        """A constant; one of equal elements is a number that is spread."""
+        value = self.module.constants[x].attrs["value"]
+        same = value.ndim and (not value.size or is_uniform(value))
+        number = (
+            (value[(0,) * value.ndim] if value.size else np.zeros((), value.dtype))
+            if same
+            else value
+        )
+        text = numbers_text(np.asarray(number)) if np.size(number) <= _MOST_NUMBERS else "{...}"
+        type_ = array_type(np.shape(number), value.dtype)
+        name = self.line(self.module.free("constant"), hlo_type(type_), f"constant({text})")
+        if same:
+            name = self.line(
+                self.module.free("broadcast"),
+                hlo_type(x.type),
+                f"broadcast({name}), dimensions={{}}",
+            )
+        self.names[x] = name
+
+    def tuple(self, values: Sequence[Value]) -> str:
+        """A tuple of values."""
+        refs = self.refs(values)
+        return self.line(self.module.free("tuple"), result_type(values, True), f"tuple({refs})")
+
+    def spread(self, whole: str, values: Iterable[Value]) -> None:
+        """Let `values` be the members of the tuple called `whole`."""
+        self.members |= {x: (whole, i) for i, x in enumerate(values)}
+
+    def operation(self, op: Op) -> None:
+        """The lines of an operation."""
+        if op.name == "constant":
+            self.module.constants[op.results[0]] = op
+            return
+        self.place = op.place if self.module.places else None
+        given = ",".join([f"{key}={json.dumps(text)}" for key, text in metadata_texts(op).items()])
+        self.given = f", frontend_attributes={{{given}}}" if given else ""
+        rewrite = REWRITTEN.get(op.name)
+        other = rewrite and rewrite(self, op)
+        if other is None:
+            self.plain(op)
+        else:
+            for inner in other.ops:
+                if inner.name == "constant":
+                    self.module.constants[inner.results[0]] = inner
+                else:
+                    self.plain(inner)
+            self.names |= zip(op.results, [self.ref(x) for x in other.results])
+        self.place, self.given = None, ""
+
+    def plain(self, op: Op) -> None:
+        """The line of an operation that HLO has, and those of its results."""
+        opcode = _OPCODES.get(op.name) or op.name.removeprefix("chlo.").replace("_", "-")
+        form = FORMS.get(op.name)
+        operands, attrs = self.refs(op.operands), ()
+        if form is not None:
+            attrs = form(self, op)
+            if isinstance(attrs, tuple):
+                operands, attrs = attrs
+        as_tuple = op.name in ("while", "case")
+        base = f"{op.attrs['label']}_fusion" if op.name == "fusion" else opcode
+        whole = self.line(
+            self.module.free(base),
+            result_type(op.results, as_tuple),
+            ", ".join([f"{opcode}({operands})", *attrs]),
+        )
+        if len(op.results) == 1 and not as_tuple:
+            self.names[op.results[0]] = whole
+        else:
+            self.spread(whole, op.results)
+
+
+#: the attributes of an operation, or (operands, attributes)
+FORMS: dict[str, Callable[[Computation, Op], Any]] = {}
+#: another form of an operation, or None where it is one of HLO
+REWRITTEN: dict[str, Callable[[Computation, Op], Block | None]] = {}
+
+
+def form(*names: str) -> Callable[[Callable], Callable]:
+    return lambda fn: FORMS.update(dict.fromkeys(names, fn)) or fn
+
+
+def rewritten(*names: str) -> Callable[[Callable], Callable]:
+    return lambda fn: REWRITTEN.update(dict.fromkeys(names, fn)) or fn

@@ -1,0 +1,95 @@
+"""HLO: a module as the text that XLA's parser reads.
+
+In:   a module of functions, made of a global program (`lowered_text`) or of the program of one device (`fused`).
+Out:  computations, each after those that it names; the entry is the last.
+Laws: nothing is read across computations: a region that reads values around it gets them in a tuple, and constants are written again.
+      Devices are numbered by their position in the mesh, and `known_trip_count` says how often a loop runs, so that communication can be
+      counted from the text alone.
+Next: `fused` writes the kernels of a compiled program, `cost` counts what a module does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from weft._engine.hlo.layouts import tiles_text, usable
+from weft._engine.hlo.lowering import Lowering, symbol
+from weft._engine.hlo.rules import arrays, elementwise, products, reductions, regions  # noqa: F401  (fill the table of rules)
+from weft._engine.hlo.text import hlo_forms  # noqa: F401  (fills the tables of forms)
+from weft._engine.hlo.text.computation import (
+    FUNCTIONS,
+    HloModule,
+    hlo_type,
+    result_type,
+)
+from weft._engine.ir.jaxpr import Jaxpr
+from weft._engine.transforms.physical import physicalize
+
+
+def lowered(jaxpr: Jaxpr, name: str) -> Lowering:
+    """A global program as a module for HLO."""
+    made = Lowering(name, FUNCTIONS)
+    made.function(physicalize(jaxpr), "main", public=True)
+    return made
+
+
+def lowered_text(
+    jaxpr: Jaxpr,
+    name: str,
+    in_shardings: Sequence = (),
+    out_shardings: Sequence = (),
+    donated: Sequence[bool] = (),
+    places: bool = True,
+) -> str:
+    """A global program, before it is partitioned, as HLO; the shardings of its arguments and results are None where nothing is said.
+    With `places` every instruction has its place in the user's program.
+    """
+    module = lowered(jaxpr, name)
+    main = module.functions["main"].body
+    tiles = lambda shardings, values: [
+        "" if s is None else tiles_text(s, x.ndim) for s, x in zip(shardings, values)
+    ]
+    devices = max(
+        {s.num_devices for s in (*in_shardings, *out_shardings) if s is not None}
+        | set(module.sizes),
+        default=1,
+    )
+    ins, outs = tiles(in_shardings, main.args), tiles(out_shardings, main.results)
+    shared = {
+        result: arg
+        for arg, result in usable(main, donated, ins, outs).items()
+        if result is not None
+    }
+    return module_text(module, f"jit_{name}", devices, shared, ins, outs, places=places)
+
+
+def module_text(
+    module: Lowering,
+    name: str,
+    devices: int = 1,
+    aliases: Mapping[int, int] | None = None,
+    in_tiles: Sequence[str] = (),
+    out_tiles: Sequence[str] = (),
+    facts: str = "",
+    places: bool = True,
+) -> str:
+    """A module as HLO. `facts` are attributes of the whole."""
+    writer = HloModule(module, places)
+    main = module.functions["main"].body
+    entry = writer.computation("main", main, head="ENTRY ", in_tiles=in_tiles, out_tiles=out_tiles)
+    place = lambda i: f"{{{i}}}" if len(main.results) != 1 else "{}"
+    shared = ", ".join(
+        f"{place(i)}: ({arg}, {{}}, may-alias)" for i, arg in sorted((aliases or {}).items())
+    )
+    layout = f"({', '.join(hlo_type(x.type) for x in main.args)})->{result_type(main.results)}"
+    header = [
+        f"HloModule {symbol(name)}",
+        *([facts] if facts else []),
+        *([f"input_output_alias={{ {shared} }}"] if shared else []),
+        f"entry_computation_layout={{{layout}}}",
+        *([f"num_partitions={devices}"] if devices > 1 else []),
+    ]
+    return "\n\n".join([", ".join(header), *writer.texts, entry]) + "\n"
+
+
+# --- types and literals -----------------------------------------------------------------------------------------------
