@@ -326,17 +326,16 @@ def _varying(jaxpr: Jaxpr, n_consts: int) -> set:
     return varying
 
 
+def _memoized_plan(body: Jaxpr, unknown, n_consts: int, n_carry: int, saveable) -> _Plan:
+    if saveable is not None:
+        return _plan(body, unknown, n_consts, n_carry, saveable)
+    key = "scan partial", tuple(unknown), n_consts, n_carry
+    return body.memo(key, lambda: _plan(body, unknown, n_consts, n_carry))
+
+
 def _split(args, unknown, params, known, staged, saveable=None):
     body, nc, nk = params["jaxpr"], params["num_consts"], params["num_carry"]
-    plan = (
-        _plan(body, unknown, nc, nk, saveable)
-        if saveable is not None
-        else (
-            body.memo(
-                ("scan partial", tuple(unknown), nc, nk), lambda: _plan(body, unknown, nc, nk)
-            )
-        )
-    )
+    plan = _memoized_plan(body, unknown, nc, nk, saveable)
     consts, carry, xs = bodies.split_list(args, nc, nk)
     const_u, _, xs_u = bodies.split_list(unknown, nc, nk)
     known_consts, known_xs = (

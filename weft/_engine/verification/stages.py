@@ -322,9 +322,14 @@ class StepwiseRun:
         return named[-1] if named else None
 
 
+def _inner_steps(step: P.Step) -> list[P.Step]:
+    """Return the steps that a step holds."""
+    return [s for body in bodies(step) for s in body]
+
+
 def work_of(step: P.Step, times: float = 1) -> float:
     """Return the number of iterations of a step's loops, at most."""
-    inner = [s for body in bodies(step) for s in body]
+    inner = _inner_steps(step)
     if isinstance(step, P.WhileLoop):
         return sum(work_of(s, times * 100) for s in inner)
     if inner or isinstance(step, P.Loop | P.Branch):
@@ -343,7 +348,7 @@ def _kernels_of(step: P.Step) -> list[Any]:
         return [step.kernel]
     if isinstance(step, P.Gemm):
         return [step.epilogue] if step.epilogue is not None else []
-    return [kernel for body in bodies(step) for s in body for kernel in _kernels_of(s)]
+    return [kernel for s in _inner_steps(step) for kernel in _kernels_of(s)]
 
 
 def writes_of(step: P.Step) -> list[tuple[P.BufRef, str]]:
@@ -352,9 +357,7 @@ def writes_of(step: P.Step) -> list[tuple[P.BufRef, str]]:
         case P.Launch():
             return _written_by(step.args, step.kernel.bufs)
         case P.Gemm():
-            if step.epilogue is None:
-                return [(step.c, step.out_type)] if step.c is not None else []
-            return _written_by(step.epilogue_args, step.epilogue.bufs[2:])
+            return _written_by_gemm(step)
         case P.Sort():
             written = [(step.out, "i32" if step.kind == "order" else step.type)]
             return written if step.places is None else [*written, (step.places, "i32")]
@@ -369,7 +372,7 @@ def writes_of(step: P.Step) -> list[tuple[P.BufRef, str]]:
         case P.HostCall():
             return [(ref, _short(dtype)) for ref, _, dtype in step.outs]
         case _:
-            return [ref for body in bodies(step) for s in body for ref in writes_of(s)]
+            return [ref for s in _inner_steps(step) for ref in writes_of(s)]
 
 
 def _written_by(args: Sequence[P.BufRef], bufs: Sequence[Any]) -> list[tuple[P.BufRef, str]]:
@@ -377,14 +380,19 @@ def _written_by(args: Sequence[P.BufRef], bufs: Sequence[Any]) -> list[tuple[P.B
     return [(ref, b.type) for ref, b in zip(args, bufs) if b.mode != "in"]
 
 
+def _written_by_gemm(step: P.Gemm) -> list[tuple[P.BufRef, str]]:
+    """Return the addresses that a product writes, with the types of their elements."""
+    if step.epilogue is not None:
+        return _written_by(step.epilogue_args, step.epilogue.bufs[2:])
+    return [(step.c, step.out_type)] if step.c is not None else []
+
+
 def _short(dtype: str) -> str:
     return next((name for name, known in loops_eval.DTYPES.items() if known.name == dtype), "u8")
 
 
 def _calls_host(step: P.Step) -> bool:
-    return isinstance(step, P.HostCall) or any(
-        _calls_host(s) for body in bodies(step) for s in body
-    )
+    return isinstance(step, P.HostCall) or any(map(_calls_host, _inner_steps(step)))
 
 
 def _differs(got: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> bool:
