@@ -11,9 +11,9 @@ from weft._engine.codegen.library import fft as native
 from weft._engine.codegen.runtime import pool, routines
 from weft._engine.codegen.toolchain.native_library import link
 from weft._engine.compiler.kernels import fft_plan
+from weft._engine.compiler.kernels.fft_plan import FFT_CONVOLVED_TO, FFT_MOST_LANES
 from weft._engine.ir import fft
 from weft._engine.ir.program import BufRef, Fft, FftPart
-from weft._engine.util.machine_model import MODEL
 from weft._engine.util.primes import prime_factors
 
 pytestmark = pytest.mark.skipif(
@@ -186,14 +186,14 @@ def test_convolutions_touch_nothing_beyond_the_ends(inverse, n, taken, given, co
 
 def test_sides_of_matrices_have_few_different_radices():
     """All lengths that fill lanes and whose radices are written out: of one or two kinds, as the table has them."""
-    lengths = range(MODEL.fft_most_lanes, 1025, MODEL.fft_most_lanes)
+    lengths = range(FFT_MOST_LANES, 1025, FFT_MOST_LANES)
     few = [
         n
         for n in lengths
         if prime_factors(n)[-1] < fft.WRITTEN_OUT and len(set(fft.radices(n))) <= 2
     ]
     assert tuple(few) == fft_plan._SIDES
-    for n in (2 * 1009 - 1, 2 * 4099 - 1, 2 * 65537 - 1, MODEL.fft_convolved_to):
+    for n in (2 * 1009 - 1, 2 * 4099 - 1, 2 * 65537 - 1, FFT_CONVOLVED_TO):
         column, row = fft_plan.matrix(n)
         assert n <= column * row <= 1.3 * n and len({*fft.radices(column), *fft.radices(row)}) <= 2
 

@@ -6,13 +6,10 @@ import numpy as np
 import pytest
 
 from tests.codegen.harness import random_array, run_native, ulps
-from weft._engine.codegen.kernel.vectorization_plan import mostly_calls, repeated_math
+from weft._engine.codegen.kernel.vectorization_plan import OUTLINE_FROM, mostly_calls, repeated_math
 from weft._engine.codegen.program.build_record import kernel_ir
 from weft._engine.ir.loops import Buf, For, Index, Kernel, Load, Op, Store
 from weft._engine.ops import functions
-from weft._engine.util.machine_model import machine_model
-
-OUTLINE_FROM = machine_model().outline_from
 
 _I = Index("i")
 FUNCTIONS = {function.name: function for function in functions.every() if not function.test}

@@ -7,6 +7,7 @@ import pytest
 
 from tests.codegen.harness import run_native
 from weft._engine.codegen.kernel import vectorization_plan
+from weft._engine.codegen.kernel.vectorization_plan import BRIEF_ITERATIONS
 from weft._engine.codegen.program import program
 from weft._engine.codegen.program.entry import PART
 from weft._engine.codegen.program.program import compile_program
@@ -25,7 +26,6 @@ from weft._engine.ir.program import (
     WhileLoop,
 )
 from weft._engine.util import cache
-from weft._engine.util.machine_model import machine_model
 
 i, t = Index("i"), Index("t")
 
@@ -379,7 +379,7 @@ def test_writing_keeps_the_cache_below_its_limit(tmp_path, monkeypatch):
 def test_kernels_of_few_iterations_are_not_optimized(monkeypatch, tmp_path):
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
     few, many = shift(16, 0.625), shift(4096, 0.625)
-    limit = machine_model().brief_iterations
+    limit = BRIEF_ITERATIONS
     assert [
         vectorization_plan.is_brief(one)
         for one in (few, many, shift(limit, 1.0), shift(limit + 1, 1.0))

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 import weft
+from weft._engine.codegen.library.sort import SORT_INSERTION, SORT_LONG
 from weft._engine.core.primitive import registry
 from weft._engine.ops.sorting import leading_p, row_order_p, sorted_rows_p
-from weft._engine.util.machine_model import machine_model
 
 TYPES = [
     "bool",
@@ -24,7 +24,7 @@ TYPES = [
     "float32",
     "float64",
 ]
-SHORT, LONG = machine_model().sort_insertion, machine_model().sort_long
+SHORT, LONG = SORT_INSERTION, SORT_LONG
 LENGTHS = [1, 2, SHORT, SHORT + 1, 70, LONG - 1, LONG + 3]
 
 

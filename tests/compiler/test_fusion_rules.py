@@ -12,11 +12,10 @@ from tests.harness.pages import needs_pages, page, run_examples
 from weft import lax, nn
 from weft._engine.compiler.fusion import fuse, graph, groups
 from weft._engine.compiler.fusion.epilogue_fusion import EPILOGUE_RULES
-from weft._engine.compiler.fusion.groups import GROUP_RULES
+from weft._engine.compiler.fusion.groups import GROUP_RULES, MOST_ROOTS
 from weft._engine.compiler.fusion.inline_rules import INLINE_RULES
 from weft._engine.compiler.rewrite.decompose import expand
 from weft._engine.compiler.rewrite.simplify import simplify
-from weft._engine.util.machine_model import machine_model
 
 X, ROWS = (
     np.linspace(-1, 1, 64 * 48, dtype=np.float32).reshape(64, 48),
@@ -124,7 +123,7 @@ def test_the_page_names_the_lists_where_they_are():
 
 
 def test_a_group_takes_no_more_roots_than_it_may():
-    sums = program(lambda x: [x + float(k) for k in range(machine_model().most_roots + 1)], X)
+    sums = program(lambda x: [x + float(k) for k in range(MOST_ROOTS + 1)], X)
     assert len([item for item in fuse.Fusion(sums).items if isinstance(item, groups.Group)]) == 2
 
 

@@ -9,7 +9,7 @@ import scipy.special
 import weft
 from weft import numpy as wnp
 from weft._engine.compiler.kernels import library_calls
-from weft._engine.util.machine_model import MODEL
+from weft._engine.compiler.kernels.library_calls import HOST_PART
 from weft.scipy import special
 
 RNG = np.random.default_rng(3)
@@ -34,15 +34,15 @@ def parts(monkeypatch):
     ("shape", "expected"),
     [
         (
-            (MODEL.host_part * 2, 5),
+            (HOST_PART * 2, 5),
             [
-                MODEL.host_part * 10 // 3,
-                MODEL.host_part * 20 // 3 - MODEL.host_part * 10 // 3,
-                MODEL.host_part * 10 - MODEL.host_part * 20 // 3,
+                HOST_PART * 10 // 3,
+                HOST_PART * 20 // 3 - HOST_PART * 10 // 3,
+                HOST_PART * 10 - HOST_PART * 20 // 3,
             ],
         ),
-        ((MODEL.host_part * 2,), [MODEL.host_part] * 2),
-        ((MODEL.host_part,), [MODEL.host_part]),
+        ((HOST_PART * 2,), [HOST_PART] * 2),
+        ((HOST_PART,), [HOST_PART]),
         ((7, 3), None),
         ((0, 4), None),
         ((), None),
@@ -67,7 +67,7 @@ def test_operands_that_are_broadcast_or_turned(parts):
     assert [sum(sizes) for sizes in parts] == [x.size]
 
 
-@pytest.mark.parametrize("shape", [(3,), (MODEL.host_part * 2,)])
+@pytest.mark.parametrize("shape", [(3,), (HOST_PART * 2,)])
 def test_results_beyond_a_half_type_are_infinite_without_a_warning(shape):
     """In threads as in the calling one; warnings are errors here."""
     slope = weft.jit(

@@ -8,9 +8,9 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft._engine.compiler.fusion import groups
+from weft._engine.compiler.fusion.classify import MOST_JOINED
 from weft._engine.compiler.loops.loop_levels import segment_length
 from weft._engine.ir.loops_text import print_kernel
-from weft._engine.util.machine_model import MODEL
 
 
 def searched(extent: int, segments: int) -> int:
@@ -83,6 +83,4 @@ def test_many_operands_are_joined_by_parts():
     np.testing.assert_array_equal(join(*xs), np.repeat(np.arange(400), 2))
     np.testing.assert_array_equal(wnp.stack(xs[:150]), np.stack(xs[:150]))
     kernels = join.lower(*xs).compile().stages.scheduled.kernels
-    assert (
-        max(print_kernel(k).partition("{")[0].count("in x") for k in kernels) <= MODEL.most_joined
-    )
+    assert max(print_kernel(k).partition("{")[0].count("in x") for k in kernels) <= MOST_JOINED

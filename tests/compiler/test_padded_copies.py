@@ -11,11 +11,11 @@ import pytest
 import weft
 import weft.lax as lax
 import weft.numpy as wnp
+from weft._engine.compiler.kernels.padded_copy import PAD_BYTES, PAD_RUN_BYTES
 from weft._engine.compiler.schedule.schedule import schedule
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import typeof
 from weft._engine.ir.program import Gemm, Launch, Pad
-from weft._engine.util.machine_model import MODEL
 
 RNG = np.random.default_rng(0)
 
@@ -47,7 +47,7 @@ def test_runs_are_copied(shape, widths, dtype):
         d for d in reversed(range(x.ndim)) if widths[d] != (0, 0)
     )  # from here on, all of x is one run
     run = math.prod(shape[inner:]) * x.itemsize
-    is_large = want.nbytes >= MODEL.pad_bytes and run >= MODEL.pad_run_bytes
+    is_large = want.nbytes >= PAD_BYTES and run >= PAD_RUN_BYTES
     assert type(step) is (Pad if is_large else Launch)
     np.testing.assert_array_equal(weft.jit(pad)(x), want)
 

@@ -19,6 +19,7 @@ from tests.harness.tuning import tune
 from weft._engine.codegen.kernel.kernel_emitter import module_ir
 from weft._engine.codegen.toolchain import target
 from weft._engine.compiler.kernels import scatters
+from weft._engine.compiler.kernels.scatters import SCATTER_OWNERS
 from weft._engine.compiler.schedule.schedule import walk
 from weft._engine.core.stage import stage
 from weft._engine.ir.build import Builder, _wrap
@@ -217,9 +218,7 @@ def test_many_points_have_owners(op, mode, shape, dtype):
     at = np.stack([rng.integers(-5, n + 5, count) for n in shape], 1).astype(np.int32)
     avals = [ShapedArray(a.shape, a.dtype) for a in (x, at, u)]
     scheduled = check(stage(lambda x, at, u: [op(x, at, u, numbers, mode=mode)], avals), x, at, u)
-    assert scheduled.kernels[
-        -1
-    ].parallel_extent == machine_model().scatter_owners and "pack" in print_kernel(
+    assert scheduled.kernels[-1].parallel_extent == SCATTER_OWNERS and "pack" in print_kernel(
         scheduled.kernels[-1]
     )
 
@@ -255,9 +254,7 @@ def test_rows_have_owners(op, mode, window, dtype):
     at = np.sort(rng.integers(-3, rows + 3, (count, 1)), 0).astype(np.int32)
     avals = [ShapedArray(a.shape, a.dtype) for a in (x, at, u)]
     scheduled = check(stage(lambda x, at, u: [op(x, at, u, numbers, mode=mode)], avals), x, at, u)
-    assert scheduled.kernels[
-        -1
-    ].parallel_extent == machine_model().scatter_owners and "pack" in print_kernel(
+    assert scheduled.kernels[-1].parallel_extent == SCATTER_OWNERS and "pack" in print_kernel(
         scheduled.kernels[-1]
     )
 
@@ -299,8 +296,8 @@ def test_owners_see_their_updates_in_order(native, monkeypatch):
 @pytest.mark.parametrize("size", [10, 1 << 31, (1 << 31) + 2, 3_000_000_000, 5_000_000_000])
 def test_every_place_has_one_owner(size):
     """Also beyond what 32 bits count; and what lies outside has none."""
-    b, share = Builder(), -(-size // machine_model().scatter_owners)
-    first = b.imul(b.index("t", machine_model().scatter_owners, 0), share)
+    b, share = Builder(), -(-size // SCATTER_OWNERS)
+    first = b.imul(b.index("t", SCATTER_OWNERS, 0), share)
     mine = scatters._between(
         b, b.cast(b.ref("place", "i32"), "i64"), first, b.imin(b.isub(size, first), share)
     )
@@ -316,11 +313,7 @@ def test_every_place_has_one_owner(size):
         1 << 30,
         (1 << 31) - 1,
     ):
-        owners = [
-            t
-            for t in range(machine_model().scatter_owners)
-            if _value(mine, {"t": t, "place": place})
-        ]
+        owners = [t for t in range(SCATTER_OWNERS) if _value(mine, {"t": t, "place": place})]
         assert owners == ([place // share] if 0 <= place < size else [])
 
 

@@ -1,4 +1,4 @@
-"""The machine model: which machines it knows, that passes read all of it, and that they hold no such number themselves."""
+"""The machine model: the machines it knows, what it holds, and that passes read all of it."""
 
 import ast
 import os
@@ -22,165 +22,20 @@ MEASURED = {
     "intel-avx512": {"gemm_bf16_dots"},
     "zen3": {"gemm_pack_copy", "gemm_pack_far"},
 }
-#: numbers in the packages below that are not thresholds of a machine, and what they are instead
-OTHER_NUMBERS: dict[str, set[str]] = {
-    "backends/array_spec.py": {"_MAX_NDIM"},  # of NumPy
-    "backends/cpu/buffer.py": {
-        "ALIGNMENT",
-        "_HUGE_PAGE",
-        "_LARGE",
-    },  # what the native heap and compiled code agree on
-    "backends/cpu/calls.py": {"_MOST_ENTRIES"},  # entries of a cache
-    "backends/targets.py": {"_GPUS_PER_HOST"},  # of machines that are compiled for
-    "backends/pjrt/backend.py": {"_DLPACK_DEVICES"},  # numbers of DLPack
-    "backends/host_calls.py": {"_KEPT_FAILURES"},  # exceptions that are kept
-    "backends/pjrt/callbacks.py": {
-        "_EXECUTE",
-        "_INTERNAL",
-        "_METADATA",
-        "_PLACES",
-    },  # of an interface
-    "backends/pjrt/c_api.py": {"FFI_EXTENSION", "OLDEST"},  # of an interface
-    "backends/pjrt/client.py": {"_IMMUTABLE_ONLY_DURING_CALL"},  # the same
-    "backends/pjrt/compile_options.py": {  # numbers of fields
-        "_BUILD_OPTIONS",
-        "_DEVICE_ASSIGNMENT",
-        "_DEVICE_ORDINAL",
-        "_ENV_OPTION_OVERRIDES",
-        "_NUM_PARTITIONS",
-        "_NUM_REPLICAS",
-    },
-    "codegen/gemm/descriptor.py": {"BAND_ZERO", "IN_RUNS"},  # words of a descriptor
-    "codegen/gemm/gemm_dot.py": {"_ROW_COUNTS"},  # which functions there are
-    "codegen/ir/builder.py": {"BITS"},  # of types
-    "codegen/ir/gemm_types.py": {"INTEGERS"},  # the same
-    "codegen/ir/microkernels.py": {
-        "SPARE_ROWS",
-        "STREAMS",
-    },  # which kernels there are; words of a descriptor
-    "codegen/kernel/complex.py": {"_HUGE", "_LARGE"},  # floats near the ends of their range
-    "codegen/kernel/emission.py": {"_SHORT_SIZE"},  # what 32-bit indices reach
-    "codegen/kernel/expressions.py": {"_FARTHEST"},  # beyond any place
-    "codegen/kernel/kernel_emitter.py": {"_FIRST_METADATA"},  # a number in LLVM's text
-    "codegen/kernel/precision_demand.py": {"_KEEPS"},  # operands, by number
-    "codegen/kernel/register_transpose.py": {"WIDEST"},  # bytes of the largest type
-    "codegen/library/combine.py": {"_BLOCK"},  # a multiple of any register
-    "codegen/library/process_calls.py": {"_HINTS_OF_POLL"},  # pauses between polls of a network
-    "codegen/library/sort.py": {"_BITS", "_INFINITY"},  # of types
-    "codegen/program/entry.py": {
-        "FACTORIZATION",
-        "PART",
-        "TABLE",
-    },  # operations of an algorithm; lengths of functions
-    "codegen/program/program.py": {"BATCH"},  # kernels of a module
-    "codegen/program/tiered_compilation.py": {
-        "FROM_DISK_S",
-        "_PATIENCE_S",
-    },  # seconds that nobody notices
-    "codegen/runtime/dispatch.py": {
-        "ENTRY_CODE",
-        "ENTRY_WORDS",
-        "_FASTCALL_KEYWORDS",
-    },  # places in objects
-    "codegen/runtime/heap.py": {
-        "_DISALLOW_INSTANTIATION",
-        "_TP_DEALLOC",
-    },  # numbers of the stable ABI
-    "codegen/runtime/pool.py": {
-        "PAUSE_S",
-        "_MAX_THREADS",
-    },  # seconds that nobody notices; length of a table
-    "codegen/toolchain/loader.py": {
-        "_ABS64",
-        "_ALLOC",
-        "_ARENA",
-        "_EXECUTE",
-        "_GOT64",
-        "_GOTOFF64",
-        "_GOTPC64",
-        "_MADV_DONTNEED",
-        "_NOBITS",
-        "_PC64",
-        "_PROGBITS",
-        "_RELA",
-        "_SYMTAB",
-        "_WRITE",
-    },  # of ELF; how far a call reaches
-    "codegen/toolchain/target.py": {"_CODEGEN_LEVEL"},  # a level of LLVM
-    "codegen/vector/math_piecewise.py": {"PIECEWISE"},  # coefficients
-    "codegen/vector/math_real.py": {
-        "_ANSWERS",
-        "_KINDS",
-        "_LONG",
-        "_MANTISSA_FROM_THREE_QUARTERS",
-        "_NAN_STAYS",
-    },  # of instructions; what results depend on
-    "codegen/vector/math_tables.py": {"TABLE"},  # coefficients
-    "compiler/fusion/band_analysis.py": {
-        "MOST",
-        "MOST_EQUATIONS",
-    },  # beyond any sum of integers; how far a proof looks
-    "compiler/fusion/graph.py": {"_MOST_COST"},  # beyond any limit
-    "compiler/kernels/fft_plan.py": {
-        "OPERAND",
-        "RESULT",
-        "_SIDES",
-    },  # names of memory; lengths that have few radices
-    "compiler/loops/loop_nest.py": {"_SUM_BLOCK", "_SUM_TERMS"},  # accuracy
-    "compiler/loops/loop_splitting.py": {"OPEN"},  # beyond any index
-    "compiler/rewrite/simplify.py": {"MOST_JOINED"},  # how far a pattern is looked for
-    "compiler/rewrite/variance_rewrite.py": {"FARTHEST"},  # the same
-    "compiler/schedule/arena.py": {"GUARD"},  # bytes of a check
-    "compiler/schedule/schedule.py": {
-        "MOST_LOWERED",
-        "_ORDER_OF_SLOTS",
-    },  # entries of a cache; an order
-    "partition/alternatives.py": {"EQUATIONS", "TRIES"},  # how far alternatives are looked for
-    "partition/partition.py": {
-        "LEAD",
-        "SLICES_LEAD",
-    },  # two ways whose bytes differ by more are not both searched
-    "partition/combine.py": {
-        "MOST_BYTES"
-    },  # equal for all processes of a program, whatever their machines
-    "partition/exchanges.py": {"MOST_COMBINED_BYTES"},  # the same
-    "processes/client.py": {"_CONNECT_S", "_MAX_REPORT", "_SLACK_S"},  # of deadlines; of a message
-    "processes/connections.py": {"MAX_STRANGERS", "STRANGER_S", "TICK_S"},  # limits of a protocol
-    "processes/coordinator.py": {"EXPECTED_S", "LEFT_S", "PROOF_S"},  # of deadlines
-    "processes/job_secret.py": {"_MIN_LENGTH"},  # of a text
-    "processes/launchers.py": {
-        "PREEMPTED",
-        "_FIRST_PORT",
-        "_KUBERNETES_PORT",
-        "_PORTS",
-    },  # an exit status; of sockets
-    "processes/liveness.py": {"PROBE_S"},  # of deadlines
-    "processes/mpi.py": {  # counts of MPI, deadlines, blocks on a network
-        "_MOST",
-        "_NEVER_SENT",
-        "_PROGRESS_US",
-        "_QUIET_S",
-        "_RING_BLOCK",
-        "_RING_SEGMENT",
-        "_STUCK_S",
-    },
-    "processes/preemption.py": {"_WAIT_S"},  # of deadlines
-    "processes/shared_memory.py": {"_CHANNELS", "_LINE", "_WORDS"},  # places in a window
-    "processes/state.py": {"_UNSEEN_S"},  # of deadlines
-    "processes/transport.py": {"DONE", "FAILED"},  # answers to native code
-    "processes/wire.py": {  # limits of a protocol
-        "MAX_FRAME_BYTES",
-        "MAX_UNAUTHENTICATED_BYTES",
-        "_CODE_BYTES",
-        "_MAX_DEPTH",
-        "_MAX_INTEGER",
-        "_MAX_TEXT",
-        "_MAX_VALUES",
-    },
-    "runtime/dlpack.py": {"_CODES", "_KINDS", "_TENSOR", "_TYPE", "_UNSIGNED"},  # of dlpack.h
-    "runtime/torus.py": {"_TRAY"},  # how chips with coordinates are built
+#: limits of work and places that a machine decides, though those we know agree on them
+SHARED = {
+    "buffer_alignment",
+    "cache_line",
+    "cache_ways",
+    "huge_page",
+    "most_tasks",
+    "parallel_bytes",
+    "parallel_work",
+    "serial_elements",
+    "stream_bytes",
+    "task_bytes",
 }
-ROOMS = ("backends", "codegen", "compiler", "partition", "processes", "runtime")
+PACKAGES = ("backends", "codegen", "compiler", "partition", "processes", "runtime")
 
 
 def numbers(tree: ast.Module) -> Iterator[str]:
@@ -220,24 +75,29 @@ def test_numbers_are_found():
     assert [*numbers(ast.parse(text))] == ["A", "_B", "C", "D", "F", "K"]
 
 
-def test_no_other_module_holds_numbers_of_the_machine():
-    found = {}
-    for path in sorted(path for room in ROOMS for path in (ENGINE / room).rglob("*.py")):
-        if path.parent.name == "avx512":  # texts of assembly, whose numbers are those of registers
-            continue
-        here = {*numbers(ast.parse(path.read_text()))}
-        if here:
-            found[path.relative_to(ENGINE).as_posix()] = here
-    assert found == OTHER_NUMBERS, (
-        "a number that depends on the machine is a field of weft._engine.util.machine_model.MachineModel"
-    )
+def test_the_model_holds_what_differs_between_machines():
+    fields = {*MachineModel.__slots__}
+    assert fields == FACTS | SHARED | set().union(*MEASURED.values())
+    assert len(fields) <= 20, "a number that one pass reads is a constant of that pass"
 
 
-def test_every_threshold_is_read():
+def test_each_threshold_is_defined_once():
+    """A constant of one pass stands in that pass; others import it from there."""
+    places: dict[str, set[str]] = {}
+    for path in [path for name in PACKAGES for path in (ENGINE / name).rglob("*.py")]:
+        _, _, rest = path.read_text().partition("# thresholds, measured on several machines\n")
+        for name in numbers(ast.parse(rest.partition("\n\n")[0])):
+            places.setdefault(name.strip("_"), set()).add(path.name)
+    assert len(places) > 150
+    fields = {name.upper() for name in MachineModel.__slots__}
+    assert not fields & {*places} and all(len(paths) == 1 for paths in places.values()), places
+
+
+def test_every_field_is_read():
     read = {
         node.attr
-        for room in (*ROOMS, "api")
-        for path in (ENGINE / room).rglob("*.py")
+        for name in (*PACKAGES, "api")
+        for path in (ENGINE / name).rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute)
     }

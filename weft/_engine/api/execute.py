@@ -46,8 +46,13 @@ from weft._engine.transforms.expand import expand
 from weft._engine.transforms.physical import has_keys
 from weft._engine.util.config import config
 from weft._engine.util.errors import MissingMeshError
-from weft._engine.util.machine_model import MODEL
 from weft._engine.util.state import clearing
+
+# thresholds, measured on several machines
+#: bytes of an array that is worth a compiled copy
+_RELAYOUT_COMPILED_BYTES = 1 << 20
+#: bytes of one that is worth it when it is moved for the first time
+_RELAYOUT_REPEATED_BYTES = 1 << 26
 
 
 def to_array(x, sharding: Sharding | None = None, order: tuple[int, ...] | None = None) -> Array:
@@ -181,7 +186,7 @@ def relayout(
         and have.backend is want.backend is default_sharding().device.client
         and want.backend.is_one_memory
     )
-    is_small = x.nbytes < MODEL.relayout_compiled_bytes
+    is_small = x.nbytes < _RELAYOUT_COMPILED_BYTES
     if is_here and not is_small and _can_reshard_on_devices(have, want):
         (moved,) = run(_copying(x.aval), [x], ProgramOptions("relayout", out_shardings=(sharding,)))
         return Array(want, moved._live())
@@ -189,7 +194,7 @@ def relayout(
         is_small
         or not by_program
         or fits(have, want)
-        or (x.nbytes < MODEL.relayout_repeated_bytes and _is_first(move))
+        or (x.nbytes < _RELAYOUT_REPEATED_BYTES and _is_first(move))
     ):
         return relaid(x, want)
     with unplaced():
@@ -211,8 +216,8 @@ def _in_other_order(x: Array, want: ArraySpec) -> Array:
     have = x._spec
     is_here = have.by_process is None and want.by_process is None
     move = (have.order, have.local_shape, have.splits, want.order, want.splits, want.storage_dtype)
-    is_small = x.nbytes < MODEL.relayout_compiled_bytes or (
-        x.nbytes < MODEL.relayout_repeated_bytes and _is_first(move)
+    is_small = x.nbytes < _RELAYOUT_COMPILED_BYTES or (
+        x.nbytes < _RELAYOUT_REPEATED_BYTES and _is_first(move)
     )
     if is_here and (is_small or have.backend is not want.backend):
         return relaid(x, want)

@@ -16,6 +16,12 @@ from typing import Literal, Union, get_args
 from weft._engine.ir.loops import Kernel
 from weft._engine.util.record import record
 
+# thresholds, measured on several machines
+#: that an iteration touches: longer ones take long anyway
+OUTLINED_BYTES = 1 << 14
+#: bytes of memory traffic of one call
+OUTLINED_CALL_BYTES = 1 << 27
+
 
 @record
 class Slot:

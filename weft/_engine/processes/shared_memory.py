@@ -20,8 +20,16 @@ from typing import Any, Protocol
 from weft._engine.processes import failures
 from weft._engine.processes.plans import CollectiveKind, CollectivePlan
 from weft._engine.processes.transport import DONE, FAILED, WAIT, Transport
-from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import record
+
+# thresholds, measured on several machines
+#: bytes of a message: two slots of all members stay in the caches of the cores
+_EXCHANGE_SLOT_BYTES = 128 << 10
+#: an all_reduce of more bytes among more than two processes is split among them
+_EXCHANGE_SPLIT_BYTES = 8 << 10
+#: results of this size are stored past the caches
+_EXCHANGE_STREAM_BYTES = 8 << 20
+
 
 _LINE = 64  # between the words of two ranks
 _CHANNELS = 4
@@ -102,7 +110,7 @@ class SharedMemoryTransport(Transport):
         group = self._group(ranks or (self._processes.rank,))
         n = len(group.ranks)
         pointers = (ctypes.c_void_p * n)()
-        block, piece, source = plan.count * size, MODEL.exchange_slot_bytes, -1
+        block, piece, source = plan.count * size, _EXCHANGE_SLOT_BYTES, -1
         kind = {
             "all_gather": _GATHER,
             "all_reduce": _REDUCE,
@@ -110,10 +118,10 @@ class SharedMemoryTransport(Transport):
             "all_to_all": _EXCHANGE,
         }.get(plan.kind, _FROM)
         if kind in (_SCATTER, _EXCHANGE):
-            piece = MODEL.exchange_slot_bytes // n // _LINE * _LINE
+            piece = _EXCHANGE_SLOT_BYTES // n // _LINE * _LINE
             block = block // n if kind == _EXCHANGE else block
-        elif kind == _REDUCE and n > 2 and block > MODEL.exchange_split_bytes:
-            kind, piece = _TWO_PHASE, MODEL.exchange_slot_bytes // (n * _LINE) * (n * _LINE)
+        elif kind == _REDUCE and n > 2 and block > _EXCHANGE_SPLIT_BYTES:
+            kind, piece = _TWO_PHASE, _EXCHANGE_SLOT_BYTES // (n * _LINE) * (n * _LINE)
         if plan.kind is CollectiveKind.BROADCAST:
             source = 0
         elif plan.kind is CollectiveKind.PERMUTE:
@@ -129,7 +137,7 @@ class SharedMemoryTransport(Transport):
             source,
         )
         if plan.op is not None:
-            streams = kind in (_REDUCE, _SCATTER) and block >= MODEL.exchange_stream_bytes
+            streams = kind in (_REDUCE, _SCATTER) and block >= _EXCHANGE_STREAM_BYTES
             words[5] = self._natives.combine(plan.op, plan.dtype, "stream" if streams else "plain")
         words[8], words[9], words[10] = steps, piece, ctypes.addressof(pointers)
         handle = ctypes.addressof(words)
@@ -146,7 +154,7 @@ class SharedMemoryTransport(Transport):
     def _window(self, ranks: tuple[int, ...]) -> _Group:
         n, key = len(ranks), f"weft/window/{'.'.join(map(str, ranks))}"
         head = -(-_CHANNELS * n * _LINE // mmap.PAGESIZE) * mmap.PAGESIZE
-        size = head + _CHANNELS * n * 2 * MODEL.exchange_slot_bytes
+        size = head + _CHANNELS * n * 2 * _EXCHANGE_SLOT_BYTES
         client, me = self._processes.client, self._processes.rank
         if ranks[0] == me:
             file = os.memfd_create("weft", os.MFD_CLOEXEC)
@@ -163,7 +171,7 @@ class SharedMemoryTransport(Transport):
             base,
             n,
             ranks.index(me),
-            MODEL.exchange_slot_bytes,
+            _EXCHANGE_SLOT_BYTES,
             _CHANNELS,
         )
         words[6] = ctypes.addressof(self._processes.failed_word)

@@ -23,13 +23,17 @@ from weft._engine.cpython import layouts
 from weft._engine.hooks import PENDING_BUFFER_TYPES
 from weft._engine.util import tree
 from weft._engine.util.config import config
-from weft._engine.util.machine_model import MODEL
 from weft._engine.util.state import Dispatching, guard
 from weft._engine.util.user_code import suspended
 
 if TYPE_CHECKING:
     from weft._engine.backends.base import Call
     from weft._engine.codegen.runtime.dispatch import Dispatcher, Places
+
+# thresholds, measured on several machines
+#: bytes of an array of NumPy that is copied by one thread, as a part of the call
+_NUMPY_ARGUMENT_BYTES = 1 << 19
+
 
 _ARRAY, _TUPLE, _LIST, _DICT, _NONE, _F32, _F64, _I32, _I64, _SAME, _BOOL, _NUMPY, _NUMPY_NUMBER = (
     range(13)
@@ -120,7 +124,7 @@ class _Words:
             and spec.stored is spec
             and (spec.storage_dtype, spec.storage_bytes) == (aval.dtype, aval.nbytes)
         )
-        if how is None or not is_plain or not 0 < aval.nbytes <= MODEL.numpy_argument_bytes:
+        if how is None or not is_plain or not 0 < aval.nbytes <= _NUMPY_ARGUMENT_BYTES:
             raise _Unmatchable
         if isinstance(x, np.generic):
             if not layouts.has_plain_value(x):

@@ -26,7 +26,6 @@ from weft._engine.codegen.runtime import pool, queue as queues
 from weft._engine.codegen.toolchain import loader
 from weft._engine.cpython.references import is_held_at_most
 from weft._engine.util.config import config
-from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import record
 from weft._engine.util.state import guard
 from weft._engine.util.threads import DaemonThread
@@ -37,6 +36,13 @@ if TYPE_CHECKING:
     from weft._engine.codegen.program.native import NativeProgram
     from weft._engine.codegen.runtime.queue import Queue
     from weft._engine.ir.program import Program
+
+# thresholds, measured on several machines
+#: bytes of memory traffic in which other Python threads should run: about 20 µs
+_LONG_CALL_BYTES = 1 << 18
+#: bytes of memory traffic of a program that is worth being queued, so that its caller goes on
+_QUEUE_FROM_BYTES = 1 << 26
+
 
 Write = Callable[[Callable[[], bytes | None]], None]
 
@@ -79,8 +85,8 @@ class CpuLoaded(Loaded):
         self.constant_bytes = sum(c.nbytes for c in self.consts)
         traffic = sum(plan.argument_bytes) + sum(plan.result_bytes) + plan.arena_bytes
         # worth letting other Python threads run; while a host call runs they may, and arguments must be held
-        self.is_long = traffic > MODEL.long_call_bytes or native.takes_long or bool(plan.words)
-        self.holds_gil = not self.is_long and plan.work <= MODEL.long_call_bytes
+        self.is_long = traffic > _LONG_CALL_BYTES or native.takes_long or bool(plan.words)
+        self.holds_gil = not self.is_long and plan.work <= _LONG_CALL_BYTES
         self.slots_type = ctypes.c_void_p * (
             len(plan.argument_bytes) + len(plan.result_bytes) + len(self.consts) + 1
         )
@@ -197,7 +203,7 @@ class CpuLoaded(Loaded):
     def is_queued(self) -> bool:
         """Whether callers do not wait for the program."""
         least = config.async_dispatch_bytes
-        return self.plan.work >= (MODEL.queue_from_bytes if least < 0 else least)
+        return self.plan.work >= (_QUEUE_FROM_BYTES if least < 0 else least)
 
     def keep(self, write: Write) -> None:
         """Keep a program whose code is all on disk, and which calls nothing of this process."""

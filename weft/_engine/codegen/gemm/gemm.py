@@ -27,8 +27,11 @@ from weft._engine.codegen.runtime import pool
 from weft._engine.codegen.toolchain.native_library import LibraryModule, is_kept, link, request
 from weft._engine.codegen.toolchain.objects import CompileRequest, is_there
 from weft._engine.ir.program import Gemm
-from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import record
+
+# thresholds, measured on several machines
+#: adds of a matmul for which a draft takes about 2 ms longer
+_DRAFT_MULTIPLY_ADDS = 1 << 26
 
 
 @record
@@ -124,7 +127,7 @@ def is_slow_to_make(symbol: str, wanted: frozenset[str]) -> bool:
 def is_small(step: Gemm) -> bool:
     """Whether a matmul may run on a draft."""
     extents = [step.m, step.n, step.k, *[extent for extent, *_ in (*step.batch, *step.outer_k)]]
-    return math.prod(extents) <= MODEL.draft_multiply_adds
+    return math.prod(extents) <= _DRAFT_MULTIPLY_ADDS
 
 
 def ensure(symbol: str, wanted: frozenset[str] | None = None, draft: bool = False) -> int:

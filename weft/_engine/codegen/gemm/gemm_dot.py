@@ -20,9 +20,15 @@ from weft._engine.codegen.gemm.operand_addressing import (
 )
 from weft._engine.codegen.ir.gemm_types import Recipe, llvm_type
 from weft._engine.codegen.ir.ir_writer import FunctionWriter, suffix
+from weft._engine.codegen.ir.microkernels import GEMM_AHEAD
 from weft._engine.codegen.ir.writer import Declarations
 from weft._engine.codegen.toolchain.native_library import LibraryModule
 from weft._engine.util.machine_model import MODEL
+
+# thresholds, measured on several machines
+#: sums of a column that are finished together
+_GEMM_VECTOR_SUMS = 64
+
 
 #: rows of A that share a load of B, in one function each; more rows are more streams from memory
 _ROW_COUNTS = (1, 2, 4, 8)
@@ -119,7 +125,7 @@ def _dots(recipe: Recipe, decls: Declarations, rows: int) -> str:
 
     row_of = ["%a", *(f.at("%a", f.mul("%as", r)) for r in range(1, rows))]
     visit = f.mul("%as", rows)
-    distance = f.mul(visit, f.ceil_div(MODEL.gemm_ahead, visit))
+    distance = f.mul(visit, f.ceil_div(GEMM_AHEAD, visit))
 
     def fetch(row: str, at: str) -> None:
         """Prefetch the same part of later rows: rows are too short for the hardware to detect each in time."""
@@ -187,7 +193,7 @@ def _store_totals(
 
 def _task(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
     f = Task("dot_task", decls, recipe)
-    offsets, sums = f.slot("[3 x i64]"), f.slot(f"[{MODEL.gemm_vector_sums} x i64]")
+    offsets, sums = f.slot("[3 x i64]"), f.slot(f"[{_GEMM_VECTOR_SUMS} x i64]")
     ends = Ends(f, f.desc, wanted)
     row_tiles, tile_rows = f.d(Word.ROW_TILES), f.d(Word.TILE_ROWS)
     row_tile, batch = f.rem("%task", row_tiles), f.div("%task", row_tiles)
@@ -198,7 +204,7 @@ def _task(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
     ends.at(batch=batch, pitch="0")
 
     def stretch(i1: str) -> None:
-        i2 = f.min(end, f.add(i1, MODEL.gemm_vector_sums))
+        i2 = f.min(end, f.add(i1, _GEMM_VECTOR_SUMS))
 
         def column(j: str) -> None:
             vector = f.at(b, f.mul(j, ns))
@@ -224,7 +230,7 @@ def _task(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
 
         f.loop(0, f.d(Word.N), 1, column)
 
-    f.loop(i0, end, MODEL.gemm_vector_sums, stretch)
+    f.loop(i0, end, _GEMM_VECTOR_SUMS, stretch)
     return f.end()
 
 

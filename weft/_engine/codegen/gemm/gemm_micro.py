@@ -16,9 +16,14 @@ from collections.abc import Collection
 
 from weft._engine.codegen.ir.gemm_types import Recipe, llvm_type
 from weft._engine.codegen.ir.ir_writer import FunctionWriter, const, suffix
-from weft._engine.codegen.ir.microkernels import STREAMS, kernel_name, tiles, unrolled
+from weft._engine.codegen.ir.microkernels import (
+    GEMM_LINE_BEATS,
+    STREAMS,
+    kernel_name,
+    tiles,
+    unrolled,
+)
 from weft._engine.codegen.ir.writer import Declarations
-from weft._engine.util.machine_model import MODEL
 
 #: instructions that add products of joined elements to a sum; the first of two 8-bit operands is unsigned
 _ADDS = {
@@ -122,7 +127,7 @@ class _TileKernel:
             self.prefetch_results(i)
         sums = self.beat(pa, pb, 0, sums)
         pb, pa = f.at(pb, "%bs"), f.at(pa, self.element_bytes)
-        return [pa, pb, *sums, *[f.at(p, 64 // MODEL.gemm_line_beats) for p in prefetched]]
+        return [pa, pb, *sums, *[f.at(p, 64 // GEMM_LINE_BEATS) for p in prefetched]]
 
     def unrolled_beats(self, _: str, pa: str, pb: str, *state: str) -> list[str]:
         """Emit several beats, and prefetch the same elements of all next rows of A."""

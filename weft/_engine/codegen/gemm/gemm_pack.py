@@ -16,8 +16,8 @@ from weft._engine.codegen.gemm.descriptor import has_squares
 from weft._engine.codegen.gemm.gemm_micro import flip, join, multiply_add, sign_bits
 from weft._engine.codegen.ir.gemm_types import Recipe, llvm_type, real_of
 from weft._engine.codegen.ir.ir_writer import FunctionWriter, bits_of
+from weft._engine.codegen.ir.microkernels import GEMM_PACK_PREFETCH_ROWS
 from weft._engine.codegen.ir.writer import Declarations
-from weft._engine.util.machine_model import MODEL
 
 _Path = Callable[[], None]
 
@@ -291,7 +291,7 @@ def pack_b(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
         return f.at(f.at("%dst", f.mul(s, row_bytes)), f.mul(j, vector_bytes // lanes))
 
     def copy() -> None:
-        distance = f.mul("%ks", MODEL.gemm_pack_prefetch_rows)
+        distance = f.mul("%ks", GEMM_PACK_PREFETCH_ROWS)
 
         def whole_row(s: str) -> None:
             for v in range(recipe.vectors):

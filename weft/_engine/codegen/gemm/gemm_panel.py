@@ -13,8 +13,7 @@ from weft._engine.codegen.gemm.gemm_epilogue import Ends
 from weft._engine.codegen.gemm.operand_addressing import Task, row_block_count
 from weft._engine.codegen.gemm.required_functions import along_names, has_runs, kernel_names
 from weft._engine.codegen.ir.gemm_types import Recipe
-from weft._engine.codegen.ir.microkernels import kernel_name, row_counts, shapes
-from weft._engine.util.machine_model import MODEL
+from weft._engine.codegen.ir.microkernels import GEMM_LINE_BEATS, kernel_name, row_counts, shapes
 from weft._engine.util.record import record
 
 
@@ -118,7 +117,7 @@ def multiply_panel(f: Task, recipe: Recipe, t: Tile, p: Panel, wanted: Collectio
     prefetched = f.pick(is_shared, f.at(p.b, f.d(Word.PANEL_BYTES)), p.b, "ptr")
     # The first panel of a tile of rows prefetches the next rows of A; then they are in cache.
     next_rows = f.pick(f.equal(p.panel, t.p0), f.mul(p.a_stride, recipe.rows), 0)
-    slice_ = f.pick(is_shared, f.mul(f.div(p.beats, MODEL.gemm_line_beats), 64), 0)
+    slice_ = f.pick(is_shared, f.mul(f.div(p.beats, GEMM_LINE_BEATS), 64), 0)
 
     row_blocks = _RowBlocks(f, recipe, t.rows, wanted)
     [only] = kernel_names(wanted) if len(kernel_names(wanted)) == 1 else [""]

@@ -27,6 +27,78 @@ from weft._engine.codegen.ir.microkernels import SPARE_ROWS, STREAMS
 from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import record, replace
 
+# thresholds, measured on several machines
+#: steps of k between two visits of C; the second for many rows and wide vectors
+_GEMM_BLOCK_STEPS = (384, 512)
+#: by this factor a single block may be longer: 513 steps need not visit C twice
+_GEMM_ONE_BLOCK = 9 / 8
+#: bytes of A that stay in the second-level cache while panels of B and sums pass through
+_GEMM_STRIP_BYTES = 200 << 10
+#: rows of A in a strip: as many fit with any block, and more do not pay
+_GEMM_STRIP_ROWS = (48, 512)
+#: bytes of B that are packed for all tasks at a time: 16 panels of 2048 steps, and what follows each
+_GEMM_SHARED_BYTES = 9 << 20
+#: bytes of B that a task packs for itself; twice that where strips of A are packed too
+_GEMM_PRIVATE_BYTES = 400 << 10
+#: bytes of unfinished sums that stay in the second-level cache too
+_GEMM_SUMS_BYTES = 512 << 10
+#: up to here a large B is read once, as a stream
+_GEMM_SKINNY_ROWS = 128
+#: B is read along its rows up to here, if it would be packed otherwise, or is in no cache
+_GEMM_ALONG_ROWS = (16, 64)
+#: bytes of A, which each task packs whole and reads once for a stretch of B
+_GEMM_ALONG_BYTES = 4 << 20
+#: bytes of sums that wait meanwhile in the first-level cache
+_GEMM_ALONG_SUMS_BYTES = 32 << 10
+#: rows of B read together, for fewer rows of A than a kernel has and for more
+_GEMM_SKINNY_ROWS_OF_B = (16, 64)
+#: tasks that a long sum with few results gives
+_GEMM_PARTS = 16
+#: the blocks that are worth one
+_GEMM_PART_BLOCKS = 4
+#: parts, and tasks of all, that are worth their additions where steps of A are far apart
+_GEMM_STRIDED_PARTS = (4, 192)
+#: adjacent rows of A that are a product of their own
+_GEMM_RUN_ROWS = 64
+#: rows for each that is computed twice
+_GEMM_ROWS_PER_REPEATED = 32
+#: rows and k that pay for packing B by fours, and elements of A that pay for compiling it
+_GEMM_QUADS = (32, 1 << 18)
+#: steps of A in a run that pay for finding it
+_GEMM_RUN = 8
+#: bytes of a run that is found wherever it begins
+_GEMM_LONG_RUN_BYTES = 512
+#: between steps of A, or its power of two, up to which a block of them fits into a cache
+_GEMM_STRIDE_BYTES = 1 << 10
+#: the same for even rows that are multiplied by half a panel of B at most
+_GEMM_EVEN_STRIDE_BYTES = 1 << 12
+#: bytes of a block of B in the first-level cache where steps of A are more than a line apart
+_GEMM_ACROSS_BYTES = 32 << 10
+#: rows that are multiplied by a vector side by side
+_GEMM_VECTOR_ROWS = 8
+#: bytes of B that stay in the second-level and in the last-level cache
+_GEMM_CACHED_BYTES = (1 << 19, 8 << 20)
+#: bytes of B that are never copied
+_GEMM_IN_PLACE_BYTES = 1 << 19
+#: rows of A that it is not copied for
+_GEMM_IN_PLACE_ROWS = 512
+#: for which it need not be in the first-level cache, if vectors are short
+_GEMM_NEAR_ROWS = 256
+#: columns of B from which rows of A are copied that compete for the same sets of a cache
+_GEMM_COLLIDING_COLUMNS = 512
+#: cycles to transpose a vector
+_GEMM_PACK_TRANSPOSE = 20
+#: cycles to gather a vector element by element
+_GEMM_PACK_SCALAR = 48
+#: by this factor B packed for all must be faster: it takes memory, and shares a cache
+_GEMM_SHARED_GAIN = 1.01
+#: cycles for a tile to use what is packed for all
+_GEMM_PASS = 2
+#: cycles of one task
+_GEMM_TASK_CYCLES = 300
+#: cycles of starting all
+_GEMM_FORK_CYCLES = 6000
+
 
 def plan(p: Problem, recipe: Recipe, threads: int) -> tuple[str, tuple[int, ...]]:
     """Return the name of recipe and variant, and the words of the description."""
@@ -42,12 +114,7 @@ def runs_as_batch(p: Problem, recipe: Recipe) -> Problem:
     of them would be copied. (Epilogues count rows and batch elements in the original order.)
     """
     run = p.m // math.prod(e for e, _ in p.rows)
-    if (
-        not p.rows
-        or p.epilogue_args is not None
-        or run < MODEL.gemm_run_rows
-        or _a_in_runs(p, recipe)
-    ):
+    if not p.rows or p.epilogue_args is not None or run < _GEMM_RUN_ROWS or _a_in_runs(p, recipe):
         return p
     dims, step = [], p.m * p.c[0]
     for e, stride in p.rows:
@@ -63,8 +130,8 @@ def runs_as_batch(p: Problem, recipe: Recipe) -> Problem:
 def _dot_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
     work = p.m * p.n * p.k * p.batches // recipe.lanes
     tasks = min(threads * 4, work // 4000, p.m * p.batches) if threads > 1 else 1
-    tiles = min(_ceil(max(tasks, 1), max(p.batches, 1)), _ceil(p.m, MODEL.gemm_vector_rows)) or 1
-    rows = max(_up(_ceil(p.m, tiles), MODEL.gemm_vector_rows), MODEL.gemm_vector_rows)
+    tiles = min(_ceil(max(tasks, 1), max(p.batches, 1)), _ceil(p.m, _GEMM_VECTOR_ROWS)) or 1
+    rows = max(_up(_ceil(p.m, tiles), _GEMM_VECTOR_ROWS), _GEMM_VECTOR_ROWS)
     return {Word.TILE_ROWS: rows, Word.ROW_TILES: _ceil(p.m, rows)}
 
 
@@ -76,7 +143,7 @@ def _suits_quads(p: Problem, recipe: Recipe) -> bool:
     kind = recipe.acc == "f32" and recipe.unpacked_b_ok and assembly.has_avx512(recipe.machine)
     few, many = (
         4 * p.n <= 3 * recipe.lanes,
-        min(p.m, p.k) >= MODEL.gemm_quads[0] and p.m * p.k * p.batches >= MODEL.gemm_quads[1],
+        min(p.m, p.k) >= _GEMM_QUADS[0] and p.m * p.k * p.batches >= _GEMM_QUADS[1],
     )
     return (
         kind
@@ -96,7 +163,7 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
     group, chunk = p.batches, work.panels
     if split.mode == SHARED:
         round_bytes = work.panels * work.blocks * work.panel_bytes
-        fit = min(p.batches // p.b_share, MODEL.gemm_shared_bytes // max(round_bytes, 1))
+        fit = min(p.batches // p.b_share, _GEMM_SHARED_BYTES // max(round_bytes, 1))
         group = p.b_share * max(fit, 1)
         chunk = _chunk(work.panels, work.blocks * work.panel_bytes, split.tile_panels)
         split = replace(split, tile_panels=min(split.tile_panels, chunk))
@@ -194,15 +261,13 @@ def _block_steps(p: Problem, recipe: Recipe) -> int:
     """Steps of k in a block."""
     segment_steps = _ceil(p.k, recipe.k_per_step)
     steps = segment_steps * p.segments
-    limit = MODEL.gemm_block_steps[
-        recipe.machine.vector_bytes == 64 and p.m > MODEL.gemm_skinny_rows
-    ]
+    limit = _GEMM_BLOCK_STEPS[recipe.machine.vector_bytes == 64 and p.m > _GEMM_SKINNY_ROWS]
     if _is_stream(p, recipe):
-        limit = MODEL.gemm_skinny_rows_of_b[p.m >= recipe.rows] // recipe.k_per_step
+        limit = _GEMM_SKINNY_ROWS_OF_B[p.m >= recipe.rows] // recipe.k_per_step
     along = _is_along(p, recipe)
     if not along and p.a[1] > MODEL.cache_line and _a_in_runs(p, recipe):
-        limit = MODEL.gemm_across_bytes // recipe.panel_row_bytes
-    if along or steps <= MODEL.gemm_one_block * limit:
+        limit = _GEMM_ACROSS_BYTES // recipe.panel_row_bytes
+    if along or steps <= _GEMM_ONE_BLOCK * limit:
         limit = max(steps, 1)
     per_segment = _ceil(segment_steps, limit)
     if (
@@ -226,19 +291,17 @@ def _parts(p: Problem, recipe: Recipe, blocks: int) -> int:
     results = max(p.m // (2 * recipe.rows), 1) * _ceil(p.n, recipe.panel_cols) * p.batches
     if not results or p.grouped:
         return 1
-    wanted = MODEL.gemm_parts // results
+    wanted = _GEMM_PARTS // results
     if p.a[1] != recipe.in_bytes:
-        wanted = max(
-            wanted, min(MODEL.gemm_strided_parts[0], MODEL.gemm_strided_parts[1] // results)
-        )
-    most = max(min(wanted, blocks // MODEL.gemm_part_blocks), 1)
+        wanted = max(wanted, min(_GEMM_STRIDED_PARTS[0], _GEMM_STRIDED_PARTS[1] // results))
+    most = max(min(wanted, blocks // _GEMM_PART_BLOCKS), 1)
     return 1 << most.bit_length() - 1
 
 
 def _reaches_back(m: int, tile_rows: int, strip_rows: int, most: int) -> bool:
     """True when the last rows are better made with some before them once more than by a kernel of their own, which is to be compiled."""
     spare, last = -m % most, (m - 1) % tile_rows % strip_rows + 1
-    return spare > 0 and m >= MODEL.gemm_rows_per_repeated * spare and last >= most
+    return spare > 0 and m >= _GEMM_ROWS_PER_REPEATED * spare and last >= most
 
 
 def _a_direct(p: Problem, recipe: Recipe, block: int) -> bool:
@@ -262,11 +325,11 @@ def _a_collides(p: Problem, recipe: Recipe, block: int) -> bool:
     Where vectors are short, a strip is used for longer, and a core reads its rows often enough to wait for them.
     """
     block_bytes = block * recipe.step_bytes
-    strip = min(p.m, MODEL.gemm_strip_bytes // block_bytes)
+    strip = min(p.m, _GEMM_STRIP_BYTES // block_bytes)
     short = recipe.machine.vector_bytes < 64
     return (
         short
-        and p.n >= MODEL.gemm_colliding_columns
+        and p.n >= _GEMM_COLLIDING_COLUMNS
         and strip > _held(MODEL.l2_bytes, p.a[0], block_bytes)
     )
 
@@ -289,39 +352,34 @@ def _a_in_runs(p: Problem, recipe: Recipe) -> bool:
     or two for six elements: that pays where few panels of B would use what is packed (one, of even rows, which are packed quicker), and
     while caches have room for lines so far apart.
     """
-    if not assembly.finds_runs(recipe) or p.k < MODEL.gemm_run:
+    if not assembly.finds_runs(recipe) or p.k < _GEMM_RUN:
         return False
     uneven, apart = bool(p.rows) or p.segments > 1, math.gcd(p.a[1], 1 << 16)
     if p.a[1] == recipe.in_bytes and _whole_steps(p, recipe):
-        return uneven and p.k * recipe.in_bytes >= min(p.a[0] // 2, MODEL.gemm_long_run_bytes)
+        return uneven and p.k * recipe.in_bytes >= min(p.a[0] // 2, _GEMM_LONG_RUN_BYTES)
     if recipe.joined:
         return False
     if uneven:
-        return p.n <= 2 * recipe.panel_cols and apart <= MODEL.gemm_stride_bytes
-    near = 2 * p.n > recipe.panel_cols or apart <= MODEL.gemm_even_stride_bytes
+        return p.n <= 2 * recipe.panel_cols and apart <= _GEMM_STRIDE_BYTES
+    near = 2 * p.n > recipe.panel_cols or apart <= _GEMM_EVEN_STRIDE_BYTES
     return p.a[0] == recipe.in_bytes and p.n <= recipe.panel_cols and near
 
 
 def _is_stream(p: Problem, recipe: Recipe) -> bool:
     """True when B is large and dense along n, and is used by few rows of A: it is bound by memory."""
-    large = (
-        p.k * p.segments * p.n * recipe.in_bytes > MODEL.gemm_cached_bytes[p.m > 2 * recipe.rows]
-    )
+    large = p.k * p.segments * p.n * recipe.in_bytes > _GEMM_CACHED_BYTES[p.m > 2 * recipe.rows]
     return (
-        large
-        and p.m <= MODEL.gemm_skinny_rows
-        and p.b[1] == recipe.in_bytes
-        and p.n > recipe.panel_cols
+        large and p.m <= _GEMM_SKINNY_ROWS and p.b[1] == recipe.in_bytes and p.n > recipe.panel_cols
     )
 
 
 def _is_along(p: Problem, recipe: Recipe) -> bool:
     """True when B is read along its rows: by a single row of A, or by few if it is large, and wide enough to be shared."""
     size = p.k * p.segments * p.n * recipe.in_bytes
-    large = size > MODEL.gemm_cached_bytes[recipe.unpacked_b_ok or p.m > MODEL.gemm_along_rows[0]]
-    near = p.m * _ceil(p.k, recipe.k_per_step) * recipe.step_bytes <= MODEL.gemm_along_bytes
+    large = size > _GEMM_CACHED_BYTES[recipe.unpacked_b_ok or p.m > _GEMM_ALONG_ROWS[0]]
+    near = p.m * _ceil(p.k, recipe.k_per_step) * recipe.step_bytes <= _GEMM_ALONG_BYTES
     few = p.m == 1 or (
-        p.m <= MODEL.gemm_along_rows[1] and near and large and p.n >= 2 * recipe.panel_cols
+        p.m <= _GEMM_ALONG_ROWS[1] and near and large and p.n >= 2 * recipe.panel_cols
     )
     dense = (
         p.b[1] == recipe.in_bytes
@@ -360,14 +418,14 @@ def _b_direct_pays(p: Problem, recipe: Recipe) -> bool:
         aligned and p.b[0] == p.n * recipe.in_bytes <= recipe.panel_row_bytes
     ):  # it is stored as if packed
         return True
-    small, most_rows = MODEL.gemm_in_place_bytes, MODEL.gemm_in_place_rows
+    small, most_rows = _GEMM_IN_PLACE_BYTES, _GEMM_IN_PLACE_ROWS
     if not aligned:
         small, most_rows = small >> 3, most_rows >> 2
     if recipe.machine.vector_bytes < 64 and not _b_near(p, recipe):
         return p.m <= 2 * recipe.rows or _is_stream(p, recipe)
     few = (
-        p.m <= most_rows >> (size > 2 * MODEL.gemm_cached_bytes[0])
-        and size <= MODEL.gemm_cached_bytes[1] >> 1
+        p.m <= most_rows >> (size > 2 * _GEMM_CACHED_BYTES[0])
+        and size <= _GEMM_CACHED_BYTES[1] >> 1
     )
     return few or size <= small or p.m <= 2 * recipe.rows or _is_stream(p, recipe)
 
@@ -379,7 +437,7 @@ def _b_near(p: Problem, recipe: Recipe) -> bool:
     held = [
         _held(cache, p.b[0], recipe.panel_row_bytes) for cache in (MODEL.l1_bytes, MODEL.l2_bytes)
     ]
-    return steps <= held[p.m <= MODEL.gemm_near_rows and p.b[0] % _way(MODEL.l1_bytes) != 0]
+    return steps <= held[p.m <= _GEMM_NEAR_ROWS and p.b[0] % _way(MODEL.l1_bytes) != 0]
 
 
 class _Work:
@@ -412,16 +470,16 @@ class _Work:
         self.pack_a = 0 if self.a_direct else _pack_cost(p.a[1], p.a[0], recipe)
         self.pack_b = _pack_cost(p.b[1], p.b[0], recipe)
         if p.segments > 1 and p.k < 4 * recipe.lanes:
-            self.pack_a = max(self.pack_a, MODEL.gemm_pack_scalar)
-            self.pack_b = max(self.pack_b, MODEL.gemm_pack_scalar)
+            self.pack_a = max(self.pack_a, _GEMM_PACK_SCALAR)
+            self.pack_b = max(self.pack_b, _GEMM_PACK_SCALAR)
         # Tiles have a multiple of `unit` rows. Squares that are transposed begin with cache lines.
         self.unit = recipe.rows
-        if self.pack_a == MODEL.gemm_pack_transpose:
+        if self.pack_a == _GEMM_PACK_TRANSPOSE:
             self.unit = math.lcm(recipe.rows, _square(recipe))
         # Rows of A of which a block stays in the second-level cache
         row_bytes = max(_ceil(part_steps, self.blocks) * recipe.step_bytes, 1)
-        fit = MODEL.gemm_strip_bytes // row_bytes // self.unit * self.unit
-        self.fit = min(max(fit, MODEL.gemm_strip_rows[0]), MODEL.gemm_strip_rows[1])
+        fit = _GEMM_STRIP_BYTES // row_bytes // self.unit * self.unit
+        self.fit = min(max(fit, _GEMM_STRIP_ROWS[0]), _GEMM_STRIP_ROWS[1])
 
     def _a_direct(self) -> int:
         """Return how kernels reach A: packed (0), in place (1), or IN_RUNS."""
@@ -457,7 +515,7 @@ def _modes(work: _Work) -> list[int]:
     if _b_direct_pays(p, recipe):
         return [DIRECT]
     can_share = (
-        work.blocks * work.panel_bytes <= MODEL.gemm_shared_bytes
+        work.blocks * work.panel_bytes <= _GEMM_SHARED_BYTES
         and work.parts == 1
         and not _is_stream(p, recipe)
     )
@@ -475,18 +533,16 @@ def _tiles(work: _Work, mode: int) -> Iterator[tuple[int, int]]:
     most_rows, most_panels = work.fit, panels
     if mode == PRIVATE:
         most_panels = min(
-            panels, max((MODEL.gemm_private_bytes << bool(work.pack_a)) // work.panel_bytes, 1)
+            panels, max((_GEMM_PRIVATE_BYTES << bool(work.pack_a)) // work.panel_bytes, 1)
         )
-        most_rows = m if in_c else max(MODEL.gemm_sums_bytes // (most_panels * row_bytes), work.fit)
+        most_rows = m if in_c else max(_GEMM_SUMS_BYTES // (most_panels * row_bytes), work.fit)
     if mode == ALONG:
         most_rows, most_panels = (
             m,
-            min(panels, max(MODEL.gemm_along_sums_bytes // (m * row_bytes), 1)),
+            min(panels, max(_GEMM_ALONG_SUMS_BYTES // (m * row_bytes), 1)),
         )
     if mode == SHARED:
-        most_panels = min(
-            panels, max(MODEL.gemm_shared_bytes // (work.blocks * work.panel_bytes), 1)
-        )
+        most_panels = min(panels, max(_GEMM_SHARED_BYTES // (work.blocks * work.panel_bytes), 1))
     least = max(_ceil(m, most_rows), 1)
     for row_tiles in sorted(
         {least, least + 1, least + 2, least + 3, least * 2, threads, 2 * threads}
@@ -502,7 +558,7 @@ def _tiles(work: _Work, mode: int) -> Iterator[tuple[int, int]]:
             panels,
             most_panels
             if in_c
-            else max(min(most_panels, MODEL.gemm_sums_bytes // (rows * row_bytes)), 1),
+            else max(min(most_panels, _GEMM_SUMS_BYTES // (rows * row_bytes)), 1),
         )
         for col_tiles in range(least_cols, max(min(panels, max(4 * threads, 4)), least_cols) + 1):
             yield rows, _ceil(panels, col_tiles)
@@ -517,31 +573,31 @@ def _timed(work: _Work, mode: int, rows: int, tile_panels: int) -> tuple[float, 
     if mode == PRIVATE:
         far = (
             MODEL.gemm_pack_far
-            if p.k * p.segments * p.n * work.recipe.in_bytes > MODEL.gemm_cached_bytes[0]
+            if p.k * p.segments * p.n * work.recipe.in_bytes > _GEMM_CACHED_BYTES[0]
             else 0
         )
         each += share * beats * (work.pack_b + far)
     if mode == SHARED:
-        each += share * beats * MODEL.gemm_pass
+        each += share * beats * _GEMM_PASS
     tiles = _ceil(p.m, rows) * _ceil(panels, tile_panels)
     task_batch = _task_batch(each, batches * tiles, batches, threads) if work.parts == 1 else 1
     tasks = tiles * _ceil(batches, task_batch)
-    each = each * task_batch + MODEL.gemm_task_cycles
+    each = each * task_batch + _GEMM_TASK_CYCLES
     # The last round of tasks is rarely full; a quarter of a task allows for uneven progress.
-    uneven = each / 4 + MODEL.gemm_fork_cycles if tasks > 1 and threads > 1 else 0
+    uneven = each / 4 + _GEMM_FORK_CYCLES if tasks > 1 and threads > 1 else 0
     time = math.ceil(tasks / threads) * each + uneven
     if mode == SHARED:
         rounds = _ceil(panels, _chunk(panels, work.blocks * work.panel_bytes, tile_panels))
         packed = math.ceil(batches / p.b_share) * work.vectors * beats
-        time += packed * (work.pack_b + MODEL.gemm_pack_far) / threads + 2 * MODEL.gemm_fork_cycles
+        time += packed * (work.pack_b + MODEL.gemm_pack_far) / threads + 2 * _GEMM_FORK_CYCLES
         time += (rounds - 1) * uneven
-        time *= MODEL.gemm_shared_gain
+        time *= _GEMM_SHARED_GAIN
     return time, _Split(mode, rows, tile_panels, task_batch)
 
 
 def _chunk(panels: int, panel_bytes: int, tile_panels: int) -> int:
     """How many panels are packed for all at a time: about equal numbers of whole tiles of them."""
-    most = max(MODEL.gemm_shared_bytes // max(panel_bytes, 1), 1)
+    most = max(_GEMM_SHARED_BYTES // max(panel_bytes, 1), 1)
     if panels <= most or tile_panels >= most:
         return min(panels, most)
     tiles = _ceil(panels, tile_panels)
@@ -557,7 +613,7 @@ def _strip_rows(work: _Work, split: _Split) -> int:
 def _task_batch(each: float, tasks: int, batches: int, threads: int) -> int:
     """Batch elements per task: enough for 20000 cycles, while leaving every thread four tasks."""
     wanted = max(int(20000 / max(each, 1)), 1)
-    if threads == 1 or each * tasks < 2 * MODEL.gemm_fork_cycles:
+    if threads == 1 or each * tasks < 2 * _GEMM_FORK_CYCLES:
         return batches
     return max(min(wanted, batches // (4 * threads)), 1)
 
@@ -566,9 +622,9 @@ def _pack_cost(row_stride: int, other_stride: int, recipe: Recipe) -> int:
     if row_stride == recipe.in_bytes:
         return MODEL.gemm_pack_copy
     return (
-        MODEL.gemm_pack_transpose
+        _GEMM_PACK_TRANSPOSE
         if other_stride == recipe.in_bytes and not recipe.is_complex
-        else MODEL.gemm_pack_scalar
+        else _GEMM_PACK_SCALAR
     )
 
 

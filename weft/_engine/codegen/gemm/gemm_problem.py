@@ -14,8 +14,13 @@ from weft._engine.codegen.ir.gemm_types import Recipe
 from weft._engine.codegen.ir.microkernels import STREAMS
 from weft._engine.ir.loops import ITEMSIZE
 from weft._engine.ir.program import Gemm
-from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import record, replace
+
+# thresholds, measured on several machines
+#: a group of rows is planned for as many at least
+_GEMM_GROUP_ROWS = 24
+#: steps of the inner dim of a sum that are wanted, and that are enough
+_GEMM_WANTED_RUN = (8, 16)
 
 
 @record
@@ -77,7 +82,7 @@ def problem_of(step: Gemm, recipe: Recipe) -> Problem:
     """Return the step with strides in bytes and trivial dims dropped."""
     i, o, m = recipe.in_bytes, recipe.out_bytes, step.m
     if step.grouped == "m":
-        m = min(m, max(-(-m // step.groups[-1][0]), MODEL.gemm_group_rows))
+        m = min(m, max(-(-m // step.groups[-1][0]), _GEMM_GROUP_ROWS))
     return Problem(
         m,
         step.n,
@@ -135,8 +140,8 @@ def _fold_sum(p: Problem, recipe: Recipe) -> Problem:
         useful = sum(
             stride == recipe.in_bytes and not dense for stride, dense in zip(dim[1:], other)
         )
-        longest = min(dim[0], MODEL.gemm_wanted_run[1])
-        return dim[0] >= MODEL.gemm_wanted_run[0], useful, longest, -dim[1] - dim[2]
+        longest = min(dim[0], _GEMM_WANTED_RUN[1])
+        return dim[0] >= _GEMM_WANTED_RUN[0], useful, longest, -dim[1] - dim[2]
 
     inner, *rest = sorted(_merge(sorted(dims, key=lambda d: d[1:])), key=suits, reverse=True)
     # In the order of memory, so that B may be even

@@ -15,6 +15,7 @@ from weft._engine.codegen.gemm.gemm_micro import broadcast, multiply_add, sign_b
 from weft._engine.codegen.gemm.gemm_pack import interleave, to_unit
 from weft._engine.codegen.ir.gemm_types import Recipe, llvm_type
 from weft._engine.codegen.ir.ir_writer import FunctionWriter
+from weft._engine.codegen.ir.microkernels import GEMM_AHEAD, GEMM_ALONG_STREAMS
 from weft._engine.codegen.ir.writer import Declarations
 from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import record
@@ -48,12 +49,12 @@ class _AlongWriter:
             recipe.along_cols,
         )
         self.whole = f.mul(f.div("%cols", self.wide), self.wide)
-        visited = f.mul("%bs", MODEL.gemm_along_streams)
-        self.distance = f.mul(visited, f.ceil_div(MODEL.gemm_ahead, visited))
+        visited = f.mul("%bs", GEMM_ALONG_STREAMS)
+        self.distance = f.mul(visited, f.ceil_div(GEMM_AHEAD, visited))
 
     def text(self) -> str:
         """Return the finished function."""
-        f, count = self.f, max(MODEL.gemm_along_streams // self.recipe.k_per_step, 1)
+        f, count = self.f, max(GEMM_ALONG_STREAMS // self.recipe.k_per_step, 1)
         most = f.mul(f.div("%steps", count), count)
         f.loop(0, most, count, lambda step: self.steps(step, count))
         f.loop(most, "%steps", 1, lambda step: self.steps(step, 1))

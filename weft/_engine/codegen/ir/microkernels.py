@@ -6,7 +6,17 @@ from collections.abc import Collection
 
 from weft._engine.codegen.ir.gemm_types import Recipe
 from weft._engine.codegen.ir.writer import Declarations
-from weft._engine.util.machine_model import MODEL
+
+# thresholds, measured on several machines
+#: rows between those that are packed and those that are prefetched
+GEMM_PACK_PREFETCH_ROWS = 16
+#: rows of B that are read along side by side: the hardware follows that many streams
+GEMM_ALONG_STREAMS = 8
+#: bytes, at least, between what products of few rows read and what they prefetch
+GEMM_AHEAD = 16 << 10
+#: beats in which the full kernel fetches one cache line ahead
+GEMM_LINE_BEATS = 4
+
 
 #: addresses of rows of A in a list after those of a tile: they are prefetched, and need not be valid
 SPARE_ROWS = 16
@@ -55,5 +65,5 @@ def unrolled(recipe: Recipe, rows: int, vectors: int, edge: bool) -> int:
     if recipe.by_element:  # two elements of a row of A are one load
         return 2
     return (
-        2 * MODEL.gemm_line_beats if rows == recipe.rows and vectors == 1 and edge else 1
+        2 * GEMM_LINE_BEATS if rows == recipe.rows and vectors == 1 and edge else 1
     )  # about a cache line of every row

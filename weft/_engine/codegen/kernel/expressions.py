@@ -37,7 +37,11 @@ from weft._engine.ir.loops import (
     Ref,
 )
 from weft._engine.ir.registry import functions
-from weft._engine.util.machine_model import MODEL
+
+# thresholds, measured on several machines
+#: loads at strides up to this are whole vectors and shuffles
+_WIDEST_STRIDE = 8
+
 
 _INDEX_ARITHMETIC = frozenset({"add", "sub", "mul", "div", "rem", "neg"})
 _LOGIC = frozenset({"and", "or", "not"})
@@ -390,7 +394,7 @@ class Expressions(Emission):
             isinstance(index, Affine)
             and mask is self.masks[part]
             and other is None
-            and 2 <= index.stride <= min(MODEL.widest_stride, lanes.w)
+            and 2 <= index.stride <= min(_WIDEST_STRIDE, lanes.w)
         ):
             from weft._engine.codegen.kernel import strided_access
 

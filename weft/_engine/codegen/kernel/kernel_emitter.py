@@ -38,7 +38,11 @@ from weft._engine.codegen.kernel.vectorization_plan import (
 )
 from weft._engine.codegen.toolchain.target import Target
 from weft._engine.ir import loops
-from weft._engine.util.machine_model import MODEL
+
+# thresholds, measured on several machines
+#: scratch up to this size is on the thread's stack
+_STACK_SCRATCH_BYTES = 1 << 16
+
 
 _METADATA = '!0 = !{!0}\n!1 = !{i32 1}\n!2 = !{!"branch_weights", i32 1, i32 100000}'
 #: `len(metadata)` counts `_METADATA` as one entry; numbers start beyond those it holds
@@ -127,7 +131,7 @@ class KernelEmitter(Expressions):
             offset += (buf.size * loops.ITEMSIZE[buf.type] + 63) // 64 * 64
         if not places:
             return
-        if offset <= MODEL.stack_scratch_bytes:
+        if offset <= _STACK_SCRATCH_BYTES:
             base = self.b.let(f"alloca i8, i64 {max(offset, 64)}, align 64")
         else:
             self.b.declare("weft_scratch_take", "ptr", "i64")

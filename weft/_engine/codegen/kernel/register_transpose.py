@@ -12,7 +12,10 @@ from weft._engine.codegen.ir.values import Affine, Value, constant
 from weft._engine.codegen.kernel.emission import Emission
 from weft._engine.codegen.kernel.nontemporal import store_if_aligned
 from weft._engine.ir.loops import COMPLEX, ITEMSIZE, Interleave, Store
-from weft._engine.util.machine_model import MODEL
+
+# thresholds, measured on several machines
+#: shuffles within this many bytes are the cheapest
+_TRANSPOSE_BLOCK_BYTES = 16
 
 
 def interleave(emitter: Emission, stmt: Interleave) -> None:
@@ -66,7 +69,7 @@ class _Rows:
         self.first = part * self.width
         self.memory, vectors = self.lanes.all_to_memory(registers, self.type)
         self.element = self.memory.split(" x ")[1][:-1]
-        block = max(1, min(MODEL.transpose_block_bytes // self.size, self.width))
+        block = max(1, min(_TRANSPOSE_BLOCK_BYTES // self.size, self.width))
         transposed = (
             block <= self.count < self.width <= block * self.count and index.stride > self.count
         )

@@ -13,8 +13,27 @@ from weft._engine.codegen.toolchain.target import Target
 from weft._engine.ir import loops
 from weft._engine.ir.build import HALVES
 from weft._engine.ir.registry import HEAVY
-from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import record
+
+# thresholds, measured on several machines
+#: bodies of this cost have one masked loop instead of a loop and a masked remainder
+_MASKED_LOOP_COST = 40
+#: registers of narrow elements that are worth a rest of single elements, where none is masked
+_UNMASKED_VECTORS = 8
+#: loads of one vector each that keep memory busy without unrolling
+_MANY_LOADS = 8
+#: vectors of products: fewer factors in each, so that fewer become subnormal, which is slow
+_PRODUCT_PARTS = 8
+#: cost of a running combination across the lanes of a vector
+_SCAN_STEPS = 8
+#: registers that a transpose in registers may take
+_TRANSPOSE_REGISTERS = 16
+#: iterations of the loops of a kernel that is not worth optimizing
+BRIEF_ITERATIONS = 64
+#: a function that occurs this often in one kernel is called, not repeated
+OUTLINE_FROM = 4
+#: operations that cost little compared with one call of a function
+_CALL_WORK = 4
 
 
 @record
@@ -158,7 +177,7 @@ class _LoopFacts:
         elif isinstance(stmt, loops.Scan):
             outside = [acc for acc in stmt.accs if acc not in self.inner]
             self.scanned.update(outside)
-            self.cost += len(outside) * MODEL.scan_steps
+            self.cost += len(outside) * _SCAN_STEPS
         elif isinstance(stmt, loops.Store | loops.Interleave | loops.Pack):
             self.write(stmt)
         elif isinstance(stmt, loops.While):
@@ -191,7 +210,7 @@ class _LoopFacts:
 
 def is_brief(kernel: loops.Kernel) -> bool:
     """Whether a kernel does so little that optimizing it takes longer than all that it may ever gain: no loop has many iterations."""
-    return iterations(kernel.body) <= MODEL.brief_iterations and not repeated_math(kernel.body)
+    return iterations(kernel.body) <= BRIEF_ITERATIONS and not repeated_math(kernel.body)
 
 
 def iterations(
@@ -218,18 +237,16 @@ def repeated_math(body: tuple[loops.Stmt, ...]) -> Container[str]:
     Instruction selection takes more than linear time in the length of a block; a call costs a long function little.
     """
     counts = _count(body)
-    if counts.get("complex", 0) >= MODEL.outline_from:
+    if counts.get("complex", 0) >= OUTLINE_FROM:
         return HEAVY
-    return frozenset(
-        [op for op, count in counts.items() if count >= MODEL.outline_from and op in HEAVY]
-    )
+    return frozenset([op for op, count in counts.items() if count >= OUTLINE_FROM and op in HEAVY])
 
 
 def mostly_calls(body: tuple[loops.Stmt, ...], outlined: Container[str]) -> bool:
     """Whether a body does little besides calling functions, so that it need not be optimized itself."""
     counts = _count(body)
     calls = sum([count for op, count in counts.items() if op in outlined])
-    return calls * MODEL.call_work >= sum(counts.values()) - calls
+    return calls * _CALL_WORK >= sum(counts.values()) - calls
 
 
 def _count(body: tuple[loops.Stmt, ...]) -> dict[str, int]:
@@ -301,7 +318,7 @@ def plan_of(
     merged = (
         target.has_masks
         and has_rest
-        and facts.cost >= MODEL.masked_loop_cost
+        and facts.cost >= _MASKED_LOOP_COST
         and not (facts.streaming or facts.transposed or facts.scanned)
     )
     return VectorizationPlan(
@@ -326,7 +343,7 @@ def _lanes(facts: _LoopFacts, target: Target, extent: int | None, masked: bool) 
         longest = 1 << extent.bit_length() >> 1  # the largest power of two in it
         lanes = max(4, 1 << (extent - 1).bit_length()) if masked else min(lanes, longest)
     if not masked:
-        while lanes > 8 and extent % lanes and extent < MODEL.unmasked_vectors * lanes:
+        while lanes > 8 and extent % lanes and extent < _UNMASKED_VECTORS * lanes:
             lanes //= 2
     return lanes
 
@@ -341,14 +358,14 @@ def _fitting_parts(facts: _LoopFacts, lanes: int, extent: int | None, masked: bo
         while not masked and lanes > 8 and parts > 1 and extent % (lanes * parts) >= lanes:
             parts -= 1
     if facts.transposed:
-        parts = max(1, min(parts, MODEL.transpose_registers // facts.transposed))
+        parts = max(1, min(parts, _TRANSPOSE_REGISTERS // facts.transposed))
     return parts
 
 
 def _parallel_parts(facts: _LoopFacts, lanes: int) -> int:
     """Return the vectors that should be computed together to hide latencies."""
-    if facts.loads >= MODEL.many_loads:
+    if facts.loads >= _MANY_LOADS:
         return 1
     if facts.cost > 16 and not facts.calls:
         return 2 if facts.cost <= 90 else 1
-    return MODEL.product_parts if lanes < 16 and "mul" in facts.reductions.values() else 4
+    return _PRODUCT_PARTS if lanes < 16 and "mul" in facts.reductions.values() else 4

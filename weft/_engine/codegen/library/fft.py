@@ -20,7 +20,12 @@ from weft._engine.codegen.runtime.routines import Routines
 from weft._engine.codegen.toolchain.native_library import LibraryModule
 from weft._engine.ir import fft
 from weft._engine.ir.program import Fft
-from weft._engine.util.machine_model import MODEL
+
+# thresholds, measured on several machines
+#: elements of a task, at least
+_FFT_TASK = 1 << 11
+#: elements for which a draft takes about 2 ms longer
+_DRAFT_FFT_ELEMENTS = 1 << 21
 
 
 def symbol(step: Fft) -> str:
@@ -63,15 +68,12 @@ def _blocks(step: Fft) -> int:
 
 def _share(step: Fft) -> int:
     """Blocks of one task."""
-    return max(1, MODEL.fft_task // (step.n * _lanes(step.type)))
+    return max(1, _FFT_TASK // (step.n * _lanes(step.type)))
 
 
 def is_worth_optimizing(step: Fft) -> bool:
     """Whether the function of a step should not run as a draft, or need not."""
-    return (
-        ROUTINES.is_ready(symbol(step))
-        or step.rows * step.n * step.inner > MODEL.draft_fft_elements
-    )
+    return ROUTINES.is_ready(symbol(step)) or step.rows * step.n * step.inner > _DRAFT_FFT_ELEMENTS
 
 
 def parts(name: str, draft: bool = False) -> list[LibraryModule]:

@@ -12,7 +12,11 @@ from collections.abc import Callable, Sequence
 from weft._engine.codegen.ir.ir_writer import const
 from weft._engine.codegen.ir.writer import Declarations
 from weft._engine.codegen.library.fft_passes import Vectors
-from weft._engine.util.machine_model import MODEL
+
+# thresholds, measured on several machines
+#: blocks of sixteen rows that are transposed at a time
+_FFT_TRANSPOSED_BLOCKS = 4
+
 
 _SIDE = "ptr %{0}, i64 %{0}_step, i64 %{0}_last, i64 %{0}_swap, i64 %{0}_move"
 _TRANSPOSE = f"i64 %total, double %scale, {_SIDE.format('from')}, {_SIDE.format('to')}"
@@ -112,10 +116,10 @@ def _transpose(v: Vectors, short: bool = False) -> None:
         for t, column in enumerate([f.shuffle(x, y, v.vector, p) for x, y in pairs for p in picks]):
             write(f.add(f.mul(i, 4), t), column)
 
-    between = f.slot(f"[{MODEL.fft_transposed_blocks * lanes} x {v.vector}]")
+    between = f.slot(f"[{_FFT_TRANSPOSED_BLOCKS * lanes} x {v.vector}]")
 
     def group(first: str) -> None:
-        count = f.min(MODEL.fft_transposed_blocks, f.sub(blocks, first))
+        count = f.min(_FFT_TRANSPOSED_BLOCKS, f.sub(blocks, first))
 
         def half(step: Callable[[str, str, str], None]) -> None:
             def one(_: str, i: str, c: str) -> list[str]:
@@ -128,7 +132,7 @@ def _transpose(v: Vectors, short: bool = False) -> None:
         half(lambda start, there, i: quarter(reader(start), lambda j, x: v.store(x, there, j), i))
         half(lambda start, there, i: quarter(lambda j: v.load(there, j), writer(start), i))
 
-    f.loop(0, blocks, MODEL.fft_transposed_blocks, group)
+    f.loop(0, blocks, _FFT_TRANSPOSED_BLOCKS, group)
 
 
 def _whole_or_not(v: Vectors, loop: Callable[[Sequence[str | None]], object]) -> None:

@@ -14,8 +14,17 @@ from collections.abc import Sequence
 from weft._engine.codegen.ir.gemm_types import machine
 from weft._engine.codegen.ir.ir_writer import FunctionWriter
 from weft._engine.codegen.ir.writer import Declarations
+from weft._engine.codegen.library.strided_copy import COPY_TASK_BYTES
 from weft._engine.ir.program import Join
 from weft._engine.util.machine_model import MODEL
+
+# thresholds, measured on several machines
+#: bytes of a block that stays in the first-level cache
+_JOIN_BLOCK_BYTES = 8 << 10
+#: fewest rows of a block
+_JOIN_BLOCK_ROWS = 16
+#: elements that an iteration moves
+_JOIN_UNROLLED = 4
 
 
 def numbers(step: Join) -> list[int]:
@@ -59,9 +68,7 @@ def _is_narrow(step: Join) -> bool:
 def _pieces(step: Join) -> tuple[int, int]:
     """Into how many pieces a row of a part is cut, at most, and how many rows of parts a task has."""
     widths = [width for _, width, _ in step.parts]
-    return -(-max(widths) // MODEL.copy_task_bytes), max(
-        MODEL.copy_task_bytes * len(widths) // sum(widths), 1
-    )
+    return -(-max(widths) // COPY_TASK_BYTES), max(COPY_TASK_BYTES * len(widths) // sum(widths), 1)
 
 
 def _runs(f: FunctionWriter, step: Join, table: str) -> None:
@@ -94,12 +101,12 @@ def _runs(f: FunctionWriter, step: Join, table: str) -> None:
 
 def _narrow_share(step: Join) -> tuple[int, int]:
     """Rows of a block, and of a task."""
-    block = max(MODEL.join_block_bytes // step.pitch, MODEL.join_block_rows)
-    return block, max(MODEL.copy_task_bytes // step.pitch // block, 1) * block
+    block = max(_JOIN_BLOCK_BYTES // step.pitch, _JOIN_BLOCK_ROWS)
+    return block, max(COPY_TASK_BYTES // step.pitch // block, 1) * block
 
 
 def _blocks(f: FunctionWriter, step: Join) -> None:
-    width, (block_rows, share), some = step.parts[0][1], _narrow_share(step), MODEL.join_unrolled
+    width, (block_rows, share), some = step.parts[0][1], _narrow_share(step), _JOIN_UNROLLED
     kind = f"i{8 * width}" if width <= 8 else f"<{width // 8} x i64>"
     target, first = f.word("%places", 0, "ptr"), f.mul("%task", share)
 

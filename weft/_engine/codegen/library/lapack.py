@@ -24,7 +24,21 @@ from weft._engine.codegen.library import tiny_lapack
 from weft._engine.codegen.runtime import symbols
 from weft._engine.ir.program import LibraryCall
 from weft._engine.util import lapack
-from weft._engine.util.machine_model import MODEL
+
+# thresholds, measured on several machines
+#: tasks of a batch
+_LAPACK_MOST_TASKS = 64
+#: elements from which a single problem may use the library's own threads
+_LAPACK_THREADED = 1 << 17
+#: such problems that are worth a task
+_LAPACK_UNROLLED_PROBLEMS = 256
+#: elements of a problem; smaller ones are solved by one thread: some routines of OpenBLAS
+_LAPACK_TINY_TRSM = 1 << 11
+#: allocate under a lock. On problems of less than a microsecond, two threads
+_LAPACK_TINY_POTRF = 1 << 10
+#: gain nothing, and wait for each other for milliseconds if one loses its CPU
+_LAPACK_TINY_GETRF = 1 << 9
+
 
 _NUMBER = {"s": "float", "d": "double", "c": "[2 x float]", "z": "[2 x double]"}
 
@@ -39,7 +53,7 @@ def works_alone(step: LibraryCall) -> bool:
     """Whether the library must not use its own threads for a step (it may have none anyway)."""
     if tiny_lapack.is_tiny(step) or lapack.thread_control() is None:
         return False
-    return _touched(step) < MODEL.lapack_threaded or step.count > 1
+    return _touched(step) < _LAPACK_THREADED or step.count > 1
 
 
 def tasks(step: LibraryCall) -> int:
@@ -50,15 +64,15 @@ def tasks(step: LibraryCall) -> int:
 def _share(step: LibraryCall) -> int:
     """Problems of one task."""
     if tiny_lapack.is_tiny(step):
-        tasks = min(MODEL.lapack_most_tasks, max(1, step.count // MODEL.lapack_unrolled_problems))
+        tasks = min(_LAPACK_MOST_TASKS, max(1, step.count // _LAPACK_UNROLLED_PROBLEMS))
         return -(-step.count // tasks)
     tiny = {
-        "trsm": MODEL.lapack_tiny_trsm,
-        "potrf": MODEL.lapack_tiny_potrf,
-        "getrf": MODEL.lapack_tiny_getrf,
+        "trsm": _LAPACK_TINY_TRSM,
+        "potrf": _LAPACK_TINY_POTRF,
+        "getrf": _LAPACK_TINY_GETRF,
     }
     alone = lapack.thread_control() is not None and _touched(step) < tiny.get(step.routine[1:], 0)
-    return step.count if alone else -(-step.count // MODEL.lapack_most_tasks)
+    return step.count if alone else -(-step.count // _LAPACK_MOST_TASKS)
 
 
 def _touched(step: LibraryCall) -> int:

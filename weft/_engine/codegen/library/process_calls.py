@@ -12,7 +12,11 @@ import string
 
 from weft._engine.codegen.runtime import pool
 from weft._engine.codegen.toolchain.native_library import LibraryModule, link, text_of
-from weft._engine.util.machine_model import MODEL
+
+# thresholds, measured on several machines
+#: hints for which a waiting process spins before it lets others run: a few microseconds
+_EXCHANGE_SPIN_HINTS = 500
+
 
 _EXPORTS = (
     "weft_collective_start",
@@ -37,7 +41,7 @@ def symbols() -> dict[str, int]:
         [
             LibraryModule(
                 "windows",
-                lambda: _filled("windows.ll", spins=str(MODEL.exchange_spin_hints)),
+                lambda: _filled("windows.ll", spins=str(_EXCHANGE_SPIN_HINTS)),
                 _EXPORTS,
             )
         ],
@@ -49,7 +53,7 @@ def symbols() -> dict[str, int]:
 def mpi_symbols(handle: str) -> dict[str, int]:
     """Name -> address of the functions of `mpi.ll`, for an MPI whose handles have the type `handle`: i32 or ptr."""
     exports = ("weft_mpi_start", "weft_mpi_wait", "weft_ring_start", "weft_mpi_progress")
-    spins = str(MODEL.exchange_spin_hints // _HINTS_OF_POLL)
+    spins = str(_EXCHANGE_SPIN_HINTS // _HINTS_OF_POLL)
     module = LibraryModule(
         f"mpi {handle}", lambda: _filled("mpi.ll", handle=handle, spins=spins), exports
     )

@@ -19,7 +19,19 @@ from weft._engine.codegen.ir.writer import Declarations
 from weft._engine.codegen.runtime.routines import Routines
 from weft._engine.codegen.toolchain.native_library import LibraryModule
 from weft._engine.ir.program import Sort
-from weft._engine.util.machine_model import MODEL
+
+# thresholds, measured on several machines
+#: elements of a row that is sorted by insertion
+SORT_INSERTION = 32
+#: elements of a row that is counted by wide digits
+SORT_LONG = 2048
+#: bits
+_SORT_WIDE_DIGIT = 11
+#: bits
+_SORT_NARROW_DIGIT = 8
+#: elements for which a draft takes about 2 ms longer (drafts take up to 3.5 times as long)
+_DRAFT_SORT_ELEMENTS = 1 << 18
+
 
 _BITS = {
     "bool": 8,
@@ -47,7 +59,7 @@ def symbol(step: Sort) -> str:
 
 def is_worth_optimizing(step: Sort) -> bool:
     """Whether the function of a step should not run as a draft, or need not."""
-    return ROUTINES.is_ready(symbol(step)) or step.rows * step.n > MODEL.draft_sort_elements
+    return ROUTINES.is_ready(symbol(step)) or step.rows * step.n > _DRAFT_SORT_ELEMENTS
 
 
 def parts(name: str, draft: bool = False) -> list[LibraryModule]:
@@ -383,7 +395,7 @@ class _Radix:
         out = f.at(w["out"], f.mul(begin, size))
         none = f.let(f"icmp eq ptr {w['previous']}, null")
         previous = f.pick(none, "null", f.at(w["previous"], f.mul(begin, 4)), "ptr")
-        counters = 8 << MODEL.sort_wide_digit
+        counters = 8 << _SORT_WIDE_DIGIT
         room = f.let(f"and i64 {f.add(f.mul(n, self.bytes), 63)}, -64")
         scratch = f.let(f"call ptr @weft_scratch_take(i64 {f.add(f.mul(room, 2), counters)})")
         items, spare = f.at(scratch, counters), f.at(scratch, f.add(room, counters))
@@ -394,16 +406,14 @@ class _Radix:
         f.do(f"store ptr {items}, ptr {result}")
 
         def by_digits() -> None:
-            short = (
-                "true" if keys.bits <= 2 * MODEL.sort_narrow_digit else f.less(n, MODEL.sort_long)
-            )
-            bits = f.pick(short, MODEL.sort_narrow_digit, MODEL.sort_wide_digit)
+            short = "true" if keys.bits <= 2 * _SORT_NARROW_DIGIT else f.less(n, SORT_LONG)
+            bits = f.pick(short, _SORT_NARROW_DIGIT, _SORT_WIDE_DIGIT)
             f.do(
                 f"call void @radix(ptr {items}, ptr {spare}, ptr {scratch}, i64 {n}, i64 {bits}, ptr {result})"
             )
 
         f.when(
-            f.less(n, MODEL.sort_insertion + 1),
+            f.less(n, SORT_INSERTION + 1),
             lambda: f.do(f"call void @insertion(ptr {items}, i64 {n})"),
             by_digits,
         )

@@ -14,7 +14,12 @@ import numpy as np
 
 from weft._engine.codegen.runtime import pool
 from weft._engine.codegen.toolchain.native_library import LibraryModule, link, text_of
-from weft._engine.util.machine_model import MODEL
+
+# thresholds, measured on several machines
+#: bytes that are worth a call
+_COPY_SHORTEST_RUN = 64
+#: bytes that a task copies
+COPY_TASK_BYTES = 1 << 18
 
 
 def copy(target: int, view: np.ndarray) -> bool:
@@ -25,11 +30,11 @@ def copy(target: int, view: np.ndarray) -> bool:
     (True, True)
     """
     run, dims = runs_of(view.shape, view.strides, view.itemsize)
-    if run < MODEL.copy_shortest_run:
+    if run < _COPY_SHORTEST_RUN:
         return False
     runs = math.prod(extent for extent, _ in dims)
-    chunks = -(-run // MODEL.copy_task_bytes)
-    share = max(1, MODEL.copy_task_bytes // run)
+    chunks = -(-run // COPY_TASK_BYTES)
+    share = max(1, COPY_TASK_BYTES // run)
     words = [
         target,
         view.ctypes.data,

@@ -14,7 +14,15 @@ from typing import Any
 
 from weft._engine.codegen.ir.ir_writer import FunctionWriter
 from weft._engine.ir.program import LibraryCall
-from weft._engine.util.machine_model import MODEL
+
+# thresholds, measured on several machines
+#: rows of triangles that are factored and solved with, element by element
+_LAPACK_UNROLLED = 8
+#: rows of matrices that are factored with pivoting element by element; else the library is faster
+_LAPACK_UNROLLED_LU = 6
+#: multiplications of a solve; else the library is faster
+_LAPACK_UNROLLED_SOLVE = 216
+
 
 _TYPES = {"s": "float", "d": "double"}
 Matrix = list[list[str]]
@@ -27,15 +35,15 @@ def is_tiny(step: LibraryCall) -> bool:
         return False
     match step.routine[1:]:
         case "potrf":
-            return arguments[1] <= MODEL.lapack_unrolled
+            return arguments[1] <= _LAPACK_UNROLLED
         case "getrf":
-            return max(arguments[:2]) <= MODEL.lapack_unrolled_lu
+            return max(arguments[:2]) <= _LAPACK_UNROLLED_LU
         case "trsm":
             side, (rows, columns) = arguments[0], arguments[4:6]
             n = rows if side == "L" else columns
-            return n <= MODEL.lapack_unrolled and n * rows * columns <= MODEL.lapack_unrolled_solve
+            return n <= _LAPACK_UNROLLED and n * rows * columns <= _LAPACK_UNROLLED_SOLVE
         case "laswp":
-            return arguments[0] == 1 and arguments[2] <= MODEL.lapack_unrolled
+            return arguments[0] == 1 and arguments[2] <= _LAPACK_UNROLLED
         case _:
             return False
 

@@ -20,6 +20,19 @@ from weft._engine.codegen.toolchain.native_library import text_of
 from weft._engine.ir import program as P
 from weft._engine.util.machine_model import MODEL
 
+# thresholds, measured on several machines
+#: a copy of this size is divided among the threads
+_COPY_PARALLEL_BYTES = 1 << 20
+#: into parts of this size
+_COPY_CHUNK_BYTES = 1 << 18
+#: that a task writes
+_PAD_TASK_BYTES = 1 << 17
+#: bytes of memory traffic after which signals are checked
+_SIGNAL_CHECK_BYTES = 1 << 28
+#: multiply-adds that take as long as a byte of memory traffic
+_FLOPS_PER_BYTE = 16
+
+
 #: steps of one function, where they can be divided
 PART = 64
 #: operations of a library call for n^3 of a matrix of n rows, roughly
@@ -196,7 +209,7 @@ class EntryEmitter:
         for step in steps:
             _EMIT[type(step)](self, step)
             self.work += self.traffic(step)
-            if self.work > MODEL.signal_check_bytes and not self.in_task:
+            if self.work > _SIGNAL_CHECK_BYTES and not self.in_task:
                 self._check_signals()
 
     # --- signals
@@ -211,7 +224,7 @@ class EntryEmitter:
                 * step.n
                 * step.k
                 * math.prod(b[0] for b in (*step.batch, *step.outer_k))
-                // MODEL.flops_per_byte
+                // _FLOPS_PER_BYTE
             )
         if isinstance(step, P.Sort):
             return step.rows * step.n * (8 if step.gives_top else 64)
@@ -222,7 +235,7 @@ class EntryEmitter:
                 step.count
                 * FACTORIZATION
                 * round(max(size for _, _, size, _ in step.arrays) ** 1.5)
-                // MODEL.flops_per_byte
+                // _FLOPS_PER_BYTE
             )
         if isinstance(step, P.Join):
             return step.rows * step.pitch
@@ -251,7 +264,7 @@ class EntryEmitter:
         self.counts_work = True
         before = self._value("load i64, ptr %spent")
         now = self._value(f"add i64 {before}, {max(work, 64)}")
-        enough = self._value(f"icmp ugt i64 {now}, {MODEL.signal_check_bytes}")
+        enough = self._value(f"icmp ugt i64 {now}, {_SIGNAL_CHECK_BYTES}")
         kept = self._value(f"select i1 {enough}, i64 0, i64 {now}")
         self._line(f"store i64 {kept}, ptr %spent")
         self.function.branch(enough, self._check_signals)
@@ -371,15 +384,15 @@ class EntryEmitter:
         if step.nbytes <= 0:
             return
         target, source = self.address(step.dst), self.address(step.src)
-        if step.nbytes < MODEL.copy_parallel_bytes:
+        if step.nbytes < _COPY_PARALLEL_BYTES:
             copy = self._external("llvm.memcpy.p0.p0.i64", "void NAME(ptr, ptr, i64, i1)")
             self._line(f"call void {copy}(ptr {target}, ptr {source}, i64 {step.nbytes}, i1 false)")
             return
         self._external("llvm.memcpy.p0.p0.i64", "void NAME(ptr, ptr, i64, i1)")
         self.function.declared["weft_copy"] = ""
         run = self._external("weft_parallel_for", "void NAME(ptr, ptr, i64)")
-        self._context([target, source, step.nbytes, MODEL.copy_chunk_bytes])
-        tasks = -(-step.nbytes // MODEL.copy_chunk_bytes)
+        self._context([target, source, step.nbytes, _COPY_CHUNK_BYTES])
+        tasks = -(-step.nbytes // _COPY_CHUNK_BYTES)
         self._line(f"call void {run}(ptr @weft_copy, ptr %ctx, i64 {tasks})")
 
     def join(self, step: P.Join) -> None:
@@ -397,7 +410,7 @@ class EntryEmitter:
         self._external("llvm.memcpy.p0.p0.i64", "void NAME(ptr, ptr, i64, i1)")
         self._external("llvm.memset.p0.i64", "void NAME(ptr, i8, i64, i1)")
         self.function.declared["weft_pad"] = ""
-        share = max(1, MODEL.pad_task_bytes // step.row)
+        share = max(1, _PAD_TASK_BYTES // step.row)
         sizes = step.row, step.lead, step.run, step.rows, share, len(step.dims)
         self._context(
             [
@@ -523,7 +536,7 @@ class EntryEmitter:
 
     def _run_rounds(self, function: str, tasks: int, work: int) -> None:
         """Run tasks that cost `work` each, with a look for signals now and then."""
-        per_round = min(max(MODEL.signal_check_bytes // work, 64), tasks)
+        per_round = min(max(_SIGNAL_CHECK_BYTES // work, 64), tasks)
 
         def one_round(base: str) -> None:
             words = ["%slots", base, *self.vars.values()]
@@ -543,7 +556,7 @@ class EntryEmitter:
             self._spend(work * per_round)
 
         self.function.loop(0, tasks, per_round, one_round)
-        self.work += min(work * tasks, MODEL.signal_check_bytes)
+        self.work += min(work * tasks, _SIGNAL_CHECK_BYTES)
 
     def while_loop(self, step: P.WhileLoop) -> None:
         """A loop on a condition in memory."""

@@ -29,6 +29,8 @@ from weft._engine.codegen.toolchain.objects import CompileRequest
 from weft._engine.ir import loops_text
 from weft._engine.ir.loops import Kernel
 from weft._engine.ir.program import (
+    OUTLINED_BYTES,
+    OUTLINED_CALL_BYTES,
     Branch,
     Fft,
     Gemm,
@@ -42,7 +44,6 @@ from weft._engine.ir.program import (
 )
 from weft._engine.util import cache
 from weft._engine.util.errors import ProcessFailureError
-from weft._engine.util.machine_model import MODEL
 from weft._engine.util.state import clearing
 from weft._engine.util.threads import held_over_forks
 
@@ -50,6 +51,13 @@ if TYPE_CHECKING:
     from llvmlite.binding import ResourceTracker
 
     from weft._engine.codegen.runtime.routines import RoutineMaker, Routines
+
+# thresholds, measured on several machines
+#: iterations of a kernel for which a draft takes about 1 ms longer (drafts take up to 1.7 times as long)
+_DRAFT_ITERATIONS = 1 << 24
+#: assumed of a loop when the work of a program is estimated
+_WHILE_LOOP_TRIPS = 64
+
 
 #: how much is done for a kernel's code; a brief one is not worth optimizing, ever
 OptLevel = Literal["optimized", "brief", "draft"]
@@ -346,7 +354,7 @@ def _drafted(steps: Iterable[tuple[Step, float]]) -> list[int]:
         elif isinstance(step, Gemm) and step.epilogue is not None:
             elements = step.m * step.n * math.prod([extent for extent, *_ in step.batch])
             work[id(step.epilogue)] = work.get(id(step.epilogue), 0) + times * elements
-    return [number for number, most in work.items() if most <= MODEL.draft_iterations]
+    return [number for number, most in work.items() if most <= _DRAFT_ITERATIONS]
 
 
 def _flat(steps: Iterable[Step], times: float = 1) -> Iterator[tuple[Step, float]]:
@@ -366,9 +374,7 @@ def _work(traffic: int, times: float) -> float:
     """What a step may cost in all. Kernels that go round an uncounted loop themselves name the most that is possible as their traffic."""
     if times < math.inf:
         return times * traffic
-    return MODEL.while_loop_trips * (
-        traffic if traffic < MODEL.outlined_call_bytes else MODEL.outlined_bytes
-    )
+    return _WHILE_LOOP_TRIPS * (traffic if traffic < OUTLINED_CALL_BYTES else OUTLINED_BYTES)
 
 
 def improve(program: Program, is_over: Callable[[], bool]) -> NativeProgram | None:

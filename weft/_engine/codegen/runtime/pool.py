@@ -34,6 +34,11 @@ from weft._engine.util.machine_model import MODEL
 from weft._engine.util.threads import DaemonThread, allowed_threads, held_over_forks
 from weft._engine.util.user_code import suspended
 
+# thresholds, measured on several machines
+#: or with more threads than CPUs, where it takes time from one that works
+_POOL_SPIN_HINTS_CROWDED = 50
+
+
 _EXPORTS = (
     "weft_parallel_for",
     "weft_scratch_take",
@@ -206,7 +211,7 @@ def _make() -> dict[str, int]:
         os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else {0},
     )
     ctypes.c_int64.from_address(addresses["weft_pool_threads"]).value = threads
-    hints = MODEL.pool_spin_hints if threads <= len(cpus) else MODEL.pool_spin_hints_crowded
+    hints = MODEL.pool_spin_hints if threads <= len(cpus) else _POOL_SPIN_HINTS_CROWDED
     ctypes.c_int32.from_address(addresses["weft_pool_spin"]).value = hints
     words = (ctypes.c_uint64 * 16).from_address(addresses["weft_pool_allowed"])
     for cpu in cpus:

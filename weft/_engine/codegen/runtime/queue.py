@@ -21,7 +21,11 @@ from typing import Any, NoReturn
 from weft._engine.codegen.runtime import symbols
 from weft._engine.cpython.references import count_at
 from weft._engine.util.errors import without_frames
-from weft._engine.util.machine_model import MODEL
+
+# thresholds, measured on several machines
+#: bytes of results of queued programs that are not done: one more has to wait
+_QUEUE_BYTES = 1 << 29
+
 
 _I64, _PTR = ctypes.c_int64, ctypes.c_void_p
 
@@ -99,7 +103,7 @@ class Queue:
         )
         self._ends = ctypes.c_int32.from_address(at("ends"))
         self.limit = _I64.from_address(at("limit"))  # of bytes of results
-        self.limit.value = MODEL.queue_bytes
+        self.limit.value = _QUEUE_BYTES
         self._interrupted = -1  # the program that ran when somebody was interrupted who waited
         atexit.register(self._end)
         if hasattr(os, "register_at_fork"):

@@ -23,8 +23,29 @@ from weft._engine.ir.loops import Const, Expr
 from weft._engine.ir.rewrite import params_key
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops import families
-from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import record
+
+# thresholds, measured on several machines
+#: cost of an element that is gathered
+_INDEX_COST = 6
+#: operands that one kernel concatenates
+MOST_JOINED = 128
+#: elements of a dim that is worth being the vector dim, or of one that has a short dim inside
+VECTOR_OUTER_ITERATIONS = 16
+#: rows that an unrolled iteration computes
+UNROLLED_ROWS = 16
+#: most adjacent elements that an unrolled iteration computes per row
+UNROLLED_ELEMENTS = 8
+#: fewest iterations of an unrolled loop
+_UNROLLED_ITERATIONS = 4
+#: results from which guards cost more than compiling several loops
+SPLIT_FROM_BYTES = 1 << 20
+#: where a loop is split, at most
+SPLIT_PLACES = 8
+#: elements of the mean segment
+SPLIT_SEGMENT = 64
+#: elements that a side of a tiled operand has
+TILE_LEAST_SIDE = 16
 
 
 class LoweringKind(enum.Enum):
@@ -143,7 +164,7 @@ def eqn_cost(eqn: Eqn) -> int:
     if primitive.cost:
         return primitive.cost
     if isinstance(primitive, IndexOp):
-        return MODEL.index_cost
+        return _INDEX_COST
     return 0 if isinstance(primitive, MovementOp) else 1
 
 
@@ -307,13 +328,9 @@ def dilation_of(eqn: Eqn) -> int:
     ]
     if (
         not dims
-        or dims[-1][1] > MODEL.unrolled_elements
+        or dims[-1][1] > UNROLLED_ELEMENTS
         or dims[-1][0]
-        < (
-            MODEL.vector_outer_iterations
-            if dims[-1][1] == 1
-            else MODEL.unrolled_iterations * dims[-1][1]
-        )
+        < (VECTOR_OUTER_ITERATIONS if dims[-1][1] == 1 else _UNROLLED_ITERATIONS * dims[-1][1])
     ):
         return 1
     return math.prod([step for _, step in dims])
@@ -324,7 +341,7 @@ def joins_rows(eqn: Eqn) -> bool:
     if not isinstance(eqn.primitive, SliceOp) or moves(eqn) not in ("concatenate", "pad"):
         return False
     out = eqn.outvars[0].aval
-    if out.nbytes < MODEL.split_from_bytes:
+    if out.nbytes < SPLIT_FROM_BYTES:
         return False
     if moves(eqn) == "concatenate":
         d, parts = eqn.params["dimension"], eqn.invars
@@ -335,6 +352,6 @@ def joins_rows(eqn: Eqn) -> bool:
         d, parts = padded[0], eqn.invars[:1]
     return (
         math.prod(out.shape[d + 1 :]) == 1
-        and len(parts) <= MODEL.split_places
-        and all(x.aval.shape[d] >= MODEL.split_segment for x in parts)
+        and len(parts) <= SPLIT_PLACES
+        and all(x.aval.shape[d] >= SPLIT_SEGMENT for x in parts)
     )

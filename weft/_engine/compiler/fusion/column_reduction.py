@@ -17,6 +17,13 @@ from weft._engine.ir.jaxpr import Atom, Eqn, Literal, Var
 from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import record
 
+# thresholds, measured on several machines
+#: parts that keep threads busy
+_COLUMN_REDUCTION_PARTS = 4
+#: results of a part: fewer are better kept in registers
+_COLUMN_REDUCTION_SHORTEST = 64
+
+
 _ARITHMETIC, _LOGIC = frozenset({"add", "mul", "min", "max"}), frozenset({"and", "or"})
 _COMBINES = (
     {"bool": _LOGIC}
@@ -61,8 +68,8 @@ def column_reduction_of(eqn: Eqn, source: Atom) -> ColumnReduction | None:
     rows = operand.size // (parts * columns) if operand.size else 0
     if (
         rows < 2
-        or columns < MODEL.column_reduction_shortest
-        or (operand.size > MODEL.serial_elements and parts < MODEL.column_reduction_parts)
+        or columns < _COLUMN_REDUCTION_SHORTEST
+        or (operand.size > MODEL.serial_elements and parts < _COLUMN_REDUCTION_PARTS)
     ):
         return None
     return ColumnReduction(source, parts, rows, columns)

@@ -45,8 +45,16 @@ from weft._engine.compiler.fusion.rounding import rounded_values
 from weft._engine.compiler.fusion.window_analysis import windows
 from weft._engine.core.primitive import ElementwiseOp
 from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
-from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import record, replace
+
+# thresholds, measured on several machines
+#: a value of this cost that is used twice is worth a buffer
+EXPENSIVE = 12
+#: most cost of a value that is padded between its elements and computed where it is read
+MOST_SPREAD = 256
+#: equations inlined into one another
+LONGEST_CHAIN = 48
+
 
 WHOLE = "whole"  # the alignment of a value that has the shape of its reduction domain,
 RESHAPED = "reshaped"  # the same number of elements in another shape,
@@ -235,7 +243,7 @@ class FusionGraph:
             if domain is not None:
                 self.domain[var], self.alignment[var] = domain, alignment
             again = self.uses.get(var, 0) > 1 and alignment != RESHAPED
-            if again and costs.recompute_cost >= MODEL.expensive:
+            if again and costs.recompute_cost >= EXPENSIVE:
                 self.roots.add(var if view is None else self._computed_shape(var))
                 self.costs[var].recompute_cost = 1
 
@@ -290,7 +298,7 @@ class FusionGraph:
     def distinct_cost(self, atom: Atom) -> int:
         """The cost of a value where everything is computed once; roughly, where it is above the model's `most_spread`."""
         total, seen, stack = 0, {atom}, [atom] if atom not in self.demanded else []
-        while stack and total <= MODEL.most_spread:
+        while stack and total <= MOST_SPREAD:
             eqn = self.producer.get(stack.pop())
             if eqn is not None:
                 total += eqn_cost(eqn)
@@ -354,7 +362,7 @@ class FusionGraph:
         """The reduction as a sum over the rows of the domain of its operand."""
         if (
             self.alignment.get(atom) not in (WHOLE, RESHAPED)
-            or self.costs[atom].inlined >= MODEL.longest_chain
+            or self.costs[atom].inlined >= LONGEST_CHAIN
         ):
             return None
         source = (

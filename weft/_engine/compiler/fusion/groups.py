@@ -22,8 +22,11 @@ from weft._engine.compiler.fusion.reduction_domain import (
     may_follow,
 )
 from weft._engine.ir.jaxpr import Eqn, Literal, Var
-from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import field, record
+
+# thresholds, measured on several machines
+#: results of one kernel
+MOST_ROOTS = 12
 
 
 @record(frozen=False)
@@ -57,7 +60,7 @@ GROUP_RULES: list[FusionRule] = [
     FusionRule(
         "number of roots",
         "each result is a stream to memory",
-        lambda join: len(join.group.roots) >= MODEL.most_roots,
+        lambda join: len(join.group.roots) >= MOST_ROOTS,
         False,
     ),
     FusionRule(
@@ -173,7 +176,7 @@ def _takes_column_reductions(
 ) -> bool:
     if (
         other.domain is None
-        or len(other.roots) + len(group.roots) > MODEL.most_roots
+        or len(other.roots) + len(group.roots) > MOST_ROOTS
         or not may_follow(other.domain)
     ):
         return False

@@ -9,6 +9,8 @@ Laws: a rule asks for kinds and costs, never for names of operations. To add one
 from __future__ import annotations
 
 from weft._engine.compiler.fusion.classify import (
+    MOST_JOINED,
+    UNROLLED_ROWS,
     LoweringKind,
     dilation_of,
     joins_rows,
@@ -16,10 +18,27 @@ from weft._engine.compiler.fusion.classify import (
     moves,
 )
 from weft._engine.compiler.fusion.column_reduction import before_reshape
-from weft._engine.compiler.fusion.graph import FusionRule, Use
+from weft._engine.compiler.fusion.graph import (
+    EXPENSIVE,
+    LONGEST_CHAIN,
+    MOST_SPREAD,
+    FusionRule,
+    Use,
+)
 from weft._engine.compiler.fusion.reduction_domain import is_trailing, reduced_dims
+from weft._engine.compiler.fusion.window_analysis import WIDEST_WINDOW
 from weft._engine.core.primitive import IndexOp, MovementOp
 from weft._engine.util.machine_model import MODEL
+
+# thresholds, measured on several machines
+#: most cost of all dilated values that are added up
+_MOST_SPREAD_SUM = 512
+#: most cost of a part of a concatenated row that is computed where it is read
+_MOST_CONCATENATED = 20
+#: cost of the code of one value with all that is inlined into it
+_LARGEST_CODE = 384
+#: columns from which what is computed once a row costs little
+_ONCE_PER_ROW_COLUMNS = 16
 
 
 def _reduces(use: Use) -> bool:
@@ -46,7 +65,7 @@ def _reduces_stored_columns(use: Use) -> bool:
 
 
 def _is_expensive(use: Use) -> bool:
-    return use.graph.costs[use.operand].cost >= MODEL.expensive
+    return use.graph.costs[use.operand].cost >= EXPENSIVE
 
 
 def _reads_little_again(use: Use) -> bool:
@@ -59,23 +78,21 @@ def _reads_little_again(use: Use) -> bool:
         not _is_expensive(use)
         or size == 1
         or out.size <= size
-        or (inner == 0 and extent >= MODEL.once_per_row_columns)
+        or (inner == 0 and extent >= _ONCE_PER_ROW_COLUMNS)
     )
 
 
 def _is_long_when_dilated(use: Use) -> bool:
     cost = use.graph.costs[use.operand].dilated_cost
-    return use.dilated_cost + cost > MODEL.most_spread_sum or (
-        use.in_domain and cost >= MODEL.expensive
-    )
+    return use.dilated_cost + cost > _MOST_SPREAD_SUM or (use.in_domain and cost >= EXPENSIVE)
 
 
 def _is_narrow_window(use: Use) -> bool:
     graph, operand = use.graph, use.operand
     return (
         dilation_of(use.eqn) > 1
-        and graph.windows[use.eqn.outvars[0]] <= MODEL.widest_window
-        and graph.costs[operand].dilated_cost + graph.distinct_cost(operand) <= MODEL.most_spread
+        and graph.windows[use.eqn.outvars[0]] <= WIDEST_WINDOW
+        and graph.costs[operand].dilated_cost + graph.distinct_cost(operand) <= MOST_SPREAD
     )
 
 
@@ -83,13 +100,13 @@ def _is_cheap_part_of_rows(use: Use) -> bool:
     return (
         joins_rows(use.eqn)
         and use.eqn.outvars[0] not in use.graph.reduction_inputs
-        and use.graph.distinct_cost(use.operand) < MODEL.most_concatenated
+        and use.graph.distinct_cost(use.operand) < _MOST_CONCATENATED
     )
 
 
 def _has_much_code(use: Use) -> bool:
     """Whether the code of an operand has grown too large; its cost, which counts shared values again, is never below."""
-    limit, operand = MODEL.largest_code, use.operand
+    limit, operand = _LARGEST_CODE, use.operand
     return use.graph.costs[operand].cost >= limit and use.graph.code_size(operand) >= limit
 
 
@@ -98,7 +115,7 @@ def _joins_many(use: Use) -> bool:
     maker = use.graph.producer[use.operand]
     return (
         moves(use.eqn) == moves(maker) == "concatenate"
-        and len(use.eqn.invars) * len(maker.invars) > MODEL.most_joined
+        and len(use.eqn.invars) * len(maker.invars) > MOST_JOINED
     )
 
 
@@ -117,7 +134,7 @@ INLINE_RULES: list[FusionRule] = [
     FusionRule(
         "long chains",
         "the time of LLVM grows faster than a kernel",
-        lambda use: use.graph.costs[use.operand].inlined >= MODEL.longest_chain,
+        lambda use: use.graph.costs[use.operand].inlined >= LONGEST_CHAIN,
         False,
     ),
     FusionRule(
@@ -168,9 +185,7 @@ INLINE_RULES: list[FusionRule] = [
         "narrow windows",
         "the gradient of a window computes each element from the few windows that it is in",
         _is_narrow_window,
-        lambda use: (
-            dilation_of(use.eqn) * use.graph.costs[use.operand].dilation <= MODEL.unrolled_rows
-        ),
+        lambda use: dilation_of(use.eqn) * use.graph.costs[use.operand].dilation <= UNROLLED_ROWS,
     ),
     FusionRule(
         "parts of rows",

@@ -14,6 +14,23 @@ from weft._engine.compiler.fusion.column_reduction import ColumnReduction
 from weft._engine.ir.jaxpr import Eqn
 from weft._engine.util.machine_model import MODEL
 
+# thresholds, measured on several machines
+#: rows that keep several threads busy
+REDUCTION_ROWS_PARALLEL = 16
+#: elements of a row from which the order of rows does not matter
+_REDUCTION_SHORT_ROW = 64
+#: adjacent accumulators, at most
+REDUCTION_STRIP = 1024
+#: at least, where there would be too few strips
+REDUCTION_NARROWEST_STRIP = 64
+#: elements of a strip of rows that is read more than once
+_REDUCTION_STRIP_ELEMENTS = 1 << 20
+#: strips that keep several threads busy
+_REDUCTION_FEWEST_STRIPS = 4
+#: rows that are worth accumulators in memory
+REDUCTION_FEWEST_STRIP_ROWS = 16
+
+
 Domain = tuple[tuple[int, ...], tuple[int, ...]]
 
 
@@ -36,7 +53,7 @@ def keeps_order(dims: Sequence[int | None], domain: Domain) -> bool:
     columns = math.prod([shape[d] for d in axes])
     return (
         order == sorted(order)
-        or columns >= MODEL.reduction_short_row
+        or columns >= _REDUCTION_SHORT_ROW
         or math.prod(shape) <= MODEL.serial_elements
         or not is_trailing(shape, axes)
     )
@@ -52,7 +69,7 @@ def may_follow(domain: Domain) -> bool:
         rows *= 1 if d in axes else n
     return (
         size <= MODEL.serial_elements
-        or (rows >= MODEL.reduction_rows_parallel and is_trailing(shape, axes))
+        or (rows >= REDUCTION_ROWS_PARALLEL and is_trailing(shape, axes))
         or stays_in_strips(shape, axes)
     )
 
@@ -72,10 +89,10 @@ def fits_domain(reduction: ColumnReduction, domain: Domain) -> bool:
 def strip_width(rows: int, lanes: int, others: int = 1) -> int:
     """The width of strips of `lanes` elements that stay in the caches while their `rows` are passed over again; `others` more
     such sets of strips keep threads busy, too. 0 if strips would be too narrow or too few."""
-    enough = -(-lanes * others // MODEL.reduction_fewest_strips)
-    width = min(MODEL.reduction_strip, MODEL.reduction_strip_elements // max(rows, 1), enough)
-    width -= width % MODEL.reduction_narrowest_strip
-    return width if rows >= MODEL.reduction_fewest_strip_rows else 0
+    enough = -(-lanes * others // _REDUCTION_FEWEST_STRIPS)
+    width = min(REDUCTION_STRIP, _REDUCTION_STRIP_ELEMENTS // max(rows, 1), enough)
+    width -= width % REDUCTION_NARROWEST_STRIP
+    return width if rows >= REDUCTION_FEWEST_STRIP_ROWS else 0
 
 
 def stays_in_strips(shape: tuple[int, ...], axes: tuple[int, ...]) -> bool:
@@ -84,6 +101,6 @@ def stays_in_strips(shape: tuple[int, ...], axes: tuple[int, ...]) -> bool:
         return False
     lanes, rows = math.prod(shape[axes[-1] + 1 :]), math.prod([shape[a] for a in axes])
     return (
-        lanes >= MODEL.reduction_narrowest_strip
+        lanes >= REDUCTION_NARROWEST_STRIP
         and strip_width(rows, lanes, math.prod(shape[: axes[0]])) > 0
     )

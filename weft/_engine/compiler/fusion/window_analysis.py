@@ -11,7 +11,10 @@ from __future__ import annotations
 from weft._engine.compiler.fusion.classify import moves
 from weft._engine.core.primitive import ElementwiseOp, MovementOp
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
-from weft._engine.util.machine_model import MODEL
+
+# thresholds, measured on several machines
+#: places of a window whose iterations are unrolled
+WIDEST_WINDOW = 18
 
 
 def windows(jaxpr: Jaxpr) -> dict[Var, int]:
@@ -43,7 +46,7 @@ def windows(jaxpr: Jaxpr) -> dict[Var, int]:
         outer = around.get(end)
         again = not dims[end].isdisjoint(dims.get(outer, ()))
         made[end] = count * made.get(outer, 1) * (2 if -1 in dims[end] else 1) + (
-            MODEL.widest_window if again else 0
+            WIDEST_WINDOW if again else 0
         )
         dims[end] |= dims.get(outer, set())
         top = first[end] = first.get(outer, end)

@@ -16,8 +16,26 @@ from weft._engine.ir import fft
 from weft._engine.ir.jaxpr import Eqn
 from weft._engine.ops.fft import FftType
 from weft._engine.util import dtypes
-from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import record
+
+# thresholds, measured on several machines
+#: the longest rows of which a vector's worth is processed fast enough
+_FFT_LONGEST = 1 << 14
+#: elements of a row for each row: few long rows leave most of a vector empty
+_FFT_LONG = 1 << 10
+#: rows of which each is computed as a matrix
+_FFT_FEW_ROWS = 15
+#: elements of a row for each of them
+_FFT_FEW_ROWS_LENGTH = 48
+#: lengths of such rows, from
+_FFT_MATRIX_FROM = 1 << 8
+#: to
+_FFT_MATRIX_TO = 1 << 22
+#: those in which others are convolved
+FFT_CONVOLVED_TO = 1 << 18
+#: lanes that rows of such a matrix fill
+FFT_MOST_LANES = 16
+
 
 #: where a step reads and writes, but for memory of its own, numbered from 2
 OPERAND, RESULT = 0, 1
@@ -79,7 +97,7 @@ def steps_of(eqn: Eqn) -> list[Stage] | None:
     if (
         lengths[-1] == 1
         or is_matrix_convolution(rows, *lengths)
-        or any(fft.longest(n) > MODEL.fft_longest for n in lengths)
+        or any(fft.longest(n) > _FFT_LONGEST for n in lengths)
     ):
         return None
     return _dim_by_dim(eqn, rows)
@@ -134,7 +152,7 @@ def _dim_by_dim(eqn: Eqn, rows: int) -> list[Stage] | None:
         for d, n in enumerate(lengths[:-1])
         if n > 1
     ]
-    if any(n > MODEL.fft_long * many * inner for _, n, many, inner in dims):
+    if any(n > _FFT_LONG * many * inner for _, n, many, inner in dims):
         return None
     if to_real:
         dims.reverse()
@@ -167,7 +185,7 @@ _products = functools.lru_cache(16)(fft.products)
 
 def _are_few(rows: int, n: int) -> bool:
     """Whether rows of n are so few that each is better processed as a matrix."""
-    return 0 < rows <= min(MODEL.fft_few_rows, n // MODEL.fft_few_rows_length)
+    return 0 < rows <= min(_FFT_FEW_ROWS, n // _FFT_FEW_ROWS_LENGTH)
 
 
 def is_matrix_convolution(rows: int, n: int, *others: int) -> bool:
@@ -183,7 +201,7 @@ def matrix(n: int) -> tuple[int, int] | None:
     >>> matrix(2017), matrix(8197), matrix(10 ** 6)
     ((32, 64), (96, 96), None)
     """
-    if n > MODEL.fft_convolved_to:
+    if n > FFT_CONVOLVED_TO:
         return None
     found = []
     for column, row in itertools.product(_SIDES, repeat=2):
@@ -203,9 +221,9 @@ def _columns(n: int) -> int:
     >>> _columns(4096), _columns(512), _columns(3 ** 9)
     (64, 16, 0)
     """
-    if not MODEL.fft_matrix_from <= n <= MODEL.fft_matrix_to:
+    if not _FFT_MATRIX_FROM <= n <= _FFT_MATRIX_TO:
         return 0
-    lanes = MODEL.fft_most_lanes
+    lanes = FFT_MOST_LANES
     found = [
         m
         for m in range(lanes, n // lanes + 1, lanes)

@@ -20,6 +20,12 @@ from weft._engine.util.threads import allowed_threads, share_work
 if TYPE_CHECKING:
     from weft._engine.compiler.fusion.band_analysis import Bands
 
+# thresholds, measured on several machines
+#: columns of a result that are worth more than many rows
+_GEMM_FEWEST_COLUMNS = 8
+#: elements of a function of SciPy that are worth a thread
+HOST_PART = 1 << 10
+
 
 def update_kernel(eqn: Eqn) -> tuple[Kernel, list[int]]:
     """Write the update window of dynamic_update_slice into a buffer that holds the operand; the operands it reads."""
@@ -100,8 +106,8 @@ def host_function(eqn: Eqn) -> Callable:
     def call(*views) -> None:
         if into is not None:
             into(*views, **params)
-        elif in_parts and views[-1].size >= MODEL.host_part:
-            share_work(compute, _parts(views, views[-1].size // MODEL.host_part))
+        elif in_parts and views[-1].size >= HOST_PART:
+            share_work(compute, _parts(views, views[-1].size // HOST_PART))
         else:
             compute(*views)
 
@@ -257,7 +263,7 @@ def _even_run(entries: list[tuple]) -> tuple[list[tuple], list[tuple]]:
 
     def suits(run: list[tuple]) -> tuple[bool, int]:
         extent = math.prod(e for e, *_ in run)
-        return extent >= MODEL.gemm_fewest_columns and run[-1][2] == 1, extent
+        return extent >= _GEMM_FEWEST_COLUMNS and run[-1][2] == 1, extent
 
     best = max(runs, key=suits)
     return best, [entry for run in runs if run is not best for entry in run]

@@ -13,7 +13,12 @@ import numpy as np
 
 from weft._engine.compiler.fusion.classify import computes
 from weft._engine.ir.jaxpr import Atom, Eqn, Literal, Var
-from weft._engine.util.machine_model import MODEL
+
+# thresholds, measured on several machines
+#: the results of a padding that is copied in runs, at least
+PAD_BYTES = 1 << 15
+#: the runs
+PAD_RUN_BYTES = 1 << 8
 
 
 def is_zero(atom: Atom, producer: Mapping[Var, Eqn], consts: Mapping[Var, object]) -> bool:
@@ -29,7 +34,7 @@ def rows_of(eqn: Eqn, strides: Sequence[int]) -> dict | None:
     operand, aval, config = eqn.invars[0].aval, eqn.outvars[0].aval, eqn.params["padding_config"]
     if (
         not operand.size
-        or aval.nbytes < MODEL.pad_bytes
+        or aval.nbytes < PAD_BYTES
         or any(lo < 0 or hi < 0 or interior for lo, hi, interior in config)
     ):
         return None
@@ -43,7 +48,7 @@ def rows_of(eqn: Eqn, strides: Sequence[int]) -> dict | None:
             row, lead, run = row * padded, lo * run, run * extent
         elif padded > 1:
             dims.append((padded, lo, extent, stride * size))
-    if run < MODEL.pad_run_bytes:
+    if run < PAD_RUN_BYTES:
         return None
     return {
         "row": row,

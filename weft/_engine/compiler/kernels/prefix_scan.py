@@ -38,6 +38,27 @@ from weft._engine.ir.loops import (
 from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import record
 
+# thresholds, measured on several machines
+#: bytes of each operand that a task reads, at least
+_SCAN_TASK_BYTES = 1 << 16
+#: running values that a task keeps side by side, at most
+_SCAN_STRIP = 1024
+#: at least
+_SCAN_NARROWEST_STRIP = 64
+#: even if that leaves fewer tasks than this
+_SCAN_FEW_TASKS = 4
+#: fewer running values than this are kept in registers
+_SCAN_REGISTER_VALUES = 8
+#: rows between those that are scanned and those that are prefetched
+_SCAN_PREFETCH_ROWS = 2
+#: elements of a block, all strips together
+_SCAN_BLOCK = 1 << 14
+#: bytes of a group of blocks; two groups stay in the last-level cache
+_SCAN_STRETCH_BYTES = 1 << 21
+#: elements from which a dim is divided into blocks
+_SCAN_SPLIT_FROM = 1 << 18
+
+
 Combine = Callable[[Builder, list[Expr], list[Expr]], list[Expr]]
 
 
@@ -113,9 +134,9 @@ class PrefixScan:
     @property
     def lanes(self) -> int:
         """The inner elements that one task goes along with."""
-        few = -(-self.inner // max(1, MODEL.scan_few_tasks // self.outer))
-        narrowest = MODEL.scan_narrowest_strip
-        return min(self.inner, MODEL.scan_strip, max(narrowest, -(-few // narrowest) * narrowest))
+        few = -(-self.inner // max(1, _SCAN_FEW_TASKS // self.outer))
+        narrowest = _SCAN_NARROWEST_STRIP
+        return min(self.inner, _SCAN_STRIP, max(narrowest, -(-few // narrowest) * narrowest))
 
     @property
     def strips(self) -> int:
@@ -126,11 +147,11 @@ class PrefixScan:
     def block(self) -> int:
         """The length of the blocks that `length` is cut into."""
         if (
-            self.outer * self.strips >= MODEL.scan_few_tasks
-            or self.outer * self.length * self.inner < MODEL.scan_split_from
+            self.outer * self.strips >= _SCAN_FEW_TASKS
+            or self.outer * self.length * self.inner < _SCAN_SPLIT_FROM
         ):
             return self.length
-        return min(self.length, MODEL.scan_block // self.lanes)
+        return min(self.length, _SCAN_BLOCK // self.lanes)
 
     @property
     def blocks(self) -> int:
@@ -141,7 +162,7 @@ class PrefixScan:
     def segment_blocks(self) -> int:
         """The number of blocks, one after another, that are a segment."""
         row = self.outer * self.inner * sum([ITEMSIZE[type_] for type_ in self.types])
-        return min(self.blocks, max(1, MODEL.scan_stretch_bytes // (self.block * row)))
+        return min(self.blocks, max(1, _SCAN_STRETCH_BYTES // (self.block * row)))
 
     @property
     def launches(self) -> int:
@@ -171,7 +192,7 @@ class _Writer:
     def __init__(self, run: PrefixScan):
         self.run, self.b = run, Builder()
         self.count = len(run.types)
-        self.strip = run.inner >= MODEL.scan_register_values
+        self.strip = run.inner >= _SCAN_REGISTER_VALUES
         self.streaming = [nbytes >= MODEL.stream_bytes for nbytes in run.nbytes]
 
     def kernel(self) -> Kernel:
@@ -183,9 +204,7 @@ class _Writer:
             if cut
             else max(
                 1,
-                min(
-                    rows, MODEL.scan_task_bytes // (run.block * run.lanes * ITEMSIZE[run.types[0]])
-                ),
+                min(rows, _SCAN_TASK_BYTES // (run.block * run.lanes * ITEMSIZE[run.types[0]])),
             )
         )
         tasks = -(-rows // per)
@@ -426,7 +445,7 @@ class _Writer:
             return For("j", extent, (*lets, *keeps, *then), "vector")
 
         # the next rows of a strip are elsewhere, where no hardware prefetcher finds them
-        distance = MODEL.scan_prefetch_rows
+        distance = _SCAN_PREFETCH_ROWS
         coming = (
             [Prefetch(f"x{i}", self.at(b.iadd(k, distance))) for i in range(self.count)]
             if run.strips > 1

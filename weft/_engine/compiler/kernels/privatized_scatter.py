@@ -14,12 +14,30 @@ from __future__ import annotations
 import math
 
 from weft._engine.compiler.fusion.classify import row_major
-from weft._engine.compiler.kernels.scatters import Scatter, one_run
+from weft._engine.compiler.kernels.scatters import (
+    SCATTER_BLOCK,
+    SCATTER_FEWEST_UPDATES,
+    Scatter,
+    one_run,
+)
 from weft._engine.core.primitive import registry
 from weft._engine.ir.build import Builder, type_name
 from weft._engine.ir.jaxpr import Eqn
 from weft._engine.ir.loops import INTEGERS, ITEMSIZE, Buf, Expr, For, Kernel, Stmt, Store
 from weft._engine.util.machine_model import MODEL
+
+# thresholds, measured on several machines
+#: that fill private tables
+_TABLE_TASKS = 8
+#: elements of each, at most
+_TABLE_LARGEST = 1 << 14
+#: adjacent updates go to different tables, if these are no larger together than
+_TABLE_COPIES = 4
+#: so that the first-level cache holds them along with indices and updates
+_TABLE_NEAR_BYTES = 20 << 10
+#: updates of one iteration, a multiple of `table_copies`
+_TABLE_UNROLLED = 8
+
 
 _REDUCE = {"add": "reduce_sum", "mul": "reduce_prod", "min": "reduce_min", "max": "reduce_max"}
 
@@ -29,10 +47,8 @@ def has_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> bool:
     operand, _, updates = (a.aval for a in eqn.invars)
     numbers = eqn.params["dimension_numbers"]
     few = (
-        operand.size <= MODEL.table_largest
-        and max(MODEL.scatter_fewest_updates, 8 * MODEL.table_tasks * operand.size)
-        <= updates.size
-        < 1 << 31
+        operand.size <= _TABLE_LARGEST
+        and max(SCATTER_FEWEST_UPDATES, 8 * _TABLE_TASKS * operand.size) <= updates.size < 1 << 31
     )
     known = eqn.primitive.lower.combine in _REDUCE and type_name(operand.dtype) in INTEGERS | {
         "f32",
@@ -52,15 +68,13 @@ def _layout(eqn: Eqn) -> tuple[int, int]:
     apart = (aval.size // line + 1) * line
     return (
         apart,
-        MODEL.table_copies
-        if MODEL.table_copies * apart * aval.dtype.itemsize <= MODEL.table_near_bytes
-        else 1,
+        _TABLE_COPIES if _TABLE_COPIES * apart * aval.dtype.itemsize <= _TABLE_NEAR_BYTES else 1,
     )
 
 
 def table_bytes(eqn: Eqn) -> int:
     """Of all tables together."""
-    return MODEL.table_tasks * math.prod(_layout(eqn)) * eqn.invars[0].aval.dtype.itemsize
+    return _TABLE_TASKS * math.prod(_layout(eqn)) * eqn.invars[0].aval.dtype.itemsize
 
 
 def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[int]]:
@@ -73,14 +87,12 @@ def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list
     def index(number: Expr) -> tuple:
         return tuple(number if d == last else b.const(0, "i64") for d in range(len(s.shape)))
 
-    share = -(-n // (MODEL.table_tasks * MODEL.table_unrolled)) * MODEL.table_unrolled
-    task = b.index("t", MODEL.table_tasks, 0)
+    share = -(-n // (_TABLE_TASKS * _TABLE_UNROLLED)) * _TABLE_UNROLLED
+    task = b.index("t", _TABLE_TASKS, 0)
     begin, table = b.imul(task, share), b.imul(task, copies * apart)
-    start = b.iadd(
-        begin, b.imul(b.index("block", -(-share // MODEL.scatter_block), 1), MODEL.scatter_block)
-    )
-    left = b.imin(b.imax(b.isub(b.imin(b.iadd(begin, share), n), start), 0), MODEL.scatter_block)
-    k = b.index("k", MODEL.scatter_block, 2)
+    start = b.iadd(begin, b.imul(b.index("block", -(-share // SCATTER_BLOCK), 1), SCATTER_BLOCK))
+    left = b.imin(b.imax(b.isub(b.imin(b.iadd(begin, share), n), start), 0), SCATTER_BLOCK)
+    k = b.index("k", SCATTER_BLOCK, 2)
     place, inside = s.place(index(b.iadd(start, k)), read_indices)
     mine = s.among(place, inside, b.const(0, "i64"), b.const(s.operand.size, "i64"))
     find = Store("places", k, b.select(mine, b.cast(place, "i32"), b.const(s.operand.size, "i32")))
@@ -91,25 +103,23 @@ def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list
             b.iadd(b.iadd(table, copy * apart), place), read_updates(index(b.iadd(start, at))), None
         )[0]
 
-    iterations = b.idiv(left, MODEL.table_unrolled)
-    whole = b.imul(iterations, MODEL.table_unrolled)
-    at = b.imul(
-        b.index("batch", MODEL.scatter_block // MODEL.table_unrolled, 2), MODEL.table_unrolled
-    )
+    iterations = b.idiv(left, _TABLE_UNROLLED)
+    whole = b.imul(iterations, _TABLE_UNROLLED)
+    at = b.imul(b.index("batch", SCATTER_BLOCK // _TABLE_UNROLLED, 2), _TABLE_UNROLLED)
     body: list[Stmt] = [
         For("k", left, (find,), "vector"),
         For(
             "batch",
             iterations,
-            tuple([update(b.iadd(at, i), i % copies) for i in range(MODEL.table_unrolled)]),
+            tuple([update(b.iadd(at, i), i % copies) for i in range(_TABLE_UNROLLED)]),
         ),
     ]
-    if n % MODEL.table_unrolled:
+    if n % _TABLE_UNROLLED:
         body.append(
             For(
                 "rest",
                 b.isub(left, whole),
-                (update(b.iadd(whole, b.index("rest", MODEL.table_unrolled, 2)), 0),),
+                (update(b.iadd(whole, b.index("rest", _TABLE_UNROLLED, 2)), 0),),
             )
         )
     j = b.index("j", copies * apart, 1)
@@ -122,7 +132,7 @@ def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list
     )
     stmts: list[Stmt] = [
         For("j", copies * apart, (Store("y0", b.iadd(table, j), neutral),), "vector"),
-        For("block", -(-share // MODEL.scatter_block), tuple(body)),
+        For("block", -(-share // SCATTER_BLOCK), tuple(body)),
     ]
     if copies > 1:
         stmts.append(
@@ -139,10 +149,10 @@ def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list
                 "vector",
             )
         )
-    bufs = (*s.bufs, Buf("y0", s.stored, MODEL.table_tasks * copies * apart, "out"))
+    bufs = (*s.bufs, Buf("y0", s.stored, _TABLE_TASKS * copies * apart, "out"))
     tasks, places = (
-        For("t", MODEL.table_tasks, tuple(stmts), "parallel"),
-        Buf("places", "i32", MODEL.scatter_block),
+        For("t", _TABLE_TASKS, tuple(stmts), "parallel"),
+        Buf("places", "i32", SCATTER_BLOCK),
     )
     return Kernel(bufs, (tasks,), (places,), eqn.primitive.name), s.reads
 
@@ -152,11 +162,11 @@ def combined_tables(eqn: Eqn) -> Kernel:
     s, (apart, copies) = Scatter(eqn, row_major(eqn.invars[2].aval.shape)), _layout(eqn)
     j = s.b.index("j", s.operand.size)
     bufs = (
-        Buf("x0", s.stored, MODEL.table_tasks * copies * apart),
+        Buf("x0", s.stored, _TABLE_TASKS * copies * apart),
         Buf("y0", s.stored, s.operand.size, "inout"),
     )
     stored = Store(
-        "y0", j, _together(s.b, s, "x0", j, MODEL.table_tasks, copies * apart), None, s.combine
+        "y0", j, _together(s.b, s, "x0", j, _TABLE_TASKS, copies * apart), None, s.combine
     )
     return Kernel(bufs, (For("j", s.operand.size, (stored,), "vector"),), name="combined_tables")
 

@@ -21,6 +21,11 @@ import numpy as np
 from weft._engine.compiler.fusion.classify import flat_index, row_major
 from weft._engine.compiler.kernels.library_calls import loops_around
 from weft._engine.compiler.loops.loop_levels import segment_length
+from weft._engine.compiler.loops.prefetch import (
+    PREFETCH_GATHER_DISTANCE,
+    PREFETCH_GATHER_FROM_BYTES,
+    PREFETCH_GATHER_ROWS,
+)
 from weft._engine.compiler.lowering.let_placement import Emitter
 from weft._engine.compiler.lowering.lower import combining_operation
 from weft._engine.ir.build import HALVES, Builder, type_name
@@ -43,6 +48,24 @@ from weft._engine.ir.loops import (
     Store,
 )
 from weft._engine.util.machine_model import MODEL
+
+# thresholds, measured on several machines
+#: updates that are worth private tables, or owners
+SCATTER_FEWEST_UPDATES = 1 << 15
+#: tasks that own a part of the result each: every one reads all indices
+SCATTER_OWNERS = 2
+#: columns of an update, and multiples of it, are whole vectors
+_SCATTER_WHOLE_COLUMNS = 64
+#: updates whose places are looked up before any is combined
+SCATTER_BLOCK = 1024
+#: columns of a scatter window that a task owns
+_SCATTER_TASK_COLUMNS = 64
+#: bytes of an operand all of whose rows are written once
+_SCATTER_ROWS_BYTES = 1 << 20
+#: no less than one row in so many is updated
+_SCATTER_FEWEST_UPDATED = 8
+#: elements of a row that are combined at a time
+_SCATTER_ROW_SEGMENT = 2048
 
 
 def one_run(dims: Sequence[int], strides: tuple[int, ...], shape: tuple[int, ...]) -> bool:
@@ -122,8 +145,8 @@ def in_order(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[in
     start, lanes = b.const(0, "i64"), shape[inner[-1]] if inner else 0
     if _columns_apart(eqn, lanes):
         # a task owns some columns of the window and sees all updates there, in order
-        tasks = -(-lanes // MODEL.scatter_task_columns)
-        start = b.imul(b.index("t", tasks, 0), MODEL.scatter_task_columns)
+        tasks = -(-lanes // _SCATTER_TASK_COLUMNS)
+        start = b.imul(b.index("t", tasks, 0), _SCATTER_TASK_COLUMNS)
         names, extents, kinds = ["t"], [tasks], ["parallel"]
     for d in [*outer, *inner]:
         if shape[d] == 1:
@@ -132,11 +155,11 @@ def in_order(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[in
         if names[:1] == ["t"] and d == inner[-1]:
             left = b.isub(lanes, start)
             n = (
-                MODEL.scatter_task_columns
-                if lanes % MODEL.scatter_task_columns == 0
-                else b.imin(left, MODEL.scatter_task_columns)
+                _SCATTER_TASK_COLUMNS
+                if lanes % _SCATTER_TASK_COLUMNS == 0
+                else b.imin(left, _SCATTER_TASK_COLUMNS)
             )
-            index[d] = b.iadd(start, b.index(f"i{d}", MODEL.scatter_task_columns, len(names)))
+            index[d] = b.iadd(start, b.index(f"i{d}", _SCATTER_TASK_COLUMNS, len(names)))
         else:
             index[d] = b.index(f"i{d}", shape[d], len(names))
         names.append(f"i{d}")
@@ -160,12 +183,10 @@ def _places_later(
     """Where updates some rows later go, if that is in no cache: their indices are known, and the hardware cannot foresee them."""
     weight = s.operand.dtype.itemsize
     rows = [d for d in s.outer if s.shape[d] > 1]
-    if s.operand.nbytes < MODEL.prefetch_gather_from_bytes or not rows:
+    if s.operand.nbytes < PREFETCH_GATHER_FROM_BYTES or not rows:
         return []
-    columns = min(s.shape[along], MODEL.scatter_task_columns)
-    ahead = min(
-        max(2, MODEL.prefetch_gather_distance // (columns * weight)), MODEL.prefetch_gather_rows
-    )
+    columns = min(s.shape[along], _SCATTER_TASK_COLUMNS)
+    ahead = min(max(2, PREFETCH_GATHER_DISTANCE // (columns * weight)), PREFETCH_GATHER_ROWS)
     d, b = rows[-1], s.b
     later = (*index[:d], b.imin(b.iadd(index[d], ahead), s.shape[d] - 1), *index[d + 1 :])
     return [Prefetch("y0", s.place(later, read_indices)[0])]
@@ -173,9 +194,7 @@ def _places_later(
 
 def _columns_apart(eqn: Eqn, lanes: int) -> bool:
     """Whether tasks own columns of a window that has `lanes` of them."""
-    return (
-        lanes >= 2 * MODEL.scatter_task_columns and eqn.invars[2].aval.nbytes > MODEL.parallel_bytes
-    )
+    return lanes >= 2 * _SCATTER_TASK_COLUMNS and eqn.invars[2].aval.nbytes > MODEL.parallel_bytes
 
 
 # ---- single elements onto many places, rows onto rows
@@ -192,7 +211,7 @@ def has_owners(eqn: Eqn) -> bool:
     )
     width = updates.size // many
     if width == 1:
-        enough = updates.size >= MODEL.scatter_fewest_updates
+        enough = updates.size >= SCATTER_FEWEST_UPDATES
     else:  # the columns of wide rows are shared out sooner: no task reads indices for nothing
         lanes = next(n for n in reversed(updates.shape) if n > 1)
         enough = (
@@ -203,7 +222,7 @@ def has_owners(eqn: Eqn) -> bool:
     return (
         enough
         and 1 < many < 1 << 31
-        and operand.size >= MODEL.scatter_owners * width
+        and operand.size >= SCATTER_OWNERS * width
         and type(eqn.invars[1]) is not Literal
     )
 
@@ -222,19 +241,15 @@ def owned(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[int]]
         )
 
     width = math.prod(s.shape[d] for d in s.inner)
-    share = -(-s.operand.size // (MODEL.scatter_owners * width)) * width
-    first = b.imul(b.index("t", MODEL.scatter_owners, 0), share)
-    start = b.imul(b.index("block", -(-n // MODEL.scatter_block), 1), MODEL.scatter_block)
-    number = b.iadd(start, b.index("k", MODEL.scatter_block, 2))
+    share = -(-s.operand.size // (SCATTER_OWNERS * width)) * width
+    first = b.imul(b.index("t", SCATTER_OWNERS, 0), share)
+    start = b.imul(b.index("block", -(-n // SCATTER_BLOCK), 1), SCATTER_BLOCK)
+    number = b.iadd(start, b.index("k", SCATTER_BLOCK, 2))
     place, inside = s.place(index(number, {}), read_indices)
     mine = s.among(place, inside, first, b.imin(b.isub(s.operand.size, first), share))
-    extent = (
-        MODEL.scatter_block
-        if n % MODEL.scatter_block == 0
-        else b.imin(b.isub(n, start), MODEL.scatter_block)
-    )
+    extent = SCATTER_BLOCK if n % SCATTER_BLOCK == 0 else b.imin(b.isub(n, start), SCATTER_BLOCK)
     find = For("k", extent, (Pack("count", "numbers", b.cast(number, "i32"), mine),), "vector")
-    own = b.cast(b.load("numbers", b.index("q", MODEL.scatter_block, 0), "i32"), "i64")
+    own = b.cast(b.load("numbers", b.index("q", SCATTER_BLOCK, 0), "i32"), "i64")
 
     def update(columns: dict[int, Expr]) -> tuple[Store, bool]:
         at = index(own, columns)
@@ -242,13 +257,13 @@ def owned(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[int]]
 
     body = For(
         "block",
-        -(-n // MODEL.scatter_block),
+        -(-n // SCATTER_BLOCK),
         (Init("count", zero), find, For("q", Ref("count", "i64"), _over_columns(s, update))),
     )
     bufs = (*s.bufs, Buf("y0", s.stored, s.operand.size, "inout"))
     tasks, numbers = (
-        For("t", MODEL.scatter_owners, (body,), "parallel"),
-        Buf("numbers", "i32", MODEL.scatter_block),
+        For("t", SCATTER_OWNERS, (body,), "parallel"),
+        Buf("numbers", "i32", SCATTER_BLOCK),
     )
     return Kernel(bufs, (tasks,), (numbers,), eqn.primitive.name), s.reads
 
@@ -264,10 +279,7 @@ def _over_columns(s: Scatter, update: Callable) -> tuple[Stmt, ...]:
     last, start = s.shape[s.inner[-1]] if s.inner else 1, 0
     while start < last:
         left = last - start
-        size = (
-            left // MODEL.scatter_whole_columns * MODEL.scatter_whole_columns
-            or 1 << left.bit_length() - 1
-        )
+        size = left // _SCATTER_WHOLE_COLUMNS * _SCATTER_WHOLE_COLUMNS or 1 << left.bit_length() - 1
         if s.inner:
             columns[s.inner[-1]] = b.iadd(b.index(f"from{start}", size, len(s.inner)), start)
         store, side_by_side = update(columns)
@@ -326,11 +338,11 @@ def has_rows(eqn: Eqn, in_place: bool) -> bool:
     One update has no order to bring it into."""
     operand, _, updates = (a.aval for a in eqn.invars)
     enough, width = (
-        operand.size if in_place else operand.size // MODEL.scatter_fewest_updated,
+        operand.size if in_place else operand.size // _SCATTER_FEWEST_UPDATED,
         row_width(eqn),
     )
     return (
-        operand.nbytes >= MODEL.scatter_rows_bytes
+        operand.nbytes >= _SCATTER_ROWS_BYTES
         and updates.size >= enough
         and 0 < width < updates.size
         and max(updates.size, operand.size) < (1 << 31) * width
@@ -398,8 +410,8 @@ class _RowByRow:
         s, b, width = self.s, self.b, self.width
         segment = (
             width
-            if width <= MODEL.scatter_row_segment
-            else segment_length(width, -(-width // MODEL.scatter_row_segment))
+            if width <= _SCATTER_ROW_SEGMENT
+            else segment_length(width, -(-width // _SCATTER_ROW_SEGMENT))
         )
         segments = -(-width // segment)
         total = self.rows * segments
@@ -412,8 +424,8 @@ class _RowByRow:
         self.extent = segment if width % segment == 0 else b.imin(b.isub(width, start), segment)
         self.aside = b.iadd(start, b.index("j", segment, 3))
         self.prefetch_rows = min(
-            max(2, MODEL.prefetch_gather_distance // (segment * ITEMSIZE[s.stored])),
-            MODEL.prefetch_gather_rows,
+            max(2, PREFETCH_GATHER_DISTANCE // (segment * ITEMSIZE[s.stored])),
+            PREFETCH_GATHER_ROWS,
         )
         operand = f"x{len(s.bufs)}"
         bufs = (

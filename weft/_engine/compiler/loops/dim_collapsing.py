@@ -8,13 +8,19 @@ Out:  the same code over the collapsed dim: comparisons of the outer index compa
 
 from __future__ import annotations
 
+from weft._engine.compiler.fusion.classify import SPLIT_FROM_BYTES, SPLIT_SEGMENT
 from weft._engine.compiler.loops.loop_splitting import OPEN, holds_of
 from weft._engine.compiler.lowering.lower import Lowered, Output, reachable
 from weft._engine.compiler.lowering.substitution import Substitution
 from weft._engine.ir.build import Builder
 from weft._engine.ir.loops import Expr, Index, Load
-from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import record, replace
+
+# thresholds, measured on several machines
+#: elements: a shorter row is worth collapsing with the next
+_COLLAPSED_ROW = 512
+#: loads in code that is repeated for each segment of a row
+_COLLAPSED_LOADS = 32
 
 
 def collapsed(low: Lowered) -> Lowered:
@@ -34,10 +40,10 @@ def _dims_to_collapse(low: Lowered) -> tuple[int, int] | None:
         return None
     outer, inner = dims[-2:]
     n = low.shape[inner]
-    if n >= MODEL.collapsed_row or low.shape[outer] * n < 4 * MODEL.split_segment:
+    if n >= _COLLAPSED_ROW or low.shape[outer] * n < 4 * SPLIT_SEGMENT:
         return None
     shortest = min(out.var.aval.nbytes for out in low.outputs)
-    return None if shortest < MODEL.split_from_bytes else (outer, inner)
+    return None if shortest < SPLIT_FROM_BYTES else (outer, inner)
 
 
 @record
@@ -60,7 +66,7 @@ class _Comparison:
 def _comparisons(low: Lowered, outer: int) -> list[_Comparison]:
     """Return the comparisons of the outer index alone in guards; none if there are too many loads."""
     exprs = reachable([x for out in low.outputs for x in (out.index, out.value)])
-    if sum(type(x) is Load for x in exprs) > MODEL.collapsed_loads:
+    if sum(type(x) is Load for x in exprs) > _COLLAPSED_LOADS:
         return []
     comparisons = []
     for x in reachable([x.guard for x in exprs if type(x) is Load and x.guard is not None]):

@@ -23,6 +23,10 @@ from weft._engine.ir.loops import Buf, Const, Expr, Interleave, Store
 from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import field, record, replace
 
+# thresholds, measured on several machines
+#: elements: the longest stride at which the rest of a cache line is wanted soon
+_NEAR_STRIDE = 4
+
 
 class Level(enum.IntEnum):
     """Where a loop is in a nest over rows and columns, from the outside in. A value is computed at the innermost level that it needs."""
@@ -159,7 +163,7 @@ class LoopNest:
                 traffic += weight
             elif step == 0:
                 traffic += weight * 0.55
-            elif abs(step) <= MODEL.near_stride:
+            elif abs(step) <= _NEAR_STRIDE:
                 traffic += weight * 0.5
         return traffic
 

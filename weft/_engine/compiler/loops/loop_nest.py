@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from weft._engine.compiler.fusion.classify import flat_index, row_major
+from weft._engine.compiler.fusion.classify import SPLIT_FROM_BYTES, flat_index, row_major
 from weft._engine.compiler.loops.access_analysis import Access, AccessAnalysis, Dim
 from weft._engine.compiler.loops.bounds_check_elimination import guarded, stay_inside, unguarded
 from weft._engine.compiler.loops.dim_collapsing import collapsed
@@ -25,7 +25,7 @@ from weft._engine.compiler.loops.loop_levels import (
 from weft._engine.compiler.loops.loop_splitting import Segment, Splits, segments_of, splits_of
 from weft._engine.compiler.loops.outer_reduction import outer_reduction_of
 from weft._engine.compiler.loops.prefetch import between_passes, gathered, irregular_rows, streams
-from weft._engine.compiler.loops.transpose_tiling import transpose_tiling_of
+from weft._engine.compiler.loops.transpose_tiling import TILE_STREAM_BYTES, transpose_tiling_of
 from weft._engine.compiler.loops.unroll_by_residue import unrolled_versions
 from weft._engine.compiler.lowering.lower import Lowered, Output, reachable
 from weft._engine.compiler.lowering.substitution import Replacement, Substitution
@@ -49,6 +49,11 @@ from weft._engine.ir.loops import (
 from weft._engine.ir.registry import HEAVY
 from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import record, replace
+
+# thresholds, measured on several machines
+#: values of one row that a later pass may read from scratch instead of computing them again
+_SPILL_BYTES = 1 << 17
+
 
 _SUM_BLOCK = (
     4096  # a float sum along one dim is made in blocks of this length if it has four of them
@@ -113,7 +118,7 @@ class _LoopNestBuilder(LoopNest):
         where: dict[int, Expr] = {}
         self.guarded = []
         tiles = transpose_tiling_of(self)
-        self.stream_from = MODEL.stream_bytes if tiles is None else MODEL.tile_stream_bytes
+        self.stream_from = MODEL.stream_bytes if tiles is None else TILE_STREAM_BYTES
         strips = outer_reduction_of(self) if tiles is None else None
         if strips is not None:
             self._nest(strips.tasks(rows, where), lambda: strips.write(where))
@@ -147,7 +152,7 @@ class _LoopNestBuilder(LoopNest):
                 [load for load, _ in self.analysis.loads],
                 low.vars[self.vector.dims[-1]],
                 self.vector.extent,
-                MODEL.split_from_bytes >> 4 if self.guarded else MODEL.split_from_bytes,
+                SPLIT_FROM_BYTES >> 4 if self.guarded else SPLIT_FROM_BYTES,
             )
         if splits is None and not low.remainders and not self.guarded:
             self._nest(loops, lambda: self._rows(where))
@@ -406,7 +411,7 @@ class _LoopNestBuilder(LoopNest):
                     and type(x) is Op
                     and x.op in HEAVY
                     and x.type in FLOATS
-                    and size * ITEMSIZE[x.type] <= MODEL.spill_bytes
+                    and size * ITEMSIZE[x.type] <= _SPILL_BYTES
                     and len(self.scratch) < 4 + len(kept)
                 ):
                     if id(x) not in kept:

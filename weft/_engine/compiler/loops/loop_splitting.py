@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from weft._engine.compiler.fusion.classify import flat_index
+from weft._engine.compiler.fusion.classify import SPLIT_PLACES, SPLIT_SEGMENT, flat_index
 from weft._engine.compiler.lowering.lower import Lowered, reachable
 from weft._engine.ir.build import Builder, type_name
 from weft._engine.ir.loops import COMPARISONS, ITEMSIZE, Const, Expr, Load, Op
@@ -77,7 +77,7 @@ def splits_of(
     places = sorted(
         {place for first, last, _ in holds.values() for place in (first, last)} - {-OPEN, OPEN}
     )
-    if len(places) > MODEL.split_places or extent < MODEL.split_segment * (len(places) + 1):
+    if len(places) > SPLIT_PLACES or extent < SPLIT_SEGMENT * (len(places) + 1):
         return None
     line = MODEL.cache_line // min([ITEMSIZE[type_name(out.var.aval.dtype)] for out in low.outputs])
     groups = [(places[0], places[0])]

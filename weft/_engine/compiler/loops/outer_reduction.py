@@ -13,15 +13,32 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from weft._engine.compiler.fusion.reduction_domain import strip_width
+from weft._engine.compiler.fusion.reduction_domain import (
+    REDUCTION_FEWEST_STRIP_ROWS,
+    REDUCTION_NARROWEST_STRIP,
+    REDUCTION_STRIP,
+    strip_width,
+)
 from weft._engine.compiler.loops.access_analysis import Dim
 from weft._engine.compiler.loops.loop_levels import Level, LoopLevel, LoopNest, segment_length
 from weft._engine.compiler.loops.prefetch import fetched
 from weft._engine.compiler.lowering.lower import Output, Reduction, reachable
 from weft._engine.compiler.lowering.substitution import Substitution
 from weft._engine.ir.loops import FLOATS, Buf, Const, Expr, Op, Prefetch, Ref, Store
-from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import record, replace
+
+# thresholds, measured on several machines
+#: where each is read once: narrower ones are shorter streams from memory
+_REDUCTION_FEWEST_STREAMED = 2
+#: rows that are added at a time, if their code is short
+_REDUCTION_UNROLLED_ROWS = 8
+#: that is, of no more than this cost
+_REDUCTION_UNROLLED_COST = 16
+#: rows between those that are added and those that are prefetched
+_REDUCTION_PREFETCH_ROWS = 16
+#: elements of a strip: longer ones the hardware follows
+_REDUCTION_PREFETCH_WIDTH = 512
+
 
 #: levels of the loops in a strip: blocks of rows, rows, elements
 _BLOCKS, _ROWS, _VECTOR = range(3, 6)
@@ -37,7 +54,7 @@ def outer_reduction_of(nest: LoopNest) -> OuterReduction | None:
         or vector.column
         or len(columns) != 1
         or vector.extent < 16
-        or columns[0].extent < MODEL.reduction_fewest_strip_rows
+        or columns[0].extent < REDUCTION_FEWEST_STRIP_ROWS
     ):
         return None
     if any(r.value.type not in STRIP_TYPES for r in low.reductions):
@@ -94,21 +111,17 @@ class OuterReduction:
         )
         # online sums read rows a second time block by block: strips need only be enough for all threads
         again = (
-            column.extent
-            if self.last
-            else MODEL.reduction_fewest_strip_rows
-            if self.online_sums
-            else 0
+            column.extent if self.last else REDUCTION_FEWEST_STRIP_ROWS if self.online_sums else 0
         )
         if again:
             self.width = strip_width(again, nest.vector.extent, around)
         else:
             share = (
-                -(-nest.vector.extent * around // MODEL.reduction_fewest_streamed)
+                -(-nest.vector.extent * around // _REDUCTION_FEWEST_STREAMED)
                 if nest.tasks() > 1
-                else MODEL.reduction_strip
+                else REDUCTION_STRIP
             )
-            self.width = min(MODEL.reduction_strip, max(share, MODEL.reduction_narrowest_strip))
+            self.width = min(REDUCTION_STRIP, max(share, REDUCTION_NARROWEST_STRIP))
 
     def _online_sums(self) -> list[OnlineSum]:
         b, tops, found = (
@@ -206,8 +219,8 @@ class OuterReduction:
     ) -> None:
         emit, b, extent = self.nest.emit, self.b, self.column.extent
         # several rows share the loads and stores of the accumulators, as long as their code stays short
-        short = self.nest.cost([r.value for r in reductions]) <= MODEL.reduction_unrolled_cost
-        side = 1 if not reductions else MODEL.reduction_unrolled_rows if short else 2
+        short = self.nest.cost([r.value for r in reductions]) <= _REDUCTION_UNROLLED_COST
+        side = 1 if not reductions else _REDUCTION_UNROLLED_ROWS if short else 2
         blocks, rest = divmod(extent, side)
         for var, count, start, together in (
             (f"c{side}", blocks, 0, side),
@@ -224,7 +237,7 @@ class OuterReduction:
     ) -> None:
         """Block after block: the maxima and all else, the online sums scaled, then the block's rows added to these."""
         emit, b, start = self.nest.emit, self.b, 0
-        for var, size in (("k", MODEL.reduction_unrolled_rows), ("d", 1)):
+        for var, size in (("k", _REDUCTION_UNROLLED_ROWS), ("d", 1)):
             blocks = (self.column.extent - start) // size
             if blocks:
                 base = b.iadd(b.imul(b.index(var, blocks, _BLOCKS), size), start)
@@ -344,9 +357,9 @@ class OuterReduction:
         """What the next rows read: several rows at a time, pages apart, are more streams than the hardware follows, and a short
         one that is stored past the caches leaves it no time."""
         found = []
-        for row in rows if self.chunk <= MODEL.reduction_prefetch_width else []:
+        for row in rows if self.chunk <= _REDUCTION_PREFETCH_WIDTH else []:
             there = self._substitution(
-                {**where, id(self.column): self.b.iadd(row, MODEL.reduction_prefetch_rows)}
+                {**where, id(self.column): self.b.iadd(row, _REDUCTION_PREFETCH_ROWS)}
             )
             found += fetched(self.nest, [self.column], there)
         return found

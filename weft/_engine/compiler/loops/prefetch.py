@@ -13,6 +13,20 @@ from weft._engine.compiler.lowering.substitution import Substitution
 from weft._engine.ir.loops import Const, Expr
 from weft._engine.util.machine_model import MODEL
 
+# thresholds, measured on several machines
+#: operands of this size are in no cache near the core
+PREFETCH_FROM_BYTES = 1 << 20
+#: bytes between a window and what is prefetched for it
+_PREFETCH_DISTANCE = 1 << 13
+#: bytes: accesses farther apart are not one stream
+_PREFETCH_WINDOW = 1 << 22
+#: operands of this size are in no cache at all: gathered rows are prefetched
+PREFETCH_GATHER_FROM_BYTES = 1 << 23
+#: bytes of gathered rows
+PREFETCH_GATHER_DISTANCE = 4096
+#: at most so many rows
+PREFETCH_GATHER_ROWS = 16
+
 
 def irregular_rows(nest: LoopNest, where: dict[int, Expr]) -> list[tuple[str, Expr]]:
     """The next rows of operands whose rows are read in no order, so densely that most of their lines are wanted.
@@ -26,7 +40,7 @@ def irregular_rows(nest: LoopNest, where: dict[int, Expr]) -> list[tuple[str, Ex
         steps = {id(d): nest.step(access, d) for d in nest.dims if nest.step(access, d)}
         if (
             own.isdisjoint(access.nonaffine)
-            or nest.sizes[load.buf] < MODEL.prefetch_from_bytes
+            or nest.sizes[load.buf] < PREFETCH_FROM_BYTES
             or not steps
             or id(vector) in steps
         ):
@@ -36,7 +50,7 @@ def irregular_rows(nest: LoopNest, where: dict[int, Expr]) -> list[tuple[str, Ex
         span = min(steps.values())
         if (
             0 < span * access.weight <= vector.extent * MODEL.cache_line
-            and span * access.weight <= MODEL.prefetch_from_bytes >> 4
+            and span * access.weight <= PREFETCH_FROM_BYTES >> 4
         ):
             first = flat_index(
                 b, [nest.next_row[dim] for dim in steps], steps.values(), access.form[1]
@@ -59,11 +73,11 @@ def gathered(nest: LoopNest, where: dict[int, Expr]) -> list[tuple[str, Expr]]:
             access.gathered
             and own.isdisjoint(access.nonaffine)
             and nest.step(access, nest.vector) == 1
-            and nest.sizes[load.buf] >= MODEL.prefetch_gather_from_bytes
+            and nest.sizes[load.buf] >= PREFETCH_GATHER_FROM_BYTES
         ):
             rows = min(
-                max(2, MODEL.prefetch_gather_distance // (nest.vector.extent * access.weight)),
-                MODEL.prefetch_gather_rows,
+                max(2, PREFETCH_GATHER_DISTANCE // (nest.vector.extent * access.weight)),
+                PREFETCH_GATHER_ROWS,
             )
             later = Substitution(
                 nest.low.builder, nest.b, nest.mapping({**where, **nest.rows_later(rows)})
@@ -92,7 +106,7 @@ def streams(nest: LoopNest, substitute: Substitution) -> list[tuple[str, Expr]]:
         if (
             access.affine
             and nest.step(access, vector) == 1
-            and nest.sizes[load.buf] >= MODEL.prefetch_from_bytes
+            and nest.sizes[load.buf] >= PREFETCH_FROM_BYTES
         ):
             windows.setdefault((load.buf, *sorted(access.terms.items())), []).append(
                 (access.form[1], access.weight)
@@ -106,7 +120,7 @@ def streams(nest: LoopNest, substitute: Substitution) -> list[tuple[str, Expr]]:
     for (buf, *terms), places in windows.items():
         furthest, weight = max(places)
         span = (furthest - min(places)[0]) * weight
-        if span <= MODEL.prefetch_window and (span or alone):
+        if span <= _PREFETCH_WINDOW and (span or alone):
             at = [substitute(low.builder.base(key)) for key, _ in terms]
             found.append(
                 (
@@ -115,7 +129,7 @@ def streams(nest: LoopNest, substitute: Substitution) -> list[tuple[str, Expr]]:
                         b,
                         at,
                         [step for _, step in terms],
-                        furthest + MODEL.prefetch_distance // weight,
+                        furthest + _PREFETCH_DISTANCE // weight,
                     ),
                 )
             )
@@ -152,11 +166,11 @@ def below_extremes(nest: LoopNest, substitute: Substitution) -> list[tuple[str, 
         if (
             access.plain
             and nest.step(access, nest.vector) == 1
-            and nest.sizes[load.buf] >= MODEL.prefetch_gather_from_bytes
+            and nest.sizes[load.buf] >= PREFETCH_GATHER_FROM_BYTES
         ):
             found[load.buf, id(load.index)] = (
                 load.buf,
-                nest.b.iadd(substitute(load.index), MODEL.prefetch_distance // access.weight),
+                nest.b.iadd(substitute(load.index), _PREFETCH_DISTANCE // access.weight),
             )
     return list(found.values())
 
@@ -168,7 +182,7 @@ def fetched(nest: LoopNest, along: list[Dim], substitute: Substitution) -> list[
         if (
             access.plain
             and nest.step(access, nest.vector) == 1
-            and nest.sizes[load.buf] >= MODEL.prefetch_from_bytes
+            and nest.sizes[load.buf] >= PREFETCH_FROM_BYTES
             and any(nest.step(access, d) for d in along)
         ):
             found[load.buf, id(load.index)] = load.buf, substitute(load.index)

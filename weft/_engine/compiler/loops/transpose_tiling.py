@@ -13,12 +13,41 @@ from __future__ import annotations
 
 import math
 
+from weft._engine.compiler.fusion.classify import TILE_LEAST_SIDE
 from weft._engine.compiler.loops.access_analysis import Access, Dim
 from weft._engine.compiler.loops.loop_levels import LoopLevel, LoopNest, segment_length
+from weft._engine.compiler.loops.prefetch import PREFETCH_FROM_BYTES
 from weft._engine.compiler.lowering.substitution import Substitution
 from weft._engine.ir.build import type_name
 from weft._engine.ir.loops import ITEMSIZE, Buf, Expr, Interleave, Load, Prefetch
 from weft._engine.util.machine_model import MODEL
+
+# thresholds, measured on several machines
+#: results are stored past the caches from this size on: they are written across their lines
+TILE_STREAM_BYTES = 1 << 24
+#: elements of an operand along which tiles follow one another; no less than 512
+_TILE_RUN = 4096
+#: lines at a multiple of this distance compete for the same sets of a cache
+_TILE_CONFLICT_BYTES = 1 << 10
+#: rows of tiles side by side that are stored past the caches
+_TILE_ROWS = 4
+#: or skewed ones, if no more than
+_TILE_ROWS_SKEWED = 8
+#: bytes of lines are in the sets of the cache near a core
+_TILE_CACHE_BYTES = 1 << 19
+#: one way of which has this size
+_TILE_CACHE_WAY_BYTES = 1 << 16
+#: rows of a block that is transposed as a whole in the cache
+_TILE_BLOCK_ROWS = 128
+#: tiles along its lines
+_TILE_BLOCK_TILES = 4
+#: tiles: the hardware loses sight of that many lines
+_TILE_PREFETCH_DISTANCE = 2
+#: bytes: a shorter line ends before the hardware has found its stream
+_TILE_SHORT_LINE = 1 << 9
+#: lines that are transposed in registers at a time, or half a tile
+_TILE_TRANSPOSED_LINES = 16
+
 
 #: levels of the loops over tiles, within those over tasks and rows: tiles of a line, groups of tiles across lines, lines of a group,
 #: whole lines before what precedes them, and a line's elements; of those that stage a tile, its rows and its lines
@@ -29,18 +58,18 @@ _STAGED_ROWS, _STAGED_LINES = range(4, 6)
 def transpose_tiling_of(nest: LoopNest) -> TransposeTiling | None:
     """The tiles of a kernel that has a row dim along which an operand is contiguous that strides along the vector dim."""
     vector = nest.vector
-    if vector is None or any(d.column for d in nest.dims) or vector.extent < MODEL.tile_least_side:
+    if vector is None or any(d.column for d in nest.dims) or vector.extent < TILE_LEAST_SIDE:
         return None
     if any(out.after for out in nest.low.outputs) or len(nest.low.outputs) > len(nest.out_names):
         return None
     for i, step in enumerate(vector.steps):
         if step > 1:
             line = _line_of([dim for dim in nest.dims if dim is not vector], i)
-            if math.prod([dim.extent for dim in line]) >= MODEL.tile_least_side:
+            if math.prod([dim.extent for dim in line]) >= TILE_LEAST_SIDE:
                 return TransposeTiling(
                     nest,
                     line,
-                    all(out.var.aval.nbytes >= MODEL.tile_stream_bytes for out in nest.low.outputs),
+                    all(out.var.aval.nbytes >= TILE_STREAM_BYTES for out in nest.low.outputs),
                 )
     return None
 
@@ -49,7 +78,7 @@ def _line_of(dims: list[Dim], access: int) -> list[Dim]:
     """The dim along which an access is contiguous; where it is short, after those along which the access continues."""
     line: list[Dim] = []
     extent = 1
-    while extent < MODEL.tile_least_side:
+    while extent < TILE_LEAST_SIDE:
         dim = next((d for d in dims if d.steps[access] == extent and d.extent > 1), None)
         if dim is None:
             break
@@ -72,21 +101,21 @@ class TransposeTiling:
         while self.size > min(vector.extent, dim.extent):
             self.size //= 2
         self.short = (
-            max([dim.extent * a.weight for _, a in self.across], default=0) <= MODEL.tile_short_line
+            max([dim.extent * a.weight for _, a in self.across], default=0) <= _TILE_SHORT_LINE
         )
         results = [a for a in nest.analysis.accesses if a.buf.startswith("out ")]
-        paged = any(step(a, dim) * a.weight % MODEL.tile_conflict_bytes == 0 for a in results)
+        paged = any(step(a, dim) * a.weight % _TILE_CONFLICT_BYTES == 0 for a in results)
         self.skewed = past and self._begin_between_lines(results)
         self.together = self.skewed or (paged and not past)
         high, wide = 1, 1
         if past:
             high = self._rows_of_tiles(paged)
         elif paged:
-            high, wide = MODEL.tile_block_rows // self.size, MODEL.tile_block_tiles
+            high, wide = _TILE_BLOCK_ROWS // self.size, _TILE_BLOCK_TILES
         self.high = max(1, min(high, vector.extent // self.size))
         self.wide = max(1, min(wide, dim.extent // self.size))
         self.rows = self.size * (self.high if self.together else 1)
-        self.run = segment_length(dim.extent, -(-dim.extent // MODEL.tile_run))
+        self.run = segment_length(dim.extent, -(-dim.extent // _TILE_RUN))
         cols = self.size * self.wide
         self.even = dim.extent % cols == 0 and self.run % cols == 0
         self.twice = not self.even or (vector.extent % self.rows > 0 and not self.skewed)
@@ -106,14 +135,12 @@ class TransposeTiling:
         """Return how many rows of tiles a cache holds whose results are stored past the caches."""
         if len(self.line) > 1 and not self.skewed:
             return 1 + paged
-        way = MODEL.tile_cache_way_bytes
+        way = _TILE_CACHE_WAY_BYTES
         strides = [self.nest.step(a, self.nest.vector) * a.weight for _, a in self.across]
-        near = min(
-            [MODEL.tile_cache_bytes // math.gcd(n, way) // self.size for n in strides], default=1
-        )
+        near = min([_TILE_CACHE_BYTES // math.gcd(n, way) // self.size for n in strides], default=1)
         if self.skewed:
-            return max(MODEL.tile_rows, min(MODEL.tile_rows_skewed, near))
-        return min(MODEL.tile_rows, near)
+            return max(_TILE_ROWS, min(_TILE_ROWS_SKEWED, near))
+        return min(_TILE_ROWS, near)
 
     def _begin_between_lines(self, results: list[Access]) -> bool:
         """Whether rows of the results begin anywhere in a line, but all alike."""
@@ -229,7 +256,7 @@ class TransposeTiling:
             names.append(f"s{len(nest.scratch)}")
             nest.scratch.append(Buf(names[-1], x.type, self.pitch * cols))
             nest.staged[id(x)] = b.load(names[-1], at, x.type)
-        at_once = min(size, max(MODEL.tile_transposed_lines, size // 2))
+        at_once = min(size, max(_TILE_TRANSPOSED_LINES, size // 2))
         above = self._place(
             b.index("v", self.pitch // at_once, _STAGED_ROWS), at_once, along, type(along) is int
         )
@@ -242,14 +269,12 @@ class TransposeTiling:
             later = (
                 self._substitution(where, b.iadd(row, size * self.high), place)
                 if self.short
-                else self._substitution(
-                    where, row, b.iadd(place, MODEL.tile_prefetch_distance * cols)
-                )
+                else self._substitution(where, row, b.iadd(place, _TILE_PREFETCH_DISTANCE * cols))
             )
             fetched += [
                 (x.buf, later(x.index))
                 for x, _ in self.across
-                if nest.sizes[x.buf] >= MODEL.prefetch_from_bytes
+                if nest.sizes[x.buf] >= PREFETCH_FROM_BYTES
             ]
         emit.open(_STAGED_ROWS)
         emit.open(_STAGED_LINES)

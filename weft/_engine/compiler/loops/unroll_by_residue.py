@@ -12,15 +12,27 @@ import itertools
 import math
 from collections.abc import Iterator
 
-from weft._engine.compiler.fusion.classify import index_variables
+from weft._engine.compiler.fusion.classify import (
+    UNROLLED_ELEMENTS,
+    UNROLLED_ROWS,
+    VECTOR_OUTER_ITERATIONS,
+    index_variables,
+)
 from weft._engine.compiler.loops.access_analysis import AccessAnalysis, Dim
 from weft._engine.compiler.lowering.lower import Lowered, Output, Remainder, reachable
 from weft._engine.compiler.lowering.substitution import Substitution
 from weft._engine.ir.build import Builder
 from weft._engine.ir.loops import Const, Expr, Index, Op
 from weft._engine.util.dtypes import is_complex
-from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import record, replace
+
+# thresholds, measured on several machines
+#: cost of an unrolled iteration
+_UNROLLED_COST = 2048
+#: elements of short innermost dims
+_UNROLLED_SHORT = 16
+#: the cost of all of them
+_UNROLLED_SHORT_COST = 64
 
 
 @record
@@ -59,9 +71,9 @@ def _versions(
 ) -> Iterator[Unrolled]:
     """The code unrolled so, if it is not too long."""
     rows = [n for d, n in counts.items() if d not in adjacent or n < low.shape[d]]
-    if counts and math.prod(rows) <= MODEL.unrolled_rows:
+    if counts and math.prod(rows) <= UNROLLED_ROWS:
         made = _unrolled(low, counts, adjacent)
-        if AccessAnalysis(made).cost <= MODEL.unrolled_cost:
+        if AccessAnalysis(made).cost <= _UNROLLED_COST:
             yield Unrolled(made, along, settled)
 
 
@@ -85,7 +97,7 @@ def _may_follow(low: Lowered, d: int, count: int) -> bool:
     """Whether elements along a dim are adjacent in all results, and there are enough of them."""
     forms = [low.builder.affine(out.index) for out in low.outputs]
     return (
-        count <= MODEL.unrolled_elements
+        count <= UNROLLED_ELEMENTS
         and low.shape[d] >= 2 * count
         and all(form is not None and form[0].get(id(low.vars[d])) == 1 for form in forms)
     )
@@ -101,14 +113,14 @@ def _short(
     for dim in reversed(dims) if all(vector.steps[i] != 1 for i in outs) else []:
         if any(dim.steps[i] != count for i in outs):
             break
-        if dim.extent >= MODEL.vector_outer_iterations:
+        if dim.extent >= VECTOR_OUTER_ITERATIONS:
             # Parts of complex numbers alternate anyway.
             packed = not any(is_complex(out.var.aval.dtype) for out in low.outputs)
-            suits = dim is vector or (packed and vector.extent < MODEL.vector_outer_iterations)
+            suits = dim is vector or (packed and vector.extent < VECTOR_OUTER_ITERATIONS)
             return tuple(reversed(short)) if suits else (), dim.dims[-1]
         short += reversed(dim.dims)
         count *= dim.extent
-        if count > MODEL.unrolled_short or analysis.cost * count > MODEL.unrolled_short_cost:
+        if count > _UNROLLED_SHORT or analysis.cost * count > _UNROLLED_SHORT_COST:
             break
     return (), 0
 

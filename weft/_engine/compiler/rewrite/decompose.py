@@ -13,6 +13,10 @@ import math
 import numpy as np
 
 from weft._engine.compiler.fusion.classify import (
+    MOST_JOINED,
+    SPLIT_PLACES,
+    TILE_LEAST_SIDE,
+    UNROLLED_ELEMENTS,
     LoweringKind,
     loop_of,
     lowering_kind,
@@ -41,6 +45,28 @@ from weft._engine.ops.families import ContractSpec, JoinSpec
 from weft._engine.util.dtypes import is_complex, is_native_integer
 from weft._engine.util.machine_model import MODEL
 from weft._engine.util.promotion import sum_dtype
+
+# thresholds, measured on several machines
+#: results from which many operands are copied instead
+_JOIN_FROM_BYTES = 1 << 16
+#: more than these, whose elements alternate
+_INTERLEAVED = 4
+#: elements from which a reduction to few rows is split
+_REDUCTION_SPLIT_FROM = 1 << 16
+#: rows that are enough for all threads
+_REDUCTION_SPLIT_ROWS = 32
+#: strips of columns that are enough for them
+_REDUCTION_SPLIT_TASKS = 48
+#: columns that one task reduces side by side
+_REDUCTION_SPLIT_COLUMNS = 1024
+#: parts of a reduction to one element
+_REDUCTION_SPLIT_PARTS = 128
+#: multiplications of a product that is cheaper as multiply and sum, in any batch
+_TINY_PRODUCT = 1024
+#: terms of such a sum that are written out instead of reduced
+_UNROLLED_SUM = 7
+#: also if many rows take no more multiplications each, of sums no longer than its root
+_TINY_ROW_PRODUCT = 36
 
 
 def expand(jaxpr: Jaxpr) -> Jaxpr:
@@ -271,23 +297,21 @@ def _rebuilt_join(eqn: Eqn):
     """Many operands are copied: a kernel would choose among them for every element."""
     dim, out, count = eqn.params["dimension"], eqn.outvars[0].aval, len(eqn.invars)
     lengths = [n for a in eqn.invars if (n := a.aval.shape[dim])]
-    if out.nbytes >= MODEL.join_from_bytes:
+    if out.nbytes >= _JOIN_FROM_BYTES:
         shortest = min(lengths) * math.prod(out.shape[dim + 1 :]) * out.dtype.itemsize
         narrow = (
             len({*lengths}) == 1 and shortest <= MODEL.cache_line and shortest & (shortest - 1) == 0
         )
-        if (shortest >= MODEL.cache_line and count > MODEL.split_places + 1) or (
-            narrow and count > MODEL.interleaved
+        if (shortest >= MODEL.cache_line and count > SPLIT_PLACES + 1) or (
+            narrow and count > _INTERLEAVED
         ):
-            quick = (
-                count <= MODEL.unrolled_elements or count >= MODEL.tile_least_side
-            )  # to transpose
+            quick = count <= UNROLLED_ELEMENTS or count >= TILE_LEAST_SIDE  # to transpose
             return (
                 _stacked(dim)
                 if shortest == out.dtype.itemsize and quick
                 else lambda *xs: [_join().bind(*xs, dimension=dim)]
             )
-    return _joined_by_parts(eqn) if count > MODEL.most_joined else None
+    return _joined_by_parts(eqn) if count > MOST_JOINED else None
 
 
 def _stacked(dim: int):
@@ -340,7 +364,7 @@ def _rebuilt_dot(eqn: Eqn):
         # Elements are taken from the spread operand: an expensive operand is then stored once, as a whole.
         a = _broadcast(_convert(a, wide), shape, dims.places_of_lhs(contracted))
         b = _broadcast(_convert(b, wide), shape, dims.places_of_rhs(contracted))
-        if 0 < dims.inner <= MODEL.unrolled_sum:
+        if 0 < dims.inner <= _UNROLLED_SUM:
             places = itertools.product(*[range(n) for n in dims.lengths])
             terms = [registry["mul"].bind(_take(a, place), _take(b, place)) for place in places]
             total = functools.reduce(registry["add"].bind, terms)
@@ -400,12 +424,10 @@ def _converted_gemm(eqn: Eqn, wide: np.dtype):
 
 def _is_tiny_product(dtype: np.dtype, rows: int, inner: int, columns: int) -> bool:
     """Whether a product of a batch is cheaper as multiply and sum than as a matmul."""
-    if inner * rows * columns <= MODEL.tiny_product:
+    if inner * rows * columns <= _TINY_PRODUCT:
         return True
     # Many rows by a tiny matrix. A matmul packs strided complex numbers, which are slow to load one by one.
-    return (
-        not is_complex(dtype) and inner * max(inner, min(rows, columns)) <= MODEL.tiny_row_product
-    )
+    return not is_complex(dtype) and inner * max(inner, min(rows, columns)) <= _TINY_ROW_PRODUCT
 
 
 def _take(x, place: tuple[int, ...]):
@@ -451,7 +473,7 @@ def _split_reduction(eqn: Eqn):
     """Return a large reduction with few independent results in two steps, or None."""
     (atom,) = eqn.invars
     shape, axes, dtype = atom.aval.shape, tuple(sorted(eqn.params["axes"])), atom.aval.dtype
-    if atom.aval.size < MODEL.reduction_split_from or not axes or list(eqn.params) != ["axes"]:
+    if atom.aval.size < _REDUCTION_SPLIT_FROM or not axes or list(eqn.params) != ["axes"]:
         return None
     bind, half = eqn.primitive.bind, type_name(dtype) in HALVES
     runs = _runs(shape, axes)
@@ -495,8 +517,8 @@ def _wanted_parts(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
     after = math.prod(shape[axes[-1] + 1 :])
     before = math.prod(shape[: axes[0]])
     if after > 1:
-        return MODEL.reduction_split_tasks // (before * -(-after // MODEL.reduction_split_columns))
-    return MODEL.reduction_split_parts // before if before < MODEL.reduction_split_rows else 1
+        return _REDUCTION_SPLIT_TASKS // (before * -(-after // _REDUCTION_SPLIT_COLUMNS))
+    return _REDUCTION_SPLIT_PARTS // before if before < _REDUCTION_SPLIT_ROWS else 1
 
 
 def _cut(x, d: int, parts: int):

@@ -17,7 +17,18 @@ from weft._engine.compiler.fusion.classify import computes, is_sum, loop_of
 from weft._engine.core.primitive import ContractOp, registry
 from weft._engine.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var
 from weft._engine.ir.rewrite import dce, use_counts
-from weft._engine.util.machine_model import MODEL
+
+# thresholds, measured on several machines
+#: multiplications of one iteration, from which a product is as fast alone
+_HOISTED_MOST_WORK = 1 << 25
+#: bytes of stacked operands
+_HOISTED_MOST_BYTES = 1 << 26
+#: for which transposing a constant in every iteration costs as much as the product
+_HOISTED_FEW_ROWS = 64
+#: elements of a constant that is worth a copy
+_HOISTED_LEAST_TRANSPOSED = 1 << 14
+#: iterations
+_HOISTED_LEAST_ITERATIONS = 4
 
 
 def lift_products(jaxpr: Jaxpr) -> Jaxpr:
@@ -82,7 +93,7 @@ class _Scan:
         work = inner.outvars[0].aval.size * math.prod(
             [inner.invars[0].aval.shape[d] for d in contracted]
         )
-        return work < MODEL.hoisted_most_work and all(type(a) is Var for a in inner.invars)
+        return work < _HOISTED_MOST_WORK and all(type(a) is Var for a in inner.invars)
 
     def _by_constant(self, inner: Eqn) -> bool:
         """Whether iterations are rows of one product: only the first factor differs between them, and nothing comes before its rows."""
@@ -96,7 +107,7 @@ class _Scan:
 
     def _fit(self, atoms: list) -> bool:
         return all(
-            a not in self.constants and a.aval.nbytes * self.length <= MODEL.hoisted_most_bytes
+            a not in self.constants and a.aval.nbytes * self.length <= _HOISTED_MOST_BYTES
             for a in atoms
         )
 
@@ -181,7 +192,7 @@ class _Scan:
         if (
             not isinstance(inner.primitive, ContractOp)
             or inner.invars[1] not in self.constants
-            or self.length < MODEL.hoisted_least_iterations
+            or self.length < _HOISTED_LEAST_ITERATIONS
         ):
             return False
         (_, other), (batch, _) = inner.params["dimension_numbers"]
@@ -190,9 +201,9 @@ class _Scan:
             other == (1,)
             and not batch
             and aval.ndim == 2
-            and aval.size >= MODEL.hoisted_least_transposed
+            and aval.size >= _HOISTED_LEAST_TRANSPOSED
             and aval.explicit is None
-            and inner.outvars[0].aval.size <= MODEL.hoisted_few_rows * aval.shape[0]
+            and inner.outvars[0].aval.size <= _HOISTED_FEW_ROWS * aval.shape[0]
         )
 
     # ---- the products outside

@@ -43,7 +43,11 @@ from weft._engine.util.dtypes import (
     is_native_float,
     is_native_integer,
 )
-from weft._engine.util.machine_model import MODEL
+
+# thresholds, measured on several machines
+#: adjacent elements of each part of a sum that a matmul reads in place
+_GEMM_SPLIT_COLUMNS = 512
+
 
 MOST_JOINED = 16  # values that are looked at before a sum of them is taken for a join
 
@@ -491,7 +495,7 @@ def _long_common_runs(dims: list, contract: tuple) -> list | None:
     if not all(cut):
         return None
     longest = max([extent for pair in cut for extent, _ in pair[0]], default=0)
-    return None if longest < MODEL.gemm_split_columns else cut
+    return None if longest < _GEMM_SPLIT_COLUMNS else cut
 
 
 def _has_moved_parts(order: _ElementOrder, parts: list[list], contract: tuple[int, ...]) -> bool:

@@ -20,14 +20,27 @@ from collections.abc import Callable
 import numpy as np
 
 from weft._engine.compiler.fusion.classify import computes, is_sum, moves, view_of
-from weft._engine.compiler.fusion.reduction_domain import is_trailing, reduced_dims, stays_in_strips
+from weft._engine.compiler.fusion.reduction_domain import (
+    REDUCTION_ROWS_PARALLEL,
+    is_trailing,
+    reduced_dims,
+    stays_in_strips,
+)
 from weft._engine.core.primitive import ElementwiseOp, registry
 from weft._engine.core.stage import stage
 from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft._engine.ir.rewrite import dce, substitute
 from weft._engine.util.dtypes import is_native_float
-from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import record
+
+# thresholds, measured on several machines
+#: elements that stay in the second-level cache
+_VARIANCE_PART = 1 << 16
+#: elements that do not
+_VARIANCE_FROM = 1 << 20
+#: parts that keep all threads busy
+_VARIANCE_FEWEST_PARTS = 32
+
 
 FARTHEST = 8  # equations between a sum and what deviations are taken from
 
@@ -81,7 +94,7 @@ def _deviations(eqn: Eqn, maker: dict[Var, Eqn]) -> Deviations | None:
     """What `eqn` sums, if it is squared deviations from something made from the sum, and too large to be read twice."""
     if (
         not is_sum(eqn)
-        or eqn.invars[0].aval.size < MODEL.variance_from
+        or eqn.invars[0].aval.size < _VARIANCE_FROM
         or not is_native_float(eqn.invars[0].aval.dtype)
     ):
         return None
@@ -145,9 +158,9 @@ def _folded(d: Deviations) -> tuple[tuple[int, ...], int] | None:
         math.prod(shape[first : last + 1]),
         math.prod(shape[last + 1 :]),
     )
-    if is_trailing(shape, axes) and before >= MODEL.reduction_rows_parallel:
+    if is_trailing(shape, axes) and before >= REDUCTION_ROWS_PARALLEL:
         return None
-    want = max(count * after // MODEL.variance_part, MODEL.variance_fewest_parts // before)
+    want = max(count * after // _VARIANCE_PART, _VARIANCE_FEWEST_PARTS // before)
     parts = (
         next((n for n in range(want, min(4 * want, count) + 1) if count % n == 0), 0)
         if want > 1
@@ -157,7 +170,7 @@ def _folded(d: Deviations) -> tuple[tuple[int, ...], int] | None:
     inner = (first + 1,)
     if not parts or not (
         stays_in_strips(folded, inner)
-        or (is_trailing(folded, inner) and before * parts >= MODEL.variance_fewest_parts)
+        or (is_trailing(folded, inner) and before * parts >= _VARIANCE_FEWEST_PARTS)
     ):
         return None
     return folded, first

@@ -16,9 +16,19 @@ from collections.abc import Callable, Iterator, Sequence
 from weft._engine.compiler.schedule.schedule import Scheduled
 from weft._engine.ir import loops, program as P
 from weft._engine.ir.build import HALVES, Builder
+from weft._engine.ir.program import OUTLINED_BYTES, OUTLINED_CALL_BYTES
 from weft._engine.ir.registry import HEAVY
-from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import field, record, replace
+
+# thresholds, measured on several machines
+#: values in a kernel: LLVM's time grows faster than a function
+_OUTLINED_NAMES = 400
+#: iterations of a loop that is unrolled fully, elements of a buffer kept in registers
+_OUTLINED_UNROLLED = 4
+#: no more than so many iterations come of it
+_OUTLINED_ITERATIONS = 16
+#: so many operations
+_OUTLINED_COST = 512
 
 
 def with_loop_kernels(scheduled: Scheduled) -> Scheduled:
@@ -127,7 +137,7 @@ class _Writer:
                 m.name
                 for m in self.memory.values()
                 if m.constant
-                and len(m.places) <= MODEL.outlined_iterations
+                and len(m.places) <= _OUTLINED_ITERATIONS
                 and all(0 <= at < m.reach for at in m.places)
                 and m.type not in HALVES
                 and (m.private or (m.loaded and m.stored))
@@ -141,11 +151,11 @@ class _Writer:
         if isinstance(loop, P.Loop):
             iterations = self._counted(loop, top=True)
             body, total = [*self._begun(), *iterations, *self._ended()], self.work * loop.extent
-            if total > MODEL.outlined_call_bytes:
+            if total > OUTLINED_CALL_BYTES:
                 raise _NotOutlined
         else:
-            body, total = self._while(loop), MODEL.outlined_call_bytes
-        if self.work > MODEL.outlined_bytes:
+            body, total = self._while(loop), OUTLINED_CALL_BYTES
+        if self.work > OUTLINED_BYTES:
             raise _NotOutlined
         taken = [
             (slot, m) for slot, m in self.memory.items() if type(slot) is int and not m.private
@@ -200,7 +210,7 @@ class _Writer:
             memory.early = True
         body = self._inner(self._steps, loop.body)
         again = self._steps(loop.cond_body)
-        most = max(1, MODEL.outlined_call_bytes // self.work)
+        most = max(1, OUTLINED_CALL_BYTES // self.work)
         iterations = loops.Ref("iterations", "i64")
         goes_on = loops.Op(
             "and", (cond, loops.Op("lt", (iterations, loops.Const(most, "i64")), "bool")), "bool"
@@ -249,7 +259,7 @@ class _Writer:
         made: list[loops.Stmt] = []
         for step in steps:
             self.work += 64
-            if self.work > MODEL.outlined_bytes:
+            if self.work > OUTLINED_BYTES:
                 raise _NotOutlined
             if isinstance(step, P.Launch):
                 made += self._launch(step)
@@ -362,7 +372,7 @@ class _Writer:
 
     def _fresh(self, prefix: str) -> str:
         self.count += 1
-        if self.count > MODEL.outlined_names:
+        if self.count > _OUTLINED_NAMES:
             raise _NotOutlined
         return f"{prefix}{self.count}"
 
@@ -454,11 +464,9 @@ class _Writer:
             raise _NotOutlined
         copies = self.copies * extent
         short = (
-            extent <= MODEL.outlined_unrolled
-            and copies <= MODEL.outlined_iterations
-            and not self.in_vector
+            extent <= _OUTLINED_UNROLLED and copies <= _OUTLINED_ITERATIONS and not self.in_vector
         )
-        if short and copies * _cost(stmt.body, set()) <= MODEL.outlined_cost:
+        if short and copies * _cost(stmt.body, set()) <= _OUTLINED_COST:
             return self._unrolled(stmt, extent)
         name, work, saved = self._fresh("i"), self.work, self.in_vector
         self.names[stmt.var] = self.b.index(name, extent)

@@ -17,7 +17,11 @@ from weft._engine.core.primitive import BranchLike, LoopLike
 from weft._engine.ir import program as P
 from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Var, subjaxprs
 from weft._engine.ir.types import ShapedArray
-from weft._engine.util.machine_model import MODEL
+
+# thresholds, measured on several machines
+#: iterations of a loop that carries nothing: from so many on they run in parallel
+_TASK_LOOP_ITERATIONS = 8
+
 
 #: adds the steps of a program inside: from where its inputs are, where results are to be (or None) and which inputs may be
 #: overwritten, to where the results are
@@ -130,7 +134,7 @@ class _Scan:
         outer = self.plan.region
         tasks = (
             not self.nk
-            and self.length >= MODEL.task_loop_iterations
+            and self.length >= _TASK_LOOP_ITERATIONS
             and _are_tasks(self.inner)
             and (outer is None or outer.of_tasks() is None)
         )

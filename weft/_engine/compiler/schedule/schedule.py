@@ -27,13 +27,19 @@ from weft._engine.ir.build import type_name
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
 from weft._engine.ir.loops import Kernel
 from weft._engine.util import dtypes
-from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import record, replace
 from weft._engine.util.state import clearing
 from weft._engine.util.threads import Background
 
 if TYPE_CHECKING:
     from weft._engine.compiler.kernels import library_calls
+
+# thresholds, measured on several machines
+#: rows and columns of a product of which unused ones are left out
+_GEMM_NARROWEST_BAND = 32
+#: bytes of memory of its own that such an iteration may need
+_TASK_LOOP_BYTES = 1 << 26
+
 
 MOST_LOWERED = 4096
 _lowered: dict[tuple, tuple] = {}  # lowered kernels by what they compute
@@ -159,7 +165,7 @@ def _place_own(plan: ProgramBuilder) -> set[Buffer]:
     own: set[Buffer] = set()
     for region in plan.task_regions:
         region.own_bytes = place(of_loops[id(region)])
-        if region.own_bytes > MODEL.task_loop_bytes:
+        if region.own_bytes > _TASK_LOOP_BYTES:
             region.tasks, region.own_bytes = False, 0
         else:
             own.update(of_loops[id(region)])
@@ -504,7 +510,7 @@ class Body(BufferAssignment):
 
     def _band(self, result: Var, dot: library_calls.Contraction) -> tuple[int, int] | None:
         """Between which differences of column and row a product is read, as far as masks of positions say."""
-        if min(dot.m, dot.n) < MODEL.gemm_narrowest_band or not any(
+        if min(dot.m, dot.n) < _GEMM_NARROWEST_BAND or not any(
             computes(eqn) == "select" for eqn in self.jaxpr.eqns
         ):
             return None

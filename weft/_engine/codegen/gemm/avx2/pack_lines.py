@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from weft._engine.codegen.gemm import assembly
 from weft._engine.codegen.ir.gemm_types import Recipe
-from weft._engine.util.machine_model import MODEL
+from weft._engine.codegen.ir.microkernels import GEMM_PACK_PREFETCH_ROWS
 
 _DST, _DST_STEP, _SRC, _SRC_STEP, _LINES, _LENGTH = "%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"
 
@@ -50,7 +50,7 @@ def _copy() -> list[str]:
         f"testq {_LINES}, {_LINES}", "je .Lcopy_lines_end",
         f"movq {_LENGTH}, {whole}", f"andq $-32, {whole}", f"movq {_LENGTH}, {pairs}", f"andq $-64, {pairs}", f"andq $31, {_LENGTH}",
         "leaq .Lcopy_bytes(%rip), %rax", f"subq {_LENGTH}, %rax", "vmovups 32(%rax), %ymm2",
-        ".Lcopy_line:", f"imulq ${MODEL.gemm_pack_prefetch_rows}, {_SRC_STEP}, {prefetched}", f"addq {_SRC}, {prefetched}",
+        ".Lcopy_line:", f"imulq ${GEMM_PACK_PREFETCH_ROWS}, {_SRC_STEP}, {prefetched}", f"addq {_SRC}, {prefetched}",
         "xorl %eax, %eax",
         ".Lcopy_two:", f"cmpq {pairs}, {at}", "jae .Lcopy_one",
         f"vmovups ({_SRC},{at}), %ymm0", f"vmovups 32({_SRC},{at}), %ymm1", f"prefetcht1 ({prefetched},{at})",
@@ -151,7 +151,7 @@ def _widened(name: str, in_type: str) -> list[str]:
     )
     return assembly.function(name, [
         f"testq {_LINES}, {_LINES}", f"je .L{name}_end", f"movq {_LENGTH}, %r10", "andq $-8, %r10",
-        f".L{name}_line:", f"imulq ${MODEL.gemm_pack_prefetch_rows}, {_SRC_STEP}, %r11", f"addq {_SRC}, %r11", "xorl %eax, %eax",
+        f".L{name}_line:", f"imulq ${GEMM_PACK_PREFETCH_ROWS}, {_SRC_STEP}, %r11", f"addq {_SRC}, %r11", "xorl %eax, %eax",
         f".L{name}_eight:", "cmpq %r10, %rax", f"jae .L{name}_one",
         f"{load} ({_SRC},%rax,2), %ymm0", "prefetcht1 (%r11,%rax,2)", *shift, f"vmovups %ymm0, ({_DST},%rax,4)", "addq $8, %rax",
         f"jmp .L{name}_eight",
@@ -200,7 +200,7 @@ def _joined(name: str, in_type: str) -> list[str]:
 
     return assembly.function(name, [
         f"testq {_LINES}, {_LINES}", f"je .L{name}_end", f"movq {_LENGTH}, %r10", "andq $-8, %r10",
-        f"imulq ${MODEL.gemm_pack_prefetch_rows}, {_SRC_STEP}, {prefetched}",
+        f"imulq ${GEMM_PACK_PREFETCH_ROWS}, {_SRC_STEP}, {prefetched}",
         f".L{name}_lines:", f"cmpq $1, {_LINES}", f"je .L{name}_last", f"leaq ({_SRC},{_SRC_STEP}), {second}",
         f"prefetcht1 ({_SRC},{prefetched})", f"prefetcht1 ({second},{prefetched})", *line(2),
         f"leaq ({_SRC},{_SRC_STEP},2), {_SRC}", f"addq {_DST_STEP}, {_DST}", f"subq $2, {_LINES}", f"jne .L{name}_lines",

@@ -16,7 +16,11 @@ from collections.abc import Callable, Collection
 from weft._engine.codegen.gemm.assembly import as_module
 from weft._engine.codegen.ir.gemm_types import Recipe
 from weft._engine.codegen.ir.microkernels import STREAMS, kernel_name, tiles
-from weft._engine.util.machine_model import MODEL
+
+# thresholds, measured on several machines
+#: beats of an iteration of a kernel whose vectors are short: 4, 2 or 1
+_GEMM_UNROLLED_BEATS = 4
+
 
 # Registers of all kernels. Arguments come in the first six of these, and on the stack.
 _A, _AS, _B, _BS, _BEATS, _SRC = "%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"
@@ -118,7 +122,7 @@ class _Kernel:
 
     def iterations(self, asks: list[str]) -> list[str]:
         """All beats, a few of them in each iteration, which also run the prefetches `asks`."""
-        label, unroll = f".L{self.name}", MODEL.gemm_unrolled_beats
+        label, unroll = f".L{self.name}", _GEMM_UNROLLED_BEATS
         return [
             f"movq {_BEATS}, {_I}",
             f"shrq ${unroll.bit_length() - 1}, {_I}",

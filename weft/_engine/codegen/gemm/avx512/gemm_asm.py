@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft._engine.codegen.ir.gemm_types import Recipe
-from weft._engine.codegen.ir.microkernels import STREAMS, kernel_name, unrolled
-from weft._engine.util.machine_model import MODEL
+from weft._engine.codegen.ir.microkernels import GEMM_LINE_BEATS, STREAMS, kernel_name, unrolled
 
 # Registers of all kernels. Arguments come in the first six of these, and on the stack.
 _A, _AS, _B, _BS, _BEATS, SRC = "%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"
@@ -247,7 +246,7 @@ def _fetch_place(recipe: Recipe, streams: bool) -> list[str]:
     place, pitch, list_ = _OF_PLACE
     out = [
         f"prefetcht1 ({_PREFETCH})",
-        f"addq ${64 // MODEL.gemm_line_beats}, {_PREFETCH}",
+        f"addq ${64 // GEMM_LINE_BEATS}, {_PREFETCH}",
         f"imulq {pitch}, {X}",
         f"addq {place}, {X}",
         f"movl %eax, {Y}d",

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from weft._engine.codegen.gemm import assembly
 from weft._engine.codegen.gemm.avx512.gemm_asm import mask
 from weft._engine.codegen.ir.gemm_types import Recipe
-from weft._engine.util.machine_model import MODEL
+from weft._engine.codegen.ir.microkernels import GEMM_PACK_PREFETCH_ROWS
 
 _DST, _DST_STEP, _SRC, _SRC_STEP, _LINES, _LENGTH = "%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"
 
@@ -56,7 +56,7 @@ def _copy() -> list[str]:
     return _function("copy_lines", [
         f"testq {_LINES}, {_LINES}", "je .Lcopy_lines_end",
         f"movq {_LENGTH}, %r10", "andq $-64, %r10", f"andq $63, {_LENGTH}", *mask(_LENGTH, "%k1"),
-        ".Lcopy_line:", f"imulq ${MODEL.gemm_pack_prefetch_rows}, {_SRC_STEP}, %r11", f"addq {_SRC}, %r11", "xorl %eax, %eax",
+        ".Lcopy_line:", f"imulq ${GEMM_PACK_PREFETCH_ROWS}, {_SRC_STEP}, %r11", f"addq {_SRC}, %r11", "xorl %eax, %eax",
         ".Lcopy_four:", "leaq 256(%rax), %rbx", "cmpq %r10, %rbx", "ja .Lcopy_one",
         *[f"vmovups {at}({_SRC},%rax), {z}" for at, z in four], *[f"prefetcht1 {at}(%r11,%rax)" for at, _ in four],
         *[f"vmovups {z}, {at}({_DST},%rax)" for at, z in four], "movq %rbx, %rax", "jmp .Lcopy_four",
@@ -84,7 +84,7 @@ def _transpose() -> list[str]:
         ".Lturn_lines:", f"testq {_LINES}, {_LINES}", "je .Ltranspose_lines_end",
         *at_most_16(_LINES, lines), *mask(lines, "%k1"), f"movq {_SRC}, {src}", f"movq {_DST}, {dst}", f"movq {_LENGTH}, {left}",
         ".Lturn_square:", *at_most_16(left, "%rbx"), *mask("%rbx", "%k2"),
-        f"imulq ${MODEL.gemm_pack_prefetch_rows}, {_SRC_STEP}, %r14", f"movq {src}, %rax",
+        f"imulq ${GEMM_PACK_PREFETCH_ROWS}, {_SRC_STEP}, %r14", f"movq {src}, %rax",
         *_until(".Lturn_loaded", lines, [[f"vmovups (%rax), {z}{{%k2}}{{z}}", "prefetcht1 (%rax,%r14)", f"addq {_SRC_STEP}, %rax"]
                                          for z in registers]),
         *square,
@@ -196,7 +196,7 @@ def _widened(name: str, in_type: str) -> list[str]:
         return [f"vpmovzxwd ({_SRC},%rax,2), %zmm0{left}", *prefetch, "vpslld $16, %zmm0, %zmm0"]
 
     return _by_columns(name, [
-        f".L{name}_line:", f"imulq ${MODEL.gemm_pack_prefetch_rows}, {_SRC_STEP}, %r11", f"addq {_SRC}, %r11", *_columns(f".L{name}", take),
+        f".L{name}_line:", f"imulq ${GEMM_PACK_PREFETCH_ROWS}, {_SRC_STEP}, %r11", f"addq {_SRC}, %r11", *_columns(f".L{name}", take),
         f"addq {_SRC_STEP}, {_SRC}", f"decq {_LINES}", f"jne .L{name}_line",
     ])  # fmt: skip
 
@@ -229,7 +229,7 @@ def _interleaved(name: str, count: int) -> list[str]:
         )
     ]
     body = [
-        f"imulq ${MODEL.gemm_pack_prefetch_rows}, {_SRC_STEP}, %r14",
+        f"imulq ${GEMM_PACK_PREFETCH_ROWS}, {_SRC_STEP}, %r14",
         f".L{name}_rows:",
         *[f"leaq ({row},{_SRC_STEP}), {after}" for row, after in itertools.pairwise(rows)],
         *prefetch,

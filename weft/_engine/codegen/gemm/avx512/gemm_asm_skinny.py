@@ -8,7 +8,7 @@ from weft._engine.codegen.gemm import assembly
 from weft._engine.codegen.gemm.assembly import as_module
 from weft._engine.codegen.gemm.avx512 import gemm_asm
 from weft._engine.codegen.ir.gemm_types import Recipe
-from weft._engine.util.machine_model import MODEL
+from weft._engine.codegen.ir.microkernels import GEMM_ALONG_STREAMS
 
 _A, _AS, _ROWS, _B, _BS, _STEPS = "%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"
 _BS3, _COLS, _BS5, _BS7, _COUNT, _SUMS_ROW = _KEPT = (
@@ -63,7 +63,7 @@ class _Along:
         self.labels = itertools.count()
 
     def lines(self) -> list[str]:
-        count = MODEL.gemm_along_streams // self.per
+        count = GEMM_ALONG_STREAMS // self.per
         iterations, rest, end = self.label(), self.label(), self.label()
         out = [".p2align 4", f".globl {self.name}", f".type {self.name},@function", f"{self.name}:"]
         out += [*[f"pushq {register}" for register in _KEPT],
@@ -137,7 +137,7 @@ class _Along:
     def fetch(self) -> list[str]:
         """Prefetch the next rows of B: parts of rows are short, and the hardware would have to detect each of them anew."""
         lines = range(0, self.wide * self.recipe.in_bytes, 64)
-        prefetch = f"leaq ({_PLACE},{_BS},{MODEL.gemm_along_streams}), {_COUNT}"
+        prefetch = f"leaq ({_PLACE},{_BS},{GEMM_ALONG_STREAMS}), {_COUNT}"
         return [
             prefetch,
             *[f"prefetcht1 {line}({_COUNT}{index})" for index in _INDEX for line in lines],

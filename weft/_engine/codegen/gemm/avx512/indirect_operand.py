@@ -10,8 +10,7 @@ from collections.abc import Collection
 
 from weft._engine.codegen.gemm.avx512.gemm_asm import ON_STACK, SRC, I, Kernel, X, Y
 from weft._engine.codegen.ir.gemm_types import Recipe
-from weft._engine.codegen.ir.microkernels import STREAMS, kernel_name, tiles
-from weft._engine.util.machine_model import MODEL
+from weft._engine.codegen.ir.microkernels import GEMM_LINE_BEATS, STREAMS, kernel_name, tiles
 
 _ROWS, _LIST = "%rdi", "%rsi"
 #: once the rows are known: their addresses, an offset in all of them, the step, the beats that are done when the run is
@@ -69,7 +68,7 @@ class _Runs(Kernel):
         place, pitch = ("place", "pitch") if streams else ("dst", "ds")
         out = [
             f"movq %rax, {Y}",
-            f"shlq ${(64 // MODEL.gemm_line_beats).bit_length() - 1}, {Y}",
+            f"shlq ${(64 // GEMM_LINE_BEATS).bit_length() - 1}, {Y}",
             f"addq {ON_STACK['prefetch']}(%rsp), {Y}",
             f"prefetcht1 ({Y})",
             f"movl %eax, {X}d",
