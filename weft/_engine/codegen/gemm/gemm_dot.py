@@ -19,8 +19,9 @@ from weft._engine.codegen.gemm.operand_addressing import (
     row_block_count,
 )
 from weft._engine.codegen.ir.gemm_types import Recipe, llvm_type
-from weft._engine.codegen.ir.ir_writer import FunctionWriter, suffix
+from weft._engine.codegen.ir.ir_writer import FunctionWriter
 from weft._engine.codegen.ir.microkernels import GEMM_AHEAD
+from weft._engine.codegen.ir.scalar_types import mangle
 from weft._engine.codegen.ir.writer import Declarations
 from weft._engine.codegen.toolchain.native_library import LibraryModule
 from weft._engine.util.machine_model import MODEL
@@ -179,7 +180,7 @@ def _store_totals(
         for other in others:
             total = f.let(f"{plus} {vector} {total}, {other}")
         totals.append(total)
-    name = f"@llvm.vector.reduce.{plus}.v{lanes}{suffix(acc)}"
+    name = f"@llvm.vector.reduce.{plus}.v{lanes}{mangle(acc)}"
     start = f"{acc} -0.0, " if recipe.is_float else ""
     f.decls.use(f"declare {acc} {name}({f'{acc}, ' if recipe.is_float else ''}{vector})")
     for r in range(rows):

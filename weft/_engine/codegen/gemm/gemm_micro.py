@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from weft._engine.codegen.ir.gemm_types import Recipe, llvm_type
-from weft._engine.codegen.ir.ir_writer import FunctionWriter, const, suffix
+from weft._engine.codegen.ir.ir_writer import FunctionWriter, const
 from weft._engine.codegen.ir.microkernels import (
     GEMM_LINE_BEATS,
     STREAMS,
@@ -23,6 +23,7 @@ from weft._engine.codegen.ir.microkernels import (
     tiles,
     unrolled,
 )
+from weft._engine.codegen.ir.scalar_types import mangle
 from weft._engine.codegen.ir.writer import Declarations
 
 #: instructions that add products of joined elements to a sum; the first of two 8-bit operands is unsigned
@@ -242,7 +243,7 @@ def multiply_add(f: FunctionWriter, recipe: Recipe, x: str, y: str, sum: str, la
         return _multiply_add_joined(f, recipe, x, y, sum)
     if recipe.is_float:
         # fmuladd: one rounding where the machine has it, never a library call where it has not.
-        name = f"@llvm.fmuladd.v{lanes}{suffix(acc)}"
+        name = f"@llvm.fmuladd.v{lanes}{mangle(acc)}"
         f.decls.use(f"declare {vector} {name}({vector}, {vector}, {vector})")
         return f.let(f"call {vector} {name}({vector} {x}, {vector} {y}, {vector} {sum})")
     return f.let(f"add {vector} {f.let(f'mul {vector} {x}, {y}')}, {sum}")

@@ -13,25 +13,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 
+from weft._engine.codegen.ir.scalar_types import MEMORY
 from weft._engine.codegen.toolchain import loader, target
+from weft._engine.ir import loops
 from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import record, replace
 
-_LLVM = {"f16": "half", "f32": "float", "f64": "double"}
-_REAL_OF = {"c64": "f32", "c128": "f64"}
-INTEGERS = {
-    "i8": 8,
-    "i16": 16,
-    "i32": 32,
-    "i64": 64,
-    "u8": 8,
-    "u16": 16,
-    "u32": 32,
-    "u64": 64,
-    "bool": 8,
-}
+INTEGERS = (*sorted(loops.INTEGERS), "bool")
 FLOATS = ("bf16", "f16", "f32", "f64")
-TYPES = (*INTEGERS, *FLOATS, *_REAL_OF)
+TYPES = (*INTEGERS, *FLOATS, *loops.REAL_OF)
 
 
 def nbytes(type: str) -> int:
@@ -40,19 +30,17 @@ def nbytes(type: str) -> int:
     >>> nbytes("bf16"), nbytes("c64"), nbytes("bool")
     (2, 8, 1)
     """
-    return INTEGERS[type] // 8 if type in INTEGERS else int("".join(filter(str.isdigit, type))) // 8
+    return loops.ITEMSIZE[type]
 
 
 def real_of(type: str) -> str:
     """Return the type of a real or imaginary part; a real type is its own."""
-    return _REAL_OF.get(type, type)
+    return loops.REAL_OF.get(type, type)
 
 
 def llvm_type(type: str) -> str:
-    """Return the LLVM type that an element is loaded as; bf16 travels as its bits."""
-    if type in INTEGERS:
-        return f"i{INTEGERS[type]}"
-    return _LLVM.get(type, "i16")
+    """Return the LLVM type that an element is loaded as."""
+    return MEMORY[type]
 
 
 @record
@@ -130,7 +118,7 @@ class Recipe:
 
     @property
     def is_complex(self) -> bool:
-        return self.acc_type in _REAL_OF
+        return self.acc_type in loops.REAL_OF
 
     @property
     def acc(self) -> str:
@@ -277,4 +265,4 @@ class Recipe:
 
 
 def _kind(type: str) -> str:
-    return "int" if type in INTEGERS else "complex" if type in _REAL_OF else "float"
+    return "int" if type in INTEGERS else "complex" if type in loops.REAL_OF else "float"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from weft._engine.codegen.ir.gemm_types import FLOATS, INTEGERS, Machine, llvm_type, nbytes
+from weft._engine.codegen.ir.scalar_types import mangle
 from weft._engine.codegen.ir.writer import Declarations, Writer, known
 
 _TRUTHS = ("true", "false")
@@ -158,7 +159,7 @@ class FunctionWriter(Writer):
         if mask is None:
             return self.let(f"load <{lanes} x {type}>, ptr {pointer}, align {align}")
         vector, m = f"<{lanes} x {type}>", f"<{lanes} x i1>"
-        name = f"@llvm.masked.load.v{lanes}{suffix(type)}.p0"
+        name = f"@llvm.masked.load.v{lanes}{mangle(type)}.p0"
         self.decls.use(f"declare {vector} {name}(ptr, i32, {m}, {vector})")
         return self.let(
             f"call {vector} {name}(ptr {pointer}, i32 {align}, {m} {mask}, {vector} zeroinitializer)"
@@ -172,7 +173,7 @@ class FunctionWriter(Writer):
         if mask is None:
             self.do(f"store {vector} {value}, ptr {pointer}, align {align}")
             return
-        name = f"@llvm.masked.store.v{lanes}{suffix(type)}.p0"
+        name = f"@llvm.masked.store.v{lanes}{mangle(type)}.p0"
         self.decls.use(f"declare void {name}({vector}, ptr, i32, {m})")
         self.do(f"call void {name}({vector} {value}, ptr {pointer}, i32 {align}, {m} {mask})")
 
@@ -341,12 +342,7 @@ class FunctionWriter(Writer):
 
 def bits_of(type: str) -> int:
     """Return the width of an LLVM scalar type."""
-    return {"half": 16, "float": 32, "double": 64}.get(type) or int(type[1:])
-
-
-def suffix(type: str) -> str:
-    """Return how an intrinsic's name spells a scalar type."""
-    return type if type.startswith("i") else f"f{bits_of(type)}"
+    return int(mangle(type)[1:])
 
 
 def _of(type: str, lanes: int) -> str:

@@ -1,10 +1,10 @@
 """Functions of LLVM IR as text: named values, blocks, and structured loops and branches that carry values.
 
 In:   instructions as text; callbacks that write the bodies of loops and arms of branches.
-Out:  lines. Nobody else writes phi nodes, but `builder`: what a loop or a branch carries is given and returned as registers.
+Out:  lines. Nobody else writes phi nodes, but `scoped_writer`: what a loop or a branch carries is given and returned as registers.
 Laws: operands are strings (`%t3`, `12`). The blocks that a construct begins and ends with are its own, so a body may have blocks
       of its own.
-Next: `ir_writer` adds index arithmetic and vectors, `builder` places instructions by where their operands are defined.
+Next: `ir_writer` adds index arithmetic and vectors, `scoped_writer` places instructions by where their operands are defined.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Out:  one wide load and two shuffles per part; one shuffle and one wide store.
 
 from __future__ import annotations
 
-from weft._engine.codegen.ir.builder import MEMORY, vector
+from weft._engine.codegen.ir.scalar_types import MEMORY, vector
 from weft._engine.codegen.ir.values import Affine, Pair, Value, Varying, constant
 from weft._engine.codegen.kernel.emission import Emission
 from weft._engine.ir.loops import ITEMSIZE, REAL_OF, Buf

@@ -9,7 +9,7 @@ Laws: AVX2, which has no instruction for this, permutes its eight words by a tab
 
 from __future__ import annotations
 
-from weft._engine.codegen.ir.builder import mangle
+from weft._engine.codegen.ir.scalar_types import mangle
 from weft._engine.codegen.ir.values import Uniform, Value
 from weft._engine.codegen.kernel.emission import Emission
 from weft._engine.ir.loops import ITEMSIZE, Pack

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
-from weft._engine.codegen.ir.builder import MEMORY, REGISTER, Builder, mangle, vector
+from weft._engine.codegen.ir.scalar_types import MEMORY, REGISTER, mangle, vector
+from weft._engine.codegen.ir.scoped_writer import ScopedWriter
 from weft._engine.codegen.ir.values import (
     Affine,
     Offset,
@@ -36,7 +37,7 @@ class Emission:
     """What emits a kernel, without the expressions and statements themselves."""
 
     def __init__(self, target: Target):
-        self.b = Builder()
+        self.b = ScopedWriter()
         self.target = target
         self.env: dict[str, Value] = {}
         self.memo: dict[int, Value] = {}

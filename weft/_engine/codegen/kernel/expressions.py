@@ -7,7 +7,7 @@ Laws: uniform operands are computed once as scalars; i64 expressions affine in t
 
 from __future__ import annotations
 
-from weft._engine.codegen.ir.builder import MEMORY, REGISTER, mangle, vector
+from weft._engine.codegen.ir.scalar_types import MEMORY, REGISTER, mangle, vector
 from weft._engine.codegen.ir.values import (
     Affine,
     Offset,

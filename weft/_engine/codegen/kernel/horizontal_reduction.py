@@ -7,7 +7,7 @@ Laws: parts are combined pairwise, then lanes: the order of a sum follows from t
 
 from __future__ import annotations
 
-from weft._engine.codegen.ir.builder import REGISTER, vector
+from weft._engine.codegen.ir.scalar_types import REGISTER, vector
 from weft._engine.codegen.ir.values import Pair, Uniform, Value, Varying, leaves
 from weft._engine.codegen.kernel.emission import Emission
 from weft._engine.codegen.vector.registers import INTEGER_RANGE

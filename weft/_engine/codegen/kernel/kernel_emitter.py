@@ -5,7 +5,7 @@ Out:  `module_ir`, the text of one module with a `void <symbol>(ptr ctx, i64 tas
       array of the buffers' addresses in order.
 Laws: a `vector` loop runs several vectors per iteration, then a masked or scalar remainder; every size is correct.
       An accumulator declared outside a vector loop becomes one vector accumulator per part, combined after the loop.
-Next: `expressions` evaluates, `vector_ops` holds the operations, `builder` places instructions; `horizontal_reduction`,
+Next: `expressions` evaluates, `vector_ops` holds the operations, `scoped_writer` places instructions; `horizontal_reduction`,
       `structured_branches`, `nontemporal`, `complex_memory`, `vector_scan`, `register_transpose` and `compress_store` emit
       statements that few kernels have, and are imported by the first.
 """
@@ -16,7 +16,7 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from weft._engine.codegen.ir.builder import MEMORY, mangle, vector
+from weft._engine.codegen.ir.scalar_types import MEMORY, mangle, vector
 from weft._engine.codegen.ir.values import (
     Affine,
     Uniform,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft._engine.codegen.ir.builder import MEMORY, vector
+from weft._engine.codegen.ir.scalar_types import MEMORY, vector
 from weft._engine.codegen.ir.values import Affine, Uniform, Value, constant
 from weft._engine.codegen.kernel.emission import Emission
 from weft._engine.ir.loops import COMPLEX, ITEMSIZE, REAL_OF, Prefetch, Store

@@ -7,7 +7,7 @@ Laws: nothing outside the rows of active iterations is touched.
 
 from __future__ import annotations
 
-from weft._engine.codegen.ir.builder import vector
+from weft._engine.codegen.ir.scalar_types import vector
 from weft._engine.codegen.ir.values import Affine, Value, constant
 from weft._engine.codegen.kernel.emission import Emission
 from weft._engine.codegen.kernel.nontemporal import store_if_aligned

@@ -8,7 +8,7 @@ Laws: nothing is read before the first element or after the last one. Strided wi
 
 from __future__ import annotations
 
-from weft._engine.codegen.ir.builder import MEMORY, vector
+from weft._engine.codegen.ir.scalar_types import MEMORY, vector
 from weft._engine.codegen.ir.values import Affine, Value, constant
 from weft._engine.codegen.kernel.emission import Emission
 from weft._engine.ir.loops import ITEMSIZE

@@ -9,7 +9,7 @@ Laws: no neutral element is needed: lanes without predecessors stay as they are.
 
 from __future__ import annotations
 
-from weft._engine.codegen.ir.builder import REGISTER
+from weft._engine.codegen.ir.scalar_types import REGISTER
 from weft._engine.codegen.ir.values import Uniform, Value, Varying, each
 from weft._engine.codegen.kernel.emission import Emission
 from weft._engine.ir.loops import Scan

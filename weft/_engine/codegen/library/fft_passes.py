@@ -16,7 +16,8 @@ import struct
 from collections.abc import Sequence
 
 from weft._engine.codegen.ir.gemm_types import llvm_type, machine, nbytes
-from weft._engine.codegen.ir.ir_writer import FunctionWriter, const, suffix
+from weft._engine.codegen.ir.ir_writer import FunctionWriter, const
+from weft._engine.codegen.ir.scalar_types import mangle
 from weft._engine.codegen.ir.writer import Declarations
 from weft._engine.ir.fft import MOST_PRIME, WRITTEN_OUT, twiddle
 
@@ -87,7 +88,7 @@ class Vectors:
 
     def fma(self, a: str, b: str, c: str) -> str:
         """a * b + c."""
-        intrinsic, v = f"@llvm.fmuladd.v{self.lanes}{suffix(self.part)}", self.vector
+        intrinsic, v = f"@llvm.fmuladd.v{self.lanes}{mangle(self.part)}", self.vector
         self.f.decls.use(f"declare {v} {intrinsic}({v}, {v}, {v})")
         return self.f.let(f"call {v} {intrinsic}({v} {a}, {v} {b}, {v} {c})")
 

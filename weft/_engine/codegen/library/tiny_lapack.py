@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from weft._engine.codegen.ir.ir_writer import FunctionWriter
+from weft._engine.codegen.ir.scalar_types import mangle
 from weft._engine.ir.program import LibraryCall
 
 # thresholds, measured on several machines
@@ -69,7 +70,7 @@ class _TinyWriter:
     def __init__(self, f: FunctionWriter, type: str):
         self.f, self.type = f, type
         self.nbytes = 4 if type == "float" else 8
-        self.suffix = "f32" if type == "float" else "f64"
+        self.suffix = mangle(type)
 
     def load(self, place: str, rows: int, columns: int) -> Matrix:
         f, size = self.f, self.nbytes

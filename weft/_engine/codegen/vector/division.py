@@ -6,7 +6,7 @@ Out:  the name of the truncated quotient, or of the remainder. CPUs lack vector 
 
 from __future__ import annotations
 
-from weft._engine.codegen.ir.builder import BITS
+from weft._engine.codegen.ir.scalar_types import BITS
 from weft._engine.codegen.vector.registers import INTEGER_RANGE, Registers, known_integer
 from weft._engine.ir.loops import SIGNED, ScalarType
 

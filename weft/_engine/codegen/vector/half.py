@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from weft._engine.codegen.ir.builder import Builder, vector
+from weft._engine.codegen.ir.scalar_types import vector
+from weft._engine.codegen.ir.scoped_writer import ScopedWriter
 from weft._engine.codegen.vector.registers import Registers
 from weft._engine.ir.loops import ScalarType
 
@@ -107,7 +108,7 @@ def bf16_at_once(lanes: Registers, xs: Sequence[str]) -> list[str]:
         return []
     b, short, helper = lanes.b, vector("i16", lanes.w), "weft.cold.bf16"
     if helper not in b.helpers:
-        own = Builder()
+        own = ScopedWriter()
         inner = Registers(own, lanes.target, lanes.w)
         made = _bf16_bits(inner, _round_bf16(inner, "%x", any_nan=True))
         b.helpers[helper] = own.helper(

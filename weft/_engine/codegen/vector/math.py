@@ -11,7 +11,7 @@ Next: `ops.functions` for the formulas, `math_real` for what they are written in
 from __future__ import annotations
 
 import weft._engine.ops  # noqa: F401  (announces the functions)
-from weft._engine.codegen.ir.builder import Builder
+from weft._engine.codegen.ir.scoped_writer import ScopedWriter
 from weft._engine.codegen.vector.math_real import Real
 from weft._engine.codegen.vector.vector_ops import Lanes
 from weft._engine.ir.loops import ScalarType
@@ -61,7 +61,7 @@ def call_outlined(
 def _function(
     lanes: Lanes, op: str, types: tuple[str, str], name: str, result: str, arity: int, parts: int
 ) -> str:
-    own, (type_, demand) = Builder(), types
+    own, (type_, demand) = ScopedWriter(), types
     inner, t = Lanes(own, lanes.target, lanes.w), lanes.type(type_)
     names = [f"%x{i}" for i in range(arity * parts)]
     values = [

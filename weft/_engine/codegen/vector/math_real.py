@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft._engine.codegen.ir.builder import Builder
+from weft._engine.codegen.ir.scoped_writer import ScopedWriter
 from weft._engine.codegen.vector.math_piecewise import PIECEWISE
 from weft._engine.codegen.vector.math_tables import TABLE
 from weft._engine.codegen.vector.registers import literal
@@ -392,7 +392,7 @@ class Real(Formulas):
         b, t, mask = self.b, self.t, self.lanes.i1
         name = f"weft.cold.{label}.{self.demand}.{self.lanes.w}"
         if name not in b.helpers:
-            own = Builder()
+            own = ScopedWriter()
             inner = Real(Lanes(own, self.lanes.target, self.lanes.w), self.type, self.demand)
             args = [inner.v(f"%x{k}") for k in range(arity)]
             made = (

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weft._engine.codegen.ir.builder import BITS, REGISTER, Builder, vector
+from weft._engine.codegen.ir.scalar_types import BITS, REGISTER, vector
+from weft._engine.codegen.ir.scoped_writer import ScopedWriter
 from weft._engine.codegen.toolchain.target import Target
 from weft._engine.ir.loops import FLOATS, SIGNED, UNSIGNED, ScalarType
 
@@ -69,7 +70,7 @@ def known_integer(operand: str) -> int | None:
 class Registers:
     """Emits single instructions on `width` lanes at a time."""
 
-    def __init__(self, builder: Builder, target: Target, width: int):
+    def __init__(self, builder: ScopedWriter, target: Target, width: int):
         self.b = builder
         self.target = target
         self.w = width

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft._engine.codegen.ir.builder import BITS, MEMORY, REGISTER, Builder, mangle, vector
+from weft._engine.codegen.ir.scalar_types import BITS, MEMORY, REGISTER, mangle, vector
+from weft._engine.codegen.ir.scoped_writer import ScopedWriter
 from weft._engine.codegen.vector.registers import (
     INTEGER_RANGE,
     Registers,
@@ -296,11 +297,11 @@ class Lanes(Registers):
         return result if t == double else self.convert("fptrunc", double, result, t)
 
 
-def lane_helper(builder: Builder, label: str, function: str, width: int, arity: int) -> str:
+def lane_helper(builder: ScopedWriter, label: str, function: str, width: int, arity: int) -> str:
     """An internal function that maps a scalar C function over vector lanes; returns its name."""
     name = f"weft.lanes.{label}.{width}"
     if name not in builder.helpers:
-        own, v = Builder(), f"<{width} x double>"
+        own, v = ScopedWriter(), f"<{width} x double>"
         kept = [own.let(f"alloca [{width} x double], align 64") for _ in range(arity)]
         for i, place in enumerate(kept):
             own.do(f"store {v} %a{i}, ptr {place}, align 64")

@@ -11,41 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from weft._engine.codegen.ir.scalar_types import mangle
 from weft._engine.codegen.ir.writer import Typed, Writer
-
-#: LLVM register types of the scalar types; half precision lives in f32 registers
-REGISTER = {
-    "bool": "i1",
-    "i8": "i8",
-    "u8": "i8",
-    "i16": "i16",
-    "u16": "i16",
-    "i32": "i32",
-    "u32": "i32",
-    "i64": "i64",
-    "u64": "i64",
-    "f16": "float",
-    "bf16": "float",
-    "f32": "float",
-    "f64": "double",
-}
-#: LLVM types in memory
-MEMORY = REGISTER | {"bool": "i8", "f16": "half", "bf16": "i16"}
-BITS = {
-    "bool": 1,
-    "i8": 8,
-    "u8": 8,
-    "i16": 16,
-    "u16": 16,
-    "i32": 32,
-    "u32": 32,
-    "i64": 64,
-    "u64": 64,
-    "f16": 16,
-    "bf16": 16,
-    "f32": 32,
-    "f64": 64,
-}
 
 
 class Scope:
@@ -59,7 +26,7 @@ class Scope:
         self.label = label
 
 
-class Builder(Writer):
+class ScopedWriter(Writer):
     """The body of one function, with placement of pure instructions by their operands' scopes."""
 
     def __init__(self) -> None:
@@ -331,37 +298,3 @@ def _phis(
     return [
         (type_, value, first, last) for (type_, first), value, last in zip(carried, values, renewed)
     ]
-
-
-_SHORT = {"float": "f32", "double": "f64", "half": "f16"}
-_mangled: dict[str, str] = {}
-
-
-def mangle(type_: str) -> str:
-    """Suffix of a type in an overloaded intrinsic name.
-
-    >>> mangle("<16 x float>"), mangle("i32")
-    ('v16f32', 'i32')
-    """
-    text = _mangled.get(type_)
-    if text is None:
-        if type_.startswith("<"):
-            count, element = type_[1:-1].split(" x ")
-            text = f"v{count}{_SHORT.get(element, element)}"
-        else:
-            text = _SHORT.get(type_, type_)
-        _mangled[type_] = text
-    return text
-
-
-_vectors: dict[tuple[str, int], str] = {}
-
-
-def vector(element: str, lanes: int) -> str:
-    """The LLVM type of `lanes` elements; one lane is the scalar type itself."""
-    if lanes == 1:
-        return element
-    text = _vectors.get((element, lanes))
-    if text is None:
-        text = _vectors[element, lanes] = f"<{lanes} x {element}>"
-    return text
