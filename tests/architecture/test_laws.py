@@ -162,7 +162,7 @@ def test_phi_nodes_are_written_by_the_builders_of_loops_and_branches():
         for path in sorted((HOUSE / "weft/_engine/codegen").rglob("*.py"))
         if phi_nodes(ast.parse(path.read_text()))
     }
-    assert found == {"builder.py", "writer.py"}
+    assert found == {"scoped_writer.py", "writer.py"}
 
 
 def test_versions_of_jax_are_compared_in_one_module():
