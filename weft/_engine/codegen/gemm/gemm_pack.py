@@ -17,7 +17,7 @@ from weft._engine.codegen.gemm.gemm_micro import flip, join, multiply_add, sign_
 from weft._engine.codegen.ir.gemm_types import Recipe, llvm_type, real_of
 from weft._engine.codegen.ir.ir_writer import FunctionWriter, bits_of
 from weft._engine.codegen.ir.microkernels import GEMM_PACK_PREFETCH_ROWS
-from weft._engine.codegen.ir.writer import Declarations
+from weft._engine.codegen.ir.writer import Declarations, Operand
 
 _Path = Callable[[], None]
 
@@ -132,7 +132,7 @@ def _assembled(
     recipe: Recipe,
     feature: str,
     dst: str,
-    step: object,
+    step: Operand,
     src: str,
     src_step: str,
     lines: str,
@@ -287,7 +287,7 @@ def pack_b(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
     steps = f.ceil_div("%k", per)
     row_bytes, vector_bytes = recipe.panel_row_bytes, recipe.machine.vector_bytes
 
-    def place(s: str, j: object) -> str:
+    def place(s: str, j: Operand) -> str:
         return f.at(f.at("%dst", f.mul(s, row_bytes)), f.mul(j, vector_bytes // lanes))
 
     def copy() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from weft._engine.codegen.ir.gemm_types import FLOATS, INTEGERS, Machine, llvm_type, nbytes
 from weft._engine.codegen.ir.scalar_types import mangle
-from weft._engine.codegen.ir.writer import Declarations, Writer, known
+from weft._engine.codegen.ir.writer import Declarations, Operand, Writer, known
 
 _TRUTHS = ("true", "false")
 
@@ -44,14 +44,14 @@ class FunctionWriter(Writer):
 
     # (What is known when the text is written is not computed by it.)
 
-    def add(self, a: object, b: object) -> str:
+    def add(self, a: Operand, b: Operand) -> str:
         if known(a, b):
             return str(int(a) + int(b))
         return (
             str(a) if str(b) == "0" else str(b) if str(a) == "0" else self.let(f"add i64 {a}, {b}")
         )
 
-    def sub(self, a: object, b: object) -> str:
+    def sub(self, a: Operand, b: Operand) -> str:
         if str(b) == "0":
             return str(a)
         return (
@@ -60,7 +60,7 @@ class FunctionWriter(Writer):
             else self.let(f"sub i64 {a}, {b}")
         )
 
-    def mul(self, a: object, b: object) -> str:
+    def mul(self, a: Operand, b: Operand) -> str:
         if known(a, b):
             return str(int(a) * int(b))
         if "0" in (str(a), str(b)):
@@ -69,24 +69,24 @@ class FunctionWriter(Writer):
             str(a) if str(b) == "1" else str(b) if str(a) == "1" else self.let(f"mul i64 {a}, {b}")
         )
 
-    def div(self, a: object, b: object) -> str:
+    def div(self, a: Operand, b: Operand) -> str:
         if known(a, b) and int(b):
             return str(int(a) // int(b))
         return str(a) if str(b) == "1" or str(a) == "0" else self.let(f"udiv i64 {a}, {b}")
 
-    def rem(self, a: object, b: object) -> str:
+    def rem(self, a: Operand, b: Operand) -> str:
         return "0" if str(b) == "1" else self.let(f"urem i64 {a}, {b}")
 
-    def ceil_div(self, a: object, b: object) -> str:
+    def ceil_div(self, a: Operand, b: Operand) -> str:
         return str(a) if str(b) == "1" else self.div(self.add(a, self.sub(b, 1)), b)
 
-    def less(self, a: object, b: object) -> str:
+    def less(self, a: Operand, b: Operand) -> str:
         return _truth(int(a) < int(b)) if known(a, b) else self.let(f"icmp ult i64 {a}, {b}")
 
-    def equal(self, a: object, b: object) -> str:
+    def equal(self, a: Operand, b: Operand) -> str:
         return _truth(int(a) == int(b)) if known(a, b) else self.let(f"icmp eq i64 {a}, {b}")
 
-    def some(self, a: object) -> str:
+    def some(self, a: Operand) -> str:
         """Whether a number is not 0."""
         return _truth(int(a) != 0) if known(a) else self.let(f"icmp ne i64 {a}, 0")
 
@@ -98,18 +98,18 @@ class FunctionWriter(Writer):
             return "false"
         return b if a == "true" else a if b == "true" else self.let(f"and i1 {a}, {b}")
 
-    def pick(self, cond: str, a: object, b: object, type: str = "i64") -> str:
+    def pick(self, cond: str, a: Operand, b: Operand, type: str = "i64") -> str:
         if cond in _TRUTHS or str(a) == str(b):
             return str(b if cond == "false" else a)
         return self.let(f"select i1 {cond}, {type} {a}, {type} {b}")
 
-    def min(self, a: object, b: object) -> str:
+    def min(self, a: Operand, b: Operand) -> str:
         return self.pick(self.less(a, b), a, b)
 
-    def max(self, a: object, b: object) -> str:
+    def max(self, a: Operand, b: Operand) -> str:
         return self.pick(self.less(a, b), b, a)
 
-    def at(self, base: str, offset: object) -> str:
+    def at(self, base: str, offset: Operand) -> str:
         return (
             base if str(offset) == "0" else self.let(f"getelementptr i8, ptr {base}, i64 {offset}")
         )

@@ -14,6 +14,8 @@ from typing import TypeAlias
 
 #: (LLVM type, register) of values that a loop or a branch carries
 Typed: TypeAlias = Sequence[tuple[str, str]]
+#: a register, or a number, also as text
+Operand: TypeAlias = str | int
 
 
 class Declarations:
@@ -36,7 +38,7 @@ def module_of(write: Callable[[Declarations], str | Sequence[str]]) -> str:
     return str(decls) + (functions if isinstance(functions, str) else "\n".join(functions))
 
 
-def known(*operands: object) -> bool:
+def known(*operands: Operand) -> bool:
     """Whether operands are numbers."""
     return all(isinstance(operand, int) or operand.isdecimal() for operand in operands)
 
@@ -76,9 +78,9 @@ class Writer:
 
     def loop(
         self,
-        lo: object,
-        hi: object,
-        step: object,
+        lo: Operand,
+        hi: Operand,
+        step: Operand,
         body: Callable[..., Sequence[str] | None],
         carried: Typed = (),
     ) -> list[str]:

@@ -15,7 +15,8 @@ from weft._engine.ir.loops import COMPLEX, REAL_OF
 def operate(e: Emission, op: str, args: list[Value], type_: str) -> Value:
     """Apply `op` where an argument or the result is complex."""
     if op in _UNARY:
-        return _UNARY[op](_Real(e, type_), args[0].real, args[0].imag, type_)
+        r = _Real(e, type_)
+        return _UNARY[op](r, *_parts(r, args[0]), type_)
     if op not in _RULES:
         raise NotImplementedError(f"codegen: operation {op!r} on complex values")
     return _RULES[op](_Real(e, type_), args, type_)
@@ -55,19 +56,20 @@ def _parts(r: _Real, x: Value) -> tuple[Value, Value]:
 
 def _componentwise(op: str) -> Callable:
     def rule(r: _Real, args: list[Value], type_: str) -> Value:
-        return Pair(type_, r(op, *[arg.real for arg in args]), r(op, *[arg.imag for arg in args]))
+        reals, imags = zip(*[_parts(r, arg) for arg in args])
+        return Pair(type_, r(op, *reals), r(op, *imags))
 
     return rule
 
 
-def _mul(r: _Real, args: list[Value], type_: str) -> Value:
+def _mul(r: _Real, args: list[Value], type_: str) -> Pair:
     (a, b), (c, d) = (_parts(r, arg) for arg in args)
     return Pair(
         type_, r("sub", r("mul", a, c), r("mul", b, d)), r("add", r("mul", a, d), r("mul", b, c))
     )
 
 
-def _div(r: _Real, args: list[Value], type_: str) -> Value:
+def _div(r: _Real, args: list[Value], type_: str) -> Pair:
     # Smith's method: scale by the larger part of the divisor
     (a, b), (c, d) = (_parts(r, arg) for arg in args)
     wide = r.test("ge", r("abs", c), r("abs", d))
@@ -92,7 +94,7 @@ def _abs(r: _Real, x: Value, y: Value, type_: str) -> Value:
     return r.select(infinite, inf, r.select(r.test("eq", big, r.const(0.0, x)), big, size))
 
 
-def _sign(r: _Real, x: Value, y: Value, type_: str) -> Value:
+def _sign(r: _Real, x: Value, y: Value, type_: str) -> Pair:
     size = _abs(r, x, y, type_)
     zero = r.test("eq", size, r.const(0.0, size))
     safe = r.select(zero, r.const(1.0, size), size)
@@ -113,8 +115,8 @@ def _sign(r: _Real, x: Value, y: Value, type_: str) -> Value:
 
 def _equal(op: str, joined: str) -> Callable:
     def rule(r: _Real, args: list[Value], type_: str) -> Value:
-        x, y = args
-        return r.e.operate(joined, [r.test(op, x.real, y.real), r.test(op, x.imag, y.imag)], "bool")
+        (a, b), (c, d) = (_parts(r, arg) for arg in args)
+        return r.e.operate(joined, [r.test(op, a, c), r.test(op, b, d)], "bool")
 
     return rule
 
@@ -124,33 +126,34 @@ def _extremum(op: str) -> Callable:
 
     def rule(r: _Real, args: list[Value], type_: str) -> Value:
         x, y = args
-        tie = r.e.operate("and", [r.test("eq", x.real, y.real), r.test(op, x.imag, y.imag)], "bool")
-        return _select(
-            r, [r.e.operate("or", [r.test(op, x.real, y.real), tie], "bool"), x, y], type_
-        )
+        (a, b), (c, d) = _parts(r, x), _parts(r, y)
+        tie = r.e.operate("and", [r.test("eq", a, c), r.test(op, b, d)], "bool")
+        return _select(r, [r.e.operate("or", [r.test(op, a, c), tie], "bool"), x, y], type_)
 
     return rule
 
 
-def _select(r: _Real, args: list[Value], type_: str) -> Value:
+def _select(r: _Real, args: list[Value], type_: str) -> Pair:
     cond, x, y = args
-    return Pair(type_, r.select(cond, x.real, y.real), r.select(cond, x.imag, y.imag))
+    (a, b), (c, d) = _parts(r, x), _parts(r, y)
+    return Pair(type_, r.select(cond, a, c), r.select(cond, b, d))
 
 
 def _cast(r: _Real, args: list[Value], type_: str) -> Value:
     x = args[0]
     if type_ not in COMPLEX:
+        parts = _parts(r, x)
         if type_ == "bool":
-            hits = [r.test("ne", part, r.const(0.0, part)) for part in (x.real, x.imag)]
+            hits = [r.test("ne", part, r.const(0.0, part)) for part in parts]
             return r.e.operate("or", hits, "bool")
-        return r.e.operate("cast", [x.real], type_)
+        return r.e.operate("cast", [parts[0]], type_)
     part = REAL_OF[type_]
     if isinstance(x, Pair):
         return Pair(type_, r.e.operate("cast", [x.real], part), r.e.operate("cast", [x.imag], part))
     return Pair(type_, r.e.operate("cast", [x], part), r.e.constant(0.0, part))
 
 
-def _exp(r: _Real, x: Value, y: Value, type_: str) -> Value:
+def _exp(r: _Real, x: Value, y: Value, type_: str) -> Pair:
     first, second = _split_exp(r, x)
     cos, sin = _direction(r, x, y)
     gone = r.e.operate("and", [r.infinite(x), r.test("lt", x, r.const(0.0, x))], "bool")
@@ -190,7 +193,7 @@ def _product(r: _Real, x: Value, y: Value, *more: Value) -> Value:
     return r.select(r.test("eq", x, zero), r("mul", r("copysign", one, y), x), full)
 
 
-def _log(r: _Real, x: Value, y: Value, type_: str) -> Value:
+def _log(r: _Real, x: Value, y: Value, type_: str) -> Pair:
     a, b = r("abs", x), r("abs", y)
     big = r("max", a, b)
     size = _log_size(r, big, r("min", a, b), r("sub", big, r.const(1.0, x)), _abs(r, x, y, type_))
@@ -208,7 +211,7 @@ def _log_size(r: _Real, big: Value, small: Value, excess: Value, size: Value) ->
     return r.select(near, near_log, r("log", size))
 
 
-def _sqrt(r: _Real, x: Value, y: Value, type_: str) -> Value:
+def _sqrt(r: _Real, x: Value, y: Value, type_: str) -> Pair:
     zero, one = r.const(0.0, x), r.const(1.0, x)
     # by powers of four away from overflow and from subnormal numbers
     big = r("max", r("abs", x), r("abs", y))
@@ -238,12 +241,12 @@ def _rsqrt(r: _Real, x: Value, y: Value, type_: str) -> Value:
     return _div(r, [Pair(type_, r.const(1.0, x), r.const(0.0, x)), root], type_)
 
 
-def _sinh(r: _Real, x: Value, y: Value, type_: str) -> Value:
+def _sinh(r: _Real, x: Value, y: Value, type_: str) -> Pair:
     sinh, cosh, tail, cos, sin = _hyperbolic(r, x, y)
     return Pair(type_, _product(r, sinh, cos, tail), _product(r, sin, cosh, tail))
 
 
-def _cosh(r: _Real, x: Value, y: Value, type_: str) -> Value:
+def _cosh(r: _Real, x: Value, y: Value, type_: str) -> Pair:
     sinh, cosh, tail, cos, sin = _hyperbolic(r, x, y)
     return Pair(type_, r("mul", r("mul", cosh, cos), tail), _product(r, sinh, sin, tail))
 
@@ -272,12 +275,12 @@ def _of_exchanged(hyperbolic: Callable) -> Callable:
     return rule
 
 
-def _cos(r: _Real, x: Value, y: Value, type_: str) -> Value:
+def _cos(r: _Real, x: Value, y: Value, type_: str) -> Pair:
     rotated = _cosh(r, y, x, type_)
     return Pair(type_, rotated.real, r("neg", rotated.imag))
 
 
-def _tanh(r: _Real, x: Value, y: Value, type_: str) -> Value:
+def _tanh(r: _Real, x: Value, y: Value, type_: str) -> Pair:
     # Kahan: with t = tan y, s = sinh x and b = 1 + t^2 it is (b s sqrt(1 + s^2) + i t) / (1 + b s^2)
     zero, one = r.const(0.0, x), r.const(1.0, x)
     t = r("tan", y)
@@ -299,7 +302,7 @@ def _tanh(r: _Real, x: Value, y: Value, type_: str) -> Value:
     return Pair(type_, real, imag)
 
 
-def _log1p(r: _Real, x: Value, y: Value, type_: str) -> Value:
+def _log1p(r: _Real, x: Value, y: Value, type_: str) -> Pair:
     one = r.const(1.0, x)
     shifted = r("add", one, x)
     a, b = r("abs", shifted), r("abs", y)
@@ -311,7 +314,7 @@ def _log1p(r: _Real, x: Value, y: Value, type_: str) -> Value:
     return Pair(type_, size, r("atan2", y, shifted))
 
 
-def _expm1(r: _Real, x: Value, y: Value, type_: str) -> Value:
+def _expm1(r: _Real, x: Value, y: Value, type_: str) -> Pair:
     # e^x cos y - 1 = expm1(x) cos y - 2 sin^2(y/2)
     s = r("sin", r("mul", r.const(0.5, y), y))
     near = r("sub", r("mul", r("expm1", x), r("cos", y)), r("mul", r.const(2.0, x), r("mul", s, s)))
@@ -321,7 +324,7 @@ def _expm1(r: _Real, x: Value, y: Value, type_: str) -> Value:
     )
 
 
-def _pow(r: _Real, args: list[Value], type_: str) -> Value:
+def _pow(r: _Real, args: list[Value], type_: str) -> Pair:
     base, exponent = args
     power = _mul(r, [_log(r, base.real, base.imag, type_), exponent], type_)
     result = _exp(r, power.real, power.imag, type_)

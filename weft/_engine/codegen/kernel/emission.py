@@ -164,7 +164,7 @@ class Emission:
             return x.parts * self.parts
         return (self.lanes.splat(x.parts[0], REGISTER[x.type]),) * self.parts
 
-    def _affine_parts(self, x: Value, type_: str) -> tuple[str, ...]:
+    def _affine_parts(self, x: Affine, type_: str) -> tuple[str, ...]:
         """Vectors of `base + stride * iteration` in an integer type (wrapping, as a cast would)."""
         start = self.sum(x.base, self.scaled(self.induction, x.stride)).parts[0]
         element, width = REGISTER[type_], self.lanes.w
@@ -218,7 +218,7 @@ class Emission:
                 flat += [(type_, part) for part in leaf.parts]
         return flat
 
-    def unflatten(self, names: list[str], registers: list[str]) -> None:
+    def unflatten(self, names: list[str], registers: Sequence[str]) -> None:
         """Give the accumulators new registers, in the order of `_flatten`."""
         rest = iter(registers)
 
@@ -261,7 +261,7 @@ class Emission:
             else self.b.pure(f"getelementptr i8, ptr {pointer}, i64 {nbytes}", pointer)
         )
 
-    def vector_address(self, name: str, type_: str, index: Value, offset: int) -> str:
+    def vector_address(self, name: str, type_: str, index: Affine, offset: int) -> str:
         """Pointer to element `index + offset iterations` of an affine index with stride one or minus one."""
         start, more = self.apart(index.base)
         pointer = self.tags[name] if start is None else self.address(name, type_, start)

@@ -65,21 +65,18 @@ class Expressions(Emission):
         return made
 
     def _evaluate(self, expr: Expr) -> Value:
-        kind = type(expr)
-        if kind is Op:
+        if isinstance(expr, Op):
             return self.operate(
                 expr.op,
                 [self.evaluate(arg) for arg in expr.args],
                 expr.type,
                 self.demands.get(id(expr), ""),
             )
-        if kind is Load:
+        if isinstance(expr, Load):
             return self.load(expr)
-        if kind is Const:
+        if isinstance(expr, Const):
             return self.constant(expr.value, expr.type)
-        if kind is Index:
-            return self.env[expr.name]
-        if kind is Ref:
+        if isinstance(expr, (Index, Ref)):
             return self.env[expr.name]
         raise TypeError(f"codegen: not an expression: {expr!r}")
 

@@ -39,7 +39,7 @@ def prefetch(emitter: Emission, stmt: Prefetch) -> None:
         b.do(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 2, i32 1)")
 
 
-def store(emitter: Emission, stmt: Store, type_: str, value: Value, index: Value) -> None:
+def store(emitter: Emission, stmt: Store, type_: str, value: Value, index: Affine) -> None:
     """Whole vectors past the caches where the buffer is aligned, ordinary stores where it is not."""
     b, lanes, memory = emitter.b, emitter.lanes, vector(MEMORY[type_], emitter.lanes.w)
     nbytes, tag = ITEMSIZE[type_] * lanes.w, emitter.alias_tag(stmt.buf)

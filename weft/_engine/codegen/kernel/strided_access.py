@@ -9,12 +9,12 @@ Laws: nothing is read before the first element or after the last one. Strided wi
 from __future__ import annotations
 
 from weft._engine.codegen.ir.scalar_types import MEMORY, vector
-from weft._engine.codegen.ir.values import Affine, Value, constant
+from weft._engine.codegen.ir.values import Affine, constant
 from weft._engine.codegen.kernel.emission import Emission
 from weft._engine.ir.loops import ITEMSIZE
 
 
-def load(e: Emission, name: str, type_: str, index: Value, part: int) -> str:
+def load(e: Emission, name: str, type_: str, index: Affine, part: int) -> str:
     """Vector `part` of the elements at `index`."""
     (rest, at), stride, width = e.apart(index.base), index.stride, e.lanes.w
     ends = part + 1 == e.parts or any(e.masks[part : part + 2])
@@ -41,7 +41,7 @@ def load(e: Emission, name: str, type_: str, index: Value, part: int) -> str:
 
 
 def _picked(
-    e: Emission, name: str, type_: str, index: Value, part: int, skip: int, ends: bool
+    e: Emission, name: str, type_: str, index: Affine, part: int, skip: int, ends: bool
 ) -> str:
     """Elements `skip`, `skip + stride`, ... from `index` on; where they end the last vector ends with them, or has a mask."""
     width, stride, size, memory = (

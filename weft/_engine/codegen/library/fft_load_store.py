@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from weft._engine.codegen.ir.ir_writer import const
-from weft._engine.codegen.ir.writer import Declarations
+from weft._engine.codegen.ir.writer import Declarations, Operand
 from weft._engine.codegen.library.fft_passes import Vectors
 
 # thresholds, measured on several machines
@@ -206,13 +206,13 @@ def _twist(v: Vectors) -> None:
 # --- frequencies of real values
 
 
-def _put(v: Vectors, re: str, im: str, base: str, element: object) -> None:
+def _put(v: Vectors, re: str, im: str, base: str, element: Operand) -> None:
     at = v.f.at(base, v.f.mul(element, 2 * v.bytes))
     v.store(re, at, 0)
     v.store(im, at, 1)
 
 
-def _get(v: Vectors, base: str, element: object) -> tuple[str, str]:
+def _get(v: Vectors, base: str, element: Operand) -> tuple[str, str]:
     at = v.f.at(base, v.f.mul(element, 2 * v.bytes))
     return v.load(at, 0), v.load(at, 1)
 

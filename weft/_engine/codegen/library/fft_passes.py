@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from weft._engine.codegen.ir.gemm_types import llvm_type, machine, nbytes
 from weft._engine.codegen.ir.ir_writer import FunctionWriter, const
 from weft._engine.codegen.ir.scalar_types import mangle
-from weft._engine.codegen.ir.writer import Declarations
+from weft._engine.codegen.ir.writer import Declarations, Operand
 from weft._engine.ir.fft import MOST_PRIME, WRITTEN_OUT, twiddle
 
 ARGUMENTS = "ptr %source, ptr %target, i64 %radix, i64 %m, i64 %s, ptr %factors"
@@ -55,13 +55,13 @@ class Vectors:
         self.bytes = machine().vector_bytes
         self.vector = f"<{self.lanes} x {self.part}>"
 
-    def load(self, base: str, vectors: object) -> str:
+    def load(self, base: str, vectors: Operand) -> str:
         return self.f.load(self.part, self.lanes, self.f.at(base, self.f.mul(vectors, self.bytes)))
 
-    def store(self, value: str, base: str, vectors: object) -> None:
+    def store(self, value: str, base: str, vectors: Operand) -> None:
         self.f.store(self.part, self.lanes, value, self.f.at(base, self.f.mul(vectors, self.bytes)))
 
-    def factor(self, base: str, index: object) -> str:
+    def factor(self, base: str, index: Operand) -> str:
         """A number of a table, in all lanes."""
         one = self.f.let(
             f"load {self.part}, ptr {self.f.at(base, self.f.mul(index, self.size))}, align {self.size}"
@@ -220,7 +220,7 @@ class _Places:
 
     def __init__(self, v: Vectors, radix: int, real: bool):
         self.v, self.real, f = v, real, v.f
-        self.radix: object = radix if radix < WRITTEN_OUT else "%radix"
+        self.radix: Operand = radix if radix < WRITTEN_OUT else "%radix"
         self.bytes = v.bytes if real else 2 * v.bytes
         self.wide = f.div(f.add(self.radix, 1), 2) if real else self.radix
         self.apart = f.mul(f.mul("%m", "%s"), self.bytes)
@@ -240,7 +240,7 @@ class _Places:
         self.steps = {self.apart: [self.element], self.result_apart: [self.element_result]}
         return self
 
-    def _step(self, base: str, apart: str, number: object) -> str:
+    def _step(self, base: str, apart: str, number: Operand) -> str:
         """The address of a number of steps; of a known one, from the one before."""
         if isinstance(number, int):
             known = self.steps[apart]
@@ -249,21 +249,21 @@ class _Places:
             return known[number]
         return self.v.f.at(base, self.v.f.mul(number, apart))
 
-    def read(self, j: object) -> Number:
+    def read(self, j: Operand) -> Number:
         """Element j."""
         at = self._step(self.element, self.apart, j)
         return self.v.load(at, 0), None if self.real else self.v.load(at, 1)
 
-    def result(self, k: object) -> str:
+    def result(self, k: Operand) -> str:
         """Where frequency k belongs."""
         return self._step(self.element_result, self.result_apart, k)
 
-    def write(self, value: Number, k: object) -> None:
+    def write(self, value: Number, k: Operand) -> None:
         at = self.result(k)
         self.v.store(value[0], at, 0)
         self.v.store(value[1] or const(self.v.part, "0.0", self.v.lanes), at, 1)
 
-    def twiddled(self, value: Number, k: object, skipped: object = 0) -> Number:
+    def twiddled(self, value: Number, k: Operand, skipped: Operand = 0) -> Number:
         """Frequency k, multiplied by the twiddle factors after those that are skipped."""
         v, f = self.v, self.v.f
         at = f.add(f.mul(f.sub(k, 1), 2), skipped)

@@ -97,12 +97,11 @@ class TransposeTiling:
         self.dim = dim = Dim(line[-1].dims, math.prod(self.counts), False, line[-1].steps)
         vector, step = nest.vector, nest.step
         self.across = self._loads_across()
-        self.size = MODEL.cache_line // min([a.weight for _, a in self.across], default=4)
+        weights = [a.weight for _, a in self.across]
+        self.size = MODEL.cache_line // min(weights, default=4)
         while self.size > min(vector.extent, dim.extent):
             self.size //= 2
-        self.short = (
-            max([dim.extent * a.weight for _, a in self.across], default=0) <= _TILE_SHORT_LINE
-        )
+        self.short = dim.extent * max(weights, default=0) <= _TILE_SHORT_LINE
         results = [a for a in nest.analysis.accesses if a.buf.startswith("out ")]
         paged = any(step(a, dim) * a.weight % _TILE_CONFLICT_BYTES == 0 for a in results)
         self.skewed = past and self._begin_between_lines(results)
