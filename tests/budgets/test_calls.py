@@ -9,7 +9,7 @@ LIMITS = {
     "record_op": 9,
     "record_stack": 13,
     "compile": 9,
-    "calls": 8150,
+    "calls": 8300,
     "files": 146,
 }
 
