@@ -43,23 +43,10 @@ class EinsumRule:
     def factors(
         self, in_avals: Sequence[ShapedArray], out_avals: Sequence[ShapedArray]
     ) -> FactorRule:
-        """The rule for operands of these types; ValueError where it does not fit them."""
-        b, known = RuleBuilder(), dict(self.sizes)
-        numbers: dict[Any, int] = {}
+        """Return the rule for operands and results of these types. Raise ValueError if it does not fit them."""
+        b, numbers = RuleBuilder(), dict[Any, int]()
         groups = (("operand", self.ins, in_avals), ("result", self.outs, out_avals))
-        for kind, rules, avals in groups:
-            if len(rules) != len(avals):
-                raise ValueError(
-                    f"custom_partitioning: Sharding rule has {len(rules)} {kind}s, but the operation has {len(avals)} "
-                    f"{kind}s."
-                )
-            for i, (dims, aval) in enumerate(zip(rules, avals)):
-                for name, size in zip(_expanded(dims, aval.ndim, f"{i}th {kind}"), aval.shape):
-                    if not isinstance(name, Compound) and known.setdefault(name, size) != size:
-                        raise ValueError(
-                            f"custom_partitioning: factor {name!r} of the sharding rule has size {known[name]}, and size "
-                            f"{size} in the {i}th {kind}, of type {aval.str_short()}."
-                        )
+        known = self._sizes_of_factors(groups)
 
         def number(name: Any) -> int:
             if name not in numbers:
@@ -91,6 +78,24 @@ class EinsumRule:
             *values,
             special={numbers[name]: "replicate" for name in self.replicated if name in numbers},
         )
+
+    def _sizes_of_factors(self, groups: Sequence[tuple]) -> dict[Any, int]:
+        """Return the sizes of factors that have a dim, and of `self.sizes`. Raise ValueError if two sizes of a factor differ."""
+        known: dict[Any, int] = dict(self.sizes)
+        for kind, rules, avals in groups:
+            if len(rules) != len(avals):
+                raise ValueError(
+                    f"custom_partitioning: Sharding rule has {len(rules)} {kind}s, but the operation has {len(avals)} "
+                    f"{kind}s."
+                )
+            for i, (dims, aval) in enumerate(zip(rules, avals)):
+                for name, size in zip(_expanded(dims, aval.ndim, f"{i}th {kind}"), aval.shape):
+                    if not isinstance(name, Compound) and known.setdefault(name, size) != size:
+                        raise ValueError(
+                            f"custom_partitioning: factor {name!r} of the sharding rule has size {known[name]}, and size "
+                            f"{size} in the {i}th {kind}, of type {aval.str_short()}."
+                        )
+        return known
 
 
 def _expanded(dims: Sequence, ndim: int, what: str) -> list:

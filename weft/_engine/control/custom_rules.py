@@ -764,10 +764,26 @@ def _batch_vjp(fun, rules: VjpRules, axis: BatchAxis, flags: Sequence[bool], onc
         ]
         return results[:n], results[n:]
 
+    bwd = _batch_bwd(rules, axis, flags, once, differ)
+    fwd.__name__, bwd.__name__ = function_name(rules.fwd), function_name(rules.bwd)
+    return mapped, VjpRules(
+        fwd, bwd, None if rules.fun is None else over_axis(rules.fun, axis, flags, once)
+    )
+
+
+def _batch_bwd(
+    rules: VjpRules,
+    axis: BatchAxis,
+    flags: Sequence[bool],
+    once: list[bool],
+    differ: Sequence[bool],
+) -> Callable:
+    """Return the backward half mapped over dim 0 of the residuals that `differ` and of the cotangents of mapped results."""
+
     def bwd(residuals, cts):
-        present: list = []
+        present: list[bool] = []
         split = not once[0]
-        given, fill = leave_zeros(cts, [split] * len(cts))
+        mapped_cts, fill = leave_zeros(cts, [split] * len(cts))
 
         def run(*xs):
             result = rules.bwd(list(xs[: len(residuals)]), fill(xs[len(residuals) :]))
@@ -775,20 +791,15 @@ def _batch_vjp(fun, rules: VjpRules, axis: BatchAxis, flags: Sequence[bool], onc
             return [ct for ct in result if ct is not None]
 
         unmapped: list[bool] = []
-        found = iter(
-            over_axis(run, axis, [*differ, *[split] * len(given)], None if split else unmapped)(
-                *residuals, *given
-            )
-        )
+        mapped = [*differ, *[split] * len(mapped_cts)]
+        batched = over_axis(run, axis, mapped, None if split else unmapped)
+        results = iter(batched(*residuals, *mapped_cts))
         return [
-            unbatch_ct(next(found), f or unmapped == [True]) if p else None
+            unbatch_ct(next(results), f or unmapped == [True]) if p else None
             for p, f in zip(present, flags)
         ]
 
-    fwd.__name__, bwd.__name__ = function_name(rules.fwd), function_name(rules.bwd)
-    return mapped, VjpRules(
-        fwd, bwd, None if rules.fun is None else over_axis(rules.fun, axis, flags, once)
-    )
+    return bwd
 
 
 @custom_vjp_call_p.def_jvp

@@ -95,24 +95,13 @@ def wrapped(shape: tuple[int, ...], index: Any) -> tuple[tuple, Any]:
     Where beginnings are traced, that is a function without arguments: reading does not ask.
     """
     parts = index if isinstance(index, tuple) else (index,)
-    taken = [
-        0
-        if i is None or i is Ellipsis
-        else np.ndim(i)
-        if getattr(i, "dtype", None) == np.bool_
-        else 1
-        for i in parts
-    ]
+    taken = [_count_dims(i) for i in parts]
     out: list = []
     traced: list[tuple] = []
     dim, inside = 0, True
     for part, width in zip(parts, taken):
         if isinstance(part, Slice) and dim < len(shape):
-            n, reach, start = (
-                shape[dim],
-                max((part.size - 1) * part.stride + 1, 0),
-                _static(part.start),
-            )
+            n, reach, start = shape[dim], _reach(part), _static(part.start)
             if reach > n:
                 raise ValueError(
                     f"ds: {part.size} elements with stride {part.stride} of a dim of size {n}."
@@ -133,6 +122,13 @@ def wrapped(shape: tuple[int, ...], index: Any) -> tuple[tuple, Any]:
     return tuple(out), lambda: functools.reduce(
         operator.and_, [lies_inside(*each) for each in traced]
     )
+
+
+def _count_dims(part: Any) -> int:
+    """Return the number of dims that a part of an index selects from; 0 for an ellipsis."""
+    if part is None or part is Ellipsis:
+        return 0
+    return np.ndim(part) if getattr(part, "dtype", None) == np.bool_ else 1
 
 
 def read(value: Any, index: Any) -> Any:
@@ -182,20 +178,8 @@ def _static(x: Any) -> int | None:
 
 
 def _window(shape: tuple[int, ...], index: Any) -> tuple[list | None, list[int], tuple]:
-    """The window that holds the traced slices: its beginning, or None if there is none, and its sizes; and the index into it."""
-    parts = list(index) if isinstance(index, tuple) else [index]
-    taken = sum(1 for i in parts if i is not None and i is not Ellipsis)
-    if Ellipsis in [i for i in parts if i is Ellipsis]:
-        at = next(n for n, i in enumerate(parts) if i is Ellipsis)
-        parts[at : at + 1] = [slice(None)] * (len(shape) - taken)
-    if any(
-        i is not None and np.ndim(i) and getattr(i, "dtype", None) == np.bool_
-        for i in parts
-        if not isinstance(i, (slice, Slice))
-    ):
-        raise NotImplementedError(
-            "ref[...]: an index of booleans beside a slice made by ds. Select with weft.numpy.where."
-        )
+    """Return the start (None without traced slices) and sizes of the window that holds the traced slices, and the index into it."""
+    parts = _without_ellipsis(index, len(shape))
     starts: list = [0] * len(shape)
     sizes, rest, moves, dim = list(shape), [], False, 0
     for part in parts:
@@ -203,26 +187,51 @@ def _window(shape: tuple[int, ...], index: Any) -> tuple[list | None, list[int],
             rest.append(part)
             continue
         if dim == len(shape):
-            raise IndexError(f"ref[...]: {taken} indices for {len(shape)} dims.")
+            count = sum(i is not None for i in parts)
+            raise IndexError(f"ref[...]: {count} indices for {len(shape)} dims.")
         if isinstance(part, Slice):
-            start, reach = _static(part.start), max((part.size - 1) * part.stride + 1, 0)
+            start, reach = _static(part.start), _reach(part)
+            _check_inside(part, start, shape[dim])
             if start is None:
-                if reach > shape[dim]:
-                    raise ValueError(
-                        f"Out of bound slice: {part.size} elements with stride {part.stride} of a dim of size {shape[dim]}."
-                    )
                 starts[dim], sizes[dim], moves = part.start, reach, True
                 part = slice(None) if part.stride == 1 else slice(None, None, part.stride)
             else:
-                if start < 0 or start + reach > shape[dim]:
-                    raise ValueError(
-                        f"Out of bound slice: from {start}, {part.size} elements with stride {part.stride}, of a dim of size "
-                        f"{shape[dim]}."
-                    )
                 part = slice(start, start + reach, part.stride)
         rest.append(part)
         dim += 1
     return _of_one_dtype(starts) if moves else None, sizes, tuple(rest)
+
+
+def _without_ellipsis(index: Any, ndim: int) -> list:
+    """Return the parts of an index with whole dims in place of an ellipsis."""
+    parts = list(index) if isinstance(index, tuple) else [index]
+    at = next((n for n, i in enumerate(parts) if i is Ellipsis), None)
+    if at is not None:
+        count = sum(i is not None and i is not Ellipsis for i in parts)
+        parts[at : at + 1] = [slice(None)] * (ndim - count)
+    if any(np.ndim(i) and i.dtype == np.bool_ for i in parts if hasattr(i, "dtype")):
+        raise NotImplementedError(
+            "ref[...]: an index of booleans beside a slice made by ds. Select with weft.numpy.where."
+        )
+    return parts
+
+
+def _reach(part: Slice) -> int:
+    """Return the number of elements from the first to the last of a slice."""
+    return max((part.size - 1) * part.stride + 1, 0)
+
+
+def _check_inside(part: Slice, start: int | None, n: int) -> None:
+    """Raise ValueError if a slice leaves a dim of size `n`; a traced start (None) may lie anywhere."""
+    reach = _reach(part)
+    if start is None and reach > n:
+        raise ValueError(
+            f"Out of bound slice: {part.size} elements with stride {part.stride} of a dim of size {n}."
+        )
+    if start is not None and (start < 0 or start + reach > n):
+        raise ValueError(
+            f"Out of bound slice: from {start}, {part.size} elements with stride {part.stride}, of a dim of size {n}."
+        )
 
 
 def _of_one_dtype(starts: list) -> list:

@@ -265,17 +265,14 @@ def _under_policy(
 def _route_residuals(
     plan: _Plan, part: Partial, n_consts: int, n_carry: int, u_consts: int, u_carry: int
 ) -> None:
+    """Complete `plan` with the two sides of `part` and the source of each residual."""
     known = part.known
-    n_out = sum(not u for u in part.out_unknown)
+    n_out = part.out_unknown.count(False)
     computed = iter(known.outvars[n_out:])
     varying = _varying(known, n_consts)
     plan.from_consts, plan.from_xs, plan.stacked = [], [], []
-    fixed, sliced, invariant, stacked = (
-        [],
-        [],
-        [],
-        [],
-    )  # variables of the unknown side, by the way they come
+    # variables of the unknown side, by their source
+    fixed, sliced, invariant, stacked = list[Var](), list[Var](), list[Var](), list[Var]()
     again: dict[int, Var] = {}
     invariant_outs, outs = [], list(known.outvars[:n_out])
     for var, i in zip(part.unknown.invars, part.forwarded):
@@ -297,17 +294,9 @@ def _route_residuals(
             plan.stacked.append(outs.index(source, n_carry))
             stacked.append(var)
     plan.known = known.replace(outvars=outs)
-    plan.invariant = None
-    if invariant:
-        alone = Jaxpr(
-            known.constvars,
-            known.consts,
-            known.invars[:n_consts],
-            invariant_outs,
-            [e for e in known.eqns if not e.effects and not varying.intersection(e.outvars)],
-            name=known.name,
-        )
-        plan.invariant = dce_jaxpr(alone)
+    plan.invariant = (
+        _invariant_part(known, n_consts, invariant_outs, varying) if invariant else None
+    )
     consts, carry, xs = bodies.split_list(
         part.unknown.invars[len(part.forwarded) :], u_consts, u_carry
     )
@@ -315,6 +304,13 @@ def _route_residuals(
     plan.unknown = part.unknown.replace(
         invars=[*fixed, *invariant, *consts, *carry, *stacked, *sliced, *xs]
     )
+
+
+def _invariant_part(known: Jaxpr, n_consts: int, outs: Sequence[Var], varying: set) -> Jaxpr:
+    """Return the program of the values `outs` that are equal in all iterations."""
+    eqns = [e for e in known.eqns if not e.effects and not varying.intersection(e.outvars)]
+    invars = known.invars[:n_consts]
+    return dce_jaxpr(Jaxpr(known.constvars, known.consts, invars, outs, eqns, name=known.name))
 
 
 def _varying(jaxpr: Jaxpr, n_consts: int) -> set:

@@ -216,15 +216,22 @@ def _batch(axis, args, dims, **params):
     inside = replace(axis, splits=tuple(a for a in axis.splits if a not in params["manual_axes"]))
     with manual_scope(params):
         mapped, out_batched = batch_jaxpr(params["jaxpr"], inside, batched)
-    wider = lambda specs, mask: [PartitionSpec(None, *s) if b else s for s, b in zip(specs, mask)]
-    outs = _bind(
-        mapped,
-        args,
-        params,
-        wider(params["in_specs"], batched),
-        wider(params["out_specs"], out_batched),
-    )
-    return outs, [0 if b else None for b in out_batched]
+    return _bind_mapped(mapped, args, params, batched, out_batched, None)
+
+
+def _bind_mapped(
+    mapped: Jaxpr,
+    args: Sequence,
+    params: dict,
+    batched: Sequence[bool],
+    out_batched: Sequence[bool],
+    split: tuple | None,
+) -> tuple[list, list]:
+    """Bind a mapped program whose batched operands and results have a leading dim that is split over the axes `split`."""
+    wider = lambda specs, mask: [PartitionSpec(split, *s) if b else s for s, b in zip(specs, mask)]
+    ins, outs = wider(params["in_specs"], batched), wider(params["out_specs"], out_batched)
+    results = _bind(mapped, args, params, ins, outs)
+    return results, [0 if b else None for b in out_batched]
 
 
 def _spread_over(axis: BatchAxis, params: dict) -> tuple:
@@ -275,15 +282,7 @@ def _batch_spread(
     with manual_scope(params):
         mapped = stage(run, avals, jaxpr.name)
     args = [to_dim(x, d, axis, 0) if b else x for x, d, b in zip(args, dims, batched)]
-    wider = lambda specs, mask: [PartitionSpec(spread, *s) if b else s for s, b in zip(specs, mask)]
-    outs = _bind(
-        mapped,
-        args,
-        params,
-        wider(params["in_specs"], batched),
-        wider(params["out_specs"], out_batched),
-    )
-    return outs, [0 if b else None for b in out_batched]
+    return _bind_mapped(mapped, args, params, batched, out_batched, spread)
 
 
 # --- partial evaluation -----------------------------------------------------------------------------------------------
@@ -345,11 +344,11 @@ def _leading(axes: tuple) -> PartitionSpec:
 def _split_body(
     jaxpr: Jaxpr, unknown: tuple, params: dict, saveable: Callable | None = None
 ) -> tuple:
-    """The split program, its two halves with residuals in the form in which they travel, and the axes of each."""
+    """Return the split program, its two halves with residuals as they leave and enter, and the axes over which each residual varies."""
     part = partial_eval_jaxpr(jaxpr, unknown, saveable=saveable)
     if saveable:
         part.known = dce_jaxpr(part.known)
-    n = sum(not u for u in part.out_unknown)
+    n = part.out_unknown.count(False)
     avals = part.known.out_avals[n:]
     axes = [
         tuple(name for name in params["manual_axes"] if name in a.vma or not params["check_vma"])
@@ -366,19 +365,16 @@ def _split_body(
             ),
         ]
 
-    travels = iter(zip(avals, axes))
-    forms = [None if i is not None else next(travels) for i in part.forwarded]
+    widened = iter([a if mine else None for a, mine in zip(avals, axes)])
+    blocks = [None if i is not None else next(widened) for i in part.forwarded]
+    blocks += [None] * (len(part.unknown.invars) - len(blocks))
 
     def late(*args):
-        args = [
-            reshape(x, form[0].shape) if form is not None and form[1] else x
-            for x, form in zip(args, [*forms, *[None] * (len(args) - len(forms))])
-        ]
+        args = [x if a is None else reshape(x, a.shape) for x, a in zip(args, blocks)]
         return evaluate(part.unknown, *args)
 
     late_avals = [
-        a if form is None or not form[1] else a.with_dim(0, 1)
-        for a, form in zip(part.unknown.in_avals, [*forms, *[None] * len(part.unknown.invars)])
+        a if block is None else a.with_dim(0, 1) for a, block in zip(part.unknown.in_avals, blocks)
     ]
     return (
         part,

@@ -8,7 +8,7 @@ Law:  a scatter's windows are those of the gather that reads the same places (`w
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -203,7 +203,7 @@ _OF_SCATTER = (
 
 
 def check_dims(api: str, operand, indices, numbers: GatherDimensionNumbers) -> None:
-    """ShapeError unless `numbers` name dims that there are, each once, those in order that must be."""
+    """Raise ShapeError unless `numbers` name existing dims, each once, in order where required."""
     table = [
         ("operand", operand.str_short()),
         ("indices", indices.str_short()),
@@ -227,21 +227,26 @@ def check_dims(api: str, operand, indices, numbers: GatherDimensionNumbers) -> N
             raise fail(
                 f"Invalid {name} set in {op} op; valid range is [0, {limit}), got {tuple(dims)}."
             )
-    those = numbers.operand_batching_dims
+    shared = numbers.operand_batching_dims
     for name, dims in (
         (collapsed, numbers.collapsed_slice_dims),
         (indexed, numbers.start_index_map),
     ):
-        if not set(dims).isdisjoint(those):
+        if not set(dims).isdisjoint(shared):
             raise fail(
-                f"{name} and {batching} in {op} op must be disjoint, got {tuple(dims)} and {tuple(those)}."
+                f"{name} and {batching} in {op} op must be disjoint, got {tuple(dims)} and {tuple(shared)}."
             )
     if indices.ndim == 0 or indices.shape[-1] != len(numbers.start_index_map):
         raise fail(
             f"{indexed} has {len(numbers.start_index_map)} entries; the last dim of the indices must have as many."
         )
-    if len(numbers.operand_batching_dims) != len(numbers.start_indices_batching_dims):
+    if len(shared) != len(numbers.start_indices_batching_dims):
         raise fail(f"{batching} and {indices_batching} in {op} op must be equal in number.")
+    _check_batching_sizes(fail, operand, indices, numbers)
+
+
+def _check_batching_sizes(fail: Callable[[str], Exception], operand, indices, numbers) -> None:
+    """Raise `fail(...)` if a batching dim of the operand and of the indices differ in size."""
     for d, i in zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims):
         if operand.shape[d] != indices.shape[i]:
             raise fail(

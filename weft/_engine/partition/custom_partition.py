@@ -8,7 +8,7 @@ Laws: operands are moved to the layouts that the rule requests; its collectives 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from weft._engine.control.custom_partition import PartitionRule, misfit
@@ -30,21 +30,7 @@ def compute(outer: Partitioner, eqn: Eqn) -> list[Value]:
     if outer.manual:
         return outer.run(eqn.params["jaxpr"], values)
     fine, mesh = outer.target_specs.meshes
-    have = [evenly_split(v.aval.shape, v.placement.dims, outer.sizes) for v in values]
-    wanted = [
-        evenly_split(v.aval.shape, outer.target_specs.spec(v), outer.sizes) for v in eqn.outvars
-    ]
-    args = tree.tree_unflatten(
-        rule.in_tree, [operand_info(v.aval, s, fine, mesh) for v, s in zip(values, have)]
-    )
-    results = tree.tree_unflatten(
-        rule.out_tree, [operand_info(v.aval, s, fine, mesh) for v, s in zip(eqn.outvars, wanted)]
-    )
-    with derived_trace(eval_trace):
-        given = rule.partition(mesh, args, results)
-    if not isinstance(given, (tuple, list)) or len(given) != 4:
-        raise misfit(rule, f"gives {given!r}", (), eqn)
-    _, local, out_shardings, arg_shardings = given
+    _, local, out_shardings, arg_shardings = _call_rule(outer, eqn, values)
     ins = specs(
         rule,
         "argument",
@@ -87,6 +73,27 @@ def compute(outer: Partitioner, eqn: Eqn) -> list[Value]:
         body = stage(flat, avals, rule.name)
     body = renamed(body, mesh, fine)
     return _run(outer, eqn, rule, body, blocks, [Placement(s) for s in outs])
+
+
+def _call_rule(outer: Partitioner, eqn: Eqn, values: Sequence[Value]) -> Sequence:
+    """Return mesh, function of blocks, result and argument shardings that the rule chooses for the present layouts."""
+    rule, (fine, mesh) = eqn.params["rule"], outer.target_specs.meshes
+
+    def infos(avals: Sequence, dims: Iterable) -> list:
+        splits = [evenly_split(a.shape, d, outer.sizes) for a, d in zip(avals, dims)]
+        return [operand_info(a, s, fine, mesh) for a, s in zip(avals, splits)]
+
+    args = infos([v.aval for v in values], [v.placement.dims for v in values])
+    results = infos([v.aval for v in eqn.outvars], map(outer.target_specs.spec, eqn.outvars))
+    with derived_trace(eval_trace):
+        choice = rule.partition(
+            mesh,
+            tree.tree_unflatten(rule.in_tree, args),
+            tree.tree_unflatten(rule.out_tree, results),
+        )
+    if not isinstance(choice, (tuple, list)) or len(choice) != 4:
+        raise misfit(rule, f"gives {choice!r}", (), eqn)
+    return choice
 
 
 def _run(

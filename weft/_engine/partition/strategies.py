@@ -80,15 +80,11 @@ class Candidates:
         return kept
 
     def relocated(self, axes: FactorAxes) -> Iterator[FactorAxes]:
-        """`axes` with those of dims that cannot stay split, or need rows of others, moved to a dim of the results that can."""
+        """Yield `axes` with the axes of dims that cannot stay split, or need other devices' rows, moved to a dim of the results."""
         rule = self.rule
         for stay in dict.fromkeys((self.splittable, self.splittable.difference(rule.special))):
             kept = {f: mine for f, mine in axes.items() if f in stay}
-            used = {a for mine in kept.values() for a in mine}
-            moving = [
-                mine for found in self.operand_axes for f, mine in found.items() if f not in stay
-            ]
-            lost = tuple(dict.fromkeys(a for mine in moving for a in mine if a not in used))
+            lost = self.unused(kept, stay)
             if not lost or not rule.outs:
                 continue
             n = self.count(lost)
@@ -98,6 +94,12 @@ class Candidates:
                 even = f not in rule.special and rule.sizes[f] % (n * self.count(mine)) == 0
                 if even and option == _consistent(option, rule, self.sizes):
                     yield option
+
+    def unused(self, kept: FactorAxes, stay: frozenset[int]) -> tuple:
+        """Return the axes of the operands' factors outside `stay` that `kept` does not use."""
+        used = {a for mine in kept.values() for a in mine}
+        moving = [mine for axes in self.operand_axes for f, mine in axes.items() if f not in stay]
+        return tuple(dict.fromkeys(a for mine in moving for a in mine if a not in used))
 
     def count(self, axes: Sequence) -> int:
         """Number of blocks into which `axes` cut a dim."""
