@@ -119,7 +119,7 @@ def test_the_page_names_the_lists_where_they_are():
         ("GROUP_RULES", "groups"),
         ("EPILOGUE_RULES", "epilogue_fusion"),
     ):
-        assert f"| `{name}` | `compiler/fusion/{module}.py` |" in text
+        assert f"| `{name}` | `weft/_engine/compiler/fusion/{module}.py` |" in text
 
 
 def test_a_group_takes_no_more_roots_than_it_may():

@@ -25,6 +25,36 @@ uneven = np.full((61, 2), 1.01, np.float32)
 cut = lambda v: wnp.prod(weft.lax.with_sharding_constraint(v * 1, NamedSharding(grid, P("b"))), axis=0)
 np.testing.assert_allclose(weft.jit(cut)(uneven), np.prod(uneven, 0), rtol=1e-5)
 """,
+    "adding-a-pass.md": """
+from weft._engine import pipeline
+from weft.sharding import NamedSharding, PartitionSpec as P
+
+def names(f):
+    jaxpr = simplify(weft.make_jaxpr(f)(x))
+    smaller = check_jaxpr(drop_repeated(jaxpr))
+    (before,), (after,) = run_reference(jaxpr, x), run_reference(smaller, x)
+    assert np.asarray(before).tobytes() == np.asarray(after).tobytes()
+    return [eqn.primitive.name for eqn in smaller.eqns]
+
+y = np.ones(8, np.float32)
+assert names(lambda v: lax.max(lax.max(lax.max(v, 0.0), 0.0), 0.0)) == ["max"]
+assert names(lambda v: lax.min(y, lax.min(v, y))) == ["min"]
+assert names(lambda v: lax.max(lax.max(v, -0.0), 0.0)) == ["max", "max"]
+assert names(lambda v: lax.max(lax.max(v, 0.0), 1.0)) == ["max", "max"]
+assert names(lambda v: lax.max(lax.min(v, 0.0), 0.0)) == ["min", "max"]
+assert names(lambda v: lax.add(lax.add(v, y), y)) == ["add", "add"]
+loop = drop_repeated(weft.make_jaxpr(lambda v: lax.fori_loop(0, 3, lambda i, w: twice(w - 1.0), v))(x))
+assert str(loop).count("= max") == 1
+
+# in the compiler, on a mesh
+ran = []
+pipeline.simplify = lambda jaxpr: (ran.append(len(jaxpr.eqns)), drop_repeated(simplify(jaxpr)))[1]
+rows = weft.device_put(x, NamedSharding(weft.make_mesh((8,), ("i",)), P("i")))
+compiled = weft.jit(twice).lower(rows).compile()
+assert ran and compiled.as_text().count(" maximum(") == 1
+np.testing.assert_array_equal(compiled(rows), np.maximum(x, 0))
+np.testing.assert_array_equal(weft.vmap(weft.grad(twice))(rows), np.where(x > 0, 1, 0))
+""",
     "adding-a-partition-rule.md": """
 grid = weft.make_mesh((2, 4), ("a", "b"))
 for spec in (P("a", "b"), P(("a", "b")), P(None, "b"), P("b", "a")):

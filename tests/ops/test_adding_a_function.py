@@ -13,6 +13,9 @@ from pathlib import Path
 HOUSE = Path(__file__).parents[2]
 PAGE = (HOUSE / "docs" / "adding-an-op.md").read_text()
 FILE, BLOCK = re.findall(r"append this to\n`([\w/.]+)`:\n\n```python\n(.*?)```", PAGE, re.DOTALL)[0]
+#: the op composed of scalar operations, and the tables that list its names: file, row, names
+COMPOSED = re.search(r"^```py\n(cube_p = .*?)^```", PAGE, re.DOTALL | re.MULTILINE)[1]
+TABLES = (("weft/_engine/ops/elementwise.py", "cube"), ("weft/lax/__init__.py", "cube cube_p"))
 (NAME,) = [node.name for node in ast.parse(BLOCK).body if isinstance(node, ast.FunctionDef)]
 
 SCRIPT = """
@@ -55,6 +58,13 @@ np.testing.assert_array_equal(np.asarray(sharded), np.asarray(weft.jit(function)
 compiled = weft.jit(function).lower(x).compile()
 assert f"to_apply=%{name}." in compiled.as_text() and compiled.cost_analysis()["transcendentals"] == 992
 
+# the composed op
+close(weft.jit(lax.cube)(x) * 1e-2, wide**3 * 1e-2)
+close(weft.vmap(weft.grad(lax.cube))(x), 3 * wide**2)
+cubes = weft.jit(lax.cube)(weft.device_put(x, sharding))
+assert cubes.sharding.is_equivalent_to(sharding, 1)
+np.testing.assert_array_equal(np.asarray(cubes), np.asarray(weft.jit(lax.cube)(x)))
+
 # the tests have it
 from tests.harness.laws import check_all
 from tests.ops.test_elementwise import CASES
@@ -78,6 +88,14 @@ def test_the_page_can_be_followed(tmp_path):
     shutil.copy(HOUSE / "docs" / "accuracy.md", tmp_path / "docs")
     with (tmp_path / FILE).open("a") as file:
         file.write("\n\n" + BLOCK)
+    with (tmp_path / "weft/_engine/ops/arithmetic.py").open("a") as file:
+        file.write("\n\n" + COMPOSED)
+    for path, names in TABLES:
+        assert f"`{names}`" in PAGE and f"`{path}`" in PAGE
+        table = tmp_path / path
+        row = '"weft._engine.ops.arithmetic": """\n'
+        assert row in table.read_text()
+        table.write_text(table.read_text().replace(row, f"{row}        {names}\n"))
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, NAME],
         cwd=tmp_path,
