@@ -195,42 +195,26 @@ def take_along_axis(
     Array([[1, 2, 3],
            [4, 5, 6]], dtype=int32)
     """
-    a, positions = (
-        promote.array_of("take_along_axis", arr),
-        promote.array_of("take_along_axis", indices),
-    )
+    a = promote.array_of("take_along_axis", arr)
+    positions = promote.array_of("take_along_axis", indices)
     if not dtypes.issubdtype(positions.dtype, np.integer):
         raise TypeError(
             f"take_along_axis indices must be of integer type, got {positions.dtype.name}"
         )
     if axis is None:
-        return take_along_axis(
-            ravel(a),
-            ravel(positions),
-            0,
-            mode,
-            fill_value,
-            wrap_negative_indices=wrap_negative_indices,
-        )
+        a, positions, axis = ravel(a), ravel(positions), 0
     if a.ndim != positions.ndim:
         raise ValueError(
             f"indices and arr must have the same number of dimensions; {positions.ndim} vs. {a.ndim}"
         )
     axis = promote.canonical_axis(axis, a.ndim, "take_along_axis")
-    shape = list(
-        promote.broadcast_shapes(
-            tuple(1 if d == axis else n for d, n in enumerate(a.shape)),
-            tuple(1 if d == axis else n for d, n in enumerate(positions.shape)),
-        )
-    )
-    shape[axis] = positions.shape[axis]
+    others = promote.broadcast_shapes(_with_size(a, axis, 1), _with_size(positions, axis, 1))
+    before, after = others[:axis], others[axis + 1 :]
+    shape = (*before, positions.shape[axis], *after)
     if 0 in shape:
         return layout.full(shape, 0, a.dtype)
-    a = broadcast_to(a, tuple(a.shape[axis] if d == axis else n for d, n in enumerate(shape)))
-    positions = broadcast_to(positions, tuple(shape))
-    # the other dims are batch dims, which keeps them split
-    others = tuple(d for d in range(a.ndim) if d != axis)
-    numbers = GatherDimensionNumbers((), (axis,), (axis,), others, others)
+    a = broadcast_to(a, (*before, a.shape[axis], *after))
+    positions = broadcast_to(positions, shape)
     compared, mode = mode == "one_hot", None if mode == "one_hot" else mode
     if wrap_negative_indices is None:
         wrap_negative_indices = (
@@ -244,14 +228,21 @@ def take_along_axis(
         positions = where(positions < 0, positions + a.shape[axis], positions)
     if compared:
         return _found_by_comparison(a, positions, axis)
+    # the other dims are batch dims, which keeps them split
+    batch = tuple(d for d in range(a.ndim) if d != axis)
     return gather(
         a,
         layout.expand_dims(positions, (a.ndim,)),
-        numbers,
+        GatherDimensionNumbers((), (axis,), (axis,), batch, batch),
         (1,) * a.ndim,
         mode="fill" if mode is None else mode,
         fill_value=fill_value,
     )
+
+
+def _with_size(x, axis: int, size: int) -> tuple:
+    """Return the shape of `x` with another size along `axis`."""
+    return (*x.shape[:axis], size, *x.shape[axis + 1 :])
 
 
 def _found_by_comparison(a, positions, axis: int):
@@ -392,17 +383,34 @@ def insert(arr, obj, values, axis: int | None = None):
     if isinstance(obj, (list, tuple)) and builtins.any(isinstance(i, Tracer) for i in obj):
         obj = asarray(obj)
     if isinstance(n, Dim) and isinstance(obj, (int, np.integer)) and not -n <= obj <= n:
-        raise IndexError(
-            f"insert: `obj` must hold positions within dim {axis} of size {n}, got {obj!r:.80}."
-        )
-    if (
-        np.ndim(obj) == 0
-        and (isinstance(n, Dim) or isinstance(obj, Tracer))
-        and dtypes.issubdtype(typeof(obj).dtype, np.integer)
+        raise _outside_error(axis, n, obj)
+    is_traced = isinstance(obj, Tracer)
+    if (is_traced or (isinstance(n, Dim) and np.ndim(obj) == 0)) and dtypes.issubdtype(
+        typeof(obj).dtype, np.integer
     ):
-        return _with_block(a, asarray(obj), values, axis)
-    if isinstance(obj, Tracer) and obj.ndim == 1 and dtypes.issubdtype(obj.dtype, np.integer):
-        return _with_slices(a, obj, values, axis)
+        if np.ndim(obj) == 0:
+            return _with_block(a, asarray(obj), values, axis)
+        if np.ndim(obj) == 1:
+            return _with_slices(a, obj, values, axis)
+    positions = _insert_positions(obj, n, axis)
+    values = promote.cast(asarray(values), a.dtype)
+    if values.ndim and np.ndim(obj) == 0 and not isinstance(obj, slice):
+        values = moveaxis(atleast_nd(values, a.ndim), 0, axis)
+        positions = np.repeat(positions, values.shape[axis])
+    k = len(positions)
+    values = broadcast_to(values, _with_size(a, axis, k))
+    order = np.argsort(positions, kind="stable")
+    target = positions[order] + np.arange(k)
+    slot = np.ones(n + k, bool)
+    slot[target] = False
+    source = np.empty(n + k, np.int64)
+    source[slot] = np.arange(n)
+    source[target] = n + order
+    return indexing.getitem(concatenate([a, values], axis), (slice(None),) * axis + (source,))
+
+
+def _insert_positions(obj, n: int, axis: int) -> np.ndarray:
+    """Return known positions of `insert` as a vector of integers from 0 to `n`."""
     positions = np.atleast_1d(np.arange(n)[obj] if isinstance(obj, slice) else np.asarray(obj))
     if positions.size and positions.dtype.kind not in "iub":
         raise ValueError(f"insert: `obj` must be integers, booleans or a slice, got {obj!r:.80}.")
@@ -412,24 +420,14 @@ def insert(arr, obj, values, axis: int | None = None):
         positions = np.flatnonzero(positions)
     positions = np.where(positions < 0, positions + n, positions).astype(int)
     if positions.size and not 0 <= positions.min() <= positions.max() <= n:
-        raise IndexError(
-            f"insert: `obj` must hold positions within dim {axis} of size {n}, got {obj!r:.80}."
-        )
-    values = promote.cast(asarray(values), a.dtype)
-    if values.ndim and np.ndim(obj) == 0 and not isinstance(obj, slice):
-        values = moveaxis(atleast_nd(values, a.ndim), 0, axis)
-        k = values.shape[axis]
-        positions = np.repeat(positions, k) if len(positions) == 1 else positions
-    k = len(positions)
-    values = broadcast_to(values, tuple(k if d == axis else m for d, m in enumerate(a.shape)))
-    order = np.argsort(positions, kind="stable")
-    target = positions[order] + np.arange(k)
-    slot = np.ones(n + k, bool)
-    slot[target] = False
-    source = np.empty(n + k, np.int64)
-    source[slot] = np.arange(n)
-    source[target] = n + order
-    return indexing.getitem(concatenate([a, values], axis), (slice(None),) * axis + (source,))
+        raise _outside_error(axis, n, obj)
+    return positions
+
+
+def _outside_error(axis: int, n, obj) -> IndexError:
+    return IndexError(
+        f"insert: `obj` must hold positions within dim {axis} of size {n}, got {obj!r:.80}."
+    )
 
 
 def _without(a, positions, axis: int):

@@ -5,7 +5,6 @@ The number of elements of the results depends on values; inside `jit`, a static 
 
 from __future__ import annotations
 
-import builtins
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,39 +72,11 @@ def unique(
     axis = None if axis is None else canonical_axis(axis, ar.ndim, "unique")
     if size is None and axis is not None and equal_nan and dtypes.issubdtype(ar.dtype, np.inexact):
         # NumPy's rows with NaN are never equal
-        size = int(
-            host_value(
-                unique(ar, axis=axis, return_counts=True, size=ar.shape[axis], fill_value=0)[1],
-                "unique",
-            )
-            .astype(bool)
-            .sum()
-        )
+        counts = unique(ar, axis=axis, return_counts=True, size=ar.shape[axis], fill_value=0)[1]
+        size = int(host_value(counts, "unique").astype(bool).sum())
     if size is None:
-        host = host_value(ar, "unique", "Give size=..., a static bound on the number of results.")
-        narrow = (
-            dtypes.issubdtype(ar.dtype, np.inexact) and ar.dtype.itemsize < 4
-        )  # whose NaN NumPy does not order
-        out = np.unique(
-            host.astype(np.float32) if narrow else host,
-            return_index,
-            return_inverse,
-            return_counts,
-            axis,
-            equal_nan=equal_nan,
-        )
-        if not isinstance(out, tuple):
-            return asarray(out.astype(host.dtype))
-        int_dtype = dtypes.default_int_dtype()
-        return tuple(
-            asarray(o.astype(host.dtype)) if i == 0 else asarray(o.astype(int_dtype))
-            for i, o in enumerate(out)
-        )
-    if axis is None:
-        rows, lead = mp.ravel(ar)[:, None], ar.shape
-    else:
-        moved = mp.moveaxis(ar, axis, 0)
-        rows, lead = mp.reshape(moved, (moved.shape[0], -1)), moved.shape[:1]
+        return _unique_on_host(ar, return_index, return_inverse, return_counts, axis, equal_nan)
+    rows, lead, slice_shape = _as_rows(ar, axis)
     n = rows.shape[0]
     if not n and size:
         if fill_value is None:
@@ -113,50 +84,68 @@ def unique(
                 f"unique: an array of shape {tuple(ar.shape)} has no elements to fill size={size} with; give a fill_value."
             )
         rows = creation.zeros((1, rows.shape[1]), rows.dtype)
-    order = (
-        lexsort([rows[:, k] for k in reversed(builtins.range(rows.shape[1]))])
-        if rows.shape[1] > 1
-        else argsort(rows[:, 0])
-    )
+    order = _row_order(rows)
     ordered = rows[order]
-    new = mp.concatenate(
-        [
-            creation.ones((min_dim(1, n),), bool),
-            rd.any(_differs(ordered[1:], ordered[:-1], equal_nan), 1),
-        ]
-    )
+    first = creation.ones((min_dim(1, n),), bool)
+    differs = rd.any(_differs(ordered[1:], ordered[:-1], equal_nan), 1)
+    new = mp.concatenate([first, differs])
     number = uf.subtract(rd.cumsum(new), 1)
     count = rd.sum(new)
-    starts = cast(
-        creation.zeros((size,), order.dtype)
-        .at[choosing.where(new, number, size)]
-        .set(layout.index_range(n, order.dtype), mode="drop"),
-        order.dtype,
+    zeros = creation.zeros((size,), order.dtype)
+    starts = zeros.at[choosing.where(new, number, size)].set(
+        layout.index_range(n, order.dtype), mode="drop"
     )
+    starts = cast(starts, order.dtype)
     valid = uf.less(layout.index_range(size), count)
     values = ordered[starts]
     if fill_value is not None:
         fill = cast(asarray(fill_value), rows.dtype)
-        fill = mp.ravel(mp.broadcast_to(fill, moved.shape[1:])) if axis is not None else fill
+        if axis is not None:
+            fill = mp.ravel(mp.broadcast_to(fill, slice_shape))
         values = choosing.where(valid[:, None], values, fill)
-    values = (
-        values[:, 0]
-        if axis is None
-        else mp.moveaxis(mp.reshape(values, (size, *moved.shape[1:])), 0, axis)
-    )
-    result = [values]
+    if axis is None:
+        result = [values[:, 0]]
+    else:
+        result = [mp.moveaxis(mp.reshape(values, (size, *slice_shape)), 0, axis)]
     if return_index:
         result.append(order[starts])
     if return_inverse:
-        result.append(
-            mp.reshape(
-                creation.zeros((n,), order.dtype).at[order].set(cast(number, order.dtype)),
-                tuple(lead),
-            )
-        )
+        inverse = creation.zeros((n,), order.dtype).at[order].set(cast(number, order.dtype))
+        result.append(mp.reshape(inverse, tuple(lead)))
     if return_counts:
         result.append(creation.zeros((size,), order.dtype).at[number].add(1, mode="drop"))
     return result[0] if len(result) == 1 else tuple(result)
+
+
+def _unique_on_host(ar, *options):
+    """Return NumPy's `unique` of a concrete array, with `options` up to `equal_nan`."""
+    *returns, axis, equal_nan = options
+    host = host_value(ar, "unique", "Give size=..., a static bound on the number of results.")
+    # NumPy does not order the NaN of narrow floats
+    is_narrow = dtypes.issubdtype(ar.dtype, np.inexact) and ar.dtype.itemsize < 4
+    numbers = host.astype(np.float32) if is_narrow else host
+    out = np.unique(numbers, *returns, axis, equal_nan=equal_nan)
+    if not isinstance(out, tuple):
+        return asarray(out.astype(host.dtype))
+    int_dtype = dtypes.default_int_dtype()
+    return (asarray(out[0].astype(host.dtype)), *(asarray(o.astype(int_dtype)) for o in out[1:]))
+
+
+def _as_rows(ar, axis: int | None) -> tuple:
+    """Return the elements or slices as rows of a matrix, the dims of their number, and the shape of one."""
+    if axis is None:
+        return mp.ravel(ar)[:, None], ar.shape, ()
+    moved = mp.moveaxis(ar, axis, 0)
+    lead = moved.shape[:1]
+    return mp.reshape(moved, (*lead, -1)), lead, moved.shape[1:]
+
+
+def _row_order(rows):
+    """Return the positions that sort rows, by the first column first."""
+    columns = rows.shape[1]
+    if columns > 1:
+        return lexsort([rows[:, k] for k in reversed(range(columns))])
+    return argsort(rows[:, 0])
 
 
 def _differs(x, y, equal_nan: bool):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import math
 
 import numpy as np
@@ -73,13 +72,54 @@ def _check_not_written(api: str, out, overwrite_input: bool) -> None:
         raise ValueError(f"{api}: overwrite_input=True is not supported: arrays are immutable.")
 
 
+_QUANTILE_METHODS = ("linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf")
+
+
 def _quantile(api: str, a, q, axis, method: str, keepdims: bool, ignore_nan: bool, weights):
     check_arraylike(api, a, q)
     a, q = [concrete(promote_dtypes_inexact(value(x))[0]) for x in (a, q)]
     dtype = a.dtype
-    if dtypes.issubdtype(a.dtype, np.complexfloating):
+    _check_quantile(api, dtype, q, method, weights)
+    work = np.dtype(
+        np.float64 if 8 in (dtype.itemsize, q.dtype.itemsize) else np.float32
+    )  # positions of narrow floats would be coarse
+    a, q = cast(a, work), cast(q, work)
+    axes = canonical_axes(axis, a.ndim, api)
+    rest = [d for d in range(a.ndim) if d not in axes]
+    lead = tuple(a.shape[d] for d in rest)
+    n = math.prod([a.shape[d] for d in axes])
+    flat = mp.reshape(mp.transpose(a, (*rest, *axes)), (*lead, n))
+    if n == 0:  # NaN, like the mean of no elements
+        flat, n = creation.full((*lead, 1), np.nan, a.dtype), 1
+    if weights is None:
+        ordered = sort(flat, -1)  # NaN last
+    else:
+        w = _weights(api, a, weights, axes)
+        w = mp.reshape(mp.transpose(w, (*rest, *axes)), flat.shape)
+        order = argsort(flat, -1)
+        ordered, w = [choosing.take_along_axis(x, order, -1) for x in (flat, w)]
+    nan = uf.isnan(flat)
+    last = (n - 1) * 1.0
+    if ignore_nan:
+        last = uf.maximum(uf.subtract(cast(rd.sum(uf.logical_not(nan), -1), a.dtype), 1), 0)
+    wide = mp.reshape(q, (*q.shape, *(1,) * len(lead)))
+    if weights is None:
+        picked = _pick_by_position(method, ordered, wide, last, lead)
+    else:
+        if ignore_nan:
+            w = choosing.where(uf.isnan(ordered), 0, w)
+        picked = _pick_by_weight(ordered, w, wide, last, lead)
+    spoiled = rd.all(nan, -1) if ignore_nan else rd.any(nan, -1)
+    picked = cast(choosing.where(spoiled, np.nan, picked), dtype)
+    if not keepdims:
+        return picked
+    return mp.reshape(picked, (*q.shape, *_keep_dims(a.shape, axes)))
+
+
+def _check_quantile(api: str, dtype, q, method: str, weights) -> None:
+    if dtypes.issubdtype(dtype, np.complexfloating):
         raise ValueError(f"{api} is not defined for complex numbers.")
-    if method not in ("linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf"):
+    if method not in _QUANTILE_METHODS:
         raise ValueError(
             f"{api}: method can only be 'linear', 'lower', 'higher', 'midpoint', 'nearest' or 'inverted_cdf', got {method!r}."
         )
@@ -89,63 +129,40 @@ def _quantile(api: str, a, q, axis, method: str, keepdims: bool, ignore_nan: boo
         )
     if q.ndim > 1:
         raise ValueError(f"{api}: q must be a number or a vector, got shape {tuple(q.shape)}.")
-    work = np.dtype(
-        np.float64 if 8 in (dtype.itemsize, q.dtype.itemsize) else np.float32
-    )  # positions of narrow floats would be coarse
-    a, q = cast(a, work), cast(q, work)
-    axes = canonical_axes(axis, a.ndim, api)
-    rest = [d for d in range(a.ndim) if d not in axes]
-    n = math.prod([a.shape[d] for d in axes])
-    flat = mp.reshape(mp.transpose(a, (*rest, *axes)), (*(a.shape[d] for d in rest), n))
-    if n == 0:  # NaN, as the mean of no elements is
-        flat, n = creation.full((*flat.shape[:-1], 1), np.nan, a.dtype), 1
-    if weights is not None:
-        w = _weights(api, a, weights, axes)
-        w = mp.reshape(mp.transpose(w, (*rest, *axes)), flat.shape)
-        order = argsort(flat, -1)
-        ordered, w = (
-            choosing.take_along_axis(flat, order, -1),
-            choosing.take_along_axis(w, order, -1),
-        )
-    else:
-        ordered = sort(flat, -1)  # NaN last
-    nan = uf.isnan(flat)
-    count = cast(rd.sum(uf.logical_not(nan), -1), a.dtype) if ignore_nan else n * 1.0
-    last = uf.maximum(uf.subtract(count, 1), 0) if ignore_nan else (n - 1) * 1.0
-    lead = tuple(flat.shape[:-1])
-    wide = mp.reshape(q, (*q.shape, *(1,) * len(lead)))
-    position = uf.multiply(wide, last)
-    if method == "inverted_cdf" and weights is None:
-        picked = _pick(
-            ordered, uf.ceil(uf.subtract(uf.multiply(wide, uf.add(last, 1)), 1)), last, lead
-        )
-    elif method == "inverted_cdf":
-        # the first element with which the weights up to it reach q of their sum
-        reached = rd.cumsum(choosing.where(uf.isnan(ordered), 0, w) if ignore_nan else w, -1)
-        wanted = mp.expand_dims(uf.multiply(wide, reached[..., -1]), -1)
-        counts = uf.logical_and(uf.greater_equal(reached, wanted), uf.greater(w, 0))
-        picked = _pick(ordered, cast(rd.argmax(counts, -1), a.dtype), last, lead)
-    elif method == "nearest":
-        picked = _pick(ordered, uf.ceil(uf.subtract(position, 0.5)), last, lead)
-    else:
-        low, high = [_pick(ordered, p, last, lead) for p in (uf.floor(position), uf.ceil(position))]
-        weight = uf.subtract(position, uf.floor(position))
-        picked = {
-            "linear": lambda: uf.add(
-                uf.multiply(low, uf.subtract(1, weight)), uf.multiply(high, weight)
-            ),
-            "lower": lambda: low,
-            "higher": lambda: high,
-            "midpoint": lambda: uf.multiply(uf.add(low, high), 0.5),
-        }[method]()
-    spoiled = rd.all(nan, -1) if ignore_nan else rd.any(nan, -1)
-    picked = cast(choosing.where(spoiled, np.nan, picked), dtype)
-    kept = tuple(1 if d in axes else k for d, k in enumerate(a.shape))
-    return mp.reshape(picked, tuple(q.shape) + kept) if keepdims else picked
+
+
+def _keep_dims(shape, axes: tuple[int, ...]) -> tuple:
+    """Return `shape` with size 1 along `axes`."""
+    return tuple(1 if d in axes else n for d, n in enumerate(shape))
+
+
+def _pick_by_position(method: str, ordered, q, last, lead):
+    """Return the quantiles `q` of sorted rows, of which `last` is the last position."""
+    position = uf.multiply(q, last)
+    if method == "inverted_cdf":
+        rank = uf.multiply(q, uf.add(last, 1))
+        return _pick(ordered, uf.ceil(uf.subtract(rank, 1)), last, lead)
+    if method == "nearest":
+        return _pick(ordered, uf.ceil(uf.subtract(position, 0.5)), last, lead)
+    low, high = [_pick(ordered, p, last, lead) for p in (uf.floor(position), uf.ceil(position))]
+    weight = uf.subtract(position, uf.floor(position))
+    if method == "linear":
+        return uf.add(uf.multiply(low, uf.subtract(1, weight)), uf.multiply(high, weight))
+    if method == "midpoint":
+        return uf.multiply(uf.add(low, high), 0.5)
+    return low if method == "lower" else high
+
+
+def _pick_by_weight(ordered, weights, q, last, lead):
+    """Return the first elements at which the sum of weights reaches `q` of the total."""
+    reached = rd.cumsum(weights, -1)
+    threshold = mp.expand_dims(uf.multiply(q, reached[..., -1]), -1)
+    counts = uf.logical_and(uf.greater_equal(reached, threshold), uf.greater(weights, 0))
+    return _pick(ordered, cast(rd.argmax(counts, -1), ordered.dtype), last, lead)
 
 
 def _weights(api: str, a, weights, axes: tuple[int, ...]):
-    """Weights in the shape of `a`: given so, or for the elements of `axes` alone."""
+    """Return the weights in the shape of `a`: one per element, or one per element of `axes`."""
     check_arraylike(api, weights)
     w = cast(concrete(value(weights)), a.dtype)
     if tuple(w.shape) != tuple(a.shape):
@@ -291,39 +308,25 @@ def histogram(a, bins=10, range=None, weights=None, density: bool | None = None)
 
 def histogramdd(sample, bins=10, range=None, weights=None, density: bool | None = None):  # noqa: A002
     """Counts of points (rows) per cell of a grid, and the edges of its bins along each dim."""
-    sample = (
-        asarray(sample)
-        if not isinstance(sample, (list, tuple))
-        else mp.stack([asarray(s) for s in sample], -1)
-    )
+    if isinstance(sample, (list, tuple)):
+        sample = mp.stack([asarray(s) for s in sample], -1)
+    sample = asarray(sample)
     if sample.ndim != 2 or not sample.shape[1]:
         raise ValueError(
             f"histogramdd takes points as rows of a matrix, got shape {tuple(sample.shape)}."
         )
     sample = cast(sample, dtypes.to_inexact_dtype(sample.dtype))
-    points, dims = sample.shape
-    if range is not None and len(range) != dims:
-        raise ValueError(f"histogramdd: {len(range)} ranges for {dims} dims.")
-    per_dim = [bins] * dims if isinstance(bins, (int, np.integer)) else list(bins)
-    if len(per_dim) != dims:
-        raise ValueError("histogramdd: should be a bin for each dimension.")
-    edges = [
-        cast(
-            histogram_bin_edges(sample[:, d], per_dim[d], None if range is None else range[d]),
-            sample.dtype,
-        )
-        for d in builtins.range(dims)
-    ]
-    numbers = [_bin_numbers(sample[:, d], e) for d, e in enumerate(edges)]
+    points = sample.shape[0]
+    columns, edges = _grid_edges(sample, bins, range)
+    numbers = [_bin_numbers(x, e) for x, e in zip(columns, edges)]
     outside = numbers[0] < 0
     for k in numbers[1:]:
         outside = uf.logical_or(outside, k < 0)
     shape = tuple(e.shape[0] - 1 for e in edges)
-    w = (
-        creation.ones((points,), dtypes.default_int_dtype())
-        if weights is None
-        else asarray(weights)
-    )
+    if weights is None:
+        w = creation.ones((points,), dtypes.default_int_dtype())
+    else:
+        w = asarray(weights)
     if w.dtype == dtypes.float0:
         raise TypeError("histogramdd: `weights` must be numbers, got float0.")
     index = tuple(choosing.where(outside, n, k) for n, k in zip(shape, numbers))
@@ -331,11 +334,26 @@ def histogramdd(sample, bins=10, range=None, weights=None, density: bool | None 
     if density:
         counts = counts / rd.sum(counts)
         for d, e in enumerate(edges):
-            width = e[1:] - e[:-1]
-            counts = counts / mp.reshape(
-                width, tuple(-1 if i == d else 1 for i in builtins.range(dims))
-            )
+            trailing = (1,) * (len(edges) - 1 - d)
+            counts = counts / mp.reshape(e[1:] - e[:-1], (*(1,) * d, -1, *trailing))
     return counts, edges
+
+
+def _grid_edges(sample, bins, ranges) -> tuple[list, list]:
+    """Return the columns of `sample` and the edges of the bins along each."""
+    dims = sample.shape[1]
+    if ranges is None:
+        ranges = [None] * dims
+    if len(ranges) != dims:
+        raise ValueError(f"histogramdd: {len(ranges)} ranges for {dims} dims.")
+    per_dim = [bins] * dims if isinstance(bins, (int, np.integer)) else list(bins)
+    if len(per_dim) != dims:
+        raise ValueError("histogramdd: should be a bin for each dimension.")
+    edges = [
+        cast(histogram_bin_edges(sample[:, d], per_dim[d], ranges[d]), sample.dtype)
+        for d in range(dims)
+    ]
+    return [sample[:, d] for d in range(dims)], edges
 
 
 def histogram2d(x, y, bins=10, range=None, weights=None, density: bool | None = None):  # noqa: A002
@@ -377,45 +395,54 @@ def _covariance(
 ):
     from weft._engine.numpy.products import dot
 
-    m, y = [v if v is None else array_of(api, v) for v in (m, y)]
-    if any(v is not None and v.ndim > 2 for v in (m, y)):
-        raise ValueError(f"{api}: variables and their observations have at most 2 dims.")
-    rows = lambda v: v.T if not rowvar and v.ndim == 2 else mp.atleast_2d(v)
-    want = None if dtype is None else dtypes.check_dtype(dtype, api)
-    if want is not None and not dtypes.issubdtype(want, np.inexact):
-        raise ValueError(f"{api}: dtype must be floating or complex, got {want.name}.")
-    x = rows(m)
-    x = cast(x, dtypes.to_inexact_dtype(x.dtype) if want is None else want)
-    if y is not None:
-        x = mp.concatenate([x, rows(y) if want is None else cast(rows(y), want)], 0)
+    x = _observations(api, m, y, rowvar, dtype)
     ddof = (0 if bias else 1) if ddof is None else ddof
     if fweights is None and aweights is None:
         centered = uf.subtract(x, rd.mean(x, 1, keepdims=True))
         return mp.squeeze(
             uf.divide(dot(centered, uf.conjugate(centered.T)), max(x.shape[1] - ddof, 0))
         )
-    w = None
-    for given in (fweights, aweights):
-        if given is not None:
-            given = array_of(api, given)
-            if given.ndim != 1 or given.shape[0] != x.shape[1]:
-                raise ValueError(
-                    f"{api}: weights must be a vector of {x.shape[1]} values, got shape {tuple(given.shape)}."
-                )
-            w = given if w is None else uf.multiply(w, given)
-    w = cast(w, dtypes.to_real_dtype(x.dtype))
+    w = cast(_joint_weights(api, x.shape[1], fweights, aweights), dtypes.to_real_dtype(x.dtype))
     mean, total = rd.average(x, 1, weights=cast(w, x.dtype), returned=True)
     total = total[0]
-    norm = (
-        uf.subtract(total, ddof)
-        if aweights is None
-        else uf.subtract(
-            total,
-            uf.divide(uf.multiply(ddof, rd.sum(uf.multiply(w, array_of(api, aweights)))), total),
-        )
-    )
+    if aweights is not None:
+        weighted = rd.sum(uf.multiply(w, array_of(api, aweights)))
+        ddof = uf.divide(uf.multiply(ddof, weighted), total)
+    norm = uf.subtract(total, ddof)
     centered = uf.subtract(x, mean[:, None])
     return mp.squeeze(uf.divide(dot(uf.multiply(centered, w), uf.conjugate(centered.T)), norm))
+
+
+def _observations(api: str, m, y, rowvar: bool, dtype):
+    """Return a matrix with one row per variable of `m` and `y`, and one column per observation."""
+    arrays = [array_of(api, v) for v in (m, y) if v is not None]
+    if any(v.ndim > 2 for v in arrays):
+        raise ValueError(f"{api}: variables and their observations have at most 2 dims.")
+    if dtype is not None:
+        dtype = dtypes.check_dtype(dtype, api)
+        if not dtypes.issubdtype(dtype, np.inexact):
+            raise ValueError(f"{api}: dtype must be floating or complex, got {dtype.name}.")
+    rows = [v.T if not rowvar and v.ndim == 2 else mp.atleast_2d(v) for v in arrays]
+    if dtype is not None:
+        rows = [cast(v, dtype) for v in rows]
+    else:
+        rows[0] = cast(rows[0], dtypes.to_inexact_dtype(rows[0].dtype))
+    return rows[0] if len(rows) == 1 else mp.concatenate(rows, 0)
+
+
+def _joint_weights(api: str, count: int, *weights):
+    """Return the product of those `weights` that are not None, vectors of `count` values."""
+    product = None
+    for w in weights:
+        if w is None:
+            continue
+        w = array_of(api, w)
+        if w.ndim != 1 or w.shape[0] != count:
+            raise ValueError(
+                f"{api}: weights must be a vector of {count} values, got shape {tuple(w.shape)}."
+            )
+        product = w if product is None else uf.multiply(product, w)
+    return product
 
 
 def corrcoef(x, y=None, rowvar: bool = True, dtype=None):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -38,14 +38,11 @@ def parse_signature(signature: str) -> tuple[list[tuple[str, ...]], list[tuple[s
 def vectorize(pyfunc: Callable, *, excluded=frozenset(), signature: str | None = None) -> Callable:
     """`pyfunc` mapped over the broadcast leading dims of its arguments; `signature` names their core dims."""
     excluded = _checked_excluded(excluded)
-    if not callable(pyfunc):
-        raise TypeError(f"vectorize: `pyfunc` must be a function, got {pyfunc!r:.60}.")
-    if signature is not None and not isinstance(signature, str):
-        raise TypeError(
-            f"vectorize: `signature` must be a string such as '(n),(n)->()', got {signature!r}."
-        )
-    core_in, core_out = parse_signature(signature) if signature else (None, None)
-    name = f"vectorize({function_name(pyfunc)}{f', signature={signature!r}' if signature else ''})"
+    _check_vectorized(pyfunc, signature)
+    name, core_in, core_out = f"vectorize({function_name(pyfunc)})", None, None
+    if signature:
+        name = f"{name[:-1]}, signature={signature!r})"
+        core_in, core_out = parse_signature(signature)
 
     @api_boundary
     @functools.wraps(pyfunc, updated=())
@@ -53,36 +50,17 @@ def vectorize(pyfunc: Callable, *, excluded=frozenset(), signature: str | None =
         from weft._engine.api.vmap import vmap
 
         none = {i for i, x in enumerate(args) if x is None and i not in excluded}
-        if none and core_in and any(core_in[i] for i in none if i < len(core_in)):
-            raise ValueError(
-                f"{name}: Cannot pass None at locations {none} with signature={signature!r}: it has no core dims."
-            )
         fixed = {i: x for i, x in enumerate(args) if i in excluded or i in none}
+        cores = [()] * (len(args) - len(fixed))
+        if core_in is not None:
+            cores = _mapped_cores(name, core_in, none, signature)
         mapped = [asarray(x) for i, x in enumerate(args) if i not in fixed]
-        cores = (
-            [()] * len(mapped)
-            if core_in is None
-            else [c for i, c in enumerate(core_in) if i not in none]
-        )
-        if len(cores) != len(mapped):
-            raise TypeError(
-                f"{name}: wrong number of positional arguments: expected {len(cores)}, got {len(mapped)}"
-            )
-        leads = []
-        sizes: dict[str, int] = {}
-        for x, core in zip(mapped, cores):
-            if x.ndim < len(core):
-                raise ValueError(
-                    f"{name}: input with shape {tuple(x.shape)} does not have enough dimensions for all core dimensions "
-                    f"{core}"
-                )
-            leads.append(tuple(x.shape[: x.ndim - len(core)]))
-            _fit(name, sizes, core, x.shape[x.ndim - len(core) :])
+        leads, sizes = _split_shapes(name, mapped, cores)
 
         def fun(*xs):
-            given = iter(xs)
+            rest = iter(xs)
             out = pyfunc(
-                *[fixed[i] if i in fixed else next(given) for i in range(len(args))], **kwargs
+                *[fixed[i] if i in fixed else next(rest) for i in range(len(args))], **kwargs
             )
             if core_out is not None:
                 _check_results(name, out, core_out, dict(sizes))
@@ -96,6 +74,44 @@ def vectorize(pyfunc: Callable, *, excluded=frozenset(), signature: str | None =
         return fun(*[_drop_ones(x, lead, shape) for x, lead in zip(mapped, leads)])
 
     return wrapped
+
+
+def _check_vectorized(pyfunc, signature) -> None:
+    if not callable(pyfunc):
+        raise TypeError(f"vectorize: `pyfunc` must be a function, got {pyfunc!r:.60}.")
+    if signature is not None and not isinstance(signature, str):
+        raise TypeError(
+            f"vectorize: `signature` must be a string such as '(n),(n)->()', got {signature!r}."
+        )
+
+
+def _mapped_cores(name: str, core_in: Sequence, none: set[int], signature: str | None) -> list:
+    """Return the core dims of the arguments that are not at the positions `none`."""
+    if any(core for i, core in enumerate(core_in) if i in none):
+        raise ValueError(
+            f"{name}: Cannot pass None at locations {none} with signature={signature!r}: it has no core dims."
+        )
+    return [core for i, core in enumerate(core_in) if i not in none]
+
+
+def _split_shapes(name: str, arrays: list, cores: list) -> tuple[list, dict[str, int]]:
+    """Return the leading dims of each array, and the size of each named core dim."""
+    if len(cores) != len(arrays):
+        raise TypeError(
+            f"{name}: wrong number of positional arguments: expected {len(cores)}, got {len(arrays)}"
+        )
+    leads = []
+    sizes: dict[str, int] = {}
+    for x, core in zip(arrays, cores):
+        n_lead = x.ndim - len(core)
+        if n_lead < 0:
+            raise ValueError(
+                f"{name}: input with shape {tuple(x.shape)} does not have enough dimensions for all core dimensions "
+                f"{core}"
+            )
+        leads.append(tuple(x.shape[:n_lead]))
+        _fit(name, sizes, core, x.shape[n_lead:])
+    return leads, sizes
 
 
 def _checked_excluded(excluded) -> frozenset:

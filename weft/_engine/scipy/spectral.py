@@ -136,29 +136,15 @@ def _spectra(
     padded: bool = False,
 ) -> tuple:
     """Frequencies, times and spectra; products of the spectra of `x` and `y` with `power`, else those of `x`."""
-    if scaling not in ("density", "spectrum"):
-        raise ValueError(f"{name}: scaling must be 'density' or 'spectrum', got {scaling!r}.")
-    if boundary is not None and boundary not in (*_BOUNDARIES, "odd"):
-        raise ValueError(
-            f"{name}: boundary must be None or one of even, odd, constant, zeros; got {boundary!r}."
-        )
+    _check_choices(name, scaling, boundary)
     same = y is None or y is x
     x, y = map(concrete, all_inexact(name, x, x if same else y))
     axis = canonical_axis(axis, x.ndim, name) - x.ndim
-    x = wnp.moveaxis(x, axis, -1)
+    signals = [wnp.moveaxis(x, axis, -1)]
     if not same:
-        y = wnp.moveaxis(y, axis, -1)
-        lead = np.broadcast_shapes(tuple(x.shape[:-1]), tuple(y.shape[:-1]))
-        longest = max(x.shape[-1], y.shape[-1])
-        x, y = (
-            wnp.pad(
-                wnp.broadcast_to(v, (*lead, v.shape[-1])),
-                [(0, 0)] * len(lead) + [(0, longest - v.shape[-1])],
-            )
-            for v in (x, y)
-        )
-    complex_ = dtypes.issubdtype(x.dtype, np.complexfloating)
-    onesided = onesided and not complex_
+        signals = _fit_signals(signals[0], wnp.moveaxis(y, axis, -1))
+    x = signals[0]
+    onesided = onesided and not dtypes.issubdtype(x.dtype, np.complexfloating)
     real = dtypes.finfo(x.dtype).dtype
     win, nperseg = _window(name, window, nperseg, x.shape[-1])
     noverlap, nfft = _sizes(name, nperseg, noverlap, nfft)
@@ -166,37 +152,68 @@ def _spectra(
     freqs = np.fft.rfftfreq(nfft) if onesided else np.fft.fftfreq(nfft)
     if x.size == 0:
         shape = (*x.shape[:-1], len(freqs), 0)
-        kind = x.dtype if power else dtypes.to_complex_dtype(x.dtype)
-        return wnp.asarray(freqs, real) * fs, wnp.zeros(0, real), wnp.zeros(shape, kind)
-
-    def ready(v):
-        v = v if boundary is None else _extended(name, v, boundary, nperseg // 2)
-        more = (-(v.shape[-1] - nperseg) % step) % nperseg if padded else 0
-        return wnp.pad(v, [(0, 0)] * (v.ndim - 1) + [(0, more)]) if more else v
-
-    x = ready(x)
-    y = x if same else ready(y)
+        dtype = x.dtype if power else dtypes.to_complex_dtype(x.dtype)
+        return wnp.asarray(freqs, real) * fs, wnp.zeros(0, real), wnp.zeros(shape, dtype)
+    signals = [_pad_signal(name, v, boundary, padded, nperseg, step) for v in signals]
     win = wnp.asarray(win).astype(real)
     scale = 1 / (fs * wnp.sum(win * win)) if scaling == "density" else 1 / wnp.sum(win) ** 2
     trend = _detrender(detrend)
-    spectra = _segments(x, win, nperseg, step, nfft, trend, onesided)
-    if power:
-        other = spectra if same else _segments(y, win, nperseg, step, nfft, trend, onesided)
+    spectra = _segments(signals[0], win, nperseg, step, nfft, trend, onesided)
+    if not power:
+        spectra = spectra * wnp.sqrt(scale)
+    else:
+        other = spectra
+        if not same:
+            other = _segments(signals[1], win, nperseg, step, nfft, trend, onesided)
         spectra = wnp.conj(spectra) * other * scale
         if onesided:
-            doubled = np.full(len(freqs), 2.0)
-            doubled[0] = 1
-            if nfft % 2 == 0:
-                doubled[-1] = 1
-            spectra = spectra * doubled.astype(real)
-    else:
-        spectra = spectra * wnp.sqrt(scale)
+            spectra = spectra * _folded_weights(nfft).astype(real)
     times = np.arange(spectra.shape[-2]) * step + (0 if boundary is not None else nperseg / 2)
     return (
         wnp.asarray(freqs, real) * fs,
         wnp.asarray(times, real) / fs,
         wnp.moveaxis(spectra, -1, axis - 1),
     )
+
+
+def _fit_signals(*signals: Any) -> list:
+    """Broadcast the leading dims of signals, and pad the last dim with zeros to the longest."""
+    lead = np.broadcast_shapes(*[tuple(v.shape[:-1]) for v in signals])
+    longest = max(v.shape[-1] for v in signals)
+    pads = [[(0, 0)] * len(lead) + [(0, longest - v.shape[-1])] for v in signals]
+    return [
+        wnp.pad(wnp.broadcast_to(v, (*lead, v.shape[-1])), pad) for v, pad in zip(signals, pads)
+    ]
+
+
+def _check_choices(name: str, scaling: str, boundary: str | None) -> None:
+    if scaling not in ("density", "spectrum"):
+        raise ValueError(f"{name}: scaling must be 'density' or 'spectrum', got {scaling!r}.")
+    if boundary is not None and boundary not in (*_BOUNDARIES, "odd"):
+        raise ValueError(
+            f"{name}: boundary must be None or one of even, odd, constant, zeros; got {boundary!r}."
+        )
+
+
+def _pad_signal(
+    name: str, x: Any, boundary: str | None, padded: bool, nperseg: int, step: int
+) -> Any:
+    """Extend a signal at its ends as `boundary` states, and with zeros to a whole number of segments if `padded`."""
+    if boundary is not None:
+        x = _extended(name, x, boundary, nperseg // 2)
+    if not padded:
+        return x
+    missing = (-(x.shape[-1] - nperseg) % step) % nperseg
+    return wnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, missing)]) if missing else x
+
+
+def _folded_weights(nfft: int) -> np.ndarray:
+    """Return the factors of one-sided power: 2 for each frequency that has a negative twin."""
+    weights = np.full(nfft // 2 + 1, 2.0)
+    weights[0] = 1
+    if nfft % 2 == 0:
+        weights[-1] = 1
+    return weights
 
 
 def stft(
@@ -357,7 +374,8 @@ def istft(
     time_axis, freq_axis = (canonical_axis(d, z.ndim, "istft") for d in (time_axis, freq_axis))
     if time_axis == freq_axis:
         raise ValueError("istft: time_axis and freq_axis must differ.")
-    count, size = z.shape[time_axis], z.shape[freq_axis]
+    z = wnp.moveaxis(z, (time_axis, freq_axis), (-2, -1))
+    size = z.shape[-1]
     whole = 2 * (size - 1) if input_onesided else size
     segment: int = whole if nperseg is None else int(nperseg)
     if nfft is None:
@@ -365,35 +383,33 @@ def istft(
     if segment < 1:
         raise ValueError(f"istft: nperseg must be positive, got {segment}.")
     overlap, nfft = _sizes("istft", segment, noverlap, nfft)
-    step = segment - overlap
-    z = wnp.moveaxis(z, (time_axis, freq_axis), (-2, -1))
-    z = (
-        z
-        if dtypes.issubdtype(z.dtype, np.complexfloating)
-        else z.astype(dtypes.to_complex_dtype(z.dtype))
-    )
+    if not dtypes.issubdtype(z.dtype, np.complexfloating):
+        z = z.astype(dtypes.to_complex_dtype(z.dtype))
     parts = (wnp.fft.irfft if input_onesided else wnp.fft.ifft)(z, nfft)[..., :segment]
-    real = dtypes.finfo(parts.dtype).dtype
     win, size = _window("istft", window, segment, segment)
     if size != segment:
         raise ValueError(f"istft: the window must have nperseg={segment} numbers, got {size}.")
+    real = dtypes.finfo(parts.dtype).dtype
     win = wnp.real(wnp.asarray(win)).astype(real)
-    length = segment + (count - 1) * step
-    at = (np.arange(count) * step)[:, None] + np.arange(segment)
-    x = (
-        wnp.zeros((*parts.shape[:-2], length), parts.dtype)
-        .at[..., at]
-        .add(parts * win * wnp.sum(win))
-    )
-    norm = wnp.zeros(length, real).at[at].add(wnp.broadcast_to(win * win, (count, segment)))
-    if boundary:
-        cut = slice(segment // 2, length - segment // 2)
-        x, norm = x[..., cut], norm[cut]
-    x = x / wnp.where(norm > 1e-10, norm, 1)
-    if z.ndim > 2:  # the place of the time, of which the frequencies are gone
+    x = _overlap_add(parts, win, segment - overlap, boundary)
+    if z.ndim > 2:  # the dim of the time, without the one of the frequencies
         x = wnp.moveaxis(x, -1, time_axis - 1 if freq_axis < time_axis else time_axis)
     times = wnp.arange(x.shape[0], dtype=real) / fs  # SciPy's count, that of the first dim
     return times, x
+
+
+def _overlap_add(parts: Any, win: Any, step: int, boundary: bool) -> Any:
+    """Sum the windowed segments, [..., time, segment], into one signal and divide by the sum of squared windows."""
+    count, segment = parts.shape[-2:]
+    length = segment + (count - 1) * step
+    at = (np.arange(count) * step)[:, None] + np.arange(segment)
+    zeros = wnp.zeros((*parts.shape[:-2], length), parts.dtype)
+    x = zeros.at[..., at].add(parts * win * wnp.sum(win))
+    norm = wnp.zeros(length, win.dtype).at[at].add(wnp.broadcast_to(win * win, (count, segment)))
+    if boundary:
+        cut = slice(segment // 2, length - segment // 2)
+        x, norm = x[..., cut], norm[cut]
+    return x / wnp.where(norm > 1e-10, norm, 1)
 
 
 guard_all(globals())
