@@ -560,39 +560,43 @@ def full_like(a, fill_value, dtype=None, shape=None, *, device=None, out_shardin
     """An array filled with `fill_value`, with the shape, dtype and sharding of `a` unless given; inside shard_map it varies over
     the axes of `a`."""
     promote.check_arraylike("full_like", fill_value)
-    aval = (
-        a.aval
-        if hasattr(type(a), "aval")
-        else typeof(a)
-        if not (hasattr(a, "shape") and hasattr(a, "dtype"))
-        else ShapedArray(tuple(a.shape), dtypes.canonicalize_dtype(a.dtype))
-    )
+    aval = _model_type(a)
     want = aval.dtype if dtype is None else dtypes.check_dtype(dtype, "full_like")
     if want == dtypes.float0:
         return full(aval.shape if shape is None else shape, 0, want)
-    held = None if isinstance(a, Tracer) else getattr(a, "sharding", None)
-    free = (
-        device is None
-        and out_sharding is None
-        and aval.explicit is None
-        and isinstance(held, Sharding)
-        and not is_abstract(held)
-    )
-    if free and getattr(a, "committed", True) and (shape is None or held.is_fully_replicated):
-        device = held
-    if shape is None and device is None and out_sharding is None:
-        out_sharding = held if aval.explicit is not None and held is not None else aval.explicit
-    wanted = aval.shape if shape is None else _shape(shape)
-    result = (
-        full(wanted, fill_value, want)
-        if dtypes.is_extended(want)
-        else _filled(wanted, fill_value, want, False, None)
-    )
+    if device is None and out_sharding is None:
+        device, out_sharding = _model_placement(a, aval, shape is None)
+    dims = aval.shape if shape is None else _shape(shape)
+    if dtypes.is_extended(want):
+        result = full(dims, fill_value, want)
+    else:
+        result = _filled(dims, fill_value, want, False, None)
     if dtype is None and aval.weak_type:
         result = promote.cast(result, want, True)
     if aval.vma:
         result = vary(result, aval.vma)
     return with_out_sharding(out_sharding, "full_like", lambda: _placed(result, device))
+
+
+def _model_type(a) -> ShapedArray:
+    """Return the type of an array, a number, or an object with a shape and a dtype."""
+    if hasattr(type(a), "aval"):
+        return a.aval
+    if hasattr(a, "shape") and hasattr(a, "dtype"):
+        return ShapedArray(tuple(a.shape), dtypes.canonicalize_dtype(a.dtype))
+    return typeof(a)
+
+
+def _model_placement(a, aval: ShapedArray, has_same_shape: bool) -> tuple:
+    """Return `device` and `out_sharding` of an array like `a`; None where `a` does not determine them."""
+    sharding = None if isinstance(a, Tracer) else getattr(a, "sharding", None)
+    if aval.explicit is not None:
+        out_sharding = aval.explicit if sharding is None else sharding
+        return None, out_sharding if has_same_shape else None
+    if not isinstance(sharding, Sharding) or is_abstract(sharding):
+        return None, None
+    follows = getattr(a, "committed", True) and (has_same_shape or sharding.is_fully_replicated)
+    return sharding if follows else None, None
 
 
 def zeros_like(a, dtype=None, shape=None, *, device=None, out_sharding=None):
@@ -771,23 +775,7 @@ def linspace(
     start, stop = [
         promote.broadcast_to_shape(v, shape) for v in promote.broadcast("linspace", start, stop)
     ]
-    div = num - 1 if endpoint else num
-    try:
-        several = num > 1 and div > 0
-    except InconclusiveDimensionOperation:
-        several, div = True, max_dim(div, 1)  # a single value is the first, at which i = 0
-    if several:
-        out = _between(start, stop, num, div)
-        if endpoint:
-            i = broadcasted_iota(np.dtype(np.int32), (num, *shape), 0)
-            last = ew.eq(i, size_as(num - 1, np.int32))
-            if isinstance(num, Dim):
-                last = ew.bitwise_and(last, ew.gt(i, np.int32(0)))
-            out = ew.select_n(
-                last, out, broadcast_in_dim(stop, (num, *shape), tuple(range(1, len(shape) + 1)))
-            )
-    else:
-        out = broadcast_in_dim(start, (num, *shape), tuple(range(1, len(shape) + 1)))
+    out = _spaced(start, stop, num, endpoint)
     if axis:
         from weft._engine.transforms.batch import move_dim
 
@@ -795,19 +783,39 @@ def linspace(
     if dtypes.is_native_integer(want):
         out = ew.floor(out)
     out = _placed(promote.cast(out, want), device)
-    if retstep:
-        div = num - 1 if endpoint else num
-        step = (
-            ew.div(ew.sub(stop, start), size_as(div, work)) if div else full(shape, math.nan, work)
-        )
-        if isinstance(div, Dim):
-            step = ew.select_n(
-                full(shape, ew.gt(size_as(div, work), np.zeros((), work)[()])),
-                full(shape, math.nan, work),
-                step,
-            )
-        return out, step
-    return out
+    return (out, _spacing(start, stop, num - 1 if endpoint else num)) if retstep else out
+
+
+def _spaced(start, stop, num: int, endpoint: bool):
+    """Return the values of `linspace` along a new first dim."""
+    shape = typeof(start).shape
+    rows = lambda v: broadcast_in_dim(v, (num, *shape), tuple(range(1, len(shape) + 1)))
+    div = num - 1 if endpoint else num
+    try:
+        if num <= 1 or div <= 0:
+            return rows(start)
+    except InconclusiveDimensionOperation:
+        div = max_dim(div, 1)  # a single value is the first, at which i = 0
+    out = _between(start, stop, num, div)
+    if not endpoint:
+        return out
+    i = broadcasted_iota(np.dtype(np.int32), (num, *shape), 0)
+    last = ew.eq(i, size_as(num - 1, np.int32))
+    if isinstance(num, Dim):
+        last = ew.bitwise_and(last, ew.gt(i, np.int32(0)))
+    return ew.select_n(last, out, rows(stop))
+
+
+def _spacing(start, stop, div):
+    """Return the distance between the values of `linspace`; NaN if `div` is 0."""
+    dtype, shape = typeof(start).dtype, typeof(start).shape
+    if not div:
+        return full(shape, math.nan, dtype)
+    step = ew.div(ew.sub(stop, start), size_as(div, dtype))
+    if not isinstance(div, Dim):
+        return step
+    several = full(shape, ew.gt(size_as(div, dtype), np.zeros((), dtype)[()]))
+    return ew.select_n(several, full(shape, math.nan, dtype), step)
 
 
 def eye(N: int, M: int | None = None, k=0, dtype=None, *, device=None):
@@ -875,7 +883,8 @@ def meshgrid(*xi, copy: bool = True, sparse: bool = False, indexing: str = "xy")
         raise ValueError(f"meshgrid: indexing must be 'xy' or 'ij', got {indexing!r}.")
     promote.check_arraylike("meshgrid", *xi)
     args = [promote.concrete(promote.value(x)) for x in xi]
-    if indexing == "xy" and len(args) >= 2:
+    is_swapped = indexing == "xy" and len(args) >= 2
+    if is_swapped:
         args[0], args[1] = args[1], args[0]
     if any(x.ndim != 1 for x in args):
         raise ValueError(
@@ -886,7 +895,7 @@ def meshgrid(*xi, copy: bool = True, sparse: bool = False, indexing: str = "xy")
     for d, x in enumerate(args):
         shape = tuple(n if i == d or not sparse else 1 for i, n in enumerate(full_shape))
         out.append(broadcast_in_dim(x, shape, (d,)))
-    if indexing == "xy" and len(out) >= 2:
+    if is_swapped:
         out[0], out[1] = out[1], out[0]
     return out
 

@@ -164,25 +164,12 @@ def _consumed(index: tuple) -> int:
 
 
 def make_plan(shape: tuple[int, ...], index) -> Plan:
-    """How `index` reads or writes an array of `shape`."""
-    given = tuple(as_index_array(i) if isinstance(i, (list, tuple)) else i for i in as_tuple(index))
-    _check_masks(shape, given)
-    index = _expand_bools(given)
-    if sum(i is Ellipsis for i in index) > 1:
-        raise IndexError("an index can only have a single ellipsis ('...').")
-    if _consumed(index) > len(shape):
-        raise IndexError(
-            f"Too many indices: array is {len(shape)}-dimensional, but {_consumed(index)} were indexed."
-        )
-    missing = (slice(None),) * (len(shape) - _consumed(index))
-    if any(i is Ellipsis for i in index):
-        at = next(k for k, i in enumerate(index) if i is Ellipsis)
-        index = (
-            index[: at + 1] + missing + index[at + 1 :]
-        )  # it stays: even where it stands for no dim, it separates
-    else:
-        index = index + missing
-
+    """Return how `index` reads or writes an array of `shape`."""
+    entries = tuple(
+        as_index_array(i) if isinstance(i, (list, tuple)) else i for i in as_tuple(index)
+    )
+    _check_masks(shape, entries)
+    index = _fill_dims(_expand_bools(entries), len(shape))
     plan = Plan(tuple(shape))
     advanced = any(_is_array(i) for i in index)
     seen: list[int] = []  # positions in `index` of advanced entries
@@ -195,29 +182,44 @@ def make_plan(shape: tuple[int, ...], index) -> Plan:
             continue
         if isinstance(i, slice):
             _plan_slice(plan, d, i)
-        elif isinstance(i, _SCALAR_INT):
-            plan.arrays[d] = _static_int(int(i), shape[d], d)
-            if advanced:
+        else:
+            plan.arrays[d] = _entry_positions(i, shape[d], d)
+            if advanced or not isinstance(i, _SCALAR_INT):
                 seen.append(k)
                 plan.out_dims.append(("advanced",))
-        elif _is_array(i) or hasattr(i, "__index__"):
-            if not _is_array(i):
-                plan.arrays[d] = _static_int(as_size(i), shape[d], d)
-            else:
-                plan.arrays[d] = _positions(i, shape[d], d)
-            seen.append(k)
-            plan.out_dims.append(("advanced",))
-        else:
-            raise TypeError(
-                f"Indexer must have integer or boolean type, got indexer with type {type(i)}: {i!r:.80}."
-            )
         d += 1
-    plan.group_shape = (
-        broadcast_shapes(*[_shape(a) for a in plan.arrays.values()]) if plan.arrays else ()
-    )
+    if plan.arrays:
+        plan.group_shape = broadcast_shapes(*[_shape(a) for a in plan.arrays.values()])
     adjacent = not seen or seen == list(range(seen[0], seen[-1] + 1))
     _place_group(plan, adjacent)
     return plan
+
+
+def _fill_dims(index: tuple, ndim: int) -> tuple:
+    """Add whole slices to `index` for the dims it does not mention, after its ellipsis or at the end."""
+    ellipses = [k for k, i in enumerate(index) if i is Ellipsis]
+    if len(ellipses) > 1:
+        raise IndexError("an index can only have a single ellipsis ('...').")
+    if _consumed(index) > ndim:
+        raise IndexError(
+            f"Too many indices: array is {ndim}-dimensional, but {_consumed(index)} were indexed."
+        )
+    # the ellipsis stays: even where it stands for no dim, it separates
+    end = ellipses[0] + 1 if ellipses else len(index)
+    return index[:end] + (slice(None),) * (ndim - _consumed(index)) + index[end:]
+
+
+def _entry_positions(i, n: int, d: int):
+    """Return the positions of an integer or an array of them along dim `d` of size `n`."""
+    if isinstance(i, _SCALAR_INT):
+        return _static_int(int(i), n, d)
+    if _is_array(i):
+        return _positions(i, n, d)
+    if hasattr(i, "__index__"):
+        return _static_int(as_size(i), n, d)
+    raise TypeError(
+        f"Indexer must have integer or boolean type, got indexer with type {type(i)}: {i!r:.80}."
+    )
 
 
 def _place_group(plan: Plan, adjacent: bool) -> None:
@@ -360,13 +362,7 @@ def getitem(
 ):
     """`x[index]`."""
     x = concrete(value(x))
-    try:
-        is_row = (
-            type(index) is int and mode is None and x.ndim and -x.shape[0] <= index < x.shape[0]
-        )
-    except InconclusiveDimensionOperation:
-        is_row = False
-    if is_row:  # the most frequent index
+    if type(index) is int and mode is None and _is_row(x, index):  # the most frequent index
         first, rest = index % x.shape[0], tuple(x.shape[1:])
         return squeeze_p.bind(
             slice_op(x, (first, *[0] * len(rest)), (first + 1, *rest)), dimensions=(0,)
@@ -381,14 +377,7 @@ def getitem(
         if mode is None
         else ix.GatherScatterMode.from_any(mode) is ix.GatherScatterMode.FILL_OR_DROP
     ):
-        outside = {
-            d: a
-            for d, a in plan.arrays.items()
-            if isinstance(a, STATIC) and not is_inside(a, shape[d])
-        }
-        plan.arrays.update(
-            {d: position_array(a) for d, a in outside.items()}
-        )  # the gather fills them; checkify sees them
+        make_outside_dynamic(plan)  # the gather fills them
     x, dims = _read_static(x, plan)
     dynamic = {d: a for d, a in plan.arrays.items() if not isinstance(a, STATIC)}
     if not dynamic:
@@ -398,6 +387,21 @@ def getitem(
     return _read_gather(
         x, plan, dims, dynamic, mode, fill_value, indices_are_sorted, unique_indices
     )
+
+
+def _is_row(x, i: int) -> bool:
+    """Return whether `i` is within the first dim of `x` for all sizes."""
+    try:
+        return bool(x.ndim) and -x.shape[0] <= i < x.shape[0]
+    except InconclusiveDimensionOperation:
+        return False
+
+
+def make_outside_dynamic(plan: Plan) -> None:
+    """Turn the known positions out of bounds into arrays, so that gathers fill, scatters drop and checkify sees them."""
+    for d, a in plan.arrays.items():
+        if isinstance(a, STATIC) and not is_inside(a, plan.shape[d]):
+            plan.arrays[d] = position_array(a)
 
 
 def _read_static(x, plan: Plan):

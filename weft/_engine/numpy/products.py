@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -126,10 +126,9 @@ def matmul(a, b, *, precision=None, preferred_element_type=None):
             else out
         )
     batch = promote.broadcast_shapes(lead_a, lead_b)
-    keep = [d for d, n in enumerate(batch)]
     a = promote.broadcast_to_shape(a, batch + tuple(a.shape[-2:] if a.ndim > 1 else a.shape))
     b = promote.broadcast_to_shape(b, batch + tuple(b.shape[-2:] if b.ndim > 1 else b.shape))
-    n = len(keep)
+    n = len(batch)
     contract = ((a.ndim - 1,), (max(n, b.ndim - 2),))
     return _contract(a, b, contract, (tuple(range(n)), tuple(range(n))), dtype, precision)
 
@@ -310,32 +309,17 @@ def einsum(
                 f"einsum: subscript {term!r} has {len(term)} indices, its operand has shape {tuple(x.shape)}."
             )
     _check_sizes(terms, arrays)
-    work = list(zip(terms, arrays))
-    if len(work) > 2:
+    steps: list = [tuple(range(len(arrays)))]
+    if len(arrays) > 2:
         how = "optimal" if optimize is True else optimize or "auto"
         steps = _contraction_path(f"{inputs}->{output}", arrays, how)[0]
-    else:
-        steps = [tuple(range(len(work)))]
-    for step in steps:
-        chosen = [work[i] for i in step]
-        work = [w for i, w in enumerate(work) if i not in step]
-        while chosen:  # a given path may name more than two: these are contracted from the left
-            pair, chosen = chosen[:2], chosen[2:]
-            others = [t for t, _ in chosen + work]
-            made = _pairwise(
-                pair,
-                set(output).union(*others),
-                None if others else output,
-                precision,
-                dtype,
-                preferred_element_type,
-                dot_general if _dot_general is None else _dot_general,
-            )
-            if not chosen:
-                work.append(made)
-                break
-            chosen.insert(0, made)
-    term, result = work[0]
+    product = dot_general if _dot_general is None else _dot_general
+    out_dtype = dtype if preferred_element_type is None else np.dtype(preferred_element_type)
+
+    def multiply(a, b, numbers):
+        return product(a, b, numbers, precision, preferred_element_type=out_dtype)
+
+    term, result = _contract_all(list(zip(terms, arrays)), steps, output, dtype, multiply)
     if term != output:
         result = layout.transpose(result, tuple(term.index(c) for c in output))
     if preferred_element_type is not None:
@@ -343,38 +327,56 @@ def einsum(
     return promote.cast(result, result.dtype, True) if all(x.weak_type for x in arrays) else result
 
 
+def _contract_all(work: list, steps: list, output: str, dtype, multiply: Callable) -> tuple:
+    """Contract pairs of (term, array) in the order of `steps` to one pair with the indices of `output`."""
+    for step in steps:
+        chosen = [work[i] for i in step]
+        work = [w for i, w in enumerate(work) if i not in step]
+        while chosen:  # a given path may name more than two: these are contracted from the left
+            pair, chosen = chosen[:2], chosen[2:]
+            others = [t for t, _ in chosen + work]
+            product = _pairwise(
+                pair, set(output).union(*others), None if others else output, dtype, multiply
+            )
+            if not chosen:
+                work.append(product)
+                break
+            chosen.insert(0, product)
+    return work[0]
+
+
 def _subscripts_from_lists(first, rest):
-    """The interleaved form einsum(op, [0, 1], op, [1, 2], [0, 2])."""
+    """Convert the interleaved form einsum(op, [0, 1], op, [1, 2], [0, 2])."""
     args = [first, *rest]
-    pairs = [(args[i], args[i + 1]) for i in range(0, len(args) - 1, 2)]
-    if not pairs:
+    operands, terms = args[:-1:2], args[1::2]
+    if not operands:
         raise TypeError(
             f"`subscripts` must be a string, or an operand and the list of its indices follow each other, got "
             f"{type(first).__name__} alone."
         )
-    *terms, result = [*[term for _, term in pairs], args[-1] if len(args) % 2 else ()]
+    has_result = len(args) % 2
+    result = args[-1] if has_result else ()
+    dims = _ordered_indices(terms, result)
+    if unknown := [d for d in result if d is not Ellipsis and d not in dims]:
+        raise ValueError(f"`subscripts` of the result name {unknown[0]!r}, which no operand has.")
+    # the implicit result has its dims in this order
+    names = {Ellipsis: "...", **{d: chr(ord("a") + n) for n, d in enumerate(dims)}}
+    letters = ["".join(names[d] for d in term) for term in (*terms, result)]
+    text = ",".join(letters[:-1])
+    return f"{text}->{letters[-1]}" if has_result else text, tuple(operands)
+
+
+def _ordered_indices(terms: list, result) -> list:
+    """Return the sorted indices of all operands, without Ellipsis."""
     try:
         if not all(isinstance(term, (list, tuple)) for term in (*terms, result)):
             raise TypeError
-        dims = sorted({d for term in terms for d in term if d is not Ellipsis})
+        return sorted({d for term in terms for d in term if d is not Ellipsis})
     except TypeError:
         raise TypeError(
             f"`subscripts` of operands must be lists of indices that have an order, as integers, and Ellipsis, got "
             f"{terms!r:.80}."
         ) from None
-    if unknown := [d for d in result if d is not Ellipsis and d not in dims]:
-        raise ValueError(f"`subscripts` of the result name {unknown[0]!r}, which no operand has.")
-    names = {
-        d: chr(ord("a") + n) for n, d in enumerate(dims)
-    }  # the implicit result has its dims in this order
-
-    def letters(dims):
-        return "".join("..." if d is Ellipsis else names[d] for d in dims)
-
-    text = ",".join(letters(d) for _, d in pairs)
-    if len(args) % 2:
-        text += "->" + letters(args[-1])
-    return text, tuple(op for op, _ in pairs)
 
 
 #: the size for which a path of contractions along symbolic sizes is chosen
@@ -423,43 +425,26 @@ def _check_sizes(terms, arrays) -> None:
                 )
 
 
-def _pairwise(chosen, keep: set, order: str | None, precision, dtype, preferred, multiply):
-    """One or two operands contracted to the indices in `keep`, in their common `dtype` unless another is preferred."""
+def _pairwise(chosen, keep: set, order: str | None, dtype, multiply: Callable) -> tuple:
+    """Contract one or two operands to the indices in `keep`, in the order `order` if a swap gives it."""
     chosen = [_diagonals(t, x) for t, x in chosen]
     if len(chosen) == 1:
-        term, x = chosen[0]
-        return _sum_out(term, x, [c for c in term if c not in keep], dtype)
+        return _sum_out(*chosen[0], keep, dtype)
     (ta, a), (tb, b) = chosen
     ta, a, tb, b = _drop_ones(ta, a, tb, b)
-    ta, a = _sum_out(ta, a, [c for c in ta if c not in keep and c not in tb], dtype)
-    tb, b = _sum_out(tb, b, [c for c in tb if c not in keep and c not in ta], dtype)
-    batch = [c for c in ta if c in tb and c in keep]
-    contract = [c for c in ta if c in tb and c not in keep]
-    if order is not None and _free_first(order, batch, ta, tb, contract):
-        (ta, a), (tb, b) = (tb, b), (ta, a)
-    batch = [c for c in ta if c in tb and c in keep]
+    ta, a = _sum_out(ta, a, keep.union(tb), dtype)
+    tb, b = _sum_out(tb, b, keep.union(ta), dtype)
+    shared = [c for c in ta if c in tb]
+    contract = [c for c in shared if c not in keep]
+    batch = [c for c in shared if c in keep]
+    free_a = "".join(c for c in ta if c not in shared)
+    free_b = "".join(c for c in tb if c not in shared)
+    if free_a and free_b and order == "".join(batch) + free_b + free_a:
+        ta, a, free_a, tb, b, free_b = tb, b, free_b, ta, a, free_a
+        batch = [c for c in ta if c in batch]
     pick = lambda t, cs: tuple(t.index(c) for c in cs)
     numbers = (pick(ta, contract), pick(tb, contract)), (pick(ta, batch), pick(tb, batch))
-    out = multiply(
-        a,
-        b,
-        numbers,
-        precision,
-        preferred_element_type=dtype if preferred is None else np.dtype(preferred),
-    )
-    term = (
-        "".join(batch)
-        + "".join(c for c in ta if c not in batch + contract)
-        + "".join(c for c in tb if c not in batch + contract)
-    )
-    return term, out
-
-
-def _free_first(order: str, batch, ta, tb, contract) -> bool:
-    """Whether swapping the operands gives the result in the wanted order."""
-    free_a = "".join(c for c in ta if c not in batch and c not in contract)
-    free_b = "".join(c for c in tb if c not in batch and c not in contract)
-    return order == "".join(batch) + free_b + free_a and free_a != "" and free_b != ""
+    return "".join(batch) + free_a + free_b, multiply(a, b, numbers)
 
 
 def _drop_ones(ta, a, tb, b):
@@ -485,12 +470,14 @@ def _diagonals(term: str, x):
     return term, x
 
 
-def _sum_out(term: str, x, cs, dtype):
-    if not cs:
+def _sum_out(term: str, x, keep: set, dtype):
+    """Sum over the indices of `term` that are not in `keep`."""
+    summed = [c for c in term if c not in keep]
+    if not summed:
         return term, x
     x = promote.cast(x, dtype, x.weak_type)
     total = reduce_or if x.dtype == np.bool_ else reduce_sum
-    return "".join(c for c in term if c not in cs), total(x, tuple(term.index(c) for c in cs))
+    return "".join(c for c in term if c in keep), total(x, tuple(term.index(c) for c in summed))
 
 
 def einsum_path(subscripts, /, *operands, optimize="greedy"):

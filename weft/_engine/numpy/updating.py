@@ -326,7 +326,7 @@ _write_eager = face(_write, (0, 1, 2))
 
 
 def scattered(x, index, values, scatter, indices_are_sorted=False, unique_indices=False, mode=None):
-    """What `setitem` gives, by a plan of its own."""
+    """Return the result of `setitem`, by a plan of its own."""
     x, values = concrete(value(x)), value(values)
     dtype = typeof(x).dtype
     if type(values) is complex and not dtypes.issubdtype(dtype, np.complexfloating):
@@ -352,24 +352,14 @@ def scattered(x, index, values, scatter, indices_are_sorted=False, unique_indice
             x.shape,
         )
     plan = make_plan(tuple(x.shape), index)
-    if isinstance(x, Tracer):  # a scatter drops what is outside; checkify sees it
-        outside = {
-            d: a
-            for d, a in plan.arrays.items()
-            if isinstance(a, indexing.STATIC) and not indexing.is_inside(a, plan.shape[d])
-        }
-        plan.arrays.update({d: indexing.position_array(a) for d, a in outside.items()})
+    if isinstance(x, Tracer):
+        indexing.make_outside_dynamic(plan)  # the scatter drops them
     shape = result_shape(plan)
     if 0 in shape or 0 in plan.shape:
         _fit_values(values, shape, plan)
         return x
-    if (
-        plan.is_basic
-        and not plan.ranges
-        and scatter is ix.scatter
-        and not plan.reversed
-        and mode is None
-    ):
+    is_block = plan.is_basic and not plan.ranges and not plan.reversed
+    if is_block and scatter is ix.scatter and mode is None:
         return _write_slice(x, plan, _fit_values(values, shape, plan))
     return _write_scatter(x, plan, values, scatter, indices_are_sorted, unique_indices, mode)
 
@@ -476,65 +466,18 @@ def _write_scatter(x, plan: Plan, values, scatter, indices_are_sorted, unique_in
     """One scatter: windows keep their dims, index arrays share the group's dims, each strided range has a dim of its own."""
     n = len(plan.shape)
     range_dims = [o[1] for o in plan.out_dims if o[0] == "range"]
-    group = plan.group_shape
-    batch = (*group, *(plan.ranges[d].size for d in range_dims))
-    indexed = sorted(
-        [
-            *plan.arrays,
-            *range_dims,
-            *(d for d, (s, size) in plan.windows.items() if (s, size) != (0, plan.shape[d])),
-        ]
-    )
-    parts = []
-    for d in indexed:
-        if d in plan.arrays:
-            a = plan.arrays[d]
-            a = indexing.position_array(a) if isinstance(a, indexing.STATIC) else a
-            known = isinstance(a, np.ndarray) and indexing.is_static(*group)
-            a = (
-                np.broadcast_to(a, group)
-                if known
-                else broadcast_to_shape(cast(concrete(a), np.dtype(np.int32)), group)
-            )
-            parts.append(_spread(a, batch, range(len(group))))
-        elif d in plan.ranges:
-            parts.append(
-                _spread(plan.ranges[d].positions(), batch, [len(group) + range_dims.index(d)])
-            )
-        else:
-            start = size_as(plan.windows[d][0], np.int32)
-            known = indexing.is_static(plan.windows[d][0], *batch)
-            parts.append(
-                np.full(batch, start, np.int32)
-                if known
-                else broadcast_to_shape(concrete(start), batch)
-            )
+    batch = (*plan.group_shape, *(plan.ranges[d].size for d in range_dims))
+    partial = [d for d, window in plan.windows.items() if window != (0, plan.shape[d])]
+    indexed = sorted([*plan.arrays, *range_dims, *partial])
+    parts = [_dim_positions(plan, d, batch, range_dims) for d in indexed]
     positions = (
         stack_positions(parts, batch)
         if parts
         else broadcast_to_shape(np.zeros(0, np.int32), (*batch, 0))
     )
-    values = _fit_values(values, result_shape(plan), plan)
-    # where the dims of `values` (in result order) belong: batch dims in order (group, ranges), windows in order
-    sources: dict[tuple, list[int]] = {}
-    at = 0
-    for o in plan.out_dims:
-        if o == ("new",):
-            continue
-        width = len(group) if o == ("group",) else 1
-        sources[o] = list(range(at, at + width))
-        at += width
-    batch_sources = sources.get(("group",), []) + [
-        k for d in range_dims for k in sources[("range", d)]
-    ]
-    window_sources = [k for d in sorted(plan.windows) for k in sources[("window", d)]]
-    order = batch_sources + window_sources
-    if order != list(range(len(order))):
-        from weft._engine.ops.layout import transpose
-
-        values = transpose(values, tuple(order))
+    values = _batch_first(_fit_values(values, result_shape(plan), plan), plan, range_dims)
     dnums = ix.ScatterDimensionNumbers(
-        update_window_dims=tuple(range(len(batch), len(batch) + len(window_sources))),
+        update_window_dims=tuple(range(len(batch), len(batch) + len(plan.windows))),
         inserted_window_dims=tuple(d for d in range(n) if d not in plan.windows),
         scatter_dims_to_operand_dims=tuple(indexed),
     )
@@ -547,6 +490,46 @@ def _write_scatter(x, plan: Plan, values, scatter, indices_are_sorted, unique_in
         unique_indices=unique_indices,
         mode=mode,
     )
+
+
+def _dim_positions(plan: Plan, d: int, batch: tuple, range_dims: list[int]):
+    """Return the positions along dim `d`, of shape `batch`: the dims of the group, then one per range."""
+    group = plan.group_shape
+    if d in plan.arrays:
+        a = plan.arrays[d]
+        a = indexing.position_array(a) if isinstance(a, indexing.STATIC) else a
+        if isinstance(a, np.ndarray) and indexing.is_static(*group):
+            a = np.broadcast_to(a, group)
+        else:
+            a = broadcast_to_shape(cast(concrete(a), np.dtype(np.int32)), group)
+        return _spread(a, batch, range(len(group)))
+    if d in plan.ranges:
+        return _spread(plan.ranges[d].positions(), batch, [len(group) + range_dims.index(d)])
+    first = plan.windows[d][0]
+    start = size_as(first, np.int32)
+    if indexing.is_static(first, *batch):
+        return np.full(batch, start, np.int32)
+    return broadcast_to_shape(concrete(start), batch)
+
+
+def _batch_first(values, plan: Plan, range_dims: list[int]):
+    """Transpose `values` from the result's order to the dims of the group, the ranges, then the windows."""
+    sources: dict[tuple, list[int]] = {("group",): []}
+    at = 0
+    for o in plan.out_dims:
+        if o == ("new",):
+            continue
+        width = len(plan.group_shape) if o == ("group",) else 1
+        sources[o] = list(range(at, at + width))
+        at += width
+    keys = [("group",), *(("range", d) for d in range_dims)]
+    keys += [("window", d) for d in sorted(plan.windows)]
+    order = [k for key in keys for k in sources[key]]
+    if order == list(range(len(order))):
+        return values
+    from weft._engine.ops.layout import transpose
+
+    return transpose(values, tuple(order))
 
 
 def _spread(a, batch: tuple[int, ...], dims: Sequence[int]):
