@@ -99,7 +99,7 @@ def test_a_first_result_loads_only_what_it_needs():
         "    'weft.lax', 'weft.numpy.linalg', 'weft.numpy.fft', 'weft._engine.numpy.manipulation',\n"
         "    'weft._engine.numpy.sorting', 'weft._engine.ops.linalg', 'weft._engine.ops.fft',\n"
         "    'weft._engine.ops.sorting', 'weft._engine.ops.contraction',\n"
-        "    'weft._engine.ops.slicing', 'weft._engine.ops.keys',\n"
+        "    'weft._engine.ops.slicing', 'weft._engine.ops.dynamic_slicing', 'weft._engine.ops.keys',\n"
         "    'weft._engine.ops.callback', 'weft._engine.control.call_rules',\n"
         "    'weft._engine.transforms.jvp', 'weft._engine.transforms.batch',\n"
         "    'weft._engine.backends.reference', 'weft._engine.codegen.runtime.dispatch',\n"

@@ -37,13 +37,8 @@ FAMILIES = {"weft/_engine/numpy", "weft/_engine/ops", "weft/scipy/stats"}
 #: files that formatting made longer; this set only shrinks
 KNOWN_LONG = {
     "weft/_engine/control/custom_rules.py",
-    "weft/_engine/ops/families.py",
-    "weft/_engine/ops/functions/incomplete.py",
-    "weft/_engine/ops/linalg.py",
-    "weft/_engine/ops/slicing.py",
     "weft/_engine/partition/partitioner.py",
     "weft/experimental/hijax.py",
-    "weft/export/__init__.py",
     "weft/_engine/numpy/creation.py",
 }
 #: package -> import circles in it that still wait to be taken apart; a number here is never raised

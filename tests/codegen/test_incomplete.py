@@ -9,7 +9,8 @@ import weft
 from tests.codegen.accuracy import EXACT, WIDE, WIDE_ENOUGH, native
 from tests.codegen.incomplete import uniform_coefficients
 from weft._engine.ir.loops_eval import DTYPES
-from weft._engine.ops.functions.incomplete import _UNIFORM, igamma, igammac
+from weft._engine.ops.functions.incomplete import igamma, igammac
+from weft._engine.ops.functions.incomplete_coefficients import UNIFORM
 
 NAMES = ("igamma", "igammac", "igamma_grad_a", "igamma_grad_x", "random_gamma_grad")
 RANGES = ((0, 1), (0, 3), (0, 30), (15, 30), (10, 120), (150, 250), (1e4, 1.1e4), (1e8, 1.001e8))
@@ -21,15 +22,15 @@ def arguments(low: float, high: float, count: int = 400) -> tuple[np.ndarray, np
 
 
 def test_the_table_is_of_the_uniform_expansion():
-    exact = uniform_coefficients(len(_UNIFORM), max(map(len, _UNIFORM)))
+    exact = uniform_coefficients(len(UNIFORM), max(map(len, UNIFORM)))
     assert [
-        row[: len(mine)] for row, mine in zip([[float(c) for c in row] for row in exact], _UNIFORM)
-    ] == [list(row) for row in _UNIFORM]
+        row[: len(mine)] for row, mine in zip([[float(c) for c in row] for row in exact], UNIFORM)
+    ] == [list(row) for row in UNIFORM]
     largest = [
         abs(float(c)) * 0.36**m / 20.0**k
         for k, row in enumerate(exact)
         for m, c in enumerate(row)
-        if m >= len(_UNIFORM[k])
+        if m >= len(UNIFORM[k])
     ]
     assert max(largest) < 5e-17
 

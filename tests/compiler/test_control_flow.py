@@ -5,7 +5,6 @@ import pytest
 
 import weft._engine.ops.elementwise as E
 import weft._engine.ops.reduce as R
-import weft._engine.ops.slicing as S
 from tests.compiler import loops
 from tests.compiler.machine import check
 from weft._engine.compiler.rewrite.simplify import simplify
@@ -15,6 +14,7 @@ from weft._engine.ir import program as P
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.contraction import dot_general
+from weft._engine.ops.dynamic_slicing import dynamic_update_slice
 
 F32, I32 = np.dtype("f4"), np.dtype("i4")
 VEC, ONE, COUNT = ShapedArray((6,), F32), ShapedArray((), F32), ShapedArray((), I32)
@@ -73,7 +73,7 @@ def test_carries_that_cross(native, fn):
 @BOTH
 def test_window_updates_in_a_loop_are_in_place(native):
     window = ShapedArray((1,), F32)
-    fn = lambda w, c, i: [S.dynamic_update_slice(c, w, [i]), E.add(i, np.int32(1))]
+    fn = lambda w, c, i: [dynamic_update_slice(c, w, [i]), E.add(i, np.int32(1))]
     jaxpr = loops.scan(stage(fn, [window, VEC, COUNT]), [window, VEC, COUNT], 4, 1, 2)
     scheduled = check(jaxpr, *values(window, VEC, COUNT), native=native)
     inside = next(s for s in scheduled.program.steps if isinstance(s, P.Loop)).body
@@ -131,7 +131,7 @@ def test_a_stack_that_is_updated_in_place_has_memory_of_its_own(native):
             linear=(False,),
             unroll=1,
         )
-        begins = S.dynamic_update_slice(begins, row, [np.int32(1), np.int32(0)])
+        begins = dynamic_update_slice(begins, row, [np.int32(1), np.int32(0)])
         return [E.cos(a), E.sin(begins), E.sin(ends)]
 
     avals = VEC, ShapedArray((1, 6), F32)

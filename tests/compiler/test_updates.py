@@ -26,6 +26,7 @@ from weft._engine.ir.build import Builder, _wrap
 from weft._engine.ir.loops import Const, Op
 from weft._engine.ir.loops_text import print_kernel
 from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.dynamic_slicing import dynamic_slice, dynamic_update_slice
 from weft._engine.util.machine_model import machine_model
 
 F32, I32 = np.dtype("f4"), np.dtype("i4")
@@ -448,7 +449,7 @@ def test_window_updates_clamp(native, start):
 
     def fn(x, window, i):
         at = [i, np.int32(2)]
-        return [S.dynamic_update_slice(E.sin(x), window, at), S.dynamic_slice(x, at, (3, 4))]
+        return [dynamic_update_slice(E.sin(x), window, at), dynamic_slice(x, at, (3, 4))]
 
     rng = np.random.default_rng(0)
     check(

@@ -27,7 +27,7 @@ from weft._engine.core.primitive import (
     registry,
 )
 from weft._engine.ir.collective_spec import CollectiveSpec
-from weft._engine.ops.families import (
+from weft._engine.ops.lowering_specs import (
     ContractSpec,
     ExpandSpec,
     FftSpec,

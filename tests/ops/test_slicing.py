@@ -10,13 +10,17 @@ from tests.harness.rule_checks import check_all, check_transpose
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import typeof
 from weft._engine.ops import slicing
-from weft._engine.ops.slicing import (
-    concatenate_p,
+from weft._engine.ops.dynamic_slicing import (
+    dynamic_index_in_dim,
+    dynamic_slice,
+    dynamic_slice_in_dim,
     dynamic_slice_p,
+    dynamic_update_index_in_dim,
+    dynamic_update_slice,
+    dynamic_update_slice_in_dim,
     dynamic_update_slice_p,
-    pad_p,
-    slice_p,
 )
+from weft._engine.ops.slicing import concatenate_p, pad_p, slice_p
 from weft._engine.util.config import Override, enable_x64
 from weft._engine.util.errors import ShapeError
 
@@ -123,9 +127,9 @@ def test_unsigned_starts_beyond_all_places():
         for start in np.array([2, 1 << 63, (1 << 64) - 1], np.uint64):
             a = min(int(start), 5)
             np.testing.assert_array_equal(
-                weft.jit(lambda x, s: slicing.dynamic_slice(x, (s,), (3,)))(x, start), x[a : a + 3]
+                weft.jit(lambda x, s: dynamic_slice(x, (s,), (3,)))(x, start), x[a : a + 3]
             )
-            got = weft.jit(lambda x, s: slicing.dynamic_update_slice(x, update, (s,)))(x, start)
+            got = weft.jit(lambda x, s: dynamic_update_slice(x, update, (s,)))(x, start)
             np.testing.assert_array_equal(got, [*x[:a], *update, *x[a + 3 :]])
 
 
@@ -149,14 +153,14 @@ def test_functions_agree_with_numpy():
                 slicing.slice_in_dim(x, lo, hi, step, 1), x[:, lo:hi:step]
             )
     np.testing.assert_array_equal(slicing.index_in_dim(x, -1, 1, keepdims=False), x[:, -1])
-    np.testing.assert_array_equal(slicing.dynamic_index_in_dim(x, -1, 0), x[-1:])
-    np.testing.assert_array_equal(slicing.dynamic_slice_in_dim(x, np.int32(2), 3, 1), x[:, 1:4])
-    np.testing.assert_array_equal(slicing.dynamic_slice(x, np.array([1, 1]), (2, 2)), x[1:3, 1:3])
+    np.testing.assert_array_equal(dynamic_index_in_dim(x, -1, 0), x[-1:])
+    np.testing.assert_array_equal(dynamic_slice_in_dim(x, np.int32(2), 3, 1), x[:, 1:4])
+    np.testing.assert_array_equal(dynamic_slice(x, np.array([1, 1]), (2, 2)), x[1:3, 1:3])
     np.testing.assert_array_equal(
-        slicing.dynamic_update_index_in_dim(x, np.zeros(3, x.dtype), 1, 1)[:, 1], 0
+        dynamic_update_index_in_dim(x, np.zeros(3, x.dtype), 1, 1)[:, 1], 0
     )
     np.testing.assert_array_equal(
-        slicing.dynamic_update_slice_in_dim(x, np.zeros((1, 4), x.dtype), -1, 0)[2], 0
+        dynamic_update_slice_in_dim(x, np.zeros((1, 4), x.dtype), -1, 0)[2], 0
     )
     for got, want in zip(slicing.split(x, (1, 3), 1), np.split(x, [1], 1)):
         np.testing.assert_array_equal(got, want)
@@ -165,7 +169,7 @@ def test_functions_agree_with_numpy():
 
 def test_negative_traced_starts_count_from_the_end():
     jaxpr = stage(
-        lambda x, i: [slicing.dynamic_slice(x, (i,), (2,))],
+        lambda x, i: [dynamic_slice(x, (i,), (2,))],
         [typeof(np.arange(5)), typeof(np.int32(0))],
     )
     from weft._engine.core.interpret import run_reference
@@ -187,9 +191,9 @@ def test_negative_traced_starts_count_from_the_end():
         lambda x: slicing.concatenate([x, x[:2]], 1),
         lambda x: slicing.concatenate([x, x.astype(np.int32)], 0),
         lambda x: slicing.split(x, (1, 1), 0),
-        lambda x: slicing.dynamic_slice(x, (0,), (1, 1)),
-        lambda x: slicing.dynamic_slice(x, (0, 0), (4, 1)),
-        lambda x: slicing.dynamic_update_slice(x, np.zeros((4, 1), x.dtype), (0, 0)),
+        lambda x: dynamic_slice(x, (0,), (1, 1)),
+        lambda x: dynamic_slice(x, (0, 0), (4, 1)),
+        lambda x: dynamic_update_slice(x, np.zeros((4, 1), x.dtype), (0, 0)),
     ],
 )
 def test_shapes_that_do_not_fit(call):
@@ -200,22 +204,17 @@ def test_shapes_that_do_not_fit(call):
 def test_negative_starts_that_do_not_count_from_the_end():
     x, y = np.arange(6.0, dtype=np.float32), np.array([8.0, 9.0], np.float32)
     for start in (-2, np.int8(-2)):
-        assert np.asarray(slicing.dynamic_slice(x, (start,), (2,))).tolist() == [4, 5]
+        assert np.asarray(dynamic_slice(x, (start,), (2,))).tolist() == [4, 5]
         assert np.asarray(
-            slicing.dynamic_slice(x, (start,), (2,), allow_negative_indices=False)
+            dynamic_slice(x, (start,), (2,), allow_negative_indices=False)
         ).tolist() == [0, 1]
-        at = lambda s: slicing.dynamic_update_slice_in_dim(x, y, s, 0, allow_negative_indices=False)
+        at = lambda s: dynamic_update_slice_in_dim(x, y, s, 0, allow_negative_indices=False)
         assert np.asarray(weft.jit(at)(start)).tolist() == [8, 9, 2, 3, 4, 5]
-    two = slicing.dynamic_slice(
-        x.reshape(2, 3), (-1, -1), (1, 1), allow_negative_indices=[True, False]
-    )
+    two = dynamic_slice(x.reshape(2, 3), (-1, -1), (1, 1), allow_negative_indices=[True, False])
     assert np.asarray(two).tolist() == [[3]]
-    assert (
-        float(slicing.dynamic_index_in_dim(x, -1, keepdims=False, allow_negative_indices=False))
-        == 0
-    )
+    assert float(dynamic_index_in_dim(x, -1, keepdims=False, allow_negative_indices=False)) == 0
     with pytest.raises(ValueError, match="one for each of 1 dims"):
-        slicing.dynamic_slice(x, (0,), (2,), allow_negative_indices=[True, False])
+        dynamic_slice(x, (0,), (2,), allow_negative_indices=[True, False])
 
 
 def test_a_known_start_beside_a_mapped_one_of_another_dtype():

@@ -16,6 +16,7 @@ from weft._engine.ops import (
     sorting,
 )
 from weft._engine.ops.contraction import dot_general
+from weft._engine.ops.dynamic_slicing import dynamic_slice, dynamic_update_slice
 from weft._engine.ops.indexing import GatherDimensionNumbers, ScatterDimensionNumbers
 from weft._engine.util.config import enable_x64
 
@@ -207,20 +208,18 @@ def test_rotation_sends_what_crosses_a_border(start):
 @pytest.mark.parametrize("start", [-5, 0, 7, 30, 62])
 def test_dynamic_slices(start):
     at = np.int32(start)
-    result = check(
-        lambda x, i: [slicing.dynamic_slice(x, (i, 0), (5, 6))], [TALL, at], LINE, [P("x"), P()]
-    )
+    result = check(lambda x, i: [dynamic_slice(x, (i, 0), (5, 6))], [TALL, at], LINE, [P("x"), P()])
     assert result.counts == {"psum": 1}
     update = random(11, 3)
     result = check(
-        lambda x, u, i: [slicing.dynamic_update_slice(x, u, (i, 1))],
+        lambda x, u, i: [dynamic_update_slice(x, u, (i, 1))],
         [TALL, update, at],
         LINE,
         [P("x"), P(), P()],
     )
     assert not result.records
     check(
-        lambda x, u, i: [slicing.dynamic_update_slice(x, u, (i, i))],
+        lambda x, u, i: [dynamic_update_slice(x, u, (i, i))],
         [SQUARE, random(3, 3), at],
         GRID,
         [P("a", "b"), P(), P()],
@@ -266,8 +265,8 @@ def test_starts_that_int32_does_not_hold_are_outside(dtype):
         for start in np.array(FAR[dtype], dtype):
             check(
                 lambda x, i: [
-                    slicing.dynamic_slice(x, (i, np.zeros((), dtype)), (5, 6)),
-                    slicing.dynamic_update_slice(x, one, (i, np.ones((), dtype))),
+                    dynamic_slice(x, (i, np.zeros((), dtype)), (5, 6)),
+                    dynamic_update_slice(x, one, (i, np.ones((), dtype))),
                 ],
                 [TALL, start],
                 LINE,

@@ -8,6 +8,7 @@ from weft._engine.core.trace import typeof
 from weft._engine.ops import arithmetic, functions, layout, reduce, slicing
 from weft._engine.ops.casting import convert_element_type
 from weft._engine.ops.contraction import dot_general
+from weft._engine.ops.dynamic_slicing import dynamic_slice, dynamic_update_slice
 from weft._engine.ops.indexing import GatherDimensionNumbers, gather
 
 MESHES = [make(x=8), make(a=4, b=2), make(a=2, b=2, c=2), make(a=2, b=3)]
@@ -80,14 +81,14 @@ class Program:
             return reduce.cumsum(arithmetic.mul(x, np.float32(0.25)), dim, bool(rng.integers(2)))
         if choice == 14:
             at = [start if d == dim else np.int32(0) for d in range(len(shape))]
-            return slicing.dynamic_slice(
+            return dynamic_slice(
                 x, at, [max(1, n // 2) if d == dim else s for d, s in enumerate(shape)]
             )
         if choice == 15:
             at = [start if d == dim else np.int32(0) for d in range(len(shape))]
             sizes = [max(1, n // 3) if d == dim else s for d, s in enumerate(shape)]
             part = slicing.slice(other, (0,) * len(shape), sizes)
-            return slicing.dynamic_update_slice(x, part, at)
+            return dynamic_update_slice(x, part, at)
         if choice == 16:
             place = convert_element_type(reduce.argmax(x, dim, np.int32), np.float32)
             return arithmetic.mul(place, np.float32(0.125))

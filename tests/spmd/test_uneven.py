@@ -18,6 +18,7 @@ from weft._engine.ops import (
     sorting,
 )
 from weft._engine.ops.contraction import dot_general
+from weft._engine.ops.dynamic_slicing import dynamic_slice, dynamic_update_slice
 from weft._engine.ops.indexing import GatherDimensionNumbers, ScatterDimensionNumbers
 from weft._engine.ops.placement import sharding_constraint
 
@@ -100,8 +101,8 @@ OPS = {
         ScatterDimensionNumbers((1,), (0,), (0,)),
         mode="drop",
     ),
-    "dynamic_slice": lambda x: slicing.dynamic_slice(x, (np.int32(58), np.int32(0)), (5, 6)),
-    "dynamic_update_slice": lambda x: slicing.dynamic_update_slice(
+    "dynamic_slice": lambda x: dynamic_slice(x, (np.int32(58), np.int32(0)), (5, 6)),
+    "dynamic_update_slice": lambda x: dynamic_update_slice(
         x, np.ones((5, 3), np.float32), (np.int32(58), np.int32(1))
     ),
 }

@@ -65,6 +65,7 @@ from weft._engine.util.config import config
 from weft._engine.util.source import api_boundary, function_name, guard_all
 from weft.export import format as bytes_format
 from weft.export.polymorphic import instantiate, is_polymorphic
+from weft.export.symbolic_shapes import symbolic_args_specs, symbolic_shape
 
 __all__ = [
     "DisabledSafetyCheck", "Exported", "SymbolicScope", "default_export_platform", "deserialize", "export", "is_symbolic_dim",
@@ -112,133 +113,6 @@ class DisabledSafetyCheck:
             if name is None
             else f"DisabledSafetyCheck.custom_call({name!r})"
         )
-
-
-# ---- symbolic shapes
-
-
-def symbolic_shape(
-    shape_spec: str | None,
-    *,
-    constraints: Sequence[str] = (),
-    scope: SymbolicScope | None = None,
-    like: Sequence[int | None] | None = None,
-) -> tuple[Any, ...]:
-    """The sizes that a text names: integers, names, and expressions of them, separated by commas.
-
-    `_` is the size of `like` at this place, and a last `...` all that follow; None is all of `like`. `constraints` hold among the names,
-    which belong to a new scope, or to `scope`. Raises ValueError for a text that is none, and for one that does not fit `like`.
-
-    >>> symbolic_shape("b, 3, 2*b + 1, floordiv(b, 2), ...", like=(4, 3, 9, 2, 7))
-    (b, 3, 2*b + 1, floordiv(b, 2), 7)
-    """
-    if scope is not None and constraints:
-        raise ValueError(
-            "symbolic_shape: give constraints to the SymbolicScope, or here without a scope; both were given."
-        )
-    scope = SymbolicScope(constraints) if scope is None else scope
-    shape_spec = "..." if shape_spec is None else shape_spec
-    if not isinstance(shape_spec, str):
-        raise ValueError(
-            f"symbolic_shape: shape_spec is a string such as 'b, 3', got {shape_spec!r}."
-        )
-    words, wanted = _dim_words(shape_spec, like)
-    sizes: list[Any] = []
-    for i in range(wanted):
-        known = None if like is None else like[i]
-        if i >= len(words) or words[i] == "_":
-            if known is None:
-                raise ValueError(
-                    f"symbolic_shape: a placeholder for dim {i} of {shape_spec!r}, which like={like} does not know."
-                )
-            sizes.append(known)
-            continue
-        size = scope.dim(words[i])
-        is_fixed = known is not None and not isinstance(known, Dim) and not isinstance(size, Dim)
-        if is_fixed and size != known:
-            raise ValueError(
-                f"symbolic_shape: syntax error in symbolic shape {shape_spec!r} in dimension {i}: different size {known} for "
-                f"known dimension; like={tuple(like or ())}."
-            )
-        sizes.append(size)
-    return tuple(sizes)
-
-
-def _dim_words(shape_spec: str, like: Sequence[int | None] | None) -> tuple[list[str], int]:
-    """Return the words for dims in a text, without `...`, and the number of dims. Raises ValueError if `like` does not fit."""
-    error = f"syntax error in symbolic shape {shape_spec!r}"
-    text = shape_spec.strip()
-    if text.startswith("("):
-        shape_spec = text.removeprefix("(").removesuffix(")")
-    words = _split(shape_spec)
-    if "..." in words[:-1]:
-        raise ValueError(f"{error}: '...' stands for all that follow, and comes last.")
-    open_ended = words[-1:] == ["..."]
-    words = words[:-1] if open_ended else words
-    if like is None:
-        if open_ended or "_" in words:
-            raise ValueError(
-                f"{error}: no 'like' shape was given, and its placeholders need like=."
-            )
-        return words, len(words)
-    wanted = max(len(words), len(like)) if open_ended else len(words)
-    if wanted == len(like):
-        return words, wanted
-    longer = ""
-    if wanted > len(like):
-        parsed = sum(word != "_" for word in words)
-        longer = (
-            f" because we parsed {parsed} already and 'like' shape has only {len(like)} dimensions"
-        )
-    raise ValueError(
-        f"{error}{longer}: it has {len(words)} dims, and like={tuple(like)} has {len(like)}."
-    )
-
-
-def _split(words: str) -> list[str]:
-    """The parts between the commas that stand in no parentheses."""
-    parts, depth = [""], 0
-    for letter in words:
-        depth += (letter == "(") - (letter == ")")
-        if letter == "," and not depth:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    parts = [part.strip() for part in parts]
-    return parts[:-1] if parts[-1] == "" else parts
-
-
-def symbolic_args_specs(
-    args: Any,
-    shapes_specs: Any,
-    constraints: Sequence[str] = (),
-    scope: SymbolicScope | None = None,
-) -> Any:
-    """The types of `args`, a tree of arrays, with the shapes that `shapes_specs` names: a text for all, or a prefix tree of texts and None.
-
-    A list of specs is for a tuple of arguments, too. Shardings of arguments are kept. All sizes belong to one scope.
-
-    >>> symbolic_args_specs((wnp.ones((2, 3)),), ("b, ...",))
-    (ShapeDtypeStruct(shape=(b, 3), dtype=float32),)
-    """
-    scope = SymbolicScope(constraints) if scope is None else scope
-    leaves, structure = tree.tree_flatten(args)
-    shapes_specs = (
-        tuple(shapes_specs)
-        if isinstance(shapes_specs, list) and isinstance(args, tuple)
-        else shapes_specs
-    )
-    specs = tree.broadcast_prefix(shapes_specs, args, is_leaf=lambda x: x is None)
-    avals = [x if hasattr(x, "shape") and hasattr(x, "dtype") else typeof(x) for x in leaves]
-    made = [
-        ShapeDtypeStruct(
-            symbolic_shape(spec, like=aval.shape, scope=scope),
-            aval.dtype,
-            sharding=given_sharding(x),
-        )
-        for spec, aval, x in zip(specs, avals, leaves)
-    ]
-    return tree.tree_unflatten(structure, made)
 
 
 # ---- exported programs

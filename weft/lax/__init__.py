@@ -62,6 +62,10 @@ __getattr__, __dir__ = attach(
         ConvDimensionNumbers conv conv_dimension_numbers conv_general_dilated conv_general_dilated_p conv_general_dilated_patches
         conv_transpose conv_with_general_padding padtype_to_pads
     """,
+        "weft._engine.ops.dynamic_slicing": """
+        dynamic_index_in_dim dynamic_slice dynamic_slice_in_dim dynamic_slice_p dynamic_update_index_in_dim dynamic_update_slice
+        dynamic_update_slice_in_dim dynamic_update_slice_p
+    """,
         "weft._engine.ops.fft": "FftType fft fft_p",
         "weft._engine.ops.functions": """
         RoundingMethod acos acos_p acosh acosh_p asin asin_p asinh asinh_p atan atan2 atan2_p atan_p atanh atanh_p bessel_i0e
@@ -88,11 +92,7 @@ __getattr__, __dir__ = attach(
         reduce_max reduce_max_p reduce_min reduce_min_p reduce_or reduce_or_p reduce_prod reduce_prod_p reduce_sum reduce_sum_p
         reduce_xor reduce_xor_p
     """,
-        "weft._engine.ops.slicing": """
-        concatenate concatenate_p dynamic_index_in_dim dynamic_slice dynamic_slice_in_dim dynamic_slice_p
-        dynamic_update_index_in_dim dynamic_update_slice dynamic_update_slice_in_dim dynamic_update_slice_p index_in_dim pad pad_p
-        slice slice_in_dim slice_p split
-    """,
+        "weft._engine.ops.slicing": "concatenate concatenate_p index_in_dim pad pad_p slice slice_in_dim slice_p split",
         "weft._engine.ops.sorting": "sort sort_p top_k top_k_p",
         __name__: "linalg",
     },

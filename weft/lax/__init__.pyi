@@ -64,6 +64,11 @@ from weft._engine.ops.convolution import (
     conv_general_dilated_p, conv_general_dilated_patches, conv_transpose,
     conv_with_general_padding, padtype_to_pads,
 )
+from weft._engine.ops.dynamic_slicing import (
+    dynamic_index_in_dim, dynamic_slice, dynamic_slice_in_dim, dynamic_slice_p,
+    dynamic_update_index_in_dim, dynamic_update_slice, dynamic_update_slice_in_dim,
+    dynamic_update_slice_p,
+)
 from weft._engine.ops.fft import FftType, fft, fft_p
 from weft._engine.ops.functions import (
     RoundingMethod, acos, acos_p, acosh, acosh_p, asin, asin_p, asinh, asinh_p, atan, atan2,
@@ -98,10 +103,7 @@ from weft._engine.ops.reduce import (
     reduce_or_p, reduce_prod, reduce_prod_p, reduce_sum, reduce_sum_p, reduce_xor, reduce_xor_p,
 )
 from weft._engine.ops.slicing import (
-    concatenate, concatenate_p, dynamic_index_in_dim, dynamic_slice, dynamic_slice_in_dim,
-    dynamic_slice_p, dynamic_update_index_in_dim, dynamic_update_slice,
-    dynamic_update_slice_in_dim, dynamic_update_slice_p, index_in_dim, pad, pad_p, slice,
-    slice_in_dim, slice_p, split,
+    concatenate, concatenate_p, index_in_dim, pad, pad_p, slice, slice_in_dim, slice_p, split,
 )
 from weft._engine.ops.sorting import sort, sort_p, top_k, top_k_p
 from weft.lax import linalg

@@ -19,7 +19,8 @@ import numpy as np
 
 from weft._engine.core.extension import ExtensionPrimitive
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var, subjaxprs
-from weft._engine.ops.slicing import concatenate_p, dynamic_slice_p, slice_p
+from weft._engine.ops.dynamic_slicing import dynamic_slice_p
+from weft._engine.ops.slicing import concatenate_p, slice_p
 from weft._engine.runtime.array import Array
 from weft._engine.util import dtypes
 from weft._engine.util.errors import KeyReuseError, describe

@@ -55,10 +55,11 @@ from weft._engine.ops.casting import convert_element_type
 from weft._engine.ops.collective_rules import psum_p
 from weft._engine.ops.collectives import axis_index, pmin, psum
 from weft._engine.ops.comparison import eq, gt, lt, ne, select_n
+from weft._engine.ops.dynamic_slicing import dynamic_slice
 from weft._engine.ops.families import zeros
 from weft._engine.ops.layout import broadcast_in_dim, reshape
 from weft._engine.ops.reduce import argmax, reduce_or
-from weft._engine.ops.slicing import concatenate, dynamic_slice
+from weft._engine.ops.slicing import concatenate
 from weft._engine.transforms.batch import move_dim
 from weft._engine.util import dtypes, tree
 from weft._engine.util.record import record

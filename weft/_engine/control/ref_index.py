@@ -135,7 +135,7 @@ def read(value: Any, index: Any) -> Any:
     """The part of an array that an index of a reference selects."""
     if not has_slices(index):
         return value[index]
-    from weft._engine.ops.slicing import dynamic_slice  # what a first result does without
+    from weft._engine.ops.dynamic_slicing import dynamic_slice
 
     starts, sizes, rest = _window(typeof(value).shape, index)
     if starts is not None:
@@ -148,7 +148,7 @@ def written(value: Any, index: Any, new: Any, how: str) -> Any:
     if not has_slices(index):
         return getattr(value.at[index], how)(new)
     if how == "set":
-        from weft._engine.ops.slicing import dynamic_update_slice
+        from weft._engine.ops.dynamic_slicing import dynamic_update_slice
 
         starts, sizes, rest = _window(typeof(value).shape, index)
         if starts is not None and _selects_all(rest):
@@ -158,7 +158,7 @@ def written(value: Any, index: Any, new: Any, how: str) -> Any:
 
 def replaced(value: Any, index: Any, new: Callable[[Any, tuple], Any]) -> Any:
     """`value` with the window that the traced slices select replaced by `new(window, rest of the index)`."""
-    from weft._engine.ops.slicing import dynamic_slice, dynamic_update_slice
+    from weft._engine.ops.dynamic_slicing import dynamic_slice, dynamic_update_slice
 
     starts, sizes, rest = _window(typeof(value).shape, index)
     if starts is None:

@@ -81,7 +81,7 @@ class OpRules:
     batch: Callable[..., tuple[Any, Any]]
     #: (in_avals, out_avals, **params) -> the FactorRule
     factors: Callable[..., FactorRule]
-    #: the lowering: a function of positions, or a spec of `ops.families`; its type depends on the family
+    #: the lowering: a function of positions, or one of `ops.lowering_specs`; its type depends on the family
     lower: Any
 
     #: (trace, args, params) -> results, for ops that hold programs, as the next six are (`control`)

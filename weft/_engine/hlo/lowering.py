@@ -26,7 +26,7 @@ from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal
 from weft._engine.ir.rewrite import dce
 from weft._engine.ir.symbolic import Dim, is_variable, names_in
 from weft._engine.ir.types import ShapedArray
-from weft._engine.ops.families import ExpandSpec
+from weft._engine.ops.lowering_specs import ExpandSpec
 from weft._engine.util.source import Metadata, joined, with_metadata
 
 Rule = Callable[..., Any]

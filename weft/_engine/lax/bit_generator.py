@@ -14,8 +14,9 @@ import functools
 import numpy as np
 
 from weft._engine.control.custom_batching import custom_vmap
-from weft._engine.ops import bit_generator as one, slicing
+from weft._engine.ops import bit_generator as one
 from weft._engine.ops.bit_generator import RandomAlgorithm
+from weft._engine.ops.dynamic_slicing import dynamic_update_index_in_dim
 
 
 def rng_bit_generator(
@@ -47,7 +48,7 @@ def _state_and_bits(shape: tuple[int, ...], dtype, algorithm) -> custom_vmap:
     @draw.def_vmap
     def of_first(size, _, keys):
         state, bits = _state_and_bits((size, *shape), dtype, algorithm)(keys[0])
-        return (slicing.dynamic_update_index_in_dim(keys, state, 0, 0), bits), (True, True)
+        return (dynamic_update_index_in_dim(keys, state, 0, 0), bits), (True, True)
 
     return draw
 

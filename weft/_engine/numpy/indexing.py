@@ -19,6 +19,7 @@ from weft._engine.ir.symbolic import Dim, as_size, max_dim, min_dim, slice_bound
 from weft._engine.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, concrete, value
 from weft._engine.ops import elementwise as ew, indexing as ix
 from weft._engine.ops.casting import size_as
+from weft._engine.ops.dynamic_slicing import dynamic_slice_p
 from weft._engine.ops.layout import (
     broadcast_in_dim,
     broadcasted_iota,
@@ -27,7 +28,7 @@ from weft._engine.ops.layout import (
     rev,
     squeeze_p,
 )
-from weft._engine.ops.slicing import concatenate, dynamic_slice_p, slice as slice_op
+from weft._engine.ops.slicing import concatenate, slice as slice_op
 from weft._engine.runtime.array import Array
 from weft._engine.util import dtypes
 from weft._engine.util.config import config

@@ -33,9 +33,9 @@ from weft._engine.numpy.promote import (
 )
 from weft._engine.ops import elementwise as ew, indexing as ix
 from weft._engine.ops.casting import size_as
+from weft._engine.ops.dynamic_slicing import dynamic_update_slice_p
 from weft._engine.ops.layout import broadcast_in_dim, reshape, rev
 from weft._engine.ops.placement import with_out_sharding
-from weft._engine.ops.slicing import dynamic_update_slice_p
 from weft._engine.runtime.array import Array
 from weft._engine.util import dtypes
 from weft._engine.util.promotion import common_dtype

@@ -27,7 +27,8 @@ from weft._engine.core.primitive import CallbackOp, Primitive, registry, unsuppo
 from weft._engine.core.trace import typeof
 from weft._engine.ir.specs import Spec
 from weft._engine.ir.types import ShapedArray
-from weft._engine.ops.families import HostSpec, joined_vma, move_dim
+from weft._engine.ops.families import joined_vma, move_dim
+from weft._engine.ops.lowering_specs import HostSpec
 from weft._engine.util import events
 from weft._engine.util.errors import CallbackError, describe
 from weft._engine.util.record import record, replace

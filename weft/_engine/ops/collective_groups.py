@@ -17,11 +17,12 @@ from weft._engine.core.trace import typeof
 from weft._engine.ir.collective_spec import collective_axes, spec_of
 from weft._engine.ops import collective_rules as rules
 from weft._engine.ops.comparison import eq, select
+from weft._engine.ops.dynamic_slicing import dynamic_slice_in_dim
 from weft._engine.ops.elementwise import add, mul, rem, sub
 from weft._engine.ops.families import move_dim, zeros
 from weft._engine.ops.layout import broadcast_in_dim, iota, reshape, squeeze
 from weft._engine.ops.reduce import reduce_sum
-from weft._engine.ops.slicing import concatenate, dynamic_slice_in_dim
+from weft._engine.ops.slicing import concatenate
 
 Groups = tuple[tuple[int, ...], ...]
 

@@ -26,6 +26,7 @@ from weft._engine.core.trace import Zero, axis_env_size, tracked_axes, typeof
 from weft._engine.ir.collective_spec import CollectiveSpec, collective_axes, register
 from weft._engine.ir.factors import RuleBuilder, elementwise_rule
 from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.dynamic_slicing import dynamic_slice_in_dim, dynamic_update_slice_in_dim
 from weft._engine.ops.elementwise import add, convert_element_type, div, eq, mul, select_n
 from weft._engine.ops.families import (
     NUMBER,
@@ -40,12 +41,7 @@ from weft._engine.ops.indexing import GatherDimensionNumbers, GatherScatterMode,
 from weft._engine.ops.layout import iota, reshape, squeeze, transpose
 from weft._engine.ops.reduce import reduce_max_p, reduce_min_p, reduce_sum, reduce_sum_p
 from weft._engine.ops.rules import at_front, jointly_linear
-from weft._engine.ops.slicing import (
-    concatenate,
-    dynamic_slice_in_dim,
-    dynamic_update_slice_in_dim,
-    slice_in_dim,
-)
+from weft._engine.ops.slicing import concatenate, slice_in_dim
 from weft._engine.util import dtypes
 
 Axes = tuple[Any, ...]

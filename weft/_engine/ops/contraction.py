@@ -25,7 +25,6 @@ from weft._engine.ops.families import (
     ANY,
     INEXACT,
     INTEGER,
-    ContractSpec,
     check_dtype,
     dtype_in,
     joined_vma,
@@ -34,6 +33,7 @@ from weft._engine.ops.families import (
     shape_error,
 )
 from weft._engine.ops.layout import transpose
+from weft._engine.ops.lowering_specs import ContractSpec
 from weft._engine.ops.placement import OUT_SHARDING, with_out_sharding
 from weft._engine.ops.rules import aval_of, bump, inverse, multilinear
 from weft._engine.util import dtypes

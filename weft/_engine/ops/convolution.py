@@ -28,15 +28,9 @@ from weft._engine.ops.contraction import (
     sums_of_products,
 )
 from weft._engine.ops.conv_products import Conv, dilated, expand_conv
-from weft._engine.ops.families import (
-    ANY,
-    ExpandSpec,
-    check_dtype,
-    joined_vma,
-    move_dim,
-    shape_error,
-)
+from weft._engine.ops.families import ANY, check_dtype, joined_vma, move_dim, shape_error
 from weft._engine.ops.layout import reshape, rev, transpose
+from weft._engine.ops.lowering_specs import ExpandSpec
 from weft._engine.ops.placement import OUT_SHARDING, with_out_sharding
 from weft._engine.ops.rules import inverse, multilinear
 from weft._engine.util import dtypes

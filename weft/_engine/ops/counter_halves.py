@@ -17,7 +17,8 @@ from weft._engine.core.trace import typeof
 from weft._engine.ir.factors import RuleBuilder
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops import arithmetic, families, layout, rng, slicing
-from weft._engine.ops.families import ExpandSpec, move_dim
+from weft._engine.ops.families import move_dim
+from weft._engine.ops.lowering_specs import ExpandSpec
 
 _U32 = np.dtype(np.uint32)
 

@@ -17,7 +17,7 @@ import numpy as np
 from weft._engine.core.primitive import ExchangeOp, Primitive, unsupported
 from weft._engine.ir.jaxpr import Eqn
 from weft._engine.ir.types import ShapedArray
-from weft._engine.ops.families import ExchangeSpec
+from weft._engine.ops.lowering_specs import ExchangeSpec
 
 _ALONE = "It has a meaning in a program that several processes run."
 

@@ -1,13 +1,14 @@
-"""Factories of op families: what the members of a family share is stated here once.
+"""Factories of op families: the facts common to the members of a family are stated here once.
 
-In:   the few facts that make an op itself (its dtypes, its NumPy meaning, its derivative, its scalar code).
+In:   the facts that distinguish an op (its dtypes, its NumPy reference, its derivative, its scalar code).
 Out:  a `Primitive` with every slot filled.
 Laws: an elementwise op takes operands of one shape, or rank-0 operands mixed in; its results are weakly typed only
-      if all operands are. Per-operand rules never see symbolic zeros. A linear op's transpose stands beside its jvp.
+      if all operands are. Per-operand rules never see symbolic zeros. A linear op states its transpose next to its jvp.
       This module imports no op: the few that rules need (`broadcast_in_dim`, `reduce_sum`, ...) are bound by name.
 
-The lower slot holds, by kind: a pull-style function (elementwise, layout, slice, index, random), or one of
-the specs below.
+The lower slot holds a function of positions (elementwise, layout, slice, index, random), or a spec of `lowering_specs`.
+
+Next: `axis_families`, ops along dims.
 """
 
 from __future__ import annotations
@@ -23,110 +24,23 @@ import numpy as np
 from weft._engine.core.annotations import cast
 from weft._engine.core.primitive import (
     ElementwiseOp,
-    LayoutOp,
     Primitive,
-    ReduceOp,
-    ScanOp,
     registry,
     unsupported,
 )
 from weft._engine.core.scalars import exact
 from weft._engine.core.trace import UndefPrimal, Zero, typeof
 from weft._engine.cpython.code_objects import rename
-from weft._engine.ir.factors import FactorRule, RuleBuilder, elementwise_rule
+from weft._engine.ir.factors import FactorRule, elementwise_rule
 from weft._engine.ir.registry import Function, functions
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.placement import laid_out_as
 from weft._engine.util import dtypes
 from weft._engine.util.errors import ShapeError, describe
-from weft._engine.util.record import record
 from weft._engine.util.source import user_frame
 from weft._engine.util.state import clearing
 
 # --- what the compiler reads ------------------------------------------------------------------------------------------
-
-
-@record
-class ReduceSpec:
-    """Lowering of a reduction over params['axes']: `combine` is add mul max min and or xor argmax argmin;
-    `identity(dtype)` is its neutral Python value (of no use for argmax and argmin)."""
-
-    combine: str
-    identity: Callable[[Any], Any]
-
-
-@record
-class ScanSpec:
-    """Lowering of a running reduction along params['axis'], from the end if params['reverse']. Without `combine`, it is what
-    params['combine'] does to scalars, and nothing is known to be neutral."""
-
-    combine: str | None
-    identity: Callable[[Any], Any] | None
-
-
-@record
-class ScatterSpec:
-    """Lowering of a scatter: updates are combined into the operand by `combine` (None: they replace it)."""
-
-    combine: str | None
-
-
-@record
-class ContractSpec:
-    """Lowering of a contraction, which its dimension_numbers describe."""
-
-
-@record
-class GroupedSpec:
-    """Lowering of a matmul for each group of rows, or of summed products (see `ops.ragged`)."""
-
-
-@record
-class JoinSpec:
-    """Lowering of a concatenation along params['dimension'] by copies, of operands that are in memory."""
-
-
-@record
-class HostSpec:
-    """Lowering of an op that runs its own reference on the host, or `into(*operands, *results, **params)` where it knows
-    how to write its results in place. The reference of one that is `elementwise` may run on parts of its operands at once."""
-
-    into: Callable[..., None] | None = None
-    elementwise: bool = False
-
-
-@record
-class SortSpec:
-    """Lowering of an op on rows along the last dim, of a kind that `ir.program.Sort` lists."""
-
-    kind: Literal["values", "order", "top"]
-
-
-@record
-class FftSpec:
-    """Lowering of Fourier transforms over the last dims; what has no native steps is written by `into`, as in `HostSpec`."""
-
-    into: Callable[..., None]
-
-
-@record
-class LibrarySpec:
-    """Lowering of an op that is one call of a library's routine per matrix, which its parameters choose."""
-
-
-@record
-class ExchangeSpec:
-    """Lowering of an exchange with other processes, or of what belongs to one (`ops.exchange`): the number of this process along an
-    axis, or the mark where the result of an exchange is needed."""
-
-    role: Literal["exchange", "position", "done"]
-
-
-@record
-class ExpandSpec:
-    """Lowering of a composite: `fn(*args, **params)` rebuilds it from other primitives."""
-
-    fn: Callable
 
 
 # --- dtype groups -----------------------------------------------------------------------------------------------------
@@ -531,7 +445,7 @@ def _jvp_rule(primitive: Primitive, per_operand: Sequence[Callable | None]) -> C
     return jvp
 
 
-def _linear_jvp(primitive: Primitive) -> Callable:
+def linear_jvp(primitive: Primitive) -> Callable:
     """jvp of an op linear in all operands together, which is itself on the tangents."""
 
     def jvp(primals, tangents, **params):
@@ -555,7 +469,7 @@ def zero_jvp(primitive: Primitive) -> Callable:
     return jvp
 
 
-_NOT_LINEAR = "is not linear in any operand"
+NOT_LINEAR = "is not linear in any operand"
 
 
 def elementwise(
@@ -594,8 +508,8 @@ def elementwise(
             "batch": batch_elementwise(p),
             "factors": _elementwise_factors(linear_ins, additive),
             "lower": lower or pull(emit or name),
-            "jvp": _jvp_of(p, jvp, _jvp_rule),
-            "transpose": unsupported(_NOT_LINEAR)
+            "jvp": jvp_of(p, jvp, _jvp_rule),
+            "transpose": unsupported(NOT_LINEAR)
             if transpose is None
             else _transpose_rule(transpose),
         }
@@ -603,11 +517,11 @@ def elementwise(
     return op_class(name, fill=rules, **{"computes": computes, **attrs})
 
 
-def _jvp_of(p: Primitive, rule: Any, make: Callable[[Primitive, Any], Callable]) -> Callable:
+def jvp_of(p: Primitive, rule: Any, make: Callable[[Primitive, Any], Callable]) -> Callable:
     """The jvp rule of an op that is "linear", has derivative "zero", or the one that `make` gives of its rule."""
     if rule == "zero":
         return zero_jvp(p)
-    return _linear_jvp(p) if rule == "linear" else make(p, rule)
+    return linear_jvp(p) if rule == "linear" else make(p, rule)
 
 
 def _elementwise_factors(linear_ins, additive) -> Callable:
@@ -793,192 +707,7 @@ def no_derivative(name: str, operand: str) -> Callable:
 # --- reductions -------------------------------------------------------------------------------------------------------
 
 
-def reduction(
-    name: str,
-    dtypes: tuple[Group, ...],
-    reference: Callable,
-    *,
-    combine: str,
-    identity: Callable,
-    jvp: Callable | str,
-    transpose: Callable | None = None,
-    linear: bool = False,
-) -> Primitive:
-    """Make a reduction over params['axes'].
-
-    reference  `fn(x, axes)`
-    jvp        `fn(t, out, x, axes)` -> tangent of the result; "linear"; "zero"
-    transpose  `fn(ct, x, axes)` -> cotangent of x
-    combine, identity   see `ReduceSpec`
-    """
-    selects = combine in ("max", "min")
-    p = ReduceOp(name, is_exact=selects, passes_nans=selects)
-    reference = widened(reference)
-
-    @p.def_type
-    def type_rule(aval, *, axes):
-        check_dtype(name, aval, dtypes)
-        check_axes(name, aval, axes)
-        shape = tuple(s for d, s in enumerate(aval.shape) if d not in axes)
-        return aval.update(shape=shape)
-
-    @p.def_batch
-    def batch(axis, args, dims, *, axes):
-        (x,), (dim,) = args, dims
-        shifted = tuple(a + (a >= dim) for a in axes)
-        return p.bind(x, axes=shifted), dim - sum(a < dim for a in shifted)
-
-    @p.def_factors
-    def factors(in_avals, out_avals, *, axes):
-        b = RuleBuilder()
-        fs = b.news(in_avals[0].shape)
-        return b.rule(
-            [fs],
-            [[f for d, f in enumerate(fs) if d not in axes]],
-            reduced={fs[a]: combine for a in axes},
-            linear_ins=(0,) if linear else (),
-        )
-
-    p.def_reference(lambda x, *, axes: reference(x, axes=axes))
-    return p.define(
-        lower=ReduceSpec(combine, identity),
-        jvp=_jvp_of(p, jvp, _reduction_jvp),
-        transpose=unsupported(_NOT_LINEAR) if transpose is None else unary_transpose(transpose),
-    )
-
-
-def check_axes(name: str, aval: ShapedArray, axes: tuple[int, ...]) -> None:
-    """ShapeError unless `axes` are distinct dims of the operand."""
-    if len(set(axes)) != len(axes):
-        raise shape_error(
-            name, f"duplicate value in 'axes' {axes}.", [("operand", aval.str_short())]
-        )
-    if any(not 0 <= a < aval.ndim for a in axes):
-        raise shape_error(
-            name,
-            f"axes {axes} are out of bounds for an operand of rank {aval.ndim}.",
-            [("operand", aval.str_short())],
-        )
-
-
-def _reduction_jvp(primitive: Primitive, rule: Callable) -> Callable:
-    def jvp(primals, tangents, **params):
-        out = primitive.bind(*primals, **params)
-        if type(tangents[0]) is Zero or zero_tangent(out).aval.dtype == dtypes.float0:
-            return out, zero_tangent(out)
-        return out, rule(tangents[0], out, primals[0], **params)
-
-    return jvp
-
-
-def unary_transpose(rule: Callable) -> Callable:
-    """The transpose slot of a one-operand linear op from `rule(ct, x, **params)`; x.aval is the operand's type."""
-
-    def transpose(ct, x, **params):
-        return [Zero(x.aval.to_tangent_aval()) if type(ct) is Zero else rule(ct, x, **params)]
-
-    return transpose
-
-
 # --- running reductions -----------------------------------------------------------------------------------------------
 
 
-def cumulative(
-    name: str,
-    dtypes: tuple[Group, ...],
-    reference: Callable,
-    *,
-    lower: Any,
-    jvp: Callable | str,
-    transpose: Callable | None = None,
-    linear: bool = False,
-    selects: bool = False,
-) -> Primitive:
-    """Make a running reduction along params['axis'], from the end if params['reverse'].
-
-    reference  `fn(x, axis)`, forward
-    jvp        `fn(t, out, x, axis, reverse)` -> tangent of the result; "linear"
-    transpose  `fn(ct, x, axis, reverse)` -> cotangent of x
-    selects    whether results are elements of the operand
-    """
-    p = ScanOp(name, is_exact=selects, passes_nans=selects)
-
-    @p.def_type
-    def type_rule(aval, *, axis, reverse):
-        check_dtype(name, aval, dtypes)
-        if not 0 <= axis < aval.ndim:
-            raise shape_error(
-                name,
-                f"axis {axis} is out of bounds for an operand of rank {aval.ndim}.",
-                [("operand", aval.str_short())],
-            )
-        return aval
-
-    @p.def_reference
-    @widened
-    def run(x, *, axis, reverse):
-        if not reverse:
-            return reference(x, axis)
-        return np.flip(reference(np.flip(x, axis), axis), axis)
-
-    @p.def_batch
-    def batch(mapped, args, dims, *, axis, reverse):
-        return p.bind(args[0], axis=axis + (axis >= dims[0]), reverse=reverse), dims[0]
-
-    @p.def_factors
-    def factors(in_avals, out_avals, *, axis, reverse):
-        b = RuleBuilder()
-        fs = b.news(in_avals[0].shape)
-        return b.rule([fs], [fs], special={fs[axis]: "scan"}, linear_ins=(0,) if linear else ())
-
-    return p.define(
-        lower=lower,
-        jvp=_jvp_of(p, jvp, _reduction_jvp),
-        transpose=unsupported(_NOT_LINEAR) if transpose is None else unary_transpose(transpose),
-    )
-
-
 # --- layout -----------------------------------------------------------------------------------------------------------
-
-
-def layout(
-    name: str,
-    *,
-    type: Callable,
-    reference: Callable,
-    transpose: Callable,
-    batch: Callable,
-    factors: Callable,
-    lower: Callable,
-    **attrs: Any,
-) -> Primitive:
-    """Make a one-operand op that moves elements and computes nothing, hence linear in its operand.
-
-    transpose `fn(ct, x, **params)` -> ct of x; batch `fn(axis, x, dim, **params)` -> (out, dim); factors
-    `fn(builder, in_aval, out_aval, **params)` -> FactorRule or (in dims, out dims);
-    lower `fn(b, index, x, in_aval, out_aval, **params)` -> Expr
-    """
-    p = LayoutOp(name, **attrs)
-
-    def all_factors(in_avals, out_avals, **params):
-        b = RuleBuilder()
-        found = factors(b, in_avals[0], out_avals[0], **params)
-        return (
-            found
-            if isinstance(found, FactorRule)
-            else b.rule([found[0]], [found[1]], linear_ins=(0,))
-        )
-
-    def pull(b, index, x, *, in_avals, out_avals, **params):
-        return lower(b, index, x, in_avals[0], out_avals[0], **params)
-
-    p.define(
-        type=type,
-        reference=reference,
-        jvp=_linear_jvp(p),
-        transpose=unary_transpose(transpose),
-        factors=all_factors,
-        batch=lambda axis, args, dims, **params: batch(axis, args[0], dims[0], **params),
-        lower=pull,
-    )
-    return p

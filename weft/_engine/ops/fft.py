@@ -21,11 +21,13 @@ from weft._engine.ir.symbolic import Dim, as_int
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops import families
 from weft._engine.ops.arithmetic import div, mul
+from weft._engine.ops.axis_families import unary_transpose
 from weft._engine.ops.bitwise import bitwise_or
 from weft._engine.ops.casting import conj, convert_element_type, real, size_as
 from weft._engine.ops.comparison import eq, select_n
-from weft._engine.ops.families import COMPLEX, FLOATING, INEXACT, FftSpec, dtype_in, shape_error
+from weft._engine.ops.families import COMPLEX, FLOATING, INEXACT, dtype_in, shape_error
 from weft._engine.ops.layout import broadcast_in_dim, full, iota
+from weft._engine.ops.lowering_specs import FftSpec
 from weft._engine.ops.rules import at_front, aval_of
 from weft._engine.ops.slicing import pad
 from weft._engine.util import dtypes, fft_engine
@@ -191,7 +193,7 @@ def _fft_factors(in_avals, out_avals, *, fft_type, fft_lengths):
 
 
 fft_p.define(
-    jvp=families._linear_jvp(fft_p),
-    transpose=families.unary_transpose(_fft_transpose),
+    jvp=families.linear_jvp(fft_p),
+    transpose=unary_transpose(_fft_transpose),
     lower=FftSpec(into=_fft_into),
 )

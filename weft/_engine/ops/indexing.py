@@ -23,6 +23,7 @@ from weft._engine.ops import families, windows
 from weft._engine.ops.casting import size_as
 from weft._engine.ops.elementwise import add, clamp, convert_element_type, div, eq, mul, neg, select
 from weft._engine.ops.layout import broadcast_in_dim, iota, reshape, transpose
+from weft._engine.ops.lowering_specs import ScatterSpec
 from weft._engine.ops.placement import READ_AT
 from weft._engine.ops.rules import at_front, aval_of, bump, jointly_linear
 from weft._engine.ops.windows import (
@@ -435,7 +436,7 @@ def _make_scatter(name: str, combine: str | None, ufunc) -> Primitive:
         reference=_scatter_reference(ufunc),
         batch=_scatter_batch(p),
         factors=_scatter_factors(combine, combine == "add"),
-        lower=families.ScatterSpec(combine),
+        lower=ScatterSpec(combine),
     )
     return p
 

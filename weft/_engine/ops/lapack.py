@@ -19,8 +19,9 @@ from weft._engine.core.trace import typeof
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.arithmetic import is_complex
 from weft._engine.ops.elementwise import add, conj, convert_element_type, eq, select_n, sub
-from weft._engine.ops.families import LibrarySpec, full
+from weft._engine.ops.families import full
 from weft._engine.ops.layout import broadcast_in_dim, broadcasted_iota, reshape
+from weft._engine.ops.lowering_specs import LibrarySpec
 from weft._engine.ops.matrices import identity, matrix_transpose, tril, triu
 from weft._engine.ops.slicing import pad, slice_in_dim
 from weft._engine.util import dtypes, lapack

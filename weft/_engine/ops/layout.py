@@ -25,7 +25,8 @@ from weft._engine.ir.shardings import NamedSharding, Sharding
 from weft._engine.ir.symbolic import Dim, as_size
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops import families
-from weft._engine.ops.families import ANY, canonical_dims, elementwise, layout, shape_error, unary
+from weft._engine.ops.axis_families import check_axes, layout
+from weft._engine.ops.families import ANY, canonical_dims, elementwise, shape_error, unary
 from weft._engine.ops.placement import OUT_SHARDING, takes_out_sharding, with_out_sharding
 from weft._engine.util import dtypes
 from weft._engine.util.errors import InconclusiveDimensionOperation
@@ -436,7 +437,7 @@ def transpose(operand, permutation: Sequence[int]):
 
 
 def _rev_type(aval: ShapedArray, *, dimensions) -> ShapedArray:
-    families.check_axes("rev", aval, tuple(dimensions))
+    check_axes("rev", aval, tuple(dimensions))
     return aval
 
 
@@ -481,7 +482,7 @@ def rev(operand, dimensions: Sequence[int]):
 
 
 def _squeeze_type(aval: ShapedArray, *, dimensions) -> ShapedArray:
-    families.check_axes("squeeze", aval, tuple(dimensions))
+    check_axes("squeeze", aval, tuple(dimensions))
     if any(aval.shape[d] != 1 for d in dimensions):
         raise shape_error(
             "squeeze",

@@ -8,8 +8,7 @@ Laws: a matrix that has no factorization (cholesky of one that is not positive d
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -35,16 +34,20 @@ from weft._engine.ops.elementwise import (
     square,
     sub,
 )
-from weft._engine.ops.families import (
-    ExpandSpec,
-    HostSpec,
-    add_tangents,
-    full,
-    joined_vma,
-    shape_error,
-    zero_tangent,
-)
+from weft._engine.ops.families import add_tangents, full, joined_vma, shape_error, zero_tangent
 from weft._engine.ops.layout import broadcast_in_dim, broadcasted_iota, reshape, squeeze
+from weft._engine.ops.lowering_specs import ExpandSpec, HostSpec
+from weft._engine.ops.matrix_operands import (
+    EighImplementation,
+    EigImplementation,
+    SvdAlgorithm,
+    check_choice,
+    check_matrix,
+    check_subset,
+    map_matrices,
+    real_dtype,
+    stacked_type,
+)
 from weft._engine.ops.reduce import argmax, reduce_sum
 from weft._engine.ops.rules import at_front
 from weft._engine.ops.slicing import concatenate, pad, slice_in_dim
@@ -72,62 +75,6 @@ qr_p = _library("qr", lapack.qr)
 eigh_p = _library("eigh", lapack.eigh, is_unique=False)
 svd_p = _library("svd", lapack.svd, is_unique=False)
 eig_p = _library("eig", lapack_forms.eig, is_unique=False)
-
-
-class SvdAlgorithm(enum.Enum):
-    """How a singular value decomposition is computed."""
-
-    __module__ = "weft.lax.linalg"
-
-    DEFAULT = "default"
-    QR = "QR"
-    JACOBI = "Jacobi"
-    POLAR = "polar"
-    DIVIDE_AND_CONQUER = "divide_and_conquer"
-
-
-class EighImplementation(enum.Enum):
-    """How a Hermitian eigenvalue problem is solved."""
-
-    __module__ = "weft.lax.linalg"
-
-    QR = "qr"
-    JACOBI = "jacobi"
-    QDWH = "qdwh"
-
-
-class EigImplementation(enum.Enum):
-    """Which library solves a general eigenvalue problem."""
-
-    __module__ = "weft.lax.linalg"
-
-    CUSOLVER = "cusolver"
-    MAGMA = "magma"
-    LAPACK = "lapack"
-
-
-def _choose(
-    name: str, argument: str, given: Any, choices: type[enum.Enum], known: Sequence[enum.Enum]
-) -> Any:
-    """`given`, None or one of `choices`, if it is among the `known` ones."""
-    if given is None or given in known:
-        return given
-    if not isinstance(given, choices):
-        raise ValueError(f"{name}: {argument} must be a {choices.__name__}, got {given!r}.")
-    raise NotImplementedError(
-        f"{name}: {argument}={given} is not supported on this backend; use {' or '.join(map(str, known))}."
-    )
-
-
-def _subset(name: str, bounds: tuple[int, int] | None, count: int) -> tuple[int, int] | None:
-    if bounds is None:
-        return None
-    start, stop = bounds
-    if not 0 <= start <= stop <= count:
-        raise ValueError(
-            f"{name}: subset_by_index must be within 0 and {count} and in order, got {bounds}."
-        )
-    return int(start), int(stop)
 
 
 def _columns(x, bounds: tuple[int, int], dim: int = -1):
@@ -220,9 +167,11 @@ def eigh(
     Without `symmetrize_input` only the triangle that `lower` names is read, and derivatives are those by its entries.
     Raises ValueError for indices out of bounds, NotImplementedError for another `implementation` than QR.
     """
-    _choose("eigh", "implementation", implementation, EighImplementation, (EighImplementation.QR,))
-    _check_matrix("eigh", typeof(x), True)
-    bounds = _subset("eigh", subset_by_index, typeof(x).shape[-1])
+    check_choice(
+        "eigh", "implementation", implementation, EighImplementation, (EighImplementation.QR,)
+    )
+    check_matrix("eigh", typeof(x), True)
+    bounds = check_subset("eigh", subset_by_index, typeof(x).shape[-1])
     x = _symmetrized(x) if symmetrize_input else x
     v, w = eigh_p.bind(x, lower=bool(lower), sort_eigenvalues=bool(sort_eigenvalues))
     return (v, w) if bounds is None else (_columns(v, bounds), _columns(w, bounds))
@@ -241,9 +190,9 @@ def svd(
     Raises ValueError for indices out of bounds, or along with `full_matrices`; NotImplementedError for the algorithms JACOBI and POLAR.
     """
     one, two = SvdAlgorithm.QR, SvdAlgorithm.DIVIDE_AND_CONQUER
-    _choose("svd", "algorithm", algorithm, SvdAlgorithm, (SvdAlgorithm.DEFAULT, one, two))
-    _check_matrix("svd", typeof(x), False)
-    bounds = _subset("svd", subset_by_index, min_dim(*typeof(x).shape[-2:]))
+    check_choice("svd", "algorithm", algorithm, SvdAlgorithm, (SvdAlgorithm.DEFAULT, one, two))
+    check_matrix("svd", typeof(x), False)
+    bounds = check_subset("svd", subset_by_index, min_dim(*typeof(x).shape[-2:]))
     if bounds is not None and full_matrices and compute_uv:
         raise ValueError(
             "svd: full_matrices and subset_by_index contradict each other; give full_matrices=False."
@@ -275,7 +224,9 @@ def eig(
     Eigenvalues have derivatives; eigenvectors have them with `enable_eigvec_derivs`, if eigenvalues are distinct. They are those
     of vectors of length 1 whose largest entry stays real. Raises NotImplementedError for other implementations than LAPACK.
     """
-    _choose("eig", "implementation", implementation, EigImplementation, (EigImplementation.LAPACK,))
+    check_choice(
+        "eig", "implementation", implementation, EigImplementation, (EigImplementation.LAPACK,)
+    )
     return eig_p.bind(
         x,
         compute_left_eigenvectors=bool(compute_left_eigenvectors),
@@ -289,34 +240,6 @@ def _symmetrized(x):
 
 
 # --- types, batching, factors
-
-
-def _check_matrix(name: str, aval: ShapedArray, square: bool) -> None:
-    if not dtypes.issubdtype(aval.dtype, np.inexact) or aval.dtype.itemsize < 4:
-        raise TypeError(
-            f"{name}: takes float32, float64, complex64 or complex128, got {aval.str_short()}.\n"
-            "  Cast the operand with .astype."
-        )
-    if aval.ndim < 2 or (square and aval.shape[-1] != aval.shape[-2]):
-        raise shape_error(
-            name,
-            f"takes {'square ' if square else ''}matrices in the last two dims.",
-            [("operand", aval.str_short())],
-        )
-
-
-def _real_dtype(dtype) -> np.dtype:
-    return (
-        np.dtype(dtypes.to_real_dtype(dtype))
-        if dtypes.issubdtype(dtype, np.complexfloating)
-        else dtype
-    )
-
-
-def _result(aval: ShapedArray, core: Sequence[int], dtype=None) -> ShapedArray:
-    return ShapedArray(
-        (*aval.shape[:-2], *core), aval.dtype if dtype is None else dtype, False, None, aval.vma
-    )
 
 
 def _one_operand_rules(primitive: Primitive) -> None:
@@ -349,46 +272,18 @@ for _p in (cholesky_p, lu_p, lu_pivots_to_permutation_p, qr_p, eigh_p, svd_p, ei
 del _p
 
 
-def _each(
-    x: np.ndarray,
-    fn: Callable,
-    shapes: Sequence[tuple[int, ...]],
-    kinds: Sequence[Any],
-    many: bool = True,
-) -> list[np.ndarray]:
-    """`fn` on every matrix of `x`; results of core `shapes` and dtypes `kinds`, NaN (or 0) where it fails.
-
-    `many`: it takes all matrices at once as well as one.
-    """
-    if many and x.size:
-        try:
-            return [np.asarray(found, kind) for found, kind in zip(fn(x), kinds)]
-        except np.linalg.LinAlgError:
-            pass  # then one by one: the others have results
-    lead = x.shape[:-2]
-    outs = [np.zeros((*lead, *shape), kind) for shape, kind in zip(shapes, kinds)]
-    for at in np.ndindex(lead):
-        try:
-            results = fn(x[at])
-        except np.linalg.LinAlgError:
-            results = [np.nan if np.issubdtype(kind, np.inexact) else 0 for kind in kinds]
-        for out, result in zip(outs, results):
-            out[at] = result
-    return outs
-
-
 # --- cholesky
 
 
 @cholesky_p.def_type
 def _cholesky_type(aval):
-    _check_matrix("cholesky", aval, square=True)
-    return _result(aval, aval.shape[-2:])
+    check_matrix("cholesky", aval, square=True)
+    return stacked_type(aval, aval.shape[-2:])
 
 
 @cholesky_p.def_reference
 def _cholesky_reference(x):
-    return _each(x, lambda a: [np.linalg.cholesky(a)], [x.shape[-2:]], [x.dtype])[0]
+    return map_matrices(x, lambda a: [np.linalg.cholesky(a)], [x.shape[-2:]], [x.dtype])[0]
 
 
 @cholesky_p.def_jvp
@@ -408,8 +303,8 @@ def _cholesky_jvp(primals, tangents):
 
 @triangular_solve_p.def_type
 def _triangular_solve_type(a, b, *, left_side, **_params):
-    _check_matrix("triangular_solve", a, square=True)
-    _check_matrix("triangular_solve", b, square=False)
+    check_matrix("triangular_solve", a, square=True)
+    check_matrix("triangular_solve", b, square=False)
     if a.dtype != b.dtype:
         raise TypeError(
             f"triangular_solve: requires equal dtypes, got {a.dtype.name} and {b.dtype.name}."
@@ -502,13 +397,13 @@ def _triangular_solve_factors(in_avals, out_avals, *, left_side, **_params):
 
 @lu_p.def_type
 def _lu_type(aval):
-    _check_matrix("lu", aval, square=False)
+    check_matrix("lu", aval, square=False)
     m, n = aval.shape[-2:]
     integer = np.dtype(np.int32)
     return (
-        _result(aval, (m, n)),
-        _result(aval, (min_dim(m, n),), integer),
-        _result(aval, (m,), integer),
+        stacked_type(aval, (m, n)),
+        stacked_type(aval, (min_dim(m, n),), integer),
+        stacked_type(aval, (m,), integer),
     )
 
 
@@ -526,7 +421,7 @@ def _lu_reference(x):
         packed, pivots, _info = getrf(a)
         return packed, pivots, _permutation(pivots, m)
 
-    return _each(x, one, [(m, n), (k,), (m,)], [x.dtype, np.int32, np.int32], many=False)
+    return map_matrices(x, one, [(m, n), (k,), (m,)], [x.dtype, np.int32, np.int32], many=False)
 
 
 def _permutation(pivots: np.ndarray, size: int) -> np.ndarray:
@@ -598,11 +493,11 @@ def _pivots_jvp(primals, tangents, **params):
 
 @qr_p.def_type
 def _qr_type(aval, *, pivoting, full_matrices):
-    _check_matrix("qr", aval, square=False)
+    check_matrix("qr", aval, square=False)
     m, n = aval.shape[-2:]
     k = m if full_matrices else min_dim(m, n)
-    outs = _result(aval, (m, k)), _result(aval, (k, n))
-    return (*outs, _result(aval, (n,), np.dtype(np.int32))) if pivoting else outs
+    outs = stacked_type(aval, (m, k)), stacked_type(aval, (k, n))
+    return (*outs, stacked_type(aval, (n,), np.dtype(np.int32))) if pivoting else outs
 
 
 @qr_p.def_reference
@@ -611,12 +506,16 @@ def _qr_reference(x, *, pivoting, full_matrices):
     k = m if full_matrices else min_dim(m, n)
     if not pivoting:
         mode = "complete" if full_matrices else "reduced"
-        return _each(x, lambda a: np.linalg.qr(a, mode), [(m, k), (k, n)], [x.dtype, x.dtype])
+        return map_matrices(
+            x, lambda a: np.linalg.qr(a, mode), [(m, k), (k, n)], [x.dtype, x.dtype]
+        )
     from scipy.linalg import qr as pivoted_qr
 
     mode = "full" if full_matrices else "economic"
     shapes, kinds = [(m, k), (k, n), (n,)], [x.dtype, x.dtype, np.int32]
-    return _each(x, lambda a: pivoted_qr(a, mode=mode, pivoting=True), shapes, kinds, many=False)
+    return map_matrices(
+        x, lambda a: pivoted_qr(a, mode=mode, pivoting=True), shapes, kinds, many=False
+    )
 
 
 @qr_p.def_jvp
@@ -666,8 +565,10 @@ def _bordered(corner, below):
 
 @eigh_p.def_type
 def _eigh_type(aval, *, lower, sort_eigenvalues):
-    _check_matrix("eigh", aval, square=True)
-    return _result(aval, aval.shape[-2:]), _result(aval, aval.shape[-1:], _real_dtype(aval.dtype))
+    check_matrix("eigh", aval, square=True)
+    return stacked_type(aval, aval.shape[-2:]), stacked_type(
+        aval, aval.shape[-1:], real_dtype(aval.dtype)
+    )
 
 
 @eigh_p.def_reference
@@ -676,7 +577,7 @@ def _eigh_reference(x, *, lower, sort_eigenvalues):
         w, v = np.linalg.eigh(a, "L" if lower else "U")
         return v, w
 
-    return _each(x, one, [x.shape[-2:], x.shape[-1:]], [x.dtype, _real_dtype(x.dtype)])
+    return map_matrices(x, one, [x.shape[-2:], x.shape[-1:]], [x.dtype, real_dtype(x.dtype)])
 
 
 def _reciprocal_differences(values):
@@ -707,16 +608,16 @@ def _eigh_jvp(primals, tangents, *, lower, sort_eigenvalues):
 
 @svd_p.def_type
 def _svd_type(aval, *, full_matrices, compute_uv, steps_of_qr=False):
-    _check_matrix("svd", aval, square=False)
+    check_matrix("svd", aval, square=False)
     m, n = aval.shape[-2:]
     k = min_dim(m, n)
-    s = _result(aval, (k,), _real_dtype(aval.dtype))
+    s = stacked_type(aval, (k,), real_dtype(aval.dtype))
     if not compute_uv:
         return (s,)
     return (
         s,
-        _result(aval, (m, m if full_matrices else k)),
-        _result(aval, (n if full_matrices else k, n)),
+        stacked_type(aval, (m, m if full_matrices else k)),
+        stacked_type(aval, (n if full_matrices else k, n)),
     )
 
 
@@ -724,16 +625,16 @@ def _svd_type(aval, *, full_matrices, compute_uv, steps_of_qr=False):
 def _svd_reference(x, *, full_matrices, compute_uv, steps_of_qr=False):
     m, n = x.shape[-2:]
     k = min_dim(m, n)
-    kind = _real_dtype(x.dtype)
+    kind = real_dtype(x.dtype)
     if not compute_uv:
-        return _each(x, lambda a: [np.linalg.svd(a, compute_uv=False)], [(k,)], [kind])
+        return map_matrices(x, lambda a: [np.linalg.svd(a, compute_uv=False)], [(k,)], [kind])
 
     def one(a):
         u, s, vh = np.linalg.svd(a, full_matrices)
         return s, u, vh
 
     shapes = [(k,), (m, m if full_matrices else k), (n if full_matrices else k, n)]
-    return _each(x, one, shapes, [kind, x.dtype, x.dtype])
+    return map_matrices(x, one, shapes, [kind, x.dtype, x.dtype])
 
 
 @svd_p.def_jvp
@@ -795,10 +696,13 @@ def _with_phases(rotation, inner, s):
 
 @eig_p.def_type
 def _eig_type(aval, *, compute_left_eigenvectors, compute_right_eigenvectors, **_):
-    _check_matrix("eig", aval, square=True)
+    check_matrix("eig", aval, square=True)
     kind = np.dtype(dtypes.to_complex_dtype(aval.dtype))
     count = int(compute_left_eigenvectors) + int(compute_right_eigenvectors)
-    return (_result(aval, aval.shape[-1:], kind), *[_result(aval, aval.shape[-2:], kind)] * count)
+    return (
+        stacked_type(aval, aval.shape[-1:], kind),
+        *[stacked_type(aval, aval.shape[-2:], kind)] * count,
+    )
 
 
 @eig_p.def_reference
@@ -815,7 +719,7 @@ def _eig_reference(x, *, compute_left_eigenvectors, compute_right_eigenvectors, 
         return out if any(wanted) else [out]
 
     shapes = [x.shape[-1:], *[x.shape[-2:]] * sum(wanted)]
-    return _each(x, one, shapes, [kind] * len(shapes), many=False)
+    return map_matrices(x, one, shapes, [kind] * len(shapes), many=False)
 
 
 @eig_p.def_jvp

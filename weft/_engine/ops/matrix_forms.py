@@ -21,7 +21,6 @@ from weft._engine.ir.types import ShapedArray
 from weft._engine.ops import lapack, lapack_forms
 from weft._engine.ops.elementwise import add, mul, neg
 from weft._engine.ops.families import (
-    ExpandSpec,
     add_tangents,
     instantiate,
     joined_vma,
@@ -29,7 +28,8 @@ from weft._engine.ops.families import (
     zero_tangent,
 )
 from weft._engine.ops.layout import broadcast_in_dim
-from weft._engine.ops.linalg import _check_matrix, _each, _real_dtype, _result
+from weft._engine.ops.lowering_specs import ExpandSpec
+from weft._engine.ops.matrix_operands import check_matrix, map_matrices, real_dtype, stacked_type
 from weft._engine.ops.rules import at_front
 from weft._engine.ops.slicing import pad
 
@@ -169,37 +169,37 @@ def ormqr(a, taus, c, *, left: bool = True, transpose: bool = False):
 
 @geqrf_p.def_type
 def _geqrf_type(a):
-    _check_matrix("geqrf", a, square=False)
-    return _result(a, a.shape[-2:]), _result(a, (min(a.shape[-2:]),))
+    check_matrix("geqrf", a, square=False)
+    return stacked_type(a, a.shape[-2:]), stacked_type(a, (min(a.shape[-2:]),))
 
 
 @hessenberg_p.def_type
 def _hessenberg_type(a):
-    _check_matrix("hessenberg", a, square=True)
-    return _result(a, a.shape[-2:]), _result(a, (max(a.shape[-1] - 1, 0),))
+    check_matrix("hessenberg", a, square=True)
+    return stacked_type(a, a.shape[-2:]), stacked_type(a, (max(a.shape[-1] - 1, 0),))
 
 
 @tridiagonal_p.def_type
 def _tridiagonal_type(a, *, lower):
-    _check_matrix("tridiagonal", a, square=True)
-    n, real = a.shape[-1], _real_dtype(a.dtype)
+    check_matrix("tridiagonal", a, square=True)
+    n, real = a.shape[-1], real_dtype(a.dtype)
     rest = max(n - 1, 0)
     return (
-        _result(a, (n, n)),
-        _result(a, (n,), real),
-        _result(a, (rest,), real),
-        _result(a, (rest,)),
+        stacked_type(a, (n, n)),
+        stacked_type(a, (n,), real),
+        stacked_type(a, (rest,), real),
+        stacked_type(a, (rest,)),
     )
 
 
 @schur_p.def_type
 def _schur_type(a, *, compute_schur_vectors):
-    _check_matrix("schur", a, square=True)
-    return (_result(a, a.shape[-2:]),) * (2 if compute_schur_vectors else 1)
+    check_matrix("schur", a, square=True)
+    return (stacked_type(a, a.shape[-2:]),) * (2 if compute_schur_vectors else 1)
 
 
 def _check_reflectors(name: str, a: ShapedArray, taus: ShapedArray) -> None:
-    _check_matrix(name, a, square=False)
+    check_matrix(name, a, square=False)
     m, n = a.shape[-2:]
     if m < n or taus.ndim != a.ndim - 1 or taus.shape[:-1] != a.shape[:-2] or taus.shape[-1] > n:
         raise shape_error(
@@ -221,7 +221,7 @@ def _householder_type(a, taus):
 @ormqr_p.def_type
 def _ormqr_type(a, taus, c, *, left, transpose):
     _check_reflectors("ormqr", a, taus)
-    _check_matrix("ormqr", c, square=False)
+    check_matrix("ormqr", c, square=False)
     if c.dtype != a.dtype:
         raise TypeError(f"ormqr: requires equal dtypes, got {a.dtype.name} and {c.dtype.name}.")
     if c.shape[:-2] != a.shape[:-2] or c.shape[-2 if left else -1] != a.shape[-2]:
@@ -247,7 +247,7 @@ def _geqrf_reference(a):
         packed, taus = np.linalg.qr(x, mode="raw")
         return packed.T, taus
 
-    return _each(a, one, [(m, n), (min(m, n),)], [a.dtype, a.dtype], many=False)
+    return map_matrices(a, one, [(m, n), (min(m, n),)], [a.dtype, a.dtype], many=False)
 
 
 @hessenberg_p.def_reference
@@ -263,14 +263,14 @@ def _hessenberg_reference(a):
         h, taus, _info = gehrd(x, lo=0, hi=n - 1)
         return h, taus
 
-    return _each(a, one, [(n, n), (max(n - 1, 0),)], [a.dtype, a.dtype], many=False)
+    return map_matrices(a, one, [(n, n), (max(n - 1, 0),)], [a.dtype, a.dtype], many=False)
 
 
 @tridiagonal_p.def_reference
 def _tridiagonal_reference(a, *, lower):
     from scipy.linalg import get_lapack_funcs
 
-    n, real = a.shape[-1], _real_dtype(a.dtype)
+    n, real = a.shape[-1], real_dtype(a.dtype)
 
     def one(x):
         if n == 0:
@@ -279,7 +279,7 @@ def _tridiagonal_reference(a, *, lower):
         return reduce(x, lower=int(lower))[:4]
 
     rest = max(n - 1, 0)
-    return _each(
+    return map_matrices(
         a, one, [(n, n), (n,), (rest,), (rest,)], [a.dtype, real, real, a.dtype], many=False
     )
 
@@ -297,7 +297,7 @@ def _schur_reference(a, *, compute_schur_vectors):
         return found[: 2 if compute_schur_vectors else 1]
 
     count = 2 if compute_schur_vectors else 1
-    return _each(a, one, [(n, n)] * count, [a.dtype] * count, many=False)
+    return map_matrices(a, one, [(n, n)] * count, [a.dtype] * count, many=False)
 
 
 def _product(a: np.ndarray, taus: np.ndarray) -> np.ndarray:
@@ -337,7 +337,7 @@ tridiagonal_solve_p.define(lower=ExpandSpec(lapack_forms.tridiagonal_solve))
 
 @tridiagonal_solve_p.def_type
 def _tridiagonal_solve_type(dl, d, du, b):
-    _check_matrix("tridiagonal_solve", b, square=False)
+    check_matrix("tridiagonal_solve", b, square=False)
     if any(x.dtype != b.dtype for x in (dl, d, du)):
         raise TypeError(
             f"tridiagonal_solve: requires equal dtypes, got {', '.join(x.dtype.name for x in (dl, d, du, b))}."

@@ -23,9 +23,11 @@ from weft._engine.ir.symbolic import Dim, is_at_most, min_dim
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops import families, functions, layout, slicing
 from weft._engine.ops.arithmetic import add, mul, sub
+from weft._engine.ops.axis_families import check_axes, cumulative
 from weft._engine.ops.casting import size_as
 from weft._engine.ops.comparison import eq, ge, select, select_n
-from weft._engine.ops.families import ExpandSpec, ScanSpec, cumulative, shape_error, zero_tangent
+from weft._engine.ops.families import shape_error, zero_tangent
+from weft._engine.ops.lowering_specs import ExpandSpec, ScanSpec
 from weft._engine.ops.reduce import paired_jvp, running
 from weft._engine.util.record import field, record
 
@@ -221,7 +223,7 @@ def _type(*avals: ShapedArray, combine: Combination, axis: int, reverse: bool):
             families.operand_table(avals),
             "They are combined together.",
         )
-    families.check_axes("associative_scan", avals[0], (axis,))
+    check_axes("associative_scan", avals[0], (axis,))
     return avals
 
 

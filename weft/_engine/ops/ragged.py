@@ -23,8 +23,9 @@ from weft._engine.ops.bitwise import bitwise_and
 from weft._engine.ops.comparison import clamp, ge, lt, select
 from weft._engine.ops.contraction import convert, dot_general_p, is_whole, rounded, sums_of_products
 from weft._engine.ops.elementwise import add, sub
-from weft._engine.ops.families import ExpandSpec, GroupedSpec, is_narrow, joined_vma, shape_error
+from weft._engine.ops.families import is_narrow, joined_vma, shape_error
 from weft._engine.ops.layout import broadcast_in_dim, broadcasted_iota, full, transpose
+from weft._engine.ops.lowering_specs import ExpandSpec, GroupedSpec
 from weft._engine.ops.rules import at_front, aval_of, multilinear
 from weft._engine.ops.slicing import slice_in_dim
 from weft._engine.util.promotion import sum_dtype

@@ -21,6 +21,7 @@ from weft._engine.ir.types import ShapedArray
 from weft._engine.ops import collective_rules as rules
 from weft._engine.ops.collective_groups import bind_over
 from weft._engine.ops.collectives import axes_of
+from weft._engine.ops.dynamic_slicing import dynamic_slice_in_dim
 from weft._engine.ops.elementwise import (
     add,
     bitwise_and,
@@ -35,7 +36,6 @@ from weft._engine.ops.families import full, joined_vma, shape_error, zeros
 from weft._engine.ops.layout import broadcast_in_dim, broadcasted_iota, reshape, transpose
 from weft._engine.ops.reduce import reduce_max, reduce_or, reduce_sum
 from weft._engine.ops.rules import at_front, jointly_linear
-from weft._engine.ops.slicing import dynamic_slice_in_dim
 
 
 def ragged_all_to_all(

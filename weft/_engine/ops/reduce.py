@@ -21,9 +21,11 @@ from weft._engine.ir.symbolic import is_at_most, min_dim
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops import families
 from weft._engine.ops.arithmetic import add, div, max as larger, min as smaller, mul
+from weft._engine.ops.axis_families import check_axes, cumulative, reduction
 from weft._engine.ops.casting import complex as make_complex, convert_element_type, imag, real
 from weft._engine.ops.comparison import eq, gt, lt, select, select_n
 from weft._engine.ops.layout import broadcast_in_dim, reshape, rev, transpose
+from weft._engine.ops.lowering_specs import ReduceSpec, ScanSpec
 from weft._engine.ops.placement import takes_out_sharding
 from weft._engine.util import dtypes
 from weft._engine.util.source import named
@@ -131,7 +133,7 @@ def _sum_reference(x, axes):
     return np.sum(x, axis=axes, dtype=x.dtype)
 
 
-reduce_sum_p = families.reduction(
+reduce_sum_p = reduction(
     "reduce_sum",
     families.NUMBER,
     _sum_reference,
@@ -141,7 +143,7 @@ reduce_sum_p = families.reduction(
     linear=True,
     transpose=lambda ct, x, *, axes: spread(ct, x.aval.shape, axes),
 )
-reduce_prod_p = families.reduction(
+reduce_prod_p = reduction(
     "reduce_prod",
     families.NUMBER,
     lambda x, axes: np.prod(x, axis=axes, dtype=x.dtype),
@@ -149,7 +151,7 @@ reduce_prod_p = families.reduction(
     identity=_one,
     jvp=_prod_jvp,
 )
-reduce_max_p = families.reduction(
+reduce_max_p = reduction(
     "reduce_max",
     families.ORDERED,
     _reduce_min_max(np.max, lowest),
@@ -157,7 +159,7 @@ reduce_max_p = families.reduction(
     identity=lowest,
     jvp=_extremum_jvp,
 )
-reduce_min_p = families.reduction(
+reduce_min_p = reduction(
     "reduce_min",
     families.ORDERED,
     _reduce_min_max(np.min, highest),
@@ -165,7 +167,7 @@ reduce_min_p = families.reduction(
     identity=highest,
     jvp=_extremum_jvp,
 )
-reduce_and_p = families.reduction(
+reduce_and_p = reduction(
     "reduce_and",
     families.BOOL_OR_INTEGER,
     lambda x, axes: np.bitwise_and.reduce(x, axis=axes),
@@ -173,7 +175,7 @@ reduce_and_p = families.reduction(
     identity=_all_ones,
     jvp="zero",
 )
-reduce_or_p = families.reduction(
+reduce_or_p = reduction(
     "reduce_or",
     families.BOOL_OR_INTEGER,
     lambda x, axes: np.bitwise_or.reduce(x, axis=axes),
@@ -181,7 +183,7 @@ reduce_or_p = families.reduction(
     identity=_zero,
     jvp="zero",
 )
-reduce_xor_p = families.reduction(
+reduce_xor_p = reduction(
     "reduce_xor",
     families.BOOL_OR_INTEGER,
     lambda x, axes: np.bitwise_xor.reduce(x, axis=axes),
@@ -256,7 +258,7 @@ def _arg_reduction(name: str, reference: Callable) -> Primitive:
     @p.def_type
     def type_rule(aval, *, axes, index_dtype):
         families.check_dtype(name, aval, families.ORDERED)
-        families.check_axes(name, aval, axes)
+        check_axes(name, aval, axes)
         if len(axes) != 1:
             raise families.shape_error(
                 name, f"takes exactly one axis, got {axes}.", [("operand", aval.str_short())]
@@ -297,7 +299,7 @@ def _arg_reduction(name: str, reference: Callable) -> Primitive:
         ),
         jvp=families.zero_jvp(p),
         transpose=unsupported("is not linear in any operand"),
-        lower=families.ReduceSpec(name, lowest if name == "argmax" else highest),
+        lower=ReduceSpec(name, lowest if name == "argmax" else highest),
     )
     return p
 
@@ -388,34 +390,34 @@ def _cumsum_reference(x, axis):
     return np.cumsum(x, axis=axis, dtype=x.dtype)
 
 
-cumsum_p = families.cumulative(
+cumsum_p = cumulative(
     "cumsum",
     families.NUMBER,
     _cumsum_reference,
-    lower=families.ScanSpec("add", _zero),
+    lower=ScanSpec("add", _zero),
     jvp="linear",
     linear=True,
     transpose=lambda ct, x, *, axis, reverse: cumsum(ct, axis, not reverse),
 )
-cumprod_p = families.cumulative(
+cumprod_p = cumulative(
     "cumprod",
     families.NUMBER,
     lambda x, axis: np.cumprod(x, axis=axis, dtype=x.dtype),
-    lower=families.ScanSpec("mul", _one),
+    lower=ScanSpec("mul", _one),
     jvp=paired_jvp(_product_pair, _one),
 )
-cummax_p = families.cumulative(
+cummax_p = cumulative(
     "cummax",
     families.ORDERED,
     lambda x, axis: np.maximum.accumulate(x, axis=axis),
-    lower=families.ScanSpec("max", lowest),
+    lower=ScanSpec("max", lowest),
     jvp=paired_jvp(_extremum_pair(gt), lowest),
 )
-cummin_p = families.cumulative(
+cummin_p = cumulative(
     "cummin",
     families.ORDERED,
     lambda x, axis: np.minimum.accumulate(x, axis=axis),
-    lower=families.ScanSpec("min", highest),
+    lower=ScanSpec("min", highest),
     jvp=paired_jvp(_extremum_pair(lt), highest),
 )
 

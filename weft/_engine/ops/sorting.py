@@ -18,18 +18,18 @@ from weft._engine.ir.factors import RuleBuilder
 from weft._engine.ir.symbolic import as_int, is_more_than, min_dim
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops import families
+from weft._engine.ops.axis_families import check_axes
 from weft._engine.ops.casting import imag, real
 from weft._engine.ops.families import (
     ANY,
     ORDERED,
-    ExpandSpec,
-    SortSpec,
     canonical_dims,
     move_dim,
     shape_error,
     zero_tangent,
 )
 from weft._engine.ops.layout import broadcast_in_dim, broadcasted_iota, expand_dims, full
+from weft._engine.ops.lowering_specs import ExpandSpec, SortSpec
 from weft._engine.ops.slicing import slice_in_dim
 
 _INDEX = np.dtype(np.int32)
@@ -144,7 +144,7 @@ def _sort_type(*avals: ShapedArray, dimension, is_stable, num_keys):
             families.operand_table(avals),
             "They are permuted together.",
         )
-    families.check_axes("sort", avals[0], (dimension,))
+    check_axes("sort", avals[0], (dimension,))
     return avals
 
 
@@ -240,7 +240,7 @@ def top_k(operand, k: int, *, axis: int = -1) -> Sequence:
 @top_k_p.def_type
 def _top_k_type(aval: ShapedArray, *, axis, k):
     families.check_dtype("top_k", aval, ORDERED)
-    families.check_axes("top_k", aval, (axis,))
+    check_axes("top_k", aval, (axis,))
     if not 0 <= k <= aval.shape[axis]:
         raise shape_error(
             "top_k",

@@ -27,8 +27,9 @@ from weft._engine.core.trace import Tracer, typeof
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
 from weft._engine.ir.rewrite import dce, is_call, used_vars
 from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.dynamic_slicing import dynamic_slice_p, dynamic_update_slice_p
 from weft._engine.ops.layout import broadcast_in_dim, reshape, squeeze, transpose
-from weft._engine.ops.slicing import dynamic_slice_p, dynamic_update_slice_p, pad, slice as slice_p
+from weft._engine.ops.slicing import pad, slice as slice_p
 from weft._engine.pallas.blocks import BlockMapping, Kernel
 from weft._engine.pallas.inside import blank_value
 from weft._engine.pallas.specs import Blocked, Squeezed, block_size

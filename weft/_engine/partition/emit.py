@@ -15,6 +15,7 @@ from weft._engine.core.trace import typeof
 from weft._engine.ir.collective_spec import COLLECTIVES
 from weft._engine.ops import arithmetic, casting, collectives, comparison, families, layout, slicing
 from weft._engine.ops.arithmetic import mul
+from weft._engine.ops.dynamic_slicing import dynamic_update_slice
 from weft._engine.partition.reshard import Step
 from weft._engine.util import dtypes
 
@@ -42,7 +43,7 @@ def own_block(x: Any, dim: int, axes: Axes, size: int) -> Any:
     aval = typeof(x)
     whole = layout.full((*aval.shape[:dim], size, *aval.shape[dim + 1 :]), 0, aval.dtype)
     at = mul(collectives.axis_index(axes), np.int32(aval.shape[dim]))
-    return slicing.dynamic_update_slice(
+    return dynamic_update_slice(
         whole, x, [at if d == dim else np.int32(0) for d in range(len(aval.shape))]
     )
 

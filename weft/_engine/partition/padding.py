@@ -15,7 +15,7 @@ from weft._engine.core.primitive import CallbackOp, IndexOp, LibraryOp, ProductO
 from weft._engine.ir.factors import FactorRule
 from weft._engine.ir.jaxpr import Eqn
 from weft._engine.ir.specs import DimSpec, Spec
-from weft._engine.ops.families import ReduceSpec
+from weft._engine.ops.lowering_specs import ReduceSpec
 from weft._engine.partition.reshard import is_even
 from weft._engine.partition.rules.split_rule import split_rule_of
 

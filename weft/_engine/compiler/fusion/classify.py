@@ -22,7 +22,20 @@ from weft._engine.ir.jaxpr import Eqn, Literal
 from weft._engine.ir.loops import Const, Expr
 from weft._engine.ir.rewrite import params_key
 from weft._engine.ir.types import ShapedArray
-from weft._engine.ops import families
+from weft._engine.ops.lowering_specs import (
+    ContractSpec,
+    ExchangeSpec,
+    ExpandSpec,
+    FftSpec,
+    GroupedSpec,
+    HostSpec,
+    JoinSpec,
+    LibrarySpec,
+    ReduceSpec,
+    ScanSpec,
+    ScatterSpec,
+    SortSpec,
+)
 from weft._engine.util.record import record
 
 # thresholds, measured on several machines
@@ -70,18 +83,18 @@ class LoweringKind(enum.Enum):
 
 
 _BY_SPEC = {
-    families.ReduceSpec: LoweringKind.REDUCE,
-    families.ScanSpec: LoweringKind.SCAN,
-    families.ScatterSpec: LoweringKind.SCATTER,
-    families.ContractSpec: LoweringKind.CONTRACT,
-    families.HostSpec: LoweringKind.HOST,
-    families.SortSpec: LoweringKind.SORT,
-    families.LibrarySpec: LoweringKind.LIBRARY,
-    families.FftSpec: LoweringKind.FFT,
-    families.ExpandSpec: LoweringKind.EXPAND,
-    families.ExchangeSpec: LoweringKind.EXCHANGE,
-    families.GroupedSpec: LoweringKind.GROUPED,
-    families.JoinSpec: LoweringKind.JOIN,
+    ReduceSpec: LoweringKind.REDUCE,
+    ScanSpec: LoweringKind.SCAN,
+    ScatterSpec: LoweringKind.SCATTER,
+    ContractSpec: LoweringKind.CONTRACT,
+    HostSpec: LoweringKind.HOST,
+    SortSpec: LoweringKind.SORT,
+    LibrarySpec: LoweringKind.LIBRARY,
+    FftSpec: LoweringKind.FFT,
+    ExpandSpec: LoweringKind.EXPAND,
+    ExchangeSpec: LoweringKind.EXCHANGE,
+    GroupedSpec: LoweringKind.GROUPED,
+    JoinSpec: LoweringKind.JOIN,
 }
 _IN_KERNELS = frozenset(
     {

@@ -41,7 +41,7 @@ from weft._engine.ir.build import HALVES, type_name
 from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft._engine.ir.rewrite import cse, dce, inline_calls, map_jaxprs, substitute, use_counts
 from weft._engine.ops import complex_functions
-from weft._engine.ops.families import ContractSpec, JoinSpec
+from weft._engine.ops.lowering_specs import ContractSpec, JoinSpec
 from weft._engine.util.dtypes import is_complex, is_native_integer
 from weft._engine.util.machine_model import MODEL
 from weft._engine.util.promotion import sum_dtype

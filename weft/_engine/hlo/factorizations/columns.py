@@ -13,10 +13,11 @@ from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.arithmetic import abs, add, is_complex, mul
 from weft._engine.ops.casting import conj, imag, real
 from weft._engine.ops.comparison import lt, select
+from weft._engine.ops.dynamic_slicing import dynamic_index_in_dim
 from weft._engine.ops.families import full
 from weft._engine.ops.layout import broadcast_in_dim, broadcasted_iota
 from weft._engine.ops.matrices import matrix_transpose, take_rows
-from weft._engine.ops.slicing import dynamic_index_in_dim, slice_in_dim
+from weft._engine.ops.slicing import slice_in_dim
 
 
 def count_up(count: int, step: Callable[[Any, Any], Any], state: Any) -> Any:

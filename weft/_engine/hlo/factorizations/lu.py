@@ -24,12 +24,12 @@ from weft._engine.hlo.factorizations.columns import (
 from weft._engine.ops.arithmetic import add, div, mul, sub
 from weft._engine.ops.bitwise import bitwise_and
 from weft._engine.ops.comparison import eq, ge, gt, lt, select
+from weft._engine.ops.dynamic_slicing import dynamic_slice_in_dim, dynamic_update_slice_in_dim
 from weft._engine.ops.families import full
 from weft._engine.ops.layout import broadcasted_iota, expand_dims, squeeze
 from weft._engine.ops.linalg import triangular_solve
 from weft._engine.ops.matrices import as_columns, as_rows, dot, take_rows
 from weft._engine.ops.reduce import argmax
-from weft._engine.ops.slicing import dynamic_slice_in_dim, dynamic_update_slice_in_dim
 
 #: columns of a block
 _BLOCK = 128

@@ -27,8 +27,8 @@ from weft._engine.ir.jaxpr import Eqn
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.collective_rules import axes_size, position, ppermute_p
 from weft._engine.ops.comparison import select
+from weft._engine.ops.dynamic_slicing import dynamic_index_in_dim
 from weft._engine.ops.layout import broadcast_in_dim
-from weft._engine.ops.slicing import dynamic_index_in_dim
 from weft._engine.util import dtypes
 
 # --- where values are -------------------------------------------------------------------------------------------------

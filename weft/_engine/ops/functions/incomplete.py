@@ -20,6 +20,11 @@ from weft._engine.ops.comparison import eq, le, lt, select
 from weft._engine.ops.families import FLOATING, function, no_derivative
 from weft._engine.ops.functions.errors import scaled_tail
 from weft._engine.ops.functions.gammas import digamma, digamma_above_half, log_less_digamma
+from weft._engine.ops.functions.incomplete_coefficients import (
+    RECIPROCAL,
+    STIRLING_SERIES,
+    UNIFORM,
+)
 from weft._engine.ops.functions.logarithmic import log
 
 _ROOT_OF_TURN = 2.5066282746310002
@@ -32,156 +37,6 @@ _STIRLING = 10.0
 #: what the terms that are left out may be of the sum, by the type of the result
 _LEFT_OUT = {"f64": 2.0**-54, "f32": 2.0**-32}
 _LEFT_OUT_OF_HALVES = 2.0**-20
-#: log(gamma(a) / (sqrt(2 pi / a) (a / e)^a)) times a, by powers of 1 / a^2: B(2k) / (2k (2k - 1))
-_STIRLING_SERIES = (
-    -3617 / 122400,
-    1 / 156,
-    -691 / 360360,
-    1 / 1188,
-    -1 / 1680,
-    1 / 1260,
-    -1 / 360,
-    1 / 12,
-)
-#: (1 / gamma(1 + t) - 1) / (t (1 - t)) for 0 <= t <= 1, by powers of t - 1/2
-_RECIPROCAL = (
-    7.701321089817581e-11,
-    8.322392257769672e-10,
-    -1.6880620204489495e-08,
-    8.939760219205156e-08,
-    -6.224991931908901e-08,
-    -2.13386947512362e-06,
-    1.3881262702832342e-05,
-    -2.5888669733073263e-05,
-    -0.00014888730751651543,
-    0.0011042580869220044,
-    -0.002157953269287027,
-    -0.0063368333050815035,
-    0.04161568105120838,
-    -0.05255106857397675,
-    -0.1646981057811324,
-    0.5135166683820503,
-)
-#: Temme's expansion: of each power of 1/a a polynomial in eta, lowest coefficient first (DLMF 8.12.10 to 8.12.12, of which
-#: tests/codegen/test_incomplete.py derives them)
-_UNIFORM = (
-    (
-        -0.3333333333333333,
-        0.08333333333333333,
-        -0.014814814814814815,
-        0.0011574074074074073,
-        0.0003527336860670194,
-        -0.0001787551440329218,
-        3.919263178522438e-05,
-        -2.185448510679992e-06,
-        -1.85406221071516e-06,
-        8.296711340953087e-07,
-        -1.7665952736826078e-07,
-        6.707853543401498e-09,
-        1.0261809784240309e-08,
-        -4.382036018453353e-09,
-        9.14769958223679e-10,
-    ),
-    (
-        -0.001851851851851852,
-        -0.003472222222222222,
-        0.0026455026455026454,
-        -0.0009902263374485596,
-        0.00020576131687242798,
-        -4.018775720164609e-07,
-        -1.8098550334489977e-05,
-        7.64916091608111e-06,
-        -1.6120900894563446e-06,
-        4.647127802807434e-09,
-        1.378633446915721e-07,
-        -5.752545603517705e-08,
-        1.1951628599778148e-08,
-        -1.7543241719747647e-11,
-        -1.0091543710600413e-09,
-    ),
-    (
-        0.004133597883597883,
-        -0.0026813271604938273,
-        0.0007716049382716049,
-        2.0093878600823047e-06,
-        -0.0001073665322636516,
-        5.2923448829120125e-05,
-        -1.2760635188618728e-05,
-        3.423578734096138e-08,
-        1.3721957309062934e-06,
-        -6.298992138380055e-07,
-        1.4280614206064242e-07,
-        -2.0477098421990866e-10,
-        -1.409252991086752e-08,
-        6.228974084922022e-09,
-    ),
-    (
-        0.0006494341563786008,
-        0.00022947209362139917,
-        -0.0004691894943952557,
-        0.00026772063206283885,
-        -7.561801671883977e-05,
-        -2.396505113867297e-07,
-        1.1082654115347302e-05,
-        -5.6749528269915965e-06,
-        1.4230900732435883e-06,
-        -2.7861080291528143e-11,
-        -1.6958404091930278e-07,
-        8.099464905388083e-08,
-    ),
-    (
-        -0.0008618882909167117,
-        0.0007840392217200666,
-        -0.0002990724803031902,
-        -1.4638452578843418e-06,
-        6.641498215465122e-05,
-        -3.968365047179435e-05,
-        1.1375726970678419e-05,
-        2.507497226237533e-10,
-        -1.6954149536558305e-06,
-        8.907507532205309e-07,
-        -2.292934834000805e-07,
-    ),
-    (
-        -0.00033679855336635813,
-        -6.972813758365857e-05,
-        0.0002772753244959392,
-        -0.00019932570516188847,
-        6.797780477937208e-05,
-        1.419062920643967e-07,
-        -1.3594048189768693e-05,
-        8.018470256334202e-06,
-        -2.291481176508095e-06,
-    ),
-    (
-        0.0005313079364639922,
-        -0.0005921664373536939,
-        0.0002708782096718045,
-        7.902353232660328e-07,
-        -8.153969367561969e-05,
-        5.61168275310625e-05,
-        -1.8329116582843375e-05,
-    ),
-    (
-        0.00034436760689237765,
-        5.171790908260592e-05,
-        -0.00033493161081142234,
-        0.0002812695154763237,
-        -0.00010976582244684731,
-        -1.2741009095484485e-07,
-        2.7744451511563645e-05,
-    ),
-    (
-        -0.0006526239185953094,
-        0.0008394987206720873,
-        -0.000438297098541721,
-        -6.969091458420552e-07,
-        0.00016644846642067547,
-        -0.00012783517679769218,
-    ),
-    (-0.0005967612901927463, -7.204895416020011e-05, 0.0006782308837667328, -0.0006401475260262758),
-    (0.0013324454494800656, -0.0019144384985654776),
-)
 
 
 _ORDERS = ((0, 3), (0, 150), (150, 250))
@@ -560,12 +415,12 @@ def _log_excess(f, t):
 def _stirling(f, a):
     """gamma(a) / (sqrt(2 pi / a) (a / e)^a) of a >= 10."""
     inverse = 1.0 / a
-    return f.exp(inverse * f.horner(inverse * inverse, _STIRLING_SERIES))
+    return f.exp(inverse * f.horner(inverse * inverse, STIRLING_SERIES))
 
 
 def _reciprocal_excess(f, t):
     """1 / gamma(1 + t) - 1 of 0 <= t <= 1."""
-    return t * (1.0 - t) * f.horner(t - 0.5, _RECIPROCAL)
+    return t * (1.0 - t) * f.horner(t - 0.5, RECIPROCAL)
 
 
 def _reciprocal(f, a):
@@ -614,7 +469,7 @@ def _log_density_of_many(f, a, x):
         a * excess
         - 0.5 * log_a
         - 0.9189385332046728
-        - inverse * f.horner(inverse * inverse, _STIRLING_SERIES)
+        - inverse * f.horner(inverse * inverse, STIRLING_SERIES)
     )
 
 
@@ -753,7 +608,7 @@ def _uniform_bell(f, a, half):
 def _uniform(f, a, x, upper):
     miss, half, eta = _eta(f, a, x)
     rest = _uniform_bell(f, a, half) * _by_orders(
-        f, a, [f.horner(eta, row[::-1]) for row in _UNIFORM]
+        f, a, [f.horner(eta, row[::-1]) for row in UNIFORM]
     )
     root = f.copysign(f.sqrt(a * half), miss)
     return 0.5 * f.erfc(root) + rest if upper else 0.5 * f.erfc(-root) - rest
@@ -762,7 +617,7 @@ def _uniform(f, a, x, upper):
 def _uniform_share(f, a, x):
     """Of the density, the smaller one of the two functions."""
     miss, half, eta = _eta(f, a, x)
-    series = _by_orders(f, a, [f.horner(eta, row[::-1]) for row in _UNIFORM])
+    series = _by_orders(f, a, [f.horner(eta, row[::-1]) for row in UNIFORM])
     near, far, beyond = scaled_tail(f, f.sqrt(a * half))
     size = f.select(beyond, f.sqrt(a * half) * 1.772453850905516, 1.0)
     tail = f.select(beyond, far, near) / size * (0.5 * _ROOT_OF_TURN) * f.sqrt(a)
@@ -782,10 +637,10 @@ def _uniform_parts(f, a, x):
     miss, half, eta = _eta(f, a, x)
     stretch = f.select(miss.same(0.0), 1.0, miss / eta)  # -a times the derivative of eta by a
     inverse = 1.0 / a
-    values = [f.horner(eta, row[::-1]) for row in _UNIFORM]
+    values = [f.horner(eta, row[::-1]) for row in UNIFORM]
     slopes = [
         f.horner(eta, tuple([m * c for m, c in enumerate(row)][:0:-1]))
-        for row in _UNIFORM
+        for row in UNIFORM
         if len(row) > 1
     ]
     total = _by_orders(f, a, values)

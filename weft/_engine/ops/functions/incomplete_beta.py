@@ -22,7 +22,6 @@ from weft._engine.ops.bitwise import bitwise_and
 from weft._engine.ops.comparison import ge, gt, le, lt, select
 from weft._engine.ops.families import (
     FLOATING,
-    HostSpec,
     elementwise,
     elementwise_type,
     function,
@@ -34,6 +33,7 @@ from weft._engine.ops.families import (
 )
 from weft._engine.ops.functions.gammas import digamma, lgamma_in_double
 from weft._engine.ops.functions.logarithmic import log, log1p
+from weft._engine.ops.lowering_specs import HostSpec
 
 _FAR = 1e-280  # below, the function is not known to full precision
 _TERMS = 20_000

@@ -9,6 +9,7 @@ import numpy as np
 
 from weft._engine.core.trace import typeof
 from weft._engine.ops import bitwise, slicing
+from weft._engine.ops.dynamic_slicing import dynamic_slice_p
 from weft._engine.partition.rules.split_rule import split_rule
 
 _U32 = np.dtype(np.uint32)
@@ -30,7 +31,7 @@ def _sequence(ctx: Any, args: list, *, length: int) -> Any:
     if n % 2 or half % n:  # blocks of words are not blocks of pairs
         size = length // n
         starts = [*[np.int32(0)] * dim, ctx.start(axes, size)]
-        return slicing.dynamic_slice_p.bind(
+        return dynamic_slice_p.bind(
             counter_halves.whole(k0, k1, length=length),
             *starts,
             slice_sizes=(*typeof(k0).shape, size),

@@ -20,6 +20,7 @@ import numpy as np
 
 from weft._engine.core.trace import typeof
 from weft._engine.ops import arithmetic, bitwise, comparison, layout, slicing
+from weft._engine.ops.dynamic_slicing import dynamic_slice_p
 from weft._engine.util import dtypes
 from weft._engine.util.record import record
 
@@ -354,9 +355,7 @@ def table_entry(ctx: Any, axes: tuple, table: Sequence[int]) -> Any:
             if step
             else np.int32(table[0])
         )
-    found = slicing.dynamic_slice_p.bind(
-        np.array(table, np.int32), ctx.start(axes, 1), slice_sizes=(1,)
-    )
+    found = dynamic_slice_p.bind(np.array(table, np.int32), ctx.start(axes, 1), slice_sizes=(1,))
     return layout.reshape(found, ())
 
 
@@ -364,4 +363,4 @@ def dynamic_slice_along(x: Any, start: Any, count: int, dim: int) -> Any:
     """`count` elements along `dim` from run-time `start`."""
     starts = [start if d == dim else np.int32(0) for d in range(typeof(x).ndim)]
     sizes = tuple(count if d == dim else s for d, s in enumerate(typeof(x).shape))
-    return slicing.dynamic_slice_p.bind(x, *starts, slice_sizes=sizes)
+    return dynamic_slice_p.bind(x, *starts, slice_sizes=sizes)

@@ -26,7 +26,8 @@ from weft._engine.ops import (
     slicing,
     sorting,
 )
-from weft._engine.ops.families import ScanSpec
+from weft._engine.ops.dynamic_slicing import dynamic_slice_p, dynamic_update_slice_p
+from weft._engine.ops.lowering_specs import ScanSpec
 from weft._engine.partition.rules.halo import Halo, Window, fetch_rows, pad_along, slice_along
 from weft._engine.partition.rules.split_rule import split_rule
 from weft._engine.util import dtypes
@@ -59,9 +60,7 @@ def window(ctx: Any, x: Any, start: Any, size: int, dim: int, axes: tuple) -> An
     starts[dim] = arithmetic.add(at, np.int32(size))
     sizes = list(typeof(x).shape)
     sizes[dim] = size
-    return slicing.dynamic_slice_p.bind(
-        pad_along(x, size, size, dim), *starts, slice_sizes=tuple(sizes)
-    )
+    return dynamic_slice_p.bind(pad_along(x, size, size, dim), *starts, slice_sizes=tuple(sizes))
 
 
 def _of_operand(f: int, rule: Any, eqn: Any) -> bool:
@@ -120,7 +119,7 @@ def _slice_split(
 
 
 @split_rule(
-    slicing.dynamic_slice_p,
+    dynamic_slice_p,
     _of_operand,
     makes_partial_sums=lambda f, rule, axes: True,
     selects=True,
@@ -136,7 +135,7 @@ def _dynamic_slice_split(ctx: Any, args: list, *, slice_sizes: tuple) -> Any:
                 ctx, x, _clamped(positions(starts[d]), 0, ctx.extent(0, d) - size), size, d, axes
             )
             starts[d] = np.zeros((), typeof(starts[d]).dtype)[()]
-    return slicing.dynamic_slice_p.bind(x, *starts, slice_sizes=slice_sizes)
+    return dynamic_slice_p.bind(x, *starts, slice_sizes=slice_sizes)
 
 
 # --- writing a block: dynamic_update_slice ----------------------------------------------------------------------------
@@ -146,7 +145,7 @@ def _updated_dim(f: int, rule: Any, eqn: Any) -> bool:
     return any(f in dim for dim in rule.ins[0]) and any(f in dim for dim in rule.outs[0])
 
 
-@split_rule(slicing.dynamic_update_slice_p, _updated_dim)
+@split_rule(dynamic_update_slice_p, _updated_dim)
 def _dynamic_update_slice_split(ctx: Any, args: list) -> Any:
     """Each device writes the part of the update that falls into its block; nothing is communicated."""
     x, update, *starts = args
@@ -161,7 +160,7 @@ def _dynamic_update_slice_split(ctx: Any, args: list) -> Any:
             starts[d] = arithmetic.add(at, np.int32(size))
         else:
             starts[d] = positions(starts[d])
-    wide = slicing.dynamic_update_slice_p.bind(wide, update, *starts)
+    wide = dynamic_update_slice_p.bind(wide, update, *starts)
     for d, (local, size) in enumerate(zip(shape, sizes)):
         if ctx.of_dim(0, d):
             wide = slice_along(wide, size, local, d)
@@ -231,7 +230,7 @@ def _associative_scan_split(
     starts = [np.int32(0)] * len(shape)
     starts[axis] = _clamped(at, 0, count - 1)
     sizes = (*shape[:axis], 1, *shape[axis + 1 :])
-    before = [slicing.dynamic_slice_p.bind(x, *starts, slice_sizes=sizes) for x in totals]
+    before = [dynamic_slice_p.bind(x, *starts, slice_sizes=sizes) for x in totals]
     spread = [layout.broadcast_in_dim(x, shape, tuple(range(len(shape)))) for x in before]
     follows = layout.broadcast_in_dim(comparison.eq(at, starts[axis]), shape, ())
     return [
