@@ -290,7 +290,7 @@ ERRORS = {
     "condition tree": (
         lambda: lax.while_loop(lambda c: (c < 3, c), lambda c: c, 1),
         TypeError,
-        ["structure"],
+        ["boolean scalar", "pytree PyTreeDef((*, *))"],
     ),
     "dtype": (
         lambda: lax.while_loop(lambda c: True, lambda c: {"n": c["n"].astype(int)}, {"n": X}),

@@ -279,3 +279,15 @@ def test_whole_values_from_outside_fit_the_mesh_of_the_context():
         )
         for wrap in (weft.jit, lambda f: f):
             assert wrap(made)().tolist() == [2, 4, 2, 4]
+
+
+def test_the_last_make_mesh_decides_whether_types_were_given():
+    given = {"axis_types": (AxisType.Auto,), "devices": weft.devices()[:2]}
+    x = weft.device_put(
+        np.arange(4.0), NamedSharding(weft.make_mesh((2,), ("k",), **given), P("k"))
+    )
+    for types in ({}, given, {}):
+        mesh = weft.make_mesh((2,), ("k",), **{"devices": weft.devices()[:2], **types})
+        with weft.set_mesh(mesh):
+            moved = weft.jit(lambda x: weft.sharding.reshard(x, P(None)))(x)
+        assert moved.sharding.spec == (P("k") if types else P(None))

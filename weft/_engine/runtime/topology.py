@@ -162,4 +162,6 @@ def make_mesh(
     mesh = Mesh(grid, axis_names, axis_types=axis_types)
     if axis_types is None:
         typed_by_default.add(mesh)
+    else:
+        typed_by_default.discard(mesh)  # equal meshes are one object, and the last call decides
     return mesh

@@ -145,7 +145,7 @@ def _contents(room: str) -> str:
 
 
 #: the sources that decide what becomes of a kernel or a routine, the machine model, plans of transforms and formulas among them
-_GENERATOR = ("codegen", "util", "ir", "ops/functions")
+_GENERATOR = ("codegen", "cpython", "util", "ir", "ops/functions")
 
 
 def key(*parts: str | bytes) -> str:
