@@ -39,7 +39,6 @@ KNOWN_LONG = {
     "weft/_engine/control/custom_rules.py",
     "weft/_engine/partition/partitioner.py",
     "weft/experimental/hijax.py",
-    "weft/_engine/numpy/creation.py",
 }
 #: package -> import circles in it that still wait to be taken apart; a number here is never raised
 KNOWN_CIRCLES: dict[str, int] = {}

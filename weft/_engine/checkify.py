@@ -163,6 +163,18 @@ def debug_check(pred: Any, msg: str, *fmt_args: Any, **fmt_kwargs: Any) -> None:
     _check(pred, msg, fmt_args, fmt_kwargs, True)
 
 
+def _check_format(name: str, msg: str, values: list, structure: Any) -> None:
+    """Raise for a format that does not fit its arguments: here, where it is written, and not when the check fails."""
+    zeros = [np.zeros(typeof(x).shape, typeof(x).dtype)[()] for x in values]
+    args, kwargs = tree.tree_unflatten(structure, zeros)
+    try:
+        str.format(msg, *args, **kwargs)
+    except (KeyError, IndexError) as error:
+        raise type(error)(
+            f"{name}: the format {msg!r} asks for {error.args[0]!r}, which no argument gives."
+        ) from None
+
+
 def _check(pred: Any, msg: str, fmt_args: tuple, fmt_kwargs: dict[str, Any], debug: bool) -> None:
     name = "debug_check" if debug else "check"
     if not isinstance(msg, str):
@@ -184,17 +196,7 @@ def _check(pred: Any, msg: str, fmt_args: tuple, fmt_kwargs: dict[str, Any], deb
     values = [
         random_unwrap(x) if dtypes.is_extended(typeof(x).dtype) else x for x in values
     ]  # messages show the data of random keys
-    args, kwargs = tree.tree_unflatten(
-        structure, [np.zeros(typeof(x).shape, typeof(x).dtype)[()] for x in values]
-    )
-    try:
-        str.format(
-            msg, *args, **kwargs
-        )  # fails here, where the format is written, and not when the check does
-    except (KeyError, IndexError) as error:
-        raise type(error)(
-            f"{name}: the format {msg!r} asks for {error.args[0]!r}, which no argument gives."
-        ) from None
+    _check_format(name, msg, values, structure)
     site = Site(FailedCheckError, msg, 0, structure, str(user_frame() or ""))
     code = (
         np.int32(0 if pred else 1)

@@ -98,16 +98,7 @@ class RegularGridInterpolator:
             at = tuple(i + (s > 0.5) for i, s in zip(cells, shares))
             out = self.values[at]
         else:
-            out = 0
-            for corner in itertools.product((0, 1), repeat=dims):
-                weight = 1
-                for side, share in zip(corner, shares):
-                    weight = weight * (share if side else 1 - share)
-                at = tuple(
-                    wnp.minimum(i + side, p.shape[0] - 1)
-                    for i, side, p in zip(cells, corner, self.grid)
-                )
-                out = out + self.values[at] * weight[trailing]
+            out = self._interpolate_linearly(cells, shares, trailing)
         if self.fill_value is not None:
             outside = False
             for p, x in zip(self.grid, columns):
@@ -116,6 +107,20 @@ class RegularGridInterpolator:
         for x in columns:
             out = wnp.where(wnp.isnan(x)[trailing], np.nan, out)
         return wnp.reshape(out, (*lead, *self.values.shape[dims:]))
+
+    def _interpolate_linearly(self, cells: Sequence, shares: Sequence, trailing: tuple) -> Any:
+        """Return the sum of the corners of each cell, weighted by the shares along each dim."""
+        out: Any = 0
+        for corner in itertools.product((0, 1), repeat=len(self.grid)):
+            weight: Any = 1
+            for side, share in zip(corner, shares):
+                weight = weight * (share if side else 1 - share)
+            at = tuple(
+                wnp.minimum(i + side, p.shape[0] - 1)
+                for i, side, p in zip(cells, corner, self.grid)
+            )
+            out = out + self.values[at] * weight[trailing]
+        return out
 
     @staticmethod
     def _cell(points: Any, x: Any) -> tuple:

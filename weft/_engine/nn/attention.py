@@ -32,14 +32,7 @@ def dot_product_attention(
     1/sqrt(size) if not given. Scores are summed and normalized in float32 at least. With `return_residual`, gives also the
     logarithm of each query's sum of exponentials, [batch, T, heads] in the dtype of `query`.
     """
-    if implementation == "cudnn":
-        raise NotImplementedError(
-            "nn.dot_product_attention: the implementation 'cudnn' is for GPUs; leave it at None."
-        )
-    if implementation not in (None, "xla"):
-        raise ValueError(
-            f"nn.dot_product_attention: there is no implementation {implementation!r}; leave it at None."
-        )
+    _check_implementation(implementation)
     query, key, value = wnp.asarray(query), wnp.asarray(key), wnp.asarray(value)
     has_batch = query.ndim == 4
     if not has_batch:
@@ -126,3 +119,14 @@ def _allowed(
     for more in found[1:]:
         allowed = allowed & more
     return allowed
+
+
+def _check_implementation(implementation: str | None) -> None:
+    if implementation == "cudnn":
+        raise NotImplementedError(
+            "nn.dot_product_attention: the implementation 'cudnn' is for GPUs; leave it at None."
+        )
+    if implementation not in (None, "xla"):
+        raise ValueError(
+            f"nn.dot_product_attention: there is no implementation {implementation!r}; leave it at None."
+        )

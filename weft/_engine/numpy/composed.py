@@ -216,7 +216,7 @@ def _last(d: int) -> tuple:
 def interp(x, xp, fp, left=None, right=None, period=None):
     """Piecewise linear interpolation of the points (xp, fp) at `x`; beyond them `left` and `right` (numbers, or 'extrapolate' to go on
     along the outer segment), or periodic."""
-    from weft._engine.numpy.sorting import argsort, searchsorted
+    from weft._engine.numpy.sorting import searchsorted
 
     check_real("interp", value(x), value(xp))
     fp = concrete(promote_dtypes_inexact(value(fp))[0])  # it may be complex
@@ -227,18 +227,7 @@ def interp(x, xp, fp, left=None, right=None, period=None):
     if xp.ndim != 1 or fp.ndim != 1 or xp.shape != fp.shape:
         raise ValueError("interp: xp and fp must be one-dimensional arrays of equal size")
     if period is not None:
-        period = array_of("interp", period)
-        check_real("interp", period)
-        if period.ndim:
-            raise ValueError(f"interp: period must be a scalar, got shape {period.shape}.")
-        if not isinstance(period, Tracer) and not period:
-            raise ValueError("interp: period must be a non-zero value")
-        period = uf.abs(period)
-        x, xp = uf.remainder(x, period), uf.remainder(xp, period)
-        order = argsort(xp)
-        xp, fp = xp[order], fp[order]
-        xp = mp.concatenate([uf.subtract(xp[-1:], period), xp, uf.add(xp[:1], period)])
-        fp = mp.concatenate([fp[-1:], fp, fp[:1]])
+        x, xp, fp = _repeat_points(x, xp, fp, period)
     for name, side in (("left", left), ("right", right)):
         if isinstance(side, str) and side != "extrapolate":
             raise ValueError(
@@ -332,3 +321,21 @@ def geomspace(start, stop, num: int = 50, endpoint: bool = True, dtype=None, axi
     out = out.at[:1].set(start)
     out = out.at[max_dim(num - 1, 1) :].set(stop) if endpoint else out
     return mp.moveaxis(cast(out, dtypes.check_dtype(want, "geomspace")), 0, axis)
+
+
+def _repeat_points(x, xp, fp, period) -> tuple:
+    """Return `x` and the sorted points within one period, with the neighbors of both ends added."""
+    from weft._engine.numpy.sorting import argsort
+
+    period = array_of("interp", period)
+    check_real("interp", period)
+    if period.ndim:
+        raise ValueError(f"interp: period must be a scalar, got shape {period.shape}.")
+    if not isinstance(period, Tracer) and not period:
+        raise ValueError("interp: period must be a non-zero value")
+    period = uf.abs(period)
+    x, xp = uf.remainder(x, period), uf.remainder(xp, period)
+    order = argsort(xp)
+    xp, fp = xp[order], fp[order]
+    xp = mp.concatenate([uf.subtract(xp[-1:], period), xp, uf.add(xp[:1], period)])
+    return x, xp, mp.concatenate([fp[-1:], fp, fp[:1]])

@@ -9,10 +9,12 @@ from weft._engine.core.trace import _state, eval_trace
 from weft._engine.numpy import indexing
 from weft._engine.runtime.array import Array
 from weft._engine.util.config import config
+from weft._engine.util.dtypes import is_native_integer
 
 _INTEGER, _ARRAY = "integer", "array"
 _forms: dict[tuple, tuple] = {}
 _SMALL = 1 << 31
+_BOUND_TYPES = frozenset((int, type(None)))
 
 
 def split(x: Array, index):
@@ -28,12 +30,12 @@ def split(x: Array, index):
             arguments.append(i)
         elif kind is slice:
             parts = (i.start, i.stop, i.step)
-            if any(type(p) is not int and p is not None for p in parts):
+            if not _BOUND_TYPES.issuperset(map(type, parts)):
                 return None
             form.append(parts)
         elif i is None or i is Ellipsis:
             form.append(i)
-        elif kind is Array and i.dtype.kind in "iu":
+        elif kind is Array and is_native_integer(i.dtype):
             form.append(_ARRAY)
             arguments.append(i)
         else:

@@ -496,24 +496,22 @@ def roll(a, shift, axis=None):
     for s, d in zip(
         shifts * times if len(shifts) == 1 else shifts, axes * times if len(axes) == 1 else axes
     ):
-        d = promote.canonical_axis(d, a.ndim, "roll")
-        n = a.shape[d]
-        if not n:
-            continue
-        if isinstance(s, Tracer) or (
-            hasattr(type(s), "aval") and not isinstance(s, (int, np.integer))
-        ):
-            a = indexing.getitem(
-                a, (slice(None),) * d + (uf.remainder(uf.subtract(arange(n), s), n),)
-            )
-            continue
-        k = as_int(s) % n
-        if k:
-            a = slicing.concatenate(
-                [
-                    slicing.slice_in_dim(a, n - k, n, axis=d),
-                    slicing.slice_in_dim(a, 0, n - k, axis=d),
-                ],
-                d,
-            )
+        a = _roll_dim(a, s, promote.canonical_axis(d, a.ndim, "roll"))
     return a
+
+
+def _roll_dim(a, shift, d: int):
+    """Move elements along dim `d`."""
+    n = a.shape[d]
+    if not n:
+        return a
+    if isinstance(shift, Tracer) or (
+        hasattr(type(shift), "aval") and not isinstance(shift, (int, np.integer))
+    ):
+        source = uf.remainder(uf.subtract(arange(n), shift), n)
+        return indexing.getitem(a, (slice(None),) * d + (source,))
+    k = as_int(shift) % n
+    if not k:
+        return a
+    parts = [slicing.slice_in_dim(a, *ends, axis=d) for ends in ((n - k, n), (0, n - k))]
+    return slicing.concatenate(parts, d)

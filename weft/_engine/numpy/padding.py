@@ -65,20 +65,7 @@ def pad(array, pad_width, mode="constant", **kwargs):
         values = kwargs.get("constant_values", 0)
         return _pad_constant(a, widths, values)
     if mode in ("edge", "reflect", "symmetric", "wrap"):
-        odd = mode in ("reflect", "symmetric") and kwargs.get("reflect_type", "even") == "odd"
-        for d, width in enumerate(widths):
-            if any(width):
-                n = a.shape[d]
-                if n == 0:
-                    raise ValueError(
-                        f"can't extend empty axis {d} using modes other than 'constant' or 'empty'"
-                    )
-                if isinstance(n, Dim) or any(isinstance(w, Dim) for w in width):
-                    inner = indexing.getitem(a, (slice(None),) * d + (_continued(n, width, mode),))
-                else:
-                    inner = _rearranged(a, d, np.pad(np.arange(n), width, mode=mode))
-                a = _reflect_oddly(a, d, inner, width, mode) if odd else inner
-        return a
+        return _pad_from_inside(a, widths, mode, kwargs.get("reflect_type", "even"))
     if mode in ("maximum", "minimum", "mean", "median"):
         return _pad_statistic(a, widths, mode, kwargs.get("stat_length"))
     return _pad_ramp(a, widths, kwargs.get("end_values", 0))
@@ -261,4 +248,23 @@ def _pad_constant(a, widths, values):
             config = [(0, 0, 0)] * a.ndim
             config[d] = (k, 0, 0) if side == 0 else (0, k, 0)
             a = slicing.pad(a, np.asarray(pairs[d][side], a.dtype)[()], config)
+    return a
+
+
+def _pad_from_inside(a, widths: list, mode: str, reflect_type: str):
+    """Continue `a` beyond its ends with its own elements."""
+    is_odd = mode in ("reflect", "symmetric") and reflect_type == "odd"
+    for d, width in enumerate(widths):
+        if not any(width):
+            continue
+        n = a.shape[d]
+        if n == 0:
+            raise ValueError(
+                f"can't extend empty axis {d} using modes other than 'constant' or 'empty'"
+            )
+        if isinstance(n, Dim) or any(isinstance(w, Dim) for w in width):
+            inner = indexing.getitem(a, (slice(None),) * d + (_continued(n, width, mode),))
+        else:
+            inner = _rearranged(a, d, np.pad(np.arange(n), width, mode=mode))
+        a = _reflect_oddly(a, d, inner, width, mode) if is_odd else inner
     return a

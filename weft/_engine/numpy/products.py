@@ -303,11 +303,7 @@ def einsum(
         (subscripts, *arrays), shapes=False
     )
     terms = inputs.split(",")
-    for term, x in zip(terms, arrays):
-        if len(term) != x.ndim:
-            raise ValueError(
-                f"einsum: subscript {term!r} has {len(term)} indices, its operand has shape {tuple(x.shape)}."
-            )
+    _check_ranks(terms, arrays)
     _check_sizes(terms, arrays)
     steps: list = [tuple(range(len(arrays)))]
     if len(arrays) > 2:
@@ -325,6 +321,14 @@ def einsum(
     if preferred_element_type is not None:
         return promote.cast(result, np.dtype(preferred_element_type))
     return promote.cast(result, result.dtype, True) if all(x.weak_type for x in arrays) else result
+
+
+def _check_ranks(terms: list[str], arrays) -> None:
+    for term, x in zip(terms, arrays):
+        if len(term) != x.ndim:
+            raise ValueError(
+                f"einsum: subscript {term!r} has {len(term)} indices, its operand has shape {tuple(x.shape)}."
+            )
 
 
 def _contract_all(work: list, steps: list, output: str, dtype, multiply: Callable) -> tuple:

@@ -204,58 +204,46 @@ class ufunc(FaceFunction):
         function that has no reduction of its own.
         """
         self._binary("reduce", out)
+        options = {"dtype": dtype, "initial": initial, "where": where}
         if "reduce" in self._given:
-            return self._given["reduce"](
-                a, axis=axis, dtype=dtype, keepdims=keepdims, initial=initial, where=where
-            )
-        if where is not None and self.identity is None and initial is None:
+            return self._given["reduce"](a, axis=axis, keepdims=keepdims, **options)
+        has_no_start = self.identity is None and initial is None
+        if where is not None and has_no_start:
             raise ValueError(
                 f"{self.name}.reduce: where needs an identity, which {self.name} has not, or initial=."
             )
         a = self._operand(a, dtype, "reduce")
         if self.name in _REDUCTIONS and self._has_own:
-            name = _REDUCTIONS[self.name]
-            options = {"dtype": dtype if name in ("sum", "prod") else None, "where": where}
-            if name not in ("all", "any"):
-                options["initial"] = initial
-            result = _numpy(name)(
-                a,
-                axis,
-                keepdims=keepdims,
-                **{key: x for key, x in options.items() if x is not None},
-            )
-            return (
-                self(result, initial)
-                if initial is not None and "initial" not in options
-                else result
-            )
-        rank, a_shape = a.ndim, tuple(a.shape)
+            return self._reduce_by_name(a, axis, keepdims, options)
+        rank = a.ndim
         rows, dim = self._along(self._truths(a), axis, "reduce")
         n = rows.shape[dim]
-        if not n and self.identity is None and initial is None:
+        if not n and has_no_start:
             raise ValueError(
                 f"{self.name}.reduce: {self.name} has no identity to give for an axis of size 0."
             )
         rows = _numpy("moveaxis")(rows, dim, 0)
-        mask = (
-            None
-            if where is None
-            else _numpy("moveaxis")(
-                _numpy("broadcast_to")(where, a_shape).reshape(a_shape if axis is not None else -1),
-                dim,
-                0,
-            )
-        )
+        mask = None if where is None else _mask_rows(where, tuple(a.shape), axis, dim)
         if initial is None and mask is None and n:
             first, rows = rows[0], rows[1:]
         else:
             first = self._start(self.identity if initial is None else initial, rows)
         result = self._fold(first, rows, mask)[0]
-        return (
-            _numpy("expand_dims")(result, tuple(range(rank)) if axis is None else dim)
-            if keepdims
-            else result
-        )
+        if not keepdims:
+            return result
+        return _numpy("expand_dims")(result, tuple(range(rank)) if axis is None else dim)
+
+    def _reduce_by_name(self, a, axis, keepdims: bool, options: dict[str, Any]):
+        """Reduce by the function of `weft.numpy` that does the same, such as `sum` for `add`."""
+        name, initial = _REDUCTIONS[self.name], options["initial"]
+        has_initial = name not in ("all", "any")
+        if name not in ("sum", "prod"):
+            del options["dtype"]
+        if not has_initial:
+            del options["initial"]
+        options = {key: x for key, x in options.items() if x is not None}
+        result = _numpy(name)(a, axis, keepdims=keepdims, **options)
+        return result if has_initial or initial is None else self(result, initial)
 
     def _start(self, value: Any, rows: Any) -> Any:
         """`value` in the shape of a row, in the dtype that results have."""
@@ -371,6 +359,12 @@ class ufunc(FaceFunction):
             return flat.at[place].set(_numpy("astype")(self(flat[place], *other), a.dtype)), None
 
         return scan(step, a.reshape(-1), (places.reshape(-1), *others))[0].reshape(a.shape)
+
+
+def _mask_rows(where: Any, shape: tuple[int, ...], axis: int | None, dim: int) -> Any:
+    """Return the mask `where` of an array of `shape` with the reduced dim first."""
+    mask = _numpy("broadcast_to")(where, shape).reshape(-1 if axis is None else shape)
+    return _numpy("moveaxis")(mask, dim, 0)
 
 
 def _over_elements(func: Callable, nin: int) -> Callable:

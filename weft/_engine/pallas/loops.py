@@ -358,6 +358,25 @@ def _starts_afresh(kernel: Kernel, own: Sequence[int], rest: Sequence[int]) -> b
     return not used_vars(known).intersection(memory)
 
 
+def _fixed_inputs(kernel: Kernel, plan: _Plan, rest_count: int) -> list[bool]:
+    """Return for each input whether its block is the same for a whole part of the grid."""
+    axes = [a - kernel.mapped for a in plan.rest]
+    return [rest_count == 1 or not _depends(m, axes) for m in kernel.ins]
+
+
+def _with_indices(ids: list, axes: Sequence[int], number: Any, sizes: list[int]) -> list:
+    """Return `ids` with the indices along `axes` of the part `number` of a grid of `sizes`."""
+    result = list(ids)
+    for axis, index in zip(axes, _unraveled(number, sizes)):
+        result[axis] = index
+    return result
+
+
+def _slab_starts(starts: Sequence, dims: Sequence) -> list:
+    """Return the starts of a block within its slab, which begins at the block along indexed dims."""
+    return [ZERO if d is not None else s for s, d in zip(starts, dims)]
+
+
 def _run_tiles(
     kernel: Kernel, plan: _Plan, scalars: Sequence[Any], ins: Sequence[Any], first: dict[int, Any]
 ) -> list:
@@ -366,39 +385,29 @@ def _run_tiles(
     own_sizes, rest_sizes = [grid[a] for a in plan.own], [grid[a] for a in plan.rest]
     rest_count = math.prod(rest_sizes)
     shapes = [_slab(m, dims) for m, dims in zip(kernel.outs, plan.indexed)]
-    given = {i: _padded(kernel.outs[i], x, kernel.blank) for i, x in first.items()}
-    fixed = [
-        rest_count == 1 or not _depends(m, [a - kernel.mapped for a in plan.rest])
-        for m in kernel.ins
-    ]
+    initial = {i: _padded(kernel.outs[i], x, kernel.blank) for i, x in first.items()}
+    fixed = _fixed_inputs(kernel, plan, rest_count)
 
     def part(_: Any, number: Any) -> tuple[None, list]:
-        ids: list = [ZERO] * len(grid)
-        for axis, index in zip(plan.own, _unraveled(number, own_sizes)):
-            ids[axis] = index
+        ids = _with_indices([ZERO] * len(grid), plan.own, number, own_sizes)
         blocks = [
             _taken(m, x, _starts(m, ids, kernel.mapped, scalars)) if f else None
             for m, x, f in zip(kernel.ins, ins, fixed)
         ]
         slabs = [
-            _begin(given.get(i), shape, m, dims, ids, kernel.blank)
+            _begin(initial.get(i), shape, m, dims, ids, kernel.blank)
             for i, (m, shape, dims) in enumerate(zip(kernel.outs, shapes, plan.indexed))
         ]
 
         def step(number: Any, state: tuple) -> tuple:
             slabs, scratch = state
-            here = list(ids)
-            for axis, index in zip(plan.rest, _unraveled(number, rest_sizes)):
-                here[axis] = index
+            here = _with_indices(ids, plan.rest, number, rest_sizes)
             sources = [
                 _taken(m, x, _starts(m, here, kernel.mapped, scalars)) if b is None else b
                 for m, x, b in zip(kernel.ins, ins, blocks)
             ]
             starts = [
-                [
-                    ZERO if d is not None else s
-                    for s, d in zip(_starts(m, here, kernel.mapped, scalars), dims)
-                ]
+                _slab_starts(_starts(m, here, kernel.mapped, scalars), dims)
                 for m, dims in zip(kernel.outs, plan.indexed)
             ]
             targets = [_taken(m, y, s) for m, y, s in zip(kernel.outs, slabs, starts)]

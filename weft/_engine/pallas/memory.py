@@ -66,8 +66,36 @@ class _Place:
 
 
 def _positions(shape: tuple[int, ...], index: Any) -> tuple[list, tuple[int, ...]]:
-    """The positions along each dim of what an index selects, and the shape of that. Indices that are arrays come first if they are
-    apart, as NumPy has it."""
+    """Return the positions along each dim of what an index selects, and the shape of the selection.
+
+    As in NumPy, the dims of index arrays come first if the arrays are apart."""
+    parts = _whole_index(index, len(shape))
+    arrays = [d for d, i in enumerate(parts) if not isinstance(i, (slice, Slice))]
+    common = np.broadcast_shapes(*[np.shape(parts[d]) for d in arrays])
+    adjacent = bool(arrays) and arrays[-1] - arrays[0] == len(arrays) - 1
+    before = arrays[0] if adjacent else 0  # dims of slices ahead of the arrays' dims
+    runs = {d: _run(parts[d], n) for d, n in enumerate(shape) if d not in arrays}
+    sizes = [typeof(run).shape[0] for run in runs.values()]
+    full = (*sizes[:before], *common, *sizes[before:])
+    positions, seen = [], 0
+    for d, n in enumerate(shape):
+        if d in arrays:
+            at: Any = wnp.asarray(parts[d])
+            if wnp.issubdtype(at.dtype, wnp.signedinteger):
+                at = wnp.where(at < 0, at + n, at)
+            lead = before + len(common) - at.ndim
+            dims = (1,) * lead + at.shape + (1,) * (len(sizes) - before)
+        else:
+            at = runs[d]
+            dim = seen if seen < before else seen + len(common)
+            dims = tuple(at.shape[0] if k == dim else 1 for k in range(len(full)))
+            seen += 1
+        positions.append(at.reshape(dims))
+    return positions, full
+
+
+def _whole_index(index: Any, ndim: int) -> list:
+    """Return one entry per dim: whole slices stand for an ellipsis and for missing dims."""
     parts = list(index) if isinstance(index, tuple) else [index]
     if any(i is None for i in parts):
         raise NotImplementedError(
@@ -75,33 +103,8 @@ def _positions(shape: tuple[int, ...], index: Any) -> tuple[list, tuple[int, ...
         )
     spread = [n for n, i in enumerate(parts) if i is Ellipsis]
     if spread:
-        parts[spread[0] : spread[0] + 1] = [slice(None)] * (len(shape) - len(parts) + 1)
-    parts += [slice(None)] * (len(shape) - len(parts))
-    arrays = [d for d, i in enumerate(parts) if not isinstance(i, (slice, Slice))]
-    common = np.broadcast_shapes(*[np.shape(parts[d]) for d in arrays]) if arrays else ()
-    first = arrays[0] if arrays and arrays == list(range(arrays[0], arrays[-1] + 1)) else 0
-    runs = [_run(parts[d], n) if d not in arrays else None for d, n in enumerate(shape)]
-    sizes = [len_ for run in runs if run is not None for len_ in [typeof(run).shape[0]]]
-    before = sum(1 for d in range(len(shape)) if d not in arrays and d < first) if arrays else 0
-    full = (*sizes[:before], *common, *sizes[before:])
-    found, seen = [], 0
-    for d, run in enumerate(runs):
-        if run is None:
-            at: Any = wnp.asarray(parts[d])
-            at = (
-                wnp.where(at < 0, at + shape[d], at)
-                if wnp.issubdtype(at.dtype, wnp.signedinteger)
-                else at
-            )
-            lead = len(common) - at.ndim
-            found.append(
-                at.reshape((1,) * (before + lead) + at.shape + (1,) * (len(sizes) - before))
-            )
-            continue
-        where = seen if seen < before else seen + len(common)
-        found.append(run.reshape([run.shape[0] if k == where else 1 for k in range(len(full))]))
-        seen += 1
-    return found, full
+        parts[spread[0] : spread[0] + 1] = [slice(None)] * (ndim - len(parts) + 1)
+    return parts + [slice(None)] * (ndim - len(parts))
 
 
 def _run(part: slice | Slice, n: int) -> Any:

@@ -151,27 +151,30 @@ def choice(key, a, shape=(), replace: bool = True, p=None, axis: int = 0, mode: 
         raise ValueError(
             f"Cannot take a larger sample (size {draws}) than population (size {n}) when 'replace=False'"
         )
-    if p is None:
-        if replace:
-            positions = randint(raw, shape, 0, n)
-        else:
-            order = _shuffle(raw, wnp.arange(n), 0)
-            positions = wnp.reshape(order[:draws], shape)
+    if p is not None:
+        positions = _weighted_positions(raw, p, shape, n, replace, mode)
+    elif replace:
+        positions = randint(raw, shape, 0, n)
     else:
-        p = concrete(wnp.asarray(p))
-        p = cast(p, dtypes.to_inexact_dtype(p.dtype))
-        if tuple(p.shape) != (n,):
-            raise ValueError(
-                f"p must be None or a 1D vector with the same size as a.shape[axis]. p has shape {tuple(p.shape)} and "
-                f"a.shape[axis] is {n}."
-            )
-        if replace:
-            cumulative = wnp.cumsum(p)
-            draw = wnp.multiply(cumulative[-1], wnp.subtract(1, uniform(raw, shape, p.dtype)))
-            positions = wnp.searchsorted(cumulative, draw)
-        else:
-            noisy = ew.add(gumbel(raw, (n,), p.dtype, mode), ew.log(p))
-            positions = wnp.reshape(sorting.top_k(noisy, draws)[1], shape)
+        order = _shuffle(raw, wnp.arange(n), 0)
+        positions = wnp.reshape(order[:draws], shape)
     if whole:
         return cast(positions, dtypes.default_int_dtype())
     return wnp.take(arr, positions, axis, mode="clip")
+
+
+def _weighted_positions(raw, p, shape: tuple, n: int, replace: bool, mode: str | None):
+    """Draw positions below `n` with probabilities `p`."""
+    p = concrete(wnp.asarray(p))
+    p = cast(p, dtypes.to_inexact_dtype(p.dtype))
+    if tuple(p.shape) != (n,):
+        raise ValueError(
+            f"p must be None or a 1D vector with the same size as a.shape[axis]. p has shape {tuple(p.shape)} and "
+            f"a.shape[axis] is {n}."
+        )
+    if replace:
+        cumulative = wnp.cumsum(p)
+        draw = wnp.multiply(cumulative[-1], wnp.subtract(1, uniform(raw, shape, p.dtype)))
+        return wnp.searchsorted(cumulative, draw)
+    noisy = ew.add(gumbel(raw, (n,), p.dtype, mode), ew.log(p))
+    return wnp.reshape(sorting.top_k(noisy, math.prod(shape))[1], shape)
