@@ -36,8 +36,6 @@ MOST_MODULES = 22
 FAMILIES = {"weft/_engine/numpy", "weft/_engine/ops", "weft/scipy/stats"}
 #: files that formatting made longer; this set only shrinks
 KNOWN_LONG = {
-    "weft/_engine/control/custom_rules.py",
-    "weft/_engine/partition/partitioner.py",
     "weft/experimental/hijax.py",
 }
 #: package -> import circles in it that still wait to be taken apart; a number here is never raised

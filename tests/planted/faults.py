@@ -99,8 +99,8 @@ FAULTS = (
         "wrong partial-sum axis",
         "results of a dim split over several axes count as partial over the first only",
         "weft/_engine/partition/partitioner.py",
-        "if self.makes_partial_sums(eqn, rule, f, axes) for a in mine)",
-        "if self.makes_partial_sums(eqn, rule, f, axes) for a in mine[:1])",
+        "if makes_partial_sums(eqn, rule, f, axes) for a in mine\n",
+        "if makes_partial_sums(eqn, rule, f, axes) for a in mine[:1]\n",
     ),
     PlantedFault(
         "wrong reshard",

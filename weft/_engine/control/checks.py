@@ -23,7 +23,8 @@ import numpy as np
 
 from weft._engine.control.call_rules import call_params
 from weft._engine.control.cond import cond_p
-from weft._engine.control.custom_rules import VjpRules, custom_jvp_call_p, custom_vjp_call_p
+from weft._engine.control.custom_rules import custom_jvp_call_p, custom_vjp_call_p
+from weft._engine.control.custom_values import VjpRules
 from weft._engine.control.scan import scan_p
 from weft._engine.control.shard_map import manual_scope, shard_map_p
 from weft._engine.control.while_loop import while_p

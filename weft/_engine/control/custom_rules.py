@@ -20,16 +20,16 @@ from weft._engine.control.custom_values import (
     CustomVJPPrimal,
     Split,
     SymbolicZero,
+    VjpRules,
+    batch_jvp,
+    batch_vjp,
     check_outputs,
     check_tangents,
     flatten_cts,
-    leave_zeros,
     over_axis,
-    settle,
     shown,
     taken,
     to_front,
-    unbatch_ct,
 )
 from weft._engine.control.hitypes import flatten, flatten_linear, of_tangents
 from weft._engine.control.ref import (
@@ -58,11 +58,10 @@ from weft._engine.core.trace import (
 )
 from weft._engine.ops.casting import in_dtype
 from weft._engine.ops.elementwise import add
-from weft._engine.transforms.batch import BatchTrace, batch_flat, batch_jaxpr, to_dim
+from weft._engine.transforms.batch import BatchTrace, batch_jaxpr
 from weft._engine.transforms.jvp import JVPTrace, instantiate
 from weft._engine.util import dtypes, tree
 from weft._engine.util.errors import CustomVJPException, UnexpectedTracerError, describe
-from weft._engine.util.record import record
 from weft._engine.util.source import api_boundary, function_name
 
 
@@ -371,7 +370,7 @@ class FunctionWithJvp(RuledFunction):
         return self.rule(primals, tangents)
 
     def map(self, axis, flags, once):
-        return FunctionWithJvp(*_batch_jvp(self.fun, self.rule, axis, flags, once), self.name)
+        return FunctionWithJvp(*batch_jvp(self.fun, self.rule, axis, flags, once), self.name)
 
     def refusing(self, fun):
         return FunctionWithJvp(fun, _refuse(self.name), self.name)
@@ -387,7 +386,7 @@ class FunctionWithVjp(RuledFunction):
         return _vjp_forward(self.rule, primals, tangents, self.name)
 
     def map(self, axis, flags, once):
-        return FunctionWithVjp(*_batch_vjp(self.fun, self.rule, axis, flags, once), self.name)
+        return FunctionWithVjp(*batch_vjp(self.fun, self.rule, axis, flags, once), self.name)
 
     def refusing(self, fun):
         return FunctionWithVjp(fun, VjpRules(_refuse(self.name), _refuse(self.name)), self.name)
@@ -435,34 +434,6 @@ def _record(trace: Any, ruled: RuledFunction, args: Sequence) -> list:
     return trace.process(primitive, [*consts, *args], params)
 
 
-def _batch_jvp(
-    fun: Callable | None, jvp: Callable, axis: BatchAxis, flags: Sequence[bool], once: list[bool]
-) -> tuple:
-    """`fun` and its rule mapped over dim 0 of the flagged arguments; results are batched as `over_axis` says."""
-    mapped = None if fun is None else over_axis(fun, axis, flags, once)
-
-    def rule(primals, tangents):
-        n = len(primals)
-        given, fill = leave_zeros(tangents, flags)
-        nonzero: list[bool] = []
-
-        def both(*xs):
-            outs, out_tangents = jvp(list(xs[:n]), fill(xs[n:]))
-            nonzero[:] = [type(t) is not Zero for t in out_tangents]
-            return [*outs, *(t for t in out_tangents if type(t) is not Zero)]
-
-        found = over_axis(
-            both, axis, [*flags, *(f for f, t in zip(flags, tangents) if type(t) is not Zero)], once
-        )(*primals, *given)
-        outs, rest = found[: len(nonzero)], iter(found[len(nonzero) :])
-        return outs, [
-            next(rest) if nz else Zero(typeof(o).to_tangent_aval()) for o, nz in zip(outs, nonzero)
-        ]
-
-    rule.__name__ = function_name(jvp)
-    return mapped, rule
-
-
 def _with_refs(refs: Sequence, fun: Callable, args: Sequence, apply: Callable) -> list:
     """A call of a function that reads or writes references to mutable arrays, inside of a program: a call on their values."""
 
@@ -504,7 +475,7 @@ def _custom_jvp_jvp(primals, tangents, *, jaxpr, jvp, num_consts, name):
 def _custom_jvp_batch(axis, args, dims, *, jaxpr, jvp, num_consts, name):
     args, flags = to_front(args, dims)
     once: list[bool] = []
-    _, mapped_jvp = _batch_jvp(None, jvp, axis, flags[num_consts:], once)
+    _, mapped_jvp = batch_jvp(None, jvp, axis, flags[num_consts:], once)
     new, consts = hoist_tracers(
         stage(
             over_axis(lambda *xs: evaluate(jaxpr, *xs), axis, flags, once),
@@ -516,19 +487,6 @@ def _custom_jvp_batch(axis, args, dims, *, jaxpr, jvp, num_consts, name):
         *consts, *args, jaxpr=new, jvp=mapped_jvp, num_consts=num_consts + len(consts), name=name
     )
     return outs, [None if once[0] else 0] * len(outs)
-
-
-@record
-class VjpRules:
-    """A custom reverse-mode rule on flat values, and the function that it belongs to.
-
-    fwd(args, perturbed) -> (outs, residuals);  bwd(residuals, cts) -> one cotangent (or None) per argument; cts may be `Zero`
-    `fun` is the function itself where the rule is to give way to it (`optimize_remat`), else None.
-    """
-
-    fwd: Callable
-    bwd: Callable
-    fun: Callable | None = None
 
 
 class custom_vjp(_CustomFunction):
@@ -740,68 +698,6 @@ def _fwd_or_fun(rules: VjpRules, name: str) -> Callable:
     return fwd
 
 
-def _batch_vjp(fun, rules: VjpRules, axis: BatchAxis, flags: Sequence[bool], once: list[bool]):
-    """`fun` and its rules mapped over dim 0 of the flagged arguments; results are batched as `over_axis` says, residuals where they
-    differ."""
-    mapped = None if fun is None else over_axis(fun, axis, flags, once)
-    differ: list[bool] = []
-
-    def fwd(args, perturbed):
-        split_at: list = []
-
-        def both(*xs):
-            outs, residuals = rules.fwd(xs, perturbed)
-            split_at[:] = [len(outs)]
-            return [*map(instantiate, outs), *residuals]
-
-        results, dims = batch_flat(both, axis, args, [0 if f else None for f in flags])
-        n = split_at[0]
-        differ[:] = [d is not None for d in dims[n:]]
-        whole = 0 if settle(once, dims[:n], flags, axis) else n
-        results = [
-            x if k >= whole and d is None else to_dim(x, d, axis, 0)
-            for k, (x, d) in enumerate(zip(results, dims))
-        ]
-        return results[:n], results[n:]
-
-    bwd = _batch_bwd(rules, axis, flags, once, differ)
-    fwd.__name__, bwd.__name__ = function_name(rules.fwd), function_name(rules.bwd)
-    return mapped, VjpRules(
-        fwd, bwd, None if rules.fun is None else over_axis(rules.fun, axis, flags, once)
-    )
-
-
-def _batch_bwd(
-    rules: VjpRules,
-    axis: BatchAxis,
-    flags: Sequence[bool],
-    once: list[bool],
-    differ: Sequence[bool],
-) -> Callable:
-    """Return the backward half mapped over dim 0 of the residuals that `differ` and of the cotangents of mapped results."""
-
-    def bwd(residuals, cts):
-        present: list[bool] = []
-        split = not once[0]
-        mapped_cts, fill = leave_zeros(cts, [split] * len(cts))
-
-        def run(*xs):
-            result = rules.bwd(list(xs[: len(residuals)]), fill(xs[len(residuals) :]))
-            present[:] = [ct is not None for ct in result]
-            return [ct for ct in result if ct is not None]
-
-        unmapped: list[bool] = []
-        mapped = [*differ, *[split] * len(mapped_cts)]
-        batched = over_axis(run, axis, mapped, None if split else unmapped)
-        results = iter(batched(*residuals, *mapped_cts))
-        return [
-            unbatch_ct(next(results), f or unmapped == [True]) if p else None
-            for p, f in zip(present, flags)
-        ]
-
-    return bwd
-
-
 @custom_vjp_call_p.def_jvp
 def _custom_vjp_jvp(primals, tangents, *, jaxpr, rules, num_consts, name):
     closed_over = [
@@ -824,7 +720,7 @@ def _custom_vjp_batch(axis, args, dims, *, jaxpr, rules, num_consts, name):
     args, flags = to_front(args, dims)
     once: list[bool] = []
     mapped = over_axis(lambda *xs: evaluate(jaxpr, *xs), axis, flags, once)
-    _, mapped_rules = _batch_vjp(None, rules, axis, flags[num_consts:], once)
+    _, mapped_rules = batch_vjp(None, rules, axis, flags[num_consts:], once)
     new, consts = hoist_tracers(stage(mapped, [typeof(x) for x in args], name))
     outs = custom_vjp_call_p.bind(
         *consts,

@@ -1,4 +1,4 @@
-"""What rules of custom derivatives take and give: arguments, symbolic zeros, cotangents; and how rules on flat values are mapped."""
+"""Operands and results of custom derivative rules (arguments, symbolic zeros, cotangents), and mapped rules on flat values."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from weft._engine.transforms.jvp import instantiate
 from weft._engine.util import dtypes, tree
 from weft._engine.util.config import config
 from weft._engine.util.record import record
+from weft._engine.util.source import function_name
 from weft._engine.util.tree import tree_flatten, tree_unflatten
 
 
@@ -265,3 +266,106 @@ def unbatch_ct(ct, whole: bool):
     if whole:
         return ct
     return reduce_sum(ct, (0,))
+
+
+@record
+class VjpRules:
+    """A custom reverse-mode rule on flat values.
+
+    fwd(args, perturbed) -> (outs, residuals);  bwd(residuals, cts) -> one cotangent (or None) per argument; cts may be `Zero`
+    `fun` is the function itself if it may replace `fwd` (`optimize_remat`), else None.
+    """
+
+    fwd: Callable
+    bwd: Callable
+    fun: Callable | None = None
+
+
+def batch_jvp(
+    fun: Callable | None, jvp: Callable, axis: BatchAxis, flags: Sequence[bool], once: list[bool]
+) -> tuple:
+    """Return `fun` and its rule mapped over dim 0 of the flagged arguments. Results are batched as in `over_axis`."""
+    mapped = None if fun is None else over_axis(fun, axis, flags, once)
+
+    def rule(primals, tangents):
+        n = len(primals)
+        given, fill = leave_zeros(tangents, flags)
+        nonzero: list[bool] = []
+
+        def both(*xs):
+            outs, out_tangents = jvp(list(xs[:n]), fill(xs[n:]))
+            nonzero[:] = [type(t) is not Zero for t in out_tangents]
+            return [*outs, *(t for t in out_tangents if type(t) is not Zero)]
+
+        found = over_axis(
+            both, axis, [*flags, *(f for f, t in zip(flags, tangents) if type(t) is not Zero)], once
+        )(*primals, *given)
+        outs, rest = found[: len(nonzero)], iter(found[len(nonzero) :])
+        return outs, [
+            next(rest) if nz else Zero(typeof(o).to_tangent_aval()) for o, nz in zip(outs, nonzero)
+        ]
+
+    rule.__name__ = function_name(jvp)
+    return mapped, rule
+
+
+def batch_vjp(fun, rules: VjpRules, axis: BatchAxis, flags: Sequence[bool], once: list[bool]):
+    """Return `fun` and its rules mapped over dim 0 of the flagged arguments. Results are batched as in `over_axis`, residuals if they
+    differ along the axis."""
+    mapped = None if fun is None else over_axis(fun, axis, flags, once)
+    differ: list[bool] = []
+
+    def fwd(args, perturbed):
+        split_at: list = []
+
+        def both(*xs):
+            outs, residuals = rules.fwd(xs, perturbed)
+            split_at[:] = [len(outs)]
+            return [*map(instantiate, outs), *residuals]
+
+        results, dims = batch_flat(both, axis, args, [0 if f else None for f in flags])
+        n = split_at[0]
+        differ[:] = [d is not None for d in dims[n:]]
+        whole = 0 if settle(once, dims[:n], flags, axis) else n
+        results = [
+            x if k >= whole and d is None else to_dim(x, d, axis, 0)
+            for k, (x, d) in enumerate(zip(results, dims))
+        ]
+        return results[:n], results[n:]
+
+    bwd = _batch_bwd(rules, axis, flags, once, differ)
+    fwd.__name__, bwd.__name__ = function_name(rules.fwd), function_name(rules.bwd)
+    return mapped, VjpRules(
+        fwd, bwd, None if rules.fun is None else over_axis(rules.fun, axis, flags, once)
+    )
+
+
+def _batch_bwd(
+    rules: VjpRules,
+    axis: BatchAxis,
+    flags: Sequence[bool],
+    once: list[bool],
+    differ: Sequence[bool],
+) -> Callable:
+    """Return the backward half mapped over dim 0 of the residuals that `differ` and of the cotangents of mapped results."""
+
+    def bwd(residuals, cts):
+        present: list[bool] = []
+        split = not once[0]
+        mapped_cts, fill = leave_zeros(cts, [split] * len(cts))
+
+        def run(*xs):
+            result = rules.bwd(list(xs[: len(residuals)]), fill(xs[len(residuals) :]))
+            present[:] = [ct is not None for ct in result]
+            return [ct for ct in result if ct is not None]
+
+        unmapped: list[bool] = []
+        mapped = [*differ, *[split] * len(mapped_cts)]
+        batched = over_axis(run, axis, mapped, None if split else unmapped)
+        results = iter(batched(*residuals, *mapped_cts))
+        return [
+            unbatch_ct(next(results), f or unmapped == [True]) if p else None
+            for p, f in zip(present, flags)
+        ]
+
+    return bwd

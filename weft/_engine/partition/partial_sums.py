@@ -121,3 +121,13 @@ class PartialSums:
             return found[0] if found and all(axes == found[0] for axes in found) else frozenset()
         partial = [axes for axes in found if axes]
         return partial[0] if len(partial) == 1 else frozenset()
+
+
+def live_eqns(jaxpr: Jaxpr) -> list[Eqn]:
+    """Return the equations that results or effects depend on; the others need no communication."""
+    needed, live = set(variables(jaxpr.outvars)), []
+    for eqn in reversed(jaxpr.eqns):
+        if eqn.effects or not needed.isdisjoint(eqn.outvars):
+            needed.update(variables(eqn.invars))
+            live.append(eqn)
+    return live[::-1]

@@ -34,7 +34,6 @@ from weft._engine.core.trace import typeof
 from weft._engine.ir.collective_spec import (
     COLLECTIVES,
     COMPLETED_BY,
-    CollectiveSpec,
     collective_bytes,
 )
 from weft._engine.ir.factors import FactorRule
@@ -47,7 +46,7 @@ from weft._engine.partition import emit
 from weft._engine.partition.combine import combine_reductions
 from weft._engine.partition.cost import DEFAULT, CollectiveRecord, CostModel, Why
 from weft._engine.partition.padding import evenly_split, neutral_element
-from weft._engine.partition.partial_sums import PartialSums, variables
+from weft._engine.partition.partial_sums import PartialSums, live_eqns
 from weft._engine.partition.propagation.propagate import FactorAxes, Propagation, dims_of_factors
 from weft._engine.partition.reshard import (
     Placement,
@@ -61,30 +60,19 @@ from weft._engine.partition.reshard import (
 from weft._engine.partition.rules.split_rule import split_rule_of
 from weft._engine.partition.shard_check import PartitionedProgram
 from weft._engine.partition.split_context import SplitContext
-from weft._engine.partition.strategies import Candidates
+from weft._engine.partition.strategies import (
+    Candidates,
+    Strategy,
+    StrategySet,
+    completed_by,
+    makes_partial_sums,
+    replicates_reduction,
+)
 from weft._engine.partition.values import LocalTrace, NotPartial, Origin, PlacedEqn, Value
 from weft._engine.util.record import field, record
 
 #: kinds of equations that hold programs, call Python or are collectives already: `partition.regions` computes them
 SPECIAL = (RegionOp, CollectiveOp, CallbackOp, CustomOp)
-
-
-@record(frozen=False)
-class Strategy:
-    """How an equation, and those equal to it, can be computed: axes per factor, placements of operands and results."""
-
-    axes: FactorAxes
-    ins: list[Placement]
-    outs: list[Placement]
-    params: dict | None = None  # of the local equation, once they are known
-
-
-@record(frozen=False)
-class StrategySet:
-    """The strategies for equal equations, and the cheapest of them by the forms that the operands have (None: not shared)."""
-
-    strategies: list[Strategy]
-    cheapest: dict[tuple, Strategy] | None = None
 
 
 def _runs(eqn: Eqn, values: Sequence[Value]) -> int:
@@ -100,9 +88,8 @@ class Partitioner:
     target_specs: Propagation
     constraint_spec: Callable
     trace: LocalTrace
-    special: Callable[
-        [Partitioner, Eqn], list[Value]
-    ]  # computes equations of the classes in `SPECIAL`
+    #: computes equations of the classes in `SPECIAL`
+    special: Callable[[Partitioner, Eqn], list[Value]]
     records: list[CollectiveRecord] = field(default_factory=list)
     count: int = 1  # how often this program runs
     env: dict[Var, Value] = field(default_factory=dict)
@@ -110,34 +97,27 @@ class Partitioner:
     fetched_rows: dict[tuple, tuple] = field(default_factory=dict)  # rows of neighbours
     record_index: dict[Eqn, int] = field(default_factory=dict)  # of the record of a local equation
     manual: frozenset = frozenset()  # axes that this program handles itself
-    finer_axes: dict[Any, int] = field(
-        default_factory=dict
-    )  # axes to cut for less communication, and their major sizes
+    #: axes to cut for less communication, and their major sizes
+    finer_axes: dict[Any, int] = field(default_factory=dict)
     repeatable: list[Eqn] = field(default_factory=list)  # sums that `repeated_latency` keeps apart
     work: list[float] = field(default_factory=list)  # time of the local computations, in bytes sent
-    layout_callbacks: list[tuple[Callable, Spec]] = field(
-        default_factory=list
-    )  # that get the layout of a value
+    #: functions to call with the layout of a value
+    layout_callbacks: list[tuple[Callable, Spec]] = field(default_factory=list)
     placed_eqns: list[PlacedEqn] = field(default_factory=list)
-    programs: list[PartitionedProgram] = field(
-        default_factory=list
-    )  # this one and those inside, once they are closed
-    strategy_sets: dict[tuple, StrategySet] = field(
-        default_factory=dict
-    )  # by what they follow from
-    strategy_lists: dict[tuple, list[Strategy]] = field(
-        default_factory=dict
-    )  # the same, shared by attempts at a program
+    #: closed programs: this one and its inner ones
+    programs: list[PartitionedProgram] = field(default_factory=list)
+    #: strategies of this attempt, with the cheapest per form of the operands
+    strategy_sets: dict[tuple, StrategySet] = field(default_factory=dict)
+    #: strategies shared by all attempts at a program
+    strategy_lists: dict[tuple, list[Strategy]] = field(default_factory=dict)
     depth: int = 0
     open_ended: bool = False  # whether this program is inside a while loop
-    eqn: Eqn | None = None  # that is being computed
+    eqn: Eqn | None = None  # the present equation
     cost: CostModel = DEFAULT
-    target_weight: float = (
-        1.0  # of the cost of moving results to target specs that were not requested
-    )
-    early: Mapping[Var, Spec] = field(
-        default_factory=dict
-    )  # layouts that variables are moved to as soon as they are made
+    #: weight of the cost of moving results to target specs that were not requested
+    target_weight: float = 1.0
+    #: layouts of variables to move to as soon as they are computed
+    early: Mapping[Var, Spec] = field(default_factory=dict)
     partial_sums: Any = None  # deferred reductions, and who reads what
 
     def __post_init__(self) -> None:
@@ -281,7 +261,7 @@ class Partitioner:
         for var, const in zip(jaxpr.constvars, jaxpr.consts):
             self.env[var] = Value(var.aval, Placement(((),) * var.aval.ndim), const)
         self.set_values(jaxpr.invars, args)
-        eqns = _live_eqns(jaxpr)
+        eqns = live_eqns(jaxpr)
         self.partial_sums.note(jaxpr, eqns)
         for eqn in eqns:
             self.trace.source, self.eqn = eqn.source, eqn
@@ -398,14 +378,10 @@ class Partitioner:
 
     def place_terms(self, eqn: Eqn) -> Value:
         """The terms of a value, each on its devices, along a first dim that its axes split."""
-        value, (axes, *_), aval = (
-            self.read(eqn.invars[0]),
-            self.target_specs.spec(eqn.outvars[0]),
-            eqn.outvars[0].aval,
-        )
-        if (
-            math.prod(self.sizes[a] for a in axes) != aval.shape[0]
-        ):  # other shardings cut through these axes
+        value, aval = self.read(eqn.invars[0]), eqn.outvars[0].aval
+        axes, *_ = self.target_specs.spec(eqn.outvars[0])
+        # other shardings may cut through these axes
+        if math.prod(self.sizes[a] for a in axes) != aval.shape[0]:
             place = self.whole_form(value, eqn.invars[0])
             local = self.materialize(
                 value, place, "operand", f"{eqn.primitive} takes its operand as {place}"
@@ -471,17 +447,12 @@ class Partitioner:
         return outs
 
     def whole_form(self, value: Value, var: Var) -> Placement:
-        """A form of a sum over devices that is reduced already; else the target of `var`, or its own dims if that is cheaper."""
-        done = [p for p in value.forms if not p.partial]
-        return (
-            done[0]
-            if done
-            else min(
-                self.target_placement(var),
-                Placement(value.placement.dims),
-                key=lambda p: self.cheapest_source(value, p)[1],
-            )
-        )
+        """Return a reduced form of a sum over devices; else the cheaper one of the target of `var` and the sum's own dims."""
+        for place in value.forms:
+            if not place.partial:
+                return place
+        options = self.target_placement(var), Placement(value.placement.dims)
+        return min(options, key=lambda p: self.cheapest_source(value, p)[1])
 
     # --- one equation ---
 
@@ -540,7 +511,7 @@ class Partitioner:
         """The one of `strategies` whose computation and communication cost least."""
         best, least = strategies[0], math.inf
         for strategy in strategies:
-            repeated = self.cost.repeated_latency > 0 and self.replicates_reduction(
+            repeated = self.cost.repeated_latency > 0 and replicates_reduction(
                 rule, values, strategy.axes
             )
             cost = self.computation_cost(eqn, rule, strategy, repeated)
@@ -612,10 +583,7 @@ class Partitioner:
             for i, (v, fs) in enumerate(zip(values, rule.ins))
         ]
         summed = frozenset(
-            a
-            for f, mine in axes.items()
-            if self.makes_partial_sums(eqn, rule, f, axes)
-            for a in mine
+            a for f, mine in axes.items() if makes_partial_sums(eqn, rule, f, axes) for a in mine
         )
         outs = [
             Placement(dims_of_factors(fs, axes, rule, self.sizes), summed | deferred)
@@ -633,7 +601,7 @@ class Partitioner:
         completed = [
             (spec, a)
             for f, mine in axes.items()
-            if (spec := _completed_by(rule, f)) is not None
+            if (spec := completed_by(rule, f)) is not None
             for a in mine
         ]
         cost += self.context(eqn, rule, axes).bytes_sent(ins)
@@ -654,38 +622,6 @@ class Partitioner:
                     completed[0][0].name, self.local_bytes(var.aval, place), n
                 )
         return cost
-
-    def replicates_reduction(
-        self, rule: FactorRule, values: Sequence[Value], axes: FactorAxes
-    ) -> bool:
-        """Whether a sum whose terms all operands hold on the same devices would be gathered and computed by all of them.
-
-        So a gradient stays a sum over the devices that hold the batch, reduced with all others at once, even where gathering a
-        small batch would send somewhat less.
-        """
-        for f, combine in rule.reduced.items():
-            if combine != "add" or f in rule.special:
-                continue
-            axes_of_f = [
-                set.intersection(
-                    *(
-                        {a for dim, fs in zip(form.dims, dims) if fs == (f,) for a in dim}
-                        for form in v.forms
-                    )
-                )
-                for v, dims in zip(values, rule.ins)
-                if (f,) in dims
-            ]
-            if len(axes_of_f) > 1 and set.intersection(*axes_of_f) - set(axes.get(f, ())):
-                return True
-        return False
-
-    def makes_partial_sums(self, eqn: Eqn, rule: FactorRule, f: int, axes: FactorAxes) -> bool:
-        """Whether factor `f`, split as `axes` say, makes the results partial sums."""
-        if f in rule.special:
-            split = split_rule_of(eqn.primitive)
-            return split is not None and bool(split.makes_partial_sums(f, rule, axes))
-        return rule.reduced.get(f) == "add"
 
     def local_bytes(self, aval: ShapedArray, place: Placement) -> int:
         return math.prod(local_shape(aval.shape, place.dims, self.sizes)) * aval.dtype.itemsize
@@ -768,7 +704,7 @@ class Partitioner:
             {
                 str(a)
                 for f, mine in strategy.axes.items()
-                if self.makes_partial_sums(eqn, rule, f, strategy.axes)
+                if makes_partial_sums(eqn, rule, f, strategy.axes)
                 for a in mine
             }
         )
@@ -795,7 +731,7 @@ class Partitioner:
     ) -> list:
         """Complete reductions other than sums across the axes that split the reduced factors, unless the operation did itself."""
         for f, mine in sorted(strategy.axes.items()):
-            spec = _completed_by(rule, f)
+            spec = completed_by(rule, f)
             if spec is not None and f not in special:
                 why = Why(
                     "reduction",
@@ -843,12 +779,6 @@ class _NotSplittable(Exception):
     """The operation cannot run on the local shapes."""
 
 
-def _completed_by(rule: FactorRule, f: int) -> CollectiveSpec | None:
-    """The collective that completes the reduction of factor `f` at once; None for sums, which can be deferred."""
-    combine = rule.reduced.get(f, "add")
-    return None if combine == "add" else COMPLETED_BY.get(combine)
-
-
 def _computes_nothing(eqn: Eqn) -> bool:
     """Whether results have no elements, or are sums of no products because an operand has none."""
     if eqn.effects or not eqn.outvars:
@@ -861,13 +791,3 @@ def _computes_nothing(eqn: Eqn) -> bool:
 
 def _operand(eqn: Eqn, i: int) -> str:
     return "its operand" if len(eqn.invars) == 1 else f"operand {i}"
-
-
-def _live_eqns(jaxpr: Jaxpr) -> list[Eqn]:
-    """The equations that results or effects depend on: nothing is communicated for the others."""
-    needed, live = set(variables(jaxpr.outvars)), []
-    for eqn in reversed(jaxpr.eqns):
-        if eqn.effects or not needed.isdisjoint(eqn.outvars):
-            needed.update(variables(eqn.invars))
-            live.append(eqn)
-    return live[::-1]

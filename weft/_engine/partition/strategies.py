@@ -14,12 +14,32 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.ir.collective_spec import COMPLETED_BY
+from weft._engine.ir.collective_spec import COMPLETED_BY, CollectiveSpec
 from weft._engine.ir.factors import FactorAxes, FactorRule, axes_of_factors, joint_dims
 from weft._engine.ir.jaxpr import Eqn
 from weft._engine.partition.padding import tolerates_padding, worth_splitting
-from weft._engine.partition.reshard import is_even
+from weft._engine.partition.reshard import Placement, is_even
 from weft._engine.partition.rules.split_rule import split_rule_of
+from weft._engine.partition.values import Value
+from weft._engine.util.record import record
+
+
+@record(frozen=False)
+class Strategy:
+    """How an equation, and those equal to it, can be computed: axes per factor, placements of operands and results."""
+
+    axes: FactorAxes
+    ins: list[Placement]
+    outs: list[Placement]
+    params: dict | None = None  # of the local equation, once they are known
+
+
+@record(frozen=False)
+class StrategySet:
+    """The strategies for equal equations, and the cheapest of them by the forms that the operands have (None: not shared)."""
+
+    strategies: list[Strategy]
+    cheapest: dict[tuple, Strategy] | None = None
 
 
 class Candidates:
@@ -195,3 +215,41 @@ def _consistent(axes: FactorAxes, rule: FactorRule, sizes: Mapping[Any, int]) ->
             whole = whole and math.prod(sizes[a] for a in kept.get(f, ())) == rule.sizes[f]
     kept = {f: mine for f, mine in kept.items() if mine}
     return kept if kept == axes else _consistent(kept, rule, sizes)
+
+
+def completed_by(rule: FactorRule, f: int) -> CollectiveSpec | None:
+    """Return the collective that completes the reduction of factor `f` at once; None for sums, which can be deferred."""
+    combine = rule.reduced.get(f, "add")
+    return None if combine == "add" else COMPLETED_BY.get(combine)
+
+
+def makes_partial_sums(eqn: Eqn, rule: FactorRule, f: int, axes: FactorAxes) -> bool:
+    """Whether factor `f`, split as `axes` say, makes the results partial sums."""
+    if f in rule.special:
+        split = split_rule_of(eqn.primitive)
+        return split is not None and bool(split.makes_partial_sums(f, rule, axes))
+    return rule.reduced.get(f) == "add"
+
+
+def replicates_reduction(rule: FactorRule, values: Sequence[Value], axes: FactorAxes) -> bool:
+    """Whether a sum whose terms all operands hold on the same devices would be gathered and computed by all of them.
+
+    So a gradient stays a sum over the devices that hold the batch, reduced with all others at once, even where gathering a
+    small batch would send somewhat less.
+    """
+    for f, combine in rule.reduced.items():
+        if combine != "add" or f in rule.special:
+            continue
+        axes_of_f = [
+            set.intersection(
+                *(
+                    {a for dim, fs in zip(form.dims, dims) if fs == (f,) for a in dim}
+                    for form in v.forms
+                )
+            )
+            for v, dims in zip(values, rule.ins)
+            if (f,) in dims
+        ]
+        if len(axes_of_f) > 1 and set.intersection(*axes_of_f) - set(axes.get(f, ())):
+            return True
+    return False
