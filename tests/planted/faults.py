@@ -48,9 +48,8 @@ FAULTS = (
         "missing rescale",
         "an online sum keeps its scale when the running maximum changes",
         "weft/_engine/compiler/loops/outer_reduction.py",
-        'return b.op("mul", b.load(self.kept[online_sum.sum.name], j, '
-        "online_sum.sum.value.type), scale)",
-        "return b.load(self.kept[online_sum.sum.name], j, online_sum.sum.value.type)",
+        '"mul", b.load(self.kept[online_sum.sum.name], j, online_sum.sum.value.type), scale\n',
+        '"max", *[b.load(self.kept[online_sum.sum.name], j, online_sum.sum.value.type)] * 2\n',
     ),
     PlantedFault(
         "aliased buffers",
@@ -70,9 +69,8 @@ FAULTS = (
         "dropped epilogue",
         "a product stores its sums instead of the values of its epilogue",
         "weft/_engine/compiler/kernels/kernel_epilogue.py",
-        "self.b.stored(self.value(root, tuple(index), None, True), type_name(root.aval.dtype))",
-        "self.b.stored(self.b.cast(self.sums, type_name(root.aval.dtype)), "
-        "type_name(root.aval.dtype))",
+        "self.value(root, tuple(index), None, True), type_name(root.aval.dtype)\n",
+        "self.b.cast(self.sums, type_name(root.aval.dtype)), type_name(root.aval.dtype)\n",
     ),
     PlantedFault(
         "wrong neutral element",
@@ -85,8 +83,8 @@ FAULTS = (
         "stale cache key",
         "the cache of views takes layout ops with other parameters for equal",
         "weft/_engine/compiler/fusion/classify.py",
-        "key = (eqn.primitive, params, operand.aval.shape,",
-        "key = (eqn.primitive, operand.aval.shape,",
+        "        eqn.primitive,\n        params,\n        operand.aval.shape,\n",
+        "        eqn.primitive,\n        operand.aval.shape,\n",
     ),
     PlantedFault(
         "missing barrier between steps",
@@ -144,8 +142,8 @@ FAULTS = (
         "donation of a live buffer",
         "a result is written into a donated input that is read later",
         "weft/_engine/compiler/schedule/buffer_aliasing.py",
-        "elif source.last >= out.first:",
-        "elif source.last > out.first + 2:",
+        "if source.last < out.first:",
+        "if source.last <= out.first + 2:",
     ),
     PlantedFault(
         "wrong gather clamp",
