@@ -144,7 +144,7 @@ def _origin(atom: Any, program: Jaxpr, name: str) -> str:
 
 def _range(x: np.ndarray) -> str:
     """The values of an operand, briefly."""
-    if not x.size or x.dtype.kind == "c":
+    if not x.size or np.iscomplexobj(x):
         return ""
     low, high = x.min(), x.max()
     return f"= {low}" if low == high else f"from {low} to {high}"

@@ -143,7 +143,7 @@ def _known(x: Any) -> Any:
         x = x.concrete()
     if x is None or isinstance(x, (int, float, Dim)):
         return x
-    return int(x) if typeof(x).dtype.kind in "iu" else float(x)
+    return int(x) if dtypes.is_native_integer(typeof(x).dtype) else float(x)
 
 
 def _steps(lower: int | float, upper: int | float) -> int:

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from weft._engine.core.primitive import ElementwiseOp, Primitive, ProductOp, has_rule
 from weft._engine.core.trace import _state
 from weft._engine.ir.factors import FactorRule, axes_of_factors
@@ -78,7 +80,7 @@ def manual_terms(
     )
     terms, reduced = operands.terms(), operands.reduced()
     both = terms & NO_AXES.union(
-        *[v for v, a in zip(varying, avals) if v is not None and a.dtype.kind != "b"]
+        *[v for v, a in zip(varying, avals) if v is not None and a.dtype != np.bool_]
     )
     if both:
         terms = operands.refuse(
@@ -167,7 +169,7 @@ class _Operands:
         if not isinstance(self.primitive, ElementwiseOp) or self.manual or _state.lenient:
             return axes
         for i, aval in enumerate(self.avals):
-            if i != first and aval.dtype.kind != "b" and not axes <= self.equal[i]:
+            if i != first and aval.dtype != np.bool_ and not axes <= self.equal[i]:
                 return self.refuse(
                     ShardingTypeError,
                     f"operand {first} is unreduced over {_text(axes)}, and operand {i} is not reduced "
@@ -188,7 +190,7 @@ class _Operands:
                 if (
                     split is None
                     or not aval.ndim
-                    or aval.dtype.kind == "b"
+                    or aval.dtype == np.bool_
                     or axes <= self.equal[i] | self.unreduced[i]
                 ):
                     continue

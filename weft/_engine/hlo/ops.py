@@ -188,7 +188,7 @@ class Block:
             return x
         if np.dtype(dtype) == _BOOL:
             return self.compare("NE", x, self.like(x, 0))
-        if x.dtype.kind == "c" and np.dtype(dtype).kind != "c":
+        if np.iscomplexobj(x) and not dtypes.is_complex(np.dtype(dtype)):
             x = self.real(x)
         return self.op("convert", x, type=array_type(x.shape, dtype)) if x.dtype != dtype else x
 

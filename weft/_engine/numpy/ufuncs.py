@@ -512,7 +512,11 @@ def constant_int(y) -> int | None:
         return int(y)
     if type(y) is Array:
         return int(y) if y.ndim == 0 and is_int(y) and y.is_fully_addressable else None
-    if isinstance(y, (np.integer, np.ndarray)) and y.ndim == 0 and y.dtype.kind in "iu":
+    if (
+        isinstance(y, (np.integer, np.ndarray))
+        and y.ndim == 0
+        and dtypes.is_native_integer(y.dtype)
+    ):
         return int(y)
     return None
 

@@ -213,11 +213,11 @@ def bitcast_convert_type(operand, new_dtype):
                 f"bitcast_convert_type: `{name}` must be of numbers, got {dtype if dtypes.is_extended(dtype) else 'float0'}."
             )
     old, new = dtypes.itemsize_bits(aval.dtype), dtypes.itemsize_bits(target)
-    if aval.dtype.kind == "c":
+    if dtypes.is_complex(aval.dtype):
         return _complex_apart(operand, aval, target)
-    if target.kind == "c" and old < new:
+    if dtypes.is_complex(target) and old < new:
         return _complex_together(operand, aval, target)
-    if old == new and target.kind != "c":
+    if old == new and not dtypes.is_complex(target):
         return bitcast_convert_type_p.bind(operand, new_dtype=target)
     if old == new:
         return bitcast_convert_type(bitcast_convert_type(operand, _uint(old // 2)), target)

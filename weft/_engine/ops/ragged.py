@@ -28,6 +28,7 @@ from weft._engine.ops.layout import broadcast_in_dim, broadcasted_iota, full, tr
 from weft._engine.ops.lowering_specs import ExpandSpec, GroupedSpec
 from weft._engine.ops.rules import at_front, aval_of, multilinear
 from weft._engine.ops.slicing import slice_in_dim
+from weft._engine.util import dtypes
 from weft._engine.util.promotion import sum_dtype
 
 ragged_dot_p = RaggedOp("ragged_dot")
@@ -187,7 +188,7 @@ def _by_groups(lhs, rhs, starts, ends, rows, **params):
         or "b" in (left.dtype.kind, out.kind)
         or (
             left.dtype != out
-            and (left.dtype.kind == "c" or (is_narrow(left.dtype) and out != np.float32))
+            and (dtypes.is_complex(left.dtype) or (is_narrow(left.dtype) and out != np.float32))
         )
     )
     if odd or not left.size or not right.size or not typeof(starts).size:

@@ -441,7 +441,7 @@ def _running(
     p: Primitive, what: str, of_two: Callable | None = None, fill: complex = 0
 ) -> Callable:
     def cumulate(operand, axis: int = 0, reverse: bool = False):
-        if of_two is not None and typeof(operand).dtype.kind == "c":
+        if of_two is not None and dtypes.is_complex(typeof(operand).dtype):
             return _by_doubling(of_two, fill, operand, axis, reverse)
         return running(p, operand, axis, reverse)
 

@@ -31,6 +31,7 @@ from weft._engine.ops.families import (
 from weft._engine.ops.layout import broadcast_in_dim, broadcasted_iota, expand_dims, full
 from weft._engine.ops.lowering_specs import ExpandSpec, SortSpec
 from weft._engine.ops.slicing import slice_in_dim
+from weft._engine.util import dtypes
 
 _INDEX = np.dtype(np.int32)
 
@@ -68,11 +69,15 @@ def _order_reference(key, *previous, descending):
         columns = [
             d
             for c in columns
-            for d in ([c == c, np.where(c != c, 0, -c)] if c.dtype.kind == "f" else [~c])
+            for d in (
+                [c == c, np.where(c != c, 0, -c)] if dtypes.is_native_float(c.dtype) else [~c]
+            )
         ]
     if previous:
         columns = [np.take_along_axis(c, previous[0], -1) for c in columns]
-    order = np.lexsort([c + 0 if c.dtype.kind == "f" else c for c in reversed(columns)], axis=-1)
+    order = np.lexsort(
+        [c + 0 if dtypes.is_native_float(c.dtype) else c for c in reversed(columns)], axis=-1
+    )
     return (np.take_along_axis(previous[0], order, -1) if previous else order).astype(_INDEX)
 
 
@@ -159,7 +164,7 @@ def _comparable(key):
 def _sort_reference(*xs, dimension, is_stable, num_keys):
     columns = [c for key in xs[:num_keys] for c in _comparable(key)]
     order = np.lexsort(
-        [c + 0 if c.dtype.kind == "f" else c for c in reversed(columns)], axis=dimension
+        [c + 0 if dtypes.is_native_float(c.dtype) else c for c in reversed(columns)], axis=dimension
     )
     return [np.take_along_axis(x, order, dimension) for x in xs]
 

@@ -27,6 +27,7 @@ from weft._engine.core.trace import Tracer, typeof
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
 from weft._engine.ir.rewrite import dce, is_call, used_vars
 from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.casting import convert_element_type_p
 from weft._engine.ops.dynamic_slicing import dynamic_slice_p, dynamic_update_slice_p
 from weft._engine.ops.layout import broadcast_in_dim, reshape, squeeze, transpose
 from weft._engine.ops.slicing import pad, slice as slice_p
@@ -319,7 +320,7 @@ def _indexed_by(kernel: Kernel, m: BlockMapping) -> tuple[int | None, ...]:
         for i, v in enumerate(m.index.invars[: len(kernel.grid) - kernel.mapped])
     }
     for eqn in m.index.eqns:
-        if eqn.primitive.name == "convert_element_type" and eqn.invars[0] in numbers:
+        if eqn.primitive is convert_element_type_p and eqn.invars[0] in numbers:
             numbers[eqn.outvars[0]] = numbers[eqn.invars[0]]
     of_dims = [
         numbers.get(a) if isinstance(a, Var) and isinstance(dim, (Blocked, Squeezed)) else None

@@ -45,6 +45,7 @@ from weft._engine.partition.process_axes import ProcessAxes, has_groups, on_part
 from weft._engine.partition.shard_check import check_exchanges
 from weft._engine.partition.stack import block_types, on_blocks
 from weft._engine.transforms.batch import named_axes
+from weft._engine.util import dtypes
 from weft._engine.util.record import record
 
 
@@ -184,7 +185,7 @@ class _Exchanging(Trace):
         """An exchange between the ranks along `axes`, or those in `groups`."""
         groups = self.axes.groups(axes) if groups is None else groups
         aval = typeof(x)
-        if aval.dtype.kind == "c" and op == "sum":
+        if dtypes.is_complex(aval.dtype) and op == "sum":
             return _as_parts(x, lambda parts: self.exchange(parts, kind, axes, op, groups, pairs))
         return exchange_p.bind(
             x, kind=kind, op=op, groups=groups, pairs=pairs, source=_state.source

@@ -21,6 +21,7 @@ from weft._engine.partition.padding import tolerates_padding, worth_splitting
 from weft._engine.partition.reshard import Placement, is_even
 from weft._engine.partition.rules.split_rule import split_rule_of
 from weft._engine.partition.values import Value
+from weft._engine.util import dtypes
 from weft._engine.util.record import record
 
 
@@ -175,7 +176,7 @@ def _completes(combine: str, eqn: Eqn) -> bool:
     """Whether shards reduced with `combine` can be combined across devices by one collective."""
     dtype = eqn.outvars[0].aval.dtype
     bitwise = combine in ("and", "or") and dtype != np.bool_
-    by_parts = combine in ("max", "min") and dtype.kind == "c"
+    by_parts = combine in ("max", "min") and dtypes.is_complex(dtype)
     return combine in COMPLETED_BY and not bitwise and not by_parts
 
 

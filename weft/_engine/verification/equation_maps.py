@@ -25,6 +25,7 @@ from weft._engine.compiler.fusion.reduction_domain import reduced_dims
 from weft._engine.core.primitive import ElementwiseOp, IndexOp, MovementOp
 from weft._engine.ir.jaxpr import Atom, Eqn, Literal, Var
 from weft._engine.ir.loops import COMPARISONS
+from weft._engine.util import dtypes
 from weft._engine.util.record import record
 
 #: the most elements of a value whose element numbers are written out
@@ -145,7 +146,11 @@ class EquationMaps:
             return False
         if eqn not in self._constant:
             dtype = eqn.invars[0].aval.dtype
-            probes = np.array([0, 1, 3, 100] if dtype.kind in "iub" else [-2.5, 0, 3, np.nan])
+            probes = np.array(
+                [0, 1, 3, 100]
+                if dtypes.is_native_integer(dtype) or dtype == np.bool_
+                else [-2.5, 0, 3, np.nan]
+            )
             results = _run(eqn, [probes.astype(dtype)])
             shape_kept = results.shape == probes.shape
             self._constant[eqn] = shape_kept and bool((results == results[0]).all())

@@ -21,7 +21,7 @@ from weft._engine.core.primitive import CallbackOp, LibraryOp
 from weft._engine.core.trace import eval_trace, set_trace
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
 from weft._engine.ops.callback import called_through, pure_callback_p
-from weft._engine.util import lapack
+from weft._engine.util import dtypes, lapack
 from weft._engine.verification.tolerance import TRIALS, epsilon_of
 
 #: units of noise after the first trials
@@ -198,6 +198,6 @@ def moved(x: np.ndarray, rng: np.random.Generator, units: int = 1) -> np.ndarray
         return x
     sides = np.where(rng.random(x.shape) < 0.5, -epsilon, epsilon)
     with np.errstate(all="ignore"):
-        if x.dtype.kind in "fc":
+        if dtypes.is_native_float(x.dtype) or dtypes.is_complex(x.dtype):
             return x * (1 + sides).astype(x.real.dtype)
         return (x.astype(np.float32) * (1 + sides).astype(np.float32)).astype(x.dtype)

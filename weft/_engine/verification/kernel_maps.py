@@ -28,6 +28,7 @@ from weft._engine.compiler.loops.loop_nest import BuiltKernel
 from weft._engine.core.primitive import IndexOp
 from weft._engine.ir.jaxpr import Eqn, Var
 from weft._engine.ops.windows import GatherScatterMode
+from weft._engine.util import dtypes
 from weft._engine.util.errors import VerificationError
 from weft._engine.util.record import field, record
 from weft._engine.verification.equation_maps import (
@@ -162,7 +163,7 @@ def _compare_at_given_indices(
         return
     promised = any(eqn.params.get("mode") is GatherScatterMode.UNCHECKED for eqn in eqns)
     rng = np.random.default_rng(0)
-    inputs = [v for v in built.ins if v.aval.dtype.kind in "iub" and v.aval.size <= LARGEST_INDICES]
+    inputs = [v for v in built.ins if _is_integral(v.aval.dtype) and v.aval.size <= LARGEST_INDICES]
     given = {v: _positions(rng, v.aval.shape, v.aval.dtype, promised) for v in inputs}
     names = dict(zip(built.ins, provenance.inputs))
     values = {names[var]: values for var, values in given.items()}
@@ -175,11 +176,15 @@ def _compare_at_given_indices(
             raise
 
 
+def _is_integral(dtype: np.dtype) -> bool:
+    return dtypes.is_native_integer(dtype) or dtype == np.bool_
+
+
 def _positions(
     rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype, promised: bool
 ) -> np.ndarray:
     """Return indices: positions near the beginning, and unless these are promised, outside."""
-    if dtype.kind == "b" or promised:
+    if dtype == np.bool_ or promised:
         return rng.integers(0, 2, shape).astype(dtype)
     limits = np.iinfo(dtype)
     extremes = [max(limits.min, -(1 << 31)), min(limits.max, (1 << 31) - 1)]

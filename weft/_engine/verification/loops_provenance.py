@@ -339,11 +339,8 @@ class _FunctionWriter:
 
     def _accum(self, stmt: L.Accum) -> None:
         name = self._name(stmt.name)
-        inner = (
-            stmt.value.name
-            if isinstance(stmt.value, L.Ref) and stmt.value.name in self.accumulators
-            else None
-        )
+        source = stmt.value.name if isinstance(stmt.value, L.Ref) else None
+        inner = source if source in self.accumulators else None
         value = self._name(inner) if inner is not None else self._tree(stmt.value)
         self._line(f"k{name} += {1 if inner is None else 'k' + self._name(inner)}")
         old = "None" if stmt.op == "set" else name
@@ -385,7 +382,7 @@ class _FunctionWriter:
             f"for {name} in m.iterations({extent}, {id(stmt) in self.carrying}, {len(stmt.body)}):"
         )
         self.depth += 1
-        if stmt.kind == "parallel":
+        if stmt.is_parallel:
             self._line(f"m.begin_task({name})")
         self.numbers.add(stmt.var)
         self._body(stmt.body)
@@ -419,7 +416,8 @@ class _FunctionWriter:
                     else ""
                 )
             elif isinstance(expr, L.Ref):
-                form = "number" if expr.name in self.numbers else ""
+                variable = expr.name
+                form = "number" if variable in self.numbers else ""
             elif isinstance(expr, L.Op):
                 form = "number" if all(self._is_number(a) for a in expr.args) else ""
             else:
@@ -493,10 +491,10 @@ class _FunctionWriter:
         if self._is_number(expr):
             return "None"
         if isinstance(expr, L.Ref):
-            name = self._name(expr.name)
-            if expr.name in self.accumulators and (id(expr), "count") not in self.memo:
+            accumulator, name = expr.name, self._name(expr.name)
+            if accumulator in self.accumulators and (id(expr), "count") not in self.memo:
                 self.memo[id(expr), "count"] = name
-                self._line(f"combined({expr.name!r}, k{name})")
+                self._line(f"combined({accumulator!r}, k{name})")
             return name
         key = (-id(expr), True)
         tree = self.memo.get(key)
@@ -677,7 +675,8 @@ def _collect_needed(body: Sequence[L.Stmt], needed: set[str]) -> None:
             _mark([x for x in numbers if not isinstance(x, int)], True, needed)
             continue
         values, numbers = _uses(stmt)
-        _mark(values, isinstance(stmt, L.Let) and stmt.name in needed, needed)
+        variable = stmt.name if isinstance(stmt, L.Let) else None
+        _mark(values, variable in needed, needed)
         _mark(numbers, True, needed)
 
 

@@ -317,9 +317,9 @@ class StepwiseRun:
 
     def source_of(self, step: P.Step) -> Eqn | None:
         """Return the equation that a step computes, by the name of its kernel."""
+        last = {eqn.primitive.name: eqn for eqn in self.stacked.eqns}
         names = [kernel.name.removeprefix("fused_") for kernel in _kernels_of(step)]
-        named = [eqn for eqn in self.stacked.eqns if eqn.primitive.name in names]
-        return named[-1] if named else None
+        return next((last[name] for name in reversed(names) if name in last), None)
 
 
 def _inner_steps(step: P.Step) -> list[P.Step]:
@@ -359,7 +359,7 @@ def writes_of(step: P.Step) -> list[tuple[P.BufRef, str]]:
         case P.Gemm():
             return _written_by_gemm(step)
         case P.Sort():
-            written = [(step.out, "i32" if step.kind == "order" else step.type)]
+            written = [(step.out, "i32" if step.gives_order else step.type)]
             return written if step.places is None else [*written, (step.places, "i32")]
         case P.Copy() | P.Pad():
             return [(step.dst, "u8")]
@@ -387,8 +387,11 @@ def _written_by_gemm(step: P.Gemm) -> list[tuple[P.BufRef, str]]:
     return [(step.c, step.out_type)] if step.c is not None else []
 
 
+_SHORT_NAMES = {str(dtype): name for name, dtype in loops_eval.DTYPES.items()}
+
+
 def _short(dtype: str) -> str:
-    return next((name for name, known in loops_eval.DTYPES.items() if known.name == dtype), "u8")
+    return _SHORT_NAMES.get(dtype, "u8")
 
 
 def _calls_host(step: P.Step) -> bool:

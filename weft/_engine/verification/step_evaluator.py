@@ -15,7 +15,7 @@ import numpy as np
 
 from weft._engine.ir import loops_eval, program as P
 from weft._engine.ir.loops import Buf
-from weft._engine.util import lapack
+from weft._engine.util import dtypes, lapack
 
 
 class StepEvaluator:
@@ -92,22 +92,24 @@ class StepEvaluator:
         shape = step.rows, step.n
         source = self.typed(step.source, step.type, step.rows * step.n).reshape(shape)
         keys = source.astype(np.float64) if source.dtype.kind not in "biuf" else source
-        keys = np.where(np.isnan(keys), np.inf, keys) if keys.dtype.kind == "f" else keys
-        if step.kind == "values":
+        keys = (
+            np.where(np.isnan(keys), np.inf, keys) if dtypes.is_native_float(keys.dtype) else keys
+        )
+        if not (step.gives_order or step.gives_top):
             self.typed(step.out, step.type, source.size).reshape(shape)[...] = np.take_along_axis(
                 source, np.argsort(keys, axis=1, kind="stable"), axis=1)  # fmt: skip
             return
-        if keys.dtype.kind in "ub":
+        if np.issubdtype(keys.dtype, np.unsignedinteger) or keys.dtype == np.bool_:
             keys = keys.astype(np.int64 if keys.dtype.itemsize < 8 else np.float64)
         before = np.broadcast_to(np.arange(step.n, dtype=np.int32), shape)
         if step.previous is not None:
             before = self.typed(step.previous, "i32", source.size).reshape(shape)
         ordered = np.take_along_axis(keys, before, axis=1)
         order = np.argsort(
-            -ordered if step.descending or step.kind == "top" else ordered, axis=1, kind="stable"
+            -ordered if step.descending or step.gives_top else ordered, axis=1, kind="stable"
         )
         order = np.take_along_axis(before, order, axis=1)
-        if step.kind == "order":
+        if step.gives_order:
             self.typed(step.out, "i32", source.size).reshape(shape)[...] = order
             return
         order = order[:, : step.k]

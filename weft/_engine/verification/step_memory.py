@@ -45,14 +45,14 @@ class StepMemory:
         temps = [
             (own if s.own else self.arena)[s.offset : s.offset + s.nbytes]
             for s in program.slots
-            if s.kind == "temp"
+            if s.is_temp
         ]
         self.ins, self.outs, self.own = ins, outs, own
         self.slots = [*ins, *outs, *consts, *temps]
         self.addresses = [x.ctypes.data for x in (*ins, *outs, *consts, self.arena)]
         self.is_guard = np.ones(program.arena_bytes, bool)
         for slot in program.slots:
-            if slot.kind == "temp" and not slot.own:
+            if slot.is_temp and not slot.own:
                 self.is_guard[slot.offset : slot.offset + slot.nbytes] = False
         self.arena[self.is_guard] = PATTERN
 
@@ -99,7 +99,7 @@ class StepMemory:
         near = [
             (max(s.offset - at, at - s.offset - s.nbytes, 0), i, s)
             for i, s in enumerate(self.program.slots)
-            if s.kind == "temp" and not s.own and s.nbytes
+            if s.is_temp and not s.own and s.nbytes
         ]
         if not near:
             return f"{count} bytes of the arena at {at}"

@@ -305,7 +305,7 @@ def _too_far(x: np.ndarray, y: np.ndarray, i: int, tolerance: Tolerance) -> np.n
 
 def wide(x: np.ndarray) -> np.ndarray:
     """Return the values as float64 or complex128."""
-    return x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
+    return x.astype(np.complex128 if np.iscomplexobj(x) else np.float64)
 
 
 def same_ends(x: np.ndarray, y: np.ndarray) -> np.ndarray:
