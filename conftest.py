@@ -77,8 +77,9 @@ def _beyond_the_sample(items: list[pytest.Item]) -> set[pytest.Item]:
 def _is_stated_elsewhere(item: pytest.Item) -> bool:
     """Whether an example belongs to a function that a public module forwards: it runs in the module that states the function."""
     module, _, name = getattr(getattr(item, "dtest", None), "name", "").rpartition(".")
-    stated = getattr(vars(sys.modules.get(module, sys)).get(name), "__wrapped__", None)
-    return bool(module) and getattr(stated, "__module__", module) != module
+    forwarded = vars(sys.modules.get(module, sys)).get(name)
+    stated = getattr(forwarded, "__wrapped__", forwarded)
+    return bool(module) and getattr(stated, "__globals__", {}).get("__name__", module) != module
 
 
 @pytest.fixture(scope="session", autouse=True)

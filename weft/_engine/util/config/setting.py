@@ -343,10 +343,10 @@ class Override:
 class Context:
     """The public function that overrides a setting for a block: `with enable_x64(True): ...`.
 
-    >>> with enable_x64():
-    ...     config.enable_x64
+    >>> with weft.enable_x64():
+    ...     weft.config.enable_x64
     True
-    >>> enable_x64.value
+    >>> weft.enable_x64.value
     False
     """
 

@@ -152,7 +152,7 @@ class PyTreeDef:
 
     Two structures are equal when types, static data and positions of leaves are; equal ones hash equal.
 
-    >>> leaves, treedef = flatten([1, (2, None)])
+    >>> leaves, treedef = weft.tree.flatten([1, (2, None)])
     >>> treedef
     PyTreeDef([*, (*, None)])
     >>> treedef.unflatten('ab')
