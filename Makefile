@@ -5,7 +5,7 @@ PYTHON ?= $(shell for python in python3.12 python3.11 python3.13 python3 python;
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-WORKERS ?= 3
+WORKERS ?= 2
 # which third of the tests `make check` runs once more on AVX2 and on a plugin: the last digits of the commit decide
 PART = $$((0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0) % 3))/3
 
