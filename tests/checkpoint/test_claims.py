@@ -138,7 +138,7 @@ def test_of_many_claims_at_once_one_holds(tmp_path):
     assert files(tmp_path) == [f"weft_claim.{max(tokens)}"]
 
 
-@pytest.mark.parametrize("every", [11, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_group_may_be_replaced_at_every_file_operation(tmp_path, every):
     done = run_python(CRASHES, "overtakes", tmp_path, every, timeout=PATIENCE_S)
     results = json.loads(done.stdout) if done.returncode == 0 else pytest.fail(done.stderr)

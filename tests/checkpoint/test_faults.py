@@ -17,7 +17,7 @@ from weft import checkpoint
 CRASHES = Path(__file__).parent / "crashes.py"
 
 
-@pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_process_may_be_killed_at_every_file_operation(tmp_path, every):
     done = run_python(CRASHES, "events", tmp_path, every, timeout=PATIENCE_S)
     results = json.loads(done.stdout) if done.returncode == 0 else pytest.fail(done.stderr)

@@ -81,7 +81,7 @@ def _flat(x, module):
 def test_derivatives_follow_the_triangle_read(name, lower, dtype, batch):
     function, closed, read = FUNCTIONS[name]
     shape = (*batch, SIZE, SIZE)
-    rng = np.random.default_rng(11)  # the data of a case depend on no other case
+    rng = np.random.default_rng(7)  # the data of a case depend on no other case
     x = _normal(rng, shape, dtype)
     a = (
         x @ _adjoint(x) + np.diag([3.0, 4, 6, 9]) + 0.1 * _normal(rng, shape, dtype)
@@ -105,7 +105,7 @@ def test_derivatives_follow_the_triangle_read(name, lower, dtype, batch):
         np.testing.assert_allclose(out, exact(0, 0), 1e-9, 1e-10)
         h = 1e-5
         np.testing.assert_allclose(slope, (exact(h, 0) - exact(-h, 0)) / (2 * h), 1e-5, 1e-6)
-        h = 1e-3
+        h = 3e-5  # small: moduli have kinks, and the error grows with h * h
         corners = exact(h, h) - exact(h, -h) - exact(-h, h) + exact(-h, -h)
         np.testing.assert_allclose(bend, corners / (4 * h * h), 1e-3, 1e-3)
         np.testing.assert_allclose(
