@@ -53,8 +53,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out |= _beyond_the_sample(items)
     if config.option.part:
         first, step = map(int, config.option.part.split("/"))
-        kept = [item for item in items if item not in left_out][first % step :: step]
-        left_out = set(items) - set(kept)
+        part = [item for item in items if item not in left_out][first % step :: step]
+        left_out = set(items) - set(part)
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]

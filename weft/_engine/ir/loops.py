@@ -210,12 +210,12 @@ class For:
     @property
     def is_parallel(self) -> bool:
         """True if the iterations are tasks of the thread pool."""
-        return "parallel" == self.kind
+        return self.kind == "parallel"
 
     @property
     def is_vector(self) -> bool:
         """True if the iterations are lanes of vectors."""
-        return "vector" == self.kind
+        return self.kind == "vector"
 
 
 @record

@@ -36,19 +36,19 @@ class Slot:
     @property
     def is_temp(self) -> bool:
         """Whether the buffer lives in the arena."""
-        return "temp" == self.kind
+        return self.kind == "temp"
 
     @property
     def is_input(self) -> bool:
-        return "in" == self.kind
+        return self.kind == "in"
 
     @property
     def is_output(self) -> bool:
-        return "out" == self.kind
+        return self.kind == "out"
 
     @property
     def is_constant(self) -> bool:
-        return "const" == self.kind
+        return self.kind == "const"
 
 
 @record
@@ -146,12 +146,12 @@ class Sort:
     @property
     def gives_order(self) -> bool:
         """Whether `out` has positions instead of elements."""
-        return "order" == self.kind
+        return self.kind == "order"
 
     @property
     def gives_top(self) -> bool:
         """Whether `out` has the `k` greatest elements alone."""
-        return "top" == self.kind
+        return self.kind == "top"
 
 
 @record

@@ -67,11 +67,11 @@ class V:
 
     @property
     def is_float(self) -> bool:
-        return "f" == self.kind
+        return self.kind == "f"
 
     @property
     def is_mask(self) -> bool:
-        return "m" == self.kind
+        return self.kind == "m"
 
     __add__, __radd__ = _operator("fadd", "add"), _operator("fadd", "add", swap=True)
     __sub__, __rsub__ = _operator("fsub", "sub"), _operator("fsub", "sub", swap=True)

@@ -53,7 +53,7 @@ class LoopLevel:
 
     @property
     def is_vector(self) -> bool:
-        return "vector" == self.kind
+        return self.kind == "vector"
 
 
 @record(frozen=False)

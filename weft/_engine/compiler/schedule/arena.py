@@ -36,7 +36,7 @@ class Buffer:
     @property
     def is_temp(self) -> bool:
         """Whether the buffer lives in the arena."""
-        return "temp" == self.kind
+        return self.kind == "temp"
 
     @property
     def has_slot(self) -> bool:
