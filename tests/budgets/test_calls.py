@@ -9,7 +9,7 @@ LIMITS = {
     "record_op": 9,
     "record_stack": 13,
     "compile": 9,
-    "calls": 8300,
+    "calls": 8200,
     "files": 150,
 }
 

@@ -114,7 +114,7 @@ def _joins_many(use: Use) -> bool:
     """Whether a kernel would concatenate more operands than it should, because one of them is a concatenation."""
     maker = use.graph.producer[use.operand]
     return (
-        moves(use.eqn) == moves(maker) == "concatenate"
+        use.eqn.primitive.moves == moves(maker) == "concatenate"
         and len(use.eqn.invars) * len(maker.invars) > MOST_JOINED
     )
 

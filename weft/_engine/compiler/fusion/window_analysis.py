@@ -8,7 +8,6 @@ Out:  the window size of each value on the way. Nested padding multiplies, and c
 
 from __future__ import annotations
 
-from weft._engine.compiler.fusion.classify import moves
 from weft._engine.core.primitive import ElementwiseOp, MovementOp
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 
@@ -56,7 +55,7 @@ def windows(jaxpr: Jaxpr) -> dict[Var, int]:
 
 def _dilated_dims(eqn: Eqn) -> list[int]:
     """Return the dims of the result, counted from its end, that are padded between elements."""
-    if moves(eqn) != "pad":
+    if eqn.primitive.moves != "pad":
         return []
     ndim = eqn.outvars[0].aval.ndim
     configs = enumerate(eqn.params["padding_config"])

@@ -20,7 +20,6 @@ from weft._engine.compiler.fusion.classify import (
     LoweringKind,
     loop_of,
     lowering_kind,
-    moves,
     row_major,
 )
 from weft._engine.compiler.fusion.reduction_domain import reduced_dims, stays_in_strips
@@ -128,7 +127,7 @@ def _fold_reshapes(jaxpr: Jaxpr) -> Jaxpr:
     made: dict[Var, Atom] = {}
     eqns = []
     for eqn in jaxpr.eqns:
-        if isinstance(eqn.primitive, LayoutOp) and moves(eqn) == "reshape":
+        if isinstance(eqn.primitive, LayoutOp) and eqn.primitive.moves == "reshape":
             (x,) = eqn.invars
             source = x if type(x) is Literal else made.get(x, x)
             if source is not x:
@@ -159,7 +158,7 @@ def _fold_transposes(jaxpr: Jaxpr) -> Jaxpr:
             dots[eqn.outvars[0]] = len(eqns)
         elif (
             isinstance(eqn.primitive, LayoutOp)
-            and moves(eqn) == "permute"
+            and eqn.primitive.moves == "permute"
             and type(eqn.invars[0]) is not Literal
             and eqn.invars[0] in dots
         ):
@@ -276,7 +275,7 @@ def _rebuilt(eqn: Eqn):
         from weft._engine.compiler.rewrite.chirp_transforms import complex_transform
 
         return complex_transform(eqn)
-    if moves(eqn) == "concatenate":
+    if eqn.primitive.moves == "concatenate":
         return _rebuilt_join(eqn)
     return None
 
