@@ -17,6 +17,7 @@ Read in this order:
   reshard          the cheapest collectives between two placements; `emit` binds them; `padding` uneven dims
   shard_check      the types of all shards, and what the participants of collectives must agree on; on every compilation
   cost, values     constants and records; values of the local program
+  auto             machines, and the seconds of work and of collectives on them
   stack            the local program on storage blocks, mesh axes as leading dims
 
 docs/partitioning.md shows what users see; docs/adding-a-partition-rule.md and docs/adding-a-collective.md add to it.
