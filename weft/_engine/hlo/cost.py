@@ -158,7 +158,8 @@ def _sort_flops(op: Op) -> float:
 
 
 #: floating-point operations and transcendental functions for each element of a result
-_PER_ELEMENT = dict.fromkeys(_MOVES, (0, 0)) | dict.fromkeys(_TRANSCENDENTAL, (0, 1))
+_PER_ELEMENT: dict[str, tuple[int, int]] = dict.fromkeys(_MOVES, (0, 0))
+_PER_ELEMENT |= dict.fromkeys(_TRANSCENDENTAL, (0, 1))
 #: operations with a number of floating-point operations of their own
 _FLOPS: dict[str, Callable[[Op], float]] = {
     "dot_general": _dot_flops,

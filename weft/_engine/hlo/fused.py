@@ -21,8 +21,8 @@ from weft._engine.compiler.fusion.fuse import Fusion
 from weft._engine.compiler.fusion.groups import Group
 from weft._engine.compiler.rewrite.decompose import expand
 from weft._engine.hlo.lowering import Lowering
-from weft._engine.hlo.ops import Block, Op, Value
-from weft._engine.hlo.text.computation import FUNCTIONS, StoredType, captured
+from weft._engine.hlo.ops import Block, Op, Value, array_type
+from weft._engine.hlo.text.computation import FUNCTIONS, StoredValue, captured
 from weft._engine.hlo.text.hlo_text import module_text
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 
@@ -72,7 +72,7 @@ def _show_orders(
     def viewed(x: Value, order: tuple[int, ...]) -> Value:
         order = (*order, *range(len(order), x.ndim))
         place = sorted(range(x.ndim), key=order.__getitem__)
-        return Value(StoredType(tuple([x.shape[d] for d in place]), x.dtype, order))
+        return StoredValue(array_type([x.shape[d] for d in place], x.dtype), order)
 
     bitcast = lambda x, y: Op("bitcast", (x,), (y,), {}, (), None)
     for i, order in enumerate(ins):

@@ -11,7 +11,7 @@ Next: the rules, in `hlo.rules`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from weft._engine.ir.rewrite import dce
 from weft._engine.ir.symbolic import Dim, is_variable, names_in
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.lowering_specs import ExpandSpec
-from weft._engine.util.source import Metadata, joined, with_metadata
+from weft._engine.util.source import joined, with_metadata
 
 Rule = Callable[..., Any]
 
@@ -44,37 +44,18 @@ def rule_of(primitive: Any) -> Rule | None:
 
 
 class Lowering(Context):
-    """A module that is being written. `mesh` is that of the manual axes around, or None."""
+    """A module that is being written."""
 
     def __init__(self, name: str = "", chlo: Container[str] | None = None):
         super().__init__(chlo)
         self.path = f"jit({name})/"  # what names of places begin with
         self.functions: dict[str, Function] = {}
-        self.around: Metadata = ()  # attributes of the calls around that are written in place
-        self.channels = 0
-        self.mesh: Any = None  # knows the sizes of its axes as `shape_tuple`
-        self.chain: tuple[
-            Value, ...
-        ] = ()  # the value that orders host calls, where something does; regions with such calls carry it
         self._named: dict[Any, str] = {}
         self._kept: list[Any] = []  # what `_named` knows by its id
 
     def rule_for(self, primitive: Any) -> Rule | None:
         """Return the rule that writes equations of `primitive`, or None."""
         return rule_of(primitive)
-
-    def device_number(self, b: Block) -> Value:
-        """Write the number of the device that runs the program, a scalar uint32."""
-        return b.emit("partition_id", (), [array_type((), np.uint32)])[0]
-
-    def next_channel(self) -> int | None:
-        """Return the channel of another collective, or None where collectives have no channels."""
-        self.channels += 1
-        return self.channels
-
-    def chain_in(self, programs: Iterable[Jaxpr]) -> tuple[Value, ...]:
-        """Return the chain if one of the programs of an operation calls the host and calls have an order."""
-        return ()
 
     def function(self, jaxpr: Jaxpr, name: str, public: bool = False) -> Function:
         """`jaxpr` as a function of the module."""
@@ -109,7 +90,6 @@ class Lowering(Context):
         return label
 
     def call(self, b: Block, jaxpr: Jaxpr, name: str, args: Sequence[Value]) -> list[Value]:
-        """A call of `jaxpr` as a function, which is written once. With symbolic sizes it is written in place, where these are values."""
         if self.variables:
             return self.inline(b, jaxpr, args)
         key = (id(jaxpr), self.mesh)
@@ -128,7 +108,6 @@ class Lowering(Context):
         args: Sequence[Value],
         fill: Callable[..., Sequence[Value]],
     ) -> list[Value]:
-        """What `fill(block, *args)` writes, as a function that is written once for each `key` and types of arguments."""
         if self.variables:
             return list(fill(b, *args))
         key = (name, key, tuple([x.type for x in args]))
@@ -142,7 +121,6 @@ class Lowering(Context):
         )
 
     def inline(self, b: Block, jaxpr: Jaxpr, args: Sequence[Value]) -> list[Value]:
-        """The operations of `jaxpr` in block `b`; gives its results."""
         env = self.bound(b, jaxpr, args)
         for eqn in jaxpr.eqns:
             self.write(b, eqn, env)
@@ -210,7 +188,6 @@ class Lowering(Context):
     def inline_function(
         self, b: Block, fn: Callable[..., Sequence], args: Sequence[Value]
     ) -> list[Value]:
-        """The operations that `fn` binds on values of the types of `args`, for the equation that is written."""
         source = self.place[0] if self.place is not None else None
         with with_source(source and source.unnamed()):
             program = dce(stage(fn, [x.type for x in args]))

@@ -10,11 +10,13 @@ Next: `lowering` makes modules of jaxprs, `stablehlo` and `hlo_text` print them.
 from __future__ import annotations
 
 import functools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from weft._engine.ir.jaxpr import Jaxpr
 from weft._engine.ir.symbolic import Dim
 from weft._engine.ir.symbolic.polynomials import Atom, Polynomial
 from weft._engine.ir.types import ShapedArray
@@ -74,9 +76,9 @@ class Function:
     arg_names: list[str] = field(default_factory=list)
 
 
-class Context:
-    """What the blocks of a module share: where in the program the current operation comes from, its attributes, and which operations are
-    spelled out."""
+class Context(ABC):
+    """What the blocks of a module share: where in the program the current operation comes from, its attributes, which operations are
+    spelled out, and the functions of the module. `mesh` is that of the manual axes around, or None."""
 
     def __init__(self, chlo: Container[str] | None = None):
         self.place: tuple[Any, str] | None = None
@@ -87,6 +89,53 @@ class Context:
         self.variables: dict[
             str, Value
         ] = {}  # the names in symbolic sizes, as scalars of the main function
+        self.around: Metadata = ()  # attributes of the calls around that are written in place
+        self.channels = 0
+        self.mesh: Any = None  # knows the sizes of its axes as `shape_tuple`
+        self.chain: tuple[
+            Value, ...
+        ] = ()  # the value that orders host calls, where something does; regions with such calls carry it
+
+    def device_number(self, b: Block) -> Value:
+        """Write the number of the device that runs the program, a scalar uint32."""
+        return b.emit("partition_id", (), [array_type((), np.uint32)])[0]
+
+    def next_channel(self) -> int | None:
+        """Return the channel of another collective, or None where collectives have no channels."""
+        self.channels += 1
+        return self.channels
+
+    def chain_in(self, programs: Iterable[Jaxpr]) -> tuple[Value, ...]:
+        """Return the chain if one of the programs of an operation calls the host and calls have an order."""
+        return ()
+
+    @abstractmethod
+    def call(self, b: Block, jaxpr: Jaxpr, name: str, args: Sequence[Value]) -> list[Value]:
+        """Write a call of `jaxpr` as a function, which is written once.
+
+        With symbolic sizes it is written in place, where these are values.
+        """
+
+    @abstractmethod
+    def shared(
+        self,
+        b: Block,
+        name: str,
+        key: Any,
+        args: Sequence[Value],
+        fill: Callable[..., Sequence[Value]],
+    ) -> list[Value]:
+        """Call what `fill(block, *args)` writes, a function that is written once for each `key` and types of arguments."""
+
+    @abstractmethod
+    def inline(self, b: Block, jaxpr: Jaxpr, args: Sequence[Value]) -> list[Value]:
+        """Write the operations of `jaxpr` in block `b`; return its results."""
+
+    @abstractmethod
+    def inline_function(
+        self, b: Block, fn: Callable[..., Sequence], args: Sequence[Value]
+    ) -> list[Value]:
+        """Write the operations that `fn` binds on values of the types of `args`, for the equation that is written."""
 
     def has(self, name: str) -> bool:
         """Whether the text that is to be written has this operation."""
@@ -188,7 +237,7 @@ class Block:
             return x
         if np.dtype(dtype) == _BOOL:
             return self.compare("NE", x, self.like(x, 0))
-        if np.iscomplexobj(x) and not dtypes.is_complex(np.dtype(dtype)):
+        if dtypes.is_complex(x.dtype) and not dtypes.is_complex(np.dtype(dtype)):
             x = self.real(x)
         return self.op("convert", x, type=array_type(x.shape, dtype)) if x.dtype != dtype else x
 
@@ -196,7 +245,7 @@ class Block:
         """A part of a complex value."""
         return self.op(part, x, type=array_type(x.shape, dtypes.to_real_dtype(x.dtype)))
 
-    def compare(self, direction: str, x: Value, y: Value, total: bool = False) -> Value:
+    def compare(self, direction: str, x: Value, y: Value, *, total: bool = False) -> Value:
         """Comparison; floats in their total order if `total`."""
         kind = {"f": "FLOAT", "c": "FLOAT", "i": "SIGNED"}.get(dtype_kind(x.dtype), "UNSIGNED")
         return self.op(

@@ -12,7 +12,7 @@ from weft._engine.codegen.gemm.descriptor import Word
 from weft._engine.codegen.ir.gemm_types import Recipe, llvm_type, real_of
 from weft._engine.codegen.ir.ir_writer import FunctionWriter, bits_of
 from weft._engine.codegen.ir.microkernels import STREAMS
-from weft._engine.codegen.ir.writer import Declarations
+from weft._engine.codegen.ir.writer import Declarations, Operand
 from weft._engine.ir.program import MOST_EPILOGUE_ARGS, PLACE
 
 
@@ -103,7 +103,7 @@ class Ends:
         if self.epilogue:
             self.epilogue.at(**place)
 
-    def take(self, sums: str, row_bytes: int, c: str, cms: str, cns: str, **place: str) -> None:
+    def take(self, sums: str, row_bytes: Operand, c: str, cms: str, cns: str, **place: str) -> None:
         """Give sums that are done to the epilogue, or round and store them at `c`."""
         call = lambda: self.epilogue.call(sums, **place) if self.epilogue else None
 

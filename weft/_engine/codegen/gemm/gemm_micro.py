@@ -12,7 +12,7 @@ of the last vector, others all of them, and very few columns use half vectors. F
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from weft._engine.codegen.ir.gemm_types import Recipe, llvm_type
 from weft._engine.codegen.ir.ir_writer import FunctionWriter, const
@@ -186,7 +186,7 @@ class _TileKernel:
         """Return the offset of one of eight rows: iteration `i` takes the next one."""
         return self.f.mul(stride, self.f.let(f"and i64 {i}, 7"))
 
-    def load_row(self, row: str, element: str, masks: list[str | None]) -> list[str]:
+    def load_row(self, row: str, element: str, masks: Sequence[str | None]) -> list[str]:
         """Load the vectors of a row of B."""
         f, stride = self.f, self.recipe.machine.vector_bytes
         return [

@@ -152,13 +152,10 @@ class Recipe:
         return 2 if self.machine.bf16_dot and self.in_type == "bf16" and self.acc == "f32" else 1
 
     @property
-    def joined(self) -> str | None:
-        """Type of the elements that a step joins; None where each has a lane of its own."""
-        return (
-            None
-            if self.quads
-            else {4: self.in_type, 2: "bf16" if self.is_float else "i16", 1: None}[self.k_per_step]
-        )
+    def joined(self) -> str:
+        """Type of the elements that a step joins; empty where each has a lane of its own."""
+        joined = {4: self.in_type, 2: "bf16" if self.is_float else "i16", 1: ""}
+        return "" if self.quads else joined[self.k_per_step]
 
     @property
     def flips(self) -> bool:

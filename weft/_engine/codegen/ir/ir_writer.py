@@ -120,7 +120,10 @@ class FunctionWriter(Writer):
     # -- control
 
     def when(
-        self, cond: str, then: Callable[[], object], orelse: Callable[[], object] | None = None
+        self,
+        cond: str,
+        then: Callable[[], Sequence[str] | None],
+        orelse: Callable[[], Sequence[str] | None] | None = None,
     ) -> None:
         """Emit a branch; neither side gives a value to the code after it."""
         if cond not in _TRUTHS:

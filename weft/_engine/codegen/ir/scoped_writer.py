@@ -27,21 +27,20 @@ class Scope:
 
 
 class ScopedWriter(Writer):
-    """The body of one function, with placement of pure instructions by their operands' scopes."""
+    """The body of one function, with placement of pure instructions by their operands' scopes.
+
+    `lines` are those of the innermost open scope.
+    """
 
     def __init__(self) -> None:
-        self.scopes: list[Scope] = [Scope("entry")]
+        self.scopes: list[Scope] = []
+        self.push("entry")
         self._count = 0
         self.floor = 0
         self.load_floor = 0
         self.level_of: dict[str, int] = {}
         self.declarations: dict[str, str] = {}
         self.helpers: dict[str, str] = {}
-
-    @property
-    def lines(self) -> list[str]:
-        """The lines of the innermost open scope."""
-        return self.scopes[-1].lines
 
     @property
     def depth(self) -> int:
@@ -103,11 +102,15 @@ class ScopedWriter(Writer):
 
     def push(self, label: str) -> None:
         """Open a scope whose first block is `label`."""
-        self.scopes.append(Scope(label))
+        scope = Scope(label)
+        self.scopes.append(scope)
+        self.lines = scope.lines
 
     def pop(self) -> Scope:
         """Close the innermost scope; the caller appends its lines where they belong."""
-        return self.scopes.pop()
+        scope = self.scopes.pop()
+        self.lines = self.scopes[-1].lines
+        return scope
 
     # --- control
 

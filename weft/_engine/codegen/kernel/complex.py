@@ -265,10 +265,10 @@ def _hyperbolic(r: _Real, x: Value, y: Value) -> tuple[Value, ...]:
     )
 
 
-def _of_exchanged(hyperbolic: Callable) -> Callable:
+def _of_exchanged(hyperbolic: Callable[..., Pair]) -> Callable[..., Pair]:
     """The sine or tangent of a number: that of the number with its parts exchanged, exchanged."""
 
-    def rule(r: _Real, x: Value, y: Value, type_: str) -> Value:
+    def rule(r: _Real, x: Value, y: Value, type_: str) -> Pair:
         rotated = hyperbolic(r, y, x, type_)
         return Pair(type_, rotated.imag, rotated.real)
 
@@ -325,19 +325,19 @@ def _expm1(r: _Real, x: Value, y: Value, type_: str) -> Pair:
 
 
 def _pow(r: _Real, args: list[Value], type_: str) -> Pair:
-    base, exponent = args
-    power = _mul(r, [_log(r, base.real, base.imag, type_), exponent], type_)
+    base, exponent = (_parts(r, arg) for arg in args)
+    power = _mul(r, [_log(r, *base, type_), Pair(type_, *exponent)], type_)
     result = _exp(r, power.real, power.imag, type_)
-    zero = _both_zero(r, base)
-    exponent_zero = _both_zero(r, exponent)
-    one, nought = r.const(1.0, base.real), r.const(0.0, base.real)
+    zero = _both_zero(r, *base)
+    exponent_zero = _both_zero(r, *exponent)
+    one, nought = r.const(1.0, base[0]), r.const(0.0, base[0])
     at_zero = r.select(exponent_zero, one, nought)
     return Pair(type_, r.select(zero, at_zero, result.real), r.select(zero, nought, result.imag))
 
 
-def _both_zero(r: _Real, x: Value) -> Value:
-    nought = r.const(0.0, x.real)
-    return r.e.operate("and", [r.test("eq", x.real, nought), r.test("eq", x.imag, nought)], "bool")
+def _both_zero(r: _Real, x: Value, y: Value) -> Value:
+    nought = r.const(0.0, x)
+    return r.e.operate("and", [r.test("eq", x, nought), r.test("eq", y, nought)], "bool")
 
 
 def _logistic(r: _Real, x: Value, y: Value, type_: str) -> Value:

@@ -7,12 +7,12 @@ Out:  one wide load and two shuffles per part; one shuffle and one wide store.
 from __future__ import annotations
 
 from weft._engine.codegen.ir.scalar_types import MEMORY, vector
-from weft._engine.codegen.ir.values import Affine, Pair, Value, Varying, constant
+from weft._engine.codegen.ir.values import Affine, Pair, Value, Varying, leaves
 from weft._engine.codegen.kernel.emission import Emission
 from weft._engine.ir.loops import ITEMSIZE, REAL_OF, Buf
 
 
-def load(e: Emission, buf: Buf, index: Value, guard: Value | None, other: Value | None) -> Value:
+def load(e: Emission, buf: Buf, index: Affine, guard: Value | None, other: Value | None) -> Value:
     """Consecutive complex elements: whole vectors of pairs, then taken apart."""
     lanes, type_ = e.lanes, REAL_OF[buf.type]
     index = index if guard is None else e.inside(guard, index, buf.size)
@@ -21,7 +21,7 @@ def load(e: Emission, buf: Buf, index: Value, guard: Value | None, other: Value 
     halves: tuple[list[str], list[str]] = [], []
     for part in range(e.parts):
         pointer = e.vector_address(buf.name, type_, wide, part * lanes.w)
-        mask = e.mask_of(part, conds and conds[part])
+        mask = e.mask_of(part, None if conds is None else conds[part])
         if mask is None:
             text = f"load {memory}, ptr {pointer}, align {ITEMSIZE[type_]}{e.alias_tag(buf.name)}"
             raw = e.read(buf.name, text, pointer)
@@ -37,18 +37,18 @@ def load(e: Emission, buf: Buf, index: Value, guard: Value | None, other: Value 
     return e.operate("select", [guard, made, other or e.constant(0, buf.type)], buf.type)
 
 
-def store(emitter: Emission, buf: Buf, value: Value, index: Value, guard: Value | None) -> None:
+def store(emitter: Emission, buf: Buf, value: Value, index: Affine, guard: Value | None) -> None:
     """Consecutive complex elements, interleaved into whole vectors of pairs."""
     lanes, b, type_ = emitter.lanes, emitter.b, REAL_OF[buf.type]
     half, memory = vector(MEMORY[type_], lanes.w), vector(MEMORY[type_], 2 * lanes.w)
-    wide = emitter.operate("mul", [index, constant(2)], "i64")
+    wide = Affine(emitter.scaled(index.base, 2), 2)
     conds = None if guard is None else emitter.spread(guard)
     order = [lane // 2 + lane % 2 * lanes.w for lane in range(2 * lanes.w)]
-    for part, (x, y) in enumerate(zip(emitter.spread(value.real), emitter.spread(value.imag))):
+    for part, (x, y) in enumerate(zip(*map(emitter.spread, leaves(value)))):
         pairs = b.shuffle(half, x, y, order)
         pointer, mask = (
             emitter.vector_address(buf.name, type_, wide, part * lanes.w),
-            emitter.mask_of(part, conds and conds[part]),
+            emitter.mask_of(part, None if conds is None else conds[part]),
         )
         mask = mask and _doubled(emitter, mask)
         emitter.write(memory, pairs, pointer, (ITEMSIZE[type_], emitter.alias_tag(buf.name)), mask)

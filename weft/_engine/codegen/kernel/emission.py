@@ -10,6 +10,7 @@ Next: `expressions` evaluates, `kernel_emitter` adds statements.
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
+from typing import Any, overload
 
 from weft._engine.codegen.ir.scalar_types import MEMORY, REGISTER, mangle, vector
 from weft._engine.codegen.ir.scoped_writer import ScopedWriter
@@ -99,8 +100,8 @@ class Emission:
             made = self._lanes[width] = Lanes(self.b, self.target, width)
         return made
 
-    def constant(self, value: object, type_: str) -> Value:
-        """A literal."""
+    def constant(self, value: Any, type_: str) -> Value:
+        """A literal; `type_` determines the Python type of the value."""
         if type_ == "i64":
             return constant(int(value))
         if type_ in COMPLEX:
@@ -110,10 +111,11 @@ class Emission:
 
     def sum(self, x: Value, y: Value) -> Value:
         """Sum of uniform i64 values; constants are added last."""
-        (x, a), (y, b) = self.apart(x), self.apart(y)
-        if x is not None and y is not None:
-            x = Uniform("i64", self.scalar.binary("add", "i64", x.parts[0], y.parts[0]))
-        return self._more(y if x is None else x, a + b)
+        (first, a), (second, b) = self.apart(x), self.apart(y)
+        if first is not None and second is not None:
+            total = self.scalar.binary("add", "i64", first.parts[0], second.parts[0])
+            first = Uniform("i64", total)
+        return self._more(second if first is None else first, a + b)
 
     def apart(self, x: Value) -> tuple[Value | None, int]:
         """What varies of a uniform i64 value, and a constant."""
@@ -188,9 +190,9 @@ class Emission:
 
     def _any(self, guard: Value) -> Value:
         """Whether a mask holds in any lane of any part."""
-        lanes, total = self.lanes, None
-        for part in self.spread(guard):
-            total = part if total is None else lanes.binary("or", lanes.i1, total, part)
+        lanes, (total, *others) = self.lanes, self.spread(guard)
+        for part in others:
+            total = lanes.binary("or", lanes.i1, total, part)
         return Uniform("bool", lanes.any(total))
 
     def reversed(self, x: str, type_: str) -> str:
@@ -235,6 +237,10 @@ class Emission:
     def _where(self, guard: Value, index: Value, other: int = 0) -> Value:
         return self.operate("select", [guard, index, constant(other)], "i64")
 
+    @overload
+    def inside(self, guard: Value, index: Affine, size: int) -> Affine: ...
+    @overload
+    def inside(self, guard: Value, index: Value, size: int) -> Value: ...
     def inside(self, guard: Value, index: Value, size: int) -> Value:
         """The index, led into the buffer where one guard forbids all lanes: masked loads of pages that are not there are
         right, but cost some CPUs hundreds of cycles."""

@@ -17,6 +17,7 @@ from weft._engine.codegen.ir.values import (
     Varying,
     constant,
     is_adjacent,
+    leaves,
 )
 from weft._engine.codegen.kernel.emission import Emission
 from weft._engine.codegen.vector import math as vector_math
@@ -187,16 +188,14 @@ class Expressions(Emission):
 
     def _shorts(self, args: list[Value]) -> list[tuple[str, ...]] | None:
         """Two i64 as i32 registers, where one is such a register and the other a constant that fits."""
-        plain = [
-            isinstance(arg, Offset) and arg.stride == 1 and arg.base.const == 0 for arg in args
-        ]
-        fits = [arg.const is not None and abs(arg.const) < 1 << 31 for arg in args]
-        if len(args) != 2 or not any(plain) or not any(fits):
-            return None
-        return [
-            arg.parts if short else (self.lanes.const(arg.const, "i32"),) * self.parts
-            for arg, short in zip(args, plain)
-        ]
+        registers = []
+        for arg in args:
+            if isinstance(arg, Offset) and arg.stride == 1 and arg.base.const == 0:
+                registers.append(arg.parts)
+            elif arg.const is not None and abs(arg.const) < 1 << 31:
+                registers.append((self.lanes.const(arg.const, "i32"),) * self.parts)
+        is_mixed = sum(isinstance(arg, Offset) for arg in args) == 1
+        return registers if len(args) == len(registers) == 2 and is_mixed else None
 
     def _cast(self, x: Value, type_: str) -> Value:
         if (
@@ -291,10 +290,10 @@ class Expressions(Emission):
                 return load(self, buf, index, guard, other)
             real_type = REAL_OF[buf.type]
             halves = []
-            for offset in (0, 1):
+            rests = (None, None) if other is None else leaves(other)
+            for offset, rest in enumerate(rests):
                 at = self._index_arithmetic("add", [self._double(index), constant(offset)])
                 at = at or self.operate("add", [self._double(index), constant(offset)], "i64")
-                rest = None if other is None else (other.imag if offset else other.real)
                 halves.append(self._load(expr.buf, real_type, 2 * buf.size, at, guard, rest))
             return Pair(buf.type, *halves)
         return self._load(expr.buf, buf.type, buf.size, index, guard, other)
@@ -399,7 +398,11 @@ class Expressions(Emission):
         else:
             raw = self._gather(name, type_, memory, index, part, mask, size)
         value = lanes.from_memory(raw, type_)
-        return value if other is None else lanes.select(mask, lanes.type(type_), value, other)
+        return (
+            value
+            if mask is None or other is None
+            else lanes.select(mask, lanes.type(type_), value, other)
+        )
 
     def _gather(
         self,

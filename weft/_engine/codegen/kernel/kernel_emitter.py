@@ -13,7 +13,7 @@ Next: `expressions` evaluates, `vector_ops` holds the operations, `scoped_writer
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from weft._engine.codegen.ir.scalar_types import MEMORY, mangle, vector
@@ -25,6 +25,7 @@ from weft._engine.codegen.ir.values import (
     constant,
     each,
     is_adjacent,
+    leaves,
 )
 from weft._engine.codegen.kernel.expressions import Expressions
 from weft._engine.codegen.kernel.precision_demand import demands_of
@@ -165,7 +166,7 @@ class KernelEmitter(Expressions):
 
     # --- statements
 
-    def body(self, stmts: tuple[loops.Stmt, ...]) -> None:
+    def body(self, stmts: Sequence[loops.Stmt]) -> None:
         """Emit statements in a scope of names; outer accumulators keep what the body gave them."""
         outer = dict(self.env)
         for stmt in stmts:
@@ -233,13 +234,14 @@ class KernelEmitter(Expressions):
             complex_memory.store(self, buf, value, index, guard)
             return
         part = loops.REAL_OF[buf.type]
+        real, imag = leaves(value)
         double = self.operate("mul", [index, constant(2)], "i64")
-        self.store_real(stmt, part, 2 * buf.size, value.real, double, guard)
+        self.store_real(stmt, part, 2 * buf.size, real, double, guard)
         self.store_real(
             stmt,
             part,
             2 * buf.size,
-            value.imag,
+            imag,
             self.operate("add", [double, constant(1)], "i64"),
             guard,
         )
@@ -499,7 +501,7 @@ class KernelEmitter(Expressions):
 
         self._counted(stmt, start, stop, parts * self.lanes.w, emit)
 
-    def _tail_masks(self, counter: Value, stop: Value, parts: int) -> list[str]:
+    def _tail_masks(self, counter: Value, stop: Value, parts: int) -> list[str | None]:
         """For each part the lanes that are below `stop`."""
         lanes = self.lanes
         left = self.scalar.binary("sub", "i64", stop.parts[0], counter.parts[0])

@@ -23,12 +23,13 @@ def interleave(emitter: Emission, stmt: Interleave) -> None:
     type_, count = emitter.buffers[stmt.buf].type, len(stmt.values)
     index = emitter.evaluate(stmt.index)
     values = [emitter.evaluate(value) for value in stmt.values]
-    even = (
-        isinstance(index, Affine)
-        and type_ not in COMPLEX
-        and (index.stride == count or (index.stride > count and count & (count - 1) == 0))
-    )
-    if not emitter.vectorized or not even or not emitter.buffers[stmt.buf].size:
+    if (
+        not emitter.vectorized
+        or type_ in COMPLEX
+        or not emitter.buffers[stmt.buf].size
+        or not isinstance(index, Affine)
+        or not (index.stride == count or (index.stride > count and count & (count - 1) == 0))
+    ):
         _one_by_one(emitter, stmt, index, values)
         return
     columns = [emitter.spread(value) for value in values]
@@ -54,7 +55,7 @@ class _Rows:
     """The rows of one part of a vector loop: `count` vectors of `width` lanes become `width` rows of `count`."""
 
     def __init__(
-        self, emitter: Emission, stmt: Interleave, index: Value, part: int, registers: list[str]
+        self, emitter: Emission, stmt: Interleave, index: Affine, part: int, registers: list[str]
     ):
         self.emitter, self.stmt, self.index = emitter, stmt, index
         self.b, self.lanes, self.width, self.count = (

@@ -278,7 +278,7 @@ def _count(body: tuple[loops.Stmt, ...]) -> dict[str, int]:
     return counts
 
 
-def bound(extent: loops.Expr) -> int | None:
+def bound(extent: loops.Expr | int) -> int | None:
     """The most that a computed extent can be, where it is a minimum with a constant."""
     if isinstance(extent, loops.Op) and extent.op == "min":
         known = [arg.value for arg in extent.args if isinstance(arg, loops.Const)]

@@ -304,7 +304,7 @@ class _Transform:
         f.do(f"call void {give}(ptr {one})")
         return f.end()
 
-    def _call(self, end: str, *arguments: object) -> None:
+    def _call(self, end: str, *arguments: str | float) -> None:
         types = fft_load_store.types(end)
         callee = self._callee("void", fft_load_store.symbol(end, self.type), types)
         given = [

@@ -8,6 +8,7 @@ Laws: sizes are arguments, so that the functions work for all lengths.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from weft._engine.codegen.ir.ir_writer import const
 from weft._engine.codegen.ir.writer import Declarations, Operand
@@ -135,7 +136,7 @@ def _transpose(v: Vectors, short: bool = False) -> None:
     f.loop(0, blocks, _FFT_TRANSPOSED_BLOCKS, group)
 
 
-def _whole_or_not(v: Vectors, loop: Callable[[Sequence[str | None]], object]) -> None:
+def _whole_or_not(v: Vectors, loop: Callable[[Sequence[str | None]], None]) -> None:
     """A loop over vectors of `count` complex numbers; with masks for the two of them only where they are not full, or in a draft."""
     f, parts = v.f, v.f.mul("%count", 2)
     short = lambda: [
@@ -205,6 +206,9 @@ def _twist(v: Vectors) -> None:
 
 # --- frequencies of real values
 
+#: the real and the imaginary part of an element
+_Parts: TypeAlias = tuple[str, str]
+
 
 def _put(v: Vectors, re: str, im: str, base: str, element: Operand) -> None:
     at = v.f.at(base, v.f.mul(element, 2 * v.bytes))
@@ -212,13 +216,16 @@ def _put(v: Vectors, re: str, im: str, base: str, element: Operand) -> None:
     v.store(im, at, 1)
 
 
-def _get(v: Vectors, base: str, element: Operand) -> tuple[str, str]:
+def _get(v: Vectors, base: str, element: Operand) -> _Parts:
     at = v.f.at(base, v.f.mul(element, 2 * v.bytes))
     return v.load(at, 0), v.load(at, 1)
 
 
 def _pairs(
-    v: Vectors, read: Callable[[str], Sequence[str]], sign: Callable[[str], str], body: Callable
+    v: Vectors,
+    read: Callable[[str], Sequence[str]],
+    sign: Callable[[str], str],
+    body: Callable[[_Parts, _Parts], tuple[_Parts, _Parts]],
 ) -> None:
     """Of k = 1 .. h/2, give `body` E = Z[k] + conj Z[h-k] and w^k times O = Z[k] - conj Z[h-k], `sign` being that of k, and Z[k] as it
     is `read`; it says what becomes of Z[k] and Z[h-k]."""
@@ -245,7 +252,7 @@ def _part(v: Vectors) -> None:
     _put(v, v.add(re, im), zero, "%at", 0)
     _put(v, v.sub(re, im), zero, "%at", "%h")
 
-    def body(even: tuple[str, str], odd: tuple[str, str]) -> tuple:
+    def body(even: _Parts, odd: _Parts) -> tuple[_Parts, _Parts]:
         return (v.add(even[0], odd[1]), v.sub(even[1], odd[0])), (
             v.sub(even[0], odd[1]),
             v.sub(v.neg(even[1]), odd[0]),
@@ -260,7 +267,7 @@ def _join(v: Vectors) -> None:
     (first, _), (last, _) = _get(v, "%at", 0), _get(v, "%at", "%h")
     _put(v, v.sub(first, last), v.add(first, last), "%at", 0)
 
-    def body(even: tuple[str, str], odd: tuple[str, str]) -> tuple:
+    def body(even: _Parts, odd: _Parts) -> tuple[_Parts, _Parts]:
         return (v.add(even[1], odd[0]), v.sub(even[0], odd[1])), (
             v.sub(odd[0], even[1]),
             v.add(even[0], odd[1]),

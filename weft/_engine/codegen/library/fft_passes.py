@@ -92,7 +92,7 @@ class Vectors:
         self.f.decls.use(f"declare {v} {intrinsic}({v}, {v}, {v})")
         return self.f.let(f"call {v} {intrinsic}({v} {a}, {v} {b}, {v} {c})")
 
-    def times(self, x: Number, re: str, im: str) -> Number:
+    def times(self, x: Number, re: str, im: str) -> tuple[str, str]:
         """The product with a complex number."""
         a, b = x
         if b is None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -106,7 +106,7 @@ class _TaskWriter:
         self.bases = {array[0]: f.word("%arrays", i, "ptr") for i, array in enumerate(step.arrays)}
         self.first = f.mul("%task", _share(step))
         self.constants = [
-            None if _is_in_memory(value) else _constant(f, value, step.routine[0])
+            _constant(f, value, step.routine[0]) if _is_constant(value) else None
             for value in step.arguments
         ]
 
@@ -152,9 +152,9 @@ class _TaskWriter:
         return self.f.at(passed[array], element * width)
 
 
-def _is_in_memory(value: object) -> bool:
-    """Return whether an argument is an array or memory, not a constant."""
-    return isinstance(value, tuple) or (isinstance(value, str) and len(value) > 1)
+def _is_constant(value: object) -> TypeGuard[str | float]:
+    """Return whether an argument is a letter or a number, not an array or memory."""
+    return len(value) == 1 if isinstance(value, str) else not isinstance(value, tuple)
 
 
 def _places(
@@ -199,7 +199,7 @@ class _Workspace:
             self.nbytes += -(-nbytes // 64) * 64
 
 
-def _constant(f: FunctionWriter, value: str | int | float, letter: str) -> str:
+def _constant(f: FunctionWriter, value: str | float, letter: str) -> str:
     """The address of a constant argument."""
     if isinstance(value, str):
         kind, text = "i8", str(ord(value))

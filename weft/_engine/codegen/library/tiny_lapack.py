@@ -31,20 +31,18 @@ Matrix = list[list[str]]
 
 def is_tiny(step: LibraryCall) -> bool:
     """Whether the problems of a step are computed without the library."""
-    arguments: Sequence[Any] = step.arguments
     if step.routine[0] not in _TYPES:
         return False
-    match step.routine[1:]:
-        case "potrf":
-            return arguments[1] <= _LAPACK_UNROLLED
-        case "getrf":
-            return max(arguments[:2]) <= _LAPACK_UNROLLED_LU
-        case "trsm":
-            side, (rows, columns) = arguments[0], arguments[4:6]
+    match step.routine[1:], step.arguments:
+        case "potrf", (_, int(n), *_):
+            return n <= _LAPACK_UNROLLED
+        case "getrf", (int(m), int(n), *_):
+            return max(m, n) <= _LAPACK_UNROLLED_LU
+        case "trsm", (side, _, _, _, int(rows), int(columns), *_):
             n = rows if side == "L" else columns
             return n <= _LAPACK_UNROLLED and n * rows * columns <= _LAPACK_UNROLLED_SOLVE
-        case "laswp":
-            return arguments[0] == 1 and arguments[2] <= _LAPACK_UNROLLED
+        case "laswp", (1, _, int(size), *_):
+            return size <= _LAPACK_UNROLLED
         case _:
             return False
 
@@ -52,16 +50,15 @@ def is_tiny(step: LibraryCall) -> bool:
 def write(f: FunctionWriter, step: LibraryCall, places: Mapping[str, str]) -> None:
     """Write the code of one problem."""
     writer = _TinyWriter(f, _TYPES[step.routine[0]])
-    arguments: Sequence[Any] = step.arguments
-    match step.routine[1:]:
-        case "potrf":
-            writer.cholesky(arguments[1], places["y0"], places["y1"])
-        case "getrf":
-            writer.lu(arguments[0], arguments[1], places["y0"], places["y1"], places["y2"])
-        case "trsm":
+    match step.routine[1:], step.arguments:
+        case "potrf", (_, int(n), *_):
+            writer.cholesky(n, places["y0"], places["y1"])
+        case "getrf", (int(m), int(n), *_):
+            writer.lu(m, n, places["y0"], places["y1"], places["y2"])
+        case "trsm", arguments:
             writer.solve(arguments, places["x1"], places["y0"])
-        case "laswp":
-            writer.exchange(arguments[2], arguments[4], places["y0"], places["x1"])
+        case "laswp", (_, _, int(size), _, int(count), *_):
+            writer.exchange(size, count, places["y0"], places["x1"])
 
 
 class _TinyWriter:

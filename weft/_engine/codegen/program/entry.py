@@ -319,7 +319,7 @@ class EntryEmitter:
         _, words = gemm.describe(step)
         rest = words[len(gemm.POINTERS) : len(words) - len(step.epilogue_args)]
         self._context([*pointers, *rest, *(self.address(ref) for ref in step.epilogue_args)])
-        if not step.groups:
+        if step.first is None or step.count is None:
             self._line(f"call void {function}(ptr %ctx)")
             return
         from weft._engine.codegen.gemm import grouped_gemm

@@ -73,7 +73,7 @@ def _view(address: int | None, shape: tuple[int, ...], dtype: str) -> np.ndarray
     if count == 0 or not address:
         return np.zeros(shape, kind)
     raw = (ctypes.c_uint8 * (count * kind.itemsize)).from_address(address)
-    return np.frombuffer(raw, dtype=kind).reshape(shape)
+    return np.ndarray(shape, kind, memoryview(raw))
 
 
 def _dtype(name: str) -> np.dtype:

@@ -114,7 +114,7 @@ def _provide(
         }
         for name, kernel in rest:
             kinds[_opt_level(kernel, name in quick)].append((name, kernel))
-        batches = [
+        batches: list[tuple[dict[str, Kernel], OptLevel]] = [
             (batch, opt_level)
             for opt_level, some in kinds.items()
             for batch in _batches(some, threads)
@@ -316,15 +316,17 @@ class _RoutinesOf:
                 self.large.add(symbol)
             return symbol
         if isinstance(step, Sort):
-            from weft._engine.codegen.library import sort as made_by
+            from weft._engine.codegen.library import sort
+
+            symbol, routines = sort.symbol(step), sort.ROUTINES
+            is_draft_enough = self.draft_ok and not sort.is_worth_optimizing(step)
         else:
-            from weft._engine.codegen.library import fft as made_by
-        symbol = made_by.symbol(step)
+            from weft._engine.codegen.library import fft
+
+            symbol, routines = fft.symbol(step), fft.ROUTINES
+            is_draft_enough = self.draft_ok and not fft.is_worth_optimizing(step)
         _, rough = self.others.get(symbol, (None, True))
-        self.others[symbol] = (
-            made_by.ROUTINES,
-            rough and self.draft_ok and not made_by.is_worth_optimizing(step),
-        )
+        self.others[symbol] = routines, rough and is_draft_enough
         return symbol
 
     def used(self) -> list[_Routine]:

@@ -70,8 +70,9 @@ class Draft:
 
             program = self._program()
             made = improve(program, _over.is_set)
-            for tell in self.then if made is not None else ():
-                tell(made)
+            if made is not None:
+                for tell in self.then:
+                    tell(made)
         self.then.clear()  # native entries keep the draft, but nobody needs what these hold
 
 

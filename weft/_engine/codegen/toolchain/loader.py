@@ -80,7 +80,7 @@ def process() -> ctypes.CDLL:
 
 
 @functools.cache
-def _system(name: str) -> ctypes._CFuncPtr:
+def _system(name: str) -> Callable[..., int]:
     """A system call about memory."""
     function = getattr(process(), name)
     function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long][

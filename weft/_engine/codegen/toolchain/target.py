@@ -230,10 +230,12 @@ def emit_objects(
             for other in others:
                 other.join()
             _Compilations.count -= 1
-    for data in made:
-        if isinstance(data, BaseException):
-            raise data
-    return made
+    codes: list[bytes] = []
+    for code in made:
+        if isinstance(code, BaseException):
+            raise code
+        codes.append(code)
+    return codes
 
 
 def _next_text(

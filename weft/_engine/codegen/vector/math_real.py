@@ -126,14 +126,14 @@ class Real(Formulas):
         """A float register as a value."""
         return V(self, "f", name)
 
-    def c(self, value: float) -> V:
-        """A float constant."""
+    def c(self, value: V | float) -> V:
+        """A float constant, or a value as it is."""
         return V(self, "f", self.operand("f", value))
 
     def fma(self, x: V | float, y: V | float, z: V | float) -> V:
         """x * y + z."""
-        x, y, z = (self.operand("f", a) for a in (x, y, z))
-        return V(self, "f", self.lanes.fma(self.t, x, y, z))
+        a, b, c = (self.operand("f", value) for value in (x, y, z))
+        return V(self, "f", self.lanes.fma(self.t, a, b, c))
 
     def exact_fma(self, x: V, y: V, z: V) -> V:
         """x * y + z rounded once on every machine."""
@@ -142,8 +142,8 @@ class Real(Formulas):
     def select(self, cond: V, x: V | float, y: V | float) -> V:
         """Lanewise choice; one of x and y is a value."""
         kind = x.kind if isinstance(x, V) else y.kind if isinstance(y, V) else "f"
-        x, y = (self.operand(kind, a) for a in (x, y))
-        return V(self, kind, self.lanes.select(cond.name, self.types[kind], x, y))
+        a, b = (self.operand(kind, value) for value in (x, y))
+        return V(self, kind, self.lanes.select(cond.name, self.types[kind], a, b))
 
     def intrinsic(self, name: str, *args: V) -> V:
         """What is a single instruction, or expanded well by LLVM."""

@@ -45,15 +45,15 @@ def round_to(value: float, type_: ScalarType) -> float:
     return float(ml_dtypes.bfloat16(value))
 
 
-def literal(value: object, type_: ScalarType) -> str:
+def literal(value: float, type_: ScalarType) -> str:
     """LLVM literal of a scalar constant in its register type."""
     if type_ == "bool":
         return "true" if value else "false"
     if type_ in FLOATS:
         return float_bits(round_to(value, type_))
     bits = BITS[type_]
-    value = int(value) & ((1 << bits) - 1)
-    return str(value - (1 << bits) if value >> (bits - 1) else value)
+    number = int(value) & ((1 << bits) - 1)
+    return str(number - (1 << bits) if number >> (bits - 1) else number)
 
 
 def known_integer(operand: str) -> int | None:
@@ -88,7 +88,7 @@ class Registers:
 
     # --- constants and moves
 
-    def const(self, value: object, scalar: ScalarType) -> str:
+    def const(self, value: float, scalar: ScalarType) -> str:
         """Operand text of a constant in every lane."""
         return self.splat_literal(literal(value, scalar), REGISTER[scalar])
 

@@ -165,12 +165,12 @@ def _clamp(b: Block, eqn: Eqn, low: Value, x: Value, high: Value) -> Value:
 
 @rule("select_n")
 def _select(b: Block, eqn: Eqn, which: Value, *cases: Value) -> Value:
-    which, *cases = spread(b, (which, *cases))
+    which, *arrays = spread(b, (which, *cases))
     if dtype_kind(which.dtype) == "b":
-        return b.op("select", which, cases[-1], cases[0], type=cases[0].type)
-    out = cases[-1]
-    for i in reversed(range(len(cases) - 1)):
-        out = b.op("select", b.compare("LE", which, b.like(which, i)), cases[i], out, type=out.type)
+        return b.op("select", which, arrays[-1], arrays[0], type=arrays[0].type)
+    out = arrays[-1]
+    for i, x in reversed(list(enumerate(arrays[:-1]))):
+        out = b.op("select", b.compare("LE", which, b.like(which, i)), x, out, type=out.type)
     return out
 
 

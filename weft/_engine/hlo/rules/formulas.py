@@ -7,7 +7,6 @@ Laws: as those of `codegen.vector.math_real`, but that products are not exact: t
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -80,6 +79,21 @@ def apply_formula(
     return formula(f, *[V(f, b.convert(x, f.dtype)) for x in args]).value
 
 
+def _operator(op: str, swap: bool = False) -> Callable[[V, Any], V]:
+    """Return an operator of arrays."""
+
+    def apply(x: V, other: V | float) -> V:
+        a, b = x.value, x.f.raw(other, x.value)
+        return V(x.f, x.f.b.op(op, *((b, a) if swap else (a, b))))
+
+    return apply
+
+
+def _comparison(direction: str) -> Callable[[V, Any], V]:
+    """Return a comparison of arrays."""
+    return lambda x, other: V(x.f, x.f.b.compare(direction, x.value, x.f.raw(other, x.value)))
+
+
 class V:
     """An array of floats, of integers of the same size, or of bools, with Python's operators."""
 
@@ -88,12 +102,13 @@ class V:
     def __init__(self, f: Tensors, value: Value):
         self.f, self.value = f, value
 
-    def _with(self, op: str, other: V | float, swap: bool = False) -> V:
-        x, y = self.value, self.f.raw(other, self.value)
-        return V(self.f, self.f.b.op(op, *((y, x) if swap else (x, y))))
-
-    def _test(self, direction: str, other: V | float) -> V:
-        return V(self.f, self.f.b.compare(direction, self.value, self.f.raw(other, self.value)))
+    __add__, __radd__ = _operator("add"), _operator("add", swap=True)
+    __sub__, __rsub__ = _operator("subtract"), _operator("subtract", swap=True)
+    __mul__, __rmul__ = _operator("multiply"), _operator("multiply", swap=True)
+    __truediv__, __rtruediv__ = _operator("divide"), _operator("divide", swap=True)
+    __and__, __or__, __xor__ = _operator("and"), _operator("or"), _operator("xor")
+    __lshift__, __rshift__ = _operator("shift_left"), _operator("shift_right_arithmetic")
+    __lt__, __le__, __gt__, __ge__, same = map(_comparison, ("LT", "LE", "GT", "GE", "EQ"))
 
     def __neg__(self) -> V:
         return V(self.f, self.f.b.op("negate", self.value))
@@ -103,41 +118,7 @@ class V:
 
     def is_nan(self) -> V:
         """Where it is not a number."""
-        return self._test("NE", self)
-
-
-for _name, _op in {
-    "add": "add",
-    "sub": "subtract",
-    "mul": "multiply",
-    "truediv": "divide",
-    "and": "and",
-    "or": "or",
-    "xor": "xor",
-    "lshift": "shift_left",
-    "rshift": "shift_right_arithmetic",
-}.items():
-    setattr(
-        V,
-        f"__{_name}__",
-        functools.partialmethod(lambda self, op, other: self._with(op, other), _op),
-    )
-    setattr(
-        V,
-        f"__r{_name}__",
-        functools.partialmethod(lambda self, op, other: self._with(op, other, True), _op),
-    )
-V.lshr = functools.partialmethod(
-    lambda self, op, other: self._with(op, other), "shift_right_logical"
-)
-for _name, _op in {
-    "__lt__": "LT",
-    "__le__": "LE",
-    "__gt__": "GT",
-    "__ge__": "GE",
-    "same": "EQ",
-}.items():
-    setattr(V, _name, functools.partialmethod(lambda self, op, other: self._test(op, other), _op))
+        return V(self.f, self.f.b.compare("NE", self.value, self.value))
 
 
 class Tensors(Formulas):
@@ -189,8 +170,8 @@ class Tensors(Formulas):
     def select(self, cond: V, x: V | float, y: V | float) -> V:
         """`x` where `cond` holds, else `y`."""
         like = next((a.value for a in (x, y) if isinstance(a, V)), None)
-        x, y = self.raw(x, like), self.raw(y, like)
-        return V(self, self.b.op("select", cond.value, x, y, type=x.type))
+        a, b = self.raw(x, like), self.raw(y, like)
+        return V(self, self.b.op("select", cond.value, a, b, type=a.type))
 
     def intrinsic(self, name: str, *args: V) -> V:
         """What is an operation."""
@@ -251,7 +232,7 @@ class Tensors(Formulas):
         )
         return self.select(where, found, y)
 
-    def library(self, name: str, *args: V) -> V:
+    def library(self, name: str, *args: V | float) -> V:
         """What is a function of the C library elsewhere."""
         return (
             gammas.lgamma_in_double(self, *args) if name == "lgamma" else getattr(self, name)(*args)

@@ -17,9 +17,9 @@ from weft._engine.core.primitive import (
 )
 from weft._engine.core.trace import typeof
 from weft._engine.hlo.factorizations import banded, jacobi, lu, reflectors
-from weft._engine.hlo.lowering import result_types, rule_of
+from weft._engine.hlo.lowering import Rule, result_types, rule_of
 from weft._engine.hlo.ops import Block, Value, array_type, dtype_kind
-from weft._engine.hlo.replicas import HOST_TARGET, plugin_rule, refuse
+from weft._engine.hlo.replicas import HOST_TARGET, ReplicaLowering, plugin_rule, refuse
 from weft._engine.hlo.rules.elementwise import in_wide_types
 from weft._engine.hlo.rules.regions import meeting
 from weft._engine.ir.collective_spec import collective_axes, spec_of
@@ -30,6 +30,21 @@ from weft._engine.ops.comparison import select
 from weft._engine.ops.dynamic_slicing import dynamic_index_in_dim
 from weft._engine.ops.layout import broadcast_in_dim
 from weft._engine.util import dtypes
+
+
+def _common_rule(eqn: Eqn) -> Rule:
+    """Return the rule of readable texts for an equation."""
+    write = rule_of(eqn.primitive)
+    if write is None:
+        refuse(eqn, "has no form that a plugin compiles.")
+    return write
+
+
+def _module(b: Block) -> ReplicaLowering:
+    """Return the module that a block is part of."""
+    assert isinstance(b.context, ReplicaLowering)
+    return b.context
+
 
 # --- where values are -------------------------------------------------------------------------------------------------
 
@@ -58,7 +73,7 @@ _EXACT = frozenset(
 @plugin_rule(ElementwiseOp, ScanOp, SortOp)
 def _of_any_dtype(b: Block, eqn: Eqn, *args: Value) -> Value | list[Value]:
     """Functions of narrow floats are rounded once; integers of a few bits are sorted as bytes."""
-    write = rule_of(eqn.primitive)
+    write = _common_rule(eqn)
     if any(_is_widened(eqn.primitive, x.dtype) for x in args):
         return in_wide_types(b, eqn, args, write)
     return write(b, eqn, *args)
@@ -73,7 +88,7 @@ def _is_widened(primitive: Any, dtype: np.dtype) -> bool:
 
 @plugin_rule("argmax", "argmin")
 def _arg_reduce(b: Block, eqn: Eqn, x: Value) -> Value | list[Value]:
-    write = rule_of(eqn.primitive)
+    write = _common_rule(eqn)
     if dtypes.itemsize_bits(x.dtype) < 8:
         return in_wide_types(b, eqn, [x], write)
     return write(b, eqn, x)
@@ -144,7 +159,7 @@ _RAGGED = ("cuda", "rocm")
 @plugin_rule(CollectiveOp)
 def _collective(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     """A collective of elements that all platforms exchange, and add, multiply or compare."""
-    write = rule_of(eqn.primitive)
+    write = _common_rule(eqn)
     if not args:
         return [write(b, eqn)]
     types = result_types(eqn)
@@ -167,9 +182,9 @@ def _carrier(dtype: np.dtype, reduces: bool) -> np.dtype:
         return np.dtype(np.uint32 if reduces else np.bool_)
     if kind in "iu" and (bits < 8 or (reduces and bits == 16)):
         return np.dtype(f"{kind}{4 if reduces else 1}")
-    if kind == "f" and bits <= 8:
-        dtype = np.float32 if reduces else np.float16 if bits < 8 else dtype
-    return np.dtype(dtype)
+    if kind == "f" and (bits < 8 or (reduces and bits == 8)):
+        return np.dtype(np.float32 if reduces else np.float16)
+    return dtype
 
 
 @plugin_rule("pbroadcast")
@@ -205,7 +220,7 @@ def _sent_to_all(
 @plugin_rule("ragged_all_to_all")
 def _ragged(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     """One exchange where the platform has it; else all rows go to all positions."""
-    if b.context.platform not in _RAGGED:
+    if _module(b).platform not in _RAGGED:
         exchange = eqn.primitive.several
         return b.context.inline_function(b, lambda *xs: [exchange(*xs, **eqn.params)], args)
     b.context.channels += 1
@@ -246,9 +261,10 @@ def _callback(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
 def _call_host(
     b: Block, eqn: Eqn, args: Sequence[Value], types: Sequence[ShapedArray]
 ) -> list[Value]:
-    if b.context.host is None:
+    number_of = _module(b).host
+    if number_of is None:
         refuse(eqn, "is computed on the host, which programs of this plugin do not call.")
-    number, has_effect = b.context.host(eqn), bool(eqn.effects)
+    number, has_effect = number_of(eqn), bool(eqn.effects)
     return b.emit(
         "custom_call", args, types, target=HOST_TARGET, number=number, has_side_effect=has_effect
     )

@@ -165,15 +165,15 @@ def _sorted(
             for x, y in zip(pairs[: 2 * num_keys : 2], pairs[1 : 2 * num_keys : 2])
             for p, q in zip(_ordered(r, x), _ordered(r, y))
         ]
-        made = None
-        for x, y in reversed(keys):
-            total = dtype_kind(x.dtype) == "f"
-            less = r.compare(direction, x, y, total)
-            made = (
-                less
-                if made is None
-                else r.op("or", less, r.op("and", r.compare("EQ", x, y, total), made))
-            )
+
+        def test(direction: str, x: Value, y: Value) -> Value:
+            return r.compare(direction, x, y, total=dtype_kind(x.dtype) == "f")
+
+        *majors, minor = keys
+        made = test(direction, *minor)
+        for pair in reversed(majors):
+            less = test(direction, *pair)
+            made = r.op("or", less, r.op("and", test("EQ", *pair), made))
         return made
 
     types = [array_type((), x.dtype) for x in xs for _ in range(2)]

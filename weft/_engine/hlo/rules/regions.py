@@ -29,11 +29,9 @@ def _call(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     if eqn.primitive.only_derivatives or b.context.mesh is not None:
         return b.context.inline(b, in_place(eqn), args)
     p = eqn.params
-    args = [constrained(b, x, s) for x, s in zip(args, p["in_shardings"])]
-    return [
-        constrained(b, y, s)
-        for y, s in zip(b.context.call(b, p["jaxpr"], p["name"], args), p["out_shardings"])
-    ]
+    operands = [constrained(b, x, s) for x, s in zip(args, p["in_shardings"])]
+    outs = b.context.call(b, p["jaxpr"], p["name"], operands)
+    return [constrained(b, y, s) for y, s in zip(outs, p["out_shardings"])]
 
 
 @rule("xla_metadata_call")
@@ -385,16 +383,18 @@ def _position(b: Block, axes: Sequence) -> Value:
     """The number of this device along `axes`, the first being the major one."""
     sizes = b.context.mesh.shape_tuple
     device = b.context.device_number(b)
-    made = None
-    for axis in axes:
+
+    def along(axis: Any) -> tuple[Value, int]:
         at = [name for name, _ in sizes].index(axis)
         minor, size = math.prod(n for _, n in sizes[at + 1 :]), sizes[at][1]
-        here = b.op(
-            "remainder", b.op("divide", device, b.like(device, minor)), b.like(device, size)
-        )
-        made = (
-            here if made is None else b.op("add", b.op("multiply", made, b.like(made, size)), here)
-        )
+        quotient = b.op("divide", device, b.like(device, minor))
+        return b.op("remainder", quotient, b.like(device, size)), size
+
+    first, *others = axes
+    made, _ = along(first)
+    for axis in others:
+        here, size = along(axis)
+        made = b.op("add", b.op("multiply", made, b.like(made, size)), here)
     return b.convert(made, np.int32)
 
 

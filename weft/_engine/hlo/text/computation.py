@@ -26,7 +26,6 @@ from weft._engine.hlo.ops import (
 from weft._engine.hlo.rules import arrays, elementwise, products, reductions, regions  # noqa: F401  (fill the table of rules)
 from weft._engine.ir.types import ShapedArray
 from weft._engine.util import dtypes
-from weft._engine.util.record import record
 
 #: functions that HLO has, by the names that CHLO has for them
 FUNCTIONS = frozenset(
@@ -36,19 +35,23 @@ FUNCTIONS = frozenset(
 _MOST_NUMBERS = 1 << 16
 
 
-@record
-class StoredType:
-    """The type of an argument or a result whose dims are stored in `order`, the slowest first."""
+class StoredValue(Value):
+    """An argument or a result whose dims are stored in `order`, the slowest first."""
 
-    shape: tuple[int, ...]
-    dtype: Any
-    order: tuple[int, ...]
+    __slots__ = ("order",)
 
-    ndim = property(lambda self: len(self.shape))
+    def __init__(self, type_: ShapedArray, order: tuple[int, ...]):
+        super().__init__(type_)
+        self.order = order
 
 
-def hlo_type(type_: ShapedArray | StoredType) -> str:
-    """A type as HLO writes it, with the order of its dims in memory.
+def value_type(x: Value) -> str:
+    """Return the type of a value as HLO writes it."""
+    return hlo_type(x.type, x.order if isinstance(x, StoredValue) else None)
+
+
+def hlo_type(type_: ShapedArray, order: Sequence[int] | None = None) -> str:
+    """Return a type as HLO writes it, with the order of its dims in memory, the slowest first.
 
     >>> hlo_type(ShapedArray((2, 3), np.dtype("int32"))), hlo_type(ShapedArray((), np.dtype("bool")))
     ('s32[2,3]{1,0}', 'pred[]')
@@ -61,15 +64,15 @@ def hlo_type(type_: ShapedArray | StoredType) -> str:
         if "_" in short
         else short.replace("i", "s")
     )
-    slowest_first = type_.order if isinstance(type_, StoredType) else range(type_.ndim)
-    order = f"{{{','.join(str(d) for d in reversed(slowest_first))}}}" if type_.ndim else ""
-    return f"{element}[{','.join(map(str, type_.shape))}]{order}"
+    slowest_first = range(type_.ndim) if order is None else order
+    layout = f"{{{','.join(str(d) for d in reversed(slowest_first))}}}" if type_.ndim else ""
+    return f"{element}[{','.join(map(str, type_.shape))}]{layout}"
 
 
 def result_type(values: Sequence[Value], as_tuple: bool = False) -> str:
     if len(values) == 1 and not as_tuple:
-        return hlo_type(values[0].type)
-    return f"({', '.join(hlo_type(x.type) for x in values)})"
+        return value_type(values[0])
+    return f"({', '.join(map(value_type, values))})"
 
 
 def numbers_text(value: np.ndarray) -> str:
@@ -77,7 +80,7 @@ def numbers_text(value: np.ndarray) -> str:
         return f"{{{', '.join(map(numbers_text, value))}}}"
     x, kind = value[()], dtype_kind(value.dtype)
     if kind == "c":
-        return f"({numbers_text(x.real)}, {numbers_text(x.imag)})"
+        return f"({numbers_text(np.real(x))}, {numbers_text(np.imag(x))})"
     if kind == "b":
         return "true" if x else "false"
     return (
@@ -138,14 +141,11 @@ class HloModule:
 
     def combiner(self, block: Block) -> str:
         """The name of the computation that combines scalars; one of a single operation is written once."""
-        (op,) = block.ops if len(block.ops) == 1 else (None,)
-        simple = (
-            op is not None
-            and op.operands == tuple(block.args)
-            and tuple(block.results) == op.results
-            and not op.attrs
-        )
-        key = f"{op.name}_{hlo_type(op.results[0].type)[:-2]}" if simple else ""
+        key = ""
+        for op in block.ops if len(block.ops) == 1 else ():
+            is_combiner = op.operands == tuple(block.args) and op.results == tuple(block.results)
+            if is_combiner and not op.attrs:
+                key = f"{op.name}_{value_type(op.results[0])[:-2]}"
         if key not in self._combiners or not key:
             name = self._combiners[key] = self.free(key or "region")
             self.texts.append(self.computation(name[1:], block))
@@ -186,9 +186,9 @@ class HloModule:
             for i, x in enumerate(block.args):
                 tiles = f", sharding={in_tiles[i]}" if i < len(in_tiles) and in_tiles[i] else ""
                 writer.names[x] = writer.line(
-                    self.free("param"), hlo_type(x.type), f"parameter({i}){tiles}"
+                    self.free("param"), value_type(x), f"parameter({i}){tiles}"
                 )
-            shown = ", ".join(f"{writer.names[x][1:]}: {hlo_type(x.type)}" for x in block.args)
+            shown = ", ".join(f"{writer.names[x][1:]}: {value_type(x)}" for x in block.args)
         for op in block.ops:
             writer.operation(op)
         results = [*block.results, *(given or ())]
@@ -200,7 +200,7 @@ class HloModule:
                 writer.lines[root] += f", sharding={{{tiles}}}"
             else:
                 what = f'custom-call({root}), custom_call_target="Sharding", sharding={tiles}'
-                root = writer.line(self.free("custom-call"), hlo_type(results[0].type), what)
+                root = writer.line(self.free("custom-call"), value_type(results[0]), what)
         lines = [f"  {'ROOT ' if key == root else ''}{text}" for key, text in writer.lines.items()]
         return "\n".join(
             [f"{head}%{name} ({shown}) -> {result_type(results, as_tuple)} {{", *lines, "}"]
@@ -259,7 +259,7 @@ class Computation:
                 whole, i = self.members[x]
                 what = f"get-tuple-element({whole}), index={i}"
                 self.names[x] = self.line(
-                    self.module.free("get-tuple-element"), hlo_type(x.type), what
+                    self.module.free("get-tuple-element"), value_type(x), what
                 )
             else:
                 self.constant(x)
@@ -284,7 +284,7 @@ class Computation:
         if same:
             name = self.line(
                 self.module.free("broadcast"),
-                hlo_type(x.type),
+                value_type(x),
                 f"broadcast({name}), dimensions={{}}",
             )
         self.names[x] = name

@@ -19,8 +19,8 @@ from weft._engine.hlo.text import hlo_forms  # noqa: F401  (fills the tables of 
 from weft._engine.hlo.text.computation import (
     FUNCTIONS,
     HloModule,
-    hlo_type,
     result_type,
+    value_type,
 )
 from weft._engine.ir.jaxpr import Jaxpr
 from weft._engine.transforms.physical import physicalize
@@ -81,7 +81,7 @@ def module_text(
     shared = ", ".join(
         f"{place(i)}: ({arg}, {{}}, may-alias)" for i, arg in sorted((aliases or {}).items())
     )
-    layout = f"({', '.join(hlo_type(x.type) for x in main.args)})->{result_type(main.results)}"
+    layout = f"({', '.join(map(value_type, main.args))})->{result_type(main.results)}"
     header = [
         f"HloModule {symbol(name)}",
         *([facts] if facts else []),

@@ -40,7 +40,7 @@ def suits(recipe: Recipe) -> bool:
         return False
     converts = recipe.acc == "f32" and recipe.in_type in _LOADS
     return recipe.joined == recipe.in_type or (
-        recipe.joined is None and (recipe.unpacked_b_ok or converts)
+        not recipe.joined and (recipe.unpacked_b_ok or converts)
     )
 
 
@@ -223,9 +223,10 @@ class _Along:
             f"vpunpck{half}{size} {y}, {x}, {z}" for half, z in zip("lh", to)
         ]
         if self.per == 2:
-            return out + unpack("wd", *parts, to)
+            return out + unpack("wd", parts[0], parts[1], to)
         pairs = [f"%zmm{_PARTS + 4 + i}" for i in range(4)]
-        out += unpack("bw", *parts[:2], pairs[:2]) + unpack("bw", *parts[2:], pairs[2:])
+        out += unpack("bw", parts[0], parts[1], pairs[:2])
+        out += unpack("bw", parts[2], parts[3], pairs[2:])
         return (
             out
             + unpack("wd", pairs[0], pairs[2], to[:2])
