@@ -280,9 +280,9 @@ def map_calls(
     primitive: Primitive, axis: Any, args: Sequence, dims: Sequence, params: dict
 ) -> tuple[list, list]:
     """Batching by one call per example."""
-    layout = params.get("layout")
-    automatic = axis.of_mesh and layout is not None and axis.name in layout.axes
-    if automatic and not layout.splits(axis.name):
+    layout: Layout | None = params.get("layout") if axis.of_mesh else None
+    automatic = layout if layout is not None and axis.name in layout.axes else None
+    if automatic is not None and not automatic.splits(axis.name):
         # rows that the compiler knows to be equal: any of them will do
         outs = primitive.bind(
             *[x if d is None else _first(x, d) for x, d in zip(args, dims)], **params
@@ -291,7 +291,7 @@ def map_calls(
     over = Mapped(axis.size, axis.name, tuple(d is not None for d in dims))
     fronted = [x if d is None else move_dim(x, d, 0) for x, d in zip(args, dims)]
     outs = primitive.bind(*fronted, **{**params, "mapped": (over, *params.get("mapped", ()))})
-    return outs, [None if automatic and not layout.apart else 0] * len(outs)
+    return outs, [None if automatic is not None and not automatic.apart else 0] * len(outs)
 
 
 def guard_calls(primitive: Primitive, on: Any, operands: Sequence, params: dict) -> list:

@@ -8,7 +8,7 @@ group.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -45,7 +45,7 @@ def checked_groups(api: str, axes: rules.Axes, groups: Any, uneven: bool = False
     return found
 
 
-def is_uneven(groups: Groups | None) -> bool:
+def is_uneven(groups: Groups | None) -> TypeGuard[Groups]:
     """Whether groups differ in size."""
     return groups is not None and len({len(members) for members in groups}) > 1
 

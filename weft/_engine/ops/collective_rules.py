@@ -170,12 +170,12 @@ def _batch_rule(primitive: Primitive, spec: CollectiveSpec) -> Callable:
             if not spec.dims:
                 return primitive.bind(*args, **params), dims[0] if dims else None
             return primitive.bind(
-                at_front(*args, *dims, axis.size), **_bumped(params, spec.dims)
+                at_front(args[0], dims[0], axis.size), **_bumped(params, spec.dims)
             ), 0
         if params.get("axis_index_groups") is None:
             return spec.stacked(axis, *args, *dims, **params)
         return _in_groups(
-            spec.stacked, axis, at_front(*args, *dims, axis.size), _bumped(params, spec.dims)
+            spec.stacked, axis, at_front(args[0], dims[0], axis.size), _bumped(params, spec.dims)
         ), 0
 
     return batch
@@ -775,6 +775,6 @@ def _axis_index_jvp(primals, tangents, *, axis_name):
 
 axis_index_p = collective(CollectiveSpec(
     "axis_index", _axis_index_type, lambda axis, *, axis_name: (iota(np.int32, axis.size), 0),
-    lambda values, **params: [np.int32(i) for i in range(len(values))],
+    lambda values, **params: [np.asarray(i, np.int32) for i in range(len(values))],
     factors=lambda in_avals, out_avals, **params: RuleBuilder().rule([], [[]]), jvp=_axis_index_jvp, hlo="partition-id"),
     transpose=unsupported("has no operand"), several=lambda axis_name: position(axis_name))  # fmt: skip

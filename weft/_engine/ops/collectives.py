@@ -92,7 +92,7 @@ def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     """
     axes, dims, groups = _reduced("psum", axis_name, axis_index_groups, uneven=True)
     size = len(groups[0]) if groups else rules.axes_size(axes)
-    uneven = is_uneven(groups)
+    uneven = groups if is_uneven(groups) else None
 
     def one(leaf):
         if (
@@ -105,8 +105,8 @@ def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
             return leaf * size
         if typeof(leaf).dtype == np.bool_:
             leaf = convert_element_type(leaf, np.int32)
-        if uneven:
-            return sum_in_uneven(_operand(leaf, axes), axes, groups)
+        if uneven is not None:
+            return sum_in_uneven(_operand(leaf, axes), axes, uneven)
         return _reduce("psum", rules.psum_p, reduce_sum, leaf, axes, dims, groups)
 
     return tree_map(one, x)

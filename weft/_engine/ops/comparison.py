@@ -94,9 +94,10 @@ def _select_type(which: ShapedArray, *cases: ShapedArray) -> ShapedArray:
         raise TypeError("select_n: needs at least one case.")
     if which.dtype not in (_BOOL, np.dtype(np.int32)):
         raise TypeError(f"select_n: `which` must be bool or int32, got {which.str_short()}.")
-    if which.dtype == _BOOL and len(cases) > 2:
+    count = len(cases)
+    if which.dtype == _BOOL and count > 2:
         raise TypeError(
-            f"select_n: a boolean `which` chooses among at most two cases, got {len(cases)}."
+            f"select_n: a boolean `which` chooses among at most two cases, got {count}."
         )
     families.same_dtypes("select_n", cases)
     shape = families.broadcast_shapes("select_n", (which, *cases))

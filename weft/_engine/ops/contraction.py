@@ -265,12 +265,12 @@ def dot_general(
     left, right = typeof(lhs).ndim, typeof(rhs).ndim
     numbers = ((_dims(lc, left), _dims(rc, right)), (_dims(lb, left), _dims(rb, right)))
     left, right = typeof(lhs).dtype, typeof(rhs).dtype
-    if preferred_element_type is not None:
-        preferred = dtypes.check_dtype(preferred_element_type, "dot_general")
-    else:
-        preferred = None if left == right else product_dtype(left, right)
     params = {"dimension_numbers": numbers, "precision": canonical_precision(precision)}
-    if preferred_element_type is None or is_whole(left, right, preferred):
+    if preferred_element_type is None:
+        out_dtype = None if left == right else product_dtype(left, right)
+        return dot_general_p.bind(lhs, rhs, **params, preferred_element_type=out_dtype)
+    preferred = dtypes.check_dtype(preferred_element_type, "dot_general")
+    if is_whole(left, right, preferred):
         return dot_general_p.bind(lhs, rhs, **params, preferred_element_type=preferred)
     wide = sum_dtype(left, right, preferred)
     return convert(dot_general_p.bind(lhs, rhs, **params, preferred_element_type=wide), preferred)
@@ -290,7 +290,7 @@ def product_dtype(lhs: np.dtype, rhs: np.dtype) -> np.dtype:
 def _rank(dtype: np.dtype) -> tuple:
     if dtypes.is_extended(dtype):
         return ()
-    kind = dtypes.kinds[dtype]
+    kind = dtypes.kind_of(dtype)
     if kind in "fc":
         limits = dtypes.finfo(dtype)
         return kind == "c", math.frexp(float(limits.max))[1], limits.nmant, dtype.itemsize, False
@@ -299,7 +299,7 @@ def _rank(dtype: np.dtype) -> tuple:
 
 def is_whole(lhs: np.dtype, rhs: np.dtype, out: np.dtype) -> bool:
     """Whether parts of a contraction add up to the whole in `out`, or all dtypes are one; otherwise the sums must be rounded apart."""
-    integers = all(dtypes.kinds[x] in "biu" for x in (lhs, rhs)) and dtypes.kinds[out] in "iu"
+    integers = all(dtypes.kind_of(x) in "biu" for x in (lhs, rhs)) and dtypes.kind_of(out) in "iu"
     return lhs == rhs == out or integers or sum_dtype(lhs, rhs, out) == out
 
 

@@ -179,27 +179,24 @@ def conv_general_dilated(
             f"conv_general_dilated: the padding argument must be 'SAME', 'SAME_LOWER', 'VALID' or a pair of numbers for each "
             f"spatial dim, got {padding!r}."
         )
-    preferred, sums = preferred_element_type, None
-    if preferred is not None:
-        preferred = dtypes.check_dtype(preferred, "conv_general_dilated")
-        left, right = typeof(lhs).dtype, typeof(rhs).dtype
-        is_sum = is_whole(left, right, preferred)
-        sums = preferred if is_sum else sum_dtype(left, right, preferred)
-    out = _bind(
-        lhs,
-        rhs,
-        Conv(
-            numbers,
-            strides,
-            tuple((as_int(lo), as_int(hi)) for lo, hi in padding),
-            lhs_dilation,
-            rhs_dilation,
-            int(feature_group_count),
-            int(batch_group_count),
-            canonical_precision(precision),
-            sums,
-        ),
+    params = Conv(
+        numbers,
+        strides,
+        tuple((as_int(lo), as_int(hi)) for lo, hi in padding),
+        lhs_dilation,
+        rhs_dilation,
+        int(feature_group_count),
+        int(batch_group_count),
+        canonical_precision(precision),
+        None,
     )
+    if preferred_element_type is None:
+        return _bind(lhs, rhs, params)
+    preferred = dtypes.check_dtype(preferred_element_type, "conv_general_dilated")
+    left, right = typeof(lhs).dtype, typeof(rhs).dtype
+    is_sum = is_whole(left, right, preferred)
+    sums = preferred if is_sum else sum_dtype(left, right, preferred)
+    out = _bind(lhs, rhs, params._replace(preferred_element_type=sums))
     return out if sums == preferred else convert(out, preferred)
 
 

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from weft._engine.core.annotations import cast
-from weft._engine.core.primitive import LayoutOp, registry, unsupported
+from weft._engine.core.primitive import LayoutOp, Primitive, registry, unsupported
 from weft._engine.core.scalars import exact
-from weft._engine.core.trace import Zero, typeof
+from weft._engine.core.trace import UndefPrimal, Zero, typeof
 from weft._engine.ir.factors import FactorRule, RuleBuilder
 from weft._engine.ir.program_mesh import is_abstract
 from weft._engine.ir.shardings import NamedSharding, Sharding
@@ -333,14 +333,18 @@ def _unravel(b, flat, shape: tuple[int, ...]) -> list:
     return out[::-1]
 
 
-reshape_p = layout(
+def _reshape_transpose(ct: Any, x: UndefPrimal, *, new_sizes: tuple[int, ...]) -> Any:
+    return reshape(ct, x.aval.shape)
+
+
+reshape_p: Primitive = layout(
     "reshape",
     moves="reshape",
     out_sharding=OUT_SHARDING,
     type=_reshape_type,
     reference=lambda x, *, new_sizes: x.reshape(new_sizes),
     batch=_reshape_batch,
-    transpose=lambda ct, x, *, new_sizes: reshape(ct, x.aval.shape),
+    transpose=_reshape_transpose,
     factors=_reshape_factors,
     lower=_reshape_lower,
 )
@@ -348,7 +352,7 @@ reshape_p.def_localize(lambda params, ins, outs: dict(params, new_sizes=outs[0].
 
 
 @takes_out_sharding
-def reshape(operand, new_sizes: Sequence[int], dimensions: Sequence[int] | None = None):
+def reshape(operand, new_sizes: Sequence[int], dimensions: Sequence[int] | None = None) -> Any:
     """`operand` with its elements, in row-major order, in shape `new_sizes`; `dimensions` permutes its dims first.
 
     >>> reshape(np.arange(6), (2, 3)).shape

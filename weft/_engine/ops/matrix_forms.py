@@ -389,8 +389,9 @@ def _tridiagonal_solve_jvp(primals, tangents):
     if type(tangents[3]) is not Zero:
         total = tridiagonal_solve_p.bind(dl, d, du, tangents[3])
     if any(type(t) is not Zero for t in tangents[:3]):
-        changes = [instantiate(t) for t in tangents[:3]]
-        total = add_tangents(total, tridiagonal_solve_p.bind(dl, d, du, neg(_times(*changes, out))))
+        of_dl, of_d, of_du = (instantiate(t) for t in tangents[:3])
+        change = neg(_times(of_dl, of_d, of_du, out))
+        total = add_tangents(total, tridiagonal_solve_p.bind(dl, d, du, change))
     return out, total
 
 

@@ -10,7 +10,7 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -340,9 +340,12 @@ def named_sharding(sharding: Any, what: str) -> NamedSharding:
         raise TypeError(
             f"{what}: {sharding!r} is not a layout. Give a PartitionSpec or a NamedSharding."
         )
-    mesh = sharding.mesh if isinstance(sharding, NamedSharding) else spec_mesh()
-    if isinstance(sharding, NamedSharding) and mesh.empty:
-        return sharding  # of a value where no axis is explicit
+    if isinstance(sharding, NamedSharding):
+        mesh = sharding.mesh
+        if mesh.empty:
+            return sharding  # of a value where no axis is explicit
+    else:
+        mesh = spec_mesh()
     if mesh is None or mesh.empty:
         raise ValueError(
             f"{what}: {sharding!r} names axes of a mesh, and there is none. Using PartitionSpec when you are not under a mesh "
@@ -415,9 +418,17 @@ def _unreduced(x) -> frozenset:
     return frozenset() if sharding is None else sharding.spec.unreduced
 
 
+@overload
 def takes_out_sharding(
-    fun: Callable | None = None, *, contracts: bool = False, sums: bool = True
-) -> Callable:
+    fun: Callable[..., Any], *, contracts: bool = False, sums: bool = True
+) -> Callable[..., Any]: ...
+@overload
+def takes_out_sharding(
+    fun: None = None, *, contracts: bool = False, sums: bool = True
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]: ...
+def takes_out_sharding(
+    fun: Callable[..., Any] | None = None, *, contracts: bool = False, sums: bool = True
+) -> Callable[..., Any]:
     """`fun` with a keyword `out_sharding`, a PartitionSpec or a NamedSharding that says how its result is laid out. Also a decorator. What
     is not computed by `sums` cannot be left unreduced."""
     if fun is None:

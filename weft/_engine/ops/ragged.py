@@ -136,6 +136,7 @@ multilinear(ragged_dot_p, (0, 1))
 
 @ragged_dot_p.def_transpose
 def _transpose(ct, lhs, rhs, *places, contracted, precision, preferred_element_type):
+    starts, ends, rows = places
     turned = lambda x: transpose(
         x, (*range(typeof(x).ndim - 2), typeof(x).ndim - 1, typeof(x).ndim - 2)
     )
@@ -147,7 +148,8 @@ def _transpose(ct, lhs, rhs, *places, contracted, precision, preferred_element_t
     a, b = typeof(x).dtype, typeof(y).dtype
     wide = a if a == b else sum_dtype(a, b, out.dtype)
     made = convert(
-        ragged_dot(convert(x, wide), convert(y, wide), *places, sums, precision), out.dtype
+        ragged_dot(convert(x, wide), convert(y, wide), starts, ends, rows, sums, precision),
+        out.dtype,
     )
     return [made, None, None, None, None] if is_undef(lhs) else [None, made, None, None, None]
 

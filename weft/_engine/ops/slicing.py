@@ -17,7 +17,7 @@ from weft._engine.core.primitive import SliceOp
 from weft._engine.core.scalars import exact
 from weft._engine.core.trace import is_undef, typeof
 from weft._engine.ir.factors import RuleBuilder
-from weft._engine.ir.symbolic import as_int, max_dim
+from weft._engine.ir.symbolic import Dim, as_int, max_dim
 from weft._engine.ops.elementwise import convert_element_type, select_n, sub
 from weft._engine.ops.families import shape_error
 from weft._engine.ops.layout import broadcast_in_dim, squeeze
@@ -71,7 +71,11 @@ def slice(
 
 
 def slice_in_dim(
-    operand, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0
+    operand,
+    start_index: int | Dim | None,
+    limit_index: int | Dim | None,
+    stride: int = 1,
+    axis: int = 0,
 ):
     """`operand[..., start:limit:stride, ...]` along dim `axis`, negative indices counting from the end."""
     shape = typeof(operand).shape

@@ -9,6 +9,7 @@ Both become, for native code, one of three operations on rows: `sorted_rows`, `r
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -57,7 +58,7 @@ def take_along(x, indices, dim: int):
 _MADE_LATE = "Sorts of rows are made after transformations and partitioning."
 
 
-def _on_rows(name: str, kind: str, **rules) -> Primitive:
+def _on_rows(name: str, kind: Literal["values", "order", "top"], **rules) -> Primitive:
     p = SortOp(name, multiple_results=kind == "top")
     late = dict.fromkeys(("jvp", "transpose", "batch", "factors"), unsupported(_MADE_LATE))
     return p.define(**late, **rules, lower=SortSpec(kind))
@@ -140,8 +141,9 @@ def sort(operand, dimension: int = -1, is_stable: bool = True, num_keys: int = 1
 
 @sort_p.def_type
 def _sort_type(*avals: ShapedArray, dimension, is_stable, num_keys):
+    several = len(avals) > 1
     for i, aval in enumerate(avals):
-        families.check_dtype("sort", aval, ANY, i if len(avals) > 1 else None)
+        families.check_dtype("sort", aval, ANY, i if several else None)
     if any(a.shape != avals[0].shape for a in avals):
         raise shape_error(
             "sort",

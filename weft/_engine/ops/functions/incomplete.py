@@ -12,6 +12,7 @@ Source: DLMF 8.7.1, 8.7.3, 8.9.2 and 8.12; Steed's recurrence of a fraction by i
 from __future__ import annotations
 
 from math import inf, nan
+from typing import Any
 
 import numpy as np
 
@@ -152,7 +153,7 @@ def _of_some(density, slope):
     return select(eq(density, 0), 0, mul(density, slope))
 
 
-def _density_slope(out, a, x):
+def _density_slope(out, a, x) -> Any:
     """Where the density falls from zero on, by its logarithm; else by that of the order below, of which it is not too small a part."""
     few = le(a, 1)
     below = select(few, 1, sub(a, 1))
@@ -280,8 +281,8 @@ def _regions(f, a, x):
 
 def _value(f, a, x, left_out, upper):
     inside, uniform, rest = _regions(f, a, x)
-    if upper:
-        little = rest & (x <= _LITTLE) & (a <= _LITTLE_ORDER)
+    little = rest & (x <= _LITTLE) & (a <= _LITTLE_ORDER) if upper else None
+    if little is not None:
         series = rest & ~little & (x < a)
         fraction = rest & ~little & ~series
     else:
@@ -298,7 +299,7 @@ def _value(f, a, x, left_out, upper):
         left_out,
     )
     y = f.select(series if upper else fraction, 1.0 - y, y)
-    if upper:
+    if little is not None:
         y = _cold(f, y, little, _little, (a, 1.0), (x, 0.5), left_out)
     y = _cold(f, y, uniform, _uniform_upper if upper else _uniform_lower, (a, 32.0), (x, 32.0))
     none = (x.same(0.0) & (a > 0.0)) | (a.same(inf) & (x >= 0.0) & (x < inf))
