@@ -45,10 +45,10 @@ from weft._engine.core.trace import (
     Trace,
     UndefPrimal,
     Zero,
-    _state,
     any_tracers,
     is_undef,
     set_trace,
+    trace_state,
     typeof,
 )
 from weft._engine.hooks import hi_types
@@ -317,7 +317,7 @@ class VJPHiPrimitive:
                     f"{type(self).__name__}: an argument of type {got.str_short()} was passed where in_avals says "
                     f"{want.str_short()}."
                 )
-        return tree.tree_unflatten(self.out_tree, _dispatch(_state.trace, self, leaves))
+        return tree.tree_unflatten(self.out_tree, _dispatch(trace_state.trace, self, leaves))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}[{self.params}]"
@@ -454,12 +454,9 @@ def _split(trace: JVPTrace | BatchTrace, x: Any) -> tuple:
 
 def _join(trace: JVPTrace | BatchTrace, value: Any, more: Any) -> Any:
     """A value with its tangent, or mapped; that of a hi type consists of arrays with tangents, where these are its tangent."""
-    if (
-        isinstance(trace, BatchTrace)
-        or type(more) is Zero
-        or type(value) not in hi_types
-        or not is_linear(typeof(value))
-    ):
+    if isinstance(trace, BatchTrace):
+        return trace.join(value, more)
+    if type(more) is Zero or type(value) not in hi_types or not is_linear(typeof(value)):
         return trace.join(value, more)
     aval = typeof(value)
     parts = zip(aval.lower_val(value), aval.to_tangent_aval().lower_val(more))
@@ -482,12 +479,12 @@ def _apply_jvp(prim: VJPHiPrimitive, primals: Sequence, tangents: Sequence) -> t
     nonzero = [type(t) is not Zero for t in tangents]
     unflatten = lambda xs: tree.tree_unflatten(prim.in_tree, xs)
     args = unflatten(primals)
-    later = isinstance(_state.trace, StageTrace)  # tangents go into a program
+    later = isinstance(trace_state.trace, StageTrace)  # tangents go into a program
     if later and prim._has("vjp_fwd"):
         outs, residuals = _pair(prim, prim.vjp_fwd(unflatten(nonzero), *args), "vjp_fwd")
         return outs, _linear_call(prim, args, residuals, list(map(_instantiated, tangents)), outs)
     full = unflatten(list(map(_instantiated, tangents)))
-    if prim._has("jvp") and not (type(_state.trace) is LinearTrace and not prim._has("lin")):
+    if prim._has("jvp") and not (type(trace_state.trace) is LinearTrace and not prim._has("lin")):
         out, out_tangents = prim.jvp(args, full)
         return _flat_results(prim, out, "the result of jvp"), _tangents(
             prim, out_tangents, "the tangent of jvp"
@@ -761,7 +758,7 @@ class _Mapped(VJPHiPrimitive):
 
 def _linear_program(prim: VJPHiPrimitive, primals: tuple) -> tuple[Any, Any]:
     """The result of `jvp` at a point, and the program of its tangents, which holds what it needs."""
-    linear = LinearTrace(_state.trace)
+    linear = LinearTrace(trace_state.trace)
     name, types, out_types = (
         type(prim).__name__,
         *[
@@ -926,7 +923,7 @@ class HiPrimitive:
         """The result on these arguments."""
         if any(map(is_mutable, args)):  # it runs now, on what they hold
             return on_contents(lambda *xs: self.to_lojax(*xs, **params), args)
-        if type(_state.trace) is EvalTrace:
+        if type(trace_state.trace) is EvalTrace:
             return self.to_lojax(*args, **params)
         avals = [x.type if is_ref(x) else typeof(x) for x in args]
         found, effects = self.abstract_eval(*avals, **params)

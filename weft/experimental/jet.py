@@ -103,7 +103,7 @@ class JetTracer(Tracer):
     __slots__ = ("aval", "primal", "terms")
 
     def __init__(self, trace: JetTrace, primal: Any, terms: list):
-        self._trace = trace
+        self.owning_trace = trace
         self.aval = typeof(primal)
         self.primal = primal
         self.terms = terms
@@ -134,7 +134,7 @@ class JetTrace(Trace):
 
     def split(self, x: Any) -> tuple[Any, list]:
         """The value and the derivatives of anything."""
-        if type(x) is JetTracer and x._trace is self:
+        if type(x) is JetTracer and x.owning_trace is self:
             return x.primal, x.terms
         return x, [None] * self.order
 

@@ -20,7 +20,7 @@ import weft
 import weft.numpy as wnp
 from weft import random
 from weft._engine.control.ref import is_ref
-from weft._engine.core.trace import EvalTrace, _state
+from weft._engine.core.trace import EvalTrace, trace_state
 from weft._engine.transforms.batch import BatchTrace
 from weft._engine.util import dtypes
 from weft._engine.util.tree import register_pytree_node
@@ -136,7 +136,7 @@ register_pytree_node(StatefulPRNG, lambda rng: ((rng._base_key, rng._counter), N
 
 def _check_mapped(counter: Any) -> None:
     """ValueError if `vmap` maps the function that is running, and not the generator."""
-    trace: Any = _state.trace
+    trace: Any = trace_state.trace
     while trace is not None and trace is not counter.made_under:
         if isinstance(trace, BatchTrace) and not trace.axis.of_mesh:
             raise ValueError(
@@ -162,7 +162,7 @@ def stateful_rng(seed: Any = None, *, impl: Any = None) -> StatefulPRNG:
     True
     """
     if seed is None:
-        if not isinstance(_state.trace, EvalTrace):
+        if not isinstance(trace_state.trace, EvalTrace):
             raise TypeError(
                 "stateful_rng: When used within transformed code, it needs a seed: a program draws none when it runs."
             )

@@ -20,7 +20,7 @@ from weft._engine.control.body import adapted, runs_in_python, stage_body
 from weft._engine.control.call_rules import Call
 from weft._engine.control.hitypes import flatten
 from weft._engine.control.ref import threaded, threads_refs
-from weft._engine.core.trace import Tracer, _state, typeof, with_source
+from weft._engine.core.trace import Tracer, trace_state, typeof, with_source
 from weft._engine.ops.layout import xla_metadata_value
 from weft._engine.util import tree
 from weft._engine.util.config import Override, config
@@ -55,7 +55,7 @@ class _Block:
 
     @contextmanager
     def _block(self) -> Iterator[None]:
-        line = _state.source  # of an equation whose rule is traced
+        line = trace_state.source  # of an equation whose rule is traced
         with (
             Override(xla_metadata=with_metadata(config.xla_metadata, self._pairs)),
             with_source(line and line.tagged(self._pairs)),

@@ -26,7 +26,7 @@ from weft._engine.control.hitypes import flatten_linear, of_tangents
 from weft._engine.control.ref import is_ref
 from weft._engine.core.interpret import evaluate
 from weft._engine.core.stage import hoist_tracers, stage
-from weft._engine.core.trace import UndefPrimal, Zero, _state, eval_trace, typeof
+from weft._engine.core.trace import UndefPrimal, Zero, eval_trace, trace_state, typeof
 from weft._engine.ir.symbolic import Dim
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.casting import size_as
@@ -318,7 +318,7 @@ def _result_tangent(out: Any, t: Any) -> Any:
     """Return the tangent of a result as the user gets it."""
     tangent = as_derivative(t, typeof(out))
     is_new_scalar = type(tangent) in (float, complex) and type(out) not in (float, complex)
-    return to_array(tangent) if is_new_scalar and _state.trace is eval_trace else tangent
+    return to_array(tangent) if is_new_scalar and trace_state.trace is eval_trace else tangent
 
 
 @api_boundary

@@ -59,10 +59,10 @@ from weft._engine.core.interpret import evaluate
 from weft._engine.core.stage import UsesRefs, hoist_tracers, is_staged, stage
 from weft._engine.core.trace import (
     Tracer,
-    _state,
     any_tracers,
     eval_trace,
     lenient,
+    trace_state,
     typeof,
 )
 from weft._engine.hooks import hi_types
@@ -218,7 +218,7 @@ class JitFunction(Dispatching):
             if cache.refs or any_refs(call.leaves):
                 return _with_refs().call_with_refs(self, call, [])
             try:
-                if _state.trace is eval_trace and not any_tracers(call.leaves):
+                if trace_state.trace is eval_trace and not any_tracers(call.leaves):
                     return self._execute(call)
                 return self._bind(call)
             except UsesRefs as used:
@@ -241,7 +241,7 @@ class JitFunction(Dispatching):
 
     def _bind(self, call: FlatCall) -> Any:
         """Call inside of a transformation: bind the traced program as one operation, or inline it."""
-        if self.options.compiler_options and is_staged(_state.trace):
+        if self.options.compiler_options and is_staged(trace_state.trace):
             raise ValueError(
                 f"jit({self.name}): `compiler_options` can only be passed to the outermost jit, got "
                 f"{dict(self.options.compiler_options)} for a function that becomes a part of another program.\n"
@@ -651,8 +651,8 @@ class FaceFunction(JitFunction):
             if kwargs:
                 kwargs = self._checked_keywords(kwargs)
             if (
-                _state.trace is not eval_trace
-                or _state.lenient
+                trace_state.trace is not eval_trace
+                or trace_state.lenient
                 or config.disable_jit
                 or config.debug_nans
                 or config.debug_infs

@@ -30,11 +30,11 @@ from weft._engine.core.sharded_types import sharded_types
 from weft._engine.core.trace import (
     Trace,
     Tracer,
-    _state,
     current_trace,
     derived_trace,
     eval_trace,
     set_trace,
+    trace_state,
     typeof,
 )
 from weft._engine.ir.mesh import Mesh
@@ -60,7 +60,7 @@ class ManualTracer(Tracer):
     why_no_value = "it may differ from device to device"
 
     def __init__(self, trace: ManualTrace, aval: ShapedArray, value: Any):
-        self._trace = trace
+        self.owning_trace = trace
         self.aval = aval
         self.value = value
 
@@ -70,13 +70,13 @@ class ManualTracer(Tracer):
     def concrete(self):
         """The value, where it is the same on all devices."""
         return (
-            self._trace.blocks(self.value)[(0,) * len(self._trace.axes)]
-            if self._trace.is_same_everywhere(self)
+            self.owning_trace.blocks(self.value)[(0,) * len(self.owning_trace.axes)]
+            if self.owning_trace.is_same_everywhere(self)
             else None
         )
 
     def __str__(self) -> str:
-        return self._trace.show(self)
+        return self.owning_trace.show(self)
 
     __repr__ = __str__
 
@@ -92,7 +92,7 @@ class ManualTrace(Trace):
     def __init__(self, parent: Trace, mesh: Mesh, axes: Sequence[tuple[Any, int]], tracked: bool):
         super().__init__(parent)
         self.mesh, self.axes, self.tracked = mesh, tuple(axes), tracked
-        self.below = _state.axis_env  # the names in scope, none of them tracked
+        self.below = trace_state.axis_env  # the names in scope, none of them tracked
 
     def process(self, primitive, args, params):
         avals = [typeof(x) for x in args]
@@ -119,7 +119,7 @@ class ManualTrace(Trace):
         """Results on stacked values, for which types say nothing of axes."""
         if isinstance(primitive, RegionOp):
             params = erase_params(params)
-        saved, _state.axis_env = _state.axis_env, self.below
+        saved, trace_state.axis_env = trace_state.axis_env, self.below
         try:
             with derived_trace(
                 self.parent
@@ -130,12 +130,12 @@ class ManualTrace(Trace):
                     )
                 out = self.parent.process(primitive, values, params)
         finally:
-            _state.axis_env = saved
+            trace_state.axis_env = saved
         return list(out) if primitive.multiple_results else [out]
 
     def value(self, x: Any) -> Any:
         """What computes for `x`: stacked values, or a constant on the default device."""
-        if type(x) is ManualTracer and x._trace is self:
+        if type(x) is ManualTracer and x.owning_trace is self:
             return x.value
         if type(x) is Array and x.committed:
             self.check_devices(x)

@@ -45,7 +45,7 @@ from weft._engine.core.primitive import (
     unsupported,
 )
 from weft._engine.core.stage import stage
-from weft._engine.core.trace import Zero, _state, any_tracers, eval_trace, tracked_axes, typeof
+from weft._engine.core.trace import Zero, any_tracers, eval_trace, trace_state, tracked_axes, typeof
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, subjaxprs
 from weft._engine.ir.rewrite import map_jaxprs
 from weft._engine.ir.specs import PartitionSpec
@@ -137,7 +137,7 @@ class _Check(BarrierOp):
     """An operation that raises where its operands have values, and is recorded where they do not."""
 
     def bind(self, *args: Any, **params: Any) -> Any:
-        if _state.trace is eval_trace and not any_tracers(args):
+        if trace_state.trace is eval_trace and not any_tracers(args):
             return _run(*args, **params)
         return super().bind(*args, **params)
 

@@ -22,7 +22,7 @@ from weft._engine.control.hitypes import flatten_linear, holds_values
 from weft._engine.control.loops import map as map_in_loop
 from weft._engine.core.primitive import BatchAxis
 from weft._engine.core.stage import hoist_tracers, stage
-from weft._engine.core.trace import EvalTrace, _state, set_trace, typeof
+from weft._engine.core.trace import EvalTrace, set_trace, trace_state, typeof
 from weft._engine.transforms.batch import BatchTrace, batch_flat, batch_jaxpr, move_dim
 from weft._engine.transforms.jvp import instantiate, jvp_flat, jvp_jaxpr
 from weft._engine.util import tree
@@ -81,7 +81,7 @@ class custom_vmap:
                 f"The input arguments to the custom_vmap-decorated function {name} cannot be resolved to positions, which "
                 f"its rule needs.\n{error}"
             ) from None
-        if type(_state.trace) is EvalTrace:
+        if type(trace_state.trace) is EvalTrace:
             return self.fun(*args)
         flat, in_tree = flatten_linear(tuple(args))
         out_tree: list = []
@@ -128,7 +128,7 @@ class custom_vmap:
 
         rule.__name__ = function_name(self.vmap_rule)
         rule.draws_together = self.draws_together  # type: ignore[attr-defined]
-        outs = _dispatch(_state.trace, flat_fun, rule, flat, name)
+        outs = _dispatch(trace_state.trace, flat_fun, rule, flat, name)
         return tree.tree_unflatten(out_tree[0], outs)
 
 

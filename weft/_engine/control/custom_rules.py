@@ -49,11 +49,11 @@ from weft._engine.core.stage import UsesRefs, hoist_together, hoist_tracers, sta
 from weft._engine.core.trace import (
     EvalTrace,
     Zero,
-    _state,
     any_tracers,
     is_undef,
     own_lines,
     set_trace,
+    trace_state,
     typeof,
 )
 from weft._engine.ops.casting import in_dtype
@@ -90,7 +90,7 @@ class _RuledCall(WholeCall):
             subfuns, args = args[: self.n_functions], args[self.n_functions :]
         if not subfuns:
             return super().bind(*args, **params)
-        return self.apply(_state.trace, subfuns, [typed(x) for x in args], params["name"])
+        return self.apply(trace_state.trace, subfuns, [typed(x) for x in args], params["name"])
 
     def functions_apart(self, params: dict) -> tuple[list, dict]:
         jaxpr = params["jaxpr"]
@@ -298,7 +298,7 @@ class custom_jvp(_CustomFunction):
         if self.jvp is None:
             raise AttributeError(f"No JVP defined for custom_jvp function {name} using defjvp.")
         args = bind_positions("custom_jvp", self.fun, args, kwargs)
-        if type(_state.trace) is EvalTrace:
+        if type(trace_state.trace) is EvalTrace:
             return self.fun(*args)
         split = Split(args, self.nondiff_argnums, self.symbolic_zeros)
         out_tree: list = []
@@ -336,7 +336,7 @@ class custom_jvp(_CustomFunction):
 
         flat_jvp.__name__ = function_name(self.jvp)
         fun = _flat_call(self.fun, split, out_tree, "custom_jvp")
-        outs = apply_ruled(_state.trace, FunctionWithJvp(fun, flat_jvp, name), split.take())
+        outs = apply_ruled(trace_state.trace, FunctionWithJvp(fun, flat_jvp, name), split.take())
         return tree.tree_unflatten(out_tree[0], outs)
 
 
@@ -540,7 +540,7 @@ class custom_vjp(_CustomFunction):
         if self.fwd is None or self.bwd is None:
             raise AttributeError(f"No VJP defined for custom_vjp function {name} using defvjp.")
         args = bind_positions("custom_vjp", self.fun, args, kwargs)
-        if type(_state.trace) is EvalTrace:
+        if type(trace_state.trace) is EvalTrace:
             return call_with_refs(self.fun, "custom_vjp", args)
         split = Split(args, self.nondiff_argnums, self.symbolic_zeros)
         if any_tracers(tree.tree_leaves(split.nondiff)):
@@ -552,7 +552,7 @@ class custom_vjp(_CustomFunction):
             self._check_refs(split, args)
         rule = _AppliedVjp(self, split, name)
         fun = _flat_call(self.fun, split, rule.out_tree, "custom_vjp")
-        trace, flat = _state.trace, split.take()
+        trace, flat = trace_state.trace, split.take()
         # the references may hold differentiated values although no argument of the rule is differentiated
         plain = split.refs and type(trace) is JVPTrace
         if plain and all(type(trace.split(x)[1]) is Zero for x in flat):

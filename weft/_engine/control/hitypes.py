@@ -21,9 +21,9 @@ from weft._engine.control.ref import _FREED, AbstractRef, Ref, _Writable, free
 from weft._engine.core.trace import (
     EvalTrace,
     Tracer,
-    _state,
     eval_trace,
     set_trace,
+    trace_state,
     typeof,
 )
 from weft._engine.hooks import hi_types
@@ -621,12 +621,12 @@ def _tracked_of(value: Any) -> _Tracked:
 
 def made_here(value: Any) -> Any:
     """A mutable value that the program which is being traced has made."""
-    if type(_state.trace) is not EvalTrace:
+    if type(trace_state.trace) is not EvalTrace:
         if len(_inner_tracked) >= 256:
             _inner_tracked[:] = [
                 tracked for tracked in _inner_tracked if not tracked.trace.finished
             ]
-        tracked = _all_tracked[id(value)] = _Tracked(value, _state.trace)
+        tracked = _all_tracked[id(value)] = _Tracked(value, trace_state.trace)
         _inner_tracked.append(tracked)
     return value
 
@@ -639,7 +639,7 @@ def is_mutable(x: Any) -> bool:
 def contents(value: Any) -> tuple[Any, list]:
     """What a mutable value holds here, and its arrays."""
     tracked = _tracked_of(value)
-    if tracked.trace is _state.trace:
+    if tracked.trace is trace_state.trace:
         state = value.cur_qdd()
         return state, list(typeof(value).read_loval(state, value))
     return value.cur_qdd(), [r[...] for r in tracked.references()]
@@ -649,7 +649,7 @@ def set_contents(value: Any, state: Any, arrays: Sequence) -> None:
     """Let a mutable value hold these arrays. ValueError if it lives outside of the program that is being traced, and the arrays are not of
     the shapes and dtypes of those that it holds."""
     tracked = _tracked_of(value)
-    if tracked.trace is _state.trace:
+    if tracked.trace is trace_state.trace:
         typeof(value).update_from_loval(state, value, *arrays)
         tracked.changed()
         return
@@ -665,7 +665,9 @@ def set_contents(value: Any, state: Any, arrays: Sequence) -> None:
 
 def on_contents(fun: Callable, args: Sequence) -> Any:
     """`fun(*args)`, where mutable values that live outside of the program that is being traced are replaced by copies, and written back."""
-    foreign = {id(x): x for x in args if is_mutable(x) and _tracked_of(x).trace is not _state.trace}
+    foreign = {
+        id(x): x for x in args if is_mutable(x) and _tracked_of(x).trace is not trace_state.trace
+    }
     copies = {}
     for key, x in foreign.items():
         state, arrays = contents(x)

@@ -21,7 +21,7 @@ from weft._engine.control.ref_index import has_slices, is_basic, read, written
 from weft._engine.core.interpret import evaluate
 from weft._engine.core.sealed import Sealed
 from weft._engine.core.stage import StageTrace, StageTracer, UsesRefs
-from weft._engine.core.trace import EvalTrace, Trace, Tracer, _state, typeof
+from weft._engine.core.trace import EvalTrace, Trace, Tracer, trace_state, typeof
 from weft._engine.ir.jaxpr import Var
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.casting import convert_element_type
@@ -135,7 +135,7 @@ class Ref(_Writable, metaclass=Sealed):
     ):
         aval = typeof(value).strip_weak_type()
         self.type = AbstractRef(aval)
-        self.made_under: Trace = _state.trace
+        self.made_under: Trace = trace_state.trace
         self.source = user_frame()
         self.no_grad = no_grad  # whether what is differentiated is written without its derivative
         self.lent_by = (
@@ -159,7 +159,7 @@ class Ref(_Writable, metaclass=Sealed):
             raise ValueError(
                 f"{self.type} was freed or frozen and can no longer be used.{self._origin()}"
             )
-        trace, program = _state.trace, None
+        trace, program = trace_state.trace, None
         while trace is not self.made_under:
             if type(trace) is StageTrace and program is None:
                 program = trace
@@ -196,16 +196,16 @@ class Ref(_Writable, metaclass=Sealed):
         if isinstance(cell, Ref):
             owner = cell.made_under
         else:
-            owner = _state.trace
+            owner = trace_state.trace
             while type(owner) is not StageTrace:
                 owner = owner.parent
         while (
             self.no_grad
             and getattr(value, "carries_derivative", False)
-            and not owner.within(value._trace)
+            and not owner.within(value.owning_trace)
         ):
             value = value.primal
-        if isinstance(value, Tracer) and not owner.within(value._trace):
+        if isinstance(value, Tracer) and not owner.within(value.owning_trace):
             raise ValueError(_why_not_writable(value, self))
         if isinstance(cell, Ref):
             cell._value = value
@@ -277,7 +277,7 @@ class Ref(_Writable, metaclass=Sealed):
         raise TypeError(_NOT_AN_ARRAY.format(self.type))
 
     def __repr__(self) -> str:
-        value = self._value if self.made_under is _state.trace else None
+        value = self._value if self.made_under is trace_state.trace else None
         if value is None or value is _FREED or isinstance(value, Tracer):
             return repr(self.type)
         text = np.array2string(np.asarray(value), separator=", ", prefix="Ref(")
@@ -498,7 +498,7 @@ class bound:
         self.cells = []
         if not self.refs:
             return self
-        trace = _state.trace
+        trace = trace_state.trace
         while type(trace) is not StageTrace:
             trace = trace.parent
         self.cells = [_Cell(r, v) for r, v in zip(self.refs, self.values)]
@@ -712,7 +712,7 @@ def threads_refs(how: Callable) -> Callable:
         @functools.wraps(fun)
         def call(*args, **kwargs):
             first = None
-            in_python = config.disable_jit and type(_state.trace) is EvalTrace
+            in_python = config.disable_jit and type(trace_state.trace) is EvalTrace
             if in_python or not any_refs(tree.tree_leaves((args, kwargs))):
                 try:
                     return fun(*args, **kwargs)

@@ -17,7 +17,7 @@ from weft._engine.control.custom_values import to_front
 from weft._engine.core.interpret import evaluate
 from weft._engine.core.primitive import CallLike, unsupported
 from weft._engine.core.stage import hoist_together, stage
-from weft._engine.core.trace import EvalTrace, UndefPrimal, Zero, _state, is_undef, typeof
+from weft._engine.core.trace import EvalTrace, UndefPrimal, Zero, is_undef, trace_state, typeof
 from weft._engine.ir.jaxpr import Jaxpr
 from weft._engine.ops.arithmetic import neg
 from weft._engine.ops.elementwise import add_any
@@ -130,7 +130,7 @@ def custom_root(
         return evaluate(solver, *args[:n], *args[n + m :])
 
     def root_jvp(primals, tangents):
-        outs = apply_ruled(_state.trace, FunctionWithJvp(run, root_jvp, name), primals)
+        outs = apply_ruled(trace_state.trace, FunctionWithJvp(run, root_jvp, name), primals)
         root, aux = outs[: len(guess.flat)], outs[len(guess.flat) :]
         _, rhs = jvp_flat(lambda *cs: evaluate(f_program, *cs, *root), primals[:n], tangents[:n])
         found = evaluate(tangent_solver, *primals[n : n + m], *root, *map(instantiate, rhs))
@@ -138,7 +138,7 @@ def custom_root(
 
     root_jvp.__name__ = name
     ruled = FunctionWithJvp(run, root_jvp, name)
-    outs = apply_ruled(_state.trace, ruled, [*consts, *more, *guess.flat])
+    outs = apply_ruled(trace_state.trace, ruled, [*consts, *more, *guess.flat])
     return guess.unflatten(outs, aux_tree)
 
 
@@ -186,7 +186,7 @@ def custom_linear_solve(
     hoisted, consts = hoist_together(programs)
     matvec_program, solver, vecmat_program, transpose_solver = (*hoisted, None, None)[:4]
     if (
-        type(_state.trace) is EvalTrace
+        type(trace_state.trace) is EvalTrace
     ):  # nothing differentiates: operation by operation, which compiles nothing twice
         return rhs.unflatten(evaluate(solver, *rhs.flat), aux_tree)
     outs = linear_solve_p.bind(

@@ -25,7 +25,7 @@ from weft._engine.core.annotations import cast
 from weft._engine.core.interpret import evaluate, lockstep_rule
 from weft._engine.core.primitive import LoopLike, unsupported
 from weft._engine.core.stage import UsesRefs, stage
-from weft._engine.core.trace import Zero, _state, typeof
+from weft._engine.core.trace import Zero, trace_state, typeof
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
 from weft._engine.ir.rewrite import dce as dce_jaxpr, map_jaxprs, used_vars
 from weft._engine.transforms.batch import add_batch_dim, batch_flat, batch_jaxpr, move_dim
@@ -353,7 +353,7 @@ def _transpose(cts, *args, **params):
             "Reverse-mode differentiation does not work for lax.while_loop, nor for lax.fori_loop with a traced number "
             "of steps.",
             (),
-            _state.source or user_frame(),
+            trace_state.source or user_frame(),
             "A backward pass needs the values of every iteration, and how many there are is not known while tracing.",
             "Use weft.lax.scan, or fori_loop with Python integers as bounds; forward mode (weft.jvp, weft.jacfwd) works as it is.",
         )

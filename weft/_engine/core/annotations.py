@@ -16,7 +16,7 @@ from typing import Any
 
 from weft._engine.core.partial_types import manual_terms
 from weft._engine.core.primitive import BarrierOp, CollectiveOp, RegionOp
-from weft._engine.core.trace import _state, set_trace, typeof
+from weft._engine.core.trace import set_trace, trace_state, typeof
 from weft._engine.ir.collective_spec import collective_axes
 from weft._engine.ir.types import ShapedArray
 from weft._engine.util.errors import describe
@@ -25,12 +25,12 @@ from weft._engine.util.source import user_frame
 #: kinds whose own type rules state how results vary
 OWN_RULES = (CollectiveOp, BarrierOp, RegionOp)
 
-NO_AXES: frozenset = frozenset()
+NO_AXES: frozenset[Any] = frozenset()
 
 
 def annotated_types(
-    primitive: Any, avals: Sequence[ShapedArray], params: dict
-) -> tuple[tuple[ShapedArray, ...], Sequence[frozenset]]:
+    primitive: Any, avals: Sequence[ShapedArray], params: dict[str, Any]
+) -> tuple[tuple[ShapedArray, ...], Sequence[frozenset[Any]]]:
     """Types of the results, and per operand the axes over which it must vary."""
     if isinstance(primitive, OWN_RULES):
         return _own_types(primitive, avals, params)
@@ -45,8 +45,8 @@ def annotated_types(
 
 
 def _own_types(
-    primitive: Any, avals: Sequence[ShapedArray], params: dict
-) -> tuple[tuple[ShapedArray, ...], Sequence[frozenset]]:
+    primitive: Any, avals: Sequence[ShapedArray], params: dict[str, Any]
+) -> tuple[tuple[ShapedArray, ...], Sequence[frozenset[Any]]]:
     """Return the same for an operation whose type rule states how results vary."""
     wanted = [a.vma for a in avals]
     if isinstance(primitive, RegionOp):
@@ -59,7 +59,7 @@ def _own_types(
     return outs, wanted
 
 
-def _after_exchange(aval: ShapedArray, params: dict) -> ShapedArray:
+def _after_exchange(aval: ShapedArray, params: dict[str, Any]) -> ShapedArray:
     """Return the type of a collective's result: over its axes, devices have exchanged their terms and copies."""
     if not (aval.vma_unreduced or aval.vma_reduced):
         return aval
@@ -69,7 +69,7 @@ def _after_exchange(aval: ShapedArray, params: dict) -> ShapedArray:
 
 def check_same_axes(primitive: Any, avals: Sequence[ShapedArray]) -> None:
     """ValueError unless operands of these types, constants apart, vary over the same axes: what `config.auto_pcast` off asks for."""
-    if isinstance(primitive, OWN_RULES) or _state.lenient or len({a.vma for a in avals}) < 2:
+    if isinstance(primitive, OWN_RULES) or trace_state.lenient or len({a.vma for a in avals}) < 2:
         return
     raise ValueError(
         describe(
@@ -83,7 +83,9 @@ def check_same_axes(primitive: Any, avals: Sequence[ShapedArray]) -> None:
     )
 
 
-def _inner_axes(primitive: Any, avals: Sequence[ShapedArray], params: dict) -> list[frozenset]:
+def _inner_axes(
+    primitive: Any, avals: Sequence[ShapedArray], params: dict[str, Any]
+) -> list[frozenset[Any]]:
     """Per operand, the axes over which it and the input that takes it inside vary."""
     rule = primitive.in_avals
     inner = params["jaxpr"].in_avals if rule is None else rule(params)
@@ -92,13 +94,13 @@ def _inner_axes(primitive: Any, avals: Sequence[ShapedArray], params: dict) -> l
     return [a.vma if inside is None else a.vma | inside.vma for a, inside in zip(avals, inner)]
 
 
-def cast(x: Any, axes: frozenset) -> Any:
+def cast(x: Any, axes: frozenset[Any]) -> Any:
     """`x`, typed as varying over `axes` too; `x` itself if it does."""
     missing = axes - typeof(x).vma
-    return _state.trace.cast(x, missing) if missing else x
+    return trace_state.trace.cast(x, missing) if missing else x
 
 
-def cast_under(trace: Any, x: Any, axes: frozenset) -> Any:
+def cast_under(trace: Any, x: Any, axes: frozenset[Any]) -> Any:
     """`cast` as an operation of `trace`."""
     if axes <= typeof(x).vma:
         return x

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft._engine.core.trace import _state
+from weft._engine.core.trace import AxisEnv, trace_state
 from weft._engine.ir.mesh import Mesh, current_mesh, device_mesh, spec_mesh
 from weft._engine.util.config import config
 from weft._engine.util.state import clearing
 
 #: identity of the settings, other fields -> context
-_contexts: dict[tuple, TraceContext] = {}
+_contexts: dict[tuple[Any, ...], TraceContext] = {}
 _MOST_CONTEXTS = 1024
 
 
@@ -49,10 +49,11 @@ class TraceContext:
     mesh: Mesh | None
     spec_mesh: Mesh | None
     device_mesh: Mesh | None
-    axis_env: tuple
+    axis_env: AxisEnv
     is_lenient: bool
-    unreduced_axes: frozenset
-    for_compilation: tuple
+    unreduced_axes: frozenset[Any]
+    for_compilation: tuple[Any, ...]
+    _hash: int
 
     def __init__(self, *values: Any):
         set_field = object.__setattr__
@@ -104,7 +105,7 @@ TITLES = {
 
 def current_context(is_lenient: bool | None = None) -> TraceContext:
     """Return the ambient settings of this thread; `is_lenient` replaces that field for a trace that sets it."""
-    state = _state
+    state = trace_state
     settings = config.trace_key()
     values = (
         current_mesh(),

@@ -23,7 +23,7 @@ from weft._engine.ir.types import ShapedArray
 from weft._engine.util.errors import describe
 from weft._engine.util.source import user_frame
 
-NO_EFFECTS: frozenset = frozenset()
+NO_EFFECTS: frozenset[Any] = frozenset()
 
 #: slot -> what JAX's users know a missing rule by, and what defines it
 _MISSING = {
@@ -85,7 +85,7 @@ class ExtensionPrimitive(Primitive):
     def __init__(self, name: str):
         self.name = name
         self.reference = self._reference
-        self.lowerings: dict[str | None, Callable] = {}  # by platform
+        self.lowerings: dict[str | None, Callable[..., Any]] = {}  # by platform
         if (
             type(self).abstract_eval is not ExtensionPrimitive.abstract_eval
         ):  # a library's class states rules as methods
@@ -93,25 +93,25 @@ class ExtensionPrimitive(Primitive):
         if type(self).impl is not ExtensionPrimitive.impl:
             self.def_impl(self.impl)
 
-    def def_impl(self, impl: Callable) -> Callable:
+    def def_impl(self, impl: Callable[..., Any]) -> Callable[..., Any]:
         """Decorator: what the operation computes where nothing is traced, `impl(*values, **params)`."""
         self.implementation = impl
         return impl
 
-    def def_abstract_eval(self, abstract_eval: Callable) -> Callable:
+    def def_abstract_eval(self, abstract_eval: Callable[..., Any]) -> Callable[..., Any]:
         """Decorator: the type rule, `abstract_eval(*avals, **params)`; it gives a type, or several with `multiple_results`."""
         self.type, self.effectful_type = abstract_eval, None
         self.ref_effects = None
         return abstract_eval
 
-    def def_effectful_abstract_eval(self, abstract_eval: Callable) -> Callable:
+    def def_effectful_abstract_eval(self, abstract_eval: Callable[..., Any]) -> Callable[..., Any]:
         """Decorator: the type rule of an operation with effects; it gives types and a set of effects."""
         self.effectful_type = abstract_eval
         self.type = lambda *avals, **params: abstract_eval(*avals, **params)[0]
         self.ref_effects = abstract_eval
         return abstract_eval
 
-    def def_effectful_abstract_eval2(self, abstract_eval: Callable) -> Callable:
+    def def_effectful_abstract_eval2(self, abstract_eval: Callable[..., Any]) -> Callable[..., Any]:
         """Decorator: the type rule, for an operation whose one effect is that it must not be dropped or repeated."""
         self.def_effectful_abstract_eval(
             lambda *avals, **params: (
@@ -121,12 +121,13 @@ class ExtensionPrimitive(Primitive):
         )
         return abstract_eval
 
-    def def_bind_with_trace(self, bind_with_trace: Callable) -> Callable:
+    def def_bind_with_trace(self, bind_with_trace: Callable[..., Any]) -> Callable[..., Any]:
         """Decorator: how the operation is applied under a trace, `bind_with_trace(trace, args, params)`, in place of the rules."""
         self.bind_with_trace = bind_with_trace
         return bind_with_trace
 
-    def impl(self, *args: Any, **params: Any) -> Any:
+    # the property of other primitives; classes of libraries state it as a method
+    def impl(self, *args: Any, **params: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The operation on values: by its implementation, else compiled from its lowering."""
         return (self.implementation or self.missing_rule("impl"))(*args, **params)
 
@@ -136,7 +137,9 @@ class ExtensionPrimitive(Primitive):
             return self.effectful_type(*avals, **params)
         return self.type(*avals, **params), NO_EFFECTS
 
-    def abstract(self, avals: Sequence[ShapedArray], params: dict) -> tuple:
+    def abstract(
+        self, avals: Sequence[ShapedArray], params: dict[str, Any]
+    ) -> tuple[ShapedArray, ...]:
         out = self.type(*avals, **params)
         if isinstance(out, (tuple, list)) != self.multiple_results:
             raise ValueError(
@@ -145,14 +148,14 @@ class ExtensionPrimitive(Primitive):
             )
         return tuple(out) if self.multiple_results else (out,)
 
-    def effects_of(self, params: dict, avals: Sequence[ShapedArray]) -> frozenset:
+    def effects_of(self, params: dict[str, Any], avals: Sequence[ShapedArray]) -> frozenset[Any]:
         return frozenset(self.abstract_eval(*avals, **params)[1])
 
     def missing_rule(self, slot: str) -> Any:
         return None if slot in OPTIONAL_SLOTS else _MissingRule("", self.name, slot)
 
     def bind(self, *args: Any, **params: Any) -> Any:
-        return self.bind_with_trace(_state.trace, [typed(x) for x in args], params)
+        return self.bind_with_trace(trace_state.trace, [typed(x) for x in args], params)
 
     def _reference(self, *args: Any, **params: Any) -> Any:
         from weft._engine.core.trace import typeof
@@ -160,16 +163,18 @@ class ExtensionPrimitive(Primitive):
         out = run_reference(expansion(self, tuple(map(typeof, args)), params), *args)
         return out if self.multiple_results else out[0]
 
-    def __reduce__(self):
+    def __reduce__(self) -> NoReturn:
         raise TypeError(
             f"primitive {self.name!r} was defined by a program, and its name does not tell which it is: it cannot be pickled."
         )
 
-    def __deepcopy__(self, memo: dict) -> "ExtensionPrimitive":
+    def __deepcopy__(self, memo: dict[Any, Any]) -> "ExtensionPrimitive":
         return self
 
 
-def expansion(primitive: ExtensionPrimitive, avals: Sequence[ShapedArray], params: dict) -> Jaxpr:
+def expansion(
+    primitive: ExtensionPrimitive, avals: Sequence[ShapedArray], params: dict[str, Any]
+) -> Jaxpr:
     """What an operation of a library computes, as a program of the operations that its lowering rule applies.
 
     Raises NotImplementedError without such a rule, TypeError if results are not of the types that its type rule promises.
@@ -213,4 +218,4 @@ def implemented_apart(jaxpr: Jaxpr) -> bool:
     )
 
 
-from weft._engine.core.trace import _state  # noqa: E402  (as in `core.primitive`)
+from weft._engine.core.trace import trace_state  # noqa: E402  (as in `core.primitive`)

@@ -8,46 +8,52 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import numpy as np
 
 from weft._engine.core.primitive import CallbackOp
 from weft._engine.core.scalars import exact
-from weft._engine.core.trace import _state, with_source
-from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal
+from weft._engine.core.trace import trace_state, with_source
+from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal
 from weft._engine.ir.types import ShapedArray
 
 
-def evaluate(jaxpr: Jaxpr, *args) -> list:
+def evaluate(jaxpr: Jaxpr, *args: Any) -> list[Any]:
     """Bind the equations of `jaxpr` one by one on `args` under the current trace; flat outputs."""
     if len(args) != len(jaxpr.invars):
         raise TypeError(f"program takes {len(jaxpr.invars)} arguments, got {len(args)}")
-    env: dict = dict(zip(jaxpr.constvars, jaxpr.consts))
+    env: dict[Any, Any] = dict(zip(jaxpr.constvars, jaxpr.consts))
     env.update(zip(jaxpr.invars, args))
-    outer_source, outer_lenient = _state.source, _state.lenient
-    _state.lenient = True  # a program was checked when it was traced
+    outer_source, outer_lenient = trace_state.source, trace_state.lenient
+    trace_state.lenient = True  # a program was checked when it was traced
     try:
         for eqn in jaxpr.eqns:
-            _state.source = eqn.source or outer_source
+            trace_state.source = eqn.source or outer_source
             outs = eqn.primitive.bind(
-                *[_literal(a) if type(a) is Literal else env[a] for a in eqn.invars], **eqn.params
+                *[literal_value(a) if type(a) is Literal else env[a] for a in eqn.invars],
+                **eqn.params,
             )
             if eqn.primitive.multiple_results:
                 env.update(zip(eqn.outvars, outs))
             else:
                 env[eqn.outvars[0]] = outs
     finally:
-        _state.source, _state.lenient = outer_source, outer_lenient
-    return [_literal(a) if type(a) is Literal else env[a] for a in jaxpr.outvars]
+        trace_state.source, trace_state.lenient = outer_source, outer_lenient
+    return [literal_value(a) if type(a) is Literal else env[a] for a in jaxpr.outvars]
 
 
-def evaluate_by(bind: Callable[[Eqn, list], Sequence], jaxpr: Jaxpr, args: Sequence) -> list:
+def evaluate_by(
+    bind: Callable[[Eqn, list[Any]], Sequence[Any]], jaxpr: Jaxpr, args: Sequence[Any]
+) -> list[Any]:
     """Like `evaluate`, with `bind(eqn, operands)` giving the results of each equation."""
-    env: dict = dict(zip(jaxpr.constvars, jaxpr.consts))
+    env: dict[Any, Any] = dict(zip(jaxpr.constvars, jaxpr.consts))
     env.update(zip(jaxpr.invars, args))
-    read = lambda a: _literal(a) if type(a) is Literal else env[a]
+
+    def read(a: Atom) -> Any:
+        return literal_value(a) if type(a) is Literal else env[a]
+
     for eqn in jaxpr.eqns:
         with with_source(eqn.source):
             outs = bind(eqn, [read(a) for a in eqn.invars])
@@ -55,20 +61,23 @@ def evaluate_by(bind: Callable[[Eqn, list], Sequence], jaxpr: Jaxpr, args: Seque
     return [read(a) for a in jaxpr.outvars]
 
 
-def _literal(atom: Literal):
+def literal_value(atom: Literal) -> Any:
     """The literal as a value of exactly its type: Python scalars stay weak, others become NumPy scalars of their dtype."""
     return exact(atom.val, atom.aval.dtype, atom.aval.weak_type or type(atom.val) is bool)
 
 
-def run_reference(jaxpr: Jaxpr, *args) -> list[np.ndarray]:
+def run_reference(jaxpr: Jaxpr, *args: Any) -> list[np.ndarray]:
     """Run on NumPy by the `reference` slot of each primitive; values are NumPy arrays of the avals' dtypes.
 
     Ops that hold jaxprs receive them in their params and call this function from their own reference rules.
     """
-    env: dict = {v: np.asarray(c) for v, c in zip(jaxpr.constvars, jaxpr.consts)}
+    env: dict[Any, Any] = {v: np.asarray(c) for v, c in zip(jaxpr.constvars, jaxpr.consts)}
     for var, arg in zip(jaxpr.invars, args):
         env[var] = np.asarray(arg)
-    read = lambda a: np.asarray(a.val, a.aval.dtype) if type(a) is Literal else env[a]
+
+    def read(a: Atom) -> np.ndarray[Any, np.dtype[Any]]:
+        return np.asarray(a.val, a.aval.dtype) if type(a) is Literal else env[a]
+
     for eqn in jaxpr.eqns:
         ins = [read(a) for a in eqn.invars]
         watch = _watch.current
@@ -94,13 +103,13 @@ def _checked_type(eqn: Eqn, value: np.ndarray, aval: ShapedArray) -> np.ndarray:
     return value
 
 
-def reference_results(eqn: Eqn, ins: Sequence) -> Sequence:
+def reference_results(eqn: Eqn, ins: Sequence[Any]) -> Sequence[Any]:
     """Return the results of one equation by its `reference` rule, or by the function that `computed_by` set."""
     compute = _watch.compute
     return rule_results(eqn, ins) if compute is None else compute(eqn, ins)
 
 
-def rule_results(eqn: Eqn, ins: Sequence) -> Sequence:
+def rule_results(eqn: Eqn, ins: Sequence[Any]) -> Sequence[Any]:
     """Return the results of one equation by its `reference` rule."""
     with np.errstate(all="ignore"):
         out = eqn.primitive.reference(*ins, **eqn.params)
@@ -108,7 +117,7 @@ def rule_results(eqn: Eqn, ins: Sequence) -> Sequence:
 
 
 @contextlib.contextmanager
-def computed_by(compute: Callable[[Eqn, Sequence], Sequence]) -> Iterator[None]:
+def computed_by(compute: Callable[[Eqn, Sequence[Any]], Sequence[Any]]) -> Generator[None]:
     """Have `compute(eqn, operands)` give the results of every equation that NumPy runs in a block.
 
     It sees the equations inside loops, branches and calls too, and calls `rule_results` for the usual results.
@@ -126,30 +135,28 @@ class _OneDevice:
     def __len__(self) -> int:
         return 1
 
-    def run(self, jaxpr: Jaxpr, operands: Sequence) -> list:
+    def run(self, jaxpr: Jaxpr, operands: Sequence[Any]) -> list[Any]:
         """The results of a program on all devices: a list of values for each."""
         return [[y] for y in run_reference(jaxpr, *[x for (x,) in operands])]
 
-    def on(self, chosen: Sequence[int], jaxpr: Jaxpr, operands: Sequence) -> list:
+    def on(self, chosen: Sequence[int], jaxpr: Jaxpr, operands: Sequence[Any]) -> list[Any]:
         """The same on some of them."""
         return self.run(jaxpr, operands)
 
-    def each(self, fn: Callable[..., Sequence], operands: Sequence) -> list:
+    def each(self, fn: Callable[..., Sequence[Any]], operands: Sequence[Any]) -> list[Any]:
         """The results of a function on the values of each."""
         return [[y] for y in fn(*[x for (x,) in operands])]
 
 
-def lockstep_rule(primitive: Any) -> Callable:
+def lockstep_rule(primitive: Any) -> Callable[..., Any]:
     """Decorator: what an operation that holds programs means when several devices run it in step, `fn(devices, operands, **params)`,
     with lists of a value for each device. Its reference is the same on one."""
 
-    def define(fn: Callable) -> Callable:
-        primitive.define(
-            lockstep=fn,
-            reference=lambda *args, **params: [
-                y for (y,) in fn(_one, [[x] for x in args], **params)
-            ],
-        )
+    def define(fn: Callable[..., Any]) -> Callable[..., Any]:
+        def reference(*args: Any, **params: Any) -> list[Any]:
+            return [y for (y,) in fn(_one, [[x] for x in args], **params)]
+
+        primitive.define(lockstep=fn, reference=reference)
         return fn
 
     return define
@@ -161,8 +168,8 @@ _one = _OneDevice()
 class _Watch(threading.local):
     """The observer of every operation of `run_reference` in this thread."""
 
-    current: Callable | None = None
-    compute: Callable | None = None
+    current: Callable[..., Any] | None = None
+    compute: Callable[..., Any] | None = None
 
 
 _watch = _Watch()
@@ -172,7 +179,9 @@ class StopInterpretation(Exception):
     """Ends `run_until`."""
 
 
-def run_until(watch: Callable[[Eqn, Sequence, Sequence], bool], run: Callable[[], object]) -> None:
+def run_until(
+    watch: Callable[[Eqn, Sequence[Any], Sequence[Any]], bool], run: Callable[[], object]
+) -> None:
     """Run what calls `run_reference`, showing `watch(eqn, operands, results)` each operation, those inside loops, branches and
     calls first, until it returns true. Callbacks that only read are skipped; one that would have its effect again ends the run.
     """

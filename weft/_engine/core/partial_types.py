@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from weft._engine.core.primitive import ElementwiseOp, Primitive, ProductOp, has_rule
-from weft._engine.core.trace import _state
+from weft._engine.core.trace import trace_state
 from weft._engine.ir.factors import FactorRule, axes_of_factors
 from weft._engine.ir.specs import NO_AXES, PartitionSpec, Spec
 from weft._engine.ir.types import ShapedArray
@@ -44,7 +44,7 @@ def result_specs(
         [None if s is None else frozenset(s.axes) for s in specs],
     )
     terms, reduced = operands.terms(), operands.reduced()
-    made = []
+    made: list[PartitionSpec] = []
     for spec in outs:
         both = terms & set(spec.axes)
         if both:
@@ -58,17 +58,20 @@ def result_specs(
 
 
 def manual_terms(
-    primitive: Primitive, avals: Sequence[ShapedArray], outs: Sequence[ShapedArray], params: dict
-) -> tuple[frozenset, frozenset]:
+    primitive: Primitive,
+    avals: Sequence[ShapedArray],
+    outs: Sequence[ShapedArray],
+    params: dict[str, Any],
+) -> tuple[frozenset[Any], frozenset[Any]]:
     """The manual axes over which the results, of types `outs`, are unreduced and reduced, by the same rules: varying over a manual axis is
     being split by it. What is one for all along them may meet terms and reduced values: its cotangents are added up by its cast."""
     varying = [a.vma - a.vma_unreduced - a.vma_reduced if a.vma else None for a in avals]
     unreduced = [a.vma_unreduced for a in avals]
     if not has_rule(primitive.factors):
-        operands = _Operands(primitive, None, avals, unreduced, [], varying, True)
-        return operands.refuse(
-            NotImplementedError, f"there is no rule for the terms of sums in {primitive.name}.", ""
-        ) if any(unreduced) else NO_AXES, NO_AXES
+        what = f"there is no rule for the terms of sums in {primitive.name}."
+        if any(unreduced):
+            _refuse(primitive, avals, NotImplementedError, what, "")
+        return NO_AXES, NO_AXES
     operands = _Operands(
         primitive,
         primitive.factors(avals, outs, **params),
@@ -99,31 +102,30 @@ class _Operands:
     def __init__(
         self,
         primitive: Primitive,
-        rule: Any,
+        rule: FactorRule,
         avals: Sequence[ShapedArray],
-        unreduced: Sequence[frozenset],
-        equal: Sequence[frozenset],
-        split: Sequence[frozenset | None],
+        unreduced: Sequence[frozenset[Any]],
+        equal: Sequence[frozenset[Any]],
+        split: Sequence[frozenset[Any] | None],
         manual: bool = False,
     ):
         self.manual = manual
         self.primitive, self.rule, self.avals = primitive, rule, avals
         self.unreduced, self.equal, self.split = unreduced, equal, split
 
-    def refuse(self, kind: type, what: str, rule: str, remedy: str = _ADD_UP) -> frozenset:
+    def refuse(
+        self, kind: type[Exception], what: str, rule: str, remedy: str = _ADD_UP
+    ) -> frozenset[Any]:
         """Raise, or in derived programs let the result be plain."""
-        if _state.lenient:
-            return NO_AXES
-        rows = [(f"operand {i}", a.str_short()) for i, a in enumerate(self.avals)]
-        raise kind(describe(self.primitive.name, what, rows, user_frame(), rule, remedy))
+        return _refuse(self.primitive, self.avals, kind, what, rule, remedy)
 
-    def terms(self) -> frozenset:
+    def terms(self) -> frozenset[Any]:
         """The axes over which the results are unreduced."""
         found = {i: axes for i, axes in enumerate(self.unreduced) if axes}
         if not found:
             return NO_AXES
         (first, axes), rule = next(iter(found.items())), self.rule
-        if isinstance(self.primitive, ProductOp) and not _state.lenient:
+        if isinstance(self.primitive, ProductOp) and not trace_state.lenient:
             return self.refuse(
                 ShardingTypeError,
                 f"operand {first} is unreduced over {_text(axes)}, and operands of a contraction "
@@ -149,7 +151,7 @@ class _Operands:
             )
         return self.product_of_terms(first, axes)
 
-    def sum_of_terms(self, first: int, axes: frozenset) -> frozenset:
+    def sum_of_terms(self, first: int, axes: frozenset[Any]) -> frozenset[Any]:
         """Return the axes of a sum of values, the first of which is unreduced over `axes`."""
         plain = [i for i in self.rule.linear_ins if self.unreduced[i] != axes]
         filled = not isinstance(self.primitive, ElementwiseOp) and all(
@@ -164,9 +166,9 @@ class _Operands:
             "The terms of a sum of values are told apart by the same axes.",
         )
 
-    def product_of_terms(self, first: int, axes: frozenset) -> frozenset:
+    def product_of_terms(self, first: int, axes: frozenset[Any]) -> frozenset[Any]:
         """Return the axes of a product of values, of which `first` is unreduced over `axes`."""
-        if not isinstance(self.primitive, ElementwiseOp) or self.manual or _state.lenient:
+        if not isinstance(self.primitive, ElementwiseOp) or self.manual or trace_state.lenient:
             return axes
         for i, aval in enumerate(self.avals):
             if i != first and aval.dtype != np.bool_ and not axes <= self.equal[i]:
@@ -179,12 +181,12 @@ class _Operands:
                 )
         return axes
 
-    def reduced(self) -> frozenset:
+    def reduced(self) -> frozenset[Any]:
         """The axes over which the results are reduced."""
-        axes = frozenset().union(*self.equal)
+        axes = NO_AXES.union(*self.equal)
         if not axes or isinstance(self.primitive, ProductOp):
             return NO_AXES
-        if isinstance(self.primitive, ElementwiseOp) and not _state.lenient:
+        if isinstance(self.primitive, ElementwiseOp) and not trace_state.lenient:
             for i, aval in enumerate(self.avals):
                 split = self.split[i]
                 if (
@@ -211,10 +213,10 @@ class _Operands:
         return axes
 
 
-def summed_axes(rule: FactorRule, ins: Sequence[Spec], sizes: Mapping[Any, int]) -> frozenset:
+def summed_axes(rule: FactorRule, ins: Sequence[Spec], sizes: Mapping[Any, int]) -> frozenset[Any]:
     """The axes over which the results are sums of terms, because all operands split what is summed by them."""
     in_results = {f for out in rule.outs for dim in out for f in dim}
-    found: dict[int, set] = {}
+    found: dict[int, set[Any]] = {}
     for factors, dims in zip(rule.ins, ins):
         axes = axes_of_factors(factors, dims, rule, sizes)[0]
         for f in {f for dim in factors for f in dim}:
@@ -227,7 +229,22 @@ def summed_axes(rule: FactorRule, ins: Sequence[Spec], sizes: Mapping[Any, int])
     )
 
 
-def _said(axes: frozenset) -> str:
+def _refuse(
+    primitive: Primitive,
+    avals: Sequence[ShapedArray],
+    kind: type[Exception],
+    what: str,
+    rule: str,
+    remedy: str = _ADD_UP,
+) -> frozenset[Any]:
+    """Raise, or in derived programs let the result be plain."""
+    if trace_state.lenient:
+        return NO_AXES
+    rows = [(f"operand {i}", a.str_short()) for i, a in enumerate(avals)]
+    raise kind(describe(primitive.name, what, rows, user_frame(), rule, remedy))
+
+
+def _said(axes: frozenset[Any]) -> str:
     return f"over {_text(axes)}" if axes else "is not"
 
 

@@ -10,13 +10,26 @@ Next: `OpRules`, the rules of an op; `core.pass_rules`, the rules that a pass ad
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar, Literal, NoReturn, Self, TypeVar, dataclass_transform
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Literal,
+    NoReturn,
+    Self,
+    TypeVar,
+    dataclass_transform,
+)
 
 from weft._engine.ir.factors import FactorRule
 from weft._engine.ir.registry import registry
+from weft._engine.ir.types import ShapedArray
 from weft._engine.util.errors import MissingRuleError
 from weft._engine.util.jax_versions import jax_behavior
 from weft._engine.util.record import record
+
+if TYPE_CHECKING:
+    from weft._engine.core.trace import Trace
 
 
 class Unsupported:
@@ -50,9 +63,9 @@ class BatchAxis:
 
     size: int
     name: Any = None
-    splits: tuple = ()
+    splits: tuple[Any, ...] = ()
     of_mesh: bool = False
-    spread: tuple = ()
+    spread: tuple[Any, ...] = ()
 
     @property
     def spmd_name(self) -> Any:
@@ -103,7 +116,7 @@ class OpRules:
     #: eqn -> groups of values inside and outside that are one value or share a layout, each with its number of leading loop dims
     links: Callable[[Any], Any] | None
     #: (params, in_avals, out_avals) -> params for operands and results of local shapes, where params carry sizes
-    localize: Callable[..., dict] | None
+    localize: Callable[..., dict[str, Any]] | None
     #: the `ir.collective_spec.CollectiveSpec` of a collective
     collective: Any
     #: a collective over several axes at once
@@ -119,7 +132,7 @@ _SLOTS = frozenset(OpRules.__annotations__)
 R = TypeVar("R")
 
 
-def has_rule(rule: Callable | None) -> bool:
+def has_rule(rule: Callable[..., Any] | None) -> bool:
     """Whether a rule of an op exists."""
     return callable(rule) and not isinstance(rule, Unsupported)
 
@@ -194,7 +207,7 @@ class Primitive(_Declared):
     #: results along marked factors are split as the operands are
     split_alike: bool = False
     #: params -> names of effects
-    ref_effects: Callable[[dict], frozenset] | None = None
+    ref_effects: Callable[[dict[str, Any]], frozenset[Any]] | None = None
 
     #: the name of the family in texts
     kind: ClassVar[str] = "custom"
@@ -227,16 +240,16 @@ class Primitive(_Declared):
         rules = (self.__dict__.get(s) or getattr(type(self), s, None) for s in _SLOTS)
         return (rule.__module__ for rule in rules if rule is not None)
 
-    def bind(self, *args, **params):
+    def bind(self, *args: Any, **params: Any) -> Any:
         """Apply to values under the current trace; gives a value, or a list of values if `multiple_results`."""
-        return _state.trace.process(self, args, params)
+        return trace_state.trace.process(self, args, params)
 
-    def bind_with_trace(self, trace, args, params):
+    def bind_with_trace(self, trace: Trace, args: Sequence[Any], params: dict[str, Any]) -> Any:
         """Apply under `trace`, as `bind` does under the current one."""
         return trace.process(self, args, params)
 
     @property
-    def impl(self) -> Callable:
+    def impl(self) -> Callable[..., Any]:
         """What computes the operation on values, where nothing is traced: `impl(*values, **params)`.
 
         >>> registry["sin"].impl(wnp.float32(0.0))
@@ -244,12 +257,14 @@ class Primitive(_Declared):
         """
         return implementation(self)
 
-    def def_impl(self, impl: Callable) -> Callable:
+    def def_impl(self, impl: Callable[..., Any]) -> Callable[..., Any]:
         """Decorator: replace `impl`. Programs that are compiled compute what they did before."""
         implement(self, impl)
         return impl
 
-    def get_bind_params(self, params: dict) -> tuple[list, dict] | dict:
+    def get_bind_params(
+        self, params: dict[str, Any]
+    ) -> tuple[list[Any], dict[str, Any]] | dict[str, Any]:
         """What to bind an equation again with: functions that come before the operands, and parameters. Where `weft.config.jax_api` is
         0.9.2 or newer the functions, if there are any, are the parameter `subfuns` of one dict.
 
@@ -261,15 +276,17 @@ class Primitive(_Declared):
             return functions, rest
         return {**rest, "subfuns": tuple(functions)} if functions else rest
 
-    def functions_apart(self, params: dict) -> tuple[list, dict]:
+    def functions_apart(self, params: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """The functions that an equation was bound with, and its other parameters."""
         return [], dict(params)
 
-    def effects_of(self, params: dict, avals) -> frozenset:
+    def effects_of(self, params: dict[str, Any], avals: Sequence[ShapedArray]) -> frozenset[Any]:
         """The effects of an application to operands of these types."""
         return frozenset() if self.ref_effects is None else self.ref_effects(params)
 
-    def abstract(self, avals, params):
+    def abstract(
+        self, avals: Sequence[ShapedArray], params: dict[str, Any]
+    ) -> tuple[ShapedArray, ...]:
         """Output types, always as a tuple."""
         out = self.type(*avals, **params)
         return tuple(out) if self.multiple_results else (out,)
@@ -335,7 +352,7 @@ class Primitive(_Declared):
     def __repr__(self) -> str:
         return self.name
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Callable[[str], Primitive], tuple[str]]:
         return _lookup, (self.name,)
 
 
@@ -359,7 +376,7 @@ class ElementwiseOp(Primitive):
     #: applied twice it gives its operand
     is_involution: bool = False
     #: params -> the name and the parameters of a simpler op that does the same, or None
-    same_as: Callable[..., tuple[str, dict] | None] | None = None
+    same_as: Callable[..., tuple[str, dict[str, Any]] | None] | None = None
     #: the function of `ops.complex_functions` that composes the op on complex numbers
     on_complex: str = ""
     #: attaches metadata of params["xla_metadata_kvs"] to the op that computes the operand
@@ -476,15 +493,15 @@ class LoopLike(RegionOp):
     #: has params["length"], and slices and stacks besides what it carries
     counted: bool = False
 
-    def first_constant(self, params: dict) -> int:
+    def first_constant(self, params: dict[str, Any]) -> int:
         """Return the position of the first operand that is the same in all iterations."""
         return params[self.before] if self.before else 0
 
-    def first_carried(self, params: dict) -> int:
+    def first_carried(self, params: dict[str, Any]) -> int:
         """Return the position of the first carried value among the operands."""
         return self.first_constant(params) + params[self.constants]
 
-    def carried_count(self, params: dict) -> int:
+    def carried_count(self, params: dict[str, Any]) -> int:
         """Return the number of carried values."""
         return params[self.carried] if self.carried else len(params[self.body].outvars)
 
@@ -501,7 +518,7 @@ class LibraryOp(Primitive):
     #: the results have no free signs or order
     is_unique: bool = True
     #: eqn -> a function that computes its results in compiled programs, or None to run the library
-    compiled: Callable[..., Callable | None] | None = None
+    compiled: Callable[..., Callable[..., Any] | None] | None = None
 
 
 class ConstraintOp(Primitive):
@@ -543,4 +560,4 @@ class BarrierOp(Primitive):
     kind = "barrier"
 
 
-from weft._engine.core.trace import _state, implement, implementation  # noqa: E402  (bind is the hottest line of tracing: no indirection)
+from weft._engine.core.trace import implement, implementation, trace_state  # noqa: E402  (bind is the hottest line of tracing: no indirection)

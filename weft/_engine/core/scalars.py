@@ -6,6 +6,7 @@ Out:  a `TypedFloat`, which is a float and has the attributes of an array of ran
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from weft._engine.core.trace import typeof
 from weft._engine.ir.registry import registry
 from weft._engine.ir.types import ShapedArray
 from weft._engine.util.config import enable_x64
+from weft._engine.util.trees.narrowing import class_of
 
 
 class Typed:
@@ -47,7 +49,12 @@ class TypedComplex(Typed, complex):
     plain = property(complex.__complex__)
 
 
-_TYPED = {int: TypedInt, float: TypedFloat, complex: TypedComplex, bool: np.bool_}
+_TYPED: dict[type, Callable[[Any], Any]] = {
+    int: TypedInt,
+    float: TypedFloat,
+    complex: TypedComplex,
+    bool: np.bool_,
+}
 
 
 def typed(x: Any) -> Any:
@@ -57,7 +64,7 @@ def typed(x: Any) -> Any:
     >>> y + 1, y.shape, y.dtype, typed("text")
     (3.0, (), dtype('float32'), 'text')
     """
-    make = _TYPED.get(type(x))
+    make = _TYPED.get(class_of(x))
     return x if make is None else make(x)
 
 

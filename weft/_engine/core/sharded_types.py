@@ -10,6 +10,7 @@ Laws: operations that hold programs and those that place values state the shardi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from weft._engine.core.partial_types import result_specs, summed_axes
 from weft._engine.core.primitive import (
@@ -23,7 +24,7 @@ from weft._engine.core.primitive import (
     TermsOp,
     has_rule,
 )
-from weft._engine.core.trace import _state, typeof
+from weft._engine.core.trace import trace_state, typeof
 from weft._engine.ir.explicit import Conflict, OpTraits, is_partial, result_dims, spec_text
 from weft._engine.ir.mesh import current_mesh
 from weft._engine.ir.shardings import NamedSharding
@@ -40,13 +41,13 @@ def sharded_types(
     primitive: Primitive,
     in_avals: Sequence[ShapedArray],
     out_avals: Sequence[ShapedArray],
-    params: dict,
+    params: dict[str, Any],
 ) -> Sequence[ShapedArray]:
     """The results' types with their shardings; call it where some operand's type has one."""
     if isinstance(primitive, _OWN_RULES):
         return out_avals
     meshes = list(dict.fromkeys([a.explicit.mesh for a in in_avals if a.explicit is not None]))
-    if not _state.lenient:
+    if not trace_state.lenient:
         _check_meshes(primitive, meshes, in_avals)
     if len(meshes) > 1 or not has_rule(primitive.factors):
         return _without_shardings(out_avals)
@@ -60,7 +61,9 @@ def sharded_types(
         primitive.split_alike,
     )
     dims, conflict = result_dims(rule, traits, specs, mesh.shape)
-    leaves_terms = bool(_state.terms) and _state.terms <= summed_axes(rule, specs, mesh.shape)
+    leaves_terms = bool(trace_state.terms) and trace_state.terms <= summed_axes(
+        rule, specs, mesh.shape
+    )
     if conflict is None or leaves_terms:
         outs = [spec_of_dims(out) for out in dims]
         if any(map(is_partial, in_avals)):
@@ -68,7 +71,7 @@ def sharded_types(
         if leaves_terms:
             outs = list(map(_with_terms, outs))
         return [a.update(sharding=NamedSharding(mesh, spec)) for a, spec in zip(out_avals, outs)]
-    if _state.lenient:
+    if trace_state.lenient:
         return _without_shardings(out_avals)
     raise ShardingTypeError(_message(primitive, in_avals, dims, conflict))
 
@@ -84,13 +87,15 @@ def _dims_of(aval: ShapedArray) -> Spec:
 
 def _with_terms(spec: PartitionSpec) -> PartitionSpec:
     """Return the spec of a sum that is left unreduced over the axes that the context names."""
-    axes = _state.terms
+    axes = trace_state.terms
     if axes & set(spec.axes):
         return spec
     return spec.update(unreduced=axes, reduced=spec.reduced - axes)
 
 
-def _check_meshes(primitive: Primitive, meshes: Sequence, in_avals: Sequence[ShapedArray]) -> None:
+def _check_meshes(
+    primitive: Primitive, meshes: Sequence[Any], in_avals: Sequence[ShapedArray]
+) -> None:
     """ShardingTypeError unless the operands are on one mesh, which is that of the context, if there is one."""
     title = f"For primitive {primitive.name}, context mesh and aval mesh differ"
     if len(meshes) > 1:
@@ -125,11 +130,16 @@ def _check_meshes(primitive: Primitive, meshes: Sequence, in_avals: Sequence[Sha
     )
 
 
-def check(primitive: Primitive, values: Sequence, params: dict, mapped: tuple = ()) -> None:
+def check(
+    primitive: Primitive,
+    values: Sequence[Any],
+    params: dict[str, Any],
+    mapped: tuple[Any, ...] = (),
+) -> None:
     """ShardingTypeError unless the types of `values` determine the results', and leave the mesh axes `mapped`, which split a dim that the
     types do not show. Transformations ask this before they let rules derive other operations, which nobody wrote and which are not
     checked."""
-    if _state.lenient:
+    if trace_state.lenient:
         return
     avals = [typeof(x) for x in values]
     if not any(a.explicit is not None for a in avals):
@@ -153,7 +163,7 @@ def check(primitive: Primitive, values: Sequence, params: dict, mapped: tuple = 
             )
 
 
-def _typed(in_avals: Sequence[ShapedArray]) -> list[tuple]:
+def _typed(in_avals: Sequence[ShapedArray]) -> list[tuple[Any, ...]]:
     """What a message says of the operands whose types have a sharding."""
     return [
         (_operand(i), a.str_short(), a.explicit.mesh)

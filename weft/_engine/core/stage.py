@@ -22,24 +22,25 @@ from weft._engine.core.sharded_types import sharded_types
 from weft._engine.core.trace import (
     Trace,
     Tracer,
-    _state,
     any_tracers,
     check_leaks,
     conversion,
     escaped_tracer,
     set_trace,
+    trace_state,
     tracer_out_of_place,
     typeof,
 )
-from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
+from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft._engine.ir.registry import registry
 from weft._engine.ir.types import ShapedArray
 from weft._engine.util import dtypes
 from weft._engine.util.config import config
-from weft._engine.util.source import scope, user_frame
+from weft._engine.util.source import SourceLine, scope, user_frame
 from weft._engine.util.state import guard
+from weft._engine.util.trees.narrowing import class_of
 
-NO_EFFECTS: frozenset = frozenset()
+NO_EFFECTS: frozenset[Any] = frozenset()
 _PYTHON_SCALARS = frozenset({bool, int, float, complex})
 
 
@@ -47,7 +48,7 @@ class UsesRefs(NotImplementedError):
     """A program was traced that reads or writes mutable arrays from outside; `refs` are the references to them, `program` takes their
     values first and gives their last values last. `fun` is the function that was traced, and `out_tree` the tree of its results."""
 
-    def __init__(self, refs: list, name: str, program: Jaxpr):
+    def __init__(self, refs: list[Any], name: str, program: Jaxpr):
         types = ", ".join([str(r.type) for r in refs])
         super().__init__(
             f"{name or 'a traced function'} uses a reference to a mutable array, {types}, from outside of the program that is "
@@ -63,8 +64,8 @@ class StageTracer(Tracer, metaclass=Sealed):
     _made_by = "transformations that trace a function"
     __slots__ = ("aval", "variable", "source")
 
-    def __init__(self, trace: "StageTrace", aval: ShapedArray, var, source):
-        self._trace = trace
+    def __init__(self, trace: "StageTrace", aval: ShapedArray, var: Var, source: SourceLine | None):
+        self.owning_trace = trace
         self.aval = aval
         self.variable = var
         self.source = source
@@ -109,12 +110,16 @@ def _recorder(trace: Trace | None) -> StageTrace | None:
 
 def record_constant(x: Any) -> Any:
     """`x` as a value of the program that is being recorded; `x` itself where operations on constants are evaluated."""
-    recorder = _recorder(_state.trace)
+    recorder = _recorder(trace_state.trace)
     return x if recorder is None else recorder.constant(x)
 
 
 def _same_bytes(x: np.ndarray, y: np.ndarray) -> bool:
-    return np.array_equal(*[np.ascontiguousarray(v).reshape(-1).view(np.uint8) for v in (x, y)])
+    return np.array_equal(_bytes_of(x), _bytes_of(y))
+
+
+def _bytes_of(x: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(x).reshape(-1).view(np.uint8)
 
 
 class StageTrace(Trace):
@@ -137,24 +142,24 @@ class StageTrace(Trace):
         super().__init__(parent)
         self.eqns: list[Eqn] = []
         self.constvars: list[Var] = []
-        self.consts: list = []
+        self.consts: list[Any] = []
         self._const_ids: dict[int, Var] = {}
-        self._casts: dict[tuple, Var] = {}
-        self._arrays: dict[int, tuple] = {}
+        self._casts: dict[tuple[Any, ...], Var] = {}
+        self._arrays: dict[int, tuple[Any, ...]] = {}
         self.name = name
         self.refs: dict[
             int, Any
         ] = {}  # the values of references from outside (`control.ref`), by their identity
         self.bound: dict[int, Any] = {}  # those of them that are threaded through this program
 
-    def process(self, primitive: Primitive, args: Sequence, params: dict):
+    def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]):
         atoms = [self.atom(x) for x in args]
         avals = [a.aval for a in atoms]
         if [a for a in avals if a.vma or a.explicit is not None]:
             out_avals, atoms = self.annotated(primitive, atoms, params)
         else:
             out_avals = primitive.abstract(avals, params)
-        source = _state.source or user_frame()
+        source = trace_state.source or user_frame()
         outs = [_new_tracer(self, aval, Var(aval), source) for aval in out_avals]
         effects = (
             NO_EFFECTS if primitive.ref_effects is None else primitive.effects_of(params, avals)
@@ -163,8 +168,8 @@ class StageTrace(Trace):
         return outs if primitive.multiple_results else outs[0]
 
     def annotated(
-        self, primitive: Primitive, atoms: list, params: dict
-    ) -> tuple[Sequence[ShapedArray], list]:
+        self, primitive: Primitive, atoms: list[Any], params: dict[str, Any]
+    ) -> tuple[Sequence[ShapedArray], list[Any]]:
         """Types of the results where operands' types have varying axes or shardings, and the operands, cast as needed."""
         avals = [a.aval for a in atoms]
         if any(a.vma for a in avals):
@@ -184,13 +189,13 @@ class StageTrace(Trace):
             out_avals = sharded_types(primitive, avals, out_avals, params)
         return out_avals, atoms
 
-    def atom(self, x):
+    def atom(self, x: Any) -> Atom:
         """The variable or literal that stands for value `x` in the program."""
-        if type(x) is StageTracer and x._trace is self:
+        if type(x) is StageTracer and x.owning_trace is self:
             return x.variable
         if isinstance(x, Tracer):
-            if id(x) not in self._const_ids and not self.within(x._trace):
-                raise escaped_tracer(x) if x._trace.finished else tracer_out_of_place(x)
+            if id(x) not in self._const_ids and not self.within(x.owning_trace):
+                raise escaped_tracer(x) if x.owning_trace.finished else tracer_out_of_place(x)
             return self.const(x, x.aval)
         if type(x) in _PYTHON_SCALARS:
             return Literal(x, typeof(x))
@@ -201,7 +206,7 @@ class StageTrace(Trace):
         _check_numbers(aval)
         if isinstance(x, Typed):
             return Literal(x.plain, aval)
-        if isinstance(x, np.generic) and x.dtype == aval.dtype:
+        if issubclass(class_of(x), np.generic) and x.dtype == aval.dtype:
             return Literal(x, aval)
         if (
             aval.ndim == 0
@@ -211,7 +216,7 @@ class StageTrace(Trace):
             return Literal(np.asarray(x, aval.dtype)[()], aval)
         return self.const(x, aval)
 
-    def cast_atom(self, atom, axes: frozenset):
+    def cast_atom(self, atom: Atom, axes: frozenset[Any]) -> Atom:
         """The variable of `atom` typed as varying over `axes`, made once; constants stay as they are."""
         if type(atom) is Literal or (atom in self.constvars and not atom.aval.vma):
             return atom
@@ -225,17 +230,17 @@ class StageTrace(Trace):
                     [atom],
                     [out],
                     {"axes": missing},
-                    _state.source or user_frame(),
+                    trace_state.source or user_frame(),
                 )
             )
         return out
 
-    def cast(self, x, axes):
+    def cast(self, x: Any, axes: frozenset[Any]) -> Any:
         given = self.atom(x)
         atom = self.cast_atom(given, axes | typeof(x).vma)
         return super().cast(x, axes) if atom is given else _new_tracer(self, atom.aval, atom, None)
 
-    def const(self, x, aval: ShapedArray) -> Var:
+    def const(self, x: Any, aval: ShapedArray) -> Var:
         """The constant variable of value `x`; one per object."""
         var = self._const_ids.get(id(x))
         if var is None:
@@ -249,7 +254,7 @@ class StageTrace(Trace):
         atom = self.atom(x)
         return _new_tracer(self, atom.aval, atom, None)
 
-    def array_of(self, x: np.ndarray, convert: Callable) -> Any:
+    def array_of(self, x: np.ndarray, convert: Callable[..., Any]) -> Any:
         """The array that `convert` makes of `x`: one constant of the program for all uses between which `x` keeps its values."""
         found = self._arrays.get(id(x))
         if (
@@ -264,7 +269,7 @@ class StageTrace(Trace):
         _check_numbers(aval)
         return _new_tracer(self, aval, Var(aval), None)
 
-    def to_jaxpr(self, in_tracers: Sequence[StageTracer], outs: Sequence) -> Jaxpr:
+    def to_jaxpr(self, in_tracers: Sequence[StageTracer], outs: Sequence[Any]) -> Jaxpr:
         """Close the trace: no tracer of it may be used afterwards."""
         if len(self.refs) > len(self.bound):
             cells = [cell for key, cell in self.refs.items() if key not in self.bound]
@@ -292,17 +297,17 @@ class StageTrace(Trace):
 
 def is_tracing() -> bool:
     """Return whether this thread records operations on constants."""
-    return is_staged(_state.trace)
+    return is_staged(trace_state.trace)
 
 
-def stage(fun: Callable, in_avals: Sequence[ShapedArray], name: str = "") -> Jaxpr:
+def stage(fun: Callable[..., Any], in_avals: Sequence[ShapedArray], name: str = "") -> Jaxpr:
     """Trace flat `fun(*args) -> sequence` on arguments of types `in_avals`.
 
     >>> from weft._engine.ops.elementwise import sin
     >>> stage(lambda x: [sin(x)], [ShapedArray((3,), np.dtype("float32"))]).out_avals
     [ShapedArray(float32[3])]
     """
-    trace = StageTrace(_state.trace, name)
+    trace = StageTrace(trace_state.trace, name)
     guard[0] += 1
     outer, scope.name = scope.name, ""  # names are those within the program: others may call it
     try:
@@ -320,7 +325,7 @@ def stage(fun: Callable, in_avals: Sequence[ShapedArray], name: str = "") -> Jax
     return jaxpr
 
 
-def hoist_tracers(jaxpr: Jaxpr) -> tuple[Jaxpr, list]:
+def hoist_tracers(jaxpr: Jaxpr) -> tuple[Jaxpr, list[Any]]:
     """`jaxpr` with those constants that are tracers of enclosing transformations turned into leading inputs, and their values."""
     if not any_tracers(jaxpr.consts):
         return jaxpr, []
@@ -339,11 +344,11 @@ def hoist_tracers(jaxpr: Jaxpr) -> tuple[Jaxpr, list]:
     return hoisted, [c for _, c in outer]
 
 
-def hoist_together(jaxprs: Sequence[Jaxpr]) -> tuple[list[Jaxpr], list]:
+def hoist_together(jaxprs: Sequence[Jaxpr]) -> tuple[list[Jaxpr], list[Any]]:
     """Programs of the same inputs with all their constants that are tracers as leading inputs, the same for each, and the values."""
     pairs = [hoist_tracers(j) for j in jaxprs]
     values = {id(c): c for _, consts in pairs for c in consts}
-    made = []
+    made: list[Jaxpr] = []
     for jaxpr, consts in pairs:
         mine = {id(c): v for c, v in zip(consts, jaxpr.invars)}
         made.append(

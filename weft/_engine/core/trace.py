@@ -14,9 +14,9 @@ import functools
 import gc
 import inspect
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, Literal, NoReturn, Self, SupportsIndex, final
 
 import numpy as np
 
@@ -25,17 +25,20 @@ from weft._engine.core.array_methods import ArrayMethods
 from weft._engine.hooks import hi_types
 from weft._engine.ir.registry import registry
 from weft._engine.ir.symbolic import Dim
-from weft._engine.ir.types import ShapedArray, check_number
+from weft._engine.ir.types import ManualAxisType, ShapedArray, check_number
 from weft._engine.util import dtypes, errors
 from weft._engine.util.config import config
 from weft._engine.util.events import reports_as
-from weft._engine.util.source import user_frame
-from weft._engine.util.state import guard
+from weft._engine.util.source import SourceLine, user_frame
+from weft._engine.util.trees.narrowing import class_of
 from weft._engine.util.user_code import enclose_handlers, release_handlers
 
 
 class Trace:
-    """An interpretation of primitives. Subclasses implement `process`."""
+    """An interpretation of primitives. Subclasses implement `process`.
+
+    (`primitive` is a `core.primitive.Primitive`, whose module imports this one.)
+    """
 
     __module__ = "weft.extend.core"
 
@@ -46,14 +49,14 @@ class Trace:
         self.parent = parent
         self.finished = False
 
-    def process(self, primitive, args: Sequence, params: dict):
+    def process(self, primitive: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
         if type(self).process_primitive is Trace.process_primitive:
             raise NotImplementedError(
                 f"{type(self).__name__}: a trace must define process_primitive(primitive, tracers, params)."
             )
         return self.process_primitive(primitive, args, params)
 
-    def process_primitive(self, primitive, tracers: Sequence, params: dict):
+    def process_primitive(self, primitive: Any, tracers: Sequence[Any], params: dict[str, Any]):
         """`process`, under the name by which programs define traces of their own."""
         return self.process(primitive, tracers, params)
 
@@ -66,7 +69,7 @@ class Trace:
     def parent_trace(self) -> "Trace | None":
         return self.parent
 
-    def serving(self, args: Sequence) -> "Trace":
+    def serving(self, args: Sequence[Any]) -> "Trace":
         """The trace that a call with these arguments is left to: this one, or one around it that they alone concern."""
         return self
 
@@ -94,7 +97,7 @@ class Trace:
             here = here.parent
         return here is not None
 
-    def cast(self, x, axes: frozenset):
+    def cast(self, x: Any, axes: frozenset[Any]) -> Any:
         """`x` typed as varying over `axes`, which its type does not name."""
         return self.process(registry["pvary"], [x], {"axes": tuple(sorted(axes, key=str))})
 
@@ -104,10 +107,10 @@ class EvalTrace(Trace):
 
     __slots__ = ()
 
-    def process(self, primitive, args, params):
+    def process(self, primitive: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
         for x in args:
             if isinstance(x, Tracer):
-                raise escaped_tracer(x) if x._trace.finished else tracer_out_of_place(x)
+                raise escaped_tracer(x) if x.owning_trace.finished else tracer_out_of_place(x)
         if implementations and primitive in implementations:
             return implementations[primitive](*args, **params)
         return hooks.evaluate(primitive, args, params)
@@ -122,7 +125,7 @@ def any_tracers(leaves: Iterable[Any]) -> bool:
 class Tracer(ArrayMethods):
     """Stands for a value inside a transformation. Array methods and operators are attached by `weft.numpy`."""
 
-    __slots__ = ("_trace", "__weakref__")
+    __slots__ = ("owning_trace", "__weakref__")
     __array_priority__ = 1000
     _is_tracer = True
 
@@ -135,23 +138,48 @@ class Tracer(ArrayMethods):
             reports_as("jax.core")(cls)
 
     def __init__(self, trace: Trace, aval: ShapedArray | None = None):
-        self._trace = trace
+        self.owning_trace = trace
         if aval is not None:
             self.aval = aval
 
-    shape = property(lambda self: self.aval.shape)
-    dtype = property(lambda self: self.aval.dtype)
-    ndim = property(lambda self: self.aval.ndim)
-    size = property(lambda self: self.aval.size)
+    @property
+    def _trace(self) -> Trace:
+        """The trace of the tracer, under the name that libraries read and set."""
+        return self.owning_trace
+
+    @_trace.setter
+    def _trace(self, trace: Trace) -> None:
+        self.owning_trace = trace
 
     @property
-    def sharding(self):
+    def shape(self) -> tuple[int, ...]:
+        return self.aval.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.aval.dtype
+
+    @property
+    def ndim(self) -> int:
+        return self.aval.ndim
+
+    @property
+    def size(self) -> int:
+        return self.aval.size
+
+    @property
+    def sharding(self) -> NoReturn:
         raise AttributeError(
             f"{self.describe()} has no `sharding`, which a value has; that of its type is typeof(x).sharding."
         )
 
-    weak_type = property(lambda self: self.aval.weak_type)
-    mat = property(lambda self: self.aval.manual_axis_type)
+    @property
+    def weak_type(self) -> bool:
+        return self.aval.weak_type
+
+    @property
+    def mat(self) -> ManualAxisType:
+        return self.aval.manual_axis_type
 
     def describe(self) -> str:
         """One line for error messages: what this tracer stands for."""
@@ -160,14 +188,14 @@ class Tracer(ArrayMethods):
     why_no_value = "it has no value while the program is being traced"
     carries_derivative = False  # whether a plain number or NumPy array of it would lose its derivative, without a word
 
-    def concrete(self):
+    def concrete(self) -> Any:
         """The value, when the trace knows it, else None."""
         return None
 
     def __repr__(self) -> str:
         return f"JitTracer({self.aval.str_short(kinds=True)})"
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         check_number(self.aval, "bool")
         return bool(
             _need_value(
@@ -178,7 +206,7 @@ class Tracer(ArrayMethods):
             )
         )
 
-    def __int__(self):
+    def __int__(self) -> int:
         check_number(self.aval, "int")
         return int(
             _need_value(
@@ -191,7 +219,7 @@ class Tracer(ArrayMethods):
             )
         )
 
-    def __float__(self):
+    def __float__(self) -> float:
         check_number(self.aval, "float")
         return float(
             _need_value(
@@ -202,7 +230,7 @@ class Tracer(ArrayMethods):
             )
         )
 
-    def __complex__(self):
+    def __complex__(self) -> complex:
         check_number(self.aval, "complex")
         return complex(
             _need_value(
@@ -213,7 +241,7 @@ class Tracer(ArrayMethods):
             )
         )
 
-    def __index__(self):
+    def __index__(self) -> int:
         check_number(self.aval, "index")
         return int(
             _need_value(
@@ -224,20 +252,20 @@ class Tracer(ArrayMethods):
             )
         )
 
-    def item(self, *args):
+    def item(self, *args: Any) -> Any:
         return np.asarray(
             _need_value(
                 self, errors.ConcretizationTypeError, "by the item() method", loses_derivative=False
             )
         ).item(*args)
 
-    def tolist(self):
+    def tolist(self) -> Any:
         return np.asarray(_value_for(self, "tolist")).tolist()
 
-    def tobytes(self, order: str = "C"):
+    def tobytes(self, order: Literal["C", "F", "A"] = "C") -> bytes:
         return np.asarray(_value_for(self, "tobytes")).tobytes(order)
 
-    def __reduce_ex__(self, protocol):
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         value = _need_value(
             self,
             errors.ConcretizationTypeError,
@@ -245,7 +273,7 @@ class Tracer(ArrayMethods):
         )
         return value.__reduce_ex__(protocol)
 
-    def __array__(self, *args, **kwargs):
+    def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray[Any, np.dtype[Any]]:
         value = _need_value(
             self,
             errors.TracerArrayConversionError,
@@ -255,13 +283,13 @@ class Tracer(ArrayMethods):
 
     __hash__ = None  # type: ignore[assignment]  # it stands for an array
 
-    def __copy__(self):
+    def __copy__(self) -> Self:
         return self
 
-    def __deepcopy__(self, memo):
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
 
-    def block_until_ready(self):
+    def block_until_ready(self) -> Self:
         return self
 
 
@@ -274,7 +302,7 @@ _STATIC = (
     "jit), or use weft.numpy functions that take traced indices."
 )
 _CAST = "For an array of another dtype, try using `x.astype({})`. " + _STATIC
-_REMEDIES = {
+_REMEDIES: dict[type[Exception], str] = {
     errors.TracerBoolConversionError: _CONTROL,
     errors.ConcretizationTypeError: _STATIC,
     errors.TracerIntegerConversionError: _STATIC,
@@ -282,7 +310,7 @@ _REMEDIES = {
     "(weft.pure_callback runs it at run time).",
 }
 
-_HEADS = {
+_HEADS: dict[type[Exception], str] = {
     errors.TracerBoolConversionError: "Attempted boolean conversion of traced array with shape {}",
     errors.ConcretizationTypeError: "Abstract tracer value encountered where concrete value is expected",
     errors.TracerIntegerConversionError: "The __index__() method was called on traced array with shape {}",
@@ -292,12 +320,12 @@ _HEADS = {
 
 def _need_value(
     tracer: Tracer,
-    error: type,
+    error: type[Exception],
     use: str,
     head: str = "",
     remedy: str = "",
     loses_derivative: bool = True,
-):
+) -> Any:
     value = tracer.concrete()
     if value is not None and not (loses_derivative and tracer.carries_derivative):
         return value
@@ -312,7 +340,7 @@ def _need_value(
     )
 
 
-def _value_for(tracer: Tracer, method: str):
+def _value_for(tracer: Tracer, method: str) -> Any:
     """The value that a method of arrays gives to Python."""
     return _need_value(
         tracer,
@@ -322,23 +350,31 @@ def _value_for(tracer: Tracer, method: str):
     )
 
 
+#: (name, size, tracked) of named axes, innermost last
+AxisEnv = tuple[tuple[Any, int, bool | None], ...]
+
+
 class _State(threading.local):
-    def __init__(self):
+    def __init__(self) -> None:
         self.trace: Trace = eval_trace
-        self.axis_env: tuple = ()  # (name, size, tracked) of the named axes in scope, innermost last
-        self.source = None  # while a program is walked: the line of the equation at hand
+        self.axis_env: tuple[
+            Any, ...
+        ] = ()  # (name, size, tracked) of the named axes in scope, innermost last
+        self.source: SourceLine | None = (
+            None  # while a program is walked: the line of the equation at hand
+        )
         self.lenient = False  # derived operations are bound: undetermined shardings are left open
-        self.terms: frozenset = (
+        self.terms: frozenset[Any] = (
             frozenset()
         )  # axes over which sums that are bound shall be left unreduced
 
 
 eval_trace = EvalTrace()
-_state = _State()
+trace_state = _State()
 
 
 #: primitive -> the implementation by which a program has replaced the compiler's
-implementations: dict[Any, Callable] = {}
+implementations: dict[Any, Callable[..., Any]] = {}
 
 
 class _Computed:
@@ -353,21 +389,21 @@ class _Computed:
         return hooks.evaluate(self.primitive, args, params)
 
 
-def implementation(primitive: Any) -> Callable:
+def implementation(primitive: Any) -> Callable[..., Any]:
     """What computes a primitive on concrete values, as a function of the values and parameters."""
     return implementations.get(primitive) or _Computed(primitive)
 
 
-def implement(primitive: Any, impl: Callable) -> None:
+def implement(primitive: Any, impl: Callable[..., Any]) -> None:
     """Have `impl(*values, **params)` compute a primitive on concrete values. Operations pay for it only while some are replaced."""
-    if type(impl) is _Computed and impl.primitive is primitive:
+    if isinstance(impl, _Computed) and impl.primitive is primitive:
         implementations.pop(primitive, None)
     else:
         implementations[primitive] = impl
 
 
 def current_trace() -> Trace:
-    return _state.trace
+    return trace_state.trace
 
 
 class set_trace:
@@ -379,16 +415,16 @@ class set_trace:
         self.trace = trace
 
     def __enter__(self) -> Trace:
-        self.saved = _state.trace
+        self.saved = trace_state.trace
         self.enclosed = None
         if self.saved is eval_trace and self.trace is not eval_trace:
             _enclose_collections()
             self.enclosed = enclose_handlers()
-        _state.trace = self.trace
+        trace_state.trace = self.trace
         return self.trace
 
-    def __exit__(self, *exc) -> None:
-        _state.trace = self.saved
+    def __exit__(self, *exc: object) -> None:
+        trace_state.trace = self.saved
         if self.enclosed is not None:
             release_handlers(self.enclosed)
             _release_collections()
@@ -400,18 +436,18 @@ class OwnContext:
     __slots__ = ("saved",)
 
     def __enter__(self) -> None:
-        self.saved = _state.__dict__.copy()
-        _state.__init__()
+        self.saved = trace_state.__dict__.copy()
+        trace_state.__init__()
 
     def __exit__(self, *exc: object) -> None:
-        _state.__dict__.update(self.saved)
+        trace_state.__dict__.update(self.saved)
 
 
 _collections = threading.local()  # the context of the collection of garbage that this thread is in
 
 
 def _enclose_finalizers(
-    phase: str, info: dict, context: Any = _collections, make: type = OwnContext
+    phase: str, info: dict[Any, Any], context: Any = _collections, make: type = OwnContext
 ) -> None:
     """Let finalizers that the collector calls run in a context of their own; it may begin at any statement of a trace."""
     if phase == "start":
@@ -449,15 +485,15 @@ class leaving_terms:
 
     __slots__ = ("axes", "saved")
 
-    def __init__(self, axes: frozenset):
+    def __init__(self, axes: frozenset[Any]):
         self.axes = axes
 
     def __enter__(self) -> None:
-        self.saved = _state.terms
-        _state.terms = self.axes
+        self.saved = trace_state.terms
+        trace_state.terms = self.axes
 
     def __exit__(self, *exc: object) -> None:
-        _state.terms = self.saved
+        trace_state.terms = self.saved
 
 
 class lenient:
@@ -470,11 +506,11 @@ class lenient:
         self.flag = flag
 
     def __enter__(self) -> None:
-        self.saved = _state.lenient
-        _state.lenient = self.flag
+        self.saved = trace_state.lenient
+        trace_state.lenient = self.flag
 
-    def __exit__(self, *exc) -> None:
-        _state.lenient = self.saved
+    def __exit__(self, *exc: object) -> None:
+        trace_state.lenient = self.saved
 
 
 class derived_trace(set_trace):
@@ -483,12 +519,12 @@ class derived_trace(set_trace):
     __slots__ = ("was_lenient",)
 
     def __enter__(self) -> Trace:
-        self.was_lenient = _state.lenient
-        _state.lenient = True
+        self.was_lenient = trace_state.lenient
+        trace_state.lenient = True
         return super().__enter__()
 
-    def __exit__(self, *exc) -> None:
-        _state.lenient = self.was_lenient
+    def __exit__(self, *exc: object) -> None:
+        trace_state.lenient = self.was_lenient
         super().__exit__(*exc)
 
 
@@ -497,16 +533,16 @@ class with_source:
 
     __slots__ = ("source", "saved")
 
-    def __init__(self, source):
+    def __init__(self, source: SourceLine | None):
         self.source = source
 
     def __enter__(self) -> None:
-        self.saved = _state.source
+        self.saved = trace_state.source
         if self.source is not None:
-            _state.source = self.source
+            trace_state.source = self.source
 
-    def __exit__(self, *exc) -> None:
-        _state.source = self.saved
+    def __exit__(self, *exc: object) -> None:
+        trace_state.source = self.saved
 
 
 class own_lines:
@@ -516,83 +552,71 @@ class own_lines:
     __slots__ = ("saved",)
 
     def __enter__(self) -> None:
-        self.saved, _state.source = _state.source, None
+        self.saved, trace_state.source = trace_state.source, None
 
-    def __exit__(self, *exc) -> None:
-        _state.source = self.saved
+    def __exit__(self, *exc: object) -> None:
+        trace_state.source = self.saved
 
 
 @contextmanager
-def extend_axis_env(axes: Sequence[tuple[Any, int]], tracked: frozenset | None = None):
+def extend_axis_env(
+    axes: Sequence[tuple[Any, int]], tracked: frozenset[Any] | None = None
+) -> Generator[None]:
     """Bring named axes into scope: those of vmap (`tracked` is None), or the manual axes of a shard_map, and then those of them over which
     types say what varies."""
-    saved = _state.axis_env
-    _state.axis_env = saved + tuple(
+    saved = trace_state.axis_env
+    trace_state.axis_env = saved + tuple(
         [(name, size, None if tracked is None else name in tracked) for name, size in axes]
     )
     try:
         yield
     finally:
-        _state.axis_env = saved
+        trace_state.axis_env = saved
 
 
-def axis_env() -> tuple:
+def axis_env() -> AxisEnv:
     """Named axes in scope as (name, size, tracked), innermost last: a part of the key wherever a trace is remembered."""
-    return _state.axis_env
+    return trace_state.axis_env
 
 
-def tracked_axes() -> frozenset:
+def tracked_axes() -> frozenset[Any]:
     """The axes in scope over which types say what varies: the manual axes of a shard_map that checks them."""
     return (
-        frozenset([name for name, _, tracked in _state.axis_env if tracked])
-        if _state.axis_env
+        frozenset([name for name, _, tracked in trace_state.axis_env if tracked])
+        if trace_state.axis_env
         else frozenset()
     )
 
 
-def manual_axes() -> tuple:
+def manual_axes() -> tuple[Any, ...]:
     """The manual axes of the shard_maps in scope, outermost first: a program there speaks for one device."""
     return (
-        tuple(dict.fromkeys(name for name, _, tracked in _state.axis_env if tracked is not None))
-        if _state.axis_env
+        tuple(
+            dict.fromkeys(name for name, _, tracked in trace_state.axis_env if tracked is not None)
+        )
+        if trace_state.axis_env
         else ()
     )
 
 
-def axis_env_size(name) -> int:
+def axis_env_size(name: Any) -> int:
     """Size of the named axis `name`; NameError if it is not in scope."""
-    for found, size, _ in reversed(_state.axis_env):
+    for found, size, _ in reversed(trace_state.axis_env):
         if found == name:
             return size
-    known = ", ".join(map(repr, dict.fromkeys(n for n, *_ in _state.axis_env))) or "none"
+    known = ", ".join(map(repr, dict.fromkeys(n for n, *_ in trace_state.axis_env))) or "none"
     raise errors.UnboundAxisError(
         f"Found an unbound axis name: {name}. Axes in scope: {known}. "
         "Name the axis with vmap(..., axis_name=...), or call the function under `jax.shard_map`."
     )
 
 
-def run_pairs(
-    trace: Trace, fun: Callable, firsts: Sequence, seconds: Sequence, axes: Sequence = ()
-) -> tuple[list, list]:
-    """Flat `fun` on the pairs that `trace` joins, with named `axes` in scope: the two halves of its results. `trace` ends here."""
-    guard[0] += 1
-    try:
-        with set_trace(trace), extend_axis_env(axes):
-            outs = fun(*map(trace.join, firsts, seconds))
-        pairs = [trace.split(o) for o in outs]
-    finally:
-        guard[0] -= 1
-        trace.finished = True
-    del outs
-    if config.check_tracer_leaks:
-        check_leaks(trace)
-    return [first for first, _ in pairs], [second for _, second in pairs]
-
-
 def check_leaks(trace: Trace) -> None:
     """Raise if something still refers to a tracer of the finished `trace` (asked for by `config.check_tracer_leaks`)."""
     gc.collect()
-    leaked = [t for t in gc.get_referrers(trace) if isinstance(t, Tracer) and t._trace is trace]
+    leaked = [
+        t for t in gc.get_referrers(trace) if isinstance(t, Tracer) and t.owning_trace is trace
+    ]
     if leaked:
         rows = [(tracer.describe(), _holder(tracer, leaked)) for tracer in leaked[:4]]
         origin = getattr(leaked[0], "source", None)
@@ -608,7 +632,7 @@ def check_leaks(trace: Trace) -> None:
         )
 
 
-def _holder(tracer: Tracer, leaked: list) -> str:
+def _holder(tracer: Tracer, leaked: list[Tracer]) -> str:
     """What refers to `tracer`, in words."""
     kinds = {
         type(x).__name__
@@ -642,7 +666,7 @@ def tracer_out_of_place(tracer: Tracer) -> errors.UnexpectedTracerError:
 _SCALARS = (bool, int, float, complex)
 
 
-def typeof(x) -> ShapedArray:
+def typeof(x: Any) -> ShapedArray:
     """The type of a value: of a tracer, an Array, a NumPy array or scalar, or a Python scalar (weakly typed).
 
     Raises TypeError for values that have no type.
@@ -655,15 +679,16 @@ def typeof(x) -> ShapedArray:
     aval = getattr(x, "aval", None)
     if aval is not None:
         return aval
-    if type(x) in _SCALARS:
-        return _scalar_aval(type(x), config.enable_x64)
-    if isinstance(x, np.generic):
+    kind = class_of(x)
+    if kind in _SCALARS:
+        return _scalar_aval(kind, config.enable_x64)
+    if issubclass(kind, np.generic):
         return _numpy_scalar_aval(x.dtype, config.enable_x64)
-    if isinstance(x, np.ndarray):
+    if issubclass(kind, np.ndarray):
         check_unmasked(x)
         return ShapedArray(x.shape, dtypes.canonicalize_dtype(x.dtype))
     if isinstance(x, _SCALARS):
-        return _scalar_aval(next(t for t in _SCALARS if isinstance(x, t)), config.enable_x64)
+        return _scalar_aval(next(t for t in kind.__mro__ if t in _SCALARS), config.enable_x64)
     if type(x) in hooks.type_makers:
         return hooks.type_makers[type(x)](x)
     convert = conversion(x)
@@ -711,6 +736,7 @@ def _numpy_scalar_aval(dtype: np.dtype, wide: bool) -> ShapedArray:
     return ShapedArray((), dtypes.canonicalize_dtype(dtype))
 
 
+@final
 class Zero:
     """A symbolic zero tangent or cotangent of type `aval`: known to be zero, not materialised; `instantiate()` gives an array."""
 
@@ -727,6 +753,7 @@ class Zero:
         return f"Zero({self.aval.str_short()})"
 
 
+@final
 class UndefPrimal:
     """Stands, in a transpose rule, for an input in which the op is linear; only its type is known."""
 
@@ -739,5 +766,5 @@ class UndefPrimal:
         return f"UndefPrimal({self.aval.str_short()})"
 
 
-def is_undef(x) -> bool:
+def is_undef(x: Any) -> bool:
     return type(x) is UndefPrimal

@@ -129,7 +129,7 @@ def _captured(x: Any) -> Any:
         leaves, structure = tree.tree_flatten(x)
     except (TypeError, ValueError):  # a dict whose keys have no order, say
         return _Opaque(x)
-    traced = [isinstance(leaf, Tracer) and not leaf._trace.finished for leaf in leaves]
+    traced = [isinstance(leaf, Tracer) and not leaf.owning_trace.finished for leaf in leaves]
     if not any(traced):
         return _Opaque(x)
     return tree.tree_unflatten(

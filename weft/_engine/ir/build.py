@@ -12,7 +12,7 @@ it (`cast` to bf16 or f16), not after every operation; `bitcast` sees the stored
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Union
 
 from weft._engine.ir.loops import (
@@ -30,6 +30,7 @@ from weft._engine.ir.loops import (
     Ref,
 )
 from weft._engine.ir.registry import functions
+from weft._engine.ir.types import ShapedArray
 
 IndexLike = Union[Expr, int]
 
@@ -51,7 +52,7 @@ TYPE_NAMES = {
     "complex64": "c64",
     "complex128": "c128",
 }
-_types: dict = {}
+_types: dict[Any, Any] = {}
 HALVES = frozenset({"bf16", "f16"})
 _BITS = {
     "bool": 1,
@@ -84,7 +85,7 @@ _Terms = dict[int, int]
 _Division = tuple[Expr, Expr]
 
 
-def type_name(dtype) -> str:
+def type_name(dtype: Any) -> str:
     """Loops' name of a NumPy dtype.
 
     >>> type_name(np.dtype("float32"))
@@ -127,7 +128,7 @@ class Builder:
     __slots__ = ("_affine", "_made", "_quotients", "_range", "_terms", "levels", "zeros")
 
     def __init__(self) -> None:
-        self._made: dict = {}
+        self._made: dict[Any, Any] = {}
         self._affine: dict[
             int, tuple[dict[int, int], int]
         ] = {}  # id -> (id of base -> coefficient, constant)
@@ -141,11 +142,11 @@ class Builder:
 
     # ---- leaves
 
-    def type_of(self, aval) -> str:
+    def type_of(self, aval: ShapedArray) -> str:
         """Loops type name of an array type's elements."""
         return type_name(aval.dtype)
 
-    def const(self, value, type: str) -> Expr:
+    def const(self, value: Any, type: str) -> Expr:
         """A literal of `type`; halves become f32 literals of the rounded value."""
         if type == "bool":
             value = bool(value)
@@ -205,7 +206,7 @@ class Builder:
 
     # ---- scalar arithmetic
 
-    def op(self, name: str, *args, type: str | None = None) -> Expr:
+    def op(self, name: str, *args: Any, type: str | None = None) -> Expr:
         """Scalar operation `name` of Loops. Python numbers among `args` take the type of the first expression."""
         if None in [getattr(a, "type", None) for a in args]:
             args = self._with_literals(name, args, type)
@@ -234,7 +235,9 @@ class Builder:
             return self.icmp(name, *args)
         return self._op(name, args, type)
 
-    def _with_literals(self, name: str, args: tuple, type: str | None) -> tuple[Expr, ...]:
+    def _with_literals(
+        self, name: str, args: tuple[Any, ...], type: str | None
+    ) -> tuple[Expr, ...]:
         """Replace Python numbers by literals of the first expression's type."""
         typed = [a.type for a in args[name == "select" :] if hasattr(a, "type")]
         like = typed[0] if typed else type or "i64"
@@ -584,7 +587,7 @@ class Builder:
             return LEAST, GREATEST
         return low, high
 
-    def _cons(self, key, make) -> Expr:
+    def _cons(self, key: Any, make: Callable[[], Expr]) -> Expr:
         made = self._made.get(key)
         if made is None:
             made = self._made[key] = make()
@@ -733,7 +736,7 @@ def _round_half(value: float, type: str) -> float:
         return float(np.float32(value).astype(ml_dtypes.bfloat16 if type == "bf16" else np.float16))
 
 
-def _fold(name: str, values: list, type: str):
+def _fold(name: str, values: list[Any], type: str):
     """The value of an operation on literals, or None where it is not folded (floating arithmetic is left alone)."""
     if name in _COMPARE:
         return _COMPARE[name](*values)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft._engine.ir.jaxpr import Jaxpr, Literal, subjaxprs
+from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var, subjaxprs
 
 
 class JaxprTypeError(TypeError):
@@ -17,14 +17,14 @@ def check_jaxpr(jaxpr: Jaxpr, stage: str = "") -> Jaxpr:
     bound = set()
     where = f" after {stage}" if stage else ""
 
-    def bind(var, what) -> None:
+    def bind(var: Var, what: str) -> None:
         if var in bound:
             raise JaxprTypeError(
                 f"check: {var!r} is bound twice{where}, the second time by {what}."
             )
         bound.add(var)
 
-    def read(atom, what) -> None:
+    def read(atom: Atom, what: str) -> None:
         if type(atom) is Literal:
             if atom.aval.ndim:
                 raise JaxprTypeError(f"check: literal {atom!r} in {what} is not a scalar{where}.")
@@ -47,7 +47,7 @@ def check_jaxpr(jaxpr: Jaxpr, stage: str = "") -> Jaxpr:
     return jaxpr
 
 
-def _check_types(eqn, what: str, where: str) -> None:
+def _check_types(eqn: Eqn, what: str, where: str) -> None:
     given = eqn.primitive.abstract([a.aval for a in eqn.invars], eqn.params)
     if len(given) != len(eqn.outvars):
         raise JaxprTypeError(

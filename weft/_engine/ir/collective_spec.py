@@ -84,7 +84,7 @@ def spec_of(primitive: Any) -> CollectiveSpec:
     return primitive.collective
 
 
-def collective_axes(params: Mapping[str, Any]) -> tuple:
+def collective_axes(params: Mapping[str, Any]) -> tuple[Any, ...]:
     """Names of the axes that a collective equation with `params` works over."""
     axes = params["axes"] if "axes" in params else params["axis_name"]
     return tuple(axes) if isinstance(axes, (tuple, list)) else (axes,)
@@ -124,7 +124,7 @@ def _in_groups(
     spec: CollectiveSpec, operands: Sequence[Sequence[np.ndarray]], params: Mapping[str, Any]
 ) -> list[np.ndarray]:
     given = [x[0] if len(x) == 1 else tuple(x) for x in operands]
-    results: list = [None] * len(given)
+    results: list[Any] = [None] * len(given)
     with np.errstate(all="ignore"):
         for group in params.get("axis_index_groups") or (range(len(given)),):
             for position, y in zip(group, spec.exchange([given[i] for i in group], **params)):

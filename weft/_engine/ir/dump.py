@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+from typing import Any
 
 from weft._engine.ir.text.jaxpr import jaxpr_text
 
@@ -17,7 +18,7 @@ _folders: dict[int, str] = {}
 _counters = {"stablehlo": itertools.count(), "jaxpr": itertools.count()}
 
 
-def write(root: str, name: str, number: int, title: str, thing) -> None:
+def write(root: str, name: str, number: int, title: str, thing: Any) -> None:
     """Write `thing` (a program, or what has a `text()`) as `<root>/<nnn>_<name>/<number>_<title>.txt`."""
     if number == 0:
         _folders[os.getpid()] = f"{next(_counter):04d}_{_clean(name)}"
@@ -64,7 +65,7 @@ def _clean(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", name) or "program"
 
 
-def _text(thing) -> str:
+def _text(thing: Any) -> str:
     text = getattr(thing, "text", None)
     if callable(text):
         return str(text())

@@ -68,14 +68,16 @@ def _type_sharding(sharding: Sharding, ndim: int, without_ones: bool) -> NamedSh
     return NamedSharding(mesh, spec)
 
 
-def told_axes(axes: Iterable[Any], mesh: Any) -> frozenset:
+def told_axes(axes: Iterable[Any], mesh: Any) -> frozenset[Any]:
     """Those of `axes` that types tell: all, or those of more than one device, as the setting says."""
     if not config.remove_size_one_mesh_axis_from_type:
         return frozenset(axes)
     return frozenset(a for a in axes if mesh.shape.get(a) != 1)
 
 
-def _with_terms(spec: PartitionSpec, said: PartitionSpec, explicit: frozenset) -> PartitionSpec:
+def _with_terms(
+    spec: PartitionSpec, said: PartitionSpec, explicit: frozenset[Any]
+) -> PartitionSpec:
     """`spec` with what `said` says of unreduced and reduced axes that are explicit."""
     terms = said.unreduced & explicit
     return spec.update(
@@ -121,7 +123,7 @@ def auto_part(sharding: NamedSharding, ndim: int) -> NamedSharding | None:
 
 
 @lru_cache(maxsize=4096)
-def on_devices(sharding: NamedSharding, devices: tuple) -> NamedSharding:
+def on_devices(sharding: NamedSharding, devices: tuple[Any, ...]) -> NamedSharding:
     """A sharding over an abstract mesh, on these devices in order."""
     if not isinstance(sharding.mesh, AbstractMesh):
         return sharding
@@ -366,7 +368,7 @@ class _Inference:
         return all_axes if leading and len(all_axes) > len(axes) and size % parts == 0 else axes
 
     def distinct(self, dims: Spec) -> Spec:
-        seen: set = set()
+        seen: set[Any] = set()
         kept = []
         for axes in dims:
             if seen & set(axes):

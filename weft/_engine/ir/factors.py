@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from weft._engine.ir.specs import DimSpec, Spec
 from weft._engine.util.record import field, record
@@ -55,6 +55,15 @@ class FactorRule:
     # blocks the devices compute), then those of operands that run along with it
 
 
+class _Shaped(Protocol):
+    """A type with a shape; that of arrays stands above this module."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def ndim(self) -> int: ...
+
+
 class RuleBuilder:
     """Small helper: `new(size)` gives a factor; operands are lists of dims."""
 
@@ -65,17 +74,31 @@ class RuleBuilder:
         self.sizes.append(size)
         return len(self.sizes) - 1
 
-    def news(self, shape) -> list[int]:
+    def news(self, shape: Sequence[int]) -> list[int]:
         return [self.new(s) for s in shape]
 
-    def rule(self, ins, outs, **kw) -> FactorRule:
-        tup = lambda ops: tuple(
-            tuple(d if isinstance(d, tuple) else (d,) for d in op) for op in ops
-        )
-        return FactorRule(tuple(self.sizes), tup(ins), tup(outs), **kw)
+    def rule(
+        self,
+        ins: Sequence[Sequence[DimFactors | int]],
+        outs: Sequence[Sequence[DimFactors | int]],
+        **kw: Any,
+    ) -> FactorRule:
+        return FactorRule(tuple(self.sizes), _as_factors(ins), _as_factors(outs), **kw)
 
 
-def elementwise_rule(in_avals, out_avals, *, linear_ins=(), additive=False) -> FactorRule:
+def _as_factors(operands: Sequence[Sequence[DimFactors | int]]) -> tuple[OperandFactors, ...]:
+    return tuple(
+        tuple(d if isinstance(d, tuple) else (d,) for d in operand) for operand in operands
+    )
+
+
+def elementwise_rule(
+    in_avals: Sequence[_Shaped],
+    out_avals: Sequence[_Shaped],
+    *,
+    linear_ins: tuple[int, ...] = (),
+    additive: bool = False,
+) -> FactorRule:
     """All operands of the result's shape share its factors; rank-0 operands have none."""
     b = RuleBuilder()
     fs = b.news(out_avals[0].shape)

@@ -10,13 +10,15 @@ Laws: every variable is bound once, before use; each equation's outputs have the
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Sequence, Set as AbstractSet
+from collections.abc import Callable, Iterable, Sequence, Set as AbstractSet
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple, Union, final
+from typing import Any, NamedTuple, TypeVar, Union, final
 
 from weft._engine.ir.types import ShapedArray
 from weft._engine.util.config import Override, config
-from weft._engine.util.source import Metadata
+from weft._engine.util.source import Metadata, SourceLine
+
+T = TypeVar("T")
 
 
 class Var:
@@ -69,7 +71,7 @@ class Literal:
 Atom = Union[Var, Literal]
 
 
-def _copy_of_effects(program: Any) -> set:
+def _copy_of_effects(program: Any) -> set[Any]:
     return set(program._effects)
 
 
@@ -81,11 +83,11 @@ class Eqn:
 
     def __init__(
         self,
-        primitive,
+        primitive: Any,  # a `core.primitive.Primitive`; its module imports this package
         invars: Iterable[Atom],
         outvars: Iterable[Var],
-        params: dict,
-        source=None,
+        params: dict[str, Any],
+        source: SourceLine | None = None,
         effects: AbstractSet[Any] = frozenset(),
     ):
         self.primitive = primitive
@@ -95,7 +97,7 @@ class Eqn:
         self.source = source
         self._effects = frozenset(effects)
 
-    def replace(self, **changes) -> "Eqn":
+    def replace(self, **changes: Any) -> "Eqn":
         get = changes.get
         return Eqn(
             get("primitive", self.primitive),
@@ -109,7 +111,7 @@ class Eqn:
     effects = property(_copy_of_effects)
 
     @property
-    def source_info(self):
+    def source_info(self) -> SourceLine | None:
         """The user's line, under the name programs know."""
         return self.source
 
@@ -142,7 +144,7 @@ class EqnContext:
         return dict(self._metadata) or None
 
     @property
-    def manager(self) -> AbstractContextManager:
+    def manager(self) -> AbstractContextManager[Any]:
         """A block in which operations get the same attributes."""
         return (
             Override(xla_metadata=self._metadata)
@@ -222,7 +224,9 @@ class Jaxpr:
             effects = frozenset().union(*(e._effects for e in self.eqns if e._effects))
         self._effects = frozenset(effects)
         self.name = name
-        self._cache: dict = {}  # per-program memo of transformations (freed with the program)
+        self._cache: dict[
+            Any, Any
+        ] = {}  # per-program memo of transformations (freed with the program)
 
     @property
     def jaxpr(self) -> "OpenJaxpr":
@@ -237,12 +241,12 @@ class Jaxpr:
         """Whether an operation of a class of users (`experimental.hijax`) is in it, at any depth."""
         return self.memo("is high", lambda: _any_high(self.eqns))
 
-    def map_jaxpr(self, f) -> "Jaxpr":
+    def map_jaxpr(self, f: Callable[[OpenJaxpr], OpenJaxpr]) -> "Jaxpr":
         """The program with `f` of its open jaxpr, and the same constants."""
         return f(self.jaxpr).closed(self.consts)
 
     @property
-    def literals(self) -> list:
+    def literals(self) -> list[Any]:
         return self.consts
 
     @property
@@ -253,7 +257,7 @@ class Jaxpr:
     def out_avals(self) -> list[ShapedArray]:
         return [v.aval for v in self.outvars]
 
-    def replace(self, **changes) -> "Jaxpr":
+    def replace(self, **changes: Any) -> "Jaxpr":
         get = changes.get
         if "jaxpr" in changes:
             return changes["jaxpr"].closed(get("consts", self.consts))
@@ -268,7 +272,7 @@ class Jaxpr:
             get("name", self.name),
         )
 
-    def memo(self, key, make):
+    def memo(self, key: Any, make: Callable[[], T]) -> T:
         """The cached result of transformation `key` on this program, made on first use."""
         try:
             return self._cache[key]
@@ -284,7 +288,7 @@ class Jaxpr:
         print_effects: bool = False,
         width: int = 80,
         custom_pp_eqn_rules: bool = True,
-        **_options,
+        **_options: Any,
     ) -> str:
         """The program as text, as JAX writes it; without `custom_pp_eqn_rules` to the letter, as `ir.text.parse` reads it."""
         from weft._engine.ir.text.jaxpr import jaxpr_text, shown_text
@@ -324,7 +328,11 @@ class OpenJaxpr:
         "__weakref__",
     )
     effects = property(_copy_of_effects)
-    is_high = property(lambda self: _any_high(self.eqns))
+
+    @property
+    def is_high(self) -> bool:
+        """Whether an operation of a class of users is in it, at any depth."""
+        return _any_high(self.eqns)
 
     def __init__(
         self,
@@ -332,7 +340,7 @@ class OpenJaxpr:
         invars: Sequence[Var],
         outvars: Sequence[Atom],
         eqns: Sequence[Eqn],
-        effects: Iterable = frozenset(),
+        effects: Iterable[Any] = frozenset(),
         debug_info: DebugInfo | None = None,
         is_high: bool = False,
     ):
@@ -346,7 +354,7 @@ class OpenJaxpr:
         self.debug_info = (
             debug_info if debug_info is not None else DebugInfo("unknown", "<unknown>")
         )
-        self._closed: weakref.ref | None = None
+        self._closed: weakref.ref[Jaxpr] | None = None
 
     @classmethod
     def of(cls, closed: Jaxpr) -> "OpenJaxpr":
@@ -392,7 +400,7 @@ class OpenJaxpr:
     in_avals = Jaxpr.in_avals
     out_avals = Jaxpr.out_avals
 
-    def replace(self, **changes) -> "OpenJaxpr":
+    def replace(self, **changes: Any) -> "OpenJaxpr":
         """A copy with some of constvars, invars, outvars, eqns, effects, debug_info replaced."""
         fields = ("constvars", "invars", "outvars", "eqns", "effects", "debug_info")
         unknown = [name for name in changes if name not in (*fields, "is_high")]
@@ -413,7 +421,7 @@ def _any_high(eqns: Iterable[Eqn]) -> bool:
     )
 
 
-def subjaxprs(params: dict) -> Iterable[tuple[str, Jaxpr]]:
+def subjaxprs(params: dict[str, Any]) -> Iterable[tuple[str, Jaxpr]]:
     """The jaxprs among an equation's parameters, with their parameter names (tuples of jaxprs are walked too)."""
     for key, value in params.items():
         if isinstance(value, Jaxpr):

@@ -227,7 +227,7 @@ def apply(op: str, args: list[Value], type_: L.ScalarType) -> Value:
     return scalar(function.reference(*args), type_)
 
 
-_COMPARE: dict[str, Callable] = {
+_COMPARE: dict[str, Callable[..., Any]] = {
     "eq": np.equal,
     "ne": np.not_equal,
     "lt": np.less,
@@ -235,7 +235,7 @@ _COMPARE: dict[str, Callable] = {
     "gt": np.greater,
     "ge": np.greater_equal,
 }
-_FLOATING: dict[str, Callable] = {
+_FLOATING: dict[str, Callable[..., Any]] = {
     "complex": lambda re, im: complex(float(re), float(im)),
     "real": np.real,
     "imag": np.imag,
@@ -293,7 +293,7 @@ def _integer(op: str, args: list[int], type_: L.ScalarType) -> int:
     return _INTEGER[op](x, y, mask, args)
 
 
-_INTEGER: dict[str, Callable] = {
+_INTEGER: dict[str, Callable[..., Any]] = {
     "real": lambda x, y, m, a: x,
     "imag": lambda x, y, m, a: 0,
     "conj": lambda x, y, m, a: x,

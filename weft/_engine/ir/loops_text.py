@@ -324,7 +324,7 @@ class _Parser:
         self.expect("by")
         return L.Scan(names, accs, values, self.listed(self.expr))
 
-    def listed(self, one: Callable) -> tuple:
+    def listed(self, one: Callable[..., Any]) -> tuple[Any, ...]:
         """What `one` reads, once or more, between commas."""
         found = [one()]
         while self.accept(","):

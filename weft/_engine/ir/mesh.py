@@ -136,11 +136,13 @@ def _types_text(types: tuple[AxisType, ...]) -> str:
 
 
 #: filled by `setdefault` alone, which neither threads nor handlers of signals interrupt
-_meshes: dict[tuple, Mesh] = {}
-_abstract_meshes: dict[tuple, AbstractMesh] = {}
-_latest: dict[tuple, Mesh] = {}  # the mesh that was last asked for, by sizes, names and types
+_meshes: dict[tuple[Any, ...], Mesh] = {}
+_abstract_meshes: dict[tuple[Any, ...], AbstractMesh] = {}
+_latest: dict[
+    tuple[Any, ...], Mesh
+] = {}  # the mesh that was last asked for, by sizes, names and types
 #: one device of each process that drives devices of a mesh
-_process_devices: dict[Mesh, tuple] = {}
+_process_devices: dict[Mesh, tuple[Any, ...]] = {}
 
 
 def follow_processes() -> None:
@@ -200,17 +202,17 @@ class Mesh(_MeshBase):
             _latest[grid.shape, names, types] = mesh
         return mesh
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         return _make_mesh_object, (np.array(self.devices), self.axis_names, self.axis_types)
 
     def __copy__(self) -> Mesh:
         return self
 
-    def __deepcopy__(self, memo: dict) -> Mesh:
+    def __deepcopy__(self, memo: dict[Any, Any]) -> Mesh:
         return self
 
     @property
-    def flat_devices(self) -> tuple:
+    def flat_devices(self) -> tuple[Any, ...]:
         """All devices in row-major order of the grid."""
         return self._flat
 
@@ -225,7 +227,7 @@ class Mesh(_MeshBase):
         return len({d.process_index for d in self._process_devices}) > 1
 
     @property
-    def _process_devices(self) -> tuple:
+    def _process_devices(self) -> tuple[Any, ...]:
         """One device of each process that drives some, so that facts of processes take no look at every device."""
         devices = _process_devices.get(self)
         if devices is None:
@@ -241,7 +243,7 @@ class Mesh(_MeshBase):
         return all(d.is_addressable for d in self._process_devices)
 
     @property
-    def local_devices(self) -> list:
+    def local_devices(self) -> list[Any]:
         """The devices that this process drives."""
         return [d for d in self._flat if d.is_addressable]
 
@@ -287,7 +289,7 @@ class Mesh(_MeshBase):
     def __exit__(self, *exc: Any) -> None:
         _leave()
 
-    def __call__(self, fun: Callable) -> Callable:
+    def __call__(self, fun: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(fun)
         def within(*args: Any, **kwargs: Any) -> Any:
             with self:
@@ -378,7 +380,7 @@ class AbstractMesh(_MeshBase):
             mesh = _abstract_meshes.setdefault(key, mesh)
         return mesh
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         args = self.axis_sizes, self.axis_names, self.axis_types
         return (
             (AbstractMesh, args)
@@ -438,12 +440,16 @@ def _make_abstract(sizes: Any, names: Any, types: Any, device: AbstractDevice) -
 
 class _Current(threading.local):
     def __init__(self) -> None:
-        self.stack: list = []  # meshes entered by `with`, innermost last
+        self.stack: list[Any] = []  # meshes entered by `with`, innermost last
         self.base: Mesh | AbstractMesh | None = (
             None  # set for good by `set_mesh(mesh)` used as a statement
         )
-        self.chosen: list = []  # for each of `stack`: the mesh that was set last, which `with mesh` does not do
-        self.holders: list = []  # for each of `stack`, and inside `holding`: the mesh that holds what nobody placed, or None
+        self.chosen: list[
+            Any
+        ] = []  # for each of `stack`: the mesh that was set last, which `with mesh` does not do
+        self.holders: list[
+            Any
+        ] = []  # for each of `stack`, and inside `holding`: the mesh that holds what nobody placed, or None
 
 
 _state = _Current()

@@ -11,7 +11,7 @@ Laws: steps run in order; a step's parallelism is its own; nothing returns to Py
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Literal, Union, get_args
+from typing import Any, Literal, Union, get_args
 
 from weft._engine.ir.loops import Kernel
 from weft._engine.util.record import record
@@ -257,7 +257,7 @@ class HostCall:
     """Call `fn(*input_views, *output_views)` in Python with NumPy views of the buffers, holding the GIL; an exception
     stops the program and surfaces in the caller. Each operand is (ref, shape, numpy dtype name), dense row-major."""
 
-    fn: Callable
+    fn: Callable[..., Any]
     ins: tuple[tuple[BufRef, tuple[int, ...], str], ...]
     outs: tuple[tuple[BufRef, tuple[int, ...], str], ...]
 

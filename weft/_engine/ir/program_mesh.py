@@ -65,7 +65,7 @@ def operations_that_name(jaxpr: Jaxpr) -> dict[Sharding, str]:
     return jaxpr.memo("constraints", make)
 
 
-def typed_devices(jaxpr: Jaxpr) -> tuple | None:
+def typed_devices(jaxpr: Jaxpr) -> tuple[Any, ...] | None:
     """The devices that explicitly sharded types of a program's variables mention, or None."""
     for v in (*jaxpr.invars, *(v for eqn in jaxpr.eqns for v in eqn.outvars)):
         if v.aval.explicit is not None:
@@ -79,7 +79,7 @@ def is_abstract(sharding: Sharding) -> bool:
     return isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, AbstractMesh)
 
 
-def with_devices(jaxpr: Jaxpr, devices: tuple) -> Jaxpr:
+def with_devices(jaxpr: Jaxpr, devices: tuple[Any, ...]) -> Jaxpr:
     """`jaxpr` with every shard_map over an abstract mesh on these devices; ShardingError if they are not as many as its mesh has."""
 
     def changed(eqn: Eqn) -> Eqn:
@@ -103,7 +103,7 @@ def with_devices(jaxpr: Jaxpr, devices: tuple) -> Jaxpr:
     return jaxpr if all(a is b for a, b in zip(eqns, jaxpr.eqns)) else jaxpr.replace(eqns=eqns)
 
 
-def moved(jaxpr: Jaxpr, devices: tuple | None) -> Jaxpr:
+def moved(jaxpr: Jaxpr, devices: tuple[Any, ...] | None) -> Jaxpr:
     """`jaxpr` with its shardings on `devices`, as many as they name, in order; None leaves those where they are. Shardings over one device
     say nothing of a program, which may run on any: constraints by them are left out."""
 
@@ -112,7 +112,7 @@ def moved(jaxpr: Jaxpr, devices: tuple | None) -> Jaxpr:
             return s
         return None if s.num_devices == 1 else s if devices is None else s.on_devices(devices)
 
-    env: dict = {}
+    env: dict[Any, Any] = {}
     eqns = []
     for eqn in jaxpr.eqns:
         eqn = substitute([eqn], env)[0] if env else eqn
@@ -129,7 +129,7 @@ def moved(jaxpr: Jaxpr, devices: tuple | None) -> Jaxpr:
 
 
 def _place_params(
-    eqn: Eqn, place: Callable[[Any], Sharding | None], devices: tuple | None
+    eqn: Eqn, place: Callable[[Any], Sharding | None], devices: tuple[Any, ...] | None
 ) -> dict[str, Any]:
     """Return the parameters of an equation that name shardings or devices, on other devices."""
     params = eqn.params

@@ -14,7 +14,7 @@ from typing import Any
 
 from weft._engine.util.record import record
 
-Loader = Callable[[str | None], Iterable]
+Loader = Callable[[str | None], Iterable[Any]]
 
 
 class Registry(dict[str, Any]):
@@ -73,9 +73,9 @@ class Function:
 
     name: str
     arity: int
-    formula: Callable
-    reference: Callable
-    op: Callable | None = None
+    formula: Callable[..., Any]
+    reference: Callable[..., Any]
+    op: Callable[..., Any] | None = None
     cost: int = _HEAVY
     test: bool = False
     widen: bool = True

@@ -75,11 +75,11 @@ def use_counts(jaxpr: Jaxpr) -> dict[Var, int]:
     return uses
 
 
-def map_jaxprs(params: dict, change: Callable[[Jaxpr], Jaxpr]) -> dict:
+def map_jaxprs(params: dict[str, Any], change: Callable[[Jaxpr], Jaxpr]) -> dict[Any, Any]:
     """Parameters with the jaxprs among them changed, those in tuples too; `params` itself where every jaxpr stays."""
     made, stays = {}, True
 
-    def changed(value):
+    def changed(value: Any):
         nonlocal stays
         if isinstance(value, tuple) and any(isinstance(v, Jaxpr) for v in value):
             return tuple([changed(v) for v in value])
@@ -206,7 +206,7 @@ def atom_key(atom: Atom):
     return atom
 
 
-def params_key(params: dict):
+def params_key(params: dict[str, Any]):
     """A hashable name of an equation's parameters, or None if one of them is not hashable.
 
     A text would not do instead: large arrays and programs with different constants can print alike. Floats are distinguished by
@@ -223,7 +223,7 @@ def params_key(params: dict):
     return key
 
 
-def _value_key(eqn: Eqn) -> tuple | None:
+def _value_key(eqn: Eqn) -> tuple[Any, ...] | None:
     """Return a key that equations with equal results share, or None."""
     params = params_key(eqn.params) if eqn.params else ()
     return None if params is None else (eqn.primitive, params, *map(atom_key, eqn.invars))
@@ -239,7 +239,7 @@ def _has_results_of(first: Eqn, eqn: Eqn) -> bool:
 def cse(jaxpr: Jaxpr) -> Jaxpr:
     """Compute equal things once. Equations with effects are left alone."""
     env: dict[Var, Atom] = {}
-    seen: dict[tuple, Eqn] = {}
+    seen: dict[tuple[Any, ...], Eqn] = {}
     eqns: list[Eqn] = []
     changed = False
     for eqn in jaxpr.eqns:

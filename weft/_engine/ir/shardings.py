@@ -105,7 +105,7 @@ class Sharding:
         raise NotImplementedError(f"{type(self).__name__}._grid")
 
     @property
-    def device_set(self) -> set:
+    def device_set(self) -> set[Any]:
         """The devices, as a set."""
         return set(self.device_assignment)
 
@@ -115,7 +115,7 @@ class Sharding:
         return len(self.device_assignment)
 
     @property
-    def unreduced(self) -> frozenset:
+    def unreduced(self) -> frozenset[Any]:
         """The axes along which each device holds a term of the value."""
         return frozenset()
 
@@ -145,7 +145,7 @@ class Sharding:
         return tuple(d for d in self.device_assignment if d.is_addressable)
 
     @property
-    def addressable_devices(self) -> set:
+    def addressable_devices(self) -> set[Any]:
         """The devices that this process drives."""
         return {d for d in self.device_assignment if d.is_addressable}
 
@@ -349,11 +349,11 @@ class NamedSharding(Sharding):
         )
         self._hash = hash((mesh, spec, self._memory_kind))
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         return _make_named, (self.mesh, self.spec, self._memory_kind)
 
     @property
-    def unreduced(self) -> frozenset:
+    def unreduced(self) -> frozenset[Any]:
         """The axes along which each device holds a term of the value."""
         return self.spec.unreduced
 
@@ -607,7 +607,7 @@ class SingleDeviceSharding(Sharding):
     def __hash__(self) -> int:
         return hash((SingleDeviceSharding, self.device, self._memory_kind))
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         return _make_single, (self.device, self._memory_kind)
 
     def __repr__(self) -> str:
@@ -675,7 +675,9 @@ class PositionalSharding(Sharding):
             ids[where] = frozenset((number,))
         self._set(flat, ids, _check_memory_kind(memory_kind))
 
-    def _set(self, devices: tuple, ids: np.ndarray, memory_kind: str | None) -> PositionalSharding:
+    def _set(
+        self, devices: tuple[Any, ...], ids: np.ndarray, memory_kind: str | None
+    ) -> PositionalSharding:
         self._devices, self._ids, self._memory_kind = devices, ids, memory_kind
         self._hash = hash((devices, ids.shape, tuple(ids.flat), memory_kind))
         return self
@@ -688,7 +690,7 @@ class PositionalSharding(Sharding):
         """The same devices with other sets: an array of frozensets of positions in the device order."""
         return object.__new__(type(self))._set(self._devices, ids, self._memory_kind)
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         return _make_positional, (self._devices, self._ids, self._memory_kind)
 
     shape = property(lambda self: self._ids.shape)
@@ -791,5 +793,7 @@ class PositionalSharding(Sharding):
         return f"{name}({body})"
 
 
-def _make_positional(devices: tuple, ids: np.ndarray, memory_kind: str) -> PositionalSharding:
+def _make_positional(
+    devices: tuple[Any, ...], ids: np.ndarray, memory_kind: str
+) -> PositionalSharding:
     return object.__new__(PositionalSharding)._set(devices, ids, memory_kind)

@@ -72,8 +72,8 @@ class UnreducedKind(enum.Enum):
     min = enum.auto()
 
 
-NO_AXES: frozenset = frozenset()
-_specs: dict[tuple, PartitionSpec] = {}
+NO_AXES: frozenset[Any] = frozenset()
+_specs: dict[tuple[Any, ...], PartitionSpec] = {}
 
 
 class PartitionSpec:
@@ -101,10 +101,10 @@ class PartitionSpec:
     __slots__ = ("_entries", "_key", "unreduced", "reduced", "unreduced_kind", "__weakref__")
 
     UNCONSTRAINED = UNCONSTRAINED
-    _entries: tuple
-    _key: tuple
-    unreduced: frozenset
-    reduced: frozenset
+    _entries: tuple[Any, ...]
+    _key: tuple[Any, ...]
+    unreduced: frozenset[Any]
+    reduced: frozenset[Any]
     unreduced_kind: UnreducedKind | None
 
     def __new__(
@@ -170,7 +170,7 @@ class PartitionSpec:
             )
 
     @property
-    def partitions(self) -> tuple:
+    def partitions(self) -> tuple[Any, ...]:
         """The entries, as they were given."""
         return self._entries
 
@@ -217,7 +217,7 @@ class PartitionSpec:
         """The entries alone, without unreduced or reduced axes."""
         return PartitionSpec(*self._entries) if self.is_partial else self
 
-    def _plain(self, use: str) -> tuple:
+    def _plain(self, use: str) -> tuple[Any, ...]:
         if self.is_partial:
             raise ValueError(
                 f"{self!r} cannot be used as a tuple ({use}): its unreduced or reduced axes would be lost. "
@@ -289,7 +289,7 @@ class PartitionSpec:
             parts.append(f"unreduced_kind={self.unreduced_kind.name}")
         return f"P({', '.join(parts)})"
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         if not self.is_partial:
             return PartitionSpec, self._entries
         return _make_spec, (self._entries, self.unreduced, self.reduced, self.unreduced_kind)
@@ -318,12 +318,15 @@ class PartitionSpec:
 
 
 def _make_spec(
-    entries: tuple, unreduced: frozenset, reduced: frozenset, kind: UnreducedKind | None
+    entries: tuple[Any, ...],
+    unreduced: frozenset[Any],
+    reduced: frozenset[Any],
+    kind: UnreducedKind | None,
 ) -> PartitionSpec:
     return PartitionSpec(*entries, unreduced=unreduced, reduced=reduced, unreduced_kind=kind)
 
 
-def _axis_set(name: str, axes: Any) -> frozenset:
+def _axis_set(name: str, axes: Any) -> frozenset[Any]:
     """A set of axis names."""
     if not isinstance(axes, (set, frozenset)):
         raise TypeError(
@@ -352,7 +355,7 @@ def _canonical_entry(entry: Any) -> Any:
     return entry
 
 
-def _strip(entries: tuple) -> tuple:
+def _strip(entries: tuple[Any, ...]) -> tuple[Any, ...]:
     while entries and entries[-1] is None:
         entries = entries[:-1]
     return entries
@@ -403,7 +406,7 @@ def check_spec(mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:
 
 @lru_cache(maxsize=4096)
 def grid_of_dims(
-    dims: Spec, axis_names: tuple, axis_sizes: tuple[int, ...]
+    dims: Spec, axis_names: tuple[Any, ...], axis_sizes: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """`splits` and `shard_ids` (by row-major device number) of dims split by mesh axes.
 

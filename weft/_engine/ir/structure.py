@@ -59,7 +59,7 @@ class _Writer:
         self.table: list[Any] = []
         self.numbers: dict[int, int] = {}
         self.alive: list[Any] = []  # else another object could take the identity of one
-        self.unread: dict[Any, tuple] = {}  # parameters of primitives that are left out
+        self.unread: dict[Any, tuple[Any, ...]] = {}  # parameters of primitives that are left out
 
     def value(self, x: Any) -> Any:
         """Plain data for anything that a program may hold."""
@@ -96,7 +96,7 @@ class _Writer:
             self.alive.append(x)
         return "#", number
 
-    def ours(self, x: Any) -> tuple:
+    def ours(self, x: Any) -> tuple[Any, ...]:
         """An object of a class of weft, by what would make it again."""
         if type(x).__reduce__ is object.__reduce__:
             raise Unserializable(f"an object of {type(x).__qualname__}")
@@ -106,7 +106,7 @@ class _Writer:
         maker, args = reduced
         return "made", maker.__module__, maker.__qualname__, [self.value(v) for v in args]
 
-    def array(self, x: np.ndarray) -> tuple:
+    def array(self, x: np.ndarray) -> tuple[Any, ...]:
         if x.dtype.hasobject:
             return "objects", list(x.shape), [self.value(v) for v in x.flat]
         return "array", _dtype(x.dtype), list(x.shape), np.ascontiguousarray(x).tobytes()
@@ -124,10 +124,10 @@ class _Writer:
             ),
         )
 
-    def unordered(self, x: frozenset) -> tuple:
+    def unordered(self, x: frozenset[Any]) -> tuple[Any, ...]:
         return "set", sorted([marshal.dumps(self.value(v), _MARSHAL_VERSION) for v in x])
 
-    def mapping(self, x: dict) -> tuple:
+    def mapping(self, x: dict[Any, Any]) -> tuple[Any, ...]:
         return "dict", [[self.value(k), self.value(v)] for k, v in x.items()]
 
     # ---- programs
@@ -135,7 +135,7 @@ class _Writer:
     def program(self, x: Jaxpr) -> tuple[str, int]:
         return self.once(x, self.equations)
 
-    def equations(self, x: Jaxpr) -> tuple:
+    def equations(self, x: Jaxpr) -> tuple[Any, ...]:
         """A program. Variables go by the order in which they are bound, and need not be named where they are."""
         variables: dict[Var, int] = {}
         binders = [self.bind(v, variables) for v in (*x.constvars, *x.invars)]
@@ -154,7 +154,7 @@ class _Writer:
             self.value(frozenset(x.effects)),
         )
 
-    def equation(self, eqn: Eqn, variables: dict[Var, int]) -> list:
+    def equation(self, eqn: Eqn, variables: dict[Var, int]) -> list[Any]:
         primitive = eqn.primitive
         unread, effects = self.unread.get(primitive), eqn.effects
         if unread is None:
@@ -192,7 +192,7 @@ class _Writer:
         variables[v] = len(variables)
         return number
 
-    def check(self, primitive: Any) -> tuple:
+    def check(self, primitive: Any) -> tuple[Any, ...]:
         """The parameters of an operation to leave out; `Unserializable` unless its meaning is in the sources of weft and NumPy, so that its
         name stands for it."""
         known = registry.get(primitive.name) is primitive

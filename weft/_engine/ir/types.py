@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from functools import cache, lru_cache
 from typing import Any
 
@@ -21,8 +22,8 @@ from weft._engine.util.jax_versions import jax_behavior
 from weft._engine.util.record import record, replace
 
 _MAX_BYTES = (1 << 63) - 1
-_interned: dict[tuple, "ShapedArray"] = {}
-_manual_axis_types: dict[tuple, "ManualAxisType"] = {}
+_interned: dict[tuple[Any, ...], "ShapedArray"] = {}
+_manual_axis_types: dict[tuple[Any, ...], "ManualAxisType"] = {}
 _SAME = object()
 
 
@@ -38,9 +39,9 @@ class ManualAxisType:
 
     __module__ = "weft.sharding"
 
-    varying: frozenset = frozenset()
-    unreduced: frozenset = frozenset()
-    reduced: frozenset = frozenset()
+    varying: frozenset[Any] = frozenset()
+    unreduced: frozenset[Any] = frozenset()
+    reduced: frozenset[Any] = frozenset()
 
     def __new__(
         cls, varying: Any = frozenset(), unreduced: Any = frozenset(), reduced: Any = frozenset()
@@ -61,20 +62,20 @@ class ManualAxisType:
         return not (self.varying or self.unreduced or self.reduced)
 
     @property
-    def vur(self) -> frozenset:
+    def vur(self) -> frozenset[Any]:
         """All axes that it names."""
         return self.varying | self.unreduced | self.reduced
 
-    def invarying(self, mesh: Any) -> frozenset:
+    def invarying(self, mesh: Any) -> frozenset[Any]:
         """The manual axes of `mesh` that it does not name: along them the value is the same on all devices."""
         return frozenset(mesh.manual_axes) - self.vur
 
-    def update(self, **changes: frozenset) -> "ManualAxisType":
+    def update(self, **changes: frozenset[Any]) -> "ManualAxisType":
         """A copy with some fields replaced."""
         return replace(self, **changes)
 
 
-def _kind_text(kind: str, axes: frozenset) -> str:
+def _kind_text(kind: str, axes: frozenset[Any]) -> str:
     """`V:a` or `V:(a,b)`; empty for no axes."""
     names = ",".join(sorted(map(str, axes)))
     return names and (f"{kind}:{names}" if len(axes) == 1 else f"{kind}:({names})")
@@ -87,7 +88,9 @@ def _whole(mesh: AbstractMesh, ndim: int) -> NamedSharding:
 
 
 @lru_cache(maxsize=4096)
-def _typed_sharding(sharding: Any, shape: tuple, without_ones: bool) -> NamedSharding | None:
+def _typed_sharding(
+    sharding: Any, shape: tuple[int, ...], without_ones: bool
+) -> NamedSharding | None:
     """What a type of that shape says of a sharding, None if that is nothing; `without_ones` is the setting that `type_sharding` reads.
     ShardingError if its axes do not divide the shape."""
     found = type_sharding(sharding, len(shape))
@@ -142,23 +145,24 @@ class ShapedArray:
     shape: tuple[int, ...]
     dtype: np.dtype
     weak_type: bool
-    vma: frozenset
-    vma_unreduced: frozenset
-    vma_reduced: frozenset
+    explicit: NamedSharding | None
+    vma: frozenset[Any]
+    vma_unreduced: frozenset[Any]
+    vma_reduced: frozenset[Any]
     memory_space: MemorySpace
     ndim: int
     size: int
 
     def __new__(
         cls,
-        shape,
-        dtype,
+        shape: Any,
+        dtype: Any,
         weak_type: bool = False,
-        sharding=None,
-        vma: frozenset = frozenset(),
+        sharding: Any = None,
+        vma: frozenset[Any] = frozenset(),
         manual_axis_type: ManualAxisType | None = None,
-        vma_unreduced: frozenset = frozenset(),
-        vma_reduced: frozenset = frozenset(),
+        vma_unreduced: frozenset[Any] = frozenset(),
+        vma_reduced: frozenset[Any] = frozenset(),
         memory_space: MemorySpace = MemorySpace.Device,
         kept_sharding: bool = False,
     ):
@@ -244,7 +248,7 @@ class ShapedArray:
             mesh if mesh.auto_axes or hooks.in_program() else AbstractMesh((), ()), self.ndim
         )
 
-    def __setattr__(self, name, value):
+    def __setattr__(self, name: str, value: Any):
         raise AttributeError("ShapedArray is immutable; use .update(...)")
 
     def __reduce__(self):
@@ -262,15 +266,15 @@ class ShapedArray:
 
     def update(
         self,
-        shape=None,
-        dtype=None,
-        weak_type=None,
+        shape: Any = None,
+        dtype: Any = None,
+        weak_type: bool | None = None,
         sharding: Any = _SAME,
-        vma=None,
-        manual_axis_type=None,
-        vma_unreduced=None,
-        vma_reduced=None,
-        memory_space=None,
+        vma: Iterable[Any] | None = None,
+        manual_axis_type: ManualAxisType | None = None,
+        vma_unreduced: frozenset[Any] | None = None,
+        vma_reduced: frozenset[Any] | None = None,
+        memory_space: MemorySpace | None = None,
     ) -> "ShapedArray":
         """A copy with some of shape, dtype, weak_type, sharding, vma (or manual_axis_type) and memory_space replaced.
 
@@ -295,7 +299,7 @@ class ShapedArray:
         sharding = None if self.explicit is None else self.explicit.without_dim(dim)
         return self.update(shape=self.shape[:dim] + self.shape[dim + 1 :], sharding=sharding)
 
-    def with_dim(self, dim: int, size: int, axes: tuple = ()) -> "ShapedArray":
+    def with_dim(self, dim: int, size: int, axes: tuple[Any, ...] = ()) -> "ShapedArray":
         """The type of `size` such values stacked along a new `dim`, which mesh axes `axes` split."""
         sharding = None if self.explicit is None else self.explicit.with_dim(dim, axes)
         return self.update(shape=(*self.shape[:dim], size, *self.shape[dim:]), sharding=sharding)
@@ -333,7 +337,7 @@ class ShapedArray:
         """The types of the arrays that such a value consists of."""
         return [self]
 
-    def lower_val(self, value: Any) -> list:
+    def lower_val(self, value: Any) -> list[Any]:
         """The arrays that such a value consists of: itself."""
         return [value]
 

@@ -5,7 +5,7 @@ arrays, which are arguments. So `x[0]`, `x[1]`, ... are one program, reached by 
 from __future__ import annotations
 
 from weft._engine.api.jit import face
-from weft._engine.core.trace import _state, eval_trace
+from weft._engine.core.trace import eval_trace, trace_state
 from weft._engine.numpy import indexing
 from weft._engine.runtime.array import Array
 from weft._engine.util.config import config
@@ -70,7 +70,7 @@ _read_eager = face(_read, (0, 1))
 
 def getitem(x, index):
     """`x[index]`."""
-    if type(x) is Array and _state.trace is eval_trace:
+    if type(x) is Array and trace_state.trace is eval_trace:
         parts = split(x, index)
         if parts is not None:
             return _read_eager(x, parts[1], parts[0])

@@ -11,7 +11,7 @@ import numpy as np
 from weft._engine.api.execute import to_array
 from weft._engine.core.scalars import exact
 from weft._engine.core.stage import staging
-from weft._engine.core.trace import Tracer, _state, conversion, typeof
+from weft._engine.core.trace import Tracer, conversion, trace_state, typeof
 from weft._engine.ops.casting import convert_element_type, in_dtype
 from weft._engine.ops.layout import broadcast_in_dim_p, reshape
 from weft._engine.runtime.array import Array
@@ -383,7 +383,7 @@ def concrete(x):
     """`x` as an Array or tracer: numbers and NumPy values become Arrays."""
     if isinstance(x, Tracer):
         return x
-    program = staging(_state.trace) if type(x) is np.ndarray and x.size else None
+    program = staging(trace_state.trace) if type(x) is np.ndarray and x.size else None
     return to_array(x) if program is None else program.array_of(x, to_array)
 
 

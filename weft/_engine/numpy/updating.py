@@ -12,7 +12,7 @@ import numpy as np
 from weft._engine.api.jit import face
 from weft._engine.control import ref_index
 from weft._engine.core.scalars import exact
-from weft._engine.core.trace import Tracer, _state, eval_trace, typeof
+from weft._engine.core.trace import Tracer, eval_trace, trace_state, typeof
 from weft._engine.numpy import eager_index, indexing
 from weft._engine.numpy.indexing import (
     Plan,
@@ -308,7 +308,7 @@ def _set(x, index, values, scatter, indices_are_sorted, unique_indices, mode):
         and not indices_are_sorted
         and not unique_indices
         and type(x) is Array
-        and _state.trace is eval_trace
+        and trace_state.trace is eval_trace
         and type(values) in (Array, float, int, bool, np.ndarray)
     ):
         parts = eager_index.split(x, index)

@@ -17,7 +17,7 @@ import heapq
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from weft._engine.core.primitive import CollectiveOp, Primitive, RegionOp
+from weft._engine.core.primitive import BatchAxis, CollectiveOp, Primitive, RegionOp
 from weft._engine.ir.collective_spec import spec_of
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft._engine.ir.rewrite import map_jaxprs
@@ -36,7 +36,7 @@ def combined_reduction(single: Primitive) -> Primitive:
     p.def_type(lambda *avals, **params: [single.abstract([a], params)[0] for a in avals])
 
     @p.def_batch
-    def batch(axis, args, dims, **params):
+    def batch(axis: BatchAxis, args: Sequence[Any], dims: Sequence[int | None], **params: Any):
         found = [single.batch(axis, (x,), (d,), **params) for x, d in zip(args, dims)]
         return [x for x, _ in found], [d for _, d in found]
 
@@ -76,7 +76,7 @@ def combine_reductions(
 def _groups(eqns: Sequence[Eqn], index: Mapping[Eqn, int]) -> list[list[Eqn]]:
     """Reductions that can be done together, at least two each."""
     later = later_collectives(eqns, index)
-    found: dict[tuple, list[Eqn]] = {}
+    found: dict[tuple[Any, ...], list[Eqn]] = {}
     for eqn in eqns:
         known = (
             eqn in index and isinstance(eqn.primitive, CollectiveOp) and type(eqn.invars[0]) is Var
@@ -154,7 +154,7 @@ def separate_reductions(jaxpr: Jaxpr) -> Jaxpr:
                 parts.setdefault(a, []).append(single)
     eqns: list[Eqn] = []
 
-    def add(made: Sequence) -> None:
+    def add(made: Sequence[Any]) -> None:
         for part in (part for v in made for part in parts.get(v, ())):
             eqns.append(part)
             add(part.outvars)

@@ -84,7 +84,7 @@ class CollectiveRecord:
     open_ended: bool = False
 
     @property
-    def sources(self) -> tuple:
+    def sources(self) -> tuple[Any, ...]:
         """The lines that caused it, each once."""
         return tuple(dict.fromkeys(r.source for r in self.parts or (self,) if r.source is not None))
 

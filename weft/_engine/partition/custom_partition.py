@@ -58,7 +58,7 @@ def compute(outer: Partitioner, eqn: Eqn) -> list[Value]:
     ]
     avals = [outer.local_aval(v.aval, p) for v, p in zip(values, places)]
 
-    def flat(*xs: Any) -> list:
+    def flat(*xs: Any) -> list[Any]:
         leaves, structure = tree.tree_flatten(local(*tree.tree_unflatten(rule.in_tree, xs)))
         if structure != rule.out_tree:
             raise misfit(
@@ -75,11 +75,11 @@ def compute(outer: Partitioner, eqn: Eqn) -> list[Value]:
     return _run(outer, eqn, rule, body, blocks, [Placement(s) for s in outs])
 
 
-def _call_rule(outer: Partitioner, eqn: Eqn, values: Sequence[Value]) -> Sequence:
+def _call_rule(outer: Partitioner, eqn: Eqn, values: Sequence[Value]) -> Sequence[Any]:
     """Return mesh, function of blocks, result and argument shardings that the rule chooses for the present layouts."""
     rule, (fine, mesh) = eqn.params["rule"], outer.target_specs.meshes
 
-    def infos(avals: Sequence, dims: Iterable) -> list:
+    def infos(avals: Sequence[Any], dims: Iterable[Any]) -> list[Any]:
         splits = [evenly_split(a.shape, d, outer.sizes) for a, d in zip(avals, dims)]
         return [operand_info(a, s, fine, mesh) for a, s in zip(avals, splits)]
 
@@ -101,7 +101,7 @@ def _run(
     eqn: Eqn,
     rule: PartitionRule,
     body: Any,
-    blocks: Sequence,
+    blocks: Sequence[Any],
     outs: Sequence[Placement],
 ) -> list[Value]:
     """The results of the program of one device on blocks."""

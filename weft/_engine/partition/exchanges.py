@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 
 from weft._engine.core.interpret import evaluate, evaluate_by
-from weft._engine.core.primitive import CollectiveOp, ExchangeOp, LoopLike, RegionOp
+from weft._engine.core.primitive import CollectiveOp, ExchangeOp, LoopLike, Primitive, RegionOp
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import (
     Trace,
-    _state,
     current_trace,
     derived_trace,
     extend_axis_env,
     set_trace,
+    trace_state,
     typeof,
 )
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var, subjaxprs
@@ -47,6 +47,7 @@ from weft._engine.partition.stack import block_types, on_blocks
 from weft._engine.transforms.batch import named_axes
 from weft._engine.util import dtypes
 from weft._engine.util.record import record
+from weft._engine.util.source import SourceLine
 
 
 def program_of_process(
@@ -67,7 +68,7 @@ def program_of_process(
     local = on_parts(separate_reductions(local), axes)
     ins, outs = [[axes.local_spec(spec) for spec in specs] for specs in (in_specs, out_specs)]
 
-    def run(*blocks):
+    def run(*blocks: Any):
         with extend_axis_env(axes.between), set_trace(_Exchanging(current_trace(), axes)):
             return on_blocks(local, axes.local, ins, outs, (), blocks)
 
@@ -98,7 +99,7 @@ def combined(jaxpr: Jaxpr) -> Jaxpr:
         if role_of(eqn) == "exchange" and eqn.params["kind"] == "all_reduce"
     }
     later = later_collectives(jaxpr.eqns, index)
-    found: dict[tuple, list[Eqn]] = {}
+    found: dict[tuple[Any, ...], list[Eqn]] = {}
     for eqn in index:
         x, p = eqn.invars[0], eqn.params
         if type(x) is Var and x.aval.nbytes <= MOST_COMBINED_BYTES:
@@ -117,7 +118,7 @@ def combined(jaxpr: Jaxpr) -> Jaxpr:
     together = set(wide.values())
     ordered = jaxpr.replace(eqns=topological([wide.get(eqn, eqn) for eqn in jaxpr.eqns]))
 
-    def bind(eqn: Eqn, operands: list) -> Sequence:
+    def bind(eqn: Eqn, operands: list[Any]) -> Sequence[Any]:
         if eqn in together:
             return _together(operands, eqn.params)
         out = eqn.primitive.bind(*operands, **eqn.params)
@@ -129,7 +130,7 @@ def combined(jaxpr: Jaxpr) -> Jaxpr:
 _together_p = ExchangeOp("exchanges", multiple_results=True, register=False)
 
 
-def _together(operands: list, params: dict) -> list:
+def _together(operands: list[Any], params: dict[str, Any]) -> list[Any]:
     """The results of one exchange of several operands."""
     shapes = [typeof(x).shape for x in operands]
     sizes = [math.prod(shape) for shape in shapes]
@@ -152,7 +153,7 @@ class _Exchanging(Trace):
         super().__init__(parent)
         self.axes = axes
 
-    def process(self, primitive, args, params):
+    def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]):
         with derived_trace(self.parent):
             if isinstance(primitive, CollectiveOp):
                 return _MEANING[primitive](self, *args, **params)
@@ -165,7 +166,7 @@ class _Exchanging(Trace):
         if not named_axes(program) and not any(subjaxprs(eqn.params) for eqn in program.eqns):
             return program
 
-        def run(*args):
+        def run(*args: Any):
             with set_trace(_Exchanging(current_trace(), self.axes)):
                 return evaluate(program, *args)
 
@@ -179,8 +180,8 @@ class _Exchanging(Trace):
         kind: str,
         axes: Sequence[Any],
         op: str | None = None,
-        groups: tuple | None = None,
-        pairs: tuple = (),
+        groups: tuple[Any, ...] | None = None,
+        pairs: tuple[Any, ...] = (),
     ) -> Any:
         """An exchange between the ranks along `axes`, or those in `groups`."""
         groups = self.axes.groups(axes) if groups is None else groups
@@ -188,10 +189,10 @@ class _Exchanging(Trace):
         if dtypes.is_complex(aval.dtype) and op == "sum":
             return _as_parts(x, lambda parts: self.exchange(parts, kind, axes, op, groups, pairs))
         return exchange_p.bind(
-            x, kind=kind, op=op, groups=groups, pairs=pairs, source=_state.source
+            x, kind=kind, op=op, groups=groups, pairs=pairs, source=trace_state.source
         )
 
-    def groups_of(self, axes: Sequence[Any], groups: tuple | None) -> tuple:
+    def groups_of(self, axes: Sequence[Any], groups: tuple[Any, ...] | None) -> tuple[Any, ...]:
         """Ranks instead of positions: all along `axes`, or those of each group of positions."""
         whole = self.axes.groups(axes)
         if groups is None:
@@ -214,7 +215,13 @@ def _as_parts(x: Any, exchange: Any) -> Any:
 
 
 def _reduced(op: str):
-    def meaning(trace: _Exchanging, x, *, axes, axis_index_groups):
+    def meaning(
+        trace: _Exchanging,
+        x: Any,
+        *,
+        axes: frozenset[Any],
+        axis_index_groups: Sequence[Sequence[int]] | None,
+    ):
         return trace.exchange(x, "all_reduce", axes, op, trace.groups_of(axes, axis_index_groups))
 
     return meaning
@@ -222,13 +229,13 @@ def _reduced(op: str):
 
 def _gathered(
     trace: _Exchanging,
-    x,
+    x: Any,
     *,
-    all_gather_dimension,
-    axis_name,
-    axis_size,
-    tiled,
-    axis_index_groups=None,
+    all_gather_dimension: int,
+    axis_name: Any,
+    axis_size: int,
+    tiled: bool,
+    axis_index_groups: Sequence[Sequence[int]] | None = None,
 ):
     rows = trace.exchange(
         x, "all_gather", axis_name, groups=trace.groups_of(axis_name, axis_index_groups)
@@ -252,7 +259,14 @@ def _in_blocks(x: Any, dim: int, size: int) -> Any:
 
 
 def _scattered(
-    trace: _Exchanging, x, *, scatter_dimension, axis_name, axis_size, tiled, axis_index_groups
+    trace: _Exchanging,
+    x: Any,
+    *,
+    scatter_dimension: int,
+    axis_name: Any,
+    axis_size: int,
+    tiled: bool,
+    axis_index_groups: Sequence[Sequence[int]] | None,
 ):
     blocks = _in_blocks(x, scatter_dimension, axis_size)
     own = trace.exchange(
@@ -263,14 +277,14 @@ def _scattered(
 
 def _all_to_all(
     trace: _Exchanging,
-    x,
+    x: Any,
     *,
-    split_axis,
-    concat_axis,
-    axis_name,
-    axis_size,
-    tiled,
-    axis_index_groups,
+    split_axis: int,
+    concat_axis: int,
+    axis_name: Any,
+    axis_size: int,
+    tiled: bool,
+    axis_index_groups: Sequence[Sequence[int]] | None,
 ):
     received = trace.exchange(
         _in_blocks(x, split_axis, axis_size),
@@ -281,7 +295,7 @@ def _all_to_all(
     return _placed(received, concat_axis, True)
 
 
-def _permuted(trace: _Exchanging, x, *, axis_name, perm):
+def _permuted(trace: _Exchanging, x: Any, *, axis_name: Any, perm: Sequence[tuple[int, int]]):
     size = math.prod(dict(trace.axes.between)[axis] for axis in axis_name)
     moved = [(s, d) for s, d in perm if s != d]
     if not moved:
@@ -303,7 +317,7 @@ def _own_or_zeros(
     return select_n(own, zeros(typeof(x)), x)
 
 
-def _broadcast(trace: _Exchanging, x, *, axis_name, source):
+def _broadcast(trace: _Exchanging, x: Any, *, axis_name: Any, source: SourceLine | None):
     groups = tuple(
         (ranks[source], *ranks[:source], *ranks[source + 1 :])
         for ranks in trace.axes.groups(axis_name)
@@ -319,12 +333,17 @@ def _position(trace: _Exchanging, axes: Sequence[Any]) -> Any:
     return np.int32(0) if index is None else index
 
 
-def _own_slice(trace: _Exchanging, x, *, axis_name, axis_size, dim):
+def _own_slice(trace: _Exchanging, x: Any, *, axis_name: Any, axis_size: int, dim: int):
     block = typeof(x).shape[dim] // axis_size
     return dynamic_slice_in_dim(x, mul(_position(trace, axis_name), np.int32(block)), block, dim)
 
 
-def _ragged(trace: _Exchanging, *args, axis_name, axis_index_groups):
+def _ragged(
+    trace: _Exchanging,
+    *args: Any,
+    axis_name: Any,
+    axis_index_groups: Sequence[Sequence[int]] | None,
+):
     with set_trace(trace):
         return ragged_all_to_all_p.several(
             *args, axis_name=axis_name, axis_index_groups=axis_index_groups

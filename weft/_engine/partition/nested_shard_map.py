@@ -7,7 +7,7 @@ Out:  the same with every shard_map, at any depth, on that mesh: specs and manua
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from weft._engine.core.interpret import evaluate_by
@@ -25,7 +25,7 @@ from weft._engine.ops.collective_groups import bind_over
 from weft._engine.ops.layout import squeeze
 from weft._engine.transforms.batch import batch_flat
 
-Names = Mapping[Any, tuple]  # an axis as axes of the program's mesh
+Names = Mapping[Any, tuple[Any, ...]]  # an axis as axes of the program's mesh
 
 
 def on_mesh(jaxpr: Jaxpr, mesh: Mesh) -> Jaxpr:
@@ -41,13 +41,13 @@ def on_mesh(jaxpr: Jaxpr, mesh: Mesh) -> Jaxpr:
     return jaxpr.replace(eqns=eqns)
 
 
-def _params_on(eqn: Eqn, mesh: Mesh) -> dict:
+def _params_on(eqn: Eqn, mesh: Mesh) -> dict[str, Any]:
     if eqn.primitive.per_device:
         return _shard_map_on(eqn.params, mesh)
     return map_jaxprs(eqn.params, lambda inner: on_mesh(inner, mesh))
 
 
-def _shard_map_on(params: dict, mesh: Mesh) -> dict:
+def _shard_map_on(params: dict[str, Any], mesh: Mesh) -> dict[Any, Any]:
     names = {axis: _axes_on(axis, params["mesh"], mesh) for axis in params["mesh"].axis_names}
     body = on_mesh(params["jaxpr"], mesh)
     spec = lambda s: spec_of_dims(
@@ -71,7 +71,7 @@ def _shard_map_on(params: dict, mesh: Mesh) -> dict:
     }
 
 
-def _axes_on(axis: Any, source: Mesh, target: Mesh) -> tuple:
+def _axes_on(axis: Any, source: Mesh, target: Mesh) -> tuple[Any, ...]:
     """The axes of `target` that number the devices along `axis` of `source`."""
     if source is target:
         return (axis,)
@@ -118,7 +118,7 @@ def _with_axes_renamed(jaxpr: Jaxpr, names: Names) -> Jaxpr:
     """`jaxpr` with the axes that its collectives name replaced; those of size 1 are mapped over and vanish."""
     gone = [axis for axis, axes in names.items() if not axes]
 
-    def run(*args):
+    def run(*args: Any):
         fun = lambda *xs: evaluate_by(
             lambda eqn, operands: _bind_renamed(eqn, names, operands), jaxpr, xs
         )
@@ -129,17 +129,17 @@ def _with_axes_renamed(jaxpr: Jaxpr, names: Names) -> Jaxpr:
     return stage(run, jaxpr.in_avals, jaxpr.name)
 
 
-def _with_unit_axis(fun, axis: Any):
+def _with_unit_axis(fun: Callable[..., Any], axis: Any):
     """`fun`, in which `axis` has one position."""
 
-    def run(*args):
+    def run(*args: Any):
         outs, dims = batch_flat(fun, BatchAxis(1, axis), args, [None] * len(args))
         return [x if d is None else squeeze(x, (d,)) for x, d in zip(outs, dims)]
 
     return run
 
 
-def _bind_renamed(eqn: Eqn, names: Names, args: list) -> list:
+def _bind_renamed(eqn: Eqn, names: Names, args: list[Any]) -> list[Any]:
     primitive, params = eqn.primitive, eqn.params
     if isinstance(primitive, CollectiveOp):
         key = "axes" if "axes" in params else "axis_name"

@@ -18,7 +18,7 @@ from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft._engine.partition.propagation.propagate import Propagation, axes_of_factors
 
 
-def variables(atoms: Sequence) -> list[Var]:
+def variables(atoms: Sequence[Any]) -> list[Var]:
     """The variables among `atoms`."""
     return [a for a in atoms if type(a) is not Literal]
 
@@ -28,10 +28,10 @@ class PartialSums:
 
     def __init__(self, target_specs: Propagation, env: Mapping[Var, Any]):
         self.target_specs, self.env = target_specs, env
-        self.uses: Counter = Counter()
+        self.uses: Counter[Any] = Counter()
         self.readers: dict[Var, list[Eqn]] = {}  # the equations that read a variable
         self.makers: dict[Var, Eqn] = {}  # the equation that makes it
-        self.predictions: dict[Var, frozenset] = {}
+        self.predictions: dict[Var, frozenset[Any]] = {}
 
     def note(self, jaxpr: Jaxpr, eqns: Sequence[Eqn]) -> None:
         """Take in the `eqns` of a program that its results or effects depend on."""
@@ -43,7 +43,7 @@ class PartialSums:
             self.makers.update(dict.fromkeys(eqn.outvars, eqn))
         self.uses.update(variables(jaxpr.outvars))
 
-    def deferred(self, eqn: Eqn, rule: FactorRule, values: Sequence[Any]) -> frozenset:
+    def deferred(self, eqn: Eqn, rule: FactorRule, values: Sequence[Any]) -> frozenset[Any]:
         """The axes of partial sums that pass through this equation, because it is linear in the summed operands.
 
         Only sums that nothing else reads pass, so nothing is reduced twice; and only where that saves something: here
@@ -62,7 +62,7 @@ class PartialSums:
             axes if self.pays_off(eqn, [eqn.invars[i] for i, _ in partial], axes) else frozenset()
         )
 
-    def pays_off(self, eqn: Eqn, partial: Sequence[Var], axes: frozenset) -> bool:
+    def pays_off(self, eqn: Eqn, partial: Sequence[Var], axes: frozenset[Any]) -> bool:
         """Whether it pays to reduce `partial` over `axes` after the linear equation `eqn` rather than before it."""
         before = {v: v.aval.nbytes for v in partial}
         after = sum(v.aval.nbytes for v in eqn.outvars)
@@ -85,7 +85,7 @@ class PartialSums:
             return False
         return self.pays_off(reader, [var, *others], axes)
 
-    def partial_axes(self, atom: Any) -> frozenset:
+    def partial_axes(self, atom: Any) -> frozenset[Any]:
         """The axes over which a value is, or will probably be, a partial sum."""
         if type(atom) is Literal:
             return frozenset()
@@ -95,7 +95,7 @@ class PartialSums:
             self.predictions[atom] = self.predicted_axes(atom)
         return self.predictions[atom]
 
-    def predicted_axes(self, atom: Var) -> frozenset:
+    def predicted_axes(self, atom: Var) -> frozenset[Any]:
         """`partial_axes` of a value that is not computed yet, from the target specs of the operands of its equation."""
         eqn = self.makers.get(atom)
         rule = (
@@ -105,7 +105,7 @@ class PartialSums:
         )
         if rule is None:
             return frozenset()
-        summed: set = set()
+        summed: set[Any] = set()
         for a, factors in zip(eqn.invars, rule.ins):
             for f, mine in axes_of_factors(
                 factors, self.target_specs.spec(a), rule, self.target_specs.sizes
@@ -114,7 +114,7 @@ class PartialSums:
                     summed.update(mine)
         return frozenset(summed) or self.partial_axes_through(eqn, rule)
 
-    def partial_axes_through(self, eqn: Eqn, rule: FactorRule) -> frozenset:
+    def partial_axes_through(self, eqn: Eqn, rule: FactorRule) -> frozenset[Any]:
         """The axes of a probable partial sum that would pass a linear equation."""
         found = [self.partial_axes(eqn.invars[i]) for i in rule.linear_ins]
         if rule.additive:

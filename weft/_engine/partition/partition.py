@@ -59,7 +59,7 @@ class PartitionResult:
     in_shardings: tuple[Sharding, ...] = ()
     out_shardings: tuple[Sharding, ...] = ()
     layout_callbacks: tuple[
-        tuple[Callable, Spec], ...
+        tuple[Callable[..., Any], Spec], ...
     ] = ()  # callbacks that ask for the layout of a value, and that layout
     out_blocks: tuple[
         tuple[int, ...] | None, ...
@@ -228,7 +228,7 @@ class _Attempts:
         )
         self.cuts: dict[Any, int] = {}  # axes that would have to be cut for an attempt to send less
         self.repeatable: list[Eqn] = []
-        self.strategies: dict[tuple, list] = (
+        self.strategies: dict[tuple[Any, ...], list[Any]] = (
             earlier.strategies if shares else {}
         )  # which all attempts with these rules share
         self.first = self.partitioned()
@@ -369,7 +369,7 @@ def _on_mesh(program: Jaxpr, mesh: Mesh) -> Jaxpr:
     return on_mesh(program, mesh)
 
 
-def _refined_mesh(mesh: Mesh, cuts: Mapping[Any, int]) -> tuple[Mesh, dict[Any, tuple]]:
+def _refined_mesh(mesh: Mesh, cuts: Mapping[Any, int]) -> tuple[Mesh, dict[Any, tuple[Any, ...]]]:
     """`mesh` with each axis of `cuts` split into a major part of the given size and the rest."""
     parts = {name: axis_parts(name) if name in cuts else (name,) for name in mesh.axis_names}
     sizes = [
@@ -381,13 +381,13 @@ def _refined_mesh(mesh: Mesh, cuts: Mapping[Any, int]) -> tuple[Mesh, dict[Any, 
     return Mesh(np.array(mesh.devices).reshape(sizes), names), parts
 
 
-def _on_refined_axes(spec: Spec | None, parts: Mapping[Any, tuple]) -> Spec | None:
+def _on_refined_axes(spec: Spec | None, parts: Mapping[Any, tuple[Any, ...]]) -> Spec | None:
     return (
         None if spec is None else tuple(tuple(p for a in axes for p in parts[a]) for axes in spec)
     )
 
 
-def _check_given(atoms: Sequence, specs: Sequence[Spec | None], mesh: Mesh, what: str) -> None:
+def _check_given(atoms: Sequence[Any], specs: Sequence[Spec | None], mesh: Mesh, what: str) -> None:
     sizes = mesh.shape
     for i, (atom, spec) in enumerate(zip(atoms, specs)):
         for d, axes in enumerate(spec or ()):
@@ -419,10 +419,12 @@ def _constraint_reader(mesh: Mesh) -> Callable[[Eqn], Sequence[DimSpec | None]]:
     return read
 
 
-def _type_reader(mesh: Mesh) -> Callable[[ShapedArray], tuple[Spec, frozenset, frozenset]]:
+def _type_reader(
+    mesh: Mesh,
+) -> Callable[[ShapedArray], tuple[Spec, frozenset[Any], frozenset[Any]]]:
     """A function from explicitly sharded types to layouts, to the axes of `mesh` that they are about, and to those that are unreduced."""
 
-    def read(aval: ShapedArray) -> tuple[Spec, frozenset, frozenset]:
+    def read(aval: ShapedArray) -> tuple[Spec, frozenset[Any], frozenset[Any]]:
         explicit = aval.explicit.mesh.explicit_axes
         every = to_spec(aval.explicit.with_spec((explicit,)), mesh, 1)
         spec = to_spec(aval.explicit.settled, mesh, aval.ndim)
@@ -478,7 +480,9 @@ def partition_for(
     )
 
 
-def _committed_shardings(in_specs: Sequence[Any], assignment: tuple) -> list[Sharding | None]:
+def _committed_shardings(
+    in_specs: Sequence[Any], assignment: tuple[Any, ...]
+) -> list[Sharding | None]:
     """The shardings of the arguments that are committed to the devices; None for others."""
     return [
         s.sharding.settled if s.committed and s.sharding.device_assignment == assignment else None
@@ -486,7 +490,7 @@ def _committed_shardings(in_specs: Sequence[Any], assignment: tuple) -> list[Sha
     ]
 
 
-def _specs_on(mesh: Mesh, shardings: Sequence, atoms: Sequence) -> list[Spec | None]:
+def _specs_on(mesh: Mesh, shardings: Sequence[Any], atoms: Sequence[Any]) -> list[Spec | None]:
     """The specs of shardings on a mesh; None where there is none or no axes express it."""
     return [None if s is None else to_spec(s, mesh, a.aval.ndim) for s, a in zip(shardings, atoms)]
 
@@ -514,7 +518,7 @@ class _UserShardings:
         known: Sequence[Sharding],
         untyped_mesh: Mesh,
         has_types: bool,
-        assignment: tuple,
+        assignment: tuple[Any, ...],
     ):
         self.fine, self.mesh, self.untyped_mesh = fine, mesh, untyped_mesh
         self.has_types, self.assignment = has_types, assignment

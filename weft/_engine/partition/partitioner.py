@@ -86,30 +86,32 @@ class Partitioner:
     """The state of one partitioning; programs inside programs share everything but the trace."""
 
     target_specs: Propagation
-    constraint_spec: Callable
+    constraint_spec: Callable[..., Any]
     trace: LocalTrace
     #: computes equations of the classes in `SPECIAL`
     special: Callable[[Partitioner, Eqn], list[Value]]
     records: list[CollectiveRecord] = field(default_factory=list)
     count: int = 1  # how often this program runs
     env: dict[Var, Value] = field(default_factory=dict)
-    fixed_results: set = field(default_factory=set)  # results that must end with their target specs
-    fetched_rows: dict[tuple, tuple] = field(default_factory=dict)  # rows of neighbours
+    #: results that must end with their target specs
+    fixed_results: set[Any] = field(default_factory=set)
+    #: rows of neighbors
+    fetched_rows: dict[tuple[Any, ...], tuple[Any, ...]] = field(default_factory=dict)
     record_index: dict[Eqn, int] = field(default_factory=dict)  # of the record of a local equation
-    manual: frozenset = frozenset()  # axes that this program handles itself
+    manual: frozenset[Any] = frozenset()  # axes that this program handles itself
     #: axes to cut for less communication, and their major sizes
     finer_axes: dict[Any, int] = field(default_factory=dict)
     repeatable: list[Eqn] = field(default_factory=list)  # sums that `repeated_latency` keeps apart
     work: list[float] = field(default_factory=list)  # time of the local computations, in bytes sent
     #: functions to call with the layout of a value
-    layout_callbacks: list[tuple[Callable, Spec]] = field(default_factory=list)
+    layout_callbacks: list[tuple[Callable[..., Any], Spec]] = field(default_factory=list)
     placed_eqns: list[PlacedEqn] = field(default_factory=list)
     #: closed programs: this one and its inner ones
     programs: list[PartitionedProgram] = field(default_factory=list)
     #: strategies of this attempt, with the cheapest per form of the operands
-    strategy_sets: dict[tuple, StrategySet] = field(default_factory=dict)
+    strategy_sets: dict[tuple[Any, ...], StrategySet] = field(default_factory=dict)
     #: strategies shared by all attempts at a program
-    strategy_lists: dict[tuple, list[Strategy]] = field(default_factory=dict)
+    strategy_lists: dict[tuple[Any, ...], list[Strategy]] = field(default_factory=dict)
     depth: int = 0
     open_ended: bool = False  # whether this program is inside a while loop
     eqn: Eqn | None = None  # the present equation
@@ -275,7 +277,7 @@ class Partitioner:
         return [self.read(a) for a in jaxpr.outvars]
 
     def close(
-        self, args: Sequence, results: Sequence, jaxpr: Jaxpr, places: Sequence[Placement]
+        self, args: Sequence[Any], results: Sequence[Any], jaxpr: Jaxpr, places: Sequence[Placement]
     ) -> Jaxpr:
         """Return the local program of `jaxpr`, its reductions combined. Its `results` are placed as `places`."""
         self.trace.eqns = combine_reductions(self.trace.eqns, self.records, self.record_index)
@@ -336,13 +338,13 @@ class Partitioner:
 
     # --- terms of sums, where types ask for them ---
 
-    def terms(self, atom: Any) -> frozenset:
+    def terms(self, atom: Any) -> frozenset[Any]:
         """The axes over which the type of `atom` says that devices have terms of it."""
         return (
             frozenset() if type(atom) is Literal else self.target_specs.terms.get(atom, frozenset())
         )
 
-    def as_terms(self, value: Value, axes: frozenset) -> Placement:
+    def as_terms(self, value: Value, axes: frozenset[Any]) -> Placement:
         """A form of `value` that is a sum over `axes`: one that it has, else each device's block of it, or all of it on the first device
         along an axis, among zeros."""
         for place in value.forms:
@@ -370,7 +372,7 @@ class Partitioner:
         value.forms[target] = emit.as_partial_sum(local, rest) if rest else local
         return target
 
-    def cut_by(self, size: int, axes: tuple, missing: frozenset) -> tuple:
+    def cut_by(self, size: int, axes: tuple[Any, ...], missing: frozenset[Any]) -> tuple[Any, ...]:
         """The axes of a dim of which each of the `missing` ones may hold a block as its term."""
         if not missing & set(axes) or (missing >= set(axes) and is_even(size, axes, self.sizes)):
             return axes
@@ -393,7 +395,7 @@ class Partitioner:
         return Value(aval, Placement((tuple(axes), *place.dims)), first)
 
     def compute_terms(
-        self, eqn: Eqn, rule: FactorRule, values: Sequence[Value], terms: frozenset
+        self, eqn: Eqn, rule: FactorRule, values: Sequence[Value], terms: frozenset[Any]
     ) -> list[Value]:
         """The results of an equation of whose result devices shall have terms: of its own sum, or of the operands' terms."""
         passing = [i for i in rule.linear_ins if rule.additive or self.terms(eqn.invars[i])]
@@ -567,7 +569,7 @@ class Partitioner:
         rule: FactorRule,
         values: Sequence[Value],
         axes: FactorAxes,
-        deferred: frozenset,
+        deferred: frozenset[Any],
         passing: Collection[int] | None = None,
     ) -> Strategy:
         """Placements of operands and results when the factors are split by `axes`; sums over `deferred` axes pass through, those of the
@@ -727,8 +729,13 @@ class Partitioner:
         )
 
     def complete(
-        self, eqn: Eqn, rule: FactorRule, strategy: Strategy, special: FactorAxes, outs: Sequence
-    ) -> list:
+        self,
+        eqn: Eqn,
+        rule: FactorRule,
+        strategy: Strategy,
+        special: FactorAxes,
+        outs: Sequence[Any],
+    ) -> list[Any]:
         """Complete reductions other than sums across the axes that split the reduced factors, unless the operation did itself."""
         for f, mine in sorted(strategy.axes.items()):
             spec = completed_by(rule, f)
@@ -752,7 +759,7 @@ class Partitioner:
 
     def local_params(
         self, eqn: Eqn, rule: FactorRule, strategy: Strategy, special: FactorAxes
-    ) -> dict:
+    ) -> dict[Any, Any]:
         """Parameters for local shapes; `_NotSplittable` if the operation cannot run on them.
 
         Dims whose factors have a split rule of their own keep their global sizes here; that rule deals with them.

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from weft._engine.core.interpret import evaluate
-from weft._engine.core.primitive import CallbackOp, CollectiveOp, RegionOp
+from weft._engine.core.primitive import CallbackOp, CollectiveOp, Primitive, RegionOp
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import (
     Trace,
@@ -61,7 +61,7 @@ class ProcessAxes:
 
     parts: Mapping[Any, tuple[Part, ...]]
     ranks: tuple[int, ...]
-    known: dict[tuple, tuple] = field(
+    known: dict[tuple[Any, ...], tuple[Any, ...]] = field(
         default_factory=dict, compare=False, repr=False
     )  # groups and positions by axes
 
@@ -80,7 +80,7 @@ class ProcessAxes:
         """(name, size) of the process parts."""
         return [(part.name, part.size) for part in self.all_parts if part.is_process]
 
-    def names(self, axes: Sequence[Any]) -> tuple:
+    def names(self, axes: Sequence[Any]) -> tuple[Any, ...]:
         """The parts of these axes; those that are parts already stay."""
         return tuple(
             name
@@ -190,9 +190,9 @@ class Positioned:
 
     callback: Any
     parts: tuple[tuple[Any, tuple[Part, ...]], ...]
-    between: tuple
+    between: tuple[Any, ...]
 
-    def __call__(self, position: tuple, *arrays: np.ndarray) -> list:
+    def __call__(self, position: tuple[Any, ...], *arrays: np.ndarray) -> list[Any]:
         found = dict(position)
         numbers = []
         for axis, parts in self.parts:
@@ -204,7 +204,7 @@ class Positioned:
         return self.callback((*numbers, *found.items()), *arrays)
 
 
-def _with_numbers(params: dict, names: tuple) -> dict:
+def _with_numbers(params: dict[str, Any], names: tuple[Any, ...]) -> dict[Any, Any]:
     """Parameters of a callback whose first operands are numbers along the axes `names`, which it gets."""
     mapped = tuple(
         replace(m, operands=(False,) * len(names) + m.operands) for m in params.get("mapped", ())
@@ -222,7 +222,7 @@ def _with_numbers(params: dict, names: tuple) -> dict:
 def on_parts(local: Jaxpr, axes: ProcessAxes) -> Jaxpr:
     """The local program with every axis as its parts."""
 
-    def run(*args):
+    def run(*args: Any):
         with set_trace(_OnParts(current_trace(), axes)):
             return evaluate(local, *args)
 
@@ -239,7 +239,7 @@ class _OnParts(Trace):
         super().__init__(parent)
         self.axes = axes
 
-    def process(self, primitive, args, params):
+    def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]):
         with derived_trace(self.parent):
             if isinstance(primitive, CollectiveOp):
                 return self._collective(primitive, args, params)
@@ -250,7 +250,7 @@ class _OnParts(Trace):
             return primitive.bind(*args, **params)
 
     # ---- callbacks
-    def _callback(self, primitive, args, params):
+    def _callback(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]):
         """A callback of a block runs in the process of the block; one of whole values in the first process along the automatic axes,
         where they are gathered, and its results go to all."""
         layout = params["layout"]
@@ -280,12 +280,12 @@ class _OnParts(Trace):
         outs = guard_calls(primitive, first, args, params)
         return [pbroadcast_p.bind(y, axis_name=between, source=0) for y in outs]
 
-    def _process_parts(self, axes: Collection) -> tuple:
+    def _process_parts(self, axes: Collection[Any]) -> tuple[Any, ...]:
         """The names of the parts of axes that are split over processes, in the order of the mesh."""
         parts = [p for axis, parts in self.axes.parts.items() if axis in axes for p in parts]
         return tuple([p.name for p in parts if p.is_process])
 
-    def _gathered(self, x, spec):
+    def _gathered(self, x: Any, spec: Spec):
         """An operand that is whole along the dims that process parts split, and the local parts that split the others."""
         kept = []
         for d, axes in enumerate(spec, typeof(x).ndim - len(spec)):
@@ -303,7 +303,7 @@ class _OnParts(Trace):
             kept.append(names)
         return x, tuple(kept)
 
-    def _collective(self, primitive, args, params):
+    def _collective(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]):
         key = "axes" if "axes" in params else "axis_name"
         names = self.axes.names(collective_axes(params))
         if (single := primitive.combines) is not None:
@@ -315,7 +315,7 @@ class _OnParts(Trace):
             names, params = along, {**params, "axis_index_groups": None}
         return bind_over(primitive, *args, **{**params, key: names})
 
-    def _along(self, names: Sequence[Any], groups: tuple) -> tuple | None:
+    def _along(self, names: Sequence[Any], groups: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """The parts along which groups of positions extend, if each group is all places along some parts, in order."""
         sizes = {part.name: part.size for part in self.axes.all_parts}
         shape = [sizes[name] for name in names]

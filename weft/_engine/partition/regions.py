@@ -144,7 +144,7 @@ def collective(outer: Partitioner, eqn: Eqn) -> list[Value]:
     return [Value(v.aval, place(fs), x) for v, fs, x in zip(eqn.outvars, rule.outs, outs)]
 
 
-def _record_user_collective(outer: Partitioner, eqn: Eqn, locals_: Sequence) -> None:
+def _record_user_collective(outer: Partitioner, eqn: Eqn, locals_: Sequence[Any]) -> None:
     """Record a collective that a program of one device calls."""
     spec, axes = spec_of(eqn.primitive), collective_axes(eqn.params)
     if not spec.is_local:
@@ -221,14 +221,14 @@ def local_program(
 
 def _materialized(
     outer: Partitioner, eqn: Eqn, values: Sequence[Value], places: Sequence[Placement]
-) -> list:
+) -> list[Any]:
     return [
         outer.materialize(v, p, "loop", f"{eqn.primitive} takes it as {p}")
         for v, p in zip(values, places)
     ]
 
 
-def _values(eqn: Eqn, outs: Sequence, places: Sequence[Placement]) -> list[Value]:
+def _values(eqn: Eqn, outs: Sequence[Any], places: Sequence[Placement]) -> list[Value]:
     return [Value(v.aval, p, out) for v, p, out in zip(eqn.outvars, places, outs)]
 
 
@@ -272,7 +272,7 @@ def scan(outer: Partitioner, eqn: Eqn, values: Sequence[Value]) -> list[Value]:
     return made
 
 
-def _accumulated_axes(outer: Partitioner, body: Jaxpr, i: int, out: Any) -> frozenset:
+def _accumulated_axes(outer: Partitioner, body: Jaxpr, i: int, out: Any) -> frozenset[Any]:
     """The axes over which carry `i` of a scan may stay a partial sum: the body only adds partial sums to it."""
     carry = body.invars[i]
     makers = {v: eqn for eqn in body.eqns for v in eqn.outvars}

@@ -36,14 +36,14 @@ class Placement:
     """How a value is placed on the mesh: axes per dim, and the axes over which it must still be summed."""
 
     dims: Spec
-    partial: frozenset = frozenset()
+    partial: frozenset[Any] = frozenset()
 
     @property
-    def axes(self) -> frozenset:
+    def axes(self) -> frozenset[Any]:
         """The axes that split some dim."""
         return frozenset(itertools.chain.from_iterable(self.dims))
 
-    def with_dim(self, d: int, axes: tuple) -> Placement:
+    def with_dim(self, d: int, axes: tuple[Any, ...]) -> Placement:
         return Placement((*self.dims[:d], axes, *self.dims[d + 1 :]), self.partial)
 
     def __str__(self) -> str:
@@ -78,7 +78,7 @@ def local_shape(shape: tuple[int, ...], dims: Spec, sizes: Mapping[Any, int]) ->
     )
 
 
-def is_even(size: int, axes: tuple, sizes: Mapping[Any, int]) -> bool:
+def is_even(size: int, axes: tuple[Any, ...], sizes: Mapping[Any, int]) -> bool:
     """Whether `axes` cut a dim of `size` into equal blocks."""
     return size % math.prod([sizes[a] for a in axes]) == 0
 
@@ -176,7 +176,7 @@ def _on_parts(place: Placement, cuts: _Cuts) -> Placement:
     )
 
 
-def _are_apart(parts: Sequence[tuple[Any, int]], axes: Collection) -> bool:
+def _are_apart(parts: Sequence[tuple[Any, int]], axes: Collection[Any]) -> bool:
     """Whether some, but not all, of the parts of an axis are among `axes`."""
     return 0 < sum(part in axes for part, _ in parts) < len(parts)
 
@@ -230,7 +230,7 @@ def _search(
     space = _SearchSpace(target, shape, itemsize, dict(sizes_key), latency)
     least = space.least_cost(source)
     order = itertools.count()
-    queue: list[tuple] = [(0, next(order), source, ())]
+    queue: list[tuple[Any, ...]] = [(0, next(order), source, ())]
     done: set[Placement] = set()
     while queue:
         cost, _, place, steps = heapq.heappop(queue)
@@ -253,7 +253,12 @@ class _SearchSpace:
     """The moves of one search."""
 
     def __init__(
-        self, target: Placement, shape: tuple[int, ...], itemsize: int, sizes: dict, latency: int
+        self,
+        target: Placement,
+        shape: tuple[int, ...],
+        itemsize: int,
+        sizes: dict[Any, Any],
+        latency: int,
     ):
         self.target, self.shape, self.itemsize, self.sizes, self.latency = (
             target,
@@ -262,7 +267,7 @@ class _SearchSpace:
             sizes,
             latency,
         )
-        self._counts: dict[tuple, int] = {}
+        self._counts: dict[tuple[Any, ...], int] = {}
         self._steps: dict[Placement, list[tuple[Step, Placement, int]]] = {}
         self._bounds: dict[Placement, int] = {}
         self.prefixes = [
@@ -274,14 +279,14 @@ class _SearchSpace:
             [sizes[a] for a in target.axes]
         )  # on average
 
-    def count(self, axes: tuple) -> int:
+    def count(self, axes: tuple[Any, ...]) -> int:
         """The number of blocks into which `axes` cut a dim."""
         count = self._counts.get(axes)
         if count is None:
             count = self._counts[axes] = math.prod([self.sizes[a] for a in axes])
         return count
 
-    def block(self, d: int, axes: tuple) -> int:
+    def block(self, d: int, axes: tuple[Any, ...]) -> int:
         """The size of the blocks into which `axes` cut dim `d`; the last ones may be padded."""
         return -(-self.shape[d] // self.count(axes))
 
@@ -365,13 +370,13 @@ class _SearchSpace:
         # where two axes split a dim next, a device first along one and last along the other holds one end and needs the other
         return overlap if splits_alike or not is_even else 0
 
-    def aligned(self, d: int, coarse: tuple, fine: tuple) -> bool:
+    def aligned(self, d: int, coarse: tuple[Any, ...], fine: tuple[Any, ...]) -> bool:
         """Whether each block of dim `d` by `coarse` consists of blocks by `fine`, which begins with `coarse`."""
         return not coarse or self.block(d, fine) * self.count(fine[len(coarse) :]) == self.block(
             d, coarse
         )
 
-    def may_split(self, d: int, coarse: tuple, fine: tuple) -> bool:
+    def may_split(self, d: int, coarse: tuple[Any, ...], fine: tuple[Any, ...]) -> bool:
         """Whether dim `d` may be cut from `coarse` blocks into `fine` ones: uneven ones only on the way to the target."""
         known = self.shape[d] % self.count(fine) == 0 or self.target.dims[d][: len(fine)] == fine
         return known and self.aligned(d, coarse, fine)
@@ -380,7 +385,7 @@ class _SearchSpace:
         """The bytes that a device holds."""
         return math.prod([self.block(d, axes) for d, axes in enumerate(place.dims)]) * self.itemsize
 
-    def step(self, kind: str, place: Placement, axes: tuple, **kw: Any) -> Step:
+    def step(self, kind: str, place: Placement, axes: tuple[Any, ...], **kw: Any) -> Step:
         return Step(
             kind, axes, nbytes=collective_bytes(kind, self.nbytes(place), self.count(axes)), **kw
         )
@@ -486,7 +491,7 @@ class _SearchSpace:
         axes, perm = permutation(before.dims, after.dims, self.sizes)
         return replace(step, axes=axes, perm=perm)
 
-    def _filled(self, have: Spec, wanted: Sequence[tuple[tuple, int]]) -> Spec | None:
+    def _filled(self, have: Spec, wanted: Sequence[tuple[tuple[Any, ...], int]]) -> Spec | None:
         """The axes `wanted` with minor axes that cut each dim as many times more as they say; None if no axes do.
 
         The axes that split a dim under `have` come first.
@@ -495,7 +500,7 @@ class _SearchSpace:
         free = [a for a, size in self.sizes.items() if size > 1 and a not in taken]
         filled = []
         for own, (axes, n) in zip(have, wanted):
-            more: list = []
+            more: list[Any] = []
             for a in (
                 [*[a for a in free if a in own], *[a for a in free if a not in own]]
                 if n > 1
@@ -513,7 +518,7 @@ class _SearchSpace:
 
 def permutation(
     source: Spec, target: Spec, sizes: Mapping[Any, int]
-) -> tuple[tuple, tuple[tuple[int, int], ...]]:
+) -> tuple[tuple[Any, ...], tuple[tuple[int, int], ...]]:
     """Axes, and (from, to) pairs of their flat numbers, that give every device its block under `target`.
 
     Both layouts have equally many splits per dim; replicas are matched in order; a device with its block keeps it.

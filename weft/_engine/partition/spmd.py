@@ -31,12 +31,12 @@ def partition_program(
     target_specs: Propagation,
     ins: Sequence[Placement],
     outs: Sequence[Spec | None],
-    constraint_spec: Callable,
+    constraint_spec: Callable[..., Any],
     parent: Any,
     cost: CostModel,
     target_weight: float = 1.0,
     early: Mapping[Var, Spec] = MappingProxyType({}),
-    strategies: dict[tuple, list] | None = None,
+    strategies: dict[tuple[Any, ...], list[Any]] | None = None,
 ) -> tuple[Jaxpr, list[Spec], Partitioner]:
     """The local program of a whole `jaxpr`, the specs of its results (those of `outs` where given), and who made them.
 

@@ -8,7 +8,8 @@ Law:  a value that does not vary over an axis has no dim for it: it is computed 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from weft._engine.core.interpret import evaluate
 from weft._engine.core.primitive import BatchAxis
@@ -36,7 +37,7 @@ def stack(
     """
     local = separate_reductions(local)
 
-    def run(*blocks):
+    def run(*blocks: Any):
         return on_blocks(local, axes, in_specs, out_specs, out_blocks, blocks)
 
     return stage(run, block_types(local.invars, in_specs, axes), local.name)
@@ -48,8 +49,8 @@ def on_blocks(
     in_specs: Sequence[Spec],
     out_specs: Sequence[Spec],
     out_blocks: Sequence[tuple[int, ...] | None],
-    blocks: Sequence,
-) -> list:
+    blocks: Sequence[Any],
+) -> list[Any]:
     """The storage blocks of the results of `local`, mapped over `axes`, from those of its arguments."""
     blocks_of = (*out_blocks, *[None] * (len(out_specs) - len(out_blocks)))
     names, sizes = [name for name, _ in axes], dict(axes)
@@ -65,7 +66,7 @@ def on_blocks(
 
 def block_types(
     variables: Sequence[Var], specs: Sequence[Spec], axes: Sequence[tuple[str, int]]
-) -> list:
+) -> list[Any]:
     """The types of the storage blocks of these variables of one device."""
     return [
         v.aval.update(
@@ -82,7 +83,9 @@ def _splits(spec: Spec, ndim: int, sizes: dict[str, int]) -> tuple[int, ...]:
     return tuple(math.prod(sizes[a] for a in dim) for dim in spec)
 
 
-def mapped_over(fun: Callable, axes: list[tuple[str, int]], varying, kept) -> Callable:
+def mapped_over(
+    fun: Callable[..., Any], axes: list[tuple[str, int]], varying: Any, kept: Any
+) -> Callable[..., Any]:
     """`fun` mapped over `axes`, the first outermost; an argument has a leading dim per axis it varies over, in their order."""
     if not axes:
         return fun
@@ -90,14 +93,14 @@ def mapped_over(fun: Callable, axes: list[tuple[str, int]], varying, kept) -> Ca
     inner = mapped_over(fun, rest, varying, kept)
     axis = BatchAxis(size, name, of_mesh=True)
 
-    def mapped(*args):
+    def mapped(*args: Any):
         outs, dims = batch_flat(inner, axis, args, [0 if name in v else None for v in varying])
         return [_final_dim(o, d, axis, name in w) for o, d, w in zip(outs, dims, kept)]
 
     return mapped
 
 
-def _final_dim(x, dim, axis: BatchAxis, kept: bool):
+def _final_dim(x: Any, dim: int | None, axis: BatchAxis, kept: bool):
     """Output with the axis as dim 0 if the spec names it; else one of its (equal) rows."""
     if kept:
         return to_dim(x, dim, axis, 0)
@@ -108,7 +111,7 @@ def _final_dim(x, dim, axis: BatchAxis, kept: bool):
     return reshape(row, shape[:dim] + shape[dim + 1 :])
 
 
-def from_storage(block, spec: Spec, names, sizes):
+def from_storage(block: Any, spec: Spec, names: Sequence[Any], sizes: Mapping[Any, int]):
     """[splits..., local...] -> [mesh axes in mesh order..., local...]."""
     order = [a for dim in spec for a in dim]
     shape = typeof(block).shape
@@ -121,7 +124,7 @@ def from_storage(block, spec: Spec, names, sizes):
     return transpose(x, tuple(order.index(a) for a in kept) + tuple(range(n, n + len(local))))
 
 
-def to_storage(x, spec: Spec, names, sizes):
+def to_storage(x: Any, spec: Spec, names: Sequence[Any], sizes: Mapping[Any, int]):
     """[mesh axes in mesh order..., local...] -> [splits..., local...]."""
     order = [a for dim in spec for a in dim]
     have = [a for a in names if a in order]
@@ -133,7 +136,7 @@ def to_storage(x, spec: Spec, names, sizes):
     return reshape(x, _splits(spec, len(local), sizes) + local)
 
 
-def _into_blocks(x, blocks: tuple[int, ...]):
+def _into_blocks(x: Any, blocks: tuple[int, ...]):
     """[dims...] -> [blocks..., dims of a block...]."""
     pairs = [n for size, k in zip(typeof(x).shape, blocks) for n in (k, size // k)]
     rank = len(blocks)

@@ -32,7 +32,7 @@ class Strategy:
     axes: FactorAxes
     ins: list[Placement]
     outs: list[Placement]
-    params: dict | None = None  # of the local equation, once they are known
+    params: dict[str, Any] | None = None  # of the local equation, once they are known
 
 
 @record(frozen=False)
@@ -40,7 +40,7 @@ class StrategySet:
     """The strategies for equal equations, and the cheapest of them by the forms that the operands have (None: not shared)."""
 
     strategies: list[Strategy]
-    cheapest: dict[tuple, Strategy] | None = None
+    cheapest: dict[tuple[Any, ...], Strategy] | None = None
 
 
 class Candidates:
@@ -116,13 +116,13 @@ class Candidates:
                 if even and option == _consistent(option, rule, self.sizes):
                     yield option
 
-    def unused(self, kept: FactorAxes, stay: frozenset[int]) -> tuple:
+    def unused(self, kept: FactorAxes, stay: frozenset[int]) -> tuple[Any, ...]:
         """Return the axes of the operands' factors outside `stay` that `kept` does not use."""
         used = {a for mine in kept.values() for a in mine}
         moving = [mine for axes in self.operand_axes for f, mine in axes.items() if f not in stay]
         return tuple(dict.fromkeys(a for mine in moving for a in mine if a not in used))
 
-    def count(self, axes: Sequence) -> int:
+    def count(self, axes: Sequence[Any]) -> int:
         """Number of blocks into which `axes` cut a dim."""
         return math.prod(self.sizes[a] for a in axes)
 
@@ -163,7 +163,7 @@ class Candidates:
                 led.update(followers)
         return kept
 
-    def strays(self, f: int, mine: tuple, axes: FactorAxes) -> bool:
+    def strays(self, f: int, mine: tuple[Any, ...], axes: FactorAxes) -> bool:
         """Whether `f` follows leaders of groups, none of them is split like it, and it cannot be split alone."""
         leaders = [group[0] for group in self.rule.groups if f in group[1:]]
         if not leaders or any(axes.get(leader) == mine for leader in leaders):
@@ -182,14 +182,14 @@ def _completes(combine: str, eqn: Eqn) -> bool:
 
 def _merged(order: Sequence[FactorAxes], splittable: frozenset[int]) -> FactorAxes:
     """Axes per factor, the earlier of `order` first; an axis splits one factor."""
-    taken: set = set()
+    taken: set[Any] = set()
     merged: FactorAxes = {}
     for axes in order:
         for f, mine in axes.items():
             have = merged.get(f, ())
             if f not in splittable or len(mine) <= len(have) or mine[: len(have)] != have:
                 continue
-            fresh: list = []
+            fresh: list[Any] = []
             for a in mine[len(have) :]:
                 if a in taken:
                     break

@@ -27,7 +27,7 @@ class LocalTrace(StageTrace):
         super().__init__(parent, name)
         self.source: Any = None
 
-    def process(self, primitive: Any, args: Sequence, params: dict) -> Any:
+    def process(self, primitive: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
         out = super().process(primitive, args, params)
         self.eqns[-1].source = self.source
         return out
@@ -55,7 +55,7 @@ class PlacedEqn:
     placements: tuple[Placement, ...]
     count: int
     depth: int
-    manual: frozenset
+    manual: frozenset[Any]
 
 
 class Value:
@@ -85,6 +85,6 @@ class Value:
         return next(iter(self.forms))
 
     @property
-    def partial_axes(self) -> frozenset:
+    def partial_axes(self) -> frozenset[Any]:
         """The axes over which it must be summed before it can be read; none if a summed form exists."""
         return frozenset() if any(not p.partial for p in self.forms) else self.placement.partial

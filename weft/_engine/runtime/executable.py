@@ -19,7 +19,7 @@ import numpy as np
 
 from weft._engine.backends.array_spec import ArraySpec
 from weft._engine.backends.base import Backend, Loaded
-from weft._engine.core.trace import _state
+from weft._engine.core.trace import trace_state
 from weft._engine.ir.jaxpr import Jaxpr
 from weft._engine.ir.shardings import NamedSharding, Sharding
 from weft._engine.runtime.array import Array, spec_of
@@ -265,7 +265,7 @@ class Executable:
         check = self.check
         if check is None:
             return None
-        program, line = self.stages.simplified, _state.source or user_frame()
+        program, line = self.stages.simplified, trace_state.source or user_frame()
         specs = [
             [spec if spec.order is None else spec.stored for spec in some]
             for some in (self.in_specs, self.out_specs)

@@ -8,12 +8,14 @@ compiler turns the program of one device into the program of a whole mesh.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from weft._engine.core.interpret import evaluate
-from weft._engine.core.primitive import BatchAxis, CollectiveOp, RegionOp
+from weft._engine.core.pair_trace import PairTrace, run_pairs
+from weft._engine.core.primitive import BatchAxis, CollectiveOp, Primitive, RegionOp
 from weft._engine.core.sharded_types import check
 from weft._engine.core.stage import stage
-from weft._engine.core.trace import Trace, Tracer, current_trace, derived_trace, run_pairs, typeof
+from weft._engine.core.trace import Trace, Tracer, current_trace, derived_trace, typeof
 from weft._engine.ir.collective_spec import collective_axes
 from weft._engine.ir.jaxpr import Jaxpr, subjaxprs
 from weft._engine.ir.types import ShapedArray
@@ -25,8 +27,8 @@ class BatchTracer(Tracer):
 
     __slots__ = ("value", "dim")
 
-    def __init__(self, trace: "BatchTrace", value, dim: int):
-        self._trace = trace
+    def __init__(self, trace: "BatchTrace", value: Any, dim: int):
+        self.owning_trace = trace
         self.value = value
         self.dim = dim
 
@@ -35,11 +37,12 @@ class BatchTracer(Tracer):
         doc="All examples in one array, under the name by which JAX's users look at them.",
     )
 
+    # computed on demand, since most are not asked for their types
     @property
-    def aval(self) -> ShapedArray:
+    def aval(self) -> ShapedArray:  # pyright: ignore[reportIncompatibleVariableOverride]
         aval = typeof(self.value)
         return (
-            aval.dec_rank(self._trace.axis.size, self.dim)
+            aval.dec_rank(self.owning_trace.axis.size, self.dim)
             if aval.is_high
             else aval.without_dim(self.dim)
         )
@@ -51,39 +54,41 @@ class BatchTracer(Tracer):
         return f"a value under vmap of type {self.aval.str_short()} (per example)"
 
 
-class BatchTrace(Trace):
+class BatchTrace(PairTrace):
     __slots__ = ("axis",)
 
     def __init__(self, parent: Trace, axis: BatchAxis):
         super().__init__(parent)
         self.axis = axis
 
-    level = property(lambda self: self.axis)
+    @property
+    def level(self) -> BatchAxis:
+        return self.axis
 
-    def split(self, x) -> tuple:
+    def split(self, x: Any) -> tuple[Any, int | None]:
         """(value, dim) of any value."""
-        if type(x) is BatchTracer and (x._trace is self or x._trace.axis is self.axis):
+        if type(x) is BatchTracer and (x.owning_trace is self or x.owning_trace.axis is self.axis):
             return x.value, x.dim
         return x, None
 
-    def join(self, value, dim):
-        return value if dim is None else BatchTracer(self, value, dim)
+    def join(self, first: Any, second: int | None) -> Any:
+        return first if second is None else BatchTracer(self, first, second)
 
-    def process(self, primitive, args: Sequence, params: dict):
+    def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
         pairs = [self.split(x) for x in args]
         values = [v for v, _ in pairs]
         dims = [d for _, d in pairs]
         if all(d is None for d in dims) and not self.concerns(primitive, params):
-            return self.parent.process(primitive, values, params)
+            return self.outer.process(primitive, values, params)
         rule = primitive.batch
         check(primitive, args, params, self.axis.splits)
-        with derived_trace(self.parent):
+        with derived_trace(self.outer):
             out, out_dim = rule(self.axis, values, dims, **params)
         if primitive.multiple_results:
             return [self.join(v, d) for v, d in zip(out, out_dim)]
         return self.join(out, out_dim)
 
-    def concerns(self, primitive, params: dict) -> bool:
+    def concerns(self, primitive: Primitive, params: dict[str, Any]) -> bool:
         """Whether an equation without mapped operands still depends on the axis by name."""
         if primitive.batched_always:
             return True
@@ -100,11 +105,11 @@ class BatchTrace(Trace):
 ANY_AXIS = object()
 
 
-def named_axes(jaxpr: Jaxpr) -> frozenset:
+def named_axes(jaxpr: Jaxpr) -> frozenset[Any]:
     """Names of all axes that collectives anywhere in `jaxpr` work over; with `ANY_AXIS` where a derivative rule of its own may do so."""
 
     def make():
-        names: set = set()
+        names: set[Any] = set()
         for eqn in jaxpr.eqns:
             if isinstance(eqn.primitive, CollectiveOp):
                 names.update(collective_axes(eqn.params))
@@ -117,7 +122,9 @@ def named_axes(jaxpr: Jaxpr) -> frozenset:
     return jaxpr.memo("named_axes", make)
 
 
-def batch_flat(fun: Callable, axis: BatchAxis, args: Sequence, dims: Sequence) -> tuple[list, list]:
+def batch_flat(
+    fun: Callable[..., Any], axis: BatchAxis, args: Sequence[Any], dims: Sequence[Any]
+) -> tuple[list[Any], list[Any]]:
     """Results of flat `fun` mapped over `dims` of `args`, and the dims they are mapped over (None: not mapped)."""
     return run_pairs(
         BatchTrace(current_trace(), axis),
@@ -128,7 +135,7 @@ def batch_flat(fun: Callable, axis: BatchAxis, args: Sequence, dims: Sequence) -
     )
 
 
-def move_dim(x, source: int, target: int):
+def move_dim(x: Any, source: int, target: int) -> Any:
     """`x` with dim `source` moved to `target`."""
     if source == target:
         return x
@@ -137,14 +144,14 @@ def move_dim(x, source: int, target: int):
     return transpose(x, tuple(order))
 
 
-def add_batch_dim(x, size: int, target: int = 0):
+def add_batch_dim(x: Any, size: int, target: int = 0) -> Any:
     """`x` repeated along a new dim `target` of `size`."""
     aval = typeof(x)
     shape = aval.shape[:target] + (size,) + aval.shape[target:]
     return broadcast_in_dim(x, shape, tuple(d for d in range(len(shape)) if d != target))
 
 
-def to_dim(x, dim, axis: BatchAxis, target: int):
+def to_dim(x: Any, dim: int | None, axis: BatchAxis, target: int) -> Any:
     """A batched or unbatched value with its batch dim at `target`, repeated if it had none."""
     return add_batch_dim(x, axis.size, target) if dim is None else move_dim(x, dim, target)
 
@@ -162,7 +169,7 @@ def batch_jaxpr(
     def make():
         out_batched: list[bool] = []
 
-        def run(*args):
+        def run(*args: Any) -> list[Any]:
             outs, dims = batch_flat(
                 lambda *xs: evaluate(jaxpr, *xs), axis, args, [0 if b else None for b in in_batched]
             )

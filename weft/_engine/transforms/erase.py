@@ -10,8 +10,9 @@ from typing import Any
 
 from weft._engine.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft._engine.ir.types import ShapedArray
+from weft._engine.util.trees.narrowing import is_tuple
 
-NO_AXES: frozenset = frozenset()
+NO_AXES: frozenset[Any] = frozenset()
 #: the parameter of an operation in whose program types say what varies
 TRACKS = "check_vma"
 
@@ -21,7 +22,7 @@ def erase(jaxpr: Jaxpr) -> Jaxpr:
     return jaxpr.memo("erased", lambda: _erased(jaxpr) if _has_axes(jaxpr) else jaxpr)
 
 
-def erase_params(params: dict) -> dict:
+def erase_params(params: dict[str, Any]) -> dict[str, Any]:
     """Parameters of an operation with the programs among them erased."""
     return {name: name != TRACKS and _erased_value(value) for name, value in params.items()}
 
@@ -34,7 +35,7 @@ def plain(aval: ShapedArray) -> ShapedArray:
 def _erased_value(value: Any) -> Any:
     if isinstance(value, Jaxpr):
         return erase(value)
-    if isinstance(value, tuple) and any(isinstance(v, (Jaxpr, ShapedArray)) for v in value):
+    if is_tuple(value) and any(isinstance(v, (Jaxpr, ShapedArray)) for v in value):
         return tuple(_erased_value(v) for v in value)
     return plain(value) if isinstance(value, ShapedArray) else value
 

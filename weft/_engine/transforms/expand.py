@@ -8,7 +8,7 @@ Laws: what the compiler, the partitioner and the texts of programs see consists 
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from weft._engine.core.extension import ExtensionPrimitive, expansion
@@ -40,9 +40,13 @@ def expand(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _expanded(jaxpr: Jaxpr) -> Jaxpr:
-    consts, eqns = dict(zip(jaxpr.constvars, jaxpr.consts)), []
+    consts = dict(zip(jaxpr.constvars, jaxpr.consts))
+    eqns: list[Eqn] = []
     env: dict[Var, Atom] = {}
-    read = lambda a: a if type(a) is Literal else env.get(a, a)
+
+    def read(a: Atom) -> Atom:
+        return a if type(a) is Literal else env.get(a, a)
+
     for eqn in jaxpr.eqns:
         eqn = eqn.replace(invars=[read(a) for a in eqn.invars])
         if isinstance(eqn.primitive, ExtensionPrimitive):
@@ -63,9 +67,12 @@ def _in_place_of(eqn: Eqn, consts: dict[Var, Any]) -> tuple[list[Eqn], list[Atom
     for var, value in zip(program.constvars, program.consts):
         names[var] = fresh = Var(var.aval)
         consts[fresh] = value
-    rename = lambda a: a if type(a) is Literal else names[a]
+
+    def rename(a: Atom) -> Atom:
+        return a if type(a) is Literal else names[a]
+
     metadata = eqn.source.metadata if eqn.source is not None else ()
-    eqns = []
+    eqns: list[Eqn] = []
     for inner in program.eqns:
         source = inner.source and inner.source.within("", metadata)
         outs = [type(v)(v.aval) for v in inner.outvars]
@@ -75,7 +82,7 @@ def _in_place_of(eqn: Eqn, consts: dict[Var, Any]) -> tuple[list[Eqn], list[Atom
     return eqns, [rename(a) for a in program.outvars]
 
 
-def _axes_of(eqn: Eqn):
+def _axes_of(eqn: Eqn) -> AbstractContextManager[None]:
     """The named axes that are in scope in the program of an equation and not around it."""
     if not eqn.primitive.per_device:
         return nullcontext()

@@ -11,17 +11,11 @@ from typing import Any
 
 from weft._engine.core.annotations import cast_under
 from weft._engine.core.interpret import evaluate
+from weft._engine.core.pair_trace import PairTrace, run_pairs
+from weft._engine.core.primitive import Primitive
 from weft._engine.core.sharded_types import check
 from weft._engine.core.stage import StageTracer, stage
-from weft._engine.core.trace import (
-    Trace,
-    Tracer,
-    Zero,
-    current_trace,
-    derived_trace,
-    run_pairs,
-    typeof,
-)
+from weft._engine.core.trace import Trace, Tracer, Zero, current_trace, derived_trace, typeof
 from weft._engine.ir.jaxpr import Jaxpr
 from weft._engine.ops.families import zeros
 from weft._engine.util.errors import CustomVJPException
@@ -32,8 +26,8 @@ class JVPTracer(Tracer):
 
     __slots__ = ("aval", "primal", "tangent")
 
-    def __init__(self, trace: "JVPTrace", primal, tangent):
-        self._trace = trace
+    def __init__(self, trace: "JVPTrace", primal: Any, tangent: Any):
+        self.owning_trace = trace
         self.aval = typeof(primal)
         self.primal = primal
         self.tangent = tangent
@@ -42,14 +36,15 @@ class JVPTracer(Tracer):
     out_of_place = CustomVJPException
     why_no_value = "its derivative would be lost: it is being differentiated"
 
-    def concrete(self):
+    def concrete(self) -> Any:
         if isinstance(self.primal, Tracer):
             return self.primal.concrete()
         return self.primal
 
     def __repr__(self) -> str:
         if (
-            type(self.tangent) is StageTracer and self._trace.parent is self.tangent._trace
+            type(self.tangent) is StageTracer
+            and self.owning_trace.parent is self.tangent.owning_trace
         ):  # a value of the program of tangents
             return f"GradTracer(primal={self.primal}, typeof(tangent)={typeof(self.tangent).str_short(True, kinds=True)})"
         return f"JVPTracer(primal={self.primal}, tangent={self.tangent})"
@@ -58,52 +53,56 @@ class JVPTracer(Tracer):
         return f"a value under differentiation of type {self.aval.str_short()}"
 
 
-class JVPTrace(Trace):
+class JVPTrace(PairTrace):
     """Computes primals and tangents. `tag` marks the transformation, if a library gives one."""
 
     __slots__ = ("tag",)
 
-    def __init__(self, parent_trace: Trace | None, tag: Any = None):
+    def __init__(self, parent_trace: Trace, tag: Any = None):
         super().__init__(parent_trace)
         self.tag = tag
 
-    def split(self, x):
+    def split(self, x: Any) -> tuple[Any, Any]:
         """(primal, tangent) of any value."""
-        if type(x) is JVPTracer and x._trace is self:
+        if type(x) is JVPTracer and x.owning_trace is self:
             return x.primal, x.tangent
         return x, Zero(typeof(x).to_tangent_aval())
 
-    def join(self, primal, tangent):
-        """The pair; a tangent varies over the axes over which its primal does."""
-        if type(tangent) is Zero:
-            return primal
-        axes = typeof(primal).vma
-        return JVPTracer(self, primal, cast_under(self.parent, tangent, axes) if axes else tangent)
+    def join(self, first: Any, second: Any) -> Any:
+        """The pair of a primal and a tangent; a tangent varies over the axes over which its primal does."""
+        if type(second) is Zero:
+            return first
+        axes = typeof(first).vma
+        return JVPTracer(self, first, cast_under(self.outer, second, axes) if axes else second)
 
-    def process(self, primitive, args: Sequence, params: dict):
-        primals, tangents, constant = [], [], True
+    def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        primals: list[Any] = []
+        tangents: list[Any] = []
+        constant = True
         for x in args:
             primal, tangent = self.split(x)
             primals.append(primal)
             tangents.append(tangent)
             constant = constant and type(tangent) is Zero
         if constant:
-            return self.parent.process(primitive, primals, params)
+            return self.outer.process(primitive, primals, params)
         rule = primitive.jvp
         check(primitive, primals, params)
-        with derived_trace(self.parent):
+        with derived_trace(self.outer):
             primal_out, tangent_out = rule(primals, tangents, **params)
         if primitive.multiple_results:
             return [self.join(p, t) for p, t in zip(primal_out, tangent_out)]
         return self.join(primal_out, tangent_out)
 
 
-def jvp_flat(fun: Callable, primals: Sequence, tangents: Sequence) -> tuple[list, list]:
+def jvp_flat(
+    fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
+) -> tuple[list[Any], list[Any]]:
     """Values and tangents of flat `fun`; tangents may be `Zero` on both sides."""
     return run_pairs(JVPTrace(current_trace()), fun, primals, tangents)
 
 
-def instantiate(tangent):
+def instantiate(tangent: Any) -> Any:
     """A symbolic zero as an array of zeros; anything else as it is."""
     if type(tangent) is not Zero:
         return tangent
@@ -122,7 +121,7 @@ def jvp_jaxpr(
         out_nonzero: list[bool] = []
         n = len(jaxpr.invars)
 
-        def run(*args):
+        def run(*args: Any) -> list[Any]:
             given = iter(args[n:])
             tangents = [
                 next(given) if nz else Zero(v.aval.to_tangent_aval())

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from weft._engine.core.primitive import Primitive
 from weft._engine.core.stage import StageTrace, StageTracer
-from weft._engine.core.trace import Zero, check_leaks, current_trace, set_trace, typeof
+from weft._engine.core.trace import Trace, Zero, check_leaks, current_trace, set_trace, typeof
 from weft._engine.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var
 from weft._engine.transforms.jvp import JVPTrace
 from weft._engine.util.config import config
@@ -21,30 +22,34 @@ from weft._engine.util.state import guard
 class LinearTrace(StageTrace):
     """Stages what depends on its own tracers; passes everything else to its parent."""
 
-    __slots__ = ()
+    __slots__ = ("outer",)
     records_constants = False
 
-    def process(self, primitive, args: Sequence, params: dict):
-        if not any(type(x) is StageTracer and x._trace is self for x in args):
-            return self.parent.process(primitive, args, params)
+    def __init__(self, parent: Trace, name: str = ""):
+        super().__init__(parent, name)
+        self.outer = parent
+
+    def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        if not any(type(x) is StageTracer and x.owning_trace is self for x in args):
+            return self.outer.process(primitive, args, params)
         rule = primitive.partial_eval
         if rule is not None:
             return rule(self, args, params)
         return StageTrace.process(self, primitive, args, params)
 
-    def cast(self, x, axes):
-        return super().cast(x, axes) if self.is_unknown(x) else self.parent.cast(x, axes)
+    def cast(self, x: Any, axes: frozenset[Any]) -> Any:
+        return super().cast(x, axes) if self.is_unknown(x) else self.outer.cast(x, axes)
 
-    def serving(self, args):
-        return self if any(map(self.is_unknown, args)) else self.parent
+    def serving(self, args: Sequence[Any]) -> Trace:
+        return self if any(map(self.is_unknown, args)) else self.outer
 
-    def is_unknown(self, x) -> bool:
-        return type(x) is StageTracer and x._trace is self
+    def is_unknown(self, x: Any) -> bool:
+        return type(x) is StageTracer and x.owning_trace is self
 
 
 def linearize_flat(
-    fun: Callable, primals: Sequence, nonzero: Sequence[bool] | None = None
-) -> tuple[list, Jaxpr, list[bool]]:
+    fun: Callable[..., Any], primals: Sequence[Any], nonzero: Sequence[bool] | None = None
+) -> tuple[list[Any], Jaxpr, list[bool]]:
     """Values of flat `fun`, its linear program from the tangents of the inputs (`nonzero` ones) to the nonzero tangents of
     the outputs, and which outputs those are. The program's `consts` are the residuals."""
     if nonzero is None:
@@ -88,7 +93,13 @@ class Partial:
 
     __slots__ = ("known", "unknown", "out_unknown", "forwarded")
 
-    def __init__(self, known, unknown, out_unknown, forwarded):
+    def __init__(
+        self,
+        known: Jaxpr,
+        unknown: Jaxpr,
+        out_unknown: tuple[bool, ...],
+        forwarded: Sequence[int | None],
+    ):
         self.known, self.unknown, self.out_unknown, self.forwarded = (
             known,
             unknown,
@@ -118,7 +129,12 @@ def partial_eval_jaxpr(
     return _partial(jaxpr, in_unknown, force_unknown, saveable)
 
 
-def _partial(jaxpr: Jaxpr, in_unknown, force_unknown, saveable) -> Partial:
+def _partial(
+    jaxpr: Jaxpr,
+    in_unknown: Sequence[bool],
+    force_unknown: Sequence[bool],
+    saveable: Callable[..., Any] | None,
+) -> Partial:
     unknown_ins = [v for v, u in zip(jaxpr.invars, in_unknown) if u]
     sides = _Sides(set(unknown_ins), saveable)
     for eqn in jaxpr.eqns:
@@ -180,7 +196,13 @@ class _Sides:
         else:
             self.extend(None, eqn, eqn.outvars)
 
-    def extend(self, known: Any, unknown: Any, new_unknown: Sequence, *saved: Sequence) -> None:
+    def extend(
+        self,
+        known: Eqn | list[Eqn] | None,
+        unknown: Eqn | list[Eqn] | None,
+        new_unknown: Sequence[Var],
+        *saved: Sequence[Var],
+    ) -> None:
         """Add the parts of an equation, each an equation, a list of them, or None."""
         self.known += _as_list(known)
         self.unknown += _as_list(unknown)
@@ -197,20 +219,24 @@ def _read_from_outside(
     return dict.fromkeys(a for a in atoms if type(a) is not Literal and a not in defined)
 
 
-def _as_list(eqns) -> list[Eqn]:
+def _as_list(eqns: Eqn | list[Eqn] | None) -> list[Eqn]:
     return [] if eqns is None else eqns if isinstance(eqns, list) else [eqns]
 
 
 def _recompute(
     sides: _Sides, unknown_outs: Sequence[Atom], saveable: Callable[[Eqn], bool]
-) -> tuple[list[Eqn], list]:
+) -> tuple[list[Eqn], list[Atom]]:
     """The unknown equations preceded by the known ones that they and `unknown_outs` need and that the policy does not save, and
     these outputs."""
     fresh: dict[Var, Var] = {}
-    rename = lambda a: a if type(a) is Literal else fresh.get(a, a)
-    copies = []
+    copies: list[Eqn] = []
+
+    def rename(a: Atom) -> Atom:
+        return a if type(a) is Literal else fresh.get(a, a)
+
     for eqn in _not_saved(sides, unknown_outs, saveable):
-        invars, outvars = [rename(a) for a in eqn.invars], []
+        invars = [rename(a) for a in eqn.invars]
+        outvars: list[Var] = []
         for v in eqn.outvars:
             if v in sides.saved:
                 outvars.append(DropVar(v.aval))
@@ -242,13 +268,13 @@ def _not_saved(
 def run_partial(
     trace: LinearTrace,
     partial: Partial,
-    known_args: Sequence,
-    unknown_args: Sequence,
-    bind_known: Callable[[Jaxpr, Sequence], list],
-    bind_unknown: Callable[[Jaxpr, Sequence], list],
-) -> list:
+    known_args: Sequence[Any],
+    unknown_args: Sequence[Any],
+    bind_known: Callable[[Jaxpr, Sequence[Any]], list[Any]],
+    bind_unknown: Callable[[Jaxpr, Sequence[Any]], list[Any]],
+) -> list[Any]:
     """Outputs of a split program under `trace`: the known part bound by the parent, the unknown part staged."""
-    with set_trace(trace.parent):
+    with set_trace(trace.outer):
         known_outs = bind_known(partial.known, known_args)
     n_known = sum(not u for u in partial.out_unknown)
     computed = iter(known_outs[n_known:])

@@ -29,7 +29,9 @@ def transposed_type(aval: ShapedArray, order: Sequence[int]) -> ShapedArray:
 
 def on_transposed(jaxpr: Jaxpr, ins: Sequence[Order | None], outs: Sequence[Order | None]) -> Jaxpr:
     """`jaxpr` on transposed arguments, with transposed results, where these have an order."""
-    invars, outvars, before, after = list(jaxpr.invars), list(jaxpr.outvars), [], []
+    invars, outvars = list(jaxpr.invars), list(jaxpr.outvars)
+    before: list[Eqn] = []
+    after: list[Eqn] = []
     for i, (v, order) in enumerate(zip(jaxpr.invars, ins)):
         if order is not None:
             invars[i] = Var(transposed_type(v.aval, order))
@@ -38,8 +40,8 @@ def on_transposed(jaxpr: Jaxpr, ins: Sequence[Order | None], outs: Sequence[Orde
             )
     for i, (v, order) in enumerate(zip(jaxpr.outvars, outs)):
         if order is not None:
-            outvars[i] = Var(transposed_type(v.aval, order))
-            after.append(Eqn(transpose_p, [v], [outvars[i]], {"permutation": order}))
+            outvars[i] = result = Var(transposed_type(v.aval, order))
+            after.append(Eqn(transpose_p, [v], [result], {"permutation": order}))
     return Jaxpr(
         jaxpr.constvars,
         jaxpr.consts,
@@ -56,10 +58,10 @@ def constrained_orders(jaxpr: Jaxpr) -> list[Order | None]:
     wanted = {v for v in jaxpr.outvars if type(v) is not Literal}
     made = {v: (eqn, i) for eqn in jaxpr.eqns for i, v in enumerate(eqn.outvars) if v in wanted}
 
-    def order_of(v: Atom) -> Order | None:
-        eqn, i = made.get(v, (None, 0))
-        if eqn is None:
+    def order_of(v: Var) -> Order | None:
+        if v not in made:
             return None
+        eqn, i = made[v]
         if eqn.primitive is layout_constraint_p:
             return _other_than_row_major(eqn.params["order"])
         return constrained_orders(eqn.params["jaxpr"])[i] if is_call(eqn) else None
@@ -88,7 +90,10 @@ def _order_of_result(eqn: Eqn, orders: dict[Var, Any]) -> Any:
         return _other_than_row_major(eqn.params["order"])
     if primitive.moves in ("repeat", "iota"):
         return _ANY
-    of = lambda x: _ANY if type(x) is Literal or not x.aval.ndim else orders.get(x)
+
+    def of(x: Atom) -> Any:
+        return _ANY if type(x) is Literal or not x.aval.ndim else orders.get(x)
+
     if primitive is transpose_p:
         order, place = of(eqn.invars[0]), inverse_permutation(eqn.params["permutation"])
         return (

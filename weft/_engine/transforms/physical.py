@@ -7,12 +7,14 @@ mapped over the last dim. The words of keys with several dims, or none, are put 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 from weft._engine.core.interpret import evaluate_by
 from weft._engine.core.primitive import BatchAxis, LayoutOp, registry
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import eval_trace, set_trace, typeof
-from weft._engine.ir.jaxpr import Jaxpr, subjaxprs
+from weft._engine.ir.jaxpr import Eqn, Jaxpr, subjaxprs
 from weft._engine.ir.rewrite import map_jaxprs
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.layout import reshape
@@ -26,7 +28,7 @@ def is_key(aval: ShapedArray) -> bool:
 def has_keys(jaxpr: Jaxpr) -> bool:
     """Whether a key occurs anywhere in the program."""
 
-    def make():
+    def make() -> bool:
         avals = [*jaxpr.in_avals, *jaxpr.out_avals, *(v.aval for v in jaxpr.constvars)]
         avals += [v.aval for e in jaxpr.eqns for v in e.outvars]
         return any(map(is_key, avals)) or any(
@@ -36,14 +38,21 @@ def has_keys(jaxpr: Jaxpr) -> bool:
     return jaxpr.memo("has keys", make)
 
 
+def _key_shape(aval: ShapedArray) -> tuple[int, ...]:
+    """The shape of the integers that one key of type `aval` consists of."""
+    dtype: Any = aval.dtype  # a `dtypes.KeyDType`
+    return dtype.impl.key_shape
+
+
 def physical_aval(aval: ShapedArray) -> ShapedArray:
     """The type of the rows of keys of type `aval`, which are split like the keys."""
     if not is_key(aval):
         return aval
     sharding = aval.explicit
-    for d in range(len(aval.dtype.impl.key_shape)):
+    key_shape = _key_shape(aval)
+    for d in range(len(key_shape)):
         sharding = sharding and sharding.with_dim(aval.ndim + d, ())
-    return ShapedArray(aval.shape + aval.dtype.impl.key_shape, "uint32", sharding=sharding)
+    return ShapedArray(aval.shape + key_shape, "uint32", sharding=sharding)
 
 
 def physicalize(jaxpr: Jaxpr) -> Jaxpr:
@@ -57,11 +66,14 @@ def _physicalize(jaxpr: Jaxpr) -> Jaxpr:
             registry["random_unwrap"].bind(c) if is_key(v.aval) else c
             for v, c in zip(jaxpr.constvars, jaxpr.consts)
         ]
-    run = lambda *args: evaluate_by(_run_eqn, jaxpr.replace(consts=rows), args)
+
+    def run(*args: Any) -> list[Any]:
+        return evaluate_by(_run_eqn, jaxpr.replace(consts=rows), args)
+
     return stage(run, [physical_aval(a) for a in jaxpr.in_avals], jaxpr.name)
 
 
-def _run_eqn(eqn, args) -> list:
+def _run_eqn(eqn: Eqn, args: Sequence[Any]) -> list[Any]:
     primitive, params = eqn.primitive, map_jaxprs(eqn.params, physicalize)
     if isinstance(primitive, LayoutOp) and primitive.converts_keys:
         return [args[0]]
@@ -72,15 +84,15 @@ def _run_eqn(eqn, args) -> list:
     return _on_rows(eqn, args, params)
 
 
-def _on_rows(eqn, args, params: dict) -> list:
+def _on_rows(eqn: Eqn, args: Sequence[Any], params: dict[str, Any]) -> list[Any]:
     """The results of an op on keys as rows of integers: mapped over the integers."""
     from weft._engine.transforms.batch import to_dim  # most programs have no keys
 
     primitive = eqn.primitive
-    dtypes_of_keys = [a.aval.dtype for a in (*eqn.invars, *eqn.outvars) if is_key(a.aval)]
-    key_shape = dtypes_of_keys[0].impl.key_shape
+    key_shape = next(_key_shape(a.aval) for a in (*eqn.invars, *eqn.outvars) if is_key(a.aval))
     axis, is_flat = BatchAxis(math.prod(key_shape)), len(key_shape) == 1
-    rows, dims = [], []
+    rows: list[Any] = []
+    dims: list[int | None] = []
     for x, a in zip(args, eqn.invars):
         is_row = is_key(a.aval)
         if is_row and not is_flat:
@@ -90,7 +102,7 @@ def _on_rows(eqn, args, params: dict) -> list:
     outs, out_dims = primitive.batch(axis, rows, dims, **params)
     if not primitive.multiple_results:
         outs, out_dims = [outs], [out_dims]
-    results = []
+    results: list[Any] = []
     for x, d, v in zip(outs, out_dims, eqn.outvars):
         if is_key(v.aval):
             x = to_dim(x, d, axis, v.aval.ndim)

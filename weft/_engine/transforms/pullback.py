@@ -8,7 +8,7 @@ Out:  a callable whose `args_res` shows, and lets programs replace, the kept arg
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from weft._engine.core.stage import stage
@@ -17,6 +17,7 @@ from weft._engine.ir.jaxpr import Jaxpr
 from weft._engine.util import tree
 from weft._engine.util.dtypes import float0
 from weft._engine.util.record import record
+from weft._engine.util.trees.narrowing import is_tuple, is_tuple_or_list
 
 
 @tree.register_static
@@ -34,33 +35,41 @@ class NotSaveable:
 _ABSENT = (NotNeeded, NotSaveable)
 
 
+#: a function, the tree of its arguments, and for each residual the leaf of the arguments that it is
+Static = tuple[Callable[..., Any], Any, tuple[int | None, ...]]
+
+
 class Pullback:
     """The function from cotangents of results to cotangents of arguments that `vjp` gives; a pytree of what it keeps."""
 
     def __init__(
-        self, function: Callable, in_tree: Any, origins: Sequence[int | None], residuals: Sequence
+        self,
+        function: Callable[..., Any],
+        in_tree: Any,
+        origins: Sequence[int | None],
+        residuals: Sequence[Any],
     ):
         """`function(residuals, ct, accumulators)`; residual k is leaf `origins[k]` of the arguments, or computed (None). The function's
         `cotangents` are the tree of the types of what it takes."""
-        self._static = (function, in_tree, tuple(origins))
+        self.static = (function, in_tree, tuple(origins))
         self._residuals = residuals
-        self._args_res: list | None = None
+        self._args_res: list[Any] | None = None
 
-    def __call__(self, *cts: Any, accumulators: tuple | None = None) -> Any:
+    def __call__(self, *cts: Any, accumulators: tuple[Any, ...] | None = None) -> Any:
         if len(cts) != 1:
-            name = self._static[0].__name__
+            name = self.static[0].__name__
             raise TypeError(
                 f"vjp: the pullback of vjp applied to {name} was called with {len(cts)} arguments. It takes one: a "
                 "cotangent of "
                 f"the structure of what {name} returns."
             )
-        return self._static[0](self._checked(), cts[0], accumulators)
+        return self.static[0](self._checked(), cts[0], accumulators)
 
     def __repr__(self) -> str:
-        function: Any = self._static[0]
-        return f"Pullback({function.__name__}: {function.cotangents} -> {self._static[1]})"
+        function: Any = self.static[0]
+        return f"Pullback({function.__name__}: {function.cotangents} -> {self.static[1]})"
 
-    def with_refs(self, *accumulators: Any) -> Callable:
+    def with_refs(self, *accumulators: Any) -> Callable[..., Any]:
         """The function that adds the cotangent of an argument to a reference instead of returning it.
 
         There is one entry per leaf of the arguments: a reference of the cotangent's shape and dtype, `ad.GradValue()` to have the
@@ -75,7 +84,7 @@ class Pullback:
         return functools.partial(self, accumulators=accumulators)
 
     @property
-    def args_res(self) -> list:
+    def args_res(self) -> list[Any]:
         """The arguments that the backward pass needs as they are, a list with an entry for each: a value, or nested tuples of them;
         `NotNeeded()` in the place of the others, and `NotSaveable()` of those left out. Assign to it, or to its entries.
 
@@ -83,8 +92,8 @@ class Pullback:
         [Array([1.], dtype=float32), Array([0.], dtype=float32)]
         """
         if self._args_res is None:
-            _, in_tree, origins = self._static
-            leaves: list = [NotNeeded()] * in_tree.num_leaves
+            _, in_tree, origins = self.static
+            leaves: list[Any] = [NotNeeded()] * in_tree.num_leaves
             for k, x in zip(origins, self._residuals):
                 if k is not None:
                     leaves[k] = x
@@ -93,16 +102,16 @@ class Pullback:
         return self._args_res
 
     @args_res.setter
-    def args_res(self, values: Sequence) -> None:
+    def args_res(self, values: Sequence[Any]) -> None:
         self._args_res = list(values)
 
     @property
-    def opaque_residuals(self) -> list:
+    def opaque_residuals(self) -> list[Any]:
         """What the forward pass computed for the backward pass."""
-        return [x for k, x in zip(self._static[2], self._residuals) if k is None]
+        return [x for k, x in zip(self.static[2], self._residuals) if k is None]
 
     @property
-    def structured_residuals(self) -> dict:
+    def structured_residuals(self) -> dict[Any, Any]:
         """Residuals that rules keep under names; there are none yet."""
         return {}
 
@@ -113,11 +122,11 @@ class Pullback:
         >>> print(weft.vjp(lambda x: 2 * x, 1.0)[1].jaxpr)
         { lambda ; a:f32[]. let b:f32[] = mul 2.0:f32[] a in (b,) }
         """
-        function: Any = self._static[0]
+        function: Any = self.static[0]
         avals, structure = tree.tree_flatten(function.cotangents)
         residuals = self._checked()
 
-        def backward(*values: Any) -> list:
+        def backward(*values: Any) -> list[Any]:
             found = function(
                 values[: len(residuals)],
                 tree.tree_unflatten(structure, values[len(residuals) :]),
@@ -133,23 +142,26 @@ class Pullback:
             )
 
     def replace(
-        self, *, args_res: Sequence | None = None, opaque_residuals: Sequence | None = None
+        self,
+        *,
+        args_res: Sequence[Any] | None = None,
+        opaque_residuals: Sequence[Any] | None = None,
     ) -> Pullback:
         """The same function with other residuals."""
         computed = iter(self.opaque_residuals if opaque_residuals is None else opaque_residuals)
         new = Pullback(
-            *self._static,
-            [next(computed) if k is None else x for k, x in zip(self._static[2], self._now())],
+            *self.static,
+            [next(computed) if k is None else x for k, x in zip(self.static[2], self.now())],
         )
         if args_res is not None:
             new.args_res = args_res
         return new
 
-    def _now(self) -> Sequence:
+    def now(self) -> Sequence[Any]:
         """The residuals, those that stand in `args_res` as they do now."""
         if self._args_res is None:
             return self._residuals
-        _, in_tree, origins = self._static
+        _, in_tree, origins = self.static
         children = tree.treedef_children(in_tree)
         if len(self._args_res) != len(children):
             raise ValueError(
@@ -160,16 +172,16 @@ class Pullback:
         ]
         return [x if k is None else leaves[k] for k, x in zip(origins, self._residuals)]
 
-    def _checked(self) -> Sequence:
-        residuals = self._now()
+    def _checked(self) -> Sequence[Any]:
+        residuals = self.now()
         absent = [
             k
-            for k, x in zip(self._static[2], residuals)
+            for k, x in zip(self.static[2], residuals)
             if k is not None and (x is None or isinstance(x, _ABSENT))
         ]
         if absent:
             paths = tree.tree_flatten_with_path(
-                tree.tree_unflatten(self._static[1], range(self._static[1].num_leaves))
+                tree.tree_unflatten(self.static[1], range(self.static[1].num_leaves))
             )[0]
             names = ", ".join(f"args{tree.keystr(paths[k][0])}" for k in dict.fromkeys(absent))
             raise ValueError(
@@ -179,23 +191,25 @@ class Pullback:
         return residuals
 
 
-def _flatten(pullback: Pullback) -> tuple:
-    return tuple(pullback._now()), pullback._static
+def _flatten(pullback: Pullback) -> tuple[tuple[Any, ...], Static]:
+    return tuple(pullback.now()), pullback.static
 
 
-tree.register_pytree_node(
-    Pullback, _flatten, lambda static, residuals: Pullback(*static, list(residuals))
-)
+def _unflatten(static: Static, residuals: Iterable[Any]) -> Pullback:
+    return Pullback(*static, list(residuals))
 
 
-def _as_tuples(structure: Any, leaves) -> Any:
+tree.register_pytree_node(Pullback, _flatten, _unflatten)
+
+
+def _as_tuples(structure: Any, leaves: Iterator[Any]) -> Any:
     """The next leaves in nested tuples of the structure's children."""
     if tree.treedef_is_leaf(structure):
         return next(leaves)
     return tuple([_as_tuples(child, leaves) for child in tree.treedef_children(structure)])
 
 
-def _leaves_of(structure: Any, value: Any) -> list:
+def _leaves_of(structure: Any, value: Any) -> list[Any]:
     """The leaves of `value`, which has the structure, or is nested tuples of its children; sentinels may stand for what is absent."""
     if tree.treedef_is_leaf(structure):
         return [value]
@@ -205,7 +219,7 @@ def _leaves_of(structure: Any, value: Any) -> list:
     if found == structure:
         return leaves
     children = tree.treedef_children(structure)
-    if not isinstance(value, (tuple, list)) or len(value) != len(children):
+    if not is_tuple_or_list(value) or len(value) != len(children):
         raise ValueError(
             f"vjp: an entry of args_res must have the structure of its argument, {structure}, got {found}."
         )
@@ -220,7 +234,7 @@ def saved(saveable: Any, structure: Any, path: str = "saveable_args") -> list[bo
     """
     if isinstance(saveable, bool):
         return [saveable] * structure.num_leaves
-    if not isinstance(saveable, tuple):
+    if not is_tuple(saveable):
         raise ValueError(
             f"vjp: saveable_args must be a tuple-tree of bools; {path} is {saveable!r}."
         )

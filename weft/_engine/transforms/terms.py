@@ -7,6 +7,7 @@ Out:  the program on memory: it adds up the terms of arguments, which partitioni
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, TypeGuard
 
 from weft._engine.core.interpret import evaluate
 from weft._engine.core.stage import stage
@@ -24,15 +25,17 @@ def on_memory(
 ) -> Jaxpr:
     """`jaxpr` on memory of the types `stored`; `ins` and `outs` are the shardings of arguments and results."""
 
-    def run(*args):
-        values = [sum_of_terms(x, s.term_axes) if _unreduced(s) else x for x, s in zip(args, ins)]
+    def run(*args: Any) -> list[Any]:
+        values = [
+            sum_of_terms(x, s.term_axes) if _is_unreduced(s) else x for x, s in zip(args, ins)
+        ]
         return [
-            terms(x, s.mesh, s.term_axes) if _unreduced(s) else x
+            terms(x, s.mesh, s.term_axes) if _is_unreduced(s) else x
             for x, s in zip(evaluate(jaxpr, *values), outs)
         ]
 
     return stage(run, stored, jaxpr.name)
 
 
-def _unreduced(sharding: Sharding | None) -> bool:
+def _is_unreduced(sharding: Sharding | None) -> TypeGuard[NamedSharding]:
     return isinstance(sharding, NamedSharding) and bool(sharding.unreduced)

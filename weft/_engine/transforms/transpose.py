@@ -6,10 +6,10 @@ Law: for all u, v:  dot(f(u), v) == dot(u, f_T(v)), inputs that f is not linear 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from weft._engine.core.annotations import cast
-from weft._engine.core.interpret import _literal
+from weft._engine.core.interpret import literal_value
 from weft._engine.core.primitive import ConstraintOp
 from weft._engine.core.stage import UsesRefs, stage
 from weft._engine.core.trace import UndefPrimal, Zero, is_undef, lenient, with_source
@@ -19,8 +19,8 @@ from weft._engine.ops.placement import laid_out_as
 
 
 def backward_pass(
-    jaxpr: Jaxpr, args: Sequence, cts: Sequence, unwanted: Sequence[int] = ()
-) -> list:
+    jaxpr: Jaxpr, args: Sequence[Any], cts: Sequence[Any], unwanted: Sequence[int] = ()
+) -> list[Any]:
     """Cotangents of the inputs of `jaxpr` given as `UndefPrimal` in `args` (None for the others), from those of its outputs.
 
     Equations that do not depend on a linear input are evaluated as they are, under the current trace. What only the cotangents of
@@ -33,7 +33,7 @@ def backward_pass(
 class _BackwardPass:
     """The evaluation of a linear program from its results to its inputs."""
 
-    def __init__(self, jaxpr: Jaxpr, args: Sequence, unwanted: Sequence[int]):
+    def __init__(self, jaxpr: Jaxpr, args: Sequence[Any], unwanted: Sequence[int]):
         self.jaxpr, self.args = jaxpr, args
         inputs = list(zip(jaxpr.invars, args))
         self.linear: set[Var] = {v for v, x in inputs if is_undef(x)}
@@ -43,7 +43,7 @@ class _BackwardPass:
         self.env.update((v, x) for v, x in inputs if not is_undef(x))
         self.cts: dict[Var, object] = {}
 
-    def run(self, cts: Sequence) -> list:
+    def run(self, cts: Sequence[Any]) -> list[Any]:
         """Return the cotangents of the inputs from those of the results."""
         pending = self.evaluate()
         for atom, ct in zip(self.jaxpr.outvars, cts):
@@ -56,7 +56,7 @@ class _BackwardPass:
 
     def evaluate(self) -> list[Eqn]:
         """Evaluate the equations that do not depend on a linear input; return the others that are wanted."""
-        pending = []
+        pending: list[Eqn] = []
         for eqn in self.jaxpr.eqns:
             linear_ins = [a for a in eqn.invars if self.is_linear(a)]
             if not linear_ins:
@@ -94,9 +94,9 @@ class _BackwardPass:
             self.accumulate(atom, ct)
 
     def value(self, atom: Atom) -> Any:
-        return _literal(atom) if type(atom) is Literal else self.env[atom]
+        return literal_value(atom) if type(atom) is Literal else self.env[atom]
 
-    def is_linear(self, atom: Atom) -> bool:
+    def is_linear(self, atom: Atom) -> TypeGuard[Var]:
         return type(atom) is not Literal and atom in self.linear
 
     def accumulate(self, atom: Atom, ct: Any) -> None:
@@ -138,14 +138,14 @@ def transpose_jaxpr(
 
 def transpose_with_refs(
     jaxpr: Jaxpr, linear: tuple[bool, ...], ct_nonzero: tuple[bool, ...]
-) -> tuple[Jaxpr, tuple[bool, ...], list]:
+) -> tuple[Jaxpr, tuple[bool, ...], list[Any]]:
     """The same, and the references to mutable arrays that derivative rules inside of it use: then the program takes their values first, and
     gives their last values last."""
 
-    def make():
+    def make() -> tuple[Jaxpr, tuple[bool, ...], list[Any]]:
         nonzero: list[bool] = []
 
-        def run(*args):
+        def run(*args: Any) -> list[Any]:
             n = len(linear) - sum(linear)
             fixed = iter(args[:n])
             given = iter(args[n:])

@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from weft._engine.core.pair_trace import run_pairs
 from weft._engine.core.primitive import BatchAxis
-from weft._engine.core.trace import current_trace, run_pairs, set_trace, typeof
+from weft._engine.core.trace import current_trace, set_trace, typeof
 from weft._engine.ops.layout import iota
 from weft._engine.transforms.batch import BatchTrace, BatchTracer
 
@@ -29,9 +30,9 @@ class Vmappable(NamedTuple):
 
     spec_type: type
     axis_size_type: type
-    to_elt: Callable
-    from_elt: Callable
-    make_iota: Callable | None
+    to_elt: Callable[..., Any]
+    from_elt: Callable[..., Any]
+    make_iota: Callable[..., Any] | None
 
 
 registered: dict[type, Vmappable] = {}
@@ -54,7 +55,7 @@ def is_spec(x: Any) -> bool:
     )
 
 
-def _counter(axis_size: Any) -> Callable | None:
+def _counter(axis_size: Any) -> Callable[..., Any] | None:
     """What makes the numbers of the examples of an axis whose size is not an integer; None: the size is one."""
     makers = [
         kind.make_iota
@@ -71,14 +72,18 @@ def length_of_axis(axis_size: Any) -> Any:
 
 
 def batch_elements(
-    fun: Callable, axis: BatchAxis, axis_size: Any, args: Sequence, dims: Sequence
-) -> tuple[list, list, BatchTrace]:
+    fun: Callable[..., Any],
+    axis: BatchAxis,
+    axis_size: Any,
+    args: Sequence[Any],
+    dims: Sequence[Any],
+) -> tuple[list[Any], list[Any], BatchTrace]:
     """Results of flat `fun` on the elements of `args`, the dims they are mapped over, and the trace that they belong to.
 
     A result of a registered type is still an element; `whole` makes it one value.
     """
     trace = BatchTrace(current_trace(), axis)
-    numbers: list = []
+    numbers: list[Any] = []
 
     def index() -> BatchTracer:
         if not numbers:
@@ -120,7 +125,7 @@ def batch_elements(
     return outs, out_dims, trace
 
 
-def whole(out: Any, axis_size: Any, spec: Any, place: Callable, trace: BatchTrace) -> Any:
+def whole(out: Any, axis_size: Any, spec: Any, place: Callable[..., Any], trace: BatchTrace) -> Any:
     """A result of a registered type from its element, a value of `trace`; `place(value, dim, spec)` does so for an array per example."""
 
     def cont(size: Any, part: Any, inner: Any) -> Any:

@@ -20,8 +20,9 @@ import weft
 import weft.numpy as wnp
 from weft import lax
 from weft._engine.core.interpret import evaluate_by
+from weft._engine.core.pair_trace import PairTrace, run_pairs
 from weft._engine.core.primitive import ElementwiseOp
-from weft._engine.core.trace import Trace, Tracer, current_trace, run_pairs, set_trace, typeof
+from weft._engine.core.trace import Tracer, current_trace, set_trace, typeof
 from weft._engine.ir.jaxpr import Jaxpr
 from weft._engine.ir.types import ShapedArray
 from weft._engine.util import tree
@@ -214,7 +215,7 @@ class SparseTracer(Tracer):
     __slots__ = ("value",)
 
     def __init__(self, trace: SparseTrace, *, spvalue: Any):
-        self._trace = trace
+        self.owning_trace = trace
         self.value = spvalue
 
     @property
@@ -228,19 +229,19 @@ class SparseTracer(Tracer):
         return f"SparseTracer({_kind(self.value)})"
 
 
-class SparseTrace(Trace):
+class SparseTrace(PairTrace):
     """Runs operations by the rules for sparse values."""
 
     __slots__ = ()
 
-    def join(self, value: Any, _: Any = None) -> SparseTracer:
-        return SparseTracer(self, spvalue=value)
+    def join(self, first: Any, second: Any = None) -> SparseTracer:
+        return SparseTracer(self, spvalue=first)
 
     def split(self, x: Any) -> tuple[Any, None]:
-        return (x.value if isinstance(x, SparseTracer) and x._trace is self else x), None
+        return (x.value if isinstance(x, SparseTracer) and x.owning_trace is self else x), None
 
     def process(self, primitive: Any, args: Sequence, params: dict) -> Any:
-        with set_trace(self.parent):  # pyright: ignore[reportArgumentType]
+        with set_trace(self.outer):
             outs = _bind(primitive, [self.split(x)[0] for x in args], params)
         return (
             [self.join(out) for out in outs] if primitive.multiple_results else self.join(outs[0])

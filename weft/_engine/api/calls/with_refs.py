@@ -18,7 +18,7 @@ from weft._engine.control.hitypes import on_copies, put_back, taken_apart
 from weft._engine.control.ref import Threaded, check_aliases, check_returned, is_ref, retried
 from weft._engine.core.interpret import evaluate
 from weft._engine.core.stage import UsesRefs
-from weft._engine.core.trace import _state, any_tracers, eval_trace
+from weft._engine.core.trace import any_tracers, eval_trace, trace_state
 from weft._engine.util import tree
 
 
@@ -70,7 +70,7 @@ def call_with_refs(
     passed = [(x, names[i]) for i, x in enumerate(call.leaves) if is_ref(x)]
     lent, lent_names = [ref for ref, _ in passed], [name for _, name in passed]
     check_aliases(jitted.fun, "jit", lent, lent_names)
-    if _state.trace is not eval_trace or any_tracers(call.leaves):
+    if trace_state.trace is not eval_trace or any_tracers(call.leaves):
         return _inline(jitted, call, refs, used)
 
     def run(known: list) -> tuple:

@@ -11,7 +11,7 @@ import numpy as np
 
 from weft._engine.api.execute import to_array
 from weft._engine.control.hitypes import flatten_linear
-from weft._engine.core.trace import Tracer, _state, eval_trace, typeof
+from weft._engine.core.trace import Tracer, eval_trace, trace_state, typeof
 from weft._engine.ops.casting import in_dtype
 from weft._engine.ops.elementwise import convert_element_type
 from weft._engine.runtime.array import from_numpy
@@ -65,7 +65,7 @@ def as_derivative(t, aval):
     t = instantiate(t)
     if aval.weak_type and type(t) not in (float, complex) and typeof(t).dtype != dtypes.float0:
         return convert_element_type(t, aval.dtype, weak_type=True)
-    return to_array(t) if isinstance(t, np.generic) and _state.trace is eval_trace else t
+    return to_array(t) if isinstance(t, np.generic) and trace_state.trace is eval_trace else t
 
 
 def is_same_kind(got, want) -> bool:

@@ -11,6 +11,7 @@ How:  interval arithmetic over the terms gives a first bound. Terms with poor bo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from weft._engine.ir.symbolic.polynomials import (
     Atom,
@@ -43,7 +44,7 @@ class Bounds:
         self._nonnegative = tuple(nonnegative)
         self._reduce = reduce
         self._known: dict[Polynomial, float] = {}  # by terms that are not constant
-        self._seen: dict[tuple, float] = {}  # of one bound
+        self._seen: dict[tuple[Any, ...], float] = {}  # of one bound
         self._intervals: dict[Atom, tuple[float, float]] = {}
 
     def __call__(self, p: Polynomial) -> tuple[float, float]:

@@ -230,7 +230,7 @@ def text(p: Polynomial) -> str:
     return " ".join(parts).removeprefix("+ ")
 
 
-def _place_in_text(term: tuple[Monomial, int]) -> tuple:
+def _place_in_text(term: tuple[Monomial, int]) -> tuple[Any, ...]:
     powers = term[0]
     return (
         sum(k for _, k in powers),

@@ -73,7 +73,7 @@ class SymbolicScope:
     def __repr__(self) -> str:
         return f"SymbolicScope({list(self.constraints)})"
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         return SymbolicScope, (self.constraints,)
 
     def _reduce(self, p: Polynomial, only_variables: bool = False) -> Polynomial:
@@ -185,7 +185,7 @@ class Dim:
     def __init__(self, scope: SymbolicScope, expression: Polynomial) -> None:
         self.scope, self.expression = scope, expression
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         return _dim, (self.scope, self.expression)
 
     def __repr__(self) -> str:

@@ -17,24 +17,25 @@ import itertools
 import re
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from weft._engine.ir.mesh import Mesh
 from weft._engine.ir.text.layout import Break, Mark, Nest, Note, group, join, render
-from weft._engine.ir.text.shown import Line, held, lines_of, shown_value
+from weft._engine.ir.text.shown import Equation, Line, Program, held, lines_of, shown_value
+from weft._engine.ir.types import ShapedArray
 
 _KEYWORDS = frozenset({"let", "in", "lambda"})
 
 
-def jaxpr_text(jaxpr) -> str:
+def jaxpr_text(jaxpr: Program) -> str:
     """The program as text that `parse` reads."""
     return render(_Exact().program(jaxpr))
 
 
 def shown_text(
-    jaxpr,
+    jaxpr: Program,
     *,
     source_info: bool = False,
     print_shapes: bool = True,
@@ -45,13 +46,13 @@ def shown_text(
     return render(_Shown(source_info, print_shapes, print_effects).whole(jaxpr), width)
 
 
-def placed_text(jaxpr, width: int = 80) -> tuple[str, list[tuple[int, int, Any]]]:
+def placed_text(jaxpr: Program, width: int = 80) -> tuple[str, list[tuple[int, int, Any]]]:
     """The same, and where its equations begin: line and column from 0, and the user's line, or None."""
     marks: list[tuple[int, int, Any]] = []
     return render(_Shown().whole(jaxpr), width, marks), marks
 
 
-def eqn_text(eqn) -> str:
+def eqn_text(eqn: Equation) -> str:
     """One equation as JAX writes it."""
     return render(_Shown().equations([eqn]))
 
@@ -65,7 +66,7 @@ class _Exact:
         self.taken = set(_KEYWORDS)
         self.count = itertools.count()
 
-    def name(self, var) -> str:
+    def name(self, var: Any) -> str:
         if var.unused:
             return "_"
         while var not in self.names:
@@ -79,7 +80,7 @@ class _Exact:
                 self.names[var] = name
         return self.names[var]
 
-    def binders(self, variables: Iterable) -> Any:
+    def binders(self, variables: Iterable[Any]) -> Any:
         return _spaced(
             [
                 f"{self.name(v)}:{self.type(v.aval)}" if self.shapes else self.name(v)
@@ -87,7 +88,7 @@ class _Exact:
             ]
         )
 
-    def atom(self, atom) -> str:
+    def atom(self, atom: Any) -> str:
         if not hasattr(atom, "val"):
             return self.name(atom)
         value = atom.val
@@ -96,18 +97,18 @@ class _Exact:
             item = float(value)
         return f"{item!r}:{self.type(atom.aval)}"
 
-    def type(self, aval) -> str:
+    def type(self, aval: ShapedArray) -> str:
         return aval.str_short(True)
 
-    def lines(self, jaxpr) -> Sequence[Line]:
+    def lines(self, jaxpr: Program) -> Sequence[Line]:
         return [
             Line(e.outvars, e.primitive.name, _params(e), e.invars, e.source) for e in jaxpr.eqns
         ]
 
-    def results(self, jaxpr) -> Sequence:
+    def results(self, jaxpr: Program) -> Sequence[Any]:
         return jaxpr.outvars
 
-    def program(self, jaxpr) -> Any:
+    def program(self, jaxpr: Program) -> Any:
         consts, ins = self.binders(jaxpr.constvars), self.binders(jaxpr.invars)
         body = join(Break("; "), [self.line(line) for line in self.lines(jaxpr)])
         outs = _spaced([self.atom(a) for a in self.results(jaxpr)], ",")
@@ -172,7 +173,7 @@ class _Exact:
 class _Shown(_Exact):
     """Writes programs as JAX does."""
 
-    def whole(self, jaxpr) -> Any:
+    def whole(self, jaxpr: Program) -> Any:
         """The program after those that occur more than once in it, or are long; results that nothing reads are `_`."""
         used = {a for a in self.results(jaxpr) if not hasattr(a, "val")}
         for line in reversed(self.lines(jaxpr)):
@@ -186,14 +187,16 @@ class _Shown(_Exact):
         ]
         return [*parts, self.program(jaxpr)]
 
-    def __init__(self, *options):
+    def __init__(self, *options: bool):
         super().__init__(*options)
         self.shared: dict[int, str] = {}
-        self.made: dict[int, tuple[Sequence[Line], dict]] = {}
+        self.made: dict[int, tuple[Sequence[Line], dict[Any, Any]]] = {}
 
-    def find_shared(self, jaxpr) -> list[tuple[str, Any]]:
+    def find_shared(self, jaxpr: Program) -> list[tuple[str, Program]]:
         counts: Counter[int] = Counter()
-        programs, names, queue = {}, {}, deque([jaxpr])
+        programs: dict[int, Program] = {}
+        names: dict[int, str] = {}
+        queue = deque([jaxpr])
         while queue:
             inner = queue.popleft()
             programs[id(inner)] = inner
@@ -212,28 +215,28 @@ class _Shown(_Exact):
                 self.shared[key] = title if used[title] == 1 else f"{title}{used[title] - 1}"
         return [(name, programs[key]) for key, name in self.shared.items()]
 
-    def name(self, var) -> str:
+    def name(self, var: Any) -> str:
         return self.names[var] if var in self.names else super().name(var)
 
-    def type(self, aval) -> str:
+    def type(self, aval: ShapedArray) -> str:
         return aval.str_short(True, kinds=True)
 
-    def equations(self, eqns: Sequence) -> Any:
+    def equations(self, eqns: Sequence[Equation]) -> Any:
         return join(Break(), [self.line(line) for line in lines_of(eqns)[0]])
 
-    def lines(self, jaxpr) -> Sequence[Line]:
+    def lines(self, jaxpr: Program) -> Sequence[Line]:
         return self.written(jaxpr)[0]
 
-    def results(self, jaxpr) -> Sequence:
+    def results(self, jaxpr: Program) -> Sequence[Any]:
         other = self.written(jaxpr)[1]
         return [a if hasattr(a, "val") else other.get(a, a) for a in jaxpr.outvars]
 
-    def written(self, jaxpr) -> tuple[Sequence[Line], dict]:
+    def written(self, jaxpr: Program) -> tuple[Sequence[Line], dict[Any, Any]]:
         if id(jaxpr) not in self.made:
             self.made[id(jaxpr)] = lines_of(jaxpr.eqns, jaxpr.outvars)
         return self.made[id(jaxpr)]
 
-    def program(self, jaxpr) -> Any:
+    def program(self, jaxpr: Program) -> Any:
         name = self.shared.get(id(jaxpr))
         return super().program(jaxpr) if name is None else name
 
@@ -245,9 +248,9 @@ class _Shown(_Exact):
                     self.name_alike(self.results(inner), line.outvars)
         return super().line(line)
 
-    def name_alike(self, inner: Sequence, outer: Sequence) -> None:
+    def name_alike(self, inner: Sequence[Any], outer: Sequence[Any]) -> None:
         """The values of a call are called in it as they are outside."""
-        given = set()
+        given: set[Any] = set()
         for mine, its in zip(inner, outer):
             if (
                 not hasattr(its, "val")
@@ -262,15 +265,15 @@ class _Shown(_Exact):
         return shown_value(value)
 
 
-def _spaced(items: Sequence, separator: str = "") -> Any:
+def _spaced(items: Sequence[Any], separator: str = "") -> Any:
     return Nest(group(*join([separator, group(Break())], items)))
 
 
-def _is_program(value) -> bool:
+def _is_program(value: Any) -> TypeGuard[Program]:
     return hasattr(value, "eqns")
 
 
-def _params(eqn) -> list[tuple[str, Any]]:
+def _params(eqn: Equation) -> list[tuple[str, Any]]:
     implied = eqn.primitive.implied  # what the types of the results say already
     keys = sorted(eqn.params, key=lambda k: (k != "name", k))
     return [(k, eqn.params[k]) for k in keys if k not in implied]

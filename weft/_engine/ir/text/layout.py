@@ -45,8 +45,8 @@ def group(*inside: Any) -> Group:
     return Group(inside, _width(inside))
 
 
-def join(separator: Any, items: Iterable) -> list:
-    result: list = []
+def join(separator: Any, items: Iterable[Any]) -> list[Any]:
+    result: list[Any] = []
     for item in items:
         result += [separator, item] if result else [item]
     return result

@@ -41,7 +41,7 @@ _SHORT = {
 }
 
 
-def parse_jaxpr(text: str, consts: Sequence = ()) -> Jaxpr:
+def parse_jaxpr(text: str, consts: Sequence[Any] = ()) -> Jaxpr:
     """The program that `text` prints. `consts` are the values of its constant variables.
 
     >>> parse_jaxpr("{ lambda ; a:f32[3]. let b:f32[3] = sin a in (b,) }").out_avals
@@ -105,7 +105,7 @@ class _Parser:
             tuple(shape), np.dtype(dtypes.bfloat16 if name == "bf16" else _SHORT[name])
         )
 
-    def binders(self, env: dict, stop: str) -> list[Var]:
+    def binders(self, env: dict[Any, Any], stop: str) -> list[Var]:
         out = []
         while self.token != stop:
             name = self.step()
@@ -117,7 +117,7 @@ class _Parser:
             out.append(var)
         return out
 
-    def atom(self, env: dict):
+    def atom(self, env: dict[Any, Any]):
         if self.kind == "num" or self.token in ("True", "False", "inf", "nan", "("):
             value = self.value()
             self.take(":")
@@ -127,7 +127,7 @@ class _Parser:
             self.fail(f"{self.token!r} is not bound")
         return env[self.step()]
 
-    def jaxpr(self, consts: Sequence = ()) -> Jaxpr:
+    def jaxpr(self, consts: Sequence[Any] = ()) -> Jaxpr:
         env: dict[str, Var] = {}
         self.take("{")
         self.take("lambda")
@@ -154,7 +154,7 @@ class _Parser:
         self.take("}")
         return Jaxpr(constvars, consts, invars, outs, eqns)
 
-    def eqn(self, env: dict) -> Eqn:
+    def eqn(self, env: dict[Any, Any]) -> Eqn:
         fresh: dict[str, Var] = {}
         outvars = self.binders(fresh, "=")
         self.take("=")

@@ -14,6 +14,7 @@ Equal kernels are printed once. `sN` is slot N; `s4+64+i*8` adds bytes, `i` bein
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from weft._engine.ir import program as P
 from weft._engine.ir.loops import Kernel
@@ -170,7 +171,7 @@ def _gemm(step: P.Gemm, name_of: _NameOf) -> str:
     return f"gemm {types} {sizes}{batch}{outer}{runs}{band}{groups}: {result}"
 
 
-def _argument(argument) -> str:
+def _argument(argument: Any) -> str:
     if isinstance(argument, tuple):
         return (
             f"{argument[0]}+{argument[1]}"

@@ -14,7 +14,7 @@ import enum
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -25,13 +25,47 @@ from weft._engine.ir.shardings import NamedSharding
 Params = dict[str, Any]
 
 
+class Equation(Protocol):
+    """An equation of a program, or one that only the text has."""
+
+    @property
+    def outvars(self) -> Sequence[Any]: ...
+    @property
+    def primitive(self) -> Any: ...
+    @property
+    def params(self) -> Params: ...
+    @property
+    def invars(self) -> Sequence[Any]: ...
+    @property
+    def source(self) -> Any: ...
+
+
+class Program(Protocol):
+    """A program, or one that only the text has."""
+
+    @property
+    def invars(self) -> Sequence[Any]: ...
+    @property
+    def outvars(self) -> Sequence[Any]: ...
+    @property
+    def eqns(self) -> Sequence[Equation]: ...
+    @property
+    def constvars(self) -> Sequence[Any]: ...
+    @property
+    def effects(self) -> Iterable[Any]: ...
+
+
+#: the parameters of an equation as JAX has them
+Form = Callable[[Equation, Params], Params]
+
+
 class Line(NamedTuple):
     """An equation as it is written."""
 
-    outvars: Sequence
+    outvars: Sequence[Any]
     name: str
     params: Sequence[tuple[str, Any]]
-    invars: Sequence
+    invars: Sequence[Any]
     source: Any = None
 
 
@@ -54,26 +88,26 @@ class _Number(NamedTuple):
 class _Program(NamedTuple):
     """A program that only the text has."""
 
-    invars: Sequence
-    outvars: Sequence
-    eqns: Sequence
-    constvars: Sequence = ()
-    effects: Iterable = ()
+    invars: Sequence[Any]
+    outvars: Sequence[Any]
+    eqns: Sequence[Equation]
+    constvars: Sequence[Any] = ()
+    effects: Iterable[Any] = ()
 
 
 class _Equation(NamedTuple):
     """An equation that only the text has."""
 
-    outvars: Sequence
+    outvars: Sequence[Any]
     primitive: Any
     params: Params
-    invars: Sequence
+    invars: Sequence[Any]
     source: Any = None
 
 
-def held(line: Line) -> list:
+def held(line: Line) -> list[Program]:
     """The programs among the parameters of an equation."""
-    found: list = []
+    found: list[Program] = []
     for _, value in line.params:
         found += [v for v in (value if type(value) is tuple else (value,)) if hasattr(v, "eqns")]
     return found
@@ -110,12 +144,12 @@ def _repr(value: Any) -> str:
 # --- parameters -------------------------------------------------------------------------------------------------------
 
 
-def _with(**more: Any) -> Callable:
+def _with(**more: Any) -> Form:
     """Parameters that weft does not need, at the values they always have."""
     return lambda eqn, p: {**p, **more}
 
 
-def _without(*names: str) -> Callable:
+def _without(*names: str) -> Form:
     return lambda eqn, p: {k: v for k, v in p.items() if k not in names}
 
 
@@ -125,18 +159,18 @@ def _only(p: Params, default: Any, *names: str) -> Params:
     return {k: v for k, v in p.items() if k not in names or not plain(v)}
 
 
-def _broadcast_in_dim(eqn, p: Params) -> Params:
+def _broadcast_in_dim(eqn: Equation, p: Params) -> Params:
     dims = p["broadcast_dimensions"]
     return {"broadcast_dimensions": dims} if dims else {}
 
 
-def _dot_general(eqn, p: Params) -> Params:
+def _dot_general(eqn: Equation, p: Params) -> Params:
     contract, batch = p["dimension_numbers"]
     numbers = tuple(tuple(map(list, pair)) for pair in (contract, batch))
     return {k: v for k, v in {**p, "dimension_numbers": numbers}.items() if v is not None}
 
 
-def _jit(eqn, p: Params) -> Params:
+def _jit(eqn: Equation, p: Params) -> Params:
     shardings = {
         k: tuple(_Unspecified() if s is None else s for s in p[k])
         for k in ("in_shardings", "out_shardings")
@@ -152,7 +186,7 @@ class _Unspecified:
         return "UnspecifiedValue"
 
 
-def _custom_jvp(eqn, p: Params) -> Params:
+def _custom_jvp(eqn: Equation, p: Params) -> Params:
     return {
         "name": p["name"],
         "call_jaxpr": p["jaxpr"],
@@ -162,7 +196,7 @@ def _custom_jvp(eqn, p: Params) -> Params:
     }
 
 
-def _custom_vjp(eqn, p: Params) -> Params:
+def _custom_vjp(eqn: Equation, p: Params) -> Params:
     rules = p["rules"]
     return {
         "name": p["name"],
@@ -178,7 +212,7 @@ def _name(fun: Any) -> str:
     return getattr(fun, "__name__", type(fun).__name__)
 
 
-def _checkpoint(eqn, p: Params) -> Params:
+def _checkpoint(eqn: Equation, p: Params) -> Params:
     barred = p["prevent_cse"]
     apart = any(barred) if p["differentiated"] and isinstance(barred, tuple) else barred
     return {
@@ -189,11 +223,11 @@ def _checkpoint(eqn, p: Params) -> Params:
     }
 
 
-def _scatter(eqn, p: Params) -> Params:
+def _scatter(eqn: Equation, p: Params) -> Params:
     return {**p, "update_consts": (), "update_jaxpr": _update(eqn)}
 
 
-def _update(eqn) -> _Program | None:
+def _update(eqn: Equation) -> _Program | None:
     """The program that puts an update and an element together."""
     primitive = find(eqn.primitive.name.removeprefix("scatter-"))
     if eqn.primitive.name == "scatter" or primitive is None:
@@ -207,18 +241,18 @@ def _update(eqn) -> _Program | None:
     return _updates[primitive, scalar]
 
 
-_updates: dict[tuple, _Program] = {}
+_updates: dict[tuple[Any, ...], _Program] = {}
 
 
-def _psum(eqn, p: Params) -> Params:
+def _psum(eqn: Equation, p: Params) -> Params:
     return {"axes": p["axes"]} if _is_invariant(eqn) else p
 
 
-def _is_invariant(eqn) -> bool:
+def _is_invariant(eqn: Equation) -> bool:
     return bool(eqn.invars and eqn.invars[0].aval.vma) and not eqn.params.get("axis_index_groups")
 
 
-def _all_to_all(eqn, p: Params) -> Params:
+def _all_to_all(eqn: Equation, p: Params) -> Params:
     axes = p["axis_name"]
     return {
         **{k: v for k, v in p.items() if k != "axis_size"},
@@ -226,14 +260,14 @@ def _all_to_all(eqn, p: Params) -> Params:
     }
 
 
-def _shard_map(eqn, p: Params) -> Params:
+def _shard_map(eqn: Equation, p: Params) -> Params:
     return {
         **{k: v for k, v in p.items() if k != "manual_axes"},
         "newly_manual_axes": frozenset(p["manual_axes"]),
     }
 
 
-def _sharding_constraint(eqn, p: Params) -> Params:
+def _sharding_constraint(eqn: Equation, p: Params) -> Params:
     free = (
         p["sharding"].spec.unconstrained_dims()
         if isinstance(p["sharding"], NamedSharding)
@@ -253,7 +287,7 @@ class _EmptyMesh:
 
 
 #: operation -> its parameters as JAX has them, where they are others than here
-_FORMS: dict[str, Callable[[Any, Params], Params]] = {
+_FORMS: dict[str, Form] = {
     "all_to_all": _all_to_all,
     "broadcast_in_dim": _broadcast_in_dim,
     "checkpoint": _checkpoint,
@@ -284,7 +318,7 @@ _FORMS: dict[str, Callable[[Any, Params], Params]] = {
 }
 
 
-def _shown_name(eqn) -> str:
+def _shown_name(eqn: Equation) -> str:
     name = eqn.primitive.name
     if eqn.primitive.kind == "extension":
         return name
@@ -297,7 +331,7 @@ def _shown_name(eqn) -> str:
     )
 
 
-def _reduction(eqn) -> str:
+def _reduction(eqn: Equation) -> str:
     """What a sum over devices is called by the type of its operand: over axes along which that is unreduced, or varies."""
     name = eqn.primitive.name
     axes = frozenset(eqn.params["axes"] if name == "psum" else eqn.params["axis_name"])
@@ -306,7 +340,7 @@ def _reduction(eqn) -> str:
     return "psum_invariant" if name == "psum" and _is_invariant(eqn) else name
 
 
-def _line(eqn, outvars: Sequence, invars: Sequence) -> Line:
+def _line(eqn: Equation, outvars: Sequence[Any], invars: Sequence[Any]) -> Line:
     operation = eqn.params.get("name")
     if hasattr(operation, "shown") and eqn.primitive.kind == "region":
         return Line(outvars, operation, operation.shown, invars, eqn.source)
@@ -330,7 +364,9 @@ def _line(eqn, outvars: Sequence, invars: Sequence) -> Line:
 # --- broadcasting -----------------------------------------------------------------------------------------------------
 
 
-def lines_of(eqns: Sequence, outvars: Sequence = ()) -> tuple[list[Line], dict]:
+def lines_of(
+    eqns: Sequence[Equation], outvars: Sequence[Any] = ()
+) -> tuple[list[Line], dict[Any, Any]]:
     """Equations of one program as they are written, and what stands for values that are not; `outvars` are the program's results."""
     return _Broadcasts(eqns, outvars).lines()
 
@@ -338,16 +374,16 @@ def lines_of(eqns: Sequence, outvars: Sequence = ()) -> tuple[list[Line], dict]:
 class _Broadcasts:
     """Which values are repeated by the operations that read them, and the equations without what repeats them here."""
 
-    def __init__(self, eqns: Sequence, outvars: Sequence):
+    def __init__(self, eqns: Sequence[Equation], outvars: Sequence[Any]):
         self.eqns = eqns
         self.makers = {v: eqn for eqn in eqns for v in eqn.outvars}
-        self.readers: dict[Any, list] = defaultdict(list)
+        self.readers: dict[Any, list[Equation]] = defaultdict(list)
         for eqn in eqns:
             for atom in eqn.invars:
                 if not hasattr(atom, "val"):
                     self.readers[atom].append(eqn)
         self.results = {a for a in outvars if not hasattr(a, "val")}
-        self.small: dict[Any, tuple] = {
+        self.small: dict[Any, tuple[Any, ...]] = {
             v: shape for v, shape in map(self.candidate, eqns) if shape is not None
         }
         while self.small:  # what some operation needs whole is whole
@@ -359,7 +395,7 @@ class _Broadcasts:
             for v in wrong:
                 del self.small[v]
 
-    def candidate(self, eqn) -> tuple[Any, tuple | None]:
+    def candidate(self, eqn: Equation) -> tuple[Any, tuple[Any, ...] | None]:
         """The result of an equation, and its shape before it is repeated."""
         if not eqn.outvars:
             return None, None
@@ -377,7 +413,7 @@ class _Broadcasts:
         sizes = dict(zip(dims, have))
         return out, tuple([sizes.get(d, 1) for d in range(out.aval.ndim)])
 
-    def repeats(self, eqn) -> bool:
+    def repeats(self, eqn: Equation) -> bool:
         """Whether an operation gives its result from operands of these shapes."""
         if (
             eqn.primitive.kind != "elementwise"
@@ -397,7 +433,7 @@ class _Broadcasts:
             return ()
         return self.small[atom] if atom in self.small else atom.aval.shape
 
-    def lines(self) -> tuple[list[Line], dict]:
+    def lines(self) -> tuple[list[Line], dict[Any, Any]]:
         lines: list[Line] = []
         other: dict[Any, Any] = {}  # what stands for a value in the text
         for eqn in self.eqns:
@@ -406,7 +442,9 @@ class _Broadcasts:
                 lines.append(_line(eqn, eqn.outvars, self.operands(eqn, ins, lines)))
         return lines, other
 
-    def is_replaced(self, eqn, ins: list, lines: list[Line], other: dict[Any, Any]) -> bool:
+    def is_replaced(
+        self, eqn: Equation, ins: list[Any], lines: list[Line], other: dict[Any, Any]
+    ) -> bool:
         """Write an equation as other lines, or as none, where JAX has no such equation."""
         if not eqn.outvars:
             return False
@@ -426,7 +464,7 @@ class _Broadcasts:
             and self.scattered(eqn, ins, lines)
         )
 
-    def operands(self, eqn, ins: list, lines: list[Line]) -> list:
+    def operands(self, eqn: Equation, ins: list[Any], lines: list[Line]) -> list[Any]:
         """Return the operands that JAX has for an equation, after the lines that compute them."""
         primitive, aval = eqn.primitive, eqn.outvars[0].aval if eqn.outvars else None
         if primitive.name == "cond" and primitive.kind == "region" and not self.asks_bool(eqn):
@@ -439,14 +477,14 @@ class _Broadcasts:
             ins = [self.varying(a, aval.vma, lines, eqn) for a in ins]
         return ins
 
-    def whole(self, atom: Any, shape: tuple, lines: list[Line], eqn) -> Any:
+    def whole(self, atom: Any, shape: tuple[int, ...], lines: list[Line], eqn: Equation) -> Any:
         if atom.aval.shape == shape:
             return atom
         made = _Value(atom.aval.update(shape=shape))
         lines.append(Line([made], "broadcast_in_dim", [], [atom], eqn.source))
         return made
 
-    def scattered(self, eqn, ins: list, lines: list[Line]) -> bool:
+    def scattered(self, eqn: Equation, ins: list[Any], lines: list[Line]) -> bool:
         """Write an update at Python integers, `x.at[0].set(y)`, as the scatter that it is for JAX; whether that was done."""
         x, block, *starts = ins
         shape, sizes, values = x.aval.shape, block.aval.shape, block
@@ -505,7 +543,7 @@ class _Broadcasts:
         lines += [*moved, Line(eqn.outvars, "scatter", params, [x, parts[-1], values], eqn.source)]
         return True
 
-    def asks_bool(self, eqn) -> bool:
+    def asks_bool(self, eqn: Equation) -> bool:
         """Whether the branch of a `cond` is chosen by a bool; other numbers are moved into bounds by the operation."""
         atom = eqn.invars[0]
         maker = None if hasattr(atom, "val") else self.makers.get(atom)
@@ -515,7 +553,7 @@ class _Broadcasts:
             and maker.invars[0].aval.dtype == np.bool_
         )
 
-    def clamped(self, atom: Any, last: int, lines: list[Line], eqn) -> Any:
+    def clamped(self, atom: Any, last: int, lines: list[Line], eqn: Equation) -> Any:
         made = _Value(atom.aval)
         lines.append(
             Line(
@@ -528,7 +566,7 @@ class _Broadcasts:
         )
         return made
 
-    def varying(self, atom: Any, axes: frozenset, lines: list[Line], eqn) -> Any:
+    def varying(self, atom: Any, axes: frozenset[Any], lines: list[Line], eqn: Equation) -> Any:
         if not hasattr(atom, "val"):
             return atom
         made = _Value(atom.aval.update(vma=axes))

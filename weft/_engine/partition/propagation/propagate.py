@@ -87,7 +87,7 @@ class Propagation:
     sizes: Mapping[Any, int]
     dims: dict[Var, list[DimSpec]] = field(default_factory=dict)
     fixed: set[Var] = field(default_factory=set)  # variables whose spec is given
-    explicit: dict[Var, frozenset] = field(
+    explicit: dict[Var, frozenset[Any]] = field(
         default_factory=dict
     )  # axes whose place the variable's type says
     cuts: set[tuple[Any, int]] = field(
@@ -98,9 +98,11 @@ class Propagation:
     )  # bytes of the largest value that has had the spec
     changed: set[Var] = field(default_factory=set)  # since the last transfer began
     rules: dict[Eqn, FactorRule | None] = field(default_factory=dict)
-    shared: dict[tuple, FactorRule | None] = field(default_factory=dict)  # by what it follows from
-    facts: dict[tuple, _RuleFacts] = field(default_factory=dict)
-    terms: dict[Var, frozenset] = field(
+    shared: dict[tuple[Any, ...], FactorRule | None] = field(
+        default_factory=dict
+    )  # by what it follows from
+    facts: dict[tuple[Any, ...], _RuleFacts] = field(default_factory=dict)
+    terms: dict[Var, frozenset[Any]] = field(
         default_factory=dict
     )  # axes over which devices have terms of a variable, or should have
     boundary: set[Var] = field(default_factory=set)  # arguments and results of the program
@@ -149,7 +151,7 @@ class Propagation:
             self.fixed.add(var)
             self.carried[var] = var.aval.nbytes
 
-    def fix_explicit(self, var: Var, spec: Spec, axes: frozenset) -> None:
+    def fix_explicit(self, var: Var, spec: Spec, axes: frozenset[Any]) -> None:
         """Fix which dims of a variable the explicit `axes` split; others may join them."""
         self.dims[var] = list(spec)
         self.explicit[var] = axes
@@ -401,7 +403,7 @@ class _RuleFacts:
         self.broadcasts = isinstance(eqn.primitive, LayoutOp) and eqn.outvars[0].aval.size > max(
             (a.aval.size for a in eqn.invars), default=0
         )
-        self.found: dict[tuple, tuple[list[tuple[int, Spec]], int]] = {}
+        self.found: dict[tuple[Any, ...], tuple[list[tuple[int, Spec]], int]] = {}
 
 
 class _FactorTransfer:
@@ -409,7 +411,7 @@ class _FactorTransfer:
 
     __slots__ = ("rule", "eqn", "values", "variables", "facts")
 
-    def __init__(self, eqn: Eqn, rule: FactorRule, facts: dict[tuple, _RuleFacts]):
+    def __init__(self, eqn: Eqn, rule: FactorRule, facts: dict[tuple[Any, ...], _RuleFacts]):
         self.rule, self.eqn = rule, eqn
         values = [*zip(eqn.invars, rule.ins), *zip(eqn.outvars, rule.outs)]
         self.values = [
@@ -462,7 +464,7 @@ class _FactorTransfer:
     def agree(self, state: Propagation) -> tuple[FactorAxes, int]:
         """Axes per factor on which the values agree, conflicts settled by rank; and the bytes of the largest value that has had them."""
         best = self.best(state)
-        taken: set = set()
+        taken: set[Any] = set()
         agreed: FactorAxes = {}
         for f, (_, axes, _) in sorted(best.items(), key=lambda item: item[1][0], reverse=True):
             kept = []
@@ -479,10 +481,10 @@ class _FactorTransfer:
                 taken.update(kept)
         return agreed, max((best[f][2] for f in agreed), default=0)
 
-    def best(self, state: Propagation) -> dict[int, tuple[tuple, DimSpec, int]]:
+    def best(self, state: Propagation) -> dict[int, tuple[tuple[Any, ...], DimSpec, int]]:
         """Per factor the axes of highest rank: (rank, axes, bytes of the largest value that has had them)."""
         facts = self.facts
-        best: dict[int, tuple[tuple, DimSpec, int]] = {}
+        best: dict[int, tuple[tuple[Any, ...], DimSpec, int]] = {}
         for atom, factors in self.values:
             dims = state.dims.get(atom)
             waits = facts.broadcasts and not state.last_round and atom in self.eqn.invars
@@ -497,7 +499,9 @@ class _FactorTransfer:
         return best
 
 
-def _better(state: Propagation, have: tuple, candidate: tuple) -> tuple:
+def _better(
+    state: Propagation, have: tuple[Any, ...], candidate: tuple[Any, ...]
+) -> tuple[Any, ...]:
     """The one of two candidates for a factor that prevails; longer axes extend shorter ones."""
     if _extends(candidate[1], have[1]):
         return (max(candidate[0], have[0]), *candidate[1:])
@@ -535,7 +539,7 @@ def _sliced_dims(eqn: Eqn) -> list[int]:
     return [d for d, (size, taken) in enumerate(pairs) if 0 < 2 * taken <= size]
 
 
-def _runs_along(rule: FactorRule, f: tuple, g: tuple, same_place: bool) -> bool:
+def _runs_along(rule: FactorRule, f: tuple[Any, ...], g: tuple[Any, ...], same_place: bool) -> bool:
     """Whether a result's dim of factor `g` takes parts of an operand's dim of factor `f`, in order."""
     if f == g or len(f) != 1 or len(g) != 1:
         return False
@@ -543,7 +547,7 @@ def _runs_along(rule: FactorRule, f: tuple, g: tuple, same_place: bool) -> bool:
     return grouped or (same_place and {rule.special.get(f[0]), rule.special.get(g[0])} == {"index"})
 
 
-def _extends(longer: tuple, shorter: tuple) -> bool:
+def _extends(longer: tuple[Any, ...], shorter: tuple[Any, ...]) -> bool:
     return longer[: len(shorter)] == shorter
 
 
@@ -575,7 +579,7 @@ class _ShardMapTransfer:
             state.extend(outer, whole, state.carried.get(inner, 0))
 
 
-def free_axes(mine: DimSpec, have: DimSpec, manual: Sequence) -> DimSpec:
+def free_axes(mine: DimSpec, have: DimSpec, manual: Sequence[Any]) -> DimSpec:
     """Of a dim that is split over `have`, the axes that may split the blocks that `mine` leaves of it.
 
     >>> free_axes(("i",), ("i", "a"), "ij"), free_axes((), ("a", "j"), "ij")

@@ -20,7 +20,7 @@ _U32 = np.dtype(np.uint32)
     lambda f, rule, eqn: f in rule.special,
     tolerates_padding=lambda f, rule: False,
 )
-def _sequence(ctx: Any, args: list, *, length: int) -> Any:
+def _sequence(ctx: Any, args: list[Any], *, length: int) -> Any:
     """Device i of n computes pairs i of n. Its block consists of the first, or second, words of two devices."""
     from weft._engine.ops import counter_halves  # most programs draw no such words
 

@@ -63,7 +63,7 @@ class Halo:
 
     operand: int
     dim: int
-    axes: tuple
+    axes: tuple[Any, ...]
     size: int
     window: Window
 
@@ -345,7 +345,7 @@ def pad_along(x: Any, before: int, after: int, dim: int) -> Any:
     return slicing.pad(x, additive_identity(aval.dtype), config)
 
 
-def table_entry(ctx: Any, axes: tuple, table: Sequence[int]) -> Any:
+def table_entry(ctx: Any, axes: tuple[Any, ...], table: Sequence[int]) -> Any:
     """This device's entry of a table by device number."""
     steps = {*map(operator.sub, table[1:], table)}
     if len(steps) <= 1:

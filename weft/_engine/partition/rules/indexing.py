@@ -22,7 +22,7 @@ from weft._engine.partition.rules.slices import positions
 from weft._engine.partition.rules.split_rule import split_rule
 
 
-def _columns(indices: Any, numbers: windows.GatherDimensionNumbers) -> list:
+def _columns(indices: Any, numbers: windows.GatherDimensionNumbers) -> list[Any]:
     """The entries of every index as int32 arrays, one per indexed dim."""
     indices = positions(indices)
     last = typeof(indices).ndim - 1
@@ -33,7 +33,7 @@ def _columns(indices: Any, numbers: windows.GatherDimensionNumbers) -> list:
     ]
 
 
-def _stacked(columns: list, indices: Any) -> Any:
+def _stacked(columns: list[Any], indices: Any) -> Any:
     """The opposite of `_columns`."""
     shape = typeof(indices).shape
     if not columns:
@@ -53,10 +53,10 @@ class _Places:
     def __init__(
         self,
         ctx: Any,
-        shape: tuple,
+        shape: tuple[int, ...],
         indices: Any,
         numbers: windows.GatherDimensionNumbers,
-        sizes: tuple,
+        sizes: tuple[int, ...],
         mode: Any,
     ):
         self.inside, self.pads = None, [0] * len(shape)
@@ -98,7 +98,7 @@ class _Places:
         return x
 
 
-def _is_first(ctx: Any, axes: tuple) -> Any:
+def _is_first(ctx: Any, axes: tuple[Any, ...]) -> Any:
     """Whether this device is the first along `axes`."""
     return comparison.eq(ctx.start(axes, 1), np.int32(0))
 
@@ -113,10 +113,10 @@ def _indexed(f: int, rule: Any, eqn: Any) -> bool:
 )
 def _gather_split(
     ctx: Any,
-    args: list,
+    args: list[Any],
     *,
     dimension_numbers: windows.GatherDimensionNumbers,
-    slice_sizes: tuple,
+    slice_sizes: tuple[int, ...],
     mode: Any,
     fill_value: Any,
     indices_are_sorted: bool,
@@ -167,7 +167,7 @@ def _scatter(primitive: Any) -> None:
     )
     def split(
         ctx: Any,
-        args: list,
+        args: list[Any],
         *,
         dimension_numbers: Any,
         mode: Any,

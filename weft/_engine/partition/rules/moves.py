@@ -44,7 +44,9 @@ rotate_p.def_type(lambda aval, *, dim, start: aval)
 
 
 @rotate_p.def_factors
-def _rotate_factors(in_avals: Sequence, out_avals: Sequence, *, dim: int, start: int) -> FactorRule:
+def _rotate_factors(
+    in_avals: Sequence[ShapedArray], out_avals: Sequence[ShapedArray], *, dim: int, start: int
+) -> FactorRule:
     b = RuleBuilder()
     factors = b.news(in_avals[0].shape)
     return b.rule([factors], [factors], special={factors[dim]: "halo"}, linear_ins=(0,))
@@ -53,7 +55,7 @@ def _rotate_factors(in_avals: Sequence, out_avals: Sequence, *, dim: int, start:
 class _Part(SliceOp):
     """The slice `start_indices ... limit_indices` by `strides` of an operand padded by `padding_config`."""
 
-    def bind(self, *args: Any, padding_config: tuple, **cut: Any) -> Any:
+    def bind(self, *args: Any, padding_config: tuple[tuple[int, int, int], ...], **cut: Any) -> Any:
         x, value = args
         return slicing.slice(slicing.pad(x, value, padding_config), **cut)
 
@@ -63,7 +65,11 @@ part_p = _Part("padded_slice", register=False)
 
 @part_p.def_type
 def _part_type(
-    aval: ShapedArray, value: ShapedArray, *, padding_config: tuple, **cut: Any
+    aval: ShapedArray,
+    value: ShapedArray,
+    *,
+    padding_config: tuple[tuple[int, int, int], ...],
+    **cut: Any,
 ) -> ShapedArray:
     (padded,) = slicing.pad_p.abstract([aval, value], {"padding_config": padding_config})
     return slicing.slice_p.abstract([padded], cut)[0]
@@ -71,11 +77,11 @@ def _part_type(
 
 @part_p.def_factors
 def _part_factors(
-    in_avals: Sequence,
-    out_avals: Sequence,
+    in_avals: Sequence[ShapedArray],
+    out_avals: Sequence[ShapedArray],
     *,
-    padding_config: tuple,
-    start_indices: tuple,
+    padding_config: tuple[tuple[int, int, int], ...],
+    start_indices: tuple[int, ...],
     **_cut: Any,
 ) -> FactorRule:
     b = RuleBuilder()
@@ -93,13 +99,13 @@ def _part_factors(
     )
 
 
-def _is_whole(size: int, count: int, config: tuple, start: int) -> bool:
+def _is_whole(size: int, count: int, config: tuple[int, int, int], start: int) -> bool:
     """Whether a dim is neither padded nor cut."""
     return size == count and not any(config) and not start
 
 
 @part_p.def_localize
-def _localize_part(params: dict, ins: Any, outs: Any) -> dict:
+def _localize_part(params: dict[str, Any], ins: Any, outs: Any) -> dict[Any, Any]:
     """Dims that are taken whole end where the local operand ends."""
     dims = zip(
         ins[0].shape,
@@ -191,7 +197,7 @@ def _as_rotation(eqn: Eqn, makers: dict[Var, Eqn]) -> Eqn | None:
     return eqn.replace(primitive=rotate_p, invars=(x,), params={"dim": dim, "start": start})
 
 
-def _bounds(eqn: Eqn) -> tuple | None:
+def _bounds(eqn: Eqn) -> tuple[Any, ...] | None:
     """Where a slice without strides starts and ends."""
     strides = eqn.params["strides"]
     if strides is not None and any(s != 1 for s in strides):

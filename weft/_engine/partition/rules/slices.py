@@ -52,7 +52,7 @@ def positions(values: Any) -> Any:
     return casting.convert_element_type(values, np.int32)
 
 
-def window(ctx: Any, x: Any, start: Any, size: int, dim: int, axes: tuple) -> Any:
+def window(ctx: Any, x: Any, start: Any, size: int, dim: int, axes: tuple[Any, ...]) -> Any:
     """This device's part of elements `start ... start + size` along split `dim`: the additive identity where it holds none."""
     local = typeof(x).shape[dim]
     at = _clamped(arithmetic.sub(positions(start), ctx.start(axes, local)), -size, local)
@@ -74,7 +74,10 @@ def _of_operand(f: int, rule: Any, eqn: Any) -> bool:
 
 
 def _slice_halos(
-    ctx: Any, start_indices: tuple, limit_indices: tuple, strides: tuple | None
+    ctx: Any,
+    start_indices: tuple[int, ...],
+    limit_indices: tuple[int, ...],
+    strides: tuple[int, ...] | None,
 ) -> list[Halo]:
     halos = []
     for d, start in enumerate(start_indices):
@@ -85,7 +88,7 @@ def _slice_halos(
     return halos
 
 
-def _slice_sums(f: int, rule: Any, axes: dict) -> bool:
+def _slice_sums(f: int, rule: Any, axes: dict[Any, Any]) -> bool:
     """A slice that stays split is complete; one that is whole on all devices is a sum of contributions."""
     return not any(f in group and group[0] in axes for group in rule.groups)
 
@@ -99,7 +102,12 @@ def _slice_sums(f: int, rule: Any, axes: dict) -> bool:
     selects=True,
 )
 def _slice_split(
-    ctx: Any, args: list, *, start_indices: tuple, limit_indices: tuple, strides: tuple | None
+    ctx: Any,
+    args: list[Any],
+    *,
+    start_indices: tuple[int, ...],
+    limit_indices: tuple[int, ...],
+    strides: tuple[int, ...] | None,
 ) -> Any:
     (x,) = args
     starts, limits, steps = (
@@ -124,7 +132,7 @@ def _slice_split(
     makes_partial_sums=lambda f, rule, axes: True,
     selects=True,
 )
-def _dynamic_slice_split(ctx: Any, args: list, *, slice_sizes: tuple) -> Any:
+def _dynamic_slice_split(ctx: Any, args: list[Any], *, slice_sizes: tuple[int, ...]) -> Any:
     x, *starts = args
     starts = list(starts)
     for d in range(len(starts)):
@@ -146,7 +154,7 @@ def _updated_dim(f: int, rule: Any, eqn: Any) -> bool:
 
 
 @split_rule(dynamic_update_slice_p, _updated_dim)
-def _dynamic_update_slice_split(ctx: Any, args: list) -> Any:
+def _dynamic_update_slice_split(ctx: Any, args: list[Any]) -> Any:
     """Each device writes the part of the update that falls into its block; nothing is communicated."""
     x, update, *starts = args
     starts, shape, sizes = list(starts), typeof(x).shape, typeof(update).shape
@@ -188,7 +196,7 @@ def _cumulative(primitive: Primitive) -> None:
     spec = primitive.lower
 
     @split_rule(primitive, lambda f, rule, eqn: f in rule.special)
-    def split(ctx: Any, args: list, *, axis: int, reverse: bool) -> Any:
+    def split(ctx: Any, args: list[Any], *, axis: int, reverse: bool) -> Any:
         axes = ctx.of_dim(0, axis)
         (x,) = args
         x = ctx.masked(x, axis, axes, ctx.extent(0, axis), spec.identity(typeof(x).dtype))
@@ -215,7 +223,7 @@ def _cumulative(primitive: Primitive) -> None:
     tolerates_padding=lambda f, rule: False,
 )
 def _associative_scan_split(
-    ctx: Any, args: list, *, combine: prefix.Combination, axis: int, reverse: bool
+    ctx: Any, args: list[Any], *, combine: prefix.Combination, axis: int, reverse: bool
 ) -> Any:
     """Run locally, then combine with the prefix of the blocks before, where there are any."""
     axes = ctx.of_dim(0, axis)
@@ -247,11 +255,11 @@ for _p in (reduce.cumsum_p, reduce.cumprod_p, reduce.cummax_p, reduce.cummin_p):
 # --- argmax, argmin ---------------------------------------------------------------------------------------------------
 
 
-def _arg_reduction(primitive: Primitive, extremum: Callable, largest: bool) -> None:
+def _arg_reduction(primitive: Primitive, extremum: Callable[..., Any], largest: bool) -> None:
     """The position of an extremum along a split dim: each device offers its own; the first of the best wins."""
 
     @split_rule(primitive, lambda f, rule, eqn: f in rule.reduced)
-    def split(ctx: Any, args: list, *, axes: tuple, index_dtype: Any) -> Any:
+    def split(ctx: Any, args: list[Any], *, axes: tuple[Any, ...], index_dtype: Any) -> Any:
         (x,), (axis,) = args, axes
         over = ctx.of_dim(0, axis)
         local = typeof(x).shape[axis]
@@ -283,7 +291,7 @@ def _chosen_from(f: int, rule: Any, eqn: Any) -> bool:
 
 
 @split_rule(sorting.top_k_p, _chosen_from)
-def _top_k_split(ctx: Any, args: list, *, axis: int, k: int) -> list:
+def _top_k_split(ctx: Any, args: list[Any], *, axis: int, k: int) -> list[Any]:
     """Each device offers its own best; the best of the offers are taken, the first of equals first."""
     (x,) = args
     over, local = ctx.of_dim(0, axis), typeof(x).shape[axis]

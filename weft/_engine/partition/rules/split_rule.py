@@ -54,10 +54,10 @@ SPLIT_RULES: PassRules[SplitRule] = PassRules("splitting special factors")
 
 def split_rule(
     primitive: Primitive | str, can_split: Callable[[int, Any, Any], bool], **facts: Any
-) -> Callable:
+) -> Callable[..., Any]:
     """Decorator: the split rule of `primitive` whose local computation is the function; `facts` are other fields."""
 
-    def register(local: Callable) -> Callable:
+    def register(local: Callable[..., Any]) -> Callable[..., Any]:
         SPLIT_RULES.add(primitive)(SplitRule(local, can_split, **facts))
         return local
 

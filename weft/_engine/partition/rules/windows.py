@@ -59,12 +59,12 @@ def _dilated(ctx: Any, x: Any, halo: Halo, places: tuple[int, int, int, int], fi
     )
 
 
-def _pad_places(ctx: Any, d: int, config: tuple) -> tuple[int, int, int, int]:
+def _pad_places(ctx: Any, d: int, config: tuple[int, int, int]) -> tuple[int, int, int, int]:
     own = ctx.block(ctx.result_extent(0, d), ctx.of_result(0, d))
     return -config[0], own, own, config[2] + 1
 
 
-def _pad_halos(ctx: Any, padding_config: tuple) -> list[Halo]:
+def _pad_halos(ctx: Any, padding_config: tuple[tuple[int, int, int], ...]) -> list[Halo]:
     return [
         ctx.halo(0, d, ctx.of_result(0, d), _spread(*_pad_places(ctx, d, config)))
         for d, config in enumerate(padding_config)
@@ -77,7 +77,9 @@ def _special(f: int, rule: Any, eqn: Any) -> bool:
 
 
 @split_rule(slicing.pad_p, _special, halos=_pad_halos)
-def _pad_split(ctx: Any, args: list, *, padding_config: tuple) -> Any:
+def _pad_split(
+    ctx: Any, args: list[Any], *, padding_config: tuple[tuple[int, int, int], ...]
+) -> Any:
     x, value = args
     config = list(padding_config)
     for halo in ctx.halos():
@@ -103,7 +105,7 @@ def _concatenate_halos(ctx: Any, dimension: int) -> list[Halo]:
 
 
 @split_rule(slicing.concatenate_p, _special, halos=_concatenate_halos)
-def _concatenate_split(ctx: Any, args: list, *, dimension: int) -> Any:
+def _concatenate_split(ctx: Any, args: list[Any], *, dimension: int) -> Any:
     """The rows of every operand that belong into this device's block, each in its place."""
     out = None
     for halo, x in zip(ctx.halos(), args):
@@ -123,7 +125,7 @@ def _rev_halos(ctx: Any, dimensions: Sequence[int]) -> list[Halo]:
 
 
 @split_rule(layout.rev_p, _special, halos=_rev_halos)
-def _rev_split(ctx: Any, args: list, *, dimensions: Sequence[int]) -> Any:
+def _rev_split(ctx: Any, args: list[Any], *, dimensions: Sequence[int]) -> Any:
     (x,) = args
     for halo in ctx.halos():
         x = fetch_rows(ctx, x, halo)
@@ -145,14 +147,18 @@ def _rotate_halos(ctx: Any, dim: int, start: int) -> list[Halo]:
 @split_rule(
     rotate_p, lambda f, rule, eqn: f == rule.ins[0][eqn.params["dim"]][0], halos=_rotate_halos
 )
-def _rotate_split(ctx: Any, args: list, *, dim: int, start: int) -> Any:
+def _rotate_split(ctx: Any, args: list[Any], *, dim: int, start: int) -> Any:
     (x,) = args
     found = [fetch_rows(ctx, x, halo) for halo in ctx.halos()]
     return found[0] if len(found) == 1 else select_reached(ctx, ctx.halos()[1], found[1], found[0])
 
 
 def _part_halos(
-    ctx: Any, padding_config: tuple, start_indices: tuple, strides: tuple | None, **_cut: Any
+    ctx: Any,
+    padding_config: tuple[tuple[int, int, int], ...],
+    start_indices: tuple[int, ...],
+    strides: tuple[int, ...] | None,
+    **_cut: Any,
 ) -> list[Halo] | None:
     halos = []
     for d, (low, _, inner) in enumerate(padding_config):
@@ -172,12 +178,12 @@ def _part_halos(
 @split_rule(part_p, lambda f, rule, eqn: f in rule.special, halos=_part_halos)
 def _part_split(
     ctx: Any,
-    args: list,
+    args: list[Any],
     *,
-    padding_config: tuple,
-    start_indices: tuple,
-    limit_indices: tuple,
-    strides: tuple | None,
+    padding_config: tuple[tuple[int, int, int], ...],
+    start_indices: tuple[int, ...],
+    limit_indices: tuple[int, ...],
+    strides: tuple[int, ...] | None,
 ) -> Any:
     x, value = args
     config, starts, limits = list(padding_config), list(start_indices), list(limit_indices)
@@ -198,7 +204,9 @@ def _part_split(
 # --- convolution ------------------------------------------------------------------------------------------------------
 
 
-def _conv_places(ctx: Any, i: int, params: dict) -> tuple[tuple, tuple] | None:
+def _conv_places(
+    ctx: Any, i: int, params: dict[str, Any]
+) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
     """The axes that split spatial dim `i`, and (first, advance, span, step) of the places that a device's block sees.
 
     Places are those of the image with its elements `step` apart, before padding.
@@ -249,7 +257,7 @@ def _can_split_conv(f: int, rule: Any, eqn: Any) -> bool:
     halos=_conv_halos,
     makes_partial_sums=lambda f, rule, axes: f in rule.reduced,
 )
-def _conv_split(ctx: Any, args: list, **params: Any) -> Any:
+def _conv_split(ctx: Any, args: list[Any], **params: Any) -> Any:
     """The image's rows under the windows of this device, zeros outside of the image, convolved without padding."""
     image, kernel = args
     numbers, padding, spread = (

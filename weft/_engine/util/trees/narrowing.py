@@ -1,0 +1,42 @@
+"""Tests of classes that leave the elements of a value to the user.
+
+Where a value may be anything, `isinstance(x, tuple)` makes its elements unknown to type checkers in their strict mode, and `type(x)` its
+class. These functions declare both as any.
+
+>>> is_tuple((1, 2)), is_tuple([1]), class_of(1)
+(True, False, <class 'int'>)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeGuard
+
+import numpy as np
+
+#: `type(x)`
+class_of: Callable[[Any], type[Any]] = type
+
+
+def is_tuple(x: object) -> TypeGuard[tuple[Any, ...]]:
+    return isinstance(x, tuple)
+
+
+def is_list(x: object) -> TypeGuard[list[Any]]:
+    return isinstance(x, list)
+
+
+def is_tuple_or_list(x: object) -> TypeGuard[tuple[Any, ...] | list[Any]]:
+    return isinstance(x, (tuple, list))
+
+
+def is_dict(x: object) -> TypeGuard[dict[Any, Any]]:
+    return isinstance(x, dict)
+
+
+def is_numpy_array(x: object) -> TypeGuard[np.ndarray[Any, np.dtype[Any]]]:
+    return isinstance(x, np.ndarray)
+
+
+def is_numpy_value(x: object) -> TypeGuard[np.ndarray[Any, np.dtype[Any]] | np.generic[Any]]:
+    return isinstance(x, (np.ndarray, np.generic))
