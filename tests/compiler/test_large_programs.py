@@ -57,10 +57,8 @@ def test_what_has_no_room_is_a_memory_error_at_once(make):
     [(lambda x: x * 2, 0), (lambda x: x.sum(0), 2), (lambda x: (x * 2, x.sum(0)), 4)],
 )
 def test_kernels_look_at_those_that_share_an_argument_only(work, most, monkeypatch):
-    looks, look = [], groups._takes_column_reductions
-    monkeypatch.setattr(
-        groups, "_takes_column_reductions", lambda *args: looks.append(1) or look(*args)
-    )
+    looks, look = [], groups._domain_for
+    monkeypatch.setattr(groups, "_domain_for", lambda *args: looks.append(1) or look(*args))
     given = [np.full((20, 30), i, np.float32) for i in range(60)]
     got = weft.jit(lambda xs: [work(x) for x in xs])(given)
     assert len(looks) <= most * len(given)

@@ -137,7 +137,7 @@ def _agreed(
     brought = agreement.check_program(
         ranks, _fingerprint(request), lambda: _lines(request), [place, found is not None]
     )
-    if found is not None or place is None:
+    if found is not None or key is None or place is None:
         return found
     sharing = [rank for rank, (other, _) in zip(ranks, brought) if other == list(place)]
     if not any(has for other, has in brought if other == list(place)):

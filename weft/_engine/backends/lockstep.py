@@ -26,7 +26,7 @@ from weft._engine.core.trace import eval_trace, set_trace
 from weft._engine.ir.collective_spec import carry_out, collective_axes, spec_of
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal
 from weft._engine.ops.callback import Mapped
-from weft._engine.util.errors import describe
+from weft._engine.util.errors import MissingRuleError, describe
 
 #: the value of one variable on each of the devices that take part
 Values = Sequence[Any]
@@ -121,6 +121,11 @@ class Lockstep:
         if isinstance(primitive, RegionOp):
             if primitive.is_call:
                 return self.run(params["jaxpr"], ins)
+            if primitive.lockstep is None:
+                raise MissingRuleError(
+                    f"{primitive.name}: the primitive has no lockstep rule. The reference backend needs one for operations that hold "
+                    "programs. Define it with `Primitive.define(lockstep=...)`."
+                )
             return primitive.lockstep(self, ins, **params)
         return self.each(lambda *xs: reference_results(eqn, xs), ins)
 

@@ -12,8 +12,8 @@ it (`cast` to bf16 or f16), not after every operation; `bitcast` sees the stored
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Union
+from collections.abc import Callable, Iterable
+from typing import Any, Union, overload
 
 from weft._engine.ir.loops import (
     COMPARISONS,
@@ -505,13 +505,21 @@ class Builder:
             result = name == "eq"
         return self._op(name, (a, b), "bool") if result is None else self.const(result, "bool")
 
+    @overload
+    def logical_and(self, first: Expr | None, second: Expr, /, *more: Expr) -> Expr: ...
+    @overload
+    def logical_and(self, *args: Expr | None) -> Expr | None: ...
     def logical_and(self, *args: Expr | None) -> Expr | None:
-        """Conjunction; None stands for true. None if all are."""
-        return self._chain("and", args)
+        """Return the conjunction of bools. None stands for true; the result is None if all are."""
+        result = None
+        for x in args:
+            if x is not None:
+                result = x if result is None else self._logical("and", result, x)
+        return result
 
-    def logical_or(self, *args: Expr | None) -> Expr | None:
-        """Disjunction of bools."""
-        return self._chain("or", args)
+    def logical_or(self, x: Expr, y: Expr) -> Expr:
+        """Return the disjunction of two bools."""
+        return self._logical("or", x, y)
 
     def logical_not(self, x: Expr) -> Expr:
         """Negation of a bool."""
@@ -520,13 +528,6 @@ class Builder:
             if isinstance(x, Const)
             else self._op("not", (x,), "bool")
         )
-
-    def _chain(self, name: str, args: Sequence[Expr | None]) -> Expr | None:
-        result = None
-        for x in args:
-            if x is not None:
-                result = x if result is None else self._logical(name, result, x)
-        return result
 
     def _logical(self, name: str, a: Expr, b: Expr) -> Expr:
         if a is b:

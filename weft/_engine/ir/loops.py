@@ -12,7 +12,7 @@ Scalar types are short names: bool i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f6
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, NoReturn, Union
+from typing import Any, Literal, NoReturn, Union, final
 
 from weft._engine.ir.registry import functions
 from weft._engine.util.record import field, record
@@ -53,6 +53,7 @@ OPERATIONS = (
 functions.update(dict.fromkeys(OPERATIONS))
 
 
+@final
 @record
 class Const:
     """A literal; `value` is a Python bool, int, float or complex, as `type` requires."""
@@ -61,6 +62,7 @@ class Const:
     type: ScalarType
 
 
+@final
 @record
 class Index:
     """The i64 value of loop variable `name`."""
@@ -69,6 +71,7 @@ class Index:
     type: ScalarType = "i64"
 
 
+@final
 @record
 class Load:
     """Element `index` (flat, in elements) of buffer `buf`. `guard`, when given, is a bool: where false, the value is
@@ -81,6 +84,7 @@ class Load:
     other: Expr | None = None
 
 
+@final
 @record
 class Op:
     """Scalar operation `op` of ARITHMETIC or COMPARISONS, a function of `ir.registry`, or one of:
@@ -92,6 +96,7 @@ class Op:
     type: ScalarType
 
 
+@final
 @record
 class Ref:
     """The value of a `Let` name or the current value of accumulator `name`."""

@@ -23,12 +23,15 @@ OUTLINED_BYTES = 1 << 14
 OUTLINED_CALL_BYTES = 1 << 27
 
 
+SlotKind = Literal["in", "out", "temp", "const"]
+
+
 @record
 class Slot:
     """A buffer of the program. `offset` counts bytes in the arena and is meaningful for `temp` only; of one that is `own`, in the
     memory of a task of the loop that uses it."""
 
-    kind: Literal["in", "out", "temp", "const"]
+    kind: SlotKind
     nbytes: int
     offset: int = 0
     own: bool = False
@@ -170,6 +173,9 @@ class FftPart:
     factors: BufRef
 
 
+FftKind = Literal["forward", "inverse", "half", "all", "real", "cross", "uncross", "down", "undown"]
+
+
 @record
 class Fft:
     """Transform `rows` dense rows of `n` numbers whose parts have `type`, by `kind`:
@@ -187,7 +193,7 @@ class Fft:
     `source`. `tables` are those of `ir.fft`; `part` says what a step of a convolution does besides.
     """
 
-    kind: Literal["forward", "inverse", "half", "all", "real", "cross", "uncross", "down", "undown"]
+    kind: FftKind
     type: str
     n: int
     rows: int

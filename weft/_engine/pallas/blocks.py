@@ -120,8 +120,8 @@ class Kernel:
 
 def place(fun: Callable) -> str:
     """A function's name, and where it is written."""
-    while hasattr(fun, "func") or hasattr(fun, "__wrapped__"):
-        fun = getattr(fun, "func", None) or fun.__wrapped__
+    while (inner := getattr(fun, "func", None) or getattr(fun, "__wrapped__", None)) is not None:
+        fun = inner
     code = getattr(fun, "__code__", None)
     name = function_name(fun)
     return name if code is None else f"{name} at {code.co_filename}:{code.co_firstlineno}"

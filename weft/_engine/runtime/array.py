@@ -15,7 +15,7 @@ import math
 import operator
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -182,7 +182,9 @@ class Array(ArrayMethods, metaclass=ArrayMeta):
 
     def addressable_data(self, index: int) -> "Array":
         """The data of the addressable shard number `index`."""
-        return self.addressable_shards[index].data
+        data = self.addressable_shards[index].data
+        assert data is not None  # shards of this process have data
+        return data
 
     # ---- life
     def is_deleted(self) -> bool:
@@ -361,7 +363,7 @@ class Array(ArrayMethods, metaclass=ArrayMeta):
                 f"memoryview: {self.aval.str_short()} laid out as {self.sharding} is not in one memory. Copy it with "
                 "numpy.asarray."
             )
-        return memoryview(value)
+        return value.data
 
     def __dlpack_device__(self):
         memory = self._device_memory()
@@ -379,7 +381,7 @@ class Array(ArrayMethods, metaclass=ArrayMeta):
         """The value as nested Python lists."""
         return self._numbers("tolist").tolist()
 
-    def tobytes(self, order: str = "C") -> bytes:
+    def tobytes(self, order: Literal["C", "F", "A", "K"] | None = "C") -> bytes:
         return self._numbers("tobytes").tobytes(order)
 
     def __bool__(self) -> bool:

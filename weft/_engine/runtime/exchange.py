@@ -76,7 +76,8 @@ def digest(values: Sequence[np.ndarray]) -> str:
     """A text that distinguishes values."""
     found = hashlib.sha1(usedforsecurity=False)
     for value in values:
-        found.update(np.ascontiguousarray(value).view(np.uint8) if value.nbytes else b"")
+        if value.nbytes:
+            found.update(np.ascontiguousarray(value).view(np.uint8).data)
     return found.hexdigest()
 
 
@@ -113,9 +114,9 @@ def broadcast(given: np.ndarray, source: int, what: str) -> np.ndarray:
 
 
 def _plan(kind: str, nbytes: int, *, groups: tuple = (), pairs: tuple = (), what: str) -> Any:
-    from weft._engine.processes.plans import CollectivePlan
+    from weft._engine.processes.plans import CollectiveKind, CollectivePlan
 
-    return CollectivePlan(kind, "uint8", nbytes, None, groups, pairs, what)
+    return CollectivePlan(CollectiveKind(kind), "uint8", nbytes, None, groups, pairs, what)
 
 
 def _carry(messages: Sequence[tuple[Any, np.ndarray, np.ndarray]]) -> None:

@@ -65,7 +65,7 @@ def _array(devices: Sequence[Any]) -> np.ndarray:
     return flat
 
 
-def _grid(chosen: Sequence[Any]) -> np.ndarray | None:
+def _grid(chosen: Sequence[Any] | np.ndarray) -> np.ndarray | None:
     """The devices by x, y, z and core; None if some place is empty."""
     if not all(len(getattr(d, "coords", None) or ()) == 3 for d in chosen):
         return None

@@ -199,5 +199,5 @@ def moved(x: np.ndarray, rng: np.random.Generator, units: int = 1) -> np.ndarray
     sides = np.where(rng.random(x.shape) < 0.5, -epsilon, epsilon)
     with np.errstate(all="ignore"):
         if dtypes.is_native_float(x.dtype) or dtypes.is_complex(x.dtype):
-            return x * (1 + sides).astype(x.real.dtype)
+            return x * (1 + sides).astype(np.real(x).dtype)
         return (x.astype(np.float32) * (1 + sides).astype(np.float32)).astype(x.dtype)

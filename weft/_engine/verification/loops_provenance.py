@@ -499,7 +499,11 @@ class _FunctionWriter:
         key = (-id(expr), True)
         tree = self.memo.get(key)
         if tree is None:
-            tree = self._load(expr) if isinstance(expr, L.Load) else self._tree_op(expr)
+            if isinstance(expr, L.Load):
+                tree = self._load(expr)
+            else:
+                assert isinstance(expr, L.Op)  # constants and indices are numbers
+                tree = self._tree_op(expr)
             self.memo[key] = tree
         return tree
 

@@ -414,7 +414,7 @@ def _same_elements(x: np.ndarray, value: np.ndarray) -> bool:
     """Whether two arrays have the same elements in some order, up to rounding."""
     if x.size != value.size or (x.dtype != value.dtype and x.dtype != np.uint8):
         return False
-    a, b = (np.sort(wide(y).real.reshape(-1)) for y in (x, value))
+    a, b = (np.sort(np.real(wide(y)).reshape(-1)) for y in (x, value))
     scale = float(np.max(np.abs(b), initial=0, where=np.isfinite(b)))
     return bool(
         np.allclose(a, b, rtol=0, atol=200 * epsilon_of(value.dtype) * scale, equal_nan=True)

@@ -254,13 +254,13 @@ def difference(
 ) -> Mismatch | None:
     """Return the first element of `got` that is not `want`. Results that are `exact`, and all without a tolerance, are equal."""
     for i, (x, y) in enumerate(zip(got, want, strict=True)):
-        is_exact = tolerance is None or (i < len(exact) and exact[i])
+        is_exact = i < len(exact) and exact[i]
         is_float = epsilon_of(x.dtype) > 0
         if not is_float:
             bad = np.asarray(x != y)
             if bad.any() and not is_exact and tolerance is not None:
                 bad &= ~tolerance.changed(i, bad)
-        elif is_exact:
+        elif tolerance is None or is_exact:
             bad = _not_identical(x, y, tolerance is not None and tolerance.either_zero)
         else:
             bad = _too_far(x, y, i, tolerance)
@@ -273,7 +273,7 @@ def difference(
                 np.atleast_1d(y)[at],
                 int(bad.sum()),
                 bad.size,
-                is_exact or not is_float,
+                tolerance is None or is_exact or not is_float,
                 0.0 if is_exact or tolerance is None else tolerance.at(i),
                 f"{x.dtype.name}{list(x.shape)}",
             )
@@ -282,7 +282,7 @@ def difference(
 
 def _not_identical(x: np.ndarray, y: np.ndarray, either_zero: bool) -> np.ndarray:
     a, b = wide(x), wide(y)
-    same_zeros = (np.signbit(a.real) == np.signbit(b.real)) | either_zero
+    same_zeros = (np.signbit(np.real(a)) == np.signbit(np.real(b))) | either_zero
     return np.asarray(~((a == b) & same_zeros | np.isnan(a) & np.isnan(b)))
 
 

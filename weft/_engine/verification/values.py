@@ -69,13 +69,15 @@ class CallVerifier:
 
     def _run(self, call: RecordedCall, args: Sequence[Any], with_stages: bool) -> list[Any]:
         """Run and check one call; steps run between guards before the program does, which might crash."""
-        if self.checks.memory or with_stages:
-            from weft._engine.verification import stages  # the compiler
         if self.checks.memory:
-            stages.check_memory(call)
+            from weft._engine.verification.stages import check_memory  # the compiler
+
+            check_memory(call)
         outs = call.run(args)
         if with_stages:
-            stages.check_stages(call)
+            from weft._engine.verification.stages import check_stages  # the compiler
+
+            check_stages(call)
         elif self.checks.values:
             check_values(call)
         return outs

@@ -108,7 +108,7 @@ class _Masks:
             low, high, opposite = _COMPARISONS[operation]
             if not wanted:
                 low, high, _ = _COMPARISONS.get(opposite, (-MOST, MOST, ""))
-            return self._compared(*operands, low, high, place)
+            return self._compared(operands[0], operands[1], low, high, place)
         if operation == "not":
             return self._holds(operands[0], not wanted, place)
         if operation == ("and" if wanted else "or"):

@@ -13,7 +13,7 @@ import math
 
 from weft._engine.compiler.fusion.classify import is_dense, view_of
 from weft._engine.ir.build import type_name
-from weft._engine.ir.jaxpr import Atom, Eqn, Literal, Var
+from weft._engine.ir.jaxpr import Eqn, Literal, Var
 from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import record
 
@@ -42,24 +42,20 @@ class ColumnReduction:
     columns: int
 
 
-def before_reshape(atom: Atom, producer: Eqn | None) -> Atom:
-    """The value of which `atom` is only another shape."""
-    view = view_of(producer) if producer is not None else None
-    if (
-        view is None
-        or producer.invars[0].aval.size != atom.aval.size
-        or not is_dense(view, atom.aval.shape)
-    ):
-        return atom
-    return producer.invars[0]
+def before_reshape(var: Var, producer: Eqn | None) -> Var:
+    """Return the value of which `var` is only another shape."""
+    if producer is None or (view := view_of(producer)) is None:
+        return var
+    source = producer.invars[0]
+    is_reshape = source.aval.size == var.aval.size and is_dense(view, var.aval.shape)
+    return source if is_reshape and type(source) is not Literal else var
 
 
-def column_reduction_of(eqn: Eqn, source: Atom) -> ColumnReduction | None:
+def column_reduction_of(eqn: Eqn, source: Var) -> ColumnReduction | None:
     """The reduction `eqn` of `source` in terms of rows, whatever shape it gives the source."""
     operand, axes = eqn.invars[0].aval, tuple(sorted(eqn.params["axes"]))
     if (
-        type(source) is Literal
-        or not axes
+        not axes
         or eqn.primitive.lower.combine not in _COMBINES.get(type_name(operand.dtype), ())
         or any(operand.shape[d] > 1 for d in range(axes[0], axes[-1]) if d not in axes)
     ):

@@ -16,7 +16,7 @@ themselves (`compiler.fusion.column_reduction`) shares the pass but can be read 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from weft._engine.compiler.fusion.classify import (
     LoweringKind,
@@ -59,6 +59,8 @@ LONGEST_CHAIN = 48
 WHOLE = "whole"  # the alignment of a value that has the shape of its reduction domain,
 RESHAPED = "reshaped"  # the same number of elements in another shape,
 COLUMN_REDUCED = "column reduced"  # or is a sum over the rows
+#: one of the names above, or for each dim of a value the dim of the domain that it is
+Alignment = str | tuple[int | None, ...]
 _MOST_COST = 1 << 30
 
 
@@ -72,7 +74,7 @@ class Use(NamedTuple):
     operand: Var
     view: View | None
     pointwise: bool
-    alignment: object
+    alignment: Alignment | None
     in_domain: bool
     dilated_cost: int
 
@@ -132,9 +134,7 @@ class FusionGraph:
         self.order: dict[Var, int] = {}
         self.depth: dict[Var, int] = {}
         self.domain: dict[Var, Domain] = {}
-        self.alignment: dict[
-            Var, object
-        ] = {}  # WHOLE, RESHAPED, COLUMN_REDUCED, or for each dim that of the domain it is
+        self.alignment: dict[Var, Alignment] = {}
         self.costs: dict[Var, ComputeCost] = {}
         self.column_reductions: dict[Var, ColumnReduction] = {}
         self.roots: set[Var] = set()
@@ -164,7 +164,7 @@ class FusionGraph:
 
     # ---- the forward pass
 
-    def computed(self, atom: Atom) -> bool:
+    def computed(self, atom: Atom) -> TypeGuard[Var]:
         """Whether a kernel could inline this value."""
         return type(atom) is not Literal and atom in self.producer
 
@@ -198,9 +198,12 @@ class FusionGraph:
         """A scatter of one number knows it: a literal of the updates' type, which its kernels read nowhere."""
         updates = eqn.invars[2]
         made = None if type(updates) is Literal else self.producer.get(updates)
-        if moves(made) != "repeat" or type(made.invars[0]) is not Literal:
+        if made is None or moves(made) != "repeat":
             return eqn
-        return eqn.replace(invars=(*eqn.invars[:2], Literal(made.invars[0].val, updates.aval)))
+        number = made.invars[0]
+        if type(number) is not Literal:
+            return eqn
+        return eqn.replace(invars=(*eqn.invars[:2], Literal(number.val, updates.aval)))
 
     def _pull(self, eqn: Eqn) -> None:
         view, pointwise = view_of(eqn), isinstance(eqn.primitive, ElementwiseOp)
@@ -229,18 +232,23 @@ class FusionGraph:
         if own_dilation > 1:
             costs.dilation *= own_dilation
             costs.dilated_cost += self.distinct_cost(eqn.invars[0])
-        if alignment == WHOLE:
+        if domain is not None and alignment == WHOLE:
             self._sink_reductions(eqn, depth, domain)
         self._add_computed(eqn, depth, costs, domain, alignment)
 
     def _add_computed(
-        self, eqn: Eqn, depth: int, costs: ComputeCost, domain: Domain | None, alignment: object
+        self,
+        eqn: Eqn,
+        depth: int,
+        costs: ComputeCost,
+        domain: Domain | None,
+        alignment: Alignment | None,
     ) -> None:
         """Enter the results of an equation; expensive ones that are used again become roots."""
         view = view_of(eqn)
         for var in eqn.outvars:
             self.producer[var], self.depth[var], self.costs[var] = eqn, depth, costs.copy()
-            if domain is not None:
+            if domain is not None and alignment is not None:
                 self.domain[var], self.alignment[var] = domain, alignment
             again = self.uses.get(var, 0) > 1 and alignment != RESHAPED
             if again and costs.recompute_cost >= EXPENSIVE:
@@ -280,24 +288,29 @@ class FusionGraph:
                 stack.extend(a for a in maker.invars if type(a) is not Literal)
             self.depth[atom] = depth
 
-    def _aligned(self, eqn: Eqn, atom: Var, view: View | None, pointwise: bool) -> object:
+    def _aligned(self, eqn: Eqn, atom: Var, view: View | None, pointwise: bool) -> Alignment | None:
         """Return the alignment of the result if `eqn` can read `atom` inside its reduction domain; else None."""
         domain = self.domain.get(atom)
-        if domain is None or self.alignment[atom] in (RESHAPED, COLUMN_REDUCED):
+        if domain is None:
             return None
         shape, alignment, whole = eqn.outvars[0].aval.shape, self.alignment[atom], domain[0]
+        if alignment in (RESHAPED, COLUMN_REDUCED):
+            return None
         if pointwise:
             if atom.aval.shape == shape:
                 return alignment
             return WHOLE if shape == whole and may_follow(domain) else None
-        if alignment == WHOLE:
+        if isinstance(alignment, str):
             return RESHAPED if before_reshape(eqn.outvars[0], eqn) is atom else None
         dims = None if view is None else _dims_in_domain(alignment, view, shape, whole)
         return None if dims is None else _alignment_of(dims, shape, domain)
 
     def distinct_cost(self, atom: Atom) -> int:
         """The cost of a value where everything is computed once; roughly, where it is above the model's `most_spread`."""
-        total, seen, stack = 0, {atom}, [atom] if atom not in self.demanded else []
+        total, seen = 0, {atom}
+        stack: list[Var] = []
+        if type(atom) is not Literal and atom not in self.demanded:
+            stack.append(atom)
         while stack and total <= MOST_SPREAD:
             eqn = self.producer.get(stack.pop())
             if eqn is not None:
@@ -361,7 +374,8 @@ class FusionGraph:
     def _column_reduction(self, eqn: Eqn, atom: Atom) -> ColumnReduction | None:
         """The reduction as a sum over the rows of the domain of its operand."""
         if (
-            self.alignment.get(atom) not in (WHOLE, RESHAPED)
+            type(atom) is Literal
+            or self.alignment.get(atom) not in (WHOLE, RESHAPED)
             or self.costs[atom].inlined >= LONGEST_CHAIN
         ):
             return None
@@ -386,7 +400,7 @@ class FusionGraph:
         if atom in self.producer:
             base, view = self.resolve(atom)
             if (
-                base is not atom
+                view is not None
                 and is_dense(view, atom.aval.shape)
                 and (base.aval.size == atom.aval.size or base not in self.producer)
             ):
@@ -422,7 +436,7 @@ class FusionGraph:
         if view is None or any(s < 0 for s in view.strides):
             return var, None
         source = eqn.invars[0]
-        if (
+        if type(source) is Literal or (
             source in self.domain
             and source not in self.demanded
             and source.aval.size < var.aval.size
@@ -467,7 +481,9 @@ def _dims_in_domain(
     return dims
 
 
-def _alignment_of(dims: list[int | None], shape: tuple[int, ...], domain: Domain) -> object:
+def _alignment_of(
+    dims: list[int | None], shape: tuple[int, ...], domain: Domain
+) -> Alignment | None:
     """Return the alignment of a view with these dims of its reduction domain, if its kernel can compute it."""
     if shape == domain[0] and _has_own_dims(dims, domain):
         return WHOLE if may_follow(domain) else None

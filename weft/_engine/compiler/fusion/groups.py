@@ -130,27 +130,39 @@ def _join_column_reductions(graph: FusionGraph, groups: list[Group]) -> list[Gro
         for leaf in group.leaves:
             readers.setdefault(leaf, {})[number] = group
     for group in groups:
-        sums = {v: _column_reduction(graph, v, group) for v in group.roots}
-        some = (
-            {}
-            if None in sums.values()
-            else {n: g for leaf in group.leaves for n, g in readers[leaf].items() if g is not group}
+        sums = _column_reductions(graph, group)
+        others = (
+            {n: g for leaf in group.leaves for n, g in readers[leaf].items() if g is not group}
+            if sums
+            else {}
         )
-        found = next(
-            (n for n in sorted(some) if _takes_column_reductions(some[n], group, sums)), None
-        )
-        if found is None:
+        for number in sorted(others):
+            other = others[number]
+            domain = _domain_for(other, group, sums)
+            if domain is not None:
+                break
+        else:
             kept.append(group)
             continue
-        other = some[found]
         for leaf in group.leaves:
-            readers[leaf][found] = other
+            readers[leaf][number] = other
         for out, reduction in sums.items():
-            graph.add_column_reduction(out, reduction, other.domain)
+            graph.add_column_reduction(out, reduction, domain)
             other.parts = reduction.parts
         other.roots += group.roots
         other.leaves.update(group.leaves)
     return kept
+
+
+def _column_reductions(graph: FusionGraph, group: Group) -> dict[Var, ColumnReduction]:
+    """Return the roots of a group as column reductions; empty unless all of them are."""
+    sums: dict[Var, ColumnReduction] = {}
+    for root in group.roots:
+        reduction = _column_reduction(graph, root, group)
+        if reduction is None:
+            return {}
+        sums[root] = reduction
+    return sums
 
 
 def _column_reduction(graph: FusionGraph, root: Var, group: Group) -> ColumnReduction | None:
@@ -163,6 +175,8 @@ def _column_reduction(graph: FusionGraph, root: Var, group: Group) -> ColumnRedu
     ):
         return None
     atom = eqn.invars[0]
+    if type(atom) is Literal:
+        return None
     source = before_reshape(atom, graph.producer.get(atom))
     return (
         None
@@ -171,23 +185,19 @@ def _column_reduction(graph: FusionGraph, root: Var, group: Group) -> ColumnRedu
     )
 
 
-def _takes_column_reductions(
-    other: Group, group: Group, sums: dict[Var, ColumnReduction | None]
-) -> bool:
-    if (
-        other.domain is None
-        or len(other.roots) + len(group.roots) > MOST_ROOTS
-        or not may_follow(other.domain)
-    ):
-        return False
+def _domain_for(other: Group, group: Group, sums: dict[Var, ColumnReduction]) -> Domain | None:
+    """Return the reduction domain of `other` if its kernel can also compute `sums`, the roots of `group`; else None."""
+    domain = other.domain
+    if domain is None or len(other.roots) + len(group.roots) > MOST_ROOTS or not may_follow(domain):
+        return None
     shared = any(v.aval.shape == other.shape and v in other.leaves for v in group.leaves)
-    return shared and all(
-        s is not None
-        and s.source.aval.shape == other.shape
-        and fits_domain(s, other.domain)
+    fits = shared and all(
+        s.source.aval.shape == other.shape
+        and fits_domain(s, domain)
         and other.parts in (0, s.parts)
         for s in sums.values()
     )
+    return domain if fits else None
 
 
 def _reads(graph: FusionGraph, root: Var, depth: int) -> tuple[dict[Var, None], list[Var]]:

@@ -70,9 +70,10 @@ def _is_expensive(use: Use) -> bool:
 
 def _reads_little_again(use: Use) -> bool:
     """Whether a view repeats no work: it shows no element twice, or repeats what is cheap, or one element along a row."""
-    out, size, view = use.eqn.outvars[0].aval, use.operand.aval.size, use.view
+    out, size = use.eqn.outvars[0].aval, use.operand.aval.size
+    strides = () if use.view is None else use.view.strides
     inner, extent = next(
-        ((s, n) for s, n in zip(reversed(view.strides), reversed(out.shape)) if n > 1), (0, 1)
+        ((s, n) for s, n in zip(reversed(strides), reversed(out.shape)) if n > 1), (0, 1)
     )
     return (
         not _is_expensive(use)

@@ -43,12 +43,13 @@ def windows(jaxpr: Jaxpr) -> dict[Var, int]:
     most: dict[Var, int] = {}
     for end, count in counts.items():
         outer = around.get(end)
-        again = not dims[end].isdisjoint(dims.get(outer, ()))
-        made[end] = count * made.get(outer, 1) * (2 if -1 in dims[end] else 1) + (
-            WIDEST_WINDOW if again else 0
-        )
-        dims[end] |= dims.get(outer, set())
-        top = first[end] = first.get(outer, end)
+        size, top = count * (2 if -1 in dims[end] else 1), end
+        if outer is not None:
+            size, top = size * made[outer], first[outer]
+            if not dims[end].isdisjoint(dims[outer]):
+                size += WIDEST_WINDOW
+            dims[end] |= dims[outer]
+        made[end], first[end] = size, top
         most[top] = max(most.get(top, 0), made[end])
     return {var: most[first[end]] for var, end in whole.items() if end in first}
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from weft._engine.ir import fft
 from weft._engine.ir.jaxpr import Eqn
+from weft._engine.ir.program import FftKind
 from weft._engine.ops.fft import FftType
 from weft._engine.util import dtypes
 from weft._engine.util.record import record
@@ -69,13 +70,13 @@ _SIDES = (
 class Stage:
     """One native step: what it transforms, and the memory that it reads and writes; `part` of a convolution, with which factors."""
 
-    kind: str
+    kind: FftKind
     n: int
     rows: int
     inner: int
     source: int
     out: int
-    part: tuple | None = None
+    part: tuple[int, int, int, int, bool, bool] | None = None
     factors: fft.Factors | None = None
 
     def nbytes(self, part: np.dtype) -> int:
@@ -115,11 +116,12 @@ def _is_complex_row(eqn: Eqn) -> bool:
 
 def _crossed(row: int, column: int, rows: int, inverse: bool) -> list[Stage]:
     """Return the steps of a transform of a few long rows: columns and rows of a matrix."""
-    un = "un" * inverse
-    first = f"{un}down" if row == column else "inverse" if inverse else "forward"
+    down, first, cross = (
+        ("undown", "inverse", "uncross") if inverse else ("down", "forward", "cross")
+    )
     return [
-        Stage(first, column, rows, row, OPERAND, 2),
-        Stage(f"{un}cross", row, rows, column, 2, RESULT),
+        Stage(down if row == column else first, column, rows, row, OPERAND, 2),
+        Stage(cross, row, rows, column, 2, RESULT),
     ]
 
 
@@ -139,25 +141,27 @@ def _dim_by_dim(eqn: Eqn, rows: int) -> list[Stage] | None:
     (operand,), (result,) = eqn.invars, eqn.outvars
     to_real = kind == FftType.IRFFT
     shape = (operand if to_real else result).aval.shape[-len(lengths) :]
-    last = {
+    kinds: dict[FftType, FftKind] = {
         FftType.FFT: "forward" if dtypes.is_complex(operand.aval.dtype) else "all",
         FftType.IFFT: "inverse",
         FftType.RFFT: "half",
         FftType.IRFFT: "real",
-    }[kind]
-    rest = "inverse" if _is_inverse(eqn) else "forward"
-    dims = [(last, lengths[-1], rows * math.prod(lengths[:-1]), 1)]
-    dims += [
-        (rest, n, rows * math.prod(lengths[:d]), math.prod(shape[d + 1 :]))
-        for d, n in enumerate(lengths[:-1])
-        if n > 1
-    ]
+    }
+    rest: FftKind = "inverse" if _is_inverse(eqn) else "forward"
+    last = kinds[kind], lengths[-1], rows * math.prod(lengths[:-1]), 1
+    dims: list[tuple[FftKind, int, int, int]] = [last]
+    for d, n in enumerate(lengths[:-1]):
+        if n > 1:
+            dims.append((rest, n, rows * math.prod(lengths[:d]), math.prod(shape[d + 1 :])))
     if any(n > _FFT_LONG * many * inner for _, n, many, inner in dims):
         return None
     if to_real:
         dims.reverse()
     places = [OPERAND, *[2 if to_real else RESULT] * (len(dims) - 1), RESULT]
-    return [Stage(*sizes, *places[i : i + 2]) for i, sizes in enumerate(dims)]
+    return [
+        Stage(name, n, many, inner, places[i], places[i + 1])
+        for i, (name, n, many, inner) in enumerate(dims)
+    ]
 
 
 def convolution(
@@ -168,10 +172,9 @@ def convolution(
     before, between, after = _products(
         n, fft.Convolution(taken, whole, given), column, 1 / n if inverse else 1.0, part
     )
-    down, cross = (
-        ("down" if row == column else "forward", column, rows, row),
-        ("cross", row, rows, column),
-    )
+    kind: FftKind = "down" if row == column else "forward"
+    down: tuple[FftKind, int, int, int] = (kind, column, rows, row)
+    cross: tuple[FftKind, int, int, int] = ("cross", row, rows, column)
     return [
         Stage(*down, OPERAND, 2, (taken, whole, -(-taken // row), 0, not inverse, False), before),
         Stage(*cross, 2, 3, (whole, whole, 0, row, False, True), between),

@@ -26,9 +26,9 @@ from weft._engine.ir.program import PLACE
 class EpilogueLowering(Lowering):
     """Lowers one group to the epilogue of its matmul."""
 
-    def __init__(self, graph: Fusion, group: Group, dot: Contraction, accumulate: str):
+    def __init__(self, graph: Fusion, group: Group, result: Var, dot: Contraction, accumulate: str):
         super().__init__(graph, group)
-        self.dot, self.result = dot, group.dot.outvars[0]
+        self.dot, self.result = dot, result
         b = self.b
         self.row, self.col, self.element = (
             b.index("row", dot.m),

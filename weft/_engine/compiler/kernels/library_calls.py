@@ -12,7 +12,7 @@ from weft._engine.compiler.lowering.let_placement import Emitter
 from weft._engine.core.primitive import CallbackOp
 from weft._engine.ir.build import HALVES, Builder, type_name
 from weft._engine.ir.jaxpr import Eqn, Literal
-from weft._engine.ir.loops import Buf, Expr, Kernel, Prefetch, Store
+from weft._engine.ir.loops import Buf, Expr, Kernel, LoopKind, Prefetch, Store
 from weft._engine.ir.program import BufRef, Gemm
 from weft._engine.util.machine_model import MODEL
 from weft._engine.util.threads import allowed_threads, share_work
@@ -55,7 +55,7 @@ def update_kernel(eqn: Eqn) -> tuple[Kernel, list[int]]:
         source = b.iadd(source, b.imul(i, row_major(window)[d]))
     bufs.append(Buf("y0", stored, operand.aval.size, "inout"))
     parallel = update.aval.nbytes > MODEL.parallel_bytes and len(names) > 1
-    kinds = ["serial"] * len(names)
+    kinds: list[LoopKind] = ["serial"] * len(names)
     if parallel:
         kinds[0] = "parallel"
     if names:
@@ -67,7 +67,7 @@ def update_kernel(eqn: Eqn) -> tuple[Kernel, list[int]]:
 
 
 def loops_around(
-    b: Builder, names: list[str], extents: list, kinds: list[str], body: Callable
+    b: Builder, names: list[str], extents: list, kinds: list[LoopKind], body: Callable
 ) -> tuple:
     """Nested loops around prefetches and stores whose expressions are computed where they vary."""
     emit = Emitter(b)
@@ -220,7 +220,7 @@ def grouped(eqn: Eqn, a_strides: tuple[int, ...], b_strides: tuple[int, ...]) ->
             lhs.shape[-1],
             lhs.shape[-2],
             "k",
-            a_strides[:-3:-1],
+            (a_strides[-1], a_strides[-2]),
             (groups, 0, 0, c_strides[at]),
         )
     else:
@@ -228,7 +228,7 @@ def grouped(eqn: Eqn, a_strides: tuple[int, ...], b_strides: tuple[int, ...]) ->
             lhs.shape[-2],
             lhs.shape[-1],
             "m",
-            a_strides[at:],
+            (a_strides[-2], a_strides[-1]),
             (groups, 0, b_strides[at], 0),
         )
     return Gemm(
@@ -239,8 +239,8 @@ def grouped(eqn: Eqn, a_strides: tuple[int, ...], b_strides: tuple[int, ...]) ->
         here,
         here,
         a,
-        b_strides[-2:],
-        c_strides[-2:],
+        (b_strides[-2], b_strides[-1]),
+        (c_strides[-2], c_strides[-1]),
         *types,
         grouped=kind,
         groups=(*batch, by_group),

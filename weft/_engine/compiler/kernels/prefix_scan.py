@@ -12,7 +12,7 @@ Laws: a long dim with too few neighbours to occupy all threads is split into blo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from weft._engine.ir.loops import (
     ITEMSIZE,
     Accum,
     Buf,
+    Const,
     Expr,
     For,
     If,
@@ -59,7 +60,7 @@ _SCAN_STRETCH_BYTES = 1 << 21
 _SCAN_SPLIT_FROM = 1 << 18
 
 
-Combine = Callable[[Builder, list[Expr], list[Expr]], list[Expr]]
+Combine = Callable[[Builder, Sequence[Expr], Sequence[Expr]], list[Expr]]
 
 
 def prefix_scan_of(eqn: Eqn) -> PrefixScan:
@@ -87,7 +88,7 @@ def _of_op(op: str) -> Combine:
 def _of_program(program: Jaxpr) -> Combine:
     """A program of scalars, by the lower rules of its operations."""
 
-    def combine(b: Builder, earlier: list[Expr], later: list[Expr]) -> list[Expr]:
+    def combine(b: Builder, earlier: Sequence[Expr], later: Sequence[Expr]) -> list[Expr]:
         env: dict[Var, Expr] = dict(zip(program.invars, (*earlier, *later)))
 
         def read(atom: Atom) -> Expr:
@@ -280,7 +281,7 @@ class _Writer:
         k = b.index("k", run.block, 2)
         skipped = 0 if run.neutral is not None else 1
         steps = b.isub(extent, skipped)
-        steps = steps.value if not hasattr(steps, "op") else steps
+        steps = steps.value if isinstance(steps, Const) else steps
         return (
             self.in_strips(steps, b.iadd(k, skipped))
             if self.strip
@@ -313,12 +314,13 @@ class _Writer:
             return [b.const(value, type_) for value, type_ in zip(run.neutral, run.wide)]
         return self.values(b.const(0, "i64"))
 
-    def before(self) -> tuple[list[Expr], Expr, list[Expr]]:
-        """What came before the segment, how many totals of its blocks are to be combined with that, and these, by Index `c`."""
+    def before(self, begin: Expr) -> tuple[list[Expr], Expr, list[Expr]]:
+        """Return what precedes the segment that begins with block `begin`, the number of its totals to combine with that, and the totals, by
+        Index `c`."""
         run, b = self.run, self.b
-        later = b.icmp("gt", self.begin, 0)
+        later = b.icmp("gt", begin, 0)
         past = [
-            b.load(f"p{i}", self.block_at(b.isub(self.begin, 1)), type_, later)
+            b.load(f"p{i}", self.block_at(b.isub(begin, 1)), type_, later)
             for i, type_ in enumerate(run.wide)
         ]
         # without neutral values, the first total of all is what later ones are combined with
@@ -327,11 +329,11 @@ class _Writer:
             if run.neutral is not None
             else b.select(later, b.const(0, "i64"), b.const(1, "i64"))
         )
-        first = self.first() if run.neutral is not None else self.totals(self.begin)
-        place = b.iadd(self.begin, b.iadd(skipped, b.index("c", run.segment_blocks, 2)))
+        first = self.first() if run.neutral is not None else self.totals(begin)
+        place = b.iadd(begin, b.iadd(skipped, b.index("c", run.segment_blocks, 2)))
         return (
             [b.select(later, x, y) for x, y in zip(past, first)],
-            b.isub(b.isub(self.number, self.begin), skipped),
+            b.isub(b.isub(self.number, begin), skipped),
             self.totals(place),
         )
 
@@ -341,7 +343,7 @@ class _Writer:
             for i, type_ in enumerate(self.run.wide)
         ]
 
-    def joined(self, before: list[Expr]) -> list[Expr]:
+    def joined(self, before: Sequence[Expr]) -> Sequence[Expr]:
         """What the block begins with, after what came before it."""
         b, found = self.b, self.first()
         if self.run.neutral is not None:
@@ -351,14 +353,14 @@ class _Writer:
             for x, y in zip(self.run.combine(b, before, found), found)
         ]
 
-    def stored(self, at: Expr, values: list[Expr]) -> list[Stmt]:
+    def stored(self, at: Expr, values: Sequence[Expr]) -> list[Stmt]:
         types = self.run.types
         return [
             Store(f"y{i}", at, self.b.stored(value, types[i]), streaming=self.streaming[i])
             for i, value in enumerate(values)
         ]
 
-    def begun(self, values: list[Expr]) -> list[Stmt]:
+    def begun(self, values: Sequence[Expr]) -> list[Stmt]:
         """The first prefixes, where they are the first elements."""
         return (
             self.stored(self.at(self.b.const(0, "i64")), values)
@@ -366,7 +368,7 @@ class _Writer:
             else []
         )
 
-    def ended(self, values: list[Expr]) -> list[Stmt]:
+    def ended(self, values: Sequence[Expr]) -> list[Stmt]:
         """What a block leaves to others: its last prefix, or its total."""
         if self.run.blocks == 1:
             return []
@@ -375,7 +377,7 @@ class _Writer:
             for i, value in enumerate(values)
         ]
 
-    def refs(self, letter: str) -> list[Expr]:
+    def refs(self, letter: str) -> list[Ref]:
         return [Ref(f"{letter}{i}", type_) for i, type_ in enumerate(self.run.wide)]
 
     def in_registers(self, steps: int | Expr, k: Expr) -> tuple[Stmt, ...]:
@@ -392,9 +394,9 @@ class _Writer:
                 tuple(run.combine(b, accs, names)),
             )
         body: list[Stmt] = []
-        found = self.first()
+        found: Sequence[Expr] = self.first()
         if self.begin is not None:
-            base, count, totals = self.before()
+            base, count, totals = self.before(self.begin)
             priors, next_ = self.refs("c"), self.refs("w")
             body += [Init(prior.name, value) for prior, value in zip(priors, base)]
             body.append(
@@ -439,7 +441,7 @@ class _Writer:
         kept = [b.load(f"s{i}", self.j, type_) for i, type_ in enumerate(run.wide)]
         names = self.refs("v")
 
-        def keep(values: list[Expr], then: list[Stmt]) -> For:
+        def keep(values: Sequence[Expr], then: list[Stmt]) -> For:
             lets = [Let(name.name, value) for name, value in zip(names, values)]
             keeps = [Store(f"s{i}", self.j, name) for i, name in enumerate(names)]
             return For("j", extent, (*lets, *keeps, *then), "vector")
@@ -458,7 +460,7 @@ class _Writer:
         if self.begin is None:
             body = [keep(self.first(), self.begun(names))]
         else:
-            base, count, totals = self.before()
+            base, count, totals = self.before(self.begin)
             body = [keep(base, []), For("c", count, (keep(run.combine(b, kept, totals), []),))]
             body += [] if run.neutral is not None else [keep(self.joined(kept), self.begun(names))]
         body.append(For("k", steps, (step,)))

@@ -21,7 +21,7 @@ from weft._engine.compiler.kernels.scatters import (
     one_run,
 )
 from weft._engine.core.primitive import registry
-from weft._engine.ir.build import Builder, type_name
+from weft._engine.ir.build import type_name
 from weft._engine.ir.jaxpr import Eqn
 from weft._engine.ir.loops import INTEGERS, ITEMSIZE, Buf, Expr, For, Kernel, Stmt, Store
 from weft._engine.util.machine_model import MODEL
@@ -61,6 +61,11 @@ def has_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> bool:
     return few and known and alike
 
 
+def _combine_of(eqn: Eqn) -> str:
+    """Return the operation of a scatter with tables, one of `_REDUCE`."""
+    return eqn.primitive.lower.combine
+
+
 def _layout(eqn: Eqn) -> tuple[int, int]:
     """The elements from one table to the next, with the place for what is outside, and how many tables a task has."""
     aval = eqn.invars[0].aval
@@ -79,7 +84,7 @@ def table_bytes(eqn: Eqn) -> int:
 
 def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[int]]:
     """From indices and updates to a table of each task, the first of those that it fills."""
-    s = Scatter(eqn, update_strides)
+    s, combine = Scatter(eqn, update_strides), _combine_of(eqn)
     b, n, (apart, copies) = s.b, math.prod(s.shape), _layout(eqn)
     read_indices, read_updates = s.reader(1), s.reader(2)
     last = max((d for d, size in enumerate(s.shape) if size > 1), default=0)
@@ -125,9 +130,7 @@ def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list
     j = b.index("j", copies * apart, 1)
     # of sums -0.0, which leaves a -0.0 on which no update falls
     neutral = b.const(
-        -0.0
-        if s.combine == "add"
-        else registry[_REDUCE[s.combine]].lower.identity(s.operand.dtype),
+        -0.0 if combine == "add" else registry[_REDUCE[combine]].lower.identity(s.operand.dtype),
         s.stored,
     )
     stmts: list[Stmt] = [
@@ -143,7 +146,7 @@ def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list
                     Store(
                         "y0",
                         b.iadd(table, j),
-                        _together(b, s, "y0", b.iadd(table, j), copies, apart),
+                        _together(s, combine, "y0", b.iadd(table, j), copies, apart),
                     ),
                 ),
                 "vector",
@@ -160,20 +163,21 @@ def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list
 def combined_tables(eqn: Eqn) -> Kernel:
     """From tables to a buffer that holds the operand."""
     s, (apart, copies) = Scatter(eqn, row_major(eqn.invars[2].aval.shape)), _layout(eqn)
-    j = s.b.index("j", s.operand.size)
+    j, combine = s.b.index("j", s.operand.size), _combine_of(eqn)
     bufs = (
         Buf("x0", s.stored, _TABLE_TASKS * copies * apart),
         Buf("y0", s.stored, s.operand.size, "inout"),
     )
     stored = Store(
-        "y0", j, _together(s.b, s, "x0", j, _TABLE_TASKS, copies * apart), None, s.combine
+        "y0", j, _together(s, combine, "x0", j, _TABLE_TASKS, copies * apart), None, combine
     )
     return Kernel(bufs, (For("j", s.operand.size, (stored,), "vector"),), name="combined_tables")
 
 
-def _together(b: Builder, s: Scatter, buf: str, at: Expr, count: int, apart: int) -> Expr:
+def _together(s: Scatter, combine: str, buf: str, at: Expr, count: int, apart: int) -> Expr:
     """What `count` tables hold of a place, combined by pairs."""
+    b = s.b
     terms = [b.load(buf, b.iadd(at, i * apart), s.stored) for i in range(count)]
     while len(terms) > 1:
-        terms = [b.op(s.combine, *pair) for pair in zip(terms[0::2], terms[1::2])]
+        terms = [b.op(combine, *pair) for pair in zip(terms[0::2], terms[1::2])]
     return terms[0]

@@ -41,6 +41,7 @@ from weft._engine.ir.loops import (
     Kernel,
     Let,
     Load,
+    LoopKind,
     Pack,
     Prefetch,
     Ref,
@@ -141,7 +142,9 @@ def in_order(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[in
     b, shape, outer, inner = s.b, s.shape, s.outer, s.inner
     read_indices, read_updates = s.reader(1), s.reader(2)
     index: list[Expr] = [b.const(0, "i64")] * len(shape)
-    names, extents, kinds = [], [], []
+    names: list[str] = []
+    extents: list[int | Expr] = []
+    kinds: list[LoopKind] = []
     start, lanes = b.const(0, "i64"), shape[inner[-1]] if inner else 0
     if _columns_apart(eqn, lanes):
         # a task owns some columns of the window and sees all updates there, in order

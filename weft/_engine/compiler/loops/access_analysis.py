@@ -27,7 +27,7 @@ class Dim:
 class Access:
     """A memory access: the strides of its address, by id of loop variable.
 
-    `affine`: the address is a sum of such strides; `plain`: and there is no guard.
+    `affine`: the address is a sum of such strides and a constant, its `form`; `plain`: and there is no guard.
     `nonaffine`: loop variables that move the address by no fixed stride; `gathered`: it is computed from values in memory.
     `run`: adjacent elements that it reads or writes; `weight` is their bytes."""
 
@@ -36,7 +36,7 @@ class Access:
     weight: int
     affine: bool
     plain: bool
-    form: tuple
+    form: tuple[dict[int, int], int]
     nonaffine: set[int]
     gathered: bool
     run: int = 1
@@ -86,7 +86,7 @@ class AccessAnalysis:
                 size * run,
                 not others,
                 guard is None and not others,
-                form,
+                form or ({}, 0),
                 nonaffine,
                 gathered,
                 run,

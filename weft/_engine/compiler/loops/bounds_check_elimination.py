@@ -25,24 +25,22 @@ def guarded(nest: LoopNest) -> list[tuple[Load, Access]]:
     found = [
         (load, access)
         for load, access in nest.analysis.loads
-        if load.guard is not None and access.affine and nest.step(access, nest.vector) != 0
+        if load.guard is not None and access.affine and nest.vector_step(access) != 0
     ]
     places = {(load.buf, id(load.index)) for load, _ in found}
     free = {
         (load.buf, id(load.index)) for load, access in nest.analysis.loads if load.guard is None
     }
     alike = len(places) < len(found) or not free.isdisjoint(places)
-    return found if alike or any(nest.step(access, nest.vector) != 1 for _, access in found) else []
+    return found if alike or any(nest.vector_step(access) != 1 for _, access in found) else []
 
 
 def unguarded(nest: LoopNest, load: Load, at: Substitution) -> Expr:
     """The element without its guard; zero where the guard does not hold, if the code relies on that."""
     x = nest.b.load(load.buf, at(load.index), load.type)
-    return (
-        nest.b.select(at(load.guard), x, nest.b.const(0, load.type))
-        if id(load) in nest.low.builder.zeros
-        else x
-    )
+    if load.guard is None or id(load) not in nest.low.builder.zeros:
+        return x
+    return nest.b.select(at(load.guard), x, nest.b.const(0, load.type))
 
 
 def stay_inside(

@@ -57,9 +57,11 @@ class _Comparison:
 
     def of_rows(self, b: Builder, joint: Expr, n: int) -> Expr:
         """Return the comparison of a joint index, of which `n` make one of the outer index."""
-        first = None if self.first == -OPEN else b.icmp("le", self.first * n, joint)
-        below = None if self.below == OPEN else b.icmp("lt", joint, self.below * n)
-        inside = b.logical_and(first, below)
+        if self.below == OPEN:
+            inside = b.icmp("le", self.first * n, joint)
+        else:
+            first = None if self.first == -OPEN else b.icmp("le", self.first * n, joint)
+            inside = b.logical_and(first, b.icmp("lt", joint, self.below * n))
         return inside if self.holds else b.logical_not(inside)
 
 

@@ -214,6 +214,10 @@ class LoopNest:
     def step(self, access: Access, dim: Dim) -> int:
         return access.terms.get(id(self.low.vars[dim.dims[-1]]), 0)
 
+    def vector_step(self, access: Access) -> int:
+        """Return the stride of an access along the vector dim; 0 if there is no such dim."""
+        return 0 if self.vector is None else self.step(access, self.vector)
+
     def mapping(self, where: dict[int, Expr]) -> dict[int, Expr]:
         zero = self.b.const(0, "i64")
         mapping = (

@@ -64,28 +64,28 @@ _SUM_TERMS = (
 )  # of one accumulator in nested loops: more are accumulated in two parts, the inner one of these at least
 
 
-def _apart_from(loops: Sequence[LoopLevel]) -> tuple[int, int] | None:
-    """Return the loop of a nest from which on a long sum accumulates apart, and in blocks of how many iterations, so that neither part
+def _apart_from(columns: Sequence[Dim], vector: Dim | None) -> tuple[int, int] | None:
+    """Return the loop over columns from which on a long sum accumulates apart, and in blocks of how many iterations, so that neither part
     has many terms; None if the sum is short.
 
     The error of an accumulator grows with its number of terms. Adding up lanes costs a few terms, so that loops of few are not apart.
     """
     most, fewest = _SUM_TERMS
-    terms = [-(-loop.extent // fewest) if loop.is_vector else loop.extent for loop in loops]
-    if loops and loops[-1].is_vector and loops[-1].extent >= 4 * _SUM_BLOCK:
-        return len(loops) - 1, _SUM_BLOCK
+    terms = [-(-dim.extent // fewest) if dim is vector else dim.extent for dim in columns]
+    if columns and columns[-1] is vector and columns[-1].extent >= 4 * _SUM_BLOCK:
+        return len(columns) - 1, _SUM_BLOCK
     if math.prod(terms) < most:
         return None
     found: list[tuple[int, int, int]] = []  # terms of the longer part, loop, iterations of a block
-    for i, loop in enumerate(loops):
+    for i, dim in enumerate(columns):
         outer, inner = math.prod(terms[:i]), math.prod(terms[i + 1 :])
         if outer > 1 and terms[i] * inner >= fewest:
-            found.append((max(outer, terms[i] * inner), i, loop.extent))
-        if not loop.is_vector:
-            block = max(-(-fewest // inner), math.isqrt(outer * loop.extent // inner), 1)
-            if block < loop.extent:
+            found.append((max(outer, terms[i] * inner), i, dim.extent))
+        if dim is not vector:
+            block = max(-(-fewest // inner), math.isqrt(outer * dim.extent // inner), 1)
+            if block < dim.extent:
                 found.append(
-                    (2 * max(outer * -(-loop.extent // block), block * inner), i, block)
+                    (2 * max(outer * -(-dim.extent // block), block * inner), i, block)
                 )  # twice: it is one more loop
     return min(found)[1:] if found else None
 
@@ -143,21 +143,21 @@ class _LoopNestBuilder(LoopNest):
 
     def _row_nest(self, rows: list[Dim], where: dict[int, Expr]) -> None:
         """Emit tasks and loops over rows; the vector loop in segments if its guards or comparisons change."""
-        low, splits = self.low, None
+        low, vector, splits = self.low, self.vector, None
         loops = self._row_loops(rows, where)
-        if self.vector is not None and not any(d.column for d in self.dims):
+        if vector is not None and not any(d.column for d in self.dims):
             self.guarded = guarded(self)
             splits = splits_of(
                 low,
                 [load for load, _ in self.analysis.loads],
-                low.vars[self.vector.dims[-1]],
-                self.vector.extent,
+                low.vars[vector.dims[-1]],
+                vector.extent,
                 SPLIT_FROM_BYTES >> 4 if self.guarded else SPLIT_FROM_BYTES,
             )
-        if splits is None and not low.remainders and not self.guarded:
+        if vector is None or not (splits or low.remainders or self.guarded):
             self._nest(loops, lambda: self._rows(where))
         else:
-            self._nest(loops[:-1], lambda: self._in_segments(where, splits))
+            self._nest(loops[:-1], lambda: self._in_segments(vector, where, splits))
 
     def _kernel(self) -> Kernel:
         low = self.low
@@ -171,9 +171,10 @@ class _LoopNestBuilder(LoopNest):
 
     def _row_loops(self, rows: list[Dim], where: dict[int, Expr]) -> list[LoopLevel]:
         """Decide tasks and loops over rows; fills `where`."""
-        b, vector = self.b, self.vector
-        lanes_are_rows = vector is not None and not vector.column
-        if lanes_are_rows and all(o.var.aval.nbytes >= self.stream_from for o in self.low.outputs):
+        b, lanes = self.b, self._row_lanes()
+        if lanes is not None and all(
+            o.var.aval.nbytes >= self.stream_from for o in self.low.outputs
+        ):
             # reads wait for memory, stores past the caches do not
             rows = sorted(
                 rows,
@@ -186,11 +187,11 @@ class _LoopNestBuilder(LoopNest):
             math.prod(counts),
             self.low.parts or self.tasks(),
             1,
-            vector.extent if lanes_are_rows else 0,
+            0 if lanes is None else lanes.extent,
         )
-        if lanes_are_rows and total < tasks:
-            chunk = segment_length(vector.extent, -(-tasks // total))
-            segments = -(-vector.extent // chunk)
+        if lanes is not None and total < tasks:
+            chunk = segment_length(lanes.extent, -(-tasks // total))
+            segments = -(-lanes.extent // chunk)
         loops, row, segment = self.share(total, segments, tasks)
         self.split(row, rows, counts, where)
         if loops and loops[-1].level == Level.ROW:
@@ -200,13 +201,20 @@ class _LoopNestBuilder(LoopNest):
             self.rows_later = lambda n: self._split_of(
                 b.imin(b.iadd(row, n), total - 1), rows, counts
             )
-        if lanes_are_rows:
-            loops.append(self._vector_loop(segment, chunk, where))
+        if lanes is not None:
+            loops.append(self._vector_loop(lanes, segment, chunk, where))
         return loops
 
-    def _vector_loop(self, segment: Expr, chunk: int, where: dict[int, Expr]) -> LoopLevel:
+    def _row_lanes(self) -> Dim | None:
+        """Return the vector dim if its lanes are rows."""
+        vector = self.vector
+        return None if vector is None or vector.column else vector
+
+    def _vector_loop(
+        self, vector: Dim, segment: Expr, chunk: int, where: dict[int, Expr]
+    ) -> LoopLevel:
         """Return the loop over a segment of the vector dim."""
-        b, vector = self.b, self.vector
+        b = self.b
         start, extent = b.imul(segment, chunk), chunk
         if vector.extent % chunk:
             extent = b.imin(b.isub(vector.extent, start), chunk)
@@ -223,7 +231,7 @@ class _LoopNestBuilder(LoopNest):
         """Set the results to which the rows of a part add theirs."""
         b, emit = self.b, self.emit
         for out in self.low.outputs:
-            if out.combine is not None:
+            if out.combine is not None and out.init is not None:
                 columns = out.var.aval.size // self.low.parts
                 emit.open(Level.COLUMN)
                 (at,) = emit.compute(
@@ -278,7 +286,7 @@ class _LoopNestBuilder(LoopNest):
             name, kind = ("j", "vector") if dim is self.vector else (f"c{k}", "serial")
             where[id(dim)] = b.index(name, dim.extent, level)
             loops.append(LoopLevel(level, name, dim.extent, kind))
-        apart = _apart_from(loops)
+        apart = _apart_from(columns, self.vector)
         if apart is None:
             return loops
         k, length = apart
@@ -308,7 +316,7 @@ class _LoopNestBuilder(LoopNest):
                 passes.append(LoopPass(reductions, outputs, roots))
         return passes
 
-    def _in_segments(self, where: dict[int, Expr], splits: Splits | None) -> None:
+    def _in_segments(self, vector: Dim, where: dict[int, Expr], splits: Splits | None) -> None:
         """The vector loop, split where comparisons of its index change; and the remainders of unrolled dims."""
         b, low, emit = self.b, self.low, self.emit
         start, stop, most = self.run
@@ -328,9 +336,7 @@ class _LoopNestBuilder(LoopNest):
             if type(segment.extent) is Const and not segment.extent.value:
                 continue
             name = f"j{k}"
-            where[id(self.vector)] = b.iadd(
-                segment.start, b.index(name, segment.most, Level.ROW_VECTOR)
-            )
+            where[id(vector)] = b.iadd(segment.start, b.index(name, segment.most, Level.ROW_VECTOR))
             self.decided = segment.decided
             if free is not None and k == 0:
                 at = Substitution(low.builder, b, self.mapping(where))
@@ -349,15 +355,17 @@ class _LoopNestBuilder(LoopNest):
                 self._outputs(
                     remainder.outputs,
                     where,
-                    b.logical_and(when, b.icmp("eq", stop, self.vector.extent)),
+                    b.logical_and(when, b.icmp("eq", stop, vector.extent)),
                 )
                 continue
-            where[id(self.vector)] = b.iadd(start, b.index(f"e{k}", most, Level.REMAINDER))
+            where[id(vector)] = b.iadd(start, b.index(f"e{k}", most, Level.REMAINDER))
             emit.open(Level.ROW_VECTOR)
             emit.open(Level.REMAINDER)
             self._outputs(remainder.outputs, where)
             emit.close(f"e{k}", b.isub(stop, start), "vector")
-            emit.close(f"w{k}", b.select(when, b.const(1, "i64"), b.const(0, "i64")), "serial")
+            once = b.const(1, "i64")
+            times = once if when is None else b.select(when, once, b.const(0, "i64"))
+            emit.close(f"w{k}", times, "serial")
 
     def _outputs(
         self, outputs: list[Output], where: dict[int, Expr], guard: Expr | None = None

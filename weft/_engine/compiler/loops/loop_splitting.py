@@ -92,7 +92,10 @@ def holds_of(b: Builder, x: Expr, var: Expr) -> tuple[dict[int, int], tuple[int,
     """For a comparison of `var` plus a term with a number: the term, and where the sum makes it hold."""
     if type(x) is not Op or x.op not in COMPARISONS or x.args[0].type != "i64":
         return None
-    terms, const = b.affine(b.isub(*x.args))
+    form = b.affine(b.isub(*x.args))
+    if form is None:
+        return None
+    terms, const = form
     step = terms.get(id(var), 0)
     if not step or any(k % step for k in terms.values()):
         return None

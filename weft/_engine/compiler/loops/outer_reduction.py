@@ -59,7 +59,7 @@ def outer_reduction_of(nest: LoopNest) -> OuterReduction | None:
         return None
     if any(r.value.type not in STRIP_TYPES for r in low.reductions):
         return None
-    strips = OuterReduction(nest, columns[0])
+    strips = OuterReduction(nest, vector, columns[0])
     return strips if strips.width else None
 
 
@@ -94,8 +94,8 @@ def _follows_maximum(shift: Expr) -> bool:
 class OuterReduction:
     """Writes the loops of one kernel."""
 
-    def __init__(self, nest: LoopNest, column: Dim):
-        self.nest, self.column = nest, column
+    def __init__(self, nest: LoopNest, vector: Dim, column: Dim):
+        self.nest, self.vector, self.column = nest, vector, column
         self.low, self.b = nest.low, nest.b
         self.kept: dict[str, str] = {}
         self.placed = {r.extreme: r for r in self.low.reductions if r.extreme is not None}
@@ -106,18 +106,16 @@ class OuterReduction:
         ]
         levels = [r.level for r in self.reductions] + [o.level for o in self.low.outputs]
         self.last = max(levels, default=0)
-        around = math.prod(
-            [d.extent for d in nest.dims if d is not column and d is not nest.vector]
-        )
+        around = math.prod([d.extent for d in nest.dims if d is not column and d is not vector])
         # online sums read rows a second time block by block: strips need only be enough for all threads
         again = (
             column.extent if self.last else REDUCTION_FEWEST_STRIP_ROWS if self.online_sums else 0
         )
         if again:
-            self.width = strip_width(again, nest.vector.extent, around)
+            self.width = strip_width(again, vector.extent, around)
         else:
             share = (
-                -(-nest.vector.extent * around // _REDUCTION_FEWEST_STREAMED)
+                -(-vector.extent * around // _REDUCTION_FEWEST_STREAMED)
                 if nest.tasks() > 1
                 else REDUCTION_STRIP
             )
@@ -161,14 +159,14 @@ class OuterReduction:
 
     def tasks(self, rows: list[Dim], where: dict[int, Expr]) -> list[LoopLevel]:
         """Decide the loop over strips; fills `where`."""
-        nest, b, n = self.nest, self.b, self.nest.vector.extent
+        nest, b, n = self.nest, self.b, self.vector.extent
         chunk = segment_length(n, -(-n // self.width))
         segments = -(-n // chunk)
         total = segments * math.prod([dim.extent for dim in rows])
         t = b.index("t", total, Level.TASK) if total > 1 else b.const(0, "i64")
         nest.split(b.idiv(t, segments), rows, [d.extent for d in rows], where)
         start = b.imul(b.irem(t, segments), chunk)
-        where[id(nest.vector)] = b.iadd(start, b.index("j", chunk, _VECTOR))
+        where[id(self.vector)] = b.iadd(start, b.index("j", chunk, _VECTOR))
         self.extent = chunk if n % chunk == 0 else b.imin(b.isub(n, start), chunk)
         self.chunk = chunk
         if total == 1:
@@ -309,18 +307,7 @@ class OuterReduction:
     ) -> None:
         """Some rows added into the strips, or stored, and the online sums scaled."""
         emit, b = self.nest.emit, self.b
-        values: dict[str, list[Expr]] = {r.name: [] for r in self.low.reductions}
-        stored: list[Expr] = []
-        for row in rows:
-            where[id(self.column)] = row
-            substitute = self._substitution(where)
-            for r in reductions:
-                values[r.name].append(substitute(r.value))
-                place = self.placed.get(r.name)
-                if place is not None:
-                    values[place.name].append(substitute(place.at))
-            for o in outputs:
-                stored += [substitute(o.index), substitute(o.value)]
+        values, stored = self._row_values(where, reductions, outputs, rows)
         emit.open(_VECTOR)
         targets: list[tuple[str, str | None]] = []
         roots: list[Expr] = []
@@ -338,7 +325,7 @@ class OuterReduction:
                 self._scaled(online_sum, where, self._tree("max", values[online_sum.top.name]))
             )
         apart = (
-            self.chunk < self.nest.vector.extent
+            self.chunk < self.vector.extent
         )  # adjacent rows are one stream, which the hardware prefetches
         prefetched = (
             self._prefetched(where, rows)
@@ -352,6 +339,28 @@ class OuterReduction:
             emit.append(Store(name, b.index("j"), value, None, op))
         self.nest.store(outputs * len(rows), done[len(roots) : len(roots) + len(stored)])
         emit.close("j", self.extent, "vector")
+
+    def _row_values(
+        self,
+        where: dict[int, Expr],
+        reductions: list[Reduction],
+        outputs: list[Output],
+        rows: list[Expr],
+    ) -> tuple[dict[str, list[Expr]], list[Expr]]:
+        """Return the values of some rows by the name of their reduction, and the indices and values that the rows store."""
+        values: dict[str, list[Expr]] = {r.name: [] for r in self.low.reductions}
+        stored: list[Expr] = []
+        for row in rows:
+            where[id(self.column)] = row
+            substitute = self._substitution(where)
+            for r in reductions:
+                values[r.name].append(substitute(r.value))
+                place = self.placed.get(r.name)
+                if place is not None and place.at is not None:
+                    values[place.name].append(substitute(place.at))
+            for o in outputs:
+                stored += [substitute(o.index), substitute(o.value)]
+        return values, stored
 
     def _prefetched(self, where: dict[int, Expr], rows: list[Expr]) -> list[tuple[str, Expr]]:
         """What the next rows read: several rows at a time, pages apart, are more streams than the hardware follows, and a short

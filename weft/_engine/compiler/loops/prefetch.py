@@ -165,7 +165,7 @@ def below_extremes(nest: LoopNest, substitute: Substitution) -> list[tuple[str, 
     for load, access in nest.analysis.loads:
         if (
             access.plain
-            and nest.step(access, nest.vector) == 1
+            and nest.vector_step(access) == 1
             and nest.sizes[load.buf] >= PREFETCH_GATHER_FROM_BYTES
         ):
             found[load.buf, id(load.index)] = (
@@ -181,7 +181,7 @@ def fetched(nest: LoopNest, along: list[Dim], substitute: Substitution) -> list[
     for load, access in nest.analysis.loads:
         if (
             access.plain
-            and nest.step(access, nest.vector) == 1
+            and nest.vector_step(access) == 1
             and nest.sizes[load.buf] >= PREFETCH_FROM_BYTES
             and any(nest.step(access, d) for d in along)
         ):

@@ -68,6 +68,7 @@ def transpose_tiling_of(nest: LoopNest) -> TransposeTiling | None:
             if math.prod([dim.extent for dim in line]) >= TILE_LEAST_SIDE:
                 return TransposeTiling(
                     nest,
+                    vector,
                     line,
                     all(out.var.aval.nbytes >= TILE_STREAM_BYTES for out in nest.low.outputs),
                 )
@@ -91,11 +92,11 @@ class TransposeTiling:
     """Writes the loops over the tiles of one kernel. `line` are the dims along which operands are contiguous; `past`: results are
     stored past the caches. Some elements are computed `twice`, so nothing may be overwritten that they are computed from."""
 
-    def __init__(self, nest: LoopNest, line: list[Dim], past: bool):
-        self.nest, self.b, self.line = nest, nest.b, line
+    def __init__(self, nest: LoopNest, vector: Dim, line: list[Dim], past: bool):
+        self.nest, self.b, self.vector, self.line = nest, nest.b, vector, line
         self.counts = [d.extent for d in line]
         self.dim = dim = Dim(line[-1].dims, math.prod(self.counts), False, line[-1].steps)
-        vector, step = nest.vector, nest.step
+        step = nest.step
         self.across = self._loads_across()
         weights = [a.weight for _, a in self.across]
         self.size = MODEL.cache_line // min(weights, default=4)
@@ -122,7 +123,7 @@ class TransposeTiling:
 
     def _loads_across(self) -> list[tuple[Load, Access]]:
         """Return the loads that are contiguous along the line and not along the vector dim."""
-        step, vector, line = self.nest.step, self.nest.vector, self.line
+        step, vector, line = self.nest.step, self.vector, self.line
         steps = [math.prod(self.counts[k + 1 :]) for k in range(len(line))]
         return [
             (x, a)
@@ -135,7 +136,7 @@ class TransposeTiling:
         if len(self.line) > 1 and not self.skewed:
             return 1 + paged
         way = _TILE_CACHE_WAY_BYTES
-        strides = [self.nest.step(a, self.nest.vector) * a.weight for _, a in self.across]
+        strides = [self.nest.step(a, self.vector) * a.weight for _, a in self.across]
         near = min([_TILE_CACHE_BYTES // math.gcd(n, way) // self.size for n in strides], default=1)
         if self.skewed:
             return max(_TILE_ROWS, min(_TILE_ROWS_SKEWED, near))
@@ -149,15 +150,15 @@ class TransposeTiling:
         return (
             bool(self.across)
             and first.weight * self.size >= line
-            and nest.vector.extent * first.weight >= line
+            and self.vector.extent * first.weight >= line
             and all(a.plain and a.form == first.form and a.weight == first.weight for a in results)
-            and nest.step(first, nest.vector) == 1
+            and nest.step(first, self.vector) == 1
             and any(s > 1 and s * first.weight % MODEL.cache_line for s in steps)
         )
 
     def loops(self, rows: list[Dim], where: dict[int, Expr]) -> list[LoopLevel]:
         """Decide tasks and loops; fills `where`."""
-        nest, b, vector, dim, size = self.nest, self.b, self.nest.vector, self.dim, self.size
+        nest, b, vector, dim, size = self.nest, self.b, self.vector, self.dim, self.size
         tall, cols, group, run = size * self.high, size * self.wide, self.rows, self.run
         order = [*(row for row in rows if row not in self.line), vector]
         if self.across:
@@ -197,7 +198,7 @@ class TransposeTiling:
         """The loops over a row that begins and ends where lines of the result do, but for the first and the last of a row.
 
         For the elements before its own, that it shares a line with, it has another tile, the last of those above it."""
-        nest, b, vector, start = self.nest, self.b, self.nest.vector, self.start
+        nest, b, vector, start = self.nest, self.b, self.vector, self.start
         out = nest.low.outputs[0]
         line, end = MODEL.cache_line // ITEMSIZE[type_name(out.var.aval.dtype)], b.iadd(start, tall)
         where[id(vector)] = start
@@ -249,7 +250,7 @@ class TransposeTiling:
         )
         names, at = (
             [],
-            b.iadd(b.imul(b.index("u"), self.pitch), b.isub(where[id(nest.vector)], self.first)),
+            b.iadd(b.imul(b.index("u"), self.pitch), b.isub(where[id(self.vector)], self.first)),
         )
         for x, _ in self.across:
             names.append(f"s{len(nest.scratch)}")
@@ -292,5 +293,5 @@ class TransposeTiling:
         return Substitution(
             nest.low.builder,
             self.b,
-            nest.mapping({**where, **starts, id(nest.vector): row, id(self.line[-1]): place}),
+            nest.mapping({**where, **starts, id(self.vector): row, id(self.line[-1]): place}),
         )

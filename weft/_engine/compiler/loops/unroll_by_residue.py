@@ -82,14 +82,18 @@ def _divided(low: Lowered) -> dict[int, int]:
     found: dict[int, int] = {}
     for x in reachable([x for out in low.outputs for x in out.exprs]):
         if type(x) is Op and x.op == "eq":
-            rest = next(
-                (a for a in x.args if type(a) is Op and a.op == "rem" and type(a.args[1]) is Const),
+            division = next(
+                (
+                    (a.args[0], divisor.value)
+                    for a in x.args
+                    if type(a) is Op and a.op == "rem" and type(divisor := a.args[1]) is Const
+                ),
                 None,
             )
-            if rest is not None:
-                form = low.builder.affine(rest.args[0])
+            if division is not None:
+                form = low.builder.affine(division[0])
                 for key in form[0] if form is not None else ():
-                    found[key] = math.lcm(found.get(key, 1), rest.args[1].value)
+                    found[key] = math.lcm(found.get(key, 1), division[1])
     return found
 
 

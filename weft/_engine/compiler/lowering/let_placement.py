@@ -6,7 +6,7 @@ import operator
 
 from weft._engine.compiler.lowering.lower import children, parts_first
 from weft._engine.ir.build import Builder
-from weft._engine.ir.loops import Const, Expr, For, Index, Let, Load, Op, Ref, Stmt
+from weft._engine.ir.loops import Const, Expr, For, Index, Let, Load, LoopKind, Op, Ref, Stmt
 from weft._engine.util.record import field, record
 
 
@@ -38,7 +38,7 @@ class Emitter:
         """Begin the body of a loop."""
         self.scopes.append(Scope(level))
 
-    def close(self, var: str, extent, kind: str) -> None:
+    def close(self, var: str, extent: int | Expr, kind: LoopKind) -> None:
         """End the body of a loop and put the loop into the enclosing body."""
         scope = self.scopes.pop()
         for key in scope.bound:
@@ -157,6 +157,7 @@ class Emitter:
         fresh = tuple([self._got(k, built) for k in kids])
         if all(map(operator.is_, fresh, kids)):
             return x
-        if type(x) is Op:
-            return Op(x.op, fresh, x.type)
-        return Load(x.buf, fresh[0], x.type, fresh[1] if x.guard is not None else None, x.other)
+        if type(x) is Load:
+            guard = fresh[1] if x.guard is not None else None
+            return Load(x.buf, fresh[0], x.type, guard, x.other)
+        return Op(x.op, fresh, x.type) if type(x) is Op else x

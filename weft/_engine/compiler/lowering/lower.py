@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Iterator, Sequence
+from typing import overload
 
 import numpy as np
 
@@ -23,13 +24,12 @@ from weft._engine.compiler.fusion.classify import (
     row_major,
 )
 from weft._engine.compiler.fusion.fuse import Fusion
-from weft._engine.compiler.fusion.graph import WHOLE
 from weft._engine.compiler.fusion.groups import Group
 from weft._engine.compiler.fusion.reduction_domain import reduced_dims
 from weft._engine.core.primitive import ElementwiseOp, IndexOp
 from weft._engine.ir.build import HALVES, Builder, type_name
 from weft._engine.ir.jaxpr import Atom, Eqn, Literal, Var
-from weft._engine.ir.loops import FLOATS, Expr, Op, Ref
+from weft._engine.ir.loops import FLOATS, Expr, Load, Op, Ref
 from weft._engine.util.record import field, record
 
 _BOOLEAN = {"add": "or", "max": "or", "mul": "and", "min": "and"}
@@ -146,7 +146,7 @@ class Lowering:
     def _output(self, root: Var, columns: tuple[int, ...], strides: tuple[int, ...]) -> Output:
         """Return a result: an element of each position of the group's shape, or of each row."""
         b, alignment = self.b, self.graph.alignment.get(root)
-        if self.group.domain is None or root not in self.graph.domain or alignment == WHOLE:
+        if self.group.domain is None or not isinstance(alignment, tuple):
             value = self.value(root, tuple(self.vars), None, True)
             at = flat_index(b, tuple(self.vars), strides)
             stored = b.stored(value, type_name(root.aval.dtype))
@@ -320,7 +320,8 @@ class Lowering:
             at = b.iadd(b.imul(at, atom.aval.shape[d]), where[d])
         far, at = b.const(int(limits.max), type_), b.cast(at, type_)
         found = self._accumulate("min", far, b.select(hit, at, far), axes)
-        self.reductions[-1].extreme, self.reductions[-1].at = extreme.name, at
+        of_extreme, of_place = self.reductions[-2:]
+        of_place.extreme, of_place.at = of_extreme.name, at
         return found
 
     def _accumulate(self, op: str, init: Expr, value: Expr, axes: tuple[int, ...]) -> Expr:
@@ -382,16 +383,20 @@ class Lowering:
         return levels[id(expr)]
 
 
+@overload
+def combining_operation(combine: str, type_: str) -> str: ...
+@overload
+def combining_operation(combine: None, type_: str) -> None: ...
 def combining_operation(combine: str | None, type_: str) -> str | None:
     """The operation of Loops that combines elements of a type."""
-    return _BOOLEAN.get(combine, combine) if type_ == "bool" else combine
+    return _BOOLEAN.get(combine, combine) if combine is not None and type_ == "bool" else combine
 
 
-def children(x: Expr) -> tuple:
+def children(x: Expr) -> tuple[Expr, ...]:
     """The expressions an expression is made of."""
     if type(x) is Op:
         return x.args
-    if hasattr(x, "buf"):
+    if type(x) is Load:
         return (x.index,) if x.guard is None else (x.index, x.guard)
     return ()
 

@@ -46,7 +46,9 @@ class Substitution:
             if id(x) in self.old.zeros:
                 new.zeros.add(id(load))
             return load
-        return new.same(x, tuple([made[id(a)] for a in x.args]), self.old)
+        if type(x) is Op:
+            return new.same(x, tuple([made[id(a)] for a in x.args]), self.old)
+        raise KeyError(x.name)  # a loop variable that the mapping lacks
 
 
 class Replacement(Substitution):

@@ -35,9 +35,8 @@ def merge_batch_sums(jaxpr: Jaxpr) -> Jaxpr:
 def _summed_dot(sum_: Eqn, makers: dict[Var, Eqn], uses: dict[Var, int]) -> list[Eqn] | None:
     """The equations that compute a sum over batch dims of a matmul, and need no sum; None where it is none."""
     axes, atom = tuple(sum_.params["axes"]), sum_.invars[0]
-    between: list[
-        tuple[Eqn, tuple[int, ...]]
-    ] = []  # what changes the layout, last first, and the summed dims after it
+    # what changes the layout, last first, and the summed dims after and before it
+    between: list[tuple[Eqn, tuple[int, ...], tuple[int, ...]]] = []
     while (
         axes
         and type(atom) is not Literal
@@ -49,7 +48,7 @@ def _summed_dot(sum_: Eqn, makers: dict[Var, Eqn], uses: dict[Var, int]) -> list
         before = _before(made, axes)
         if before is None or made.outvars[0].aval.explicit is not None:
             return None
-        between.append((made, axes))
+        between.append((made, axes, before))
         axes, atom = before, made.invars[0]
     else:
         return None
@@ -62,14 +61,14 @@ def _summed_dot(sum_: Eqn, makers: dict[Var, Eqn], uses: dict[Var, int]) -> list
     params = {**made.params, "dimension_numbers": numbers}
     out = sum_.outvars[0] if not between else Var(_without(made.outvars[0].aval, axes))
     eqns = [Eqn(registry["dot_general"], made.invars, (out,), params, sum_.source)]
-    for layout, gone in reversed(between):
+    for layout, gone, before in reversed(between):
         last = layout is between[0][0]
         after = sum_.outvars[0] if last else Var(_without(layout.outvars[0].aval, gone))
         eqns.append(
             layout.replace(
                 invars=eqns[-1].outvars,
                 outvars=(after,),
-                params=_params_without(layout, gone, after.aval.shape),
+                params=_params_without(layout, gone, before, after.aval.shape),
             )
         )
     return eqns
@@ -84,12 +83,14 @@ def _before(eqn: Eqn, axes: tuple[int, ...]) -> tuple[int, ...] | None:
     x, out = eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape
     places = {(math.prod(x[:d]), n): d for d, n in enumerate(x) if n > 1}
     found = [places.get((math.prod(out[:a]), out[a])) for a in axes]
-    return None if None in found else tuple(found)
+    known = [d for d in found if d is not None]
+    return tuple(known) if len(known) == len(found) else None
 
 
-def _params_without(eqn: Eqn, gone: tuple[int, ...], shape: tuple[int, ...]) -> dict:
-    """The parameters of a layout operation whose result has lost the dims `gone`, and has `shape` without them."""
-    before = _before(eqn, gone)
+def _params_without(
+    eqn: Eqn, gone: tuple[int, ...], before: tuple[int, ...], shape: tuple[int, ...]
+) -> dict:
+    """Return the parameters of a layout operation whose result loses the dims `gone`, its operand those `before`; the result has `shape`."""
     number = {
         d: i for i, d in enumerate([d for d in range(eqn.invars[0].aval.ndim) if d not in before])
     }

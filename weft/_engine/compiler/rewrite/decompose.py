@@ -151,19 +151,18 @@ def _fold_transposes(jaxpr: Jaxpr) -> Jaxpr:
     The matmul may have absorbed a transpose already (a convolution's, for instance): the permutations compose.
     """
     uses = use_counts(jaxpr)
-    dots: dict[Var, int] = {}
+    dots: dict[Var, tuple[int, Eqn]] = {}
     eqns: list[Eqn | None] = []
     for eqn in jaxpr.eqns:
         if isinstance(eqn.primitive, ContractOp) and uses.get(eqn.outvars[0]) == 1:
-            dots[eqn.outvars[0]] = len(eqns)
+            dots[eqn.outvars[0]] = len(eqns), eqn
         elif (
             isinstance(eqn.primitive, LayoutOp)
             and eqn.primitive.moves == "permute"
             and type(eqn.invars[0]) is not Literal
             and eqn.invars[0] in dots
         ):
-            at = dots[eqn.invars[0]]
-            dot = eqns[at]
+            at, dot = dots[eqn.invars[0]]
             inner = dot.params.get("permutation", range(dot.outvars[0].aval.ndim))
             params = {
                 **dot.params,
@@ -181,10 +180,9 @@ def _is_contiguous(dot: Eqn) -> bool:
     """Whether a matmul writes rows or columns whose elements are neighbours, or so little that it does not matter."""
     from weft._engine.compiler.kernels.library_calls import Contraction
 
-    return (
-        dot.outvars[0].aval.nbytes <= MODEL.parallel_bytes
-        or 1 in Contraction(dot, *(row_major(a.aval.shape) for a in dot.invars)).c_strides
-    )
+    a, b = (row_major(x.aval.shape) for x in dot.invars)
+    few = dot.outvars[0].aval.nbytes <= MODEL.parallel_bytes
+    return few or 1 in Contraction(dot, a, b).c_strides
 
 
 def _rebuild(jaxpr: Jaxpr) -> Jaxpr:

@@ -64,13 +64,11 @@ class _Scan:
     def lifted(self) -> list[Eqn]:
         """The scan, and what runs before and after it."""
         for inner in self.body.eqns:
-            if (
-                self._is_small_product(inner)
-                and self._by_constant(inner)
-                and inner.invars[0] in self.along
-            ):
+            constant = self._constant_factor(inner)
+            rows = None if constant is None else self._rows(inner.invars[0])
+            if constant is not None and rows is not None:
                 product = Var(self._stacked(inner.outvars[0].aval))
-                self.before.append(self._over_all(inner, self.along[inner.invars[0]], product))
+                self.before.append(self._over_all(inner, rows, constant, product))
                 self.along[inner.outvars[0]] = product
         self._stacked_products()
         self._carried_sums(
@@ -95,15 +93,15 @@ class _Scan:
         )
         return work < _HOISTED_MOST_WORK and all(type(a) is Var for a in inner.invars)
 
-    def _by_constant(self, inner: Eqn) -> bool:
-        """Whether iterations are rows of one product: only the first factor differs between them, and nothing comes before its rows."""
+    def _constant_factor(self, inner: Eqn) -> Atom | None:
+        """Return the second factor, as the scan reads it, of a small product whose iterations are rows of one product: only the first
+        factor differs between them, and nothing comes before its rows. Else None."""
+        if not self._is_small_product(inner):
+            return None
         _, (batch, _) = inner.params["dimension_numbers"]
-        return (
-            inner.invars[1] in self.constants
-            and inner.invars[0] not in self.constants
-            and not batch
-            and self._fit(inner.outvars)
-        )
+        first, second = inner.invars
+        is_row = first not in self.constants and not batch and self._fit(inner.outvars)
+        return self.constants.get(second) if is_row and type(second) is not Literal else None
 
     def _fit(self, atoms: list) -> bool:
         return all(
@@ -113,22 +111,21 @@ class _Scan:
 
     def _stacked_products(self) -> None:
         stacks, self.stacks = self.stacks, []
-        leaving: list[tuple[Eqn, Var]] = []
+        leaving: list[tuple[Eqn, Atom, Var]] = []
         for value, result in stacks:
-            made = None if type(value) is Literal or value in self.along else self.maker.get(value)
-            if (
-                made is not None
-                and self.uses[value] == 1
-                and type(result) is not DropVar
-                and self._is_small_product(made)
-                and self._by_constant(made)
-                and self._fit(made.invars[:1])
-            ):
-                leaving.append((made, result))
+            made = (
+                None
+                if type(value) is Literal or value in self.along or self.uses[value] != 1
+                else self.maker.get(value)
+            )
+            is_unread = type(result) is DropVar
+            constant = None if made is None or is_unread else self._constant_factor(made)
+            if made is not None and constant is not None and self._fit(made.invars[:1]):
+                leaving.append((made, constant, result))
             else:
                 self.stacks.append((value, result))
-        for made, result in leaving:
-            self.after.append(self._over_all(made, self._stack(made.invars[0]), result))
+        for made, constant, result in leaving:
+            self.after.append(self._over_all(made, self._stack(made.invars[0]), constant, result))
 
     def _carried_sums(self, leaves, new: bool) -> None:
         """Values that are only added to a carried one; `new`: what they are made of may be stacked for this."""
@@ -151,8 +148,10 @@ class _Scan:
 
     def _carried_sum(self, mine: Var, value: Atom) -> Eqn | None:
         """What makes the values that do nothing but be added to a carried one."""
-        total = None if type(value) is Literal else self.maker.get(value)
-        if computes(total) != "add" or mine not in total.invars:
+        if type(value) is Literal:
+            return None
+        total = self.maker.get(value)
+        if total is None or computes(total) != "add" or mine not in total.invars:
             return None
         term = total.invars[total.invars.index(mine) == 0]
         if type(term) is Literal or not self.uses[value] == self.uses[mine] == self.uses[term] == 1:
@@ -164,8 +163,9 @@ class _Scan:
         transposed: dict[Var, Var] = {}
         made = []
         for inner in eqns:
-            if self._sums_along_constant(inner):
-                constant, ((mine, _), batch) = inner.invars[1], inner.params["dimension_numbers"]
+            constant = self._constant_to_transpose(inner)
+            if constant is not None:
+                (mine, _), batch = inner.params["dimension_numbers"]
                 if constant not in transposed:
                     aval = constant.aval.update(shape=constant.aval.shape[::-1])
                     outside, transposed[constant] = Var(aval), Var(aval)
@@ -187,17 +187,16 @@ class _Scan:
             made.append(inner)
         return made
 
-    def _sums_along_constant(self, inner: Eqn) -> bool:
-        """Whether few rows are multiplied by a constant along its rows."""
-        if (
-            not isinstance(inner.primitive, ContractOp)
-            or inner.invars[1] not in self.constants
-            or self.length < _HOISTED_LEAST_ITERATIONS
-        ):
-            return False
+    def _constant_to_transpose(self, inner: Eqn) -> Var | None:
+        """Return the constant along whose rows a product sums, if it multiplies few rows; else None."""
+        if not isinstance(inner.primitive, ContractOp) or self.length < _HOISTED_LEAST_ITERATIONS:
+            return None
+        constant = inner.invars[1]
+        if type(constant) is Literal or constant not in self.constants:
+            return None
         (_, other), (batch, _) = inner.params["dimension_numbers"]
-        aval = inner.invars[1].aval
-        return (
+        aval = constant.aval
+        pays = (
             other == (1,)
             and not batch
             and aval.ndim == 2
@@ -205,32 +204,37 @@ class _Scan:
             and aval.explicit is None
             and inner.outvars[0].aval.size <= _HOISTED_FEW_ROWS * aval.shape[0]
         )
+        return constant if pays else None
 
     # ---- the products outside
 
     def _stacked(self, aval):
         return aval.update(shape=(self.length, *aval.shape))
 
-    def _known_stack(self, var: Atom) -> Atom | None:
-        """The values of all iterations, where they are to be had."""
-        return self.along.get(var) or next(
-            (r for v, r in self.stacks if v is var and type(r) is not DropVar), None
+    def _rows(self, atom: Atom) -> Atom | None:
+        """Return the operand of the scan whose slices these values are."""
+        return None if type(atom) is Literal else self.along.get(atom)
+
+    def _known_stack(self, atom: Atom) -> Atom | None:
+        """Return the values of all iterations if some array has them."""
+        return self._rows(atom) or next(
+            (r for v, r in self.stacks if v is atom and type(r) is not DropVar), None
         )
 
-    def _stack(self, var: Var) -> Atom:
-        """The values of all iterations."""
-        found = self._known_stack(var)
+    def _stack(self, atom: Atom) -> Atom:
+        """Return the values of all iterations."""
+        found = self._known_stack(atom)
         if found is None:
-            found = Var(self._stacked(var.aval))
-            self.stacks.append((var, found))
+            found = Var(self._stacked(atom.aval))
+            self.stacks.append((atom, found))
         return found
 
-    def _over_all(self, inner: Eqn, rows: Atom, result: Var) -> Eqn:
+    def _over_all(self, inner: Eqn, rows: Atom, constant: Atom, result: Var) -> Eqn:
         """The product of all iterations' first factors with the constant one."""
         (mine, other), batch = inner.params["dimension_numbers"]
         numbers = ((tuple([d + 1 for d in mine]), other), batch)
         return inner.replace(
-            invars=[rows, self.constants[inner.invars[1]]],
+            invars=[rows, constant],
             outvars=[result],
             params={**inner.params, "dimension_numbers": numbers},
         )

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -48,6 +48,7 @@ from weft._engine.util.dtypes import (
 #: adjacent elements of each part of a sum that a matmul reads in place
 _GEMM_SPLIT_COLUMNS = 512
 
+_T = TypeVar("_T")
 
 MOST_JOINED = 16  # values that are looked at before a sum of them is taken for a join
 
@@ -111,6 +112,13 @@ class _Algebra:
                 return
         self.emit(eqn)
 
+    def maker_of(self, atom: Atom) -> Eqn | None:
+        """Return the rewritten equation that makes a value; None for literals and inputs."""
+        return None if type(atom) is Literal else self.maker.get(atom)
+
+    def is_used_once(self, atom: Atom) -> bool:
+        return type(atom) is not Literal and self.uses.get(atom) == 1
+
     def emit(self, eqn: Eqn) -> None:
         self.eqns.append(eqn)
         for var in eqn.outvars:
@@ -118,17 +126,16 @@ class _Algebra:
 
     def _fold(self, eqn: Eqn) -> Literal | None:
         """An elementwise operation on literals, computed by its reference."""
-        if (
-            not isinstance(eqn.primitive, ElementwiseOp)
-            or not eqn.invars
-            or not all(type(a) is Literal for a in eqn.invars)
-        ):
+        if not isinstance(eqn.primitive, ElementwiseOp) or not eqn.invars:
+            return None
+        literals = [a for a in eqn.invars if type(a) is Literal]
+        if len(literals) < len(eqn.invars):
             return None
         aval = eqn.outvars[0].aval
         if aval.ndim or not has_rule(eqn.primitive.reference):
             return None
         with np.errstate(all="ignore"):
-            values = [np.asarray(a.val, a.aval.dtype) for a in eqn.invars]
+            values = [np.asarray(a.val, a.aval.dtype) for a in literals]
             value = eqn.primitive.reference(*values, **eqn.params)
         return Literal(np.asarray(value, aval.dtype)[()], aval)
 
@@ -330,8 +337,7 @@ def _summed_pads(walk: _Algebra, eqn: Eqn) -> list[Eqn] | None:
     pads, stack = [], list(eqn.invars)
     while stack:
         atom = stack.pop()
-        used_once = type(atom) is not Literal and walk.uses.get(atom) == 1
-        maker = walk.maker.get(atom) if used_once else None
+        maker = walk.maker_of(atom) if walk.is_used_once(atom) else None
         if maker is None or len(pads) == MOST_JOINED:
             return None
         if computes(maker) == "add":
@@ -351,8 +357,9 @@ def _padded_dim(pads: list[Eqn]) -> int | None:
         for d, config in enumerate(pad.params["padding_config"])
         if config != (0, 0, 0)
     }
-    signs = {bool(np.signbit(pad.invars[1].val)) for pad in pads}
-    if len(dims) != 1 or len(signs) != 1 or any(pad.invars[1].val != 0 for pad in pads):
+    values = [x.val for pad in pads if type(x := pad.invars[1]) is Literal]
+    signs = {bool(np.signbit(value)) for value in values}
+    if len(dims) != 1 or len(signs) != 1 or any(value != 0 for value in values):
         return None
     return dims.pop()
 
@@ -392,10 +399,10 @@ def _transpose(walk: _Algebra, eqn: Eqn):
     (x,), order = eqn.invars, tuple(eqn.params["permutation"])
     if order == tuple(range(len(order))):
         return x
-    before = walk.maker.get(x) if type(x) is not Literal else None
+    before = walk.maker_of(x)
     if before is None:
         return None
-    if lowering_kind(before) is LoweringKind.CONTRACT and walk.uses.get(x) == 1:
+    if lowering_kind(before) is LoweringKind.CONTRACT and walk.is_used_once(x):
         return _transposed_dot(eqn, before, order)
     if before.primitive is eqn.primitive:
         inner = before.params["permutation"]
@@ -425,8 +432,8 @@ def _dot(walk: _Algebra, eqn: Eqn):
     operands, (contract, batch) = list(eqn.invars), eqn.params["dimension_numbers"]
     contract, batch = list(contract), list(batch)
     for side, x in enumerate(eqn.invars):
-        made = walk.maker.get(x) if type(x) is not Literal else None
-        if moves(made) != "permute":
+        made = walk.maker_of(x)
+        if made is None or moves(made) != "permute":
             continue
         order = made.params["permutation"]
         summed, along = ([order[d] for d in dims[side]] for dims in (contract, batch))
@@ -476,8 +483,8 @@ def _views_by_parts(walk: _Algebra, eqn: Eqn) -> list[_OperandView] | None:
     if batch[0] or not a.aval.size * b.aval.size:
         return None
     orders = [_order_of(walk, a), _order_of(walk, b)]
-    dims = [_split_runs(order.runs, x.aval.shape) for order, x in zip(orders, (a, b))]
-    if None in dims or not all(dims) or not any(map(_has_moved_parts, orders, dims, contract)):
+    dims = _all_or_none(_split_runs(order.runs, x.aval.shape) for order, x in zip(orders, (a, b)))
+    if dims is None or not all(dims) or not any(map(_has_moved_parts, orders, dims, contract)):
         return None
     cut = _long_common_runs(dims, contract)
     if cut is None:
@@ -486,13 +493,23 @@ def _views_by_parts(walk: _Algebra, eqn: Eqn) -> list[_OperandView] | None:
     for side, (order, parts, own) in enumerate(zip(orders, dims, contract)):
         free = [run for i, runs in enumerate(parts) if i not in own for run in runs]
         views.append(_operand_view(order.source, free, [run for pair in cut for run in pair[side]]))
-    return None if None in views else views
+    return _all_or_none(views)
+
+
+def _all_or_none(values: Iterable[_T | None]) -> list[_T] | None:
+    """Return the values; None if one of them is None."""
+    found = []
+    for value in values:
+        if value is None:
+            return None
+        found.append(value)
+    return found
 
 
 def _long_common_runs(dims: list, contract: tuple) -> list | None:
     """Return the summed dims of both operands in parts of equal extents; None if there are none, or only short ones."""
-    cut = [_common_runs(dims[0][i], dims[1][j]) for i, j in zip(*contract)]
-    if not all(cut):
+    cut = _all_or_none(_common_runs(dims[0][i], dims[1][j]) for i, j in zip(*contract))
+    if cut is None:
         return None
     longest = max([extent for pair in cut for extent, _ in pair[0]], default=0)
     return None if longest < _GEMM_SPLIT_COLUMNS else cut
@@ -547,7 +564,7 @@ def _common_runs(
 
 def _reshape(walk: _Algebra, eqn: Eqn):
     (x,), shape = eqn.invars, eqn.outvars[0].aval.shape
-    before = walk.maker.get(x) if type(x) is not Literal else None
+    before = walk.maker_of(x)
     source = before.invars[0] if before is not None and before.primitive is eqn.primitive else x
     if source.aval.shape == shape:
         return source
@@ -571,11 +588,11 @@ def _sum_of_sums(walk: _Algebra, eqn: Eqn):
         return eqn.replace(
             primitive=registry["reshape"], params={"new_sizes": eqn.outvars[0].aval.shape}
         )
-    before = walk.maker.get(x) if type(x) is not Literal else None
+    before = walk.maker_of(x)
     if (
         before is None
         or before.primitive is not eqn.primitive
-        or walk.uses.get(x) != 1
+        or not walk.is_used_once(x)
         or list(eqn.params) != ["axes"]
     ):
         return None
@@ -599,7 +616,7 @@ def _broadcast(walk: _Algebra, eqn: Eqn):
     ):
         return walk.as_reshape(eqn)  # only dims of size 1 are new
     before, found = walk.maker.get(x), None
-    if moves(before) == "repeat":
+    if before is not None and moves(before) == "repeat":
         x, dims = before.invars[0], tuple([dims[d] for d in before.params["broadcast_dimensions"]])
         found = eqn.replace(invars=[x], params={**eqn.params, "broadcast_dimensions": dims})
     kept = [d for d, at in enumerate(dims) if x.aval.shape[d] == shape[at]]
@@ -642,8 +659,8 @@ def _scalar_operands(walk: _Algebra, eqn: Eqn):
     shape = eqn.outvars[0].aval.shape
     ins = list(eqn.invars)
     for i, atom in enumerate(ins):
-        made = walk.maker.get(atom) if type(atom) is not Literal else None
-        if moves(made) == "repeat" and made.invars[0].aval.ndim == 0:
+        made = walk.maker_of(atom)
+        if made is not None and moves(made) == "repeat" and made.invars[0].aval.ndim == 0:
             ins[i] = made.invars[0]
     if ins == list(eqn.invars) or not shape:
         return eqn
@@ -673,7 +690,7 @@ _BY_FAMILY = {ReduceOp: _sum_of_sums, ContractOp: _dot}
 def _tag(walk: _Algebra, eqn: Eqn) -> Atom:
     """The operand itself, whose operation takes the attributes."""
     x = eqn.invars[0]
-    maker = walk.maker.get(x) if type(x) is not Literal else None
+    maker = walk.maker_of(x)
     source = None if maker is None else maker.source or eqn.source
     if maker is not None and source is not None:
         made = maker.replace(source=source.tagged(eqn.params["xla_metadata_kvs"]))
@@ -695,7 +712,7 @@ def _rule(primitive: Primitive) -> Callable[[_Algebra, Eqn], Atom | Eqn | None] 
         if primitive.tags:
             return _tag
     return (
-        _BY_OPERATION.get(primitive.computes)
-        or _BY_MOVE.get(primitive.moves)
+        _BY_OPERATION.get(primitive.computes or "")
+        or _BY_MOVE.get(primitive.moves or "")
         or _BY_FAMILY.get(type(primitive))
     )

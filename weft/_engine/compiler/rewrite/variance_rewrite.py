@@ -54,6 +54,8 @@ class Deviations:
     x: Var
     center: Var
     dims: tuple[int, ...]  # of x, along which the dims of `center` are
+    folded: tuple[int, ...]  # the shape of x with the reduced dims as two, parts and what each sums
+    at: int  # the place of the first of the two
 
 
 def split_deviations(jaxpr: Jaxpr) -> Jaxpr:
@@ -98,18 +100,15 @@ def _deviations(eqn: Eqn, maker: dict[Var, Eqn]) -> Deviations | None:
         or not is_native_float(eqn.invars[0].aval.dtype)
     ):
         return None
-    base = _base_of_square(maker.get(eqn.invars[0]))
+    base = _base_of_square(_maker_of(eqn.invars[0], maker))
     off = maker.get(base) if base is not None else None
-    if computes(off) != "sub" or type(off.invars[1]) is Literal:
+    if off is None or computes(off) != "sub":
         return None
-    x, center = off.invars
-    dims: tuple[int, ...] = ()
-    if center.aval.shape:
-        spread = maker.get(center)
-        if moves(spread) != "repeat":
-            return None
-        (center,), dims = spread.invars, tuple(spread.params["broadcast_dimensions"])
-    axes = reduced_dims(eqn)
+    x, spread = off.invars
+    source = _source_of_spread(spread, maker)
+    if source is None:
+        return None
+    (center, dims), axes = source, reduced_dims(eqn)
     if (
         type(x) is Literal
         or type(center) is Literal
@@ -119,24 +118,40 @@ def _deviations(eqn: Eqn, maker: dict[Var, Eqn]) -> Deviations | None:
     ):
         return None
     total = _sum_behind(center, x, axes, maker)
-    found = None if total is None else Deviations(eqn, total, x, center, dims)
-    return found if found is not None and _folded(found) is not None else None
+    folded = None if total is None else _folded(x.aval.shape, axes)
+    if total is None or folded is None:
+        return None
+    return Deviations(eqn, total, x, center, dims, *folded)
+
+
+def _maker_of(atom: Atom, maker: dict[Var, Eqn]) -> Eqn | None:
+    return None if type(atom) is Literal else maker.get(atom)
+
+
+def _source_of_spread(spread: Atom, maker: dict[Var, Eqn]) -> tuple[Atom, tuple[int, ...]] | None:
+    """Return the value that is repeated over a shape, and its dims there; a scalar is its own source. None for other values."""
+    if not spread.aval.shape:
+        return spread, ()
+    eqn = _maker_of(spread, maker)
+    if eqn is None or moves(eqn) != "repeat":
+        return None
+    return eqn.invars[0], tuple(eqn.params["broadcast_dimensions"])
 
 
 def _base_of_square(eqn: Eqn | None) -> Var | None:
-    """What an equation is the square of."""
-    if not (
-        computes(eqn) == "square" or (computes(eqn) == "mul" and eqn.invars[0] is eqn.invars[1])
-    ):
+    """Return the variable of which an equation computes the square."""
+    if eqn is None or computes(eqn) not in ("square", "mul"):
         return None
-    return eqn.invars[0] if type(eqn.invars[0]) is Var else None
+    base = eqn.invars[0]
+    is_square = all(x is base for x in eqn.invars)
+    return base if is_square and type(base) is Var else None
 
 
 def _sum_behind(center: Var, x: Var, axes: tuple[int, ...], maker: dict[Var, Eqn]) -> Eqn | None:
     """The sum of `x` that `center` is made from."""
     atom: Atom = center
     for _ in range(FARTHEST):
-        eqn = None if type(atom) is Literal else maker.get(atom)
+        eqn = _maker_of(atom, maker)
         if eqn is None:
             return None
         if is_sum(eqn):
@@ -147,9 +162,8 @@ def _sum_behind(center: Var, x: Var, axes: tuple[int, ...], maker: dict[Var, Eqn
     return None
 
 
-def _folded(d: Deviations) -> tuple[tuple[int, ...], int] | None:
-    """The shape of x with the reduced dims as two, parts and what each sums, and the place of the first; None if they stay."""
-    shape, axes = d.x.aval.shape, reduced_dims(d.squares)
+def _folded(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[tuple[int, ...], int] | None:
+    """Return a shape with its reduced dims as two, parts and what each sums, and the place of the first; None if they stay."""
     first, last = axes[0], axes[-1]
     if len(axes) != last - first + 1 or stays_in_strips(shape, axes):
         return None
@@ -182,7 +196,7 @@ def _spread(x, shape: tuple[int, ...], dims: tuple[int, ...]):
 
 def _parts(d: Deviations) -> Callable:
     """From x: its sum, the means of its parts, and the sums of their deviations and of the squares of these."""
-    folded, at = _folded(d)
+    folded, at = d.folded, d.at
     add, count = registry["reduce_sum"].bind, np.asarray(folded[at + 1], d.x.aval.dtype)
     kept = tuple([k for k in range(len(folded)) if k != at + 1])
 
@@ -203,7 +217,7 @@ def _parts(d: Deviations) -> Callable:
 
 def _joined(d: Deviations) -> Callable:
     """From what parts give but their sum, and the center: the sum of all squared deviations."""
-    folded, at = _folded(d)
+    folded, at = d.folded, d.at
     axes, count = reduced_dims(d.squares), np.asarray(folded[at + 1], d.x.aval.dtype)
     apart = [(k, n) for k, n in zip(d.dims, d.center.aval.shape) if k not in axes]
     add, plus, sub, mul = [registry[name].bind for name in ("reduce_sum", "add", "sub", "mul")]

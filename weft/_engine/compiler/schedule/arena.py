@@ -11,6 +11,7 @@ import bisect
 import heapq
 from collections.abc import Iterable
 
+from weft._engine.ir.program import SlotKind
 from weft._engine.util.config import config
 from weft._engine.util.errors import OutOfMemoryError
 from weft._engine.util.machine_model import MODEL
@@ -22,7 +23,7 @@ class Buffer:
     """Memory of one value. `kind` is that of its slot; `forward` is set when it is part of another one after all."""
 
     nbytes: int
-    kind: str = "temp"
+    kind: SlotKind = "temp"
     number: int = -1  # position among the buffers of its kind, for in, out and const
     region: "Region | None" = None  # the loop body it belongs to
     first: int = 1 << 60

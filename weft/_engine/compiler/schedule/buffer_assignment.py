@@ -55,7 +55,7 @@ class BufferAssignment:
             self.items = overlapped(self.graph)
         self.targets: dict[Var, Ref] = {}
         self.last_read: dict[Var, int] = {}
-        self.requests: dict[Var, Ref] = {}  # of exchanges in flight, by their results
+        self.requests: dict[Atom, Ref] = {}  # of exchanges in flight, by their results
         self.now = 0  # the item whose step is being made
 
     def assign_targets(self) -> set[int]:
@@ -109,11 +109,11 @@ class BufferAssignment:
                 LoweringKind.UPDATE,
                 LoweringKind.LIBRARY,
             ):
-                self._propagate_target(i, item.invars[0], item.outvars[0])
+                self._propagate_target(i, item, item.invars[0], item.outvars[0])
             elif lowering_kind(item) is LoweringKind.JOIN:
                 rows, _, parts = joined_rows(item)
                 for atom, _, at in parts if rows == 1 else ():
-                    self._propagate_target(i, atom, item.outvars[0], at)
+                    self._propagate_target(i, item, atom, item.outvars[0], at)
             elif (loop := loop_of(item)) is not None:
                 from weft._engine.compiler.schedule.loop_carries import (
                     stacked_carries,
@@ -123,11 +123,12 @@ class BufferAssignment:
                 first, count = loop.first_carried(item.params), loop.carried_count(item.params)
                 for n, (atom, var) in enumerate(zip(item.invars[first:], item.outvars[:count])):
                     if n not in stacked:
-                        self._propagate_target(i, atom, var)
+                        self._propagate_target(i, item, atom, var)
 
-    def _propagate_target(self, position: int, atom: Atom, var: Var, at: int | None = None) -> None:
+    def _propagate_target(
+        self, position: int, item: Eqn, atom: Atom, var: Var, at: int | None = None
+    ) -> None:
         """Have an operand made in the memory of the result: all of it, or the part that begins `at` a byte."""
-        item = self.items[position]
         if type(atom) is Literal:
             return
         base = self.graph.memory_of(atom)
@@ -151,6 +152,7 @@ class BufferAssignment:
         found = self.env.get(atom)
         if found is None:
             base, view = self.graph.resolve(atom)
+            assert view is not None  # else `env` has it by now
             found = self.env[atom] = self.ref(base).moved(view.offset * atom.aval.dtype.itemsize)
         return found
 

@@ -61,7 +61,7 @@ class ProgramBuilder:
 
     # ---- buffers and time
 
-    def new(self, nbytes: int, kind: str = "temp", number: int = -1) -> Buffer:
+    def new(self, nbytes: int, kind: P.SlotKind = "temp", number: int = -1) -> Buffer:
         """A buffer of the region that is being written."""
         made = Buffer(nbytes, kind, number, self.region)
         self.buffers.append(made)

@@ -18,7 +18,8 @@ from weft._engine.ir.jaxpr import Eqn, Var
 def stacked_carries(eqn: Eqn, targets: Collection[Var]) -> dict[int, list[tuple[Var, bool]]]:
     """Carried values that a counted loop stacks as they are when iterations begin, by their number: the stacks, and whether each has
     the values at the end of iterations instead. Stacks whose memory is settled are not among them."""
-    if not loop_of(eqn).counted or not eqn.params["length"]:
+    loop = loop_of(eqn)
+    if loop is None or not loop.counted or not eqn.params["length"]:
         return {}
     inner, nc, nk = eqn.params["jaxpr"], eqn.params["num_consts"], eqn.params["num_carry"]
     found = {}

@@ -221,11 +221,11 @@ class _Writer:
             *again,
             loops.Accum("iterations", "add", loops.Const(1, "i64")),
         ]
-        loop = [
+        outlined = [
             loops.Init("iterations", loops.Const(0, "i64")),
             loops.While(goes_on, tuple(iteration)),
         ]
-        return [*self._begun(), *first, *loop, *self._ended()]
+        return [*self._begun(), *first, *outlined, *self._ended()]
 
     def _begun(self) -> list[loops.Stmt]:
         """Registers that live through the loop, as they are before it."""
@@ -452,7 +452,10 @@ class _Writer:
         return loops.Pack(acc, memory.name, value, self._expr(stmt.guard))
 
     def _name(self, name: str) -> str:
-        return self.names[name].name
+        named = self.names[name]
+        if not isinstance(named, loops.Ref | loops.Index):
+            raise _NotOutlined
+        return named.name
 
     def _maybe(self, expr: loops.Expr | None) -> loops.Expr | None:
         return None if expr is None else self._expr(expr)
@@ -506,9 +509,7 @@ class _Writer:
             guard = None
         self._stored(memory, at)
         if memory.in_registers:
-            return [
-                loops.Accum(_register(memory, at.value), stmt.accumulate or "set", value, guard)
-            ]
+            return [loops.Accum(_register_at(memory, at), stmt.accumulate or "set", value, guard)]
         if self.in_vector or guard is not None or stmt.accumulate or memory.type in HALVES:
             return [loops.Store(memory.name, at, value, guard, stmt.accumulate)]
         name = self._fresh("v")
@@ -552,7 +553,7 @@ class _Writer:
             if guard is None and (memory.name, id(at)) in self.known:
                 return self.known[memory.name, id(at)][1]
             return loops.Load(memory.name, at, memory.type, guard, other)
-        value = loops.Ref(_register(memory, at.value), memory.type)
+        value = loops.Ref(_register_at(memory, at), memory.type)
         return (
             value
             if guard is None
@@ -601,6 +602,13 @@ def _cost(part: object, seen: set[int]) -> int:
 
 def _register(memory: _Memory, at: int) -> str:
     return f"{memory.name}_{at}"
+
+
+def _register_at(memory: _Memory, at: loops.Expr) -> str:
+    """Return the register of an element of a memory in registers, all of whose places are constants."""
+    if not isinstance(at, loops.Const):
+        raise _NotOutlined
+    return _register(memory, at.value)
 
 
 def _zero(type_: str) -> object:

@@ -196,16 +196,15 @@ class _Memory:
 
 def _aliased_refs(step: P.Step) -> set[frozenset[P.BufRef]]:
     """Return the pairs of addresses that a step's kernel declares as one."""
-    kernel, args = (step.kernel, step.args) if isinstance(step, P.Launch) else (None, ())
-    if isinstance(step, P.Gemm) and step.epilogue is not None:
-        kernel, args = step.epilogue, (None, None, *step.epilogue_args)
-    if kernel is None:
+    if isinstance(step, P.Launch):
+        bufs, args = step.kernel.bufs, step.args
+    elif isinstance(step, P.Gemm) and step.epilogue is not None:
+        bufs, args = step.epilogue.bufs[2:], step.epilogue_args
+    else:
         return set()
-    refs = dict(zip([buf.name for buf in kernel.bufs], args))
+    refs = {buf.name: ref for buf, ref in zip(bufs, args)}
     return {
-        frozenset((ref, refs[buf.alias]))
-        for buf, ref in zip(kernel.bufs, args)
-        if buf.alias is not None
+        frozenset((ref, refs[buf.alias])) for buf, ref in zip(bufs, args) if buf.alias is not None
     }
 
 

@@ -24,7 +24,7 @@ from weft._engine.compiler.schedule.buffer_assignment import BufferAssignment, j
 from weft._engine.compiler.schedule.liveness import PendingStep, ProgramBuilder, finalized
 from weft._engine.ir import program as P
 from weft._engine.ir.build import type_name
-from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
+from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft._engine.ir.loops import Kernel
 from weft._engine.util import dtypes
 from weft._engine.util.record import record, replace
@@ -231,15 +231,18 @@ class Body(BufferAssignment):
         eqn = self.graph.producer.get(group.roots[0])
         if eqn is None or moves(eqn) != "pad" or len(group.roots) > 1:
             return False
+        operand = eqn.invars[0]
+        if type(operand) is Literal:
+            return False
         from weft._engine.compiler.kernels import padded_copy
 
-        base, _ = self.graph.resolve(eqn.invars[0])
+        base, _ = self.graph.resolve(operand)
         consts = dict(zip(self.jaxpr.constvars, self.jaxpr.consts))
         if base not in self.env or not padded_copy.is_zero(
             eqn.invars[1], self.graph.producer, consts
         ):
             return False
-        source, strides = self.operand(eqn.invars[0])
+        source, strides = self.operand(operand)
         sizes = padded_copy.rows_of(eqn, strides)
         if sizes is None:
             return False
@@ -329,7 +332,10 @@ class Body(BufferAssignment):
         if left:
             self.plan.step(
                 lambda at: P.Join(
-                    at(target), rows, pitch, tuple([(at(ref), *rest) for ref, *rest in left])
+                    at(target),
+                    rows,
+                    pitch,
+                    tuple([(at(ref), width, begin) for ref, width, begin in left]),
                 ),
                 [ref for ref, *_ in left],
                 [target],
@@ -399,6 +405,7 @@ class Body(BufferAssignment):
             return
         aval = eqn.outvars[0].aval
         part = np.dtype(dtypes.to_real_dtype(aval.dtype))
+        type_ = type_name(part)
         places = {
             fft_plan.OPERAND: self.ref(eqn.invars[0]),
             fft_plan.RESULT: self.result(eqn.outvars[0]),
@@ -416,15 +423,18 @@ class Body(BufferAssignment):
                     self.plan.const_makers.append(factors.made_by)
 
             def step(at, stage=stage, refs=tuple(refs)) -> P.Fft:
-                convolved = stage.part and P.FftPart(*stage.part, at(refs[3]))
+                source, out, factors = (at(ref) for ref in refs[:3])
+                part = None if stage.part is None else P.FftPart(*stage.part, at(refs[3]))
                 return P.Fft(
                     stage.kind,
-                    type_name(part),
+                    type_,
                     stage.n,
                     stage.rows,
                     stage.inner,
-                    *map(at, refs[:3]),
-                    convolved,
+                    source,
+                    out,
+                    factors,
+                    part,
                 )
 
             self.plan.step(step, [refs[0], *refs[2:]], [refs[1]])
@@ -449,7 +459,7 @@ class Body(BufferAssignment):
                 routine,
                 count,
                 arguments,
-                tuple((name, at(ref), *rest) for name, ref, *rest in arrays),
+                tuple((name, at(ref), size, dtype) for name, ref, size, dtype in arrays),
             ),
             [outs[0], *ins],
             outs,
@@ -564,11 +574,13 @@ class Body(BufferAssignment):
         key = key and (key, leaves.index(eqn.outvars[0]), dot.shape(), acc)
         from weft._engine.compiler.kernels.kernel_epilogue import EpilogueLowering
 
-        lower = lambda: EpilogueLowering(self.graph, group, dot, acc).kernel(self._name(group))
+        lower = lambda: EpilogueLowering(self.graph, group, eqn.outvars[0], dot, acc).kernel(
+            self._name(group)
+        )
         kernel, ins, in_place = self._kernel((key, leaves), lower)
         reads, writes = [self.ref(v) for v in ins], [self.result(v) for v in group.roots]
         step = lambda epilogue, args, operands: gemm(
-            *operands, None, library_calls.sum_type(acc), epilogue, args
+            operands[0], operands[1], None, library_calls.sum_type(acc), epilogue, args
         )
         self._allow_in_place(
             self.plan.launch(kernel, reads, writes, [a, b], step), in_place, reads, writes, [a, b]
