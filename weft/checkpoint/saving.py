@@ -294,7 +294,7 @@ def _array(
     parts = {}
     for shard in value.addressable_shards:
         start = tuple(s.start or 0 for s in shard.index)
-        if start in mine and start not in parts:
+        if start in mine and start not in parts and shard.data is not None:
             parts[start] = shard.data._numpy()
     entry = Entry(tuple(names), tuple(kinds), "jax.Array", local)
     return _Stored(

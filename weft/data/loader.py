@@ -13,7 +13,7 @@ from __future__ import annotations
 import queue
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import numpy as np
@@ -110,9 +110,9 @@ class Loader:
 
     def __next__(self) -> Any:
         if self._batches is None:
-            self._start()
+            self._batches = self._start()
         try:
-            batch = next(self._batches)  # type: ignore[arg-type]
+            batch = next(self._batches)
         except StopIteration:
             raise
         except BaseException:
@@ -176,20 +176,21 @@ class Loader:
     def __exit__(self, *_: Any) -> None:
         self.close()
 
-    def _start(self) -> None:
+    def _start(self) -> Iterator[Any]:
         made = _batches(self._plan, self.step)
         if not self._prefetch:
-            self._batches, self._stop = made, made.close
-            return
+            self._stop = made.close
+            return made
         prefetcher = _Prefetcher(made, self._prefetch)
-        self._batches, self._stop = prefetcher.drain(), weakref.finalize(self, prefetcher.stop)
+        self._stop = weakref.finalize(self, prefetcher.stop)
         prefetcher.thread.start()
+        return prefetcher.drain()
 
 
 class _Prefetcher:
     """Batches between the thread that makes them and the one that asks."""
 
-    def __init__(self, batches: Iterator[Any], most: int):
+    def __init__(self, batches: Generator[Any, None, None], most: int):
         self._batches = batches
         self._ready: queue.Queue = queue.Queue(most)
         self._stopped = threading.Event()
@@ -205,7 +206,7 @@ class _Prefetcher:
         except BaseException as error:
             self._put(_END, error)
         finally:
-            self._batches.close()  # type: ignore[attr-defined]
+            self._batches.close()
 
     def _put(self, batch: Any, error: BaseException | None) -> bool:
         while not self._stopped.is_set():
@@ -250,7 +251,7 @@ class _Prefetcher:
 # ---- batches
 
 
-def _batches(plan: _Plan, step: int) -> Iterator[Any]:
+def _batches(plan: _Plan, step: int) -> Generator[Any, None, None]:
     """The batches from number `step` on."""
     if isinstance(plan.source, Stream):
         yield from _of_stream(plan, plan.source, step)

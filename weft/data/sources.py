@@ -75,7 +75,7 @@ class Stream:
 
     size = None
 
-    def __init__(self, source: Iterable[Any] | Callable[[], Iterable[Any]]):
+    def __init__(self, source: Iterable[Any] | Callable[..., Any]):
         self._source = source
 
     def records(self, start: int) -> Iterator[Any]:

@@ -45,7 +45,7 @@ class OptimizerState(NamedTuple):
 tree_util.register_pytree_node(
     OptimizerState,
     lambda state: ((state.packed_state,), (state.tree_def, state.subtree_defs)),
-    lambda structure, children: OptimizerState(children[0], *structure),
+    lambda structure, children: OptimizerState(*children, *structure),
 )
 
 

@@ -148,8 +148,10 @@ def _without_derivative(function: Callable[..., Any], target_name: str) -> Any:
 
 def _check_layouts(which: str, layouts: Any) -> None:
     for i, layout in enumerate(layouts or ()):
-        order = None if layout is None else tuple(getattr(layout, "major_to_minor", layout))
-        if order is not None and order != tuple(range(len(order))):
+        if layout is None:
+            continue
+        order = tuple(layout.major_to_minor if hasattr(layout, "major_to_minor") else layout)
+        if order != tuple(range(len(order))):
             raise NotImplementedError(
                 f"ffi_call: {which}_layouts[{i}] is {order}; arrays are row-major."
             )

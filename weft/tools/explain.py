@@ -7,6 +7,7 @@ Out: an `Explanation`; printing it shows it in a terminal, a notebook shows its 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import methodcaller
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -173,7 +174,7 @@ def explain(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
     is sharded, and `.assert_no("all_gather")`, `.assert_count(psum=1)`, `.assert_bytes(max=4096)` are assertions for tests.
     """
     jitted = fun if hasattr(fun, "lower") else weft.jit(fun)
-    compiled = jitted.lower(*args, **kwargs).compile()
+    compiled = methodcaller("lower", *args, **kwargs)(jitted).compile()
     return explanation_of(compiled.runtime_executable(), compiled.as_text())
 
 

@@ -106,7 +106,7 @@ class Body:
     out_tree: Any
 
     @property
-    def out_avals(self) -> tuple[ShapedArray, ...]:
+    def out_avals(self) -> list[ShapedArray]:
         return self.jaxpr.out_avals
 
 
@@ -127,6 +127,7 @@ def stage_body(
     found = known.get(key)
     if (
         found is not None
+        and captured is not None
         and len(found[0]) == len(captured)
         and all(a is b for a, b in zip(found[0], captured))
     ):
@@ -236,9 +237,11 @@ def _captured(fun: Callable) -> tuple | None:
     if isinstance(fun, functools.partial):
         inner = _captured(fun.func)
         return None if inner is None else (*inner, *fun.args, *fun.keywords.values())
-    if not isinstance(fun, FunctionType | BuiltinFunctionType):
+    if isinstance(fun, BuiltinFunctionType):
+        return ()
+    if not isinstance(fun, FunctionType):
         return None if isinstance(fun, MethodType) else _state_of(fun)
-    cells = getattr(fun, "__closure__", None)
+    cells = fun.__closure__
     if not cells:
         return ()
     # a variable that the function assigns changed because it was traced
@@ -584,7 +587,7 @@ def _carry_fix(name: str, path: str, given: ShapedArray, made: ShapedArray, why:
             else ""
         )
     if why.startswith("layout"):
-        return f"In {name}, return weft.sharding.reshard({path}, {given.explicit.spec!r})."
+        return f"In {name}, return weft.sharding.reshard({path}, {given.sharding.spec!r})."
     if why.startswith("dtype"):
         return f"In {name}, return {path}.astype({given.dtype.name!r}), or start with {made.dtype.name}."
     return f"In {name}, return {path} with shape {list(given.shape)}, or start with shape {list(made.shape)}."

@@ -19,8 +19,10 @@ def _rules(primitive: Primitive) -> dict[str, Any]:
     # it imports all transformations, which a first result does not need
     from weft._engine.control.call_rules import Call
 
-    class JitWithRules(Call, Jit):
+    class JitWithRules(Call):
         """The class of `jit_p` from then on."""
+
+        abstract = Jit.abstract
 
     primitive.__class__ = JitWithRules
     return {}

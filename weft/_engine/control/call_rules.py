@@ -38,7 +38,7 @@ def plain_params(jaxpr: Jaxpr, name: str) -> dict:
 
 def call_params(jaxpr: Jaxpr, params: dict, in_shardings=None, out_shardings=None) -> dict:
     """Parameters of a call of a transformed program."""
-    changes = dict(params, jaxpr=jaxpr)
+    changes: dict[str, Any] = dict(params, jaxpr=jaxpr)
     if "in_shardings" in params:
         n_in, n_out = len(jaxpr.invars), len(jaxpr.outvars)
         changes.update(
@@ -106,7 +106,7 @@ class Call(CallLike):
         both, out_nonzero = jvp_jaxpr(jaxpr, nonzero)
         params["jaxpr"] = jaxpr
         ins, outs = params.get("in_shardings"), params.get("out_shardings")
-        if ins is not None:
+        if ins is not None and outs is not None:
             ins = [*ins, *_pick(ins, nonzero)]
             outs = [*outs, *_pick(outs, out_nonzero)]
         barred = params.get("prevent_cse")  # of a checkpoint, for each input
@@ -191,20 +191,7 @@ class Call(CallLike):
         return known, unknown, unknown_outs
 
     def dce(self, eqn, used):
-        """The equation with unused results and the operands that only they needed dropped."""
-        jaxpr = eqn.params["jaxpr"]
-        inner, keep = jaxpr.memo(("called", *used), lambda: _without_unused(jaxpr, used))
-        if inner is jaxpr:
-            return eqn
-        call = _call_eqn(eqn, inner, _pick(eqn.invars, keep), _pick(eqn.outvars, used))
-        if isinstance(barred := eqn.params.get("prevent_cse"), tuple):
-            call.params["prevent_cse"] = tuple(_pick(barred, keep))
-        if "in_shardings" in call.params:
-            call.params.update(
-                in_shardings=tuple(_pick(eqn.params["in_shardings"], keep)),
-                out_shardings=tuple(_pick(eqn.params["out_shardings"], used)),
-            )
-        return call
+        return shorten_call(eqn, used)
 
     def guard(self, on, operands, params):
         counts: dict[str, Any] = {}
@@ -218,7 +205,25 @@ class Call(CallLike):
 class WholeCall(Call):
     """A call whose rules need all operands and results."""
 
-    dce = staticmethod(keep_whole)
+    def dce(self, eqn, used):
+        return keep_whole(eqn, used)
+
+
+def shorten_call(eqn: Eqn, used: Sequence[bool]) -> Eqn:
+    """Return a call without unused results, and without the operands that only they needed."""
+    jaxpr = eqn.params["jaxpr"]
+    inner, keep = jaxpr.memo(("called", *used), lambda: _without_unused(jaxpr, used))
+    if inner is jaxpr:
+        return eqn
+    call = _call_eqn(eqn, inner, _pick(eqn.invars, keep), _pick(eqn.outvars, used))
+    if isinstance(barred := eqn.params.get("prevent_cse"), tuple):
+        call.params["prevent_cse"] = tuple(_pick(barred, keep))
+    if "in_shardings" in call.params:
+        call.params.update(
+            in_shardings=tuple(_pick(eqn.params["in_shardings"], keep)),
+            out_shardings=tuple(_pick(eqn.params["out_shardings"], used)),
+        )
+    return call
 
 
 def _known_shardings(program: Jaxpr, partial: Partial, unknown: Sequence[bool], params: dict):
@@ -275,7 +280,7 @@ def _plain_eqn(eqn: Eqn, jaxpr: Jaxpr, invars, outvars) -> Eqn:
 
 
 def _call_eqn(eqn: Eqn, jaxpr: Jaxpr, invars, outvars) -> Eqn:
-    params = dict(eqn.params, jaxpr=jaxpr)
+    params: dict[str, Any] = dict(eqn.params, jaxpr=jaxpr)
     if "in_shardings" in params:
         params.update(
             in_shardings=(None,) * len(invars),

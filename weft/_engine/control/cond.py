@@ -61,12 +61,11 @@ def _memo(branches: Branches, key: tuple, make: Callable):
 
 def blank(aval: ShapedArray) -> Any:
     """A value of type `aval` that is never read: zeros, of keys too."""
-    if dtypes.is_extended(aval.dtype):
+    impl = getattr(aval.dtype, "impl", None)  # of keys
+    if impl is not None:
         from weft._engine.ops.keys import random_wrap
 
-        return random_wrap(
-            zeros(ShapedArray(aval.shape + aval.dtype.impl.key_shape, "uint32")), aval.dtype.impl
-        )
+        return random_wrap(zeros(ShapedArray(aval.shape + impl.key_shape, "uint32")), impl)
     return zeros(aval)
 
 
@@ -703,7 +702,7 @@ def _check_branches(api: str, functions, titles, bodies: Sequence[Body]) -> None
                 fix = fix or (
                     f"Cast one: {path}.astype({a.dtype.name!r}) in {name}."
                     if why.startswith("dtype")
-                    else f"Reshard one: weft.sharding.reshard({path}, {a.explicit.spec!r}) in {name}."
+                    else f"Reshard one: weft.sharding.reshard({path}, {a.sharding.spec!r}) in {name}."
                     if why.startswith("layout")
                     else "This might be fixed by "
                     + " and ".join(

@@ -69,8 +69,8 @@ class custom_vmap:
         return vmap_rule
 
     def __call__(self, *args, **kwargs):
-        name = function_name(self.fun)
-        if self.vmap_rule is None:
+        name, vmap_rule = function_name(self.fun), self.vmap_rule
+        if vmap_rule is None:
             raise AttributeError(
                 f"No batching rule defined for custom_vmap function {name} using def_vmap."
             )
@@ -96,7 +96,7 @@ class custom_vmap:
                 raise NotImplementedError(
                     f"custom_vmap: the rule of {name} cannot be told which parts of values of hi types are mapped."
                 )
-            result = self.vmap_rule(
+            result = vmap_rule(
                 size,
                 list(tree.tree_unflatten(in_tree, flags)),
                 *tree.tree_unflatten(in_tree, values),
@@ -109,11 +109,11 @@ class custom_vmap:
             if structure != batched_tree:
                 raise ValueError(
                     f"custom_vmap: structure of output value and output batching specification returned by custom vmap rule "
-                    f"({function_name(self.vmap_rule)}) do not match: {structure} and {batched_tree}."
+                    f"({function_name(vmap_rule)}) do not match: {structure} and {batched_tree}."
                 )
             if out_tree and structure != out_tree[0]:
                 raise ValueError(
-                    f"custom_vmap: structure of output returned by custom vmap rule ({function_name(self.vmap_rule)}) "
+                    f"custom_vmap: structure of output returned by custom vmap rule ({function_name(vmap_rule)}) "
                     "does not "
                     f"match that of original custom-vmapped function {name}: {structure}, not {out_tree[0]}."
                 )
@@ -126,7 +126,7 @@ class custom_vmap:
             out_tree[:] = [structure]
             return outs, list(batched)
 
-        rule.__name__ = function_name(self.vmap_rule)
+        rule.__name__ = function_name(vmap_rule)
         rule.draws_together = self.draws_together  # type: ignore[attr-defined]
         outs = _dispatch(trace_state.trace, flat_fun, rule, flat, name)
         return tree.tree_unflatten(out_tree[0], outs)
@@ -144,8 +144,8 @@ def _dispatch(trace, fun: Callable, rule: Callable, args: Sequence, name: str) -
         pairs = [trace.split(x) for x in args]
         if all(d is None for _, d in pairs) and not consts:
             return _dispatch(trace.parent, fun, rule, args, name)
-    return trace.process(
-        custom_vmap_call_p,
+    return custom_vmap_call_p.bind_with_trace(
+        trace,
         [*consts, *args],
         {"jaxpr": jaxpr, "rule": rule, "num_consts": len(consts), "name": name},
     )
@@ -226,8 +226,7 @@ def _refuse(*_: Any):
     )
 
 
-custom_vmap_call_p.def_partial_eval(_refuse)
-custom_vmap_call_p.partial_eval_eqn = _refuse
+custom_vmap_call_p.define(partial_eval=_refuse, partial_eval_eqn=_refuse)
 
 
 def sequential_vmap(f: Callable) -> custom_vmap:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from weft._engine.control.body import bind_positions
 from weft._engine.control.call import jit_p
-from weft._engine.control.call_rules import Call, WholeCall, keep_whole, plain_params
+from weft._engine.control.call_rules import Call, WholeCall, keep_whole, plain_params, shorten_call
 from weft._engine.control.custom_values import (
     CustomVJPPrimal,
     Split,
@@ -224,6 +224,10 @@ class _CustomFunction:
     def __getattr__(self, name: str) -> Any:
         return attribute_of_wrapped(self, name)
 
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
 
 class custom_jvp(_CustomFunction):
     """A function with a custom forward-mode rule, which reverse mode uses too.
@@ -294,8 +298,8 @@ class custom_jvp(_CustomFunction):
 
     @functools.partial(api_boundary, name="custom_jvp")
     def __call__(self, *args, **kwargs):
-        name = function_name(self.fun)
-        if self.jvp is None:
+        name, jvp = function_name(self.fun), self.jvp
+        if jvp is None:
             raise AttributeError(f"No JVP defined for custom_jvp function {name} using defjvp.")
         args = bind_positions("custom_jvp", self.fun, args, kwargs)
         if type(trace_state.trace) is EvalTrace:
@@ -312,29 +316,25 @@ class custom_jvp(_CustomFunction):
                 tree.tree_unflatten(of_tangents(split.tree), tangents),
             )
             with own_lines():
-                pair = self.jvp(*split.nondiff_values(), primals_in, tangents_in)
+                pair = jvp(*split.nondiff_values(), primals_in, tangents_in)
+            rule = f"Custom JVP rule {function_name(jvp)}"
             if not isinstance(pair, (tuple, list)) or len(pair) != 2:
                 raise TypeError(
-                    f"Custom JVP rule {function_name(self.jvp)} for function {name} must produce a pair (list or tuple of "
+                    f"{rule} for function {name} must produce a pair (list or tuple of "
                     f"length two) representing primal and tangent outputs, but got {pair!r}."
                 )
             (outs, structure), (tangent_outs, tangent_structure) = map(flatten_linear, pair)
             if structure != tangent_structure != of_tangents(structure):
                 raise TypeError(
-                    f"Custom JVP rule {function_name(self.jvp)} for function {name} must produce primal and tangent outputs "
+                    f"{rule} for function {name} must produce primal and tangent outputs "
                     f"with equal container (pytree) structures, but got {structure} and {tangent_structure} respectively."
                 )
-            check_outputs(
-                f"Custom JVP rule {function_name(self.jvp)}",
-                name,
-                out_tree,
-                [structure, *map(typeof, outs)],
-            )
+            check_outputs(rule, name, out_tree, [structure, *map(typeof, outs)])
             tangent_outs = list(map(taken, tangent_outs))
             check_tangents(name, outs, tangent_outs)
             return outs, tangent_outs
 
-        flat_jvp.__name__ = function_name(self.jvp)
+        flat_jvp.__name__ = function_name(jvp)
         fun = _flat_call(self.fun, split, out_tree, "custom_jvp")
         outs = apply_ruled(trace_state.trace, FunctionWithJvp(fun, flat_jvp, name), split.take())
         return tree.tree_unflatten(out_tree[0], outs)
@@ -370,7 +370,8 @@ class FunctionWithJvp(RuledFunction):
         return self.rule(primals, tangents)
 
     def map(self, axis, flags, once):
-        return FunctionWithJvp(*batch_jvp(self.fun, self.rule, axis, flags, once), self.name)
+        fun = over_axis(self.fun, axis, flags, once)
+        return FunctionWithJvp(fun, batch_jvp(self.rule, axis, flags, once), self.name)
 
     def refusing(self, fun):
         return FunctionWithJvp(fun, _refuse(self.name), self.name)
@@ -386,7 +387,8 @@ class FunctionWithVjp(RuledFunction):
         return _vjp_forward(self.rule, primals, tangents, self.name)
 
     def map(self, axis, flags, once):
-        return FunctionWithVjp(*batch_vjp(self.fun, self.rule, axis, flags, once), self.name)
+        fun = over_axis(self.fun, axis, flags, once)
+        return FunctionWithVjp(fun, batch_vjp(self.rule, axis, flags, once), self.name)
 
     def refusing(self, fun):
         return FunctionWithVjp(fun, VjpRules(_refuse(self.name), _refuse(self.name)), self.name)
@@ -475,7 +477,7 @@ def _custom_jvp_jvp(primals, tangents, *, jaxpr, jvp, num_consts, name):
 def _custom_jvp_batch(axis, args, dims, *, jaxpr, jvp, num_consts, name):
     args, flags = to_front(args, dims)
     once: list[bool] = []
-    _, mapped_jvp = batch_jvp(None, jvp, axis, flags[num_consts:], once)
+    mapped_jvp = batch_jvp(jvp, axis, flags[num_consts:], once)
     new, consts = hoist_tracers(
         stage(
             over_axis(lambda *xs: evaluate(jaxpr, *xs), axis, flags, once),
@@ -536,8 +538,8 @@ class custom_vjp(_CustomFunction):
 
     @functools.partial(api_boundary, name="custom_vjp")
     def __call__(self, *args, **kwargs):
-        name = function_name(self.fun)
-        if self.fwd is None or self.bwd is None:
+        name, fwd, bwd = function_name(self.fun), self.fwd, self.bwd
+        if fwd is None or bwd is None:
             raise AttributeError(f"No VJP defined for custom_vjp function {name} using defvjp.")
         args = bind_positions("custom_vjp", self.fun, args, kwargs)
         if type(trace_state.trace) is EvalTrace:
@@ -550,12 +552,15 @@ class custom_vjp(_CustomFunction):
             )
         if split.refs:
             self._check_refs(split, args)
-        rule = _AppliedVjp(self, split, name)
+        rule = _AppliedVjp(fwd, bwd, self.symbolic_zeros, split, name)
         fun = _flat_call(self.fun, split, rule.out_tree, "custom_vjp")
         trace, flat = trace_state.trace, split.take()
         # the references may hold differentiated values although no argument of the rule is differentiated
-        plain = split.refs and type(trace) is JVPTrace
-        if plain and all(type(trace.split(x)[1]) is Zero for x in flat):
+        if (
+            split.refs
+            and type(trace) is JVPTrace
+            and all(type(trace.split(x)[1]) is Zero for x in flat)
+        ):
             outs = fun(*flat)
         else:
             rules = rule.rules(fun if self.optimize_remat else None)
@@ -577,8 +582,9 @@ class custom_vjp(_CustomFunction):
 class _AppliedVjp:
     """The rule of a custom_vjp function in one application, on flat values."""
 
-    def __init__(self, function: custom_vjp, split: Split, name: str):
-        self.function, self.split, self.name = function, split, name
+    def __init__(self, fwd: Callable, bwd: Callable, symbolic_zeros: bool, split: Split, name: str):
+        self.fwd, self.bwd, self.symbolic_zeros = fwd, bwd, symbolic_zeros
+        self.split, self.name = split, name
         self.avals = [typeof(x) for x in split.flat]
         self.out_tree: list = []
         self.res_tree: Any = None
@@ -593,24 +599,23 @@ class _AppliedVjp:
         def bwd(residuals, cts):
             return self.backward(residuals, cts)
 
-        fwd.__name__ = function_name(self.function.fwd)
-        bwd.__name__ = function_name(self.function.bwd)
+        fwd.__name__, bwd.__name__ = function_name(self.fwd), function_name(self.bwd)
         return VjpRules(fwd, bwd, fun)
 
     def forward(self, flat: Sequence, perturbed: Sequence[bool]) -> tuple[list, Sequence]:
         """Return results and residuals."""
-        function, name = self.function, self.name
-        if function.symbolic_zeros:
+        name = self.name
+        if self.symbolic_zeros:
             flat = list(map(CustomVJPPrimal, flat, perturbed))
         with own_lines():
-            pair = function.fwd(*self.split.rebuild(flat))
+            pair = self.fwd(*self.split.rebuild(flat))
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise TypeError(
                 f"custom_vjp: fwd of {name} must return a pair (output, residuals), got {pair!r}."
             )
         outs, structure = flatten_linear(pair[0])
         residuals, self.res_tree = flatten(pair[1], f"the residuals of {name}")
-        rule = f"Custom VJP fwd rule {function_name(function.fwd)}"
+        rule = f"Custom VJP fwd rule {function_name(self.fwd)}"
         check_outputs(rule, name, self.out_tree, [structure, *map(typeof, outs)])
         if any_refs(residuals):
             residuals = _keep_refs(name, residuals, self.split, self.res_refs)
@@ -618,22 +623,22 @@ class _AppliedVjp:
 
     def backward(self, residuals: Sequence, cts: Sequence) -> Sequence:
         """Return the cotangents of the flat arguments that are no references."""
-        function, name, split = self.function, self.name, self.split
+        name, split = self.name, self.split
         if kept := self.res_refs:
             rest = iter(residuals)
             count = self.res_tree.num_leaves
             residuals = [kept[i] if i in kept else next(rest) for i in range(count)]
         res = tree.tree_unflatten(self.res_tree, residuals)
-        cts = shown(cts, function.symbolic_zeros)
+        cts = shown(cts, self.symbolic_zeros)
         with own_lines():
-            result = function.bwd(
+            result = self.bwd(
                 *split.nondiff_values(),
                 res,
                 tree.tree_unflatten(of_tangents(self.out_tree[0]), cts),
             )
         if not isinstance(result, (tuple, list)) or len(result) != len(split.positions):
             raise TypeError(
-                f"Custom VJP bwd rule {function_name(function.bwd)} of {name} must produce a tuple with one cotangent per "
+                f"Custom VJP bwd rule {function_name(self.bwd)} of {name} must produce a tuple with one cotangent per "
                 f"differentiable argument ({len(split.positions)}), got {result!r}."
             )
         refs, given = split.refs, iter(self.avals)
@@ -660,9 +665,8 @@ def _keep_refs(name: str, residuals: Sequence, split: Split, kept: dict) -> list
 
 def _vjp_forward(rules: VjpRules, primals, tangents, name):
     perturbed = [type(t) is not Zero for t in tangents]
-    outs, residuals = (rules.fwd if rules.fun is None else _fwd_or_fun(rules, name))(
-        primals, perturbed
-    )
+    fwd = rules.fwd if rules.fun is None else _fwd_or_fun(rules.fwd, rules.fun, name)
+    outs, residuals = fwd(primals, perturbed)
     out_avals = tuple([typeof(o).to_tangent_aval() for o in outs])
     tangent_outs = custom_lin_p.bind(
         *residuals,
@@ -677,25 +681,23 @@ def _vjp_forward(rules: VjpRules, primals, tangents, name):
     ]
 
 
-def _fwd_or_fun(rules: VjpRules, name: str) -> Callable:
-    """The forward half as one operation, which knows the function that gives the same results without residuals."""
+def _fwd_or_fun(fwd: Callable, fun: Callable, name: str) -> Callable:
+    """Return the forward half as one operation that also holds `fun`, which gives the same results without residuals."""
 
-    def fwd(primals, perturbed):
+    def run(primals, perturbed):
         n_out: list[int] = []
 
         def both(*xs):
-            outs, residuals = rules.fwd(xs, perturbed)
+            outs, residuals = fwd(xs, perturbed)
             n_out[:] = [len(outs)]
             return [*outs, *residuals]
 
         avals = [typeof(x) for x in primals]
-        (whole, fun), consts = hoist_together(
-            [stage(both, avals, name), stage(rules.fun, avals, name)]
-        )
-        outs = remat_opt_p.bind(*consts, *primals, jaxpr=whole, fun=fun, name=name)
+        (whole, plain), consts = hoist_together([stage(both, avals, name), stage(fun, avals, name)])
+        outs = remat_opt_p.bind(*consts, *primals, jaxpr=whole, fun=plain, name=name)
         return outs[: n_out[0]], outs[n_out[0] :]
 
-    return fwd
+    return run
 
 
 @custom_vjp_call_p.def_jvp
@@ -720,7 +722,7 @@ def _custom_vjp_batch(axis, args, dims, *, jaxpr, rules, num_consts, name):
     args, flags = to_front(args, dims)
     once: list[bool] = []
     mapped = over_axis(lambda *xs: evaluate(jaxpr, *xs), axis, flags, once)
-    _, mapped_rules = batch_vjp(None, rules, axis, flags[num_consts:], once)
+    mapped_rules = batch_vjp(rules, axis, flags[num_consts:], once)
     new, consts = hoist_tracers(stage(mapped, [typeof(x) for x in args], name))
     outs = custom_vjp_call_p.bind(
         *consts,
@@ -779,7 +781,7 @@ def _remat_opt_dce(eqn, used):
         params=plain_params(fun, eqn.params["name"]),
         effects=fun.effects,
     )
-    return jit_p.dce(call, used[:n])
+    return shorten_call(call, used[:n])
 
 
 _FORWARD = (

@@ -281,11 +281,8 @@ class VjpRules:
     fun: Callable | None = None
 
 
-def batch_jvp(
-    fun: Callable | None, jvp: Callable, axis: BatchAxis, flags: Sequence[bool], once: list[bool]
-) -> tuple:
-    """Return `fun` and its rule mapped over dim 0 of the flagged arguments. Results are batched as in `over_axis`."""
-    mapped = None if fun is None else over_axis(fun, axis, flags, once)
+def batch_jvp(jvp: Callable, axis: BatchAxis, flags: Sequence[bool], once: list[bool]) -> Callable:
+    """Return a rule mapped over dim 0 of the flagged arguments. Results are batched as in `over_axis`."""
 
     def rule(primals, tangents):
         n = len(primals)
@@ -306,13 +303,14 @@ def batch_jvp(
         ]
 
     rule.__name__ = function_name(jvp)
-    return mapped, rule
+    return rule
 
 
-def batch_vjp(fun, rules: VjpRules, axis: BatchAxis, flags: Sequence[bool], once: list[bool]):
-    """Return `fun` and its rules mapped over dim 0 of the flagged arguments. Results are batched as in `over_axis`, residuals if they
-    differ along the axis."""
-    mapped = None if fun is None else over_axis(fun, axis, flags, once)
+def batch_vjp(
+    rules: VjpRules, axis: BatchAxis, flags: Sequence[bool], once: list[bool]
+) -> VjpRules:
+    """Return rules mapped over dim 0 of the flagged arguments. Results are batched as in `over_axis`, residuals if they differ along
+    the axis."""
     differ: list[bool] = []
 
     def fwd(args, perturbed):
@@ -335,9 +333,8 @@ def batch_vjp(fun, rules: VjpRules, axis: BatchAxis, flags: Sequence[bool], once
 
     bwd = _batch_bwd(rules, axis, flags, once, differ)
     fwd.__name__, bwd.__name__ = function_name(rules.fwd), function_name(rules.bwd)
-    return mapped, VjpRules(
-        fwd, bwd, None if rules.fun is None else over_axis(rules.fun, axis, flags, once)
-    )
+    fun = None if rules.fun is None else over_axis(rules.fun, axis, flags, once)
+    return VjpRules(fwd, bwd, fun)
 
 
 def _batch_bwd(

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from weft._engine.core.primitive import CollectiveOp, RegionOp
 from weft._engine.ir.collective_spec import collective_axes, spec_of
-from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var, subjaxprs
+from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft._engine.ops.collective_rules import pvary_p
 from weft._engine.util.errors import ShardingError, describe
 
@@ -23,11 +23,11 @@ def diverging(jaxpr: Jaxpr, axes: frozenset) -> Jaxpr:
 
 
 def _retyped(jaxpr: Jaxpr, axes: frozenset) -> Jaxpr:
-    env: dict[Var, Var] = {v: v for v in jaxpr.constvars}
+    env: dict[Var, Atom] = {v: v for v in jaxpr.constvars}
 
     def varying(var: Var) -> Var:
-        env[var] = Var(var.aval.update(vma=var.aval.vma | axes))
-        return env[var]
+        env[var] = made = Var(var.aval.update(vma=var.aval.vma | axes))
+        return made
 
     invars, eqns = [varying(v) for v in jaxpr.invars], []
     for eqn in jaxpr.eqns:

@@ -12,7 +12,7 @@ Next: `experimental.hijax`, with the operations.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -271,6 +271,11 @@ class MutableHiType(_UserType):
         return cur_qdd(self)
 
 
+def _mutable_type(value: Any) -> MutableHiType:
+    """Return the type of a mutable value."""
+    return hi_types[type(value)](value)
+
+
 def cur_qdd(x: Any) -> Any:
     """What the mutable value `x` holds at present, as `x.cur_qdd()` says."""
     return x.cur_qdd()
@@ -305,7 +310,7 @@ def register_hitype(val_cls: type, typeof_fn: Callable[[Any], Any]) -> None:
 class _Lowered:
     """A value of a hi type as a tree of arrays."""
 
-    def __init__(self, aval: HiType, arrays: list):
+    def __init__(self, aval: HiType | ShapedArray, arrays: list):
         self.aval, self.arrays = aval, arrays
 
     def __repr__(self) -> str:
@@ -464,7 +469,7 @@ class ValueRef(_Writable):
 
     __slots__ = ("parts", "type")
 
-    def __init__(self, aval: HiType, parts: Sequence[Ref]):
+    def __init__(self, aval: Any, parts: Iterable[Ref]):
         self.type, self.parts = AbstractRef(aval), tuple(parts)
 
     shape = property(lambda self: self.type.shape)
@@ -567,7 +572,7 @@ class _Tracked:
                     x
                     if hasattr(x, "aval")
                     else broadcast_in_dim(x, np.shape(x), tuple(range(np.ndim(x))))
-                    for x in typeof(self.value).read_loval(state, self.value)
+                    for x in _mutable_type(self.value).read_loval(state, self.value)
                 ]
                 self.parts = [_Part.make(x, self) for x in arrays]
             self.state = state
@@ -578,7 +583,7 @@ class _Tracked:
         self.is_busy = True
         try:
             with set_trace(self.trace):
-                typeof(self.value).update_from_loval(
+                _mutable_type(self.value).update_from_loval(
                     self.state, self.value, *[r._value for r in self.parts]
                 )
         finally:
@@ -591,7 +596,7 @@ class _Tracked:
         self.is_busy = True
         try:
             state = self.value.cur_qdd()
-            arrays = typeof(self.value).read_loval(state, self.value)
+            arrays = _mutable_type(self.value).read_loval(state, self.value)
         finally:
             self.is_busy = False
         if [(a.shape, a.dtype) for a in map(typeof, arrays)] != [
@@ -641,7 +646,7 @@ def contents(value: Any) -> tuple[Any, list]:
     tracked = _tracked_of(value)
     if tracked.trace is trace_state.trace:
         state = value.cur_qdd()
-        return state, list(typeof(value).read_loval(state, value))
+        return state, list(_mutable_type(value).read_loval(state, value))
     return value.cur_qdd(), [r[...] for r in tracked.references()]
 
 
@@ -650,7 +655,7 @@ def set_contents(value: Any, state: Any, arrays: Sequence) -> None:
     the shapes and dtypes of those that it holds."""
     tracked = _tracked_of(value)
     if tracked.trace is trace_state.trace:
-        typeof(value).update_from_loval(state, value, *arrays)
+        _mutable_type(value).update_from_loval(state, value, *arrays)
         tracked.changed()
         return
     parts = tracked.references()
@@ -671,12 +676,12 @@ def on_contents(fun: Callable, args: Sequence) -> Any:
     copies = {}
     for key, x in foreign.items():
         state, arrays = contents(x)
-        copies[key] = made_here(typeof(x).new_from_loval(state, *arrays)), arrays
+        copies[key] = made_here(_mutable_type(x).new_from_loval(state, *arrays)), arrays
     out = fun(*[copies[id(x)][0] if id(x) in copies else x for x in args])
     for key, x in foreign.items():
         copy, before = copies[key]
         state = copy.cur_qdd()
-        after = list(typeof(copy).read_loval(state, copy))
+        after = list(_mutable_type(copy).read_loval(state, copy))
         if len(after) != len(before) or any(a is not b for a, b in zip(after, before)):
             set_contents(x, state, after)
     for x in args:
@@ -691,7 +696,7 @@ class Contents:
 
     __slots__ = ("arrays", "aval", "number", "state")
 
-    def __init__(self, number: int, aval: Any, state: Any, arrays: Sequence):
+    def __init__(self, number: int, aval: Any, state: Any, arrays: Iterable):
         self.number, self.aval, self.state, self.arrays = number, aval, state, tuple(arrays)
 
 

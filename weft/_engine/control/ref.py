@@ -71,6 +71,15 @@ class _Cell:
         self.ref, self.value, self.written, self.var = ref, value, False, var
 
 
+def _program_trace() -> StageTrace:
+    """Return the innermost trace that records a program."""
+    trace: Trace | None = trace_state.trace
+    while trace is not None and type(trace) is not StageTrace:
+        trace = trace.parent
+    assert trace is not None
+    return trace
+
+
 class _Writable:
     """The writing methods of references and of parts of them, which differ in `_store`."""
 
@@ -196,9 +205,7 @@ class Ref(_Writable, metaclass=Sealed):
         if isinstance(cell, Ref):
             owner = cell.made_under
         else:
-            owner = trace_state.trace
-            while type(owner) is not StageTrace:
-                owner = owner.parent
+            owner = _program_trace()
         while (
             self.no_grad
             and getattr(value, "carries_derivative", False)
@@ -410,7 +417,7 @@ def _flatten_view(view: TransformedRef) -> tuple[tuple, tuple]:
     return (view.ref, *arrays), rest
 
 
-def _unflatten_view(rest: tuple, children: Sequence) -> TransformedRef:
+def _unflatten_view(rest: tuple, children: Iterable) -> TransformedRef:
     ref, *arrays = children
     given = iter(arrays)
     made = {
@@ -498,9 +505,7 @@ class bound:
         self.cells = []
         if not self.refs:
             return self
-        trace = trace_state.trace
-        while type(trace) is not StageTrace:
-            trace = trace.parent
+        trace = _program_trace()
         self.cells = [_Cell(r, v) for r, v in zip(self.refs, self.values)]
         trace.bound.update({id(c.ref): c for c in self.cells})
         trace.refs.update({id(c.ref): c for c in self.cells})
@@ -677,16 +682,15 @@ def threaded(
     def attempt(refs: list[Ref]) -> Any:
         values = [r._read() for r in refs]
         given = tree.tree_unflatten(structure, [x._read() if type(x) is Ref else x for x in leaves])
-        same = (
+        is_traced = lambda f: (
             first is not None
+            and f is first.fun
             and first.out_tree is not None
             and not positions
             and [*map(id, refs)] == [*map(id, first.refs)]
         )
         made = [
-            Threaded(
-                f, api, refs, positions, names, first if same and f is first.fun else None, passed
-            )
+            Threaded(f, api, refs, positions, names, first if is_traced(f) else None, passed)
             for f in funs
         ]
         result, closed, lent = run(made, values, given)

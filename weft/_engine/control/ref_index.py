@@ -59,15 +59,14 @@ def ds(start: Any, size: int | None = None, stride: int | None = None) -> Slice 
     """
     if start is None:
         return slice(None, size, stride)
-    if size is None:
-        start, size = 0, start
+    first, given = (0, start) if size is None else (start, size)
     try:
-        size = operator.index(size)
+        count = operator.index(given)
     except TypeError:
         raise TypeError(
-            f"ds: the size of a slice must be an integer that is known while tracing, got {size!r}."
+            f"ds: the size of a slice must be an integer that is known while tracing, got {given!r}."
         ) from None
-    return Slice(start, size, 1 if stride is None else operator.index(stride))
+    return Slice(first, count, 1 if stride is None else operator.index(stride))
 
 
 def has_slices(index: Any) -> bool:

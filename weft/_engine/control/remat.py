@@ -101,27 +101,6 @@ def _log_residuals(partial: Partial, n_results: int) -> None:
     report("checkpoint", True, "%s", "remat-decorated function " + "\n".join(lines))
 
 
-def _split(jaxpr: Jaxpr, unknown: Sequence[bool], params: dict) -> Partial:
-    """Partial evaluation under the policy: what it does not save is computed again by the unknown part."""
-    policy = params["policy"]
-    program = jaxpr if policy is None else inline_calls(jaxpr, _seen_through)
-    partial = partial_eval_jaxpr(program, unknown, saveable=saveable_by(policy))
-    partial.known = dce(partial.known)  # a rule gives way to its function where no residual is read
-    partial.unknown = dce(partial.unknown)  # what an operation computes again is what is not saved
-    if config.log_checkpoint_residuals:
-        _log_residuals(partial, sum(not u for u in partial.out_unknown))
-    if config.debug_key_reuse:
-        partial.unknown = _reading_keys(partial.unknown)
-    return partial
-
-
-def _rest(partial: Partial, unknown: Sequence[bool], params: dict) -> dict:
-    """The parameters of the unknown part: of its inputs, those that are known go behind a barrier."""
-    given = [flag for flag, u in zip(_each(params["prevent_cse"], len(unknown)), unknown) if not u]
-    held = [any(given) if i is None else given[i] for i in partial.forwarded]
-    return {**params, "prevent_cse": (*held, *[False] * sum(unknown)), "differentiated": True}
-
-
 def _each(prevent_cse: bool | tuple[bool, ...], n: int) -> tuple[bool, ...]:
     """Whether each of `n` inputs goes behind a barrier. Where there are others than those of the function, as in derivatives of higher
     order, all do if one does."""
@@ -180,9 +159,29 @@ class Remat(Call):
     """A call whose unknown part is computed again."""
 
     only_derivatives = ("policy",)
-    divide = staticmethod(_split)
-    rest = staticmethod(_rest)
     in_place = staticmethod(_in_place)
+
+    def divide(self, jaxpr: Jaxpr, unknown: Sequence[bool], params: dict) -> Partial:
+        """Evaluate partially under the policy: the unknown part computes again what the policy does not save."""
+        policy = params["policy"]
+        program = jaxpr if policy is None else inline_calls(jaxpr, _seen_through)
+        partial = partial_eval_jaxpr(program, unknown, saveable=saveable_by(policy))
+        # A rule gives way to its function where no residual is read.
+        partial.known = dce(partial.known)
+        # An operation that is not saved as a whole computes again only what is read.
+        partial.unknown = dce(partial.unknown)
+        if config.log_checkpoint_residuals:
+            _log_residuals(partial, sum(not u for u in partial.out_unknown))
+        if config.debug_key_reuse:
+            partial.unknown = _reading_keys(partial.unknown)
+        return partial
+
+    def rest(self, partial: Partial, unknown: Sequence[bool], params: dict) -> dict:
+        """Return the parameters of the unknown part. Its known inputs go behind a barrier."""
+        flags = _each(params["prevent_cse"], len(unknown))
+        given = [flag for flag, u in zip(flags, unknown) if not u]
+        held = [any(given) if i is None else given[i] for i in partial.forwarded]
+        return {**params, "prevent_cse": (*held, *[False] * sum(unknown)), "differentiated": True}
 
 
 remat_p = Remat("checkpoint", multiple_results=True)

@@ -446,8 +446,8 @@ def _transpose_linear(cts, args, linear, params):
 
 def _spread(values: Sequence, nonzero: Sequence[bool], linear: Sequence[bool]) -> list:
     """One entry per operand: its cotangent if it is linear and that is not zero, else None."""
-    values, nonzero = iter(values), iter(nonzero)
-    return [(next(values) if next(nonzero) else None) if lin else None for lin in linear]
+    rest, flags = iter(values), iter(nonzero)
+    return [(next(rest) if next(flags) else None) if lin else None for lin in linear]
 
 
 def _backward_body(body: Jaxpr, const_lin: tuple, nk: int, xs_lin: tuple, ys_nz: tuple) -> tuple:
@@ -621,17 +621,17 @@ def bind_scan(
     in_tree = tree.treedef_tuple([init_tree, xs_tree])
     _check_whole(api, xs_flat, xs_tree)
     slices = [typeof(x).without_dim(0) for x in xs_flat]
-    nk = len(init_flat)
-    for _ in range(nk + 1):
+    nk = left = len(init_flat)
+    while True:
         carry_avals = [typeof(x) for x in init_flat]
         body = bodies.stage_body(f, in_tree, [*carry_avals, *slices], function_name(f), api)
         carry_tree, ys_tree = _pair(api, f, body)
         promoted = None
         if carry_tree == init_tree:
             promoted = bodies.promote_weak(init_flat, carry_avals, body.out_avals)
-        if promoted is None:
+        if promoted is None or not left:
             break
-        init_flat = promoted
+        init_flat, left = promoted, left - 1
     body = bodies.keep_axes(body, carry_avals) if carry_tree == init_tree else body
     bodies.check_carry(
         api, f, init_tree, carry_avals, carry_tree, body.out_avals[: carry_tree.num_leaves]

@@ -184,18 +184,19 @@ def custom_linear_solve(
         )
         programs += [vecmat_program, transpose_solver]
     hoisted, consts = hoist_together(programs)
-    matvec_program, solver, vecmat_program, transpose_solver = (*hoisted, None, None)[:4]
+    matvec_jaxpr, solve_jaxpr, *transposed = hoisted
+    vecmat_jaxpr, transpose_jaxpr = transposed or (None, None)
     if (
         type(trace_state.trace) is EvalTrace
     ):  # nothing differentiates: operation by operation, which compiles nothing twice
-        return rhs.unflatten(evaluate(solver, *rhs.flat), aux_tree)
+        return rhs.unflatten(evaluate(solve_jaxpr, *rhs.flat), aux_tree)
     outs = linear_solve_p.bind(
         *consts,
         *rhs.flat,
-        jaxpr=solver,
-        matvec=matvec_program,
-        vecmat=vecmat_program,
-        transpose_solve=transpose_solver,
+        jaxpr=solve_jaxpr,
+        matvec=matvec_jaxpr,
+        vecmat=vecmat_jaxpr,
+        transpose_solve=transpose_jaxpr,
         num_consts=len(consts),
         name=function_name(matvec),
     )

@@ -488,15 +488,16 @@ def bind_while(api: str, cond_fun: Callable, body_fun: Callable, init: Any) -> A
     """Stage both functions and bind `while_p`; `api` is the function that errors name."""
     flat, structure = flatten(init, api)
     in_tree = tree.treedef_tuple([structure])
-    for _ in range(len(flat) + 1):
+    left = len(flat)
+    while True:
         avals = [typeof(x) for x in flat]
         body = bodies.stage_body(body_fun, in_tree, avals, function_name(body_fun), api)
         promoted = (
             bodies.promote_weak(flat, avals, body.out_avals) if body.out_tree == structure else None
         )
-        if promoted is None:
+        if promoted is None or not left:
             break
-        flat = promoted
+        flat, left = promoted, left - 1
     body = bodies.keep_axes(body, avals) if body.out_tree == structure else body
     bodies.check_carry(api, body_fun, structure, avals, body.out_tree, body.out_avals)
     cond = bodies.stage_body(cond_fun, in_tree, avals, function_name(cond_fun), api)

@@ -106,7 +106,7 @@ class OpRules:
     #: params -> whether residuals may be saved inside
     saved_inside: Callable[..., Any] | None
     #: (eqn, used) -> the equation without unused results
-    dce: Callable[[Any, Sequence[bool]], Any] | None
+    dce: Callable[..., Any] | None
     #: (on, operands, params) -> results, zeros unless `on`
     guard: Callable[..., Any] | None
     #: params -> types of the operands inside

@@ -55,7 +55,8 @@ class UsesRefs(NotImplementedError):
             "traced, where references cannot be threaded through. Pass its value, ref[...], and return the new one."
         )
         self.refs, self.program = refs, program
-        self.fun = self.out_tree = None
+        self.fun: Any = None
+        self.out_tree: Any = None
 
 
 class StageTracer(Tracer, metaclass=Sealed):

@@ -359,7 +359,7 @@ class Client:
         ranks: Sequence[int] | None = None,
         brings: Any = None,
         setting: str = "",
-    ) -> list[Any] | None:
+    ) -> list[Any]:
         """Wait for all ranks, or for those named, to come to the barrier `name`; what each of them `brings`, in order.
 
         `setting` is the name of the limit, by default that of collectives.
@@ -368,7 +368,7 @@ class Client:
             {"op": "barrier", "name": name, "ranks": list(ranks or ()), "brings": brings}, timeout
         )
         self._check(table, f"the barrier {name!r}", timeout, setting)
-        return json.loads(zlib.decompress(data))["brought"] if data else None
+        return json.loads(zlib.decompress(data))["brought"] if data else []
 
     def shrink(self, timeout: float) -> tuple[int, tuple[int, ...]]:
         """Go on without failed ranks, once all remaining ranks ask for it.

@@ -20,10 +20,16 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.machinery import BuiltinImporter, FrozenImporter, ModuleSpec, PathFinder
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from weft import LazyModule  # pyright: ignore[reportAttributeAccessIssue]  # the stub lists public names only
 from weft._engine.util.user_code import has_signals, is_suspended, suspended
+
+if TYPE_CHECKING:  # the stub of the package lists public names only
+
+    class LazyModule(ModuleType): ...
+
+else:
+    from weft import LazyModule
 
 #: module -> public name -> (module, its name there, or "" for a submodule)
 tables: dict[str, dict[str, tuple[str, str]]] = {}

@@ -168,7 +168,7 @@ def _init_while_few(self: Any, *args: Any, **kwargs: Any) -> None:
     about.made += 1
     fits = about.made <= _MANY and len(args) <= len(about.fields)
     count, named = len(args), 0
-    for i, (name, one) in enumerate(about.fields.items() if fits else ()):
+    for i, (name, one) in enumerate((about.fields if fits else {}).items()):
         if i < count:
             value = args[i]
         elif name in kwargs:
