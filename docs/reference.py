@@ -22,6 +22,7 @@ MODULES = {
         "weft.sharding",
         "weft.debug",
         "weft.profiler",
+        "weft.auto",
         "weft.tools.explain",
     ],
     "Arrays": [

@@ -64,7 +64,7 @@ _NAMES_OF = {
 _LAZY_NAMES = {name: module for module, names in _NAMES_OF.items() for name in names.split()}
 
 _SUBMODULES = frozenset(
-    "ad api_util checkpoint compat core custom_batching custom_derivatives data debug distributed dtypes errors example_libraries "
+    "ad api_util auto checkpoint compat core custom_batching custom_derivatives data debug distributed dtypes errors example_libraries "
     "experimental export extend ffi flatten_util image interpreters lax monitoring nn numpy ops profiler random ref scipy segment_ops "
     "sharding stages test_util tools tree tree_util typing".split()
 )

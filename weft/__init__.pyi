@@ -4,10 +4,10 @@
 
 from typing import Any
 from weft import (
-    ad, api_util, compat, core, custom_batching, custom_derivatives, data, debug, distributed,
-    dtypes, errors, example_libraries, experimental, export, extend, ffi, flatten_util, image,
-    interpreters, lax, monitoring, nn, numpy, ops, profiler, random, ref, scipy, segment_ops,
-    sharding, stages, test_util, tools, tree, tree_util, typing,
+    ad, api_util, auto, compat, core, custom_batching, custom_derivatives, data, debug,
+    distributed, dtypes, errors, example_libraries, experimental, export, extend, ffi,
+    flatten_util, image, interpreters, lax, monitoring, nn, numpy, ops, profiler, random, ref,
+    scipy, segment_ops, sharding, stages, test_util, tools, tree, tree_util, typing,
 )
 from weft._engine.api.arrays import (
     Array, ShapeDtypeStruct, block_until_ready, clear_caches, closure_convert, copy_to_host_async,
@@ -60,7 +60,7 @@ checkpoint: Any
 
 __all__ = [
     "Array", "Device", "Mesh", "NamedSharding", "P", "PartitionSpec", "PositionalSharding", "Ref",
-    "ShapeDtypeStruct", "Shard", "__version__", "ad", "allow_f16_reductions", "api_util",
+    "ShapeDtypeStruct", "Shard", "__version__", "ad", "allow_f16_reductions", "api_util", "auto",
     "block_until_ready", "check_tracer_leaks", "checking_leaks", "checkpoint",
     "checkpoint_policies", "clear_caches", "closure_convert", "compat", "config",
     "copy_to_host_async", "core", "custom_batching", "custom_derivatives", "custom_gradient",

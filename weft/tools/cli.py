@@ -1,5 +1,5 @@
 """The command `weft`: run a program that imports jax on weft, explain what it communicates, check its compiled functions, compile it
-for devices that are not attached, install weft as jax, describe this machine.
+for devices that are not attached, plan a training run on a cluster, install weft as jax, describe this machine.
 
     weft run [--devices N] SCRIPT [ARGUMENTS] [--devices N] [-- ARGUMENTS]
     weft run [--devices N] -m MODULE [ARGUMENTS]
@@ -7,6 +7,7 @@ for devices that are not attached, install weft as jax, describe this machine.
     weft explain [--devices N] [--html FILE] SCRIPT [ARGUMENTS] [--html FILE] [-- ARGUMENTS]
     weft check [--devices N] SCRIPT [ARGUMENTS] [-- ARGUMENTS]
     weft compile --target NAME [--json FILE] SCRIPT [ARGUMENTS] [--json FILE] [-- ARGUMENTS]
+    weft plan --model NAME --cluster MACHINE:DEVICES [--batch N] [--seq N] [--memory GB] [--top N] [--verify]
     weft shim install [--version VERSION]
     weft shim uninstall
     weft info [--settings]
@@ -83,6 +84,20 @@ def _run(argv: Sequence[str] | None) -> int:
             options.target,
             options.json,
             as_module=options.as_module,
+        )
+    if options.command == "plan":
+        from weft.tools.plan_command import PlanOptions, print_plans
+
+        return print_plans(
+            PlanOptions(
+                options.model,
+                options.cluster,
+                options.batch,
+                options.seq,
+                options.memory,
+                options.top,
+                options.verify,
+            )
         )
     if options.command == "shim":
         from weft.tools.shim import run
@@ -161,6 +176,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         )
         command.add_argument("program", metavar="PROGRAM", help="a Python file")
     _add_launch(commands)
+    _add_plan(commands)
     info = commands.add_parser(
         "info", help="describe this machine: devices, processor, caches and settings"
     )
@@ -256,6 +272,57 @@ The exit status is 0, 75 if the processes were preempted (they saved their state
     weft launch -n 4 --nodes 2 --rendezvous a:29500 --node-rank 0 train.py      and with --node-rank 1 on the second node
     weft launch --hosts a:4,b:4 train.py                    four processes on each of two hosts, started by ssh
 """
+
+
+_PLAN = """\
+MODEL is the name of a model, the path of a Hugging Face config.json, or FILE.py:FUNCTION. FUNCTION takes no
+arguments and returns a loss function, its parameters and its data, as arrays or weft.ShapeDtypeStruct.
+
+  weft plan --model llama3-70b --cluster h100:64
+  weft plan --model config.json --cluster tpu-v5p:16x256 --batch 2048 --seq 4096
+"""
+
+
+def _add_plan(commands: Any) -> None:
+    purpose = "find the fastest ways to train a model on a cluster, by a model of the machine"
+    command = commands.add_parser(
+        "plan",
+        help=purpose,
+        description=purpose[0].upper() + purpose[1:] + ".",
+        epilog=_PLAN,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.add_argument("--model", required=True, help="the model to train")
+    command.add_argument(
+        "--cluster",
+        required=True,
+        metavar="MACHINE:DEVICES",
+        help="the devices, as in h100:64 or, nodes times devices, h100:8x8",
+    )
+    command.add_argument(
+        "--batch",
+        type=_positive,
+        metavar="N",
+        help="sequences of a step (default: 4 million tokens, at least one sequence for 8 devices)",
+    )
+    command.add_argument(
+        "--seq", type=_positive, metavar="N", help="tokens of a sequence (default: the model's)"
+    )
+    command.add_argument(
+        "--memory",
+        type=float,
+        metavar="GB",
+        help="memory of a device that plans may use (default: 92 percent)",
+    )
+    command.add_argument(
+        "--top", type=_positive, default=5, metavar="N", help="number of plans (default: 5)"
+    )
+    command.add_argument(
+        "--verify",
+        action="store_true",
+        help="compile the first plan for the devices, without them, and compare its memory",
+    )
 
 
 def _add_launch(commands: Any) -> None:

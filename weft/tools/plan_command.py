@@ -1,0 +1,106 @@
+"""`weft plan --model NAME --cluster MACHINE:DEVICES`: print the fastest plans to train a model.
+
+In:   a model by name, by config or by a function of the user's file; a cluster; a batch.
+Out:  a table of plans, the first one with its seconds, its bytes and a chart of a step, and what was rejected.
+"""
+
+from __future__ import annotations
+
+import math
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from weft._engine.planner.api import as_model, plan
+from weft._engine.planner.cluster import Cluster
+from weft._engine.planner.report import as_text
+from weft._engine.planner.training_plan import TrainingPlan, plans_table
+from weft._engine.planner.transformer import TransformerModel
+from weft._engine.util.record import record
+
+#: tokens of a step if the user does not choose a batch
+_TOKENS_PER_STEP = 1 << 22
+#: and the devices that share a sequence then, at most
+_DEVICES_PER_SEQUENCE = 8
+
+
+@record
+class PlanOptions:
+    """The options of the command; `memory` is in gigabytes."""
+
+    model: str
+    cluster: str
+    batch: int | None = None
+    seq: int | None = None
+    memory: float | None = None
+    top: int = 5
+    verify: bool = False
+
+
+def print_plans(options: PlanOptions) -> int:
+    """Print the plans; return 2 with a message if the model, the cluster or the batch has none."""
+    try:
+        model = read_model(options)
+        cluster = Cluster.parse(options.cluster)
+        batch = options.batch or default_batch(model, cluster)
+        memory = None if options.memory is None else options.memory * 1e9
+        plans = plan(model, cluster=cluster, batch=batch, memory=memory, top=options.top)
+    except (ValueError, TypeError, OSError) as error:
+        print(f"weft plan: {str(error).removeprefix('plan: ')}", file=sys.stderr)
+        return 2
+    renderables = [plans_table(plans), "", *plans[0].renderables()]
+    if sys.stdout.isatty():
+        Console().print(*renderables, sep="\n")
+    else:
+        print(as_text(renderables))
+    print_summary(plans[0])
+    return 0
+
+
+def print_summary(best: TrainingPlan) -> None:
+    """Print how many layouts were considered, and the rejected classes."""
+    summary = best.summary
+    print(
+        f"\n{summary.considered:,} layouts considered, {summary.fitting:,} of them fit. Rejected:"
+    )
+    for rejected in summary.rejected or ("none",):
+        print(f"  {rejected}")
+
+
+def read_model(options: PlanOptions) -> TransformerModel:
+    """Return the model of the options: a name, a config file, or FILE.py:FUNCTION."""
+    path, colon, function = options.model.rpartition(":")
+    if colon and path.endswith(".py"):
+        model = _model_of_file(path, function)
+    else:
+        model = as_model(options.model)
+    return model if options.seq is None else model.with_sequence(options.seq)
+
+
+def _model_of_file(path: str, function: str) -> TransformerModel:
+    if not Path(path).is_file():
+        raise ValueError(f"{path!r} is not a file.")
+    values: dict[str, Any] = runpy.run_path(path)
+    maker = values.get(function)
+    if not callable(maker):
+        raise ValueError(f"{path!r} has no function {function!r}.")
+    made = maker()
+    if not (isinstance(made, tuple) and len(made) >= 3 and callable(made[0])):
+        raise ValueError(
+            f"{function!r} of {path!r} returned {type(made).__name__}. It returns a loss function, its parameters and its data."
+        )
+    return as_model(*made)
+
+
+def default_batch(model: TransformerModel, cluster: Cluster) -> int:
+    """Return a batch of about four million tokens that many meshes divide.
+
+    >>> from weft._engine.planner.named_models import find_model
+    >>> default_batch(find_model("llama3-70b"), Cluster.parse("h100:64"))
+    512
+    """
+    step = max(1, cluster.devices // math.gcd(cluster.devices, _DEVICES_PER_SEQUENCE))
+    return math.ceil(max(_TOKENS_PER_STEP / model.seq, step) / step) * step
