@@ -135,7 +135,7 @@ def tiles_text(sharding: Sharding, ndim: int) -> str:
     >>> tiles_text(PositionalSharding(devices()[:4]).reshape(2, 2), 2)
     '{devices=[2,2]0,1,2,3}'
     """
-    splits, shard_ids = sharding._grid(ndim)
+    splits, shard_ids = sharding.grid(ndim)
     if len(shard_ids) == 1:
         return (
             f"{{maximal device={0 if is_abstract(sharding) else sharding.device_assignment[0].id}}}"

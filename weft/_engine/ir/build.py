@@ -67,8 +67,12 @@ _BITS = {
 }
 #: the least and the greatest i64: the range of what is not known
 LEAST, GREATEST = -(1 << 63), (1 << 63) - 1
-_BOOL_FOLDS = {"and": lambda a, b: a and b, "or": lambda a, b: a or b, "xor": lambda a, b: a != b}
-_COMPARE = {
+_BOOL_FOLDS: dict[str, Callable[[bool, bool], bool]] = {
+    "and": lambda a, b: a and b,
+    "or": lambda a, b: a or b,
+    "xor": lambda a, b: a != b,
+}
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "eq": lambda a, b: a == b,
     "ne": lambda a, b: a != b,
     "lt": lambda a, b: a < b,
@@ -737,7 +741,7 @@ def _round_half(value: float, type: str) -> float:
         return float(np.float32(value).astype(ml_dtypes.bfloat16 if type == "bf16" else np.float16))
 
 
-def _fold(name: str, values: list[Any], type: str):
+def _fold(name: str, values: list[Any], type: str) -> Any:
     """The value of an operation on literals, or None where it is not folded (floating arithmetic is left alone)."""
     if name in _COMPARE:
         return _COMPARE[name](*values)
@@ -746,17 +750,13 @@ def _fold(name: str, values: list[Any], type: str):
             return not values[0]
         return _BOOL_FOLDS[name](*values) if name in _BOOL_FOLDS else None
     if type in FLOATS:
-        return (
-            {"neg": lambda a: -a, "abs": lambda a: abs(a)}[name](*values)
-            if name in ("neg", "abs")
-            else None
-        )
+        return -values[0] if name == "neg" else abs(values[0]) if name == "abs" else None
     if type in INTEGERS:
         return _fold_integer(name, values)
     return None
 
 
-def _fold_integer(name: str, values: list[int]):
+def _fold_integer(name: str, values: list[int]) -> int | None:
     if name in ("add", "sub", "mul", "and", "or", "xor", "min", "max"):
         a, b = values
         return {
@@ -774,8 +774,4 @@ def _fold_integer(name: str, values: list[int]):
             abs(values[0]) // abs(values[1]) * (1 if (values[0] < 0) == (values[1] < 0) else -1)
         )
         return quotient if name == "div" else values[0] - quotient * values[1]
-    return (
-        {"neg": lambda a: -a, "not": lambda a: ~a}[name](*values)
-        if name in ("neg", "not")
-        else None
-    )
+    return -values[0] if name == "neg" else ~values[0] if name == "not" else None

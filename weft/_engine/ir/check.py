@@ -14,7 +14,7 @@ def check_jaxpr(jaxpr: Jaxpr, stage: str = "") -> Jaxpr:
 
     Weak types and varying axes may differ between a rule and a variable; shape and dtype may not.
     """
-    bound = set()
+    bound: set[Var] = set()
     where = f" after {stage}" if stage else ""
 
     def bind(var: Var, what: str) -> None:

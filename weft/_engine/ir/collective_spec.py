@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from weft._engine.util.record import record
+from weft._engine.util.trees.narrowing import is_tuple_or_list
 
 
 @record
@@ -87,7 +88,7 @@ def spec_of(primitive: Any) -> CollectiveSpec:
 def collective_axes(params: Mapping[str, Any]) -> tuple[Any, ...]:
     """Names of the axes that a collective equation with `params` works over."""
     axes = params["axes"] if "axes" in params else params["axis_name"]
-    return tuple(axes) if isinstance(axes, (tuple, list)) else (axes,)
+    return tuple(axes) if is_tuple_or_list(axes) else (axes,)
 
 
 def collective_bytes(kind: str, nbytes: int, n: int) -> int:

@@ -329,7 +329,7 @@ class _Inference:
 
     def results(self) -> list[Spec]:
         """Layouts of the results; an axis is used once, by the first dim that has it."""
-        found = []
+        found: list[Spec] = []
         for factors in self.rule.outs:
             dims = dims_of_factors(factors, self.axes, self.rule, self.sizes)
             if self.op.is_layout:
@@ -369,7 +369,7 @@ class _Inference:
 
     def distinct(self, dims: Spec) -> Spec:
         seen: set[Any] = set()
-        kept = []
+        kept: list[DimSpec] = []
         for axes in dims:
             if seen & set(axes):
                 self.blame(

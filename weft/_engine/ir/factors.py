@@ -134,7 +134,8 @@ def axes_of_factors(
             continue
         rest = list(axes)
         for f in solid:
-            left, mine = rule.sizes[f], []
+            left = rule.sizes[f]
+            mine: list[Any] = []
             while rest and left % sizes[rest[0]] == 0 and left > 1:
                 left //= sizes[rest[0]]
                 mine.append(rest.pop(0))
@@ -165,7 +166,7 @@ def dims_of_factors(
     sizes: Mapping[Any, int],
 ) -> Spec:
     """Axes per dim of a value whose factors are split by `axes`; a minor factor counts only under whole major ones."""
-    dims = []
+    dims: list[DimSpec] = []
     for dim_factors in factors:
         mine: DimSpec = ()
         for f in dim_factors:

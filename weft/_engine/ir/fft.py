@@ -124,7 +124,7 @@ def _split(n: int, most: int) -> tuple[tuple[int, int], tuple[int, ...]]:
     """The best radices of n up to `most`, ascending, after their cost: how many they are, and their sum."""
     if n == 1:
         return (0, 0), ()
-    found = []
+    found: list[tuple[tuple[int, int], tuple[int, ...]]] = []
     for r in (*_COMPOSITE, 7, 5, 3, 2):
         if r <= most and n % r == 0:
             (count, total), rest = _split(n // r, r)
@@ -139,7 +139,7 @@ def padded(n: int) -> tuple[int, ...]:
     >>> padded(1041), padded(2017)
     ((5, 6, 6, 6), (5, 5, 9, 9))
     """
-    found = []
+    found: list[tuple[int, ...]] = []
     for r, other in itertools.combinations((4, 5, 6, 7, 8, 9, 10), 2):
         for count in range(round(math.log(n, other)) + 2):
             rest = -(-n // other**count)
@@ -182,7 +182,8 @@ def _placed(
     n: int, chosen: tuple[int, ...], real_first: bool = False
 ) -> tuple[tuple[int, int, int], ...]:
     """The passes of chosen radices."""
-    found, m, s = [], n, 1
+    found: list[tuple[int, int, int]] = []
+    m, s = n, 1
     for place, r in enumerate(chosen):
         m //= r
         found.append((r, m, s))
@@ -229,7 +230,7 @@ def twiddle(k: int, n: int) -> tuple[float, float]:
 @functools.lru_cache(64)
 def _parts(kind: str, n: int, dtype: np.dtype) -> tuple[np.ndarray, ...]:
     plan = passes(kind, n)
-    found = []
+    found: list[np.ndarray] = []
     for r, m, _ in plan.passes:
         if r >= WRITTEN_OUT:
             half = np.arange(1, r // 2 + 1)
@@ -386,11 +387,12 @@ def _fill_crossed(crossed: np.ndarray) -> None:
 
 def _fill_by_products(crossed: np.ndarray) -> None:
     """The factors of crossed rows as products of two each, in doubles: such a block is in the caches, and the roots far apart are not."""
-    n, _, inner = crossed.shape
+    shape: tuple[int, ...] = crossed.shape
+    n, _, inner = shape
     step = math.isqrt(n)
 
     def factors(numbers: np.ndarray) -> np.ndarray:
-        angle = numbers[:, None] * np.arange(inner) * (-2 * np.pi / (n * inner))
+        angle = np.outer(numbers, np.arange(inner)) * (-2 * np.pi / (n * inner))
         return np.cos(angle) + 1j * np.sin(angle)
 
     few = factors(np.arange(step))
@@ -401,7 +403,8 @@ def _fill_by_products(crossed: np.ndarray) -> None:
 
 def offsets(kind: str, n: int) -> list[int]:
     """Where in `tables` the factors of each pass begin, the three of a convolution, and those of the halves or of crossed rows."""
-    plan, at, found = passes(kind, n), 0, []
+    plan, at = passes(kind, n), 0
+    found: list[int] = []
     sizes = [
         2 * (r // 2) ** 2 * (r >= WRITTEN_OUT) + (2 * m * (r - 1) if m > 1 else 0)
         for r, m, _ in plan.passes

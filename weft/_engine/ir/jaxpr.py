@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar, Union, final
 from weft._engine.ir.types import ShapedArray
 from weft._engine.util.config import Override, config
 from weft._engine.util.source import Metadata, SourceLine
+from weft._engine.util.trees.narrowing import class_of
 
 T = TypeVar("T")
 
@@ -71,15 +72,14 @@ class Literal:
 Atom = Union[Var, Literal]
 
 
-def _copy_of_effects(program: Any) -> set[Any]:
-    return set(program._effects)
+_NO_EFFECTS: frozenset[Any] = frozenset()
 
 
 class Eqn:
     """`outvars = primitive[params] invars`. `source` is where the user wrote it (or None); `effects` is a set of
     names (e.g. "print", "ordered"), empty for pure ones; the set is a copy."""
 
-    __slots__ = ("primitive", "invars", "outvars", "params", "source", "_effects")
+    __slots__ = ("primitive", "invars", "outvars", "params", "source", "effect_set")
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Eqn:
         self.outvars = list(outvars)
         self.params = params
         self.source = source
-        self._effects = frozenset(effects)
+        self.effect_set = frozenset(effects)
 
     def replace(self, **changes: Any) -> "Eqn":
         get = changes.get
@@ -105,10 +105,13 @@ class Eqn:
             get("outvars", self.outvars),
             get("params", self.params),
             get("source", self.source),
-            get("effects", self._effects),
+            get("effects", self.effect_set),
         )
 
-    effects = property(_copy_of_effects)
+    @property
+    def effects(self) -> set[Any]:
+        """The effects, as a set of the caller's own."""
+        return set(self.effect_set)
 
     @property
     def source_info(self) -> SourceLine | None:
@@ -197,12 +200,16 @@ class Jaxpr:
         "invars",
         "outvars",
         "eqns",
-        "_effects",
+        "effect_set",
         "name",
         "__weakref__",
         "_cache",
     )
-    effects = property(_copy_of_effects)
+
+    @property
+    def effects(self) -> set[Any]:
+        """The effects, as a set of the caller's own."""
+        return set(self.effect_set)
 
     def __init__(
         self,
@@ -221,8 +228,8 @@ class Jaxpr:
         self.outvars = list(outvars)
         self.eqns = list(eqns)
         if effects is None:
-            effects = frozenset().union(*(e._effects for e in self.eqns if e._effects))
-        self._effects = frozenset(effects)
+            effects = _NO_EFFECTS.union(*[e.effect_set for e in self.eqns if e.effect_set])
+        self.effect_set = frozenset(effects)
         self.name = name
         self._cache: dict[
             Any, Any
@@ -322,12 +329,16 @@ class OpenJaxpr:
         "invars",
         "outvars",
         "eqns",
-        "_effects",
+        "effect_set",
         "debug_info",
         "_closed",
         "__weakref__",
     )
-    effects = property(_copy_of_effects)
+
+    @property
+    def effects(self) -> set[Any]:
+        """The effects, as a set of the caller's own."""
+        return set(self.effect_set)
 
     @property
     def is_high(self) -> bool:
@@ -350,7 +361,7 @@ class OpenJaxpr:
             list(outvars),
             list(eqns),
         )
-        self._effects = frozenset(effects)
+        self.effect_set = frozenset(effects)
         self.debug_info = (
             debug_info if debug_info is not None else DebugInfo("unknown", "<unknown>")
         )
@@ -426,7 +437,7 @@ def subjaxprs(params: dict[str, Any]) -> Iterable[tuple[str, Jaxpr]]:
     for key, value in params.items():
         if isinstance(value, Jaxpr):
             yield key, value
-        elif isinstance(value, tuple):
+        elif issubclass(class_of(value), tuple):
             for item in value:
                 if isinstance(item, Jaxpr):
                     yield key, item

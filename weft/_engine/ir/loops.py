@@ -276,7 +276,8 @@ class Kernel:
         match self.body:
             case (For() as loop,) if loop.is_parallel:
                 return loop
-        return None
+            case _:
+                return None
 
     @property
     def parallel_extent(self) -> int:
@@ -486,7 +487,8 @@ class _Checker:
                 return any(self.varies(arg) for arg in args)
             case Load(_, index, _, guard, other):
                 return any(self.varies(part) for part in (index, guard, other) if part is not None)
-        return False
+            case Const():
+                return False
 
     def expr(self, expr: Expr) -> ScalarType:
         if isinstance(expr, Index):
@@ -567,4 +569,5 @@ def _refers_only_to(expr: Expr, names: set[str]) -> bool:
             return all(_refers_only_to(arg, names) for arg in args)
         case Ref(name):
             return name in names
-    return isinstance(expr, Const)
+        case _:
+            return isinstance(expr, Const)

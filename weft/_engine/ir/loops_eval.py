@@ -20,7 +20,7 @@ from weft._engine.ir.registry import functions
 #: a NumPy scalar; its class follows from the value of a Loops type, which a checker cannot see
 Value = Any
 
-DTYPES = {
+DTYPES: dict[str, np.dtype[Any]] = {
     "bool": np.dtype(bool),
     "i8": np.dtype(np.int8),
     "i16": np.dtype(np.int16),
@@ -235,14 +235,28 @@ _COMPARE: dict[str, Callable[..., Any]] = {
     "gt": np.greater,
     "ge": np.greater_equal,
 }
+
+
+def _complex(re: Value, im: Value) -> complex:
+    return complex(float(re), float(im))
+
+
+def _fma(x: Value, y: Value, z: Value) -> np.longdouble:
+    return np.longdouble(x) * np.longdouble(y) + np.longdouble(z)
+
+
+def _sign(x: Value) -> Value:
+    return x if x == 0 else np.sign(x)
+
+
 _FLOATING: dict[str, Callable[..., Any]] = {
-    "complex": lambda re, im: complex(float(re), float(im)),
+    "complex": _complex,
     "real": np.real,
     "imag": np.imag,
     "conj": np.conj,
     "min": np.minimum,
     "max": np.maximum,
-    "fma": lambda x, y, z: np.longdouble(x) * np.longdouble(y) + np.longdouble(z),
+    "fma": _fma,
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
@@ -250,13 +264,13 @@ _FLOATING: dict[str, Callable[..., Any]] = {
     "rem": np.fmod,
     "neg": np.negative,
     "abs": np.abs,
-    "sign": lambda x: x if x == 0 else np.sign(x),
+    "sign": _sign,
 }
 
 
 def _cast(value: Value, source: L.ScalarType, target: L.ScalarType) -> Value:
     if target in L.INTEGERS and source not in L.INTEGERS and source != "bool":
-        x = float(np.real(value))
+        x = float(value.real)
         info = np.iinfo(DTYPES[target])
         if math.isnan(x):
             return scalar(0, target)
@@ -293,7 +307,8 @@ def _integer(op: str, args: list[int], type_: L.ScalarType) -> int:
     return _INTEGER[op](x, y, mask, args)
 
 
-_INTEGER: dict[str, Callable[..., Any]] = {
+#: operation -> its result for two operands, the mask of the bits of the type, and all operands
+_INTEGER: dict[str, Callable[[int, int, int, list[int]], int]] = {
     "real": lambda x, y, m, a: x,
     "imag": lambda x, y, m, a: 0,
     "conj": lambda x, y, m, a: x,

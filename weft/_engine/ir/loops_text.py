@@ -106,22 +106,42 @@ def _print_for(stmt: L.For) -> str:
     return f"{stmt.kind} {stmt.var} in {extent}"
 
 
+def _print_let(stmt: L.Let) -> str:
+    return f"let {stmt.name} = {print_expr(stmt.value)}"
+
+
+def _print_init(stmt: L.Init) -> str:
+    return f"acc {stmt.name} = {print_expr(stmt.value)}"
+
+
+def _print_prefetch(stmt: L.Prefetch) -> str:
+    return f"prefetch {stmt.buf}[{print_expr(stmt.index)}]"
+
+
+def _print_while(stmt: L.While) -> str:
+    return f"while {print_expr(stmt.cond)}"
+
+
+def _print_if(stmt: L.If) -> str:
+    return f"if {print_expr(stmt.cond)}"
+
+
 #: class of a statement -> its text
 _PRINTERS: dict[type, Callable[..., str]] = {
-    L.Let: lambda stmt: f"let {stmt.name} = {print_expr(stmt.value)}",
-    L.Init: lambda stmt: f"acc {stmt.name} = {print_expr(stmt.value)}",
+    L.Let: _print_let,
+    L.Init: _print_init,
     L.Accum: _print_accum,
     L.Scan: _print_scan,
     L.Store: _print_store,
     L.Interleave: _print_interleave,
     L.Pack: _print_pack,
-    L.Prefetch: lambda stmt: f"prefetch {stmt.buf}[{print_expr(stmt.index)}]",
+    L.Prefetch: _print_prefetch,
 }
 #: class of a statement with a body -> the text before the body
 _HEADS: dict[type, Callable[..., str]] = {
     L.For: _print_for,
-    L.While: lambda stmt: f"while {print_expr(stmt.cond)}",
-    L.If: lambda stmt: f"if {print_expr(stmt.cond)}",
+    L.While: _print_while,
+    L.If: _print_if,
 }
 
 
@@ -135,12 +155,10 @@ def print_expr(expr: L.Expr) -> str:
         return "%" + expr.name
     if isinstance(expr, L.Const):
         return f"{_number(expr.value, expr.type)}:{expr.type}"
-    if isinstance(expr, L.Load):
-        if expr.guard is None:
-            return f"{expr.buf}[{print_expr(expr.index)}]"
-        other = "" if expr.other is None else f" : {print_expr(expr.other)}"
-        return f"{expr.buf}[{print_expr(expr.index)} ? {print_expr(expr.guard)}{other}]"
-    raise TypeError(f"loops: not an expression: {expr!r}")
+    if expr.guard is None:
+        return f"{expr.buf}[{print_expr(expr.index)}]"
+    other = "" if expr.other is None else f" : {print_expr(expr.other)}"
+    return f"{expr.buf}[{print_expr(expr.index)} ? {print_expr(expr.guard)}{other}]"
 
 
 def _number(value: Any, type_: str) -> str:  # its Python type follows from the value of `type_`
@@ -216,7 +234,9 @@ class _Parser:
         self.expect("kernel")
         name = self.next()
         self.expect("(")
-        bufs, scratch, where = [], [], None
+        bufs: list[L.Buf] = []
+        scratch: list[L.Buf] = []
+        where = None
         while not self.accept(")"):
             if self.accept(";"):
                 self.expect("scratch")
@@ -243,7 +263,7 @@ class _Parser:
 
     def body(self) -> tuple[L.Stmt, ...]:
         self.expect("{")
-        stmts = []
+        stmts: list[L.Stmt] = []
         while not self.accept("}"):
             stmts.append(self.stmt())
         return tuple(stmts)
@@ -292,7 +312,7 @@ class _Parser:
         index = self.expr()
         for mark in ("]", "=", "("):
             self.expect(mark)
-        values = []
+        values: list[L.Expr] = []
         while not self.accept(")"):
             values.append(self.expr())
             self.accept(",")
@@ -350,7 +370,7 @@ class _Parser:
         self.expect(".")
         type_ = self.next()
         self.expect("(")
-        args = []
+        args: list[L.Expr] = []
         while not self.accept(")"):
             args.append(self.expr())
             self.accept(",")

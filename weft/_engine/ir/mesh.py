@@ -171,6 +171,7 @@ class Mesh(_MeshBase):
     __slots__ = ("__weakref__", "_flat", "axis_names", "axis_sizes", "axis_types", "devices")
 
     devices: np.ndarray
+    _flat: tuple[Any, ...]
 
     def __new__(cls, devices: Any, axis_names: Any, axis_types: Any = None) -> Mesh:
         grid = np.array(devices, dtype=object)
@@ -231,14 +232,13 @@ class Mesh(_MeshBase):
         """One device of each process that drives some, so that facts of processes take no look at every device."""
         devices = _process_devices.get(self)
         if devices is None:
-            devices = tuple(
+            devices = _process_devices[self] = tuple(
                 {(getattr(d, "client", None), d.process_index): d for d in self._flat}.values()
             )
-            _process_devices[self] = devices
         return devices
 
     @property
-    def _is_addressable(self) -> bool:
+    def is_addressable(self) -> bool:
         """Whether this process drives all of its devices."""
         return all(d.is_addressable for d in self._process_devices)
 
@@ -252,7 +252,7 @@ class Mesh(_MeshBase):
         """The sub-grid of the devices that this process drives."""
         if not self.is_multi_process:
             return self
-        mine = np.vectorize(lambda d: d.is_addressable, otypes=[bool])(self.devices)
+        mine = np.array([d.is_addressable for d in self._flat], bool).reshape(self.axis_sizes)
         where = [np.unique(ix) for ix in np.nonzero(mine)]
         sub = self.devices[np.ix_(*where)]
         if sub.size != mine.sum():
@@ -336,8 +336,8 @@ class AbstractMesh(_MeshBase):
 
     __module__ = "weft.sharding"
 
-    __slots__ = ("__weakref__", "_meant_for", "axis_names", "axis_sizes", "axis_types")
-    _meant_for: AbstractDevice | None
+    __slots__ = ("__weakref__", "meant_for", "axis_names", "axis_sizes", "axis_types")
+    meant_for: AbstractDevice | None
 
     def __new__(
         cls,
@@ -371,7 +371,7 @@ class AbstractMesh(_MeshBase):
         mesh = _abstract_meshes.get(key)
         if mesh is None:
             mesh = object.__new__(cls)
-            mesh.axis_sizes, mesh.axis_names, mesh.axis_types, mesh._meant_for = (
+            mesh.axis_sizes, mesh.axis_names, mesh.axis_types, mesh.meant_for = (
                 sizes,
                 names,
                 types,
@@ -384,16 +384,14 @@ class AbstractMesh(_MeshBase):
         args = self.axis_sizes, self.axis_names, self.axis_types
         return (
             (AbstractMesh, args)
-            if self._meant_for is None
-            else (_make_abstract, (*args, self._meant_for))
+            if self.meant_for is None
+            else (_make_abstract, (*args, self.meant_for))
         )
 
     @property
     def abstract_device(self) -> AbstractDevice | None:
         """The kind of devices that it is meant for; None for a mesh without axes that names none."""
-        return (
-            hooks.home_device() if self._meant_for is None and self.axis_names else self._meant_for
-        )
+        return hooks.home_device() if self.meant_for is None and self.axis_names else self.meant_for
 
     @property
     def abstract_mesh(self) -> AbstractMesh:
@@ -413,7 +411,7 @@ class AbstractMesh(_MeshBase):
             self.axis_sizes if axis_sizes is None else axis_sizes,
             self.axis_names if axis_names is None else axis_names,
             self.axis_types if axis_types is None else axis_types,
-            abstract_device=self._meant_for if abstract_device is None else abstract_device,
+            abstract_device=self.meant_for if abstract_device is None else abstract_device,
         )
 
     def update_axis_types(self, axis_types: Any) -> AbstractMesh:
@@ -430,7 +428,7 @@ class AbstractMesh(_MeshBase):
         )
 
     def __repr__(self) -> str:
-        device = self._meant_for
+        device = self.meant_for
         return f"AbstractMesh({self._body()}{'' if device is None else f', abstract_device={device!r}'})"
 
 
@@ -521,7 +519,7 @@ def unplaced() -> holding:
 def concrete_mesh(mesh: AbstractMesh) -> Mesh | None:
     """The mesh of devices that has these axes: the current one, or else the one last made; None if there is none, or if the axes are
     meant for devices that are not here."""
-    if mesh._meant_for is not None:
+    if mesh.meant_for is not None:
         return None
     current = current_mesh()
     if isinstance(current, Mesh) and current.abstract_mesh is mesh:

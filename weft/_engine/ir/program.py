@@ -15,6 +15,7 @@ from typing import Any, Literal, Union, get_args
 
 from weft._engine.ir.loops import Kernel
 from weft._engine.util.record import record
+from weft._engine.util.trees.narrowing import is_tuple
 
 # thresholds, measured on several machines
 #: that an iteration touches: longer ones take long anyway
@@ -348,7 +349,7 @@ def refs_of(part: object) -> Iterator[BufRef]:
     """
     if type(part) is BufRef:
         yield part
-    elif type(part) is tuple:
+    elif is_tuple(part):
         for item in part:
             yield from refs_of(item)
     elif type(part) in _HOLDERS:

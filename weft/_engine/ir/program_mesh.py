@@ -113,7 +113,7 @@ def moved(jaxpr: Jaxpr, devices: tuple[Any, ...] | None) -> Jaxpr:
         return None if s.num_devices == 1 else s if devices is None else s.on_devices(devices)
 
     env: dict[Any, Any] = {}
-    eqns = []
+    eqns: list[Eqn] = []
     for eqn in jaxpr.eqns:
         eqn = substitute([eqn], env)[0] if env else eqn
         params = map_jaxprs(eqn.params, lambda inner: moved(inner, devices))
@@ -298,7 +298,7 @@ def _digits_of_dims(layout: Layout, digits: Digits) -> tuple[tuple[int, ...], ..
     positions = np.array(layout.positions, int).reshape(n, len(layout.splits))
     grid = positions.reshape(*digits, -1)
     used: set[int] = set()
-    dims = []
+    dims: list[tuple[int, ...]] = []
     for d, split in enumerate(layout.splits):
         weights = {
             j: int(grid[(0,) * j + (1,) + (0,) * (len(digits) - j - 1) + (d,)])
@@ -364,7 +364,8 @@ def _digit_names(digits: Digits, mesh: Mesh | None) -> tuple[str, ...]:
     """Names of refined axes: that of the mesh axis they are, or `axis.k` for part k of it, or `d0`, `d1`, ..."""
     if mesh is None or not _refines(digits, mesh.axis_sizes):
         return tuple(f"d{j}" for j in range(len(digits)))
-    names, strides = [], _strides(digits)
+    names: list[str] = []
+    strides = _strides(digits)
     for axis, size, stride in zip(mesh.axis_names, mesh.axis_sizes, _strides(mesh.axis_sizes)):
         parts = [j for j, s in enumerate(strides) if stride <= s < stride * size]
         names += [axis] if len(parts) == 1 else [f"{axis}.{k}" for k in range(len(parts))]

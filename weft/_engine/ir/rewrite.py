@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, cast
 
 from weft._engine.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var
 from weft._engine.util.source import Metadata, with_metadata
+from weft._engine.util.trees.narrowing import is_tuple
 
 
 def used_vars(jaxpr: Jaxpr) -> set[Var]:
@@ -75,13 +76,14 @@ def use_counts(jaxpr: Jaxpr) -> dict[Var, int]:
     return uses
 
 
-def map_jaxprs(params: dict[str, Any], change: Callable[[Jaxpr], Jaxpr]) -> dict[Any, Any]:
+def map_jaxprs(params: dict[str, Any], change: Callable[[Jaxpr], Jaxpr]) -> dict[str, Any]:
     """Parameters with the jaxprs among them changed, those in tuples too; `params` itself where every jaxpr stays."""
-    made, stays = {}, True
+    made: dict[str, Any] = {}
+    stays = True
 
-    def changed(value: Any):
+    def changed(value: Any) -> Any:
         nonlocal stays
-        if isinstance(value, tuple) and any(isinstance(v, Jaxpr) for v in value):
+        if is_tuple(value) and any(isinstance(v, Jaxpr) for v in value):
             return tuple([changed(v) for v in value])
         now = change(value) if isinstance(value, Jaxpr) else value
         stays = stays and now is value

@@ -100,7 +100,7 @@ class Sharding:
         """The same layout in memory of another kind."""
         raise NotImplementedError(f"{type(self).__name__}.with_memory_kind")
 
-    def _grid(self, ndim: int) -> tuple[Shape, tuple[int, ...]]:
+    def grid(self, ndim: int) -> tuple[Shape, tuple[int, ...]]:
         """`splits` and `shard_ids` for values of rank `ndim`; ShardingError if the rank does not fit."""
         raise NotImplementedError(f"{type(self).__name__}._grid")
 
@@ -235,11 +235,11 @@ class Sharding:
         """Whether shardings over axes without devices split values of rank `ndim` alike."""
         same_mesh = getattr(self, "mesh", None) is getattr(other, "mesh", None)
         same_memory = self.memory_kind == other.memory_kind
-        return same_mesh and same_memory and self._grid(ndim) == other._grid(ndim)
+        return same_mesh and same_memory and self.grid(ndim) == other.grid(ndim)
 
     def check_compatible_aval(self, aval_shape: Sequence[int]) -> None:
         """Raise ShardingError if values of this rank cannot be laid out so."""
-        self._grid(len(aval_shape))
+        self.grid(len(aval_shape))
 
 
 def block_index(position: Shape, local: Shape, splits: Shape) -> Index:
@@ -264,7 +264,7 @@ def layout_of(sharding: Sharding, ndim: int) -> Layout:
     >>> layout_of(SingleDeviceSharding(devices()[0]), 2).splits
     (1, 1)
     """
-    splits, shard_ids = sharding._grid(ndim)
+    splits, shard_ids = sharding.grid(ndim)
     return Layout(sharding.device_assignment, splits, shard_ids)
 
 
@@ -274,7 +274,7 @@ def _divisibility_text(
     lines = [
         f"cannot split {what} of shape {list(shape)} by {sharding!r}. The blocks should evenly divide the shape."
     ]
-    advice = []
+    advice: list[str] = []
     for d in bad:
         by = f"the sharding splits it {splits[d]} ways"
         if isinstance(sharding, NamedSharding):
@@ -329,7 +329,7 @@ class NamedSharding(Sharding):
     mesh: Any
     spec: PartitionSpec
 
-    def __init__(self, mesh: Mesh | AbstractMesh, spec: Any, *, memory_kind: str | None = None):
+    def __init__(self, mesh: Any, spec: Any, *, memory_kind: str | None = None):
         if not isinstance(mesh, (Mesh, AbstractMesh)):
             raise TypeError(f"NamedSharding takes a Mesh first, got {type(mesh).__name__}")
         if spec is None:
@@ -370,7 +370,7 @@ class NamedSharding(Sharding):
     def is_fully_addressable(self) -> bool:
         """Whether this process drives all of its devices."""
         return (
-            self.mesh._is_addressable
+            self.mesh.is_addressable
             if isinstance(self.mesh, Mesh)
             else super().is_fully_addressable
         )
@@ -476,7 +476,7 @@ class NamedSharding(Sharding):
         sizes = self.mesh.shape
         return not self.spec.unreduced and all(sizes[a] == 1 for a in self.spec.axes)
 
-    def _grid(self, ndim: int) -> tuple[Shape, tuple[int, ...]]:
+    def grid(self, ndim: int) -> tuple[Shape, tuple[int, ...]]:
         dims = self.spec_dims(ndim)
         return grid_of_dims(dims, self.mesh.axis_names, self.mesh.axis_sizes)
 
@@ -594,7 +594,7 @@ class SingleDeviceSharding(Sharding):
     def splits(self, shape: int | Sequence[int]) -> Shape:
         return (1,) * (shape if isinstance(shape, int) else len(shape))
 
-    def _grid(self, ndim: int) -> tuple[Shape, tuple[int, ...]]:
+    def grid(self, ndim: int) -> tuple[Shape, tuple[int, ...]]:
         return (1,) * ndim, (0,)
 
     def __eq__(self, other: object) -> bool:
@@ -659,7 +659,7 @@ class PositionalSharding(Sharding):
     __slots__ = ("_devices", "_hash", "_ids")
 
     def __init__(self, devices: Any, *, memory_kind: str | None = None):
-        grid = devices if isinstance(devices, np.ndarray) else np.array(devices, dtype=object)
+        grid = np.asarray(devices, dtype=object)
         if not grid.size:
             raise ShardingError(
                 "PositionalSharding: the array of devices is empty.\n  Give it at least one device."
@@ -673,9 +673,9 @@ class PositionalSharding(Sharding):
         ids = np.empty(grid.shape, object)
         for number, where in enumerate(np.ndindex(grid.shape)):
             ids[where] = frozenset((number,))
-        self._set(flat, ids, _check_memory_kind(memory_kind))
+        self.fill(flat, ids, _check_memory_kind(memory_kind))
 
-    def _set(
+    def fill(
         self, devices: tuple[Any, ...], ids: np.ndarray, memory_kind: str | None
     ) -> PositionalSharding:
         self._devices, self._ids, self._memory_kind = devices, ids, memory_kind
@@ -684,11 +684,11 @@ class PositionalSharding(Sharding):
 
     def on_devices(self, devices: Sequence[Any]) -> PositionalSharding:
         """The same layout on as many other devices, in order."""
-        return object.__new__(type(self))._set(tuple(devices), self._ids, self._memory_kind)
+        return object.__new__(type(self)).fill(tuple(devices), self._ids, self._memory_kind)
 
     def with_sets(self, ids: np.ndarray) -> PositionalSharding:
         """The same devices with other sets: an array of frozensets of positions in the device order."""
-        return object.__new__(type(self))._set(self._devices, ids, self._memory_kind)
+        return object.__new__(type(self)).fill(self._devices, ids, self._memory_kind)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _make_positional, (self._devices, self._ids, self._memory_kind)
@@ -746,9 +746,9 @@ class PositionalSharding(Sharding):
 
     def with_memory_kind(self, kind: str) -> PositionalSharding:
         """The same layout in another memory space."""
-        return object.__new__(type(self))._set(self._devices, self._ids, _check_memory_kind(kind))
+        return object.__new__(type(self)).fill(self._devices, self._ids, _check_memory_kind(kind))
 
-    def _grid(self, ndim: int) -> tuple[Shape, tuple[int, ...]]:
+    def grid(self, ndim: int) -> tuple[Shape, tuple[int, ...]]:
         extra = self.ndim - ndim
         if extra > 0 and math.prod(self.shape[:extra]) == 1:
             splits = self.shape[extra:]
@@ -796,4 +796,4 @@ class PositionalSharding(Sharding):
 def _make_positional(
     devices: tuple[Any, ...], ids: np.ndarray, memory_kind: str
 ) -> PositionalSharding:
-    return object.__new__(PositionalSharding)._set(devices, ids, memory_kind)
+    return object.__new__(PositionalSharding).fill(devices, ids, memory_kind)

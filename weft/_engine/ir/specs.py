@@ -19,6 +19,7 @@ import numpy as np
 
 from weft._engine.ir.mesh import AbstractMesh, AxisType, Mesh
 from weft._engine.util.errors import ShardingError
+from weft._engine.util.trees.narrowing import class_of, is_tuple, is_tuple_or_list
 
 DimSpec = tuple[Any, ...]  # mesh axes that split one dim, major to minor
 Spec = tuple[DimSpec, ...]  # one DimSpec per dim: what the partitioner works with
@@ -120,9 +121,7 @@ class PartitionSpec:
         except (KeyError, TypeError):  # TypeError: entries that are lists, axes that are sets
             pass
         for entry in entries:
-            if isinstance(entry, (tuple, list)) and any(
-                isinstance(name, (tuple, list)) for name in entry
-            ):
+            if is_tuple_or_list(entry) and any(isinstance(name, (tuple, list)) for name in entry):
                 raise ValueError(
                     f"PartitionSpec: the entry {entry} holds a tuple of names in a tuple.\n"
                     "  A tuple inside PartitionSpec cannot contain a nested tuple; write the names in one, major ones first."
@@ -160,7 +159,7 @@ class PartitionSpec:
                     f"PartitionSpec: partitions cannot overlap with {name} axes, got {sorted(map(str, both))} in "
                     f"{self._entries} and in {name}. An axis splits a dim, or it is {name}."
                 )
-        if self.unreduced_kind is not None and not isinstance(self.unreduced_kind, UnreducedKind):
+        if not issubclass(class_of(self.unreduced_kind), (UnreducedKind, type(None))):
             raise TypeError(
                 f"PartitionSpec: unreduced_kind must be an UnreducedKind, got {type(self.unreduced_kind)}."
             )
@@ -328,7 +327,7 @@ def _make_spec(
 
 def _axis_set(name: str, axes: Any) -> frozenset[Any]:
     """A set of axis names."""
-    if not isinstance(axes, (set, frozenset)):
+    if not issubclass(class_of(axes), (set, frozenset)):
         raise TypeError(
             f"PartitionSpec: {name} must be a set of axis names, got {axes!r} of type {type(axes)}."
         )
@@ -346,11 +345,11 @@ def entry_axes(entry: Any) -> DimSpec:
     """Axis names of one entry of a PartitionSpec, major to minor."""
     if entry is None or entry is UNCONSTRAINED:
         return ()
-    return entry if isinstance(entry, tuple) else (entry,)
+    return entry if is_tuple(entry) else (entry,)
 
 
 def _canonical_entry(entry: Any) -> Any:
-    if isinstance(entry, (tuple, list)):
+    if is_tuple_or_list(entry):
         return None if not entry else entry[0] if len(entry) == 1 else tuple(entry)
     return entry
 
@@ -388,7 +387,7 @@ def check_spec(mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:
             f"NamedSharding: {spec!r} cannot contain `P.UNCONSTRAINED` when no mesh axis_types are `Auto`, and none of "
             f"{mesh} is.\n  An unconstrained dim is left to propagation, which knows axes of type Auto alone. Write None."
         )
-    seen = set()
+    seen: set[Any] = set()
     for axis in (*spec.axes, *spec.unreduced, *spec.reduced):
         if axis not in known:
             kind = "Unreduced axes" if axis in spec.unreduced else "Resource axis"

@@ -27,6 +27,7 @@ from weft._engine.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var
 from weft._engine.ir.registry import registry
 from weft._engine.ir.types import ShapedArray
 from weft._engine.util import dtypes
+from weft._engine.util.trees.narrowing import class_of, is_tuple
 
 #: the version of `marshal` whose bytes do not depend on which objects are shared
 _MARSHAL_VERSION = 2
@@ -63,7 +64,7 @@ class _Writer:
 
     def value(self, x: Any) -> Any:
         """Plain data for anything that a program may hold."""
-        kind = type(x)
+        kind = class_of(x)
         if kind in _PLAIN:
             return x
         if kind is tuple:
@@ -73,16 +74,16 @@ class _Writer:
 
     def rare(self, x: Any) -> Any:
         """What has no maker of its own."""
-        if isinstance(x, np.dtype):
+        if issubclass(class_of(x), np.dtype):
             return _dtype(x)
-        if isinstance(x, np.generic):
+        if issubclass(class_of(x), np.generic):
             return "number", _dtype(x.dtype), x.tobytes()
-        cls = type(x)
+        cls = class_of(x)
         if cls.__module__.partition(".")[0] != _PACKAGE:
             raise Unserializable(f"a value of type {cls.__module__}.{cls.__qualname__}")
         if isinstance(x, enum.Enum):
             return "choice", cls.__qualname__, x.name
-        if isinstance(x, tuple):
+        if is_tuple(x):
             return "named", cls.__module__, cls.__qualname__, [self.value(v) for v in x]
         return self.once(x, self.ours)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from functools import cache, lru_cache
 from typing import Any
 
@@ -94,7 +93,7 @@ def _typed_sharding(
     """What a type of that shape says of a sharding, None if that is nothing; `without_ones` is the setting that `type_sharding` reads.
     ShardingError if its axes do not divide the shape."""
     found = type_sharding(sharding, len(shape))
-    if found is not None and found.spec.axes and all(isinstance(n, int) for n in shape):
+    if found is not None and found.spec.axes and not any(isinstance(n, Dim) for n in shape):
         found.check_shape(shape)
     return found
 
@@ -270,7 +269,7 @@ class ShapedArray:
         dtype: Any = None,
         weak_type: bool | None = None,
         sharding: Any = _SAME,
-        vma: Iterable[Any] | None = None,
+        vma: frozenset[Any] | None = None,
         manual_axis_type: ManualAxisType | None = None,
         vma_unreduced: frozenset[Any] | None = None,
         vma_reduced: frozenset[Any] | None = None,
@@ -416,11 +415,12 @@ class ShapedArray:
         tangent = self.to_tangent_aval().update(
             vma_unreduced=self.vma_reduced, vma_reduced=self.vma_unreduced
         )
-        spec = None if tangent.explicit is None else tangent.explicit.spec
-        if spec is None or not spec.is_partial:
+        explicit = tangent.explicit
+        if explicit is None or not explicit.spec.is_partial:
             return tangent
+        spec = explicit.spec
         dual = PartitionSpec(*spec.partitions, unreduced=spec.reduced, reduced=spec.unreduced)
-        return tangent.update(sharding=tangent.explicit.with_spec(dual))
+        return tangent.update(sharding=explicit.with_spec(dual))
 
     def str_short(self, short_dtypes: bool = False, kinds: bool = False) -> str:
         """`float32[8,2]`, or `f32[8,2]` as jaxprs print it; varying axes follow in braces, as `{V:a}` if their kind is asked for."""
@@ -488,7 +488,7 @@ def check_number(aval: Any, use: str) -> None:
             )
     elif 0 in aval.shape:
         raise ValueError("The truth value of an empty array is ambiguous. Use a.size > 0.")
-    elif any(isinstance(n, int) and n > 1 for n in aval.shape):
+    elif any(not isinstance(n, Dim) and n > 1 for n in aval.shape):
         raise ValueError(
             "The truth value of an array with more than one element is ambiguous. Use a.any() or a.all()."
         )

@@ -71,7 +71,7 @@ class Bounds:
             return low
         name, a, b = atom
         difference = add(a, b, -1) if name == "max" else add(b, a, -1)
-        chosen = []
+        chosen: list[float] = []
         for operand, fact in ((a, difference), (b, multiply(constant(-1), difference))):
             if (
                 -self._by_facts(multiply(constant(-1), fact), facts, 1) >= 0

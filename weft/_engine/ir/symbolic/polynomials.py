@@ -75,7 +75,8 @@ def _divided(p: Polynomial, q: Polynomial) -> Polynomial | None:
     """p / q where nothing is left over, else None."""
     if len(q) != 1:
         return _long_division(p, q)
-    (m, c), terms = q[0], {}
+    m, c = q[0]
+    terms: dict[Monomial, int] = {}
     for n, d in p:
         powers = dict(n)
         for atom, power in m:
@@ -89,7 +90,11 @@ def _divided(p: Polynomial, q: Polynomial) -> Polynomial | None:
 def _long_division(p: Polynomial, q: Polynomial) -> Polynomial | None:
     """p / q, term by term from the largest in lexicographic order on; None where something is left over."""
     atoms = sorted({atom for m, _ in (*p, *q) for atom, _ in m}, key=_text_of_atom)
-    order = lambda term: [dict(term[0]).get(atom, 0) for atom in atoms]
+
+    def order(term: tuple[Monomial, int]) -> list[int]:
+        powers = dict(term[0])
+        return [powers.get(atom, 0) for atom in atoms]
+
     lead, found = max(q, key=order), constant(0)
     while p:
         part = _divided((max(p, key=order),), (lead,))
@@ -289,6 +294,8 @@ def parsed(node: ast.expr, whole: str) -> Polynomial:
                 return out
         case ast.Call(ast.Name(name), [first, second]) if name in _OPERATIONS:
             return operation(name, parsed(first, whole), parsed(second, whole))
+        case _:
+            pass
     raise ValueError(
         f"syntax error in symbolic shape: {whole!r} is not an expression of sizes: it has {ast.unparse(node)!r}, and sizes "
         f"have names, integers, +, -, *, ^, //, %, and {', '.join(_OPERATIONS)}."

@@ -35,6 +35,7 @@ from weft._engine.ir.symbolic.polynomials import (
     variables,
 )
 from weft._engine.util.errors import InconclusiveDimensionOperation, TracerIntegerConversionError
+from weft._engine.util.trees.narrowing import class_of, is_tuple_or_list
 
 # ---- scopes
 
@@ -56,13 +57,13 @@ class SymbolicScope:
         self.constraints = given
         self._parsed = [_parse_constraint(constraint) for constraint in given]
         self._equal = [(left, right) for left, sign, right in self._parsed if sign == "=="]
-        nonnegative = []
+        nonnegative: list[Polynomial] = []
         for left, sign, right in self._parsed:
             if sign in (">=", "=="):
                 nonnegative.append(add(left, right, -1))
             if sign in ("<=", "=="):
                 nonnegative.append(add(right, left, -1))
-        self._bounds = Bounds(nonnegative, self._reduce)
+        self.known_bounds = Bounds(nonnegative, self._reduce)
         for constraint, (left, sign, right) in zip(given, self._parsed):
             low, high = self.bounds(add(left, right, -1))
             if (sign != "<=" and high < 0) or (sign != ">=" and low > 0):
@@ -95,7 +96,7 @@ class SymbolicScope:
 
     def bounds(self, p: Polynomial) -> tuple[float, float]:
         """A lower and an upper bound of a polynomial for all sizes that the constraints allow."""
-        return self._bounds(p)
+        return self.known_bounds(p)
 
     def names(self) -> dict[str, str]:
         """The names in the constraints, each with the first constraint that has it."""
@@ -111,11 +112,12 @@ class SymbolicScope:
 
         Sizes may be symbolic themselves. A constraint that holds for some of their values only is violated.
         """
+
+        def known(p: Polynomial) -> Polynomial:
+            return p if variables(p) <= set(sizes) else self._reduce(p, only_variables=True)
+
         for constraint, (left, sign, right) in zip(self.constraints, self._parsed):
             excess = add(left, right, -1) if sign != "<=" else add(right, left, -1)
-            known = lambda p: (
-                p if variables(p) <= set(sizes) else self._reduce(p, only_variables=True)
-            )
             if not variables(known(excess)) <= set(sizes):
                 continue
             value = evaluate(known(excess), sizes)
@@ -226,9 +228,9 @@ class Dim:
                     "  Make them by one call of symbolic_shape, or pass the same scope=."
                 )
             return other.expression
-        return constant(int(other)) if isinstance(other, (int, np.integer)) else None
+        return constant(int(other)) if issubclass(class_of(other), (int, np.integer)) else None
 
-    def _operation(self, name: str, a: Any, b: Any) -> Any:
+    def operation(self, name: str, a: Any, b: Any) -> Any:
         p, q = self._other(a), self._other(b)
         if p is None or q is None:
             return NotImplemented
@@ -281,7 +283,7 @@ class Dim:
         return (
             self.scope.dim(add(p, q, 1 if name == "add" else -1))
             if name in ("add", "sub")
-            else self._operation(name, a, b)
+            else self.operation(name, a, b)
         )
 
     def __add__(self, other: Any) -> Any:
@@ -321,7 +323,7 @@ class Dim:
         return self
 
     def __abs__(self) -> Any:
-        return self._operation("max", self, -self)
+        return self.operation("max", self, -self)
 
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
@@ -330,21 +332,21 @@ class Dim:
         return other // self, other % self
 
     def __pow__(self, power: Any, modulus: Any = None) -> Any:
-        if not isinstance(power, (int, np.integer)) or power < 0 or modulus is not None:
-            return _with_array(operator.pow, self, power)
+        if not issubclass(class_of(power), (int, np.integer)) or power < 0 or modulus is not None:
+            return _with_array(_OPERATORS["pow"], self, power)
         out: Any = 1
         for _ in range(power):
             out = out * self
         return out
 
     def __rpow__(self, base: Any) -> Any:
-        return _with_array(operator.pow, base, self)
+        return _with_array(_OPERATORS["pow"], base, self)
 
     def __truediv__(self, other: Any) -> Any:
-        return _with_array(operator.truediv, self, other)
+        return _with_array(_OPERATORS["truediv"], self, other)
 
     def __rtruediv__(self, other: Any) -> Any:
-        return _with_array(operator.truediv, other, self)
+        return _with_array(_OPERATORS["truediv"], other, self)
 
     # comparisons
 
@@ -418,12 +420,15 @@ def _only_choice(p: Polynomial) -> tuple[Atom, int, Polynomial] | None:
     return atom, factor, add(p, (terms[0],), -1)
 
 
-_OPERATORS = {
+_NO_NAMES: frozenset[str] = frozenset()
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add,
     "sub": operator.sub,
     "mul": operator.mul,
-    "floordiv": operator.floordiv,
+    "floordiv": lambda a, b: a // b,
     "mod": operator.mod,
+    "pow": lambda a, b: a**b,
+    "truediv": lambda a, b: a / b,
 }
 _COMPARISONS = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt}
 
@@ -525,7 +530,7 @@ def slice_bounds(start: Any, stop: Any, step: Any, n: Any) -> tuple[Any, Any, An
 def note_nonnegative(n: Any) -> None:
     """Note that a size is at least 0 by its construction."""
     if isinstance(n, Dim):
-        n.scope._bounds.learn(n.expression)
+        n.scope.known_bounds.learn(n.expression)
 
 
 def max_dim(d1: Any, d2: Any) -> Any:
@@ -535,7 +540,7 @@ def max_dim(d1: Any, d2: Any) -> Any:
     (3, b + 5)
     """
     return (
-        Dim._operation(d1 if isinstance(d1, Dim) else d2, "max", d1, d2)
+        Dim.operation(d1 if isinstance(d1, Dim) else d2, "max", d1, d2)
         if isinstance(d1, Dim) or isinstance(d2, Dim)
         else max(d1, d2)
     )
@@ -544,7 +549,7 @@ def max_dim(d1: Any, d2: Any) -> Any:
 def min_dim(d1: Any, d2: Any) -> Any:
     """The smaller of two sizes, for all sizes that the constraints allow."""
     return (
-        Dim._operation(d1 if isinstance(d1, Dim) else d2, "min", d1, d2)
+        Dim.operation(d1 if isinstance(d1, Dim) else d2, "min", d1, d2)
         if isinstance(d1, Dim) or isinstance(d2, Dim)
         else min(d1, d2)
     )
@@ -579,11 +584,12 @@ def solve(unknown: Sequence[tuple[Polynomial, Any, str]], scope: SymbolicScope) 
     where no sizes fit or they violate a constraint of `scope`, and UnsolvableSizes where no expression that is left can be solved.
     """
     sizes: dict[str, Any] = {}
-    left, found_by = list(unknown), []
+    left = list(unknown)
+    found_by: list[str] = []
     while left:
         rest = [item for item in left if not _solved(item, sizes, found_by)]
         if len(rest) == len(left):
-            names = frozenset().union(*(variables(p) for p, _, _ in rest)) - set(sizes)
+            names = _NO_NAMES.union(*(variables(p) for p, _, _ in rest)) - set(sizes)
             raise UnsolvableSizes(
                 names, [f"'{text(p)}' for dimension size {what}" for p, _, what in rest]
             )
@@ -630,11 +636,9 @@ def _solved(item: tuple[Polynomial, Any, str], sizes: dict[str, Any], found_by: 
 
 def names_in(values: Iterable[Any]) -> frozenset[str]:
     """The names of all symbolic sizes among values."""
-    return frozenset().union(*(variables(v.expression) for v in values if isinstance(v, Dim)))
+    return _NO_NAMES.union(*(variables(v.expression) for v in values if isinstance(v, Dim)))
 
 
 def has_names(value: Any) -> bool:
     """Whether a value, or a part of a tuple or list, is a symbolic size."""
-    return (
-        any(map(has_names, value)) if isinstance(value, (tuple, list)) else isinstance(value, Dim)
-    )
+    return any(map(has_names, value)) if is_tuple_or_list(value) else isinstance(value, Dim)

@@ -25,6 +25,7 @@ from weft._engine.ir.mesh import Mesh
 from weft._engine.ir.text.layout import Break, Mark, Nest, Note, group, join, render
 from weft._engine.ir.text.shown import Equation, Line, Program, held, lines_of, shown_value
 from weft._engine.ir.types import ShapedArray
+from weft._engine.util.trees.narrowing import class_of, is_list, is_numpy_value
 
 _KEYWORDS = frozenset({"let", "in", "lambda"})
 
@@ -92,7 +93,7 @@ class _Exact:
         if not hasattr(atom, "val"):
             return self.name(atom)
         value = atom.val
-        item = value.item() if isinstance(value, (np.generic, np.ndarray)) else value
+        item = value.item() if is_numpy_value(value) else value
         if isinstance(item, float) and atom.aval.dtype.name in ("bfloat16", "float16"):
             item = float(value)
         return f"{item!r}:{self.type(atom.aval)}"
@@ -160,7 +161,7 @@ class _Exact:
     def value(self, value: Any) -> Any:
         if _is_program(value):
             return self.program(value)
-        if type(value) is tuple and any(map(_is_program, value)):
+        if class_of(value) is tuple and any(map(_is_program, value)):
             return group(
                 Nest(["(", Break(""), join(Break(), map(self.value, value))]), Break(""), ")"
             )
@@ -282,11 +283,11 @@ def _params(eqn: Equation) -> list[tuple[str, Any]]:
 def _value_text(value: Any) -> str:
     if isinstance(value, np.dtype):
         return value.name
-    if isinstance(value, tuple) and type(value) is tuple:
+    if class_of(value) is tuple:
         return f"({', '.join(map(_value_text, value))}{',' if len(value) == 1 else ''})"
-    if isinstance(value, list):
+    if is_list(value):
         return f"[{', '.join(map(_value_text, value))}]"
-    if isinstance(value, np.generic):
+    if issubclass(class_of(value), np.generic):
         return repr(value.item())
     if isinstance(value, str):
         plain = re.fullmatch(r"[A-Za-z_][\w.<>-]*", value) and value not in (

@@ -10,11 +10,11 @@ import enum
 import re
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from weft._engine.ir.jaxpr import DropVar, Eqn, Jaxpr, Literal, Var
+from weft._engine.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var
 from weft._engine.ir.registry import find  # the printed name is all that text has of an operation
 from weft._engine.ir.types import ShapedArray
 from weft._engine.util import dtypes
@@ -76,7 +76,7 @@ class _Parser:
             self.at, self.kind, self.token = found.end(), kind, found[kind]
         return last
 
-    def fail(self, what: str):
+    def fail(self, what: str) -> NoReturn:
         line = self.text.count("\n", 0, self.at) + 1
         near = self.text[self.start : self.start + 30].strip()
         raise JaxprSyntaxError(f"parse_jaxpr: {what} at line {line}, near {near!r}.")
@@ -85,6 +85,10 @@ class _Parser:
         if self.token != token:
             self.fail(f"expected {token!r}, found {self.token!r}")
         self.step()
+
+    def at_token(self, token: str) -> bool:
+        """Whether the next token is `token`."""
+        return self.token == token
 
     def end(self) -> None:
         if self.kind != "end":
@@ -95,10 +99,10 @@ class _Parser:
         if name not in _SHORT:
             self.fail(f"unknown type {name!r}")
         self.take("[")
-        shape = []
-        while self.token != "]":
+        shape: list[int] = []
+        while not self.at_token("]"):
             shape.append(int(self.step()))
-            if self.token == ",":
+            if self.at_token(","):
                 self.step()
         self.take("]")
         return ShapedArray(
@@ -106,7 +110,7 @@ class _Parser:
         )
 
     def binders(self, env: dict[Any, Any], stop: str) -> list[Var]:
-        out = []
+        out: list[Var] = []
         while self.token != stop:
             name = self.step()
             self.take(":")
@@ -117,7 +121,7 @@ class _Parser:
             out.append(var)
         return out
 
-    def atom(self, env: dict[Any, Any]):
+    def atom(self, env: dict[Any, Any]) -> Atom:
         if self.kind == "num" or self.token in ("True", "False", "inf", "nan", "("):
             value = self.value()
             self.take(":")
@@ -138,17 +142,17 @@ class _Parser:
         self.take("let")
         if len(constvars) != len(consts):
             self.fail(f"the program has {len(constvars)} constants, {len(consts)} were given")
-        eqns = []
-        while self.token != "in":
+        eqns: list[Eqn] = []
+        while not self.at_token("in"):
             eqns.append(self.eqn(env))
             if self.token == ";":
                 self.step()
         self.take("in")
         self.take("(")
-        outs = []
-        while self.token != ")":
+        outs: list[Atom] = []
+        while not self.at_token(")"):
             outs.append(self.atom(env))
-            if self.token == ",":
+            if self.at_token(","):
                 self.step()
         self.take(")")
         self.take("}")
@@ -166,16 +170,16 @@ class _Parser:
             self.module,
             sys.modules.get(getattr(primitive.type, "__module__", "")),
         )
-        params = {}
+        params: dict[str, Any] = {}
         if self.token == "[":
             self.step()
-            while self.token != "]":
+            while not self.at_token("]"):
                 key = self.step()
                 self.take("=")
                 params[key] = self.value()
             self.take("]")
         self.module = outer
-        ins = []
+        ins: list[Atom] = []
         while self.token not in (";", "in") and not self._at_binder():
             ins.append(self.atom(env))
         env.update(fresh)
@@ -201,10 +205,11 @@ class _Parser:
             return self.step()[1:-1]
         if self.token in ("(", "["):
             close = ")" if self.step() == "(" else "]"
-            items, comma = [], False
-            while self.token != close:
+            items: list[Any] = []
+            comma = False
+            while not self.at_token(close):
                 items.append(self.value())
-                comma = self.token == ","
+                comma = self.at_token(",")
                 if comma:
                     self.step()
             self.step()
@@ -233,12 +238,12 @@ class _Parser:
             return made[member]
         if self.token == "(" and isinstance(made, type):
             self.step()
-            kwargs = {}
-            while self.token != ")":
+            kwargs: dict[str, Any] = {}
+            while not self.at_token(")"):
                 key = self.step()
                 self.take("=")
                 kwargs[key] = self.value()
-                if self.token == ",":
+                if self.at_token(","):
                     self.step()
             self.step()
             return made(**kwargs)

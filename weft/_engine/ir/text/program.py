@@ -20,6 +20,7 @@ from weft._engine.ir import program as P
 from weft._engine.ir.loops import Kernel
 from weft._engine.ir.loops_text import canonical, print_kernel
 from weft._engine.util.record import replace
+from weft._engine.util.trees.narrowing import is_tuple
 
 
 def program_text(program: P.Program) -> str:
@@ -118,16 +119,24 @@ def _start(step: P.Start) -> str:
     return f"start {step.what}: {operands} as {_ref(step.request)}"
 
 
+def _copy(step: P.Copy) -> str:
+    return f"copy {step.nbytes} B: {_ref(step.dst)} = {_ref(step.src)}"
+
+
+def _wait(step: P.Wait) -> str:
+    return f"wait {_ref(step.request)}"
+
+
 _LINES: dict[type, Callable[..., str]] = {
     P.Sort: _sort,
     P.Fft: _fft,
     P.LibraryCall: _library_call,
-    P.Copy: lambda step: f"copy {step.nbytes} B: {_ref(step.dst)} = {_ref(step.src)}",
+    P.Copy: _copy,
     P.Join: _join,
     P.Pad: _pad,
     P.HostCall: _host_call,
     P.Start: _start,
-    P.Wait: lambda step: f"wait {_ref(step.request)}",
+    P.Wait: _wait,
 }
 
 
@@ -136,17 +145,20 @@ def _loop(step: P.Loop) -> list[_Block]:
     return [(f"for {step.var} in {step.extent}{order}", step.body)]
 
 
+def _while(step: P.WhileLoop) -> list[_Block]:
+    return [(f"while {_ref(step.cond)} after", step.cond_body), ("do", step.body)]
+
+
+def _branch(step: P.Branch) -> list[_Block]:
+    return [(f"case {i} of {_ref(step.index)}", branch) for i, branch in enumerate(step.branches)]
+
+
 #: the head of a block, and its steps
 _Block = tuple[str, tuple[P.Step, ...]]
 _BLOCKS: dict[type, Callable[..., list[_Block]]] = {
     P.Loop: _loop,
-    P.WhileLoop: lambda step: [
-        (f"while {_ref(step.cond)} after", step.cond_body),
-        ("do", step.body),
-    ],
-    P.Branch: lambda step: [
-        (f"case {i} of {_ref(step.index)}", branch) for i, branch in enumerate(step.branches)
-    ],
+    P.WhileLoop: _while,
+    P.Branch: _branch,
 }
 
 
@@ -172,7 +184,7 @@ def _gemm(step: P.Gemm, name_of: _NameOf) -> str:
 
 
 def _argument(argument: Any) -> str:
-    if isinstance(argument, tuple):
+    if is_tuple(argument):
         return (
             f"{argument[0]}+{argument[1]}"
             if len(argument) == 2

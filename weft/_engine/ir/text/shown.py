@@ -21,6 +21,7 @@ import numpy as np
 from weft._engine.ir.mesh import Mesh
 from weft._engine.ir.registry import find
 from weft._engine.ir.shardings import NamedSharding
+from weft._engine.util.trees.narrowing import class_of, is_list, is_tuple
 
 Params = dict[str, Any]
 
@@ -109,7 +110,9 @@ def held(line: Line) -> list[Program]:
     """The programs among the parameters of an equation."""
     found: list[Program] = []
     for _, value in line.params:
-        found += [v for v in (value if type(value) is tuple else (value,)) if hasattr(v, "eqns")]
+        found += [
+            v for v in (value if class_of(value) is tuple else (value,)) if hasattr(v, "eqns")
+        ]
     return found
 
 
@@ -124,13 +127,13 @@ def shown_value(value: Any) -> str:
 def _repr(value: Any) -> str:
     if isinstance(value, np.dtype):
         return value.name
-    if type(value) is tuple:
+    if class_of(value) is tuple:
         return f"({', '.join(map(_repr, value))}{',' if len(value) == 1 else ''})"
-    if isinstance(value, list):
+    if is_list(value):
         return f"[{', '.join(map(_repr, value))}]"
-    if isinstance(value, frozenset):
+    if issubclass(class_of(value), frozenset):
         return f"frozenset({{{', '.join(sorted(map(_repr, value)))}}})"
-    if isinstance(value, np.generic):
+    if issubclass(class_of(value), np.generic):
         return repr(value.item())
     if isinstance(value, Mesh):
         return str(value)
@@ -155,7 +158,10 @@ def _without(*names: str) -> Form:
 
 def _only(p: Params, default: Any, *names: str) -> Params:
     """Without those of `names` that have their default in all places."""
-    plain = lambda v: all(x == default for x in v) if isinstance(v, tuple) else v == default
+
+    def plain(v: Any) -> bool:
+        return all(x == default for x in v) if is_tuple(v) else v == default
+
     return {k: v for k, v in p.items() if k not in names or not plain(v)}
 
 
@@ -214,7 +220,7 @@ def _name(fun: Any) -> str:
 
 def _checkpoint(eqn: Equation, p: Params) -> Params:
     barred = p["prevent_cse"]
-    apart = any(barred) if p["differentiated"] and isinstance(barred, tuple) else barred
+    apart = any(barred) if p["differentiated"] and is_tuple(barred) else barred
     return {
         "differentiated": p["differentiated"],
         "jaxpr": p["jaxpr"],
@@ -268,7 +274,7 @@ def _shard_map(eqn: Equation, p: Params) -> Params:
 
 
 def _sharding_constraint(eqn: Equation, p: Params) -> Params:
-    free = (
+    free: frozenset[int] = (
         p["sharding"].spec.unconstrained_dims()
         if isinstance(p["sharding"], NamedSharding)
         else frozenset()
@@ -342,7 +348,7 @@ def _reduction(eqn: Equation) -> str:
 
 def _line(eqn: Equation, outvars: Sequence[Any], invars: Sequence[Any]) -> Line:
     operation = eqn.params.get("name")
-    if hasattr(operation, "shown") and eqn.primitive.kind == "region":
+    if operation is not None and hasattr(operation, "shown") and eqn.primitive.kind == "region":
         return Line(outvars, operation, operation.shown, invars, eqn.source)
     form = _FORMS.get(eqn.primitive.name) if eqn.primitive.kind != "extension" else None
     implied = eqn.primitive.implied
