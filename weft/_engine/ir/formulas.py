@@ -28,6 +28,10 @@ class Formulas:
     to_float: Callable[..., Any]
     c: Callable[..., Any]
     table: Callable[[str], Sequence[float]]
+    #: results are rounded to a half type, and then, whether powers take few instructions and any argument
+    short: bool
+    brief: bool
+    has_fma: bool
 
     def __init__(self, type_: str, demand: str = ""):
         """`demand` is the type that results will be rounded to."""

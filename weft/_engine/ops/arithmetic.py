@@ -7,6 +7,8 @@ Float laws: `max` and `min` propagate NaN; `sign` keeps the sign of zero.
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,8 +32,14 @@ from weft._engine.ops.families import (
 )
 from weft._engine.util import dtypes
 
+if TYPE_CHECKING:
+    from weft._engine.ir.build import Builder
+    from weft._engine.ir.loops import Expr
+    from weft._engine.ir.types import ShapedArray
+    from weft._engine.ops.rule_types import NumPyArray, Value
 
-def is_complex(x) -> bool:
+
+def is_complex(x: Value) -> bool:
     """Whether the elements of `x` are complex."""
     return dtype_in(typeof(x).dtype, COMPLEX)
 
@@ -106,7 +114,7 @@ mul_p = elementwise(
 )
 
 
-def neg(x):
+def neg(x: Value):
     """`-x`, elementwise.
 
     >>> np.asarray(neg(np.array([1, -2]))).tolist()
@@ -116,7 +124,7 @@ def neg(x):
 
 
 @of_one_kind
-def add(x, y):
+def add(x: Value, y: Value):
     """`x + y`, elementwise, for numbers of one dtype; a Python number takes the dtype of the other operand.
 
     Shapes are equal, or one operand has no dims. Raises ShapeError for other shapes, TypeError for different dtypes.
@@ -127,7 +135,7 @@ def add(x, y):
     return add_p.bind(*match(x, y))
 
 
-def add_any(x, y):
+def add_any(x: Value, y: Value):
     """The sum of two tangents or cotangents."""
     return add_any_p.bind(x, y)
 
@@ -136,7 +144,7 @@ sub = binary(sub_p, "`x - y`, elementwise.")
 
 
 @of_one_kind
-def mul(x, y, *, out_dtype=None):
+def mul(x: Value, y: Value, *, out_dtype: dtypes.DTypeLike | None = None):
     """`x * y`, elementwise, for numbers of one dtype; a Python number takes the dtype of the other operand.
 
     With `out_dtype` the product is computed in that dtype. Shapes are equal, or one operand has no dims. Raises ShapeError for other
@@ -164,7 +172,7 @@ def mul(x, y, *, out_dtype=None):
 # --- division ---------------------------------------------------------------------------------------------------------
 
 
-def _int_div(x, y):
+def _int_div(x: NumPyArray, y: NumPyArray):
     """Quotient of integers, truncated toward zero."""
     x, y = np.broadcast_arrays(x, y)
     ones = np.array(-1 if np.iinfo(x.dtype).min < 0 else np.iinfo(x.dtype).max, x.dtype)
@@ -178,17 +186,17 @@ def _int_div(x, y):
     return np.where(y == 0, ones, np.where(minus_one, np.negative(x), quotient)).astype(x.dtype)
 
 
-def _div_reference(x, y):
+def _div_reference(x: NumPyArray, y: NumPyArray):
     return _int_div(x, y) if np.issubdtype(x.dtype, np.integer) else np.true_divide(x, y)
 
 
-def _rem_reference(x, y):
+def _rem_reference(x: NumPyArray, y: NumPyArray):
     if np.issubdtype(x.dtype, np.integer):
         return np.where(y == 0, x, x - _int_div(x, y) * y).astype(x.dtype)
     return np.fmod(x, y)
 
 
-def _safe_divisor(b, y):
+def _safe_divisor(b: Builder, y: Expr):
     """An integer divisor that cannot trap: 1 in place of 0 and -1, and the tests for both."""
     is_zero = b.op("eq", y, b.const(0, y.type))
     if not _is_signed_int(y.type):
@@ -197,7 +205,7 @@ def _safe_divisor(b, y):
     return b.select(b.logical_or(is_zero, is_minus), b.const(1, y.type), y), is_zero, is_minus
 
 
-def _div_emit(b, x, y):
+def _div_emit(b: Builder, x: Expr, y: Expr):
     if not _is_int(x.type):
         return b.op("div", x, y)
     safe, is_zero, is_minus = _safe_divisor(b, y)
@@ -207,7 +215,7 @@ def _div_emit(b, x, y):
     return b.select(is_zero, b.op("not", b.const(0, x.type)), out)
 
 
-def _rem_emit(b, x, y):
+def _rem_emit(b: Builder, x: Expr, y: Expr):
     if not _is_int(x.type):
         return b.op("rem", x, y)
     safe, is_zero, _ = _safe_divisor(b, y)
@@ -237,12 +245,12 @@ rem_p = elementwise(
 )
 
 
-def _truncated(x):
+def _truncated(x: NumPyArray):
     return mul(sign(x), registry["floor"].bind(abs(x)))
 
 
 @of_one_kind
-def div(x, y):
+def div(x: Value, y: Value):
     """`x / y`, elementwise; integers truncate toward zero.
 
     >>> np.asarray(div(np.array([7, -7]), 2)).tolist()
@@ -257,14 +265,14 @@ rem = binary(rem_p, "The remainder of `x / y` with the sign of `x`, elementwise.
 # --- sign and size ----------------------------------------------------------------------------------------------------
 
 
-def _sign_reference(x):
+def _sign_reference(x: NumPyArray):
     if np.iscomplexobj(x):
         size = np.abs(x)
         return np.where(size == 0, 0, x / np.where(size == 0, 1, size)).astype(x.dtype)
     return np.where(x == 0, x, np.sign(x))  # keeps the zero's sign
 
 
-def _sign_emit(b, x):
+def _sign_emit(b: Builder, x: Expr):
     if x.type in ("c64", "c128"):
         part = {"c64": "f32", "c128": "f64"}[x.type]
         re, im, size = (
@@ -278,7 +286,7 @@ def _sign_emit(b, x):
     return b.op("sign", x)
 
 
-def _sign_jvp(t, out, x):
+def _sign_jvp(t: Value, out: Value, x: Value):
     if not is_complex(x):
         return families.zero_tangent(out)
     # d(x/|x|) = i out Im(conj(out) t) / |x|
@@ -298,17 +306,17 @@ sign_p = elementwise(
 )
 
 
-def _real_of(dtype):
+def _real_of(dtype: dtypes.DType):
     return dtypes.to_real_dtype(dtype) if dtype_in(dtype, COMPLEX) else dtype
 
 
-def _abs_emit(b, x):
+def _abs_emit(b: Builder, x: Expr):
     if x.type in ("c64", "c128"):
         return b.op("abs", x, type={"c64": "f32", "c128": "f64"}[x.type])
     return x if x.type[0] == "u" else b.op("abs", x)
 
 
-def _abs_jvp(t, out, x):
+def _abs_jvp(t: Value, out: Value, x: Value):
     if not is_complex(x):
         return select(ge(x, 0), t, neg(t))
     size = select(eq(out, 0), 1, out)
@@ -335,14 +343,21 @@ abs = unary(abs_p, "The absolute value of `x`; of complex `x`, a real.")
 # --- order ------------------------------------------------------------------------------------------------------------
 
 
-def _extremum(name: str, reference, of_bools: str, wins, wins_in_numpy, neutral: float):
+def _extremum(
+    name: str,
+    reference: Callable[..., Any],
+    of_bools: str,
+    wins: Callable[..., Any],
+    wins_in_numpy: Callable[..., Any],
+    neutral: float,
+):
     """max or min, of complex numbers by real parts first; the tangent goes to the winner, and half to each where they are equal."""
 
-    def share(t, out, mine, other):
+    def share(t: Value, out: Value, mine: Value, other: Value):
         won = ne(out, other) if is_complex(out) else wins(mine, other)
         return select(won, t, select(eq(mine, other), mul(t, 0.5), 0))
 
-    def of_all(x, y):
+    def of_all(x: Value, y: Value):
         if not np.iscomplexobj(x):
             return reference(x, y)
         by_real = wins_in_numpy(x.real, y.real) | (
@@ -370,7 +385,7 @@ min_p = _extremum("min", np.minimum, "and", lt, np.less, np.inf)
 
 
 @of_one_kind
-def max(x, y):
+def max(x: Value, y: Value):
     """The larger of `x` and `y`, elementwise; NaN if either is.
 
     >>> np.asarray(max(np.array([1.0, np.nan]), 2.0)).tolist()
@@ -394,7 +409,7 @@ square_p = elementwise(
 )
 
 
-def _integer_pow_type(aval, *, y):
+def _integer_pow_type(aval: ShapedArray, *, y: int):
     families.check_dtype("integer_pow", aval, NUMBER)
     if y < 0 and dtype_in(aval.dtype, INTEGER):
         raise TypeError(
@@ -404,7 +419,7 @@ def _integer_pow_type(aval, *, y):
     return aval
 
 
-def _power(x, y: int, mul, reciprocal):
+def _power(x: Value, y: int, mul: Callable[[Any, Any], Any], reciprocal: Callable[[Any], Any]):
     """x to the y > 0 by squaring, in the order that `mul` calls say; negative y by the reciprocal at the end."""
     result, factor, n = None, x, y if y >= 0 else -y
     while n:
@@ -415,19 +430,19 @@ def _power(x, y: int, mul, reciprocal):
     return result if y >= 0 else reciprocal(result)
 
 
-def _integer_pow_reference(x, *, y):
+def _integer_pow_reference(x: NumPyArray, *, y: int):
     if y == 0:
         return np.ones_like(x)
     return np.asarray(_power(x, y, np.multiply, lambda v: np.divide(np.ones((), x.dtype), v)))
 
 
-def _one(b, scalar_type: str):
+def _one(b: Builder, scalar_type: str):
     if scalar_type in ("c64", "c128"):
         return b.const(1 + 0j, scalar_type)
     return b.const(1 if _is_int(scalar_type) else 1.0, scalar_type)
 
 
-def _integer_pow_emit(b, x, *, y):
+def _integer_pow_emit(b: Builder, x: Expr, *, y: int):
     one = _one(b, x.type)
     return (
         one
@@ -436,7 +451,7 @@ def _integer_pow_emit(b, x, *, y):
     )
 
 
-def _integer_pow_jvp(t, out, x, *, y):
+def _integer_pow_jvp(t: Value, out: Value, x: Value, *, y: int):
     return families.zero_tangent(out) if y == 0 else mul(t, mul(y, integer_pow(x, y - 1)))
 
 
@@ -453,7 +468,7 @@ integer_pow_p = elementwise(
 square = unary(square_p, "`x * x`, elementwise.")
 
 
-def integer_pow(x, y: int):
+def integer_pow(x: Value, y: int):
     """`x` to the power of the Python int `y`, by repeated multiplication. TypeError for a power that is no integer.
 
     >>> np.asarray(integer_pow(np.array([1, 2, 3]), 3)).tolist()
@@ -463,7 +478,7 @@ def integer_pow(x, y: int):
     return x if y == 1 and hasattr(x, "aval") else integer_pow_p.bind(x, y=y)
 
 
-def reciprocal(x):
+def reciprocal(x: Value):
     """`1 / x`, elementwise."""
     return integer_pow(x, -1)
 

@@ -6,8 +6,8 @@ Out:  a `Primitive` with every slot filled.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,16 +34,30 @@ from weft._engine.ops.families import (
 from weft._engine.ops.lowering_specs import ReduceSpec
 from weft._engine.util import dtypes
 
+if TYPE_CHECKING:
+    from weft._engine.core.primitive import BatchAxis
+    from weft._engine.core.trace import UndefPrimal
+    from weft._engine.ir.build import Builder
+    from weft._engine.ops.rule_types import (
+        Avals,
+        ElementIndex,
+        ElementReader,
+        Ints,
+        NumPyArray,
+        Value,
+        Values,
+    )
+
 
 def reduction(
     name: str,
     dtypes: tuple[Group, ...],
-    reference: Callable,
+    reference: Callable[..., Any],
     *,
     combine: str,
-    identity: Callable,
-    jvp: Callable | str,
-    transpose: Callable | None = None,
+    identity: Callable[..., Any],
+    jvp: Callable[..., Any] | str,
+    transpose: Callable[..., Any] | None = None,
     linear: bool = False,
 ) -> Primitive:
     """Make a reduction over params['axes'].
@@ -58,20 +72,20 @@ def reduction(
     reference = widened(reference)
 
     @p.def_type
-    def type_rule(aval, *, axes):
+    def type_rule(aval: ShapedArray, *, axes: Ints):
         check_dtype(name, aval, dtypes)
         check_axes(name, aval, axes)
         shape = tuple(s for d, s in enumerate(aval.shape) if d not in axes)
         return aval.update(shape=shape)
 
     @p.def_batch
-    def batch(axis, args, dims, *, axes):
+    def batch(axis: BatchAxis, args: Values, dims: Sequence[int], *, axes: Ints):
         (x,), (dim,) = args, dims
         shifted = tuple(a + (a >= dim) for a in axes)
         return p.bind(x, axes=shifted), dim - sum(a < dim for a in shifted)
 
     @p.def_factors
-    def factors(in_avals, out_avals, *, axes):
+    def factors(in_avals: Avals, out_avals: Avals, *, axes: Ints):
         b = RuleBuilder()
         fs = b.news(in_avals[0].shape)
         return b.rule(
@@ -89,7 +103,7 @@ def reduction(
     )
 
 
-def check_axes(name: str, aval: ShapedArray, axes: tuple[int, ...]) -> None:
+def check_axes(name: str, aval: ShapedArray, axes: Ints) -> None:
     """ShapeError unless `axes` are distinct dims of the operand."""
     if len(set(axes)) != len(axes):
         raise shape_error(
@@ -103,8 +117,8 @@ def check_axes(name: str, aval: ShapedArray, axes: tuple[int, ...]) -> None:
         )
 
 
-def _reduction_jvp(primitive: Primitive, rule: Callable) -> Callable:
-    def jvp(primals, tangents, **params):
+def _reduction_jvp(primitive: Primitive, rule: Callable[..., Any]) -> Callable[..., Any]:
+    def jvp(primals: Values, tangents: Values, **params: Any):
         out = primitive.bind(*primals, **params)
         if type(tangents[0]) is Zero or zero_tangent(out).aval.dtype == dtypes.float0:
             return out, zero_tangent(out)
@@ -113,10 +127,10 @@ def _reduction_jvp(primitive: Primitive, rule: Callable) -> Callable:
     return jvp
 
 
-def unary_transpose(rule: Callable) -> Callable:
+def unary_transpose(rule: Callable[..., Any]) -> Callable[..., Any]:
     """The transpose slot of a one-operand linear op from `rule(ct, x, **params)`; x.aval is the operand's type."""
 
-    def transpose(ct, x, **params):
+    def transpose(ct: Value, x: UndefPrimal, **params: Any):
         return [Zero(x.aval.to_tangent_aval()) if type(ct) is Zero else rule(ct, x, **params)]
 
     return transpose
@@ -125,11 +139,11 @@ def unary_transpose(rule: Callable) -> Callable:
 def cumulative(
     name: str,
     dtypes: tuple[Group, ...],
-    reference: Callable,
+    reference: Callable[..., Any],
     *,
     lower: Any,
-    jvp: Callable | str,
-    transpose: Callable | None = None,
+    jvp: Callable[..., Any] | str,
+    transpose: Callable[..., Any] | None = None,
     linear: bool = False,
     selects: bool = False,
 ) -> Primitive:
@@ -143,7 +157,7 @@ def cumulative(
     p = ScanOp(name, is_exact=selects, passes_nans=selects)
 
     @p.def_type
-    def type_rule(aval, *, axis, reverse):
+    def type_rule(aval: ShapedArray, *, axis: int, reverse: bool):
         check_dtype(name, aval, dtypes)
         if not 0 <= axis < aval.ndim:
             raise shape_error(
@@ -155,17 +169,17 @@ def cumulative(
 
     @p.def_reference
     @widened
-    def run(x, *, axis, reverse):
+    def run(x: NumPyArray, *, axis: int, reverse: bool):
         if not reverse:
             return reference(x, axis)
         return np.flip(reference(np.flip(x, axis), axis), axis)
 
     @p.def_batch
-    def batch(mapped, args, dims, *, axis, reverse):
+    def batch(mapped: BatchAxis, args: Values, dims: Sequence[int], *, axis: int, reverse: bool):
         return p.bind(args[0], axis=axis + (axis >= dims[0]), reverse=reverse), dims[0]
 
     @p.def_factors
-    def factors(in_avals, out_avals, *, axis, reverse):
+    def factors(in_avals: Avals, out_avals: Avals, *, axis: int, reverse: bool):
         b = RuleBuilder()
         fs = b.news(in_avals[0].shape)
         return b.rule([fs], [fs], special={fs[axis]: "scan"}, linear_ins=(0,) if linear else ())
@@ -180,12 +194,12 @@ def cumulative(
 def layout(
     name: str,
     *,
-    type: Callable,
-    reference: Callable,
-    transpose: Callable,
-    batch: Callable,
-    factors: Callable,
-    lower: Callable,
+    type: Callable[..., Any],
+    reference: Callable[..., Any],
+    transpose: Callable[..., Any],
+    batch: Callable[..., Any],
+    factors: Callable[..., Any],
+    lower: Callable[..., Any],
     **attrs: Any,
 ) -> Primitive:
     """Make a one-operand op that moves elements and computes nothing, hence linear in its operand.
@@ -196,7 +210,7 @@ def layout(
     """
     p = LayoutOp(name, **attrs)
 
-    def all_factors(in_avals, out_avals, **params):
+    def all_factors(in_avals: Avals, out_avals: Avals, **params: Any):
         b = RuleBuilder()
         found = factors(b, in_avals[0], out_avals[0], **params)
         return (
@@ -205,7 +219,15 @@ def layout(
             else b.rule([found[0]], [found[1]], linear_ins=(0,))
         )
 
-    def pull(b, index, x, *, in_avals, out_avals, **params):
+    def pull(
+        b: Builder,
+        index: ElementIndex,
+        x: ElementReader,
+        *,
+        in_avals: Avals,
+        out_avals: Avals,
+        **params: Any,
+    ):
         return lower(b, index, x, in_avals[0], out_avals[0], **params)
 
     p.define(

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +23,9 @@ from weft._engine.ops.casting import size_as
 from weft._engine.ops.placement import with_out_sharding
 from weft._engine.util import dtypes
 from weft._engine.util.errors import ShapeError
+
+if TYPE_CHECKING:
+    from weft._engine.ops.rule_types import Ints, Value, Values
 
 _U32, _U64 = np.dtype(np.uint32), np.dtype(np.uint64)
 
@@ -36,7 +41,12 @@ class RandomAlgorithm(enum.IntEnum):
 
 
 def rng_bit_generator(
-    key, shape, dtype=np.uint32, algorithm=RandomAlgorithm.RNG_DEFAULT, *, out_sharding=None
+    key: Value,
+    shape: Sequence[int],
+    dtype: dtypes.DTypeLike = np.uint32,
+    algorithm: Any = RandomAlgorithm.RNG_DEFAULT,
+    *,
+    out_sharding: Any = None,
 ):
     """What `weft.lax.rng_bit_generator` gives where nothing is mapped."""
     aval, dtype, algorithm = (
@@ -72,7 +82,7 @@ def rng_bit_generator(
     )
 
 
-def positions(shape: tuple[int, ...], paired: int = -1) -> list:
+def positions(shape: Ints, paired: int = -1) -> list[Any]:
     """The row-major position of every element of `shape` in words of 32 bits, low first: one, or two where there are more than 2**32
     elements. Neighbours along the dim `paired` share one."""
     if not shape:
@@ -92,7 +102,7 @@ def positions(shape: tuple[int, ...], paired: int = -1) -> list:
 _ROW = 1 << 31
 
 
-def _indices(shape: tuple[int, ...], dim: int, wide: bool) -> list:
+def _indices(shape: Ints, dim: int, wide: bool) -> list[Any]:
     """The index of every element along `dim`, in one word or in two."""
     if not wide:
         return [layout.broadcasted_iota(_U32, shape, dim)]
@@ -106,7 +116,7 @@ def _indices(shape: tuple[int, ...], dim: int, wide: bool) -> list:
     return [layout.broadcast_in_dim(cut(x), shape, (dim,)) for x in words]
 
 
-def _shifted(words: list, by: int) -> list:
+def _shifted(words: list[Any], by: int) -> list[Any]:
     """A number of one word or two, shifted to the right by fewer than 32 bits."""
     if len(words) == 1:
         return [ew.shift_right_logical(words[0], np.uint32(by))]
@@ -118,7 +128,7 @@ def _shifted(words: list, by: int) -> list:
     ]
 
 
-def _times(words: list, n: int) -> list:
+def _times(words: list[Any], n: int) -> list[Any]:
     """A number of one word or two times `n`, in as many words."""
     factor = size_as(n % (1 << 32), np.uint32)
     low = ew.mul(words[0], factor)
@@ -128,13 +138,13 @@ def _times(words: list, n: int) -> list:
     return [low, ew.add(high, ew.mul(words[0], size_as(n // (1 << 32), np.uint32)))]
 
 
-def _halves_of(n: int) -> list:
+def _halves_of(n: int) -> list[Any]:
     """An integer in words of 32 bits, low first: one if it fits."""
     low, high = n % (1 << 32), n // (1 << 32)
     return [size_as(low, np.uint32), *([size_as(high, np.uint32)] if high else [])]
 
 
-def philox_bits(raw, width: int, shape: tuple[int, ...]):
+def philox_bits(raw: Value, width: int, shape: Ints):
     """Bits of `width` by philox: an element takes its word, or two, of the block of four at its position."""
     k0, k1, low, high = words_of(raw)
     at, per_block = positions(shape), 2 if width == 64 else 4
@@ -144,7 +154,7 @@ def philox_bits(raw, width: int, shape: tuple[int, ...]):
     )
 
 
-def _threefry_bits(raw, width: int, shape: tuple[int, ...]):
+def _threefry_bits(raw: Value, width: int, shape: Ints):
     """Bits of `width` by threefry: neighbours along one dim take the two words of a block."""
     k0, k1, low, high = words_of(raw)
     paired = _paired_dim(width, shape)
@@ -158,14 +168,14 @@ def _threefry_bits(raw, width: int, shape: tuple[int, ...]):
     )
 
 
-def _paired_dim(width: int, shape: tuple[int, ...]) -> int:
+def _paired_dim(width: int, shape: Ints) -> int:
     """The first dim of even size, else the first of the largest; -1 if an element takes both words."""
     if width == 64 or not shape:
         return -1
     return next((d for d, n in enumerate(shape) if is_multiple(n, 2)), shape.index(max(shape)))
 
 
-def _picked(words, lane, width: int):
+def _picked(words: Values, lane: Value, width: int):
     """Of a block's words the one, or for 64 bits the two, in a lane."""
     if width == 64:
         pairs = [join_words(*words[i : i + 2]) for i in range(0, len(words), 2)]
@@ -174,7 +184,7 @@ def _picked(words, lane, width: int):
     return word if width == 32 else ew.convert_element_type(word, np.dtype(f"uint{width}"))
 
 
-def _plus(count: list, low, *higher) -> list:
+def _plus(count: list[Any], low: Value, *higher: Value) -> list[Any]:
     """The sum of a number of several words, low first, and a count of one or two words."""
     words, carry = [ew.add(low, count[0])], ew.lt(ew.add(low, count[0]), count[0])
     for i, word in enumerate(higher):
@@ -188,14 +198,14 @@ def _plus(count: list, low, *higher) -> list:
     return words
 
 
-def words_of(raw) -> list:
+def words_of(raw: Value) -> list[Any]:
     """The words of a vector as rank-0 values."""
     return [
         layout.reshape(slicing.slice_in_dim(raw, i, i + 1, axis=0), ()) for i in range(raw.shape[0])
     ]
 
 
-def join_words(low, high):
+def join_words(low: Value, high: Value):
     """uint64 from its low and high words."""
     return ew.bitwise_or(
         ew.shift_left(ew.convert_element_type(high, _U64), np.uint64(32)),
@@ -203,7 +213,7 @@ def join_words(low, high):
     )
 
 
-def _halves(key):
+def _halves(key: Value):
     """uint32[4] from uint64[2]."""
     wide = words_of(key)
     words = [w for x in wide for w in (x, ew.shift_right_logical(x, np.uint64(32)))]

@@ -5,11 +5,19 @@ Shifts by the width or more (or by a negative amount) give 0, or copies of the s
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from weft._engine.core.trace import typeof
 from weft._engine.ops.arithmetic import add, mul
 from weft._engine.ops.families import BOOL_OR_INTEGER, INTEGER, binary, elementwise, match, unary
+
+if TYPE_CHECKING:
+    from weft._engine.ir.build import Builder
+    from weft._engine.ir.loops import Expr
+    from weft._engine.ops.rule_types import NumPyArray, Value
 
 and_p = elementwise("and", BOOL_OR_INTEGER, np.bitwise_and, jvp="zero")
 or_p = elementwise("or", BOOL_OR_INTEGER, np.bitwise_or, jvp="zero")
@@ -17,7 +25,7 @@ xor_p = elementwise("xor", BOOL_OR_INTEGER, np.bitwise_xor, jvp="zero")
 not_p = elementwise("not", BOOL_OR_INTEGER, np.bitwise_not, jvp="zero", is_involution=True)
 
 
-def bitwise_and(x, y):
+def bitwise_and(x: Value, y: Value):
     """`x & y`, elementwise.
 
     >>> np.asarray(bitwise_and(np.array([6, 5]), 3)).tolist()
@@ -34,36 +42,36 @@ bitwise_not = unary(not_p, "`~x`, elementwise; of booleans, their negation.", "b
 # --- shifts -----------------------------------------------------------------------------------------------------------
 
 
-def _width(dtype) -> int:
+def _width(dtype: np.dtype[Any]) -> int:
     return dtype.itemsize * 8
 
 
-def _amount(x, y):
+def _amount(x: NumPyArray, y: NumPyArray):
     """The shift amount made safe, and where it was in range."""
     fits = (y >= 0) & (y < _width(x.dtype))
     return np.where(fits, y, 0).astype(x.dtype), fits
 
 
-def _left(x, y):
+def _left(x: NumPyArray, y: NumPyArray):
     by, fits = _amount(x, y)
     return np.where(fits, np.left_shift(x, by), 0).astype(x.dtype)
 
 
-def _right_logical(x, y):
+def _right_logical(x: NumPyArray, y: NumPyArray):
     by, fits = _amount(x, y)
     unsigned = np.dtype(f"u{x.dtype.itemsize}")
     return np.where(fits, x.view(unsigned) >> by.view(unsigned), 0).astype(unsigned).view(x.dtype)
 
 
-def _right_arithmetic(x, y):
+def _right_arithmetic(x: NumPyArray, y: NumPyArray):
     by, fits = _amount(x, y)
     last = np.array(_width(x.dtype) - 1, x.dtype)
     signed = np.dtype(f"i{x.dtype.itemsize}")
     return (x.view(signed) >> np.where(fits, by, last).view(signed)).view(x.dtype)
 
 
-def _shift(name: str, reference, op: str):
-    def emit(b, x, y):
+def _shift(name: str, reference: Callable[..., Any], op: str):
+    def emit(b: Builder, x: Expr, y: Expr):
         bits = int(x.type[1:])
         fits = b.op("lt", y, b.const(bits, y.type))
         if y.type[0] == "i":
@@ -94,7 +102,7 @@ shift_right_arithmetic = binary(
 # --- counting ---------------------------------------------------------------------------------------------------------
 
 
-def _popcount(x):
+def _popcount(x: NumPyArray):
     unsigned = x.view(f"u{x.dtype.itemsize}")
     count = np.zeros(x.shape, np.uint8)
     for i in range(_width(x.dtype)):
@@ -104,7 +112,7 @@ def _popcount(x):
     return count.astype(x.dtype)
 
 
-def _clz(x):
+def _clz(x: NumPyArray):
     unsigned = x.view(f"u{x.dtype.itemsize}")
     count = np.zeros(x.shape, np.uint8)
     for i in range(_width(x.dtype)):
@@ -119,7 +127,7 @@ clz_p = elementwise("clz", INTEGER, _clz, jvp="zero")
 population_count = unary(population_count_p, "The number of ones among the bits of `x`.")
 
 
-def clz(x):
+def clz(x: Value):
     """The number of zeros before the highest one bit of `x`.
 
     >>> np.asarray(clz(np.array([1, 0], np.uint8))).tolist()
@@ -128,7 +136,7 @@ def clz(x):
     return clz_p.bind(x)
 
 
-def mulhi(x, y):
+def mulhi(x: NumPyArray, y: NumPyArray):
     """The upper half of the products of integers, as wide as they are: what `x * y` cuts off.
 
     Raises TypeError for what are no integers of one dtype.

@@ -19,7 +19,7 @@ import contextlib
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,6 +33,10 @@ from weft._engine.util import events
 from weft._engine.util.errors import CallbackError, describe
 from weft._engine.util.record import record, replace
 from weft._engine.util.source import user_frame
+
+if TYPE_CHECKING:
+    from weft._engine.core.primitive import BatchAxis
+    from weft._engine.ops.rule_types import Avals, BatchDims, Ints, NumPyArray, Value, Values
 
 #: how `vmap` maps a pure callback: by calls one after another, or by one call on operands with another leading dim
 VMAP_METHODS = (
@@ -64,7 +68,7 @@ class Layout:
 
     specs: tuple[Spec, ...]
     shapes: tuple[tuple[int, ...], ...]
-    axes: frozenset
+    axes: frozenset[Any]
     apart: bool = False
     inner: int = 0
 
@@ -84,11 +88,11 @@ class Layout:
 def run_callback(
     callback: Any,
     operands: Sequence[np.ndarray],
-    result_avals: Sequence[ShapedArray],
-    mapped: tuple = (),
+    result_avals: Avals,
+    mapped: tuple[Any, ...] = (),
     layout: Layout | None = None,
     guarded: bool = False,
-    axes: tuple = (),
+    axes: tuple[Any, ...] = (),
 ) -> list[np.ndarray]:
     """Call `callback` once per example and give its results, stacked as the operands were."""
     if layout is not None and not layout.apart:
@@ -116,7 +120,9 @@ def run_callback(
 class _Through(threading.local):
     """How this thread calls the functions of callbacks."""
 
-    def call(self, callback: Any, position: tuple, operands: Sequence) -> Sequence:
+    def call(
+        self, callback: Any, position: tuple[Any, ...], operands: Sequence[Any]
+    ) -> Sequence[Any]:
         return callback(position, *operands)
 
 
@@ -124,7 +130,9 @@ _through = _Through()
 
 
 @contextlib.contextmanager
-def called_through(call: Callable[[Any, tuple, Sequence], Sequence]) -> Iterator[None]:
+def called_through(
+    call: Callable[[Any, tuple[Any, ...], Sequence[Any]], Sequence[Any]],
+) -> Iterator[None]:
     """Have `call(callback, position, operands)` give the results of the callbacks that this thread runs in a block."""
     outer = vars(_through).get("call")
     vars(_through)["call"] = call
@@ -136,11 +144,11 @@ def called_through(call: Callable[[Any, tuple, Sequence], Sequence]) -> Iterator
             vars(_through)["call"] = outer
 
 
-def reporting(primitive: Primitive, source: Any) -> Callable:
+def reporting(primitive: Primitive, source: Any) -> Callable[..., Any]:
     """The reference of a callback; an exception in the user's function becomes a CallbackError that names the line `source`."""
     reference = primitive.reference
 
-    def call(*args, **params):
+    def call(*args: Any, **params: Any):
         with reported(primitive, params["callback"], source):
             return reference(*args, **params)
 
@@ -191,8 +199,8 @@ def _check_promise(callback: Any, i: int, value: np.ndarray, aval: ShapedArray) 
 
 
 def _examples(
-    operands: Sequence[np.ndarray], mapped: tuple, sizes: tuple
-) -> Iterator[tuple[tuple, list]]:
+    operands: Sequence[np.ndarray], mapped: tuple[Any, ...], sizes: tuple[Any, ...]
+) -> Iterator[tuple[tuple[Any, ...], list[Any]]]:
     """Every place on the mapped axes, and the operands there."""
     for at in np.ndindex(*sizes):
         yield (
@@ -205,8 +213,8 @@ def _examples(
 
 
 def _assembled(
-    operands: Sequence[np.ndarray], mapped: tuple, layout: Layout
-) -> tuple[list[np.ndarray], tuple]:
+    operands: Sequence[np.ndarray], mapped: tuple[Any, ...], layout: Layout
+) -> tuple[list[np.ndarray], tuple[Any, ...]]:
     """Operands with the blocks along the axes of the layout put together, and the axes that are left to map over."""
     whole = []
     mesh = layout.of_mesh(mapped)
@@ -242,7 +250,13 @@ def _callback_primitive(name: str, effect: str | None = None) -> Primitive:
     primitive = CallbackOp(name, multiple_results=True)
 
     @primitive.def_type
-    def type_rule(*avals, result_avals=(), mapped=(), layout=None, **_):
+    def type_rule(
+        *avals: ShapedArray,
+        result_avals: Avals = (),
+        mapped: tuple[Mapped, ...] = (),
+        layout: Layout | None = None,
+        **_: Any,
+    ):
         mesh = [False] * len(mapped) if layout is None or layout.apart else layout.of_mesh(mapped)
         sizes = tuple(m.size for m, of_mesh in zip(mapped, mesh) if not of_mesh)
         vma = joined_vma(avals)
@@ -250,16 +264,23 @@ def _callback_primitive(name: str, effect: str | None = None) -> Primitive:
 
     @primitive.def_reference
     def reference(
-        *args, callback, result_avals=(), mapped=(), layout=None, guarded=False, axes=(), **_
+        *args: NumPyArray,
+        callback: Callable[..., Any],
+        result_avals: Avals = (),
+        mapped: tuple[Mapped, ...] = (),
+        layout: Layout | None = None,
+        guarded: bool = False,
+        axes: Ints = (),
+        **_: Any,
     ):
         return run_callback(callback, args, result_avals, mapped, layout, guarded, axes)
 
     @primitive.def_batch
-    def batch(axis, args, dims, **params):
+    def batch(axis: BatchAxis, args: Values, dims: BatchDims, **params: Any):
         return map_calls(primitive, axis, args, dims, params)
 
     @primitive.def_transpose
-    def transpose(*_, **__):
+    def transpose(*_: Value, **__: Any):
         kind = "IO" if effect else "Pure"
         raise ValueError(
             f"{primitive.name}: {kind} callbacks do not support transpose: what Python does with a value has no adjoint."
@@ -277,8 +298,12 @@ def _callback_primitive(name: str, effect: str | None = None) -> Primitive:
 
 
 def map_calls(
-    primitive: Primitive, axis: Any, args: Sequence, dims: Sequence, params: dict
-) -> tuple[list, list]:
+    primitive: Primitive,
+    axis: Any,
+    args: Sequence[Any],
+    dims: Sequence[Any],
+    params: dict[str, Any],
+) -> tuple[list[Any], list[Any]]:
     """Batching by one call per example."""
     layout: Layout | None = params.get("layout") if axis.of_mesh else None
     automatic = layout if layout is not None and axis.name in layout.axes else None
@@ -294,7 +319,9 @@ def map_calls(
     return outs, [None if automatic is not None and not automatic.apart else 0] * len(outs)
 
 
-def guard_calls(primitive: Primitive, on: Any, operands: Sequence, params: dict) -> list:
+def guard_calls(
+    primitive: Primitive, on: Any, operands: Sequence[Any], params: dict[str, Any]
+) -> list[Any]:
     """Bind a callback that calls only where the boolean scalar `on` holds."""
     if params.get("guarded"):
         return primitive.bind(registry["and"].bind(on, operands[0]), *operands[1:], **params)
@@ -335,7 +362,7 @@ def _observe_primals(primitive: Primitive) -> None:
     """The derivative of an operation that only reads: it is applied to the values, and there is nothing to differentiate."""
 
     @primitive.def_jvp
-    def jvp(primals, tangents, **params):
+    def jvp(primals: Values, tangents: Values, **params: Any):
         return primitive.bind(*primals, **params), []
 
 
@@ -345,7 +372,7 @@ _observe_primals(debug_print_p)
 
 def _refuse_derivative(primitive: Primitive, kind: str) -> None:
     @primitive.def_jvp
-    def jvp(primals, tangents, **params):
+    def jvp(primals: Values, tangents: Values, **params: Any):
         raise ValueError(
             describe(
                 primitive.name,
@@ -364,7 +391,7 @@ _refuse_derivative(pure_callback_p, "Pure")
 
 
 @io_callback_p.def_batch
-def _batch_io(axis, args, dims, **params):
+def _batch_io(axis: BatchAxis, args: Values, dims: BatchDims, **params: Any):
     if params["ordered"] and not axis.of_mesh:
         raise ValueError(
             describe(
@@ -380,7 +407,7 @@ def _batch_io(axis, args, dims, **params):
 
 
 @pure_callback_p.def_batch
-def _batch_pure(axis, args, dims, **params):
+def _batch_pure(axis: BatchAxis, args: Values, dims: BatchDims, **params: Any):
     method = params["vmap_method"]
     if method in ("sequential", "sequential_unrolled") or axis.of_mesh or params.get("mapped"):
         return map_calls(pure_callback_p, axis, args, dims, params)
@@ -421,17 +448,17 @@ inspect_sharding_p = CallbackOp("inspect_sharding", multiple_results=True, asks_
 
 
 @inspect_sharding_p.def_type
-def _inspect_type(aval, *, callback):
+def _inspect_type(aval: ShapedArray, *, callback: Callable[..., Any]):
     return []
 
 
 @inspect_sharding_p.def_reference
-def _inspect_reference(x, *, callback):
+def _inspect_reference(x: NumPyArray, *, callback: Callable[..., Any]):
     return []
 
 
 @inspect_sharding_p.def_batch
-def _inspect_batch(axis, args, dims, *, callback):
+def _inspect_batch(axis: BatchAxis, args: Values, dims: BatchDims, *, callback: Callable[..., Any]):
     return inspect_sharding_p.bind(*args, callback=callback), []
 
 

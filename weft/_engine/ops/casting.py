@@ -6,6 +6,9 @@ complex to real keeps the real part.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from weft._engine.core.primitive import registry
@@ -26,21 +29,38 @@ from weft._engine.ops.families import (
 )
 from weft._engine.util import dtypes
 
+if TYPE_CHECKING:
+    from weft._engine.ir.build import Builder
+    from weft._engine.ir.loops import Expr
+    from weft._engine.ir.shardings import NamedSharding
+    from weft._engine.ops.rule_types import (
+        Avals,
+        ElementIndex,
+        ElementReader,
+        NumPyArray,
+        Value,
+        Values,
+    )
+
 # --- convert_element_type ---------------------------------------------------------------------------------------------
 
 
-def _convert_type(aval: ShapedArray, *, new_dtype, weak_type, sharding) -> ShapedArray:
+def _convert_type(
+    aval: ShapedArray, *, new_dtype: np.dtype[Any], weak_type: bool, sharding: NamedSharding | None
+) -> ShapedArray:
     families.check_dtype("convert_element_type", aval, ANY)
     return ShapedArray(aval.shape, new_dtype, weak_type, sharding, aval.vma)
 
 
-def _convert_reference(x, *, new_dtype, weak_type, sharding):
+def _convert_reference(
+    x: NumPyArray, *, new_dtype: np.dtype[Any], weak_type: bool, sharding: NamedSharding | None
+):
     if x.dtype == new_dtype:
         return x
     if new_dtype == np.bool_:
         return x != 0
     if dtype_in(x.dtype, COMPLEX) and not dtype_in(new_dtype, COMPLEX):
-        x = x.real
+        x = np.real(x)
     if dtype_in(x.dtype, FLOATING) and dtype_in(new_dtype, families.INTEGER):
         return _saturated(x, new_dtype)
     if families.is_narrow(x.dtype) or families.is_narrow(new_dtype):
@@ -51,7 +71,7 @@ def _convert_reference(x, *, new_dtype, weak_type, sharding):
     return x.astype(new_dtype)
 
 
-def _saturated(x, new_dtype):
+def _saturated(x: NumPyArray, new_dtype: np.dtype[Any]):
     info = dtypes.iinfo(new_dtype)
     wide = x.astype(np.float64)
     low, high = wide <= float(info.min), wide >= float(info.max)
@@ -62,7 +82,14 @@ def _saturated(x, new_dtype):
     return np.where(low | high, ends, inside).astype(new_dtype)
 
 
-def _convert_emit(b, x, *, new_dtype, weak_type, sharding):
+def _convert_emit(
+    b: Builder,
+    x: Expr,
+    *,
+    new_dtype: np.dtype[Any],
+    weak_type: bool,
+    sharding: NamedSharding | None,
+):
     target = b.type_of(ShapedArray((), new_dtype))
     if target == x.type:
         return x
@@ -92,7 +119,7 @@ def _part(complex_type: str) -> str:
     return {"c64": "f32", "c128": "f64"}[complex_type]
 
 
-def _keeps_sums(in_avals, out_avals, **params) -> tuple[int, ...]:
+def _keeps_sums(in_avals: Avals, out_avals: Avals, **params: Any) -> tuple[int, ...]:
     """A partial sum passes a cast that loses nothing."""
     source, target = in_avals[0].dtype, out_avals[0].dtype
     if source == target:
@@ -117,7 +144,7 @@ convert_element_type_p = elementwise(
 )
 
 
-def in_dtype(operand, dtype: np.dtype):
+def in_dtype(operand: Value, dtype: np.dtype):
     """`operand` in the dtype of a value that there is: one of 64 bits is kept where `enable_x64` is off, too."""
     if dtype == dtypes.canonicalize_dtype(dtype):
         return convert_element_type(operand, dtype)
@@ -129,7 +156,12 @@ def in_dtype(operand, dtype: np.dtype):
     )
 
 
-def convert_element_type(operand, new_dtype, weak_type: bool = False, sharding=None):
+def convert_element_type(
+    operand: Value,
+    new_dtype: dtypes.DTypeLike,
+    weak_type: bool = False,
+    sharding: NamedSharding | None = None,
+):
     """`operand` with its elements converted to `new_dtype`, of the same shape.
 
     Floats are truncated toward zero on the way to integers and clamped to their range; integers wrap around. `weak_type` makes the
@@ -170,7 +202,7 @@ def convert_element_type(operand, new_dtype, weak_type: bool = False, sharding=N
 # --- bitcast ----------------------------------------------------------------------------------------------------------
 
 
-def _bitcast_type(aval: ShapedArray, *, new_dtype) -> ShapedArray:
+def _bitcast_type(aval: ShapedArray, *, new_dtype: np.dtype[Any]) -> ShapedArray:
     families.check_dtype("bitcast_convert_type", aval, ANY)
     if aval.dtype.itemsize != np.dtype(new_dtype).itemsize:
         raise shape_error(
@@ -192,12 +224,20 @@ bitcast_convert_type_p = elementwise(
 
 
 @bitcast_convert_type_p.def_lower
-def _bitcast_lower(b, index, x, *, in_avals, out_avals, new_dtype):
+def _bitcast_lower(
+    b: Builder,
+    index: ElementIndex,
+    x: ElementReader,
+    *,
+    in_avals: Avals,
+    out_avals: Avals,
+    new_dtype: np.dtype[Any],
+):
     # the builder computes halves in float32, so it needs the type that the bits are of
     return b.bitcast(x(index), b.type_of(out_avals[0]), b.type_of(in_avals[0]))
 
 
-def bitcast_convert_type(operand, new_dtype):
+def bitcast_convert_type(operand: Value, new_dtype: dtypes.DTypeLike):
     """The bits of `operand` read as `new_dtype`. A narrower dtype adds a last dim of the parts (lowest first), a
     wider one takes it away.
 
@@ -235,11 +275,11 @@ def _held(bits: int) -> np.dtype:
     return _uint(max(bits, 8))
 
 
-def _cast(x, dtype):
+def _cast(x: Value, dtype: dtypes.DType):
     return convert_element_type_p.bind(x, new_dtype=dtype, weak_type=False, sharding=None)
 
 
-def _bits_apart(x, aval, target):
+def _bits_apart(x: Value, aval: ShapedArray, target: np.dtype[Any]):
     old, new = dtypes.itemsize_bits(aval.dtype), dtypes.itemsize_bits(target)
     shape, wide = (*aval.shape, old // new), _held(old)
     whole = _cast(bitcast_convert_type(x, _uint(old)), wide)
@@ -252,7 +292,7 @@ def _bits_apart(x, aval, target):
     return bitcast_convert_type(part, target)
 
 
-def _check_parts(aval, target) -> None:
+def _check_parts(aval: ShapedArray, target: np.dtype[Any]) -> None:
     count = dtypes.itemsize_bits(target) // dtypes.itemsize_bits(aval.dtype)
     if not aval.ndim or aval.shape[-1] != count:
         raise shape_error(
@@ -263,7 +303,7 @@ def _check_parts(aval, target) -> None:
         )
 
 
-def _complex_apart(x, aval, target):
+def _complex_apart(x: Value, aval: ShapedArray, target: np.dtype[Any]):
     """Through integers as wide as the parts: there may be none as wide as the whole."""
     half = _uint(aval.dtype.itemsize * 4)
     parts = [
@@ -279,7 +319,7 @@ def _complex_apart(x, aval, target):
     return registry["reshape"].bind(out, new_sizes=(*aval.shape, count)) if count > 1 else out
 
 
-def _complex_together(x, aval, target):
+def _complex_together(x: Value, aval: ShapedArray, target: np.dtype[Any]):
     _check_parts(aval, target)
     half, count = (
         dtypes.to_real_dtype(target),
@@ -297,7 +337,7 @@ def _complex_together(x, aval, target):
     return complex(*parts)
 
 
-def _bits_together(x, aval, target):
+def _bits_together(x: Value, aval: ShapedArray, target: np.dtype[Any]):
     old, new = dtypes.itemsize_bits(aval.dtype), dtypes.itemsize_bits(target)
     _check_parts(aval, target)
     bits = _cast(_cast(bitcast_convert_type(x, _uint(old)), _held(old)), _held(new))
@@ -306,7 +346,7 @@ def _bits_together(x, aval, target):
     return bitcast_convert_type(_cast(whole, _uint(new)), target)
 
 
-def _offsets(shape, wide: np.dtype, bits: int):
+def _offsets(shape: Sequence[int], wide: np.dtype, bits: int):
     """Positions of the parts of `bits` along the last dim."""
     part = registry["iota"].bind(dtype=wide, shape=shape, dimension=len(shape) - 1)
     return registry["mul"].bind(part, exact(bits, wide))
@@ -315,15 +355,15 @@ def _offsets(shape, wide: np.dtype, bits: int):
 # --- complex numbers --------------------------------------------------------------------------------------------------
 
 
-def _real_of(dtype, **_):
+def _real_of(dtype: dtypes.DType, **_: Any):
     return dtypes.to_real_dtype(dtype)
 
 
-def _neg(x):
+def _neg(x: Value):
     return registry["neg"].bind(x)
 
 
-def _zero_like(x):
+def _zero_like(x: Value):
     return exact(0, typeof(x).dtype)
 
 
@@ -365,7 +405,7 @@ conj_p = elementwise(
 )
 
 
-def _complex_type(*avals):
+def _complex_type(*avals: ShapedArray):
     families.same_dtypes("complex", avals)
     for i, aval in enumerate(avals):
         if aval.dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
@@ -381,7 +421,7 @@ def _complex_type(*avals):
     )
 
 
-def _complex_reference(re, im):
+def _complex_reference(re: NumPyArray, im: NumPyArray):
     out = np.empty(np.broadcast_shapes(re.shape, im.shape), dtypes.to_complex_dtype(re.dtype))
     out.real, out.imag = re, im  # not re + 1j*im, which spoils infinities and signed zeros
     return out
@@ -403,7 +443,7 @@ complex_p = elementwise(
 
 
 @complex_p.def_jvp
-def _complex_jvp(primals, tangents):
+def _complex_jvp(primals: Values, tangents: Values):
     out = complex_p.bind(*primals)
     if all(type(t) is Zero for t in tangents):
         return out, families.zero_tangent(out)
@@ -415,7 +455,7 @@ real = unary(real_p, "The real part of complex `x`.")
 imag = unary(imag_p, "The imaginary part of complex `x`.")
 
 
-def complex(x, y):
+def complex(x: Value, y: Value):
     """The complex number `x + iy`, elementwise.
 
     >>> complex(np.float32(1), np.float32(2)).item()
@@ -424,14 +464,14 @@ def complex(x, y):
     return complex_p.bind(*match(x, y))
 
 
-def conj(x):
+def conj(x: Value):
     """The complex conjugate of `x`; a real `x` becomes complex."""
     if not dtype_in(typeof(x).dtype, COMPLEX):
         return complex_p.bind(x, 0.0 if isinstance(x, float) else _zero_like(x))
     return conj_p.bind(x)
 
 
-def size_as(n, dtype):
+def size_as(n: Value, dtype: dtypes.DType):
     """A size as a scalar of a dtype: a number of NumPy, or the traced value of a symbolic size."""
     if isinstance(n, Dim):
         return registry["dim_as_value"].bind(size=n, dtype=np.dtype(dtype))

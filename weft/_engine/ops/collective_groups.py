@@ -8,7 +8,7 @@ group.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from weft._engine.core.primitive import BatchAxis, Primitive
 from weft._engine.core.trace import typeof
 from weft._engine.ir.collective_spec import collective_axes, spec_of
 from weft._engine.ops import collective_rules as rules
+from weft._engine.ops.collective_blocks import Groups
 from weft._engine.ops.comparison import eq, select
 from weft._engine.ops.dynamic_slicing import dynamic_slice_in_dim
 from weft._engine.ops.elementwise import add, mul, rem, sub
@@ -24,7 +25,8 @@ from weft._engine.ops.layout import broadcast_in_dim, iota, reshape, squeeze
 from weft._engine.ops.reduce import reduce_sum
 from weft._engine.ops.slicing import concatenate
 
-Groups = tuple[tuple[int, ...], ...]
+if TYPE_CHECKING:
+    from weft._engine.ops.rule_types import Value
 
 
 def checked_groups(api: str, axes: rules.Axes, groups: Any, uneven: bool = False) -> Groups | None:
@@ -91,11 +93,11 @@ def _by_members(
     return spec_of(primitive).stacked(axis, rows, 0, axes=(axis.name,), axis_index_groups=None)[0]
 
 
-def _grouped(primitive: Primitive) -> Callable:
+def _grouped(primitive: Primitive) -> Callable[..., Any]:
     """Decorator: what `primitive` gives over several axes when there are groups."""
 
-    def define(fn: Callable) -> Callable:
-        def several(x, **params):
+    def define(fn: Callable[..., Any]) -> Callable[..., Any]:
+        def several(x: Value, **params: Any):
             return (
                 fn(x, **params)
                 if params["axis_index_groups"] is not None
@@ -109,18 +111,43 @@ def _grouped(primitive: Primitive) -> Callable:
 
 
 @_grouped(rules.all_gather_p)
-def _all_gather(x, *, all_gather_dimension, axis_name, axis_size, tiled, axis_index_groups):
+def _all_gather(
+    x: Value,
+    *,
+    all_gather_dimension: int,
+    axis_name: rules.Axes,
+    axis_size: int,
+    tiled: bool,
+    axis_index_groups: Groups,
+):
     return _placed(_rows_of_group(x, axis_name, axis_index_groups), all_gather_dimension, tiled)
 
 
 @_grouped(rules.reduce_scatter_p)
-def _reduce_scatter(x, *, scatter_dimension, axis_name, axis_size, tiled, axis_index_groups):
+def _reduce_scatter(
+    x: Value,
+    *,
+    scatter_dimension: int,
+    axis_name: rules.Axes,
+    axis_size: int,
+    tiled: bool,
+    axis_index_groups: Groups,
+):
     total = reduce_sum(_received(x, axis_name, axis_index_groups, scatter_dimension), (0,))
     return total if tiled else squeeze(total, (scatter_dimension,))
 
 
 @_grouped(rules.all_to_all_p)
-def _all_to_all(x, *, split_axis, concat_axis, axis_name, axis_size, tiled, axis_index_groups):
+def _all_to_all(
+    x: Value,
+    *,
+    split_axis: int,
+    concat_axis: int,
+    axis_name: rules.Axes,
+    axis_size: int,
+    tiled: bool,
+    axis_index_groups: Groups,
+):
     return _placed(_received(x, axis_name, axis_index_groups, split_axis), concat_axis, True)
 
 
@@ -146,7 +173,7 @@ def _received(x: Any, axes: rules.Axes, groups: Groups, dim: int) -> Any:
     own = _own_place(axes, groups)
     block = typeof(x).shape[dim] // size
 
-    def part(r):
+    def part(r: int):
         member = rem(add(own, np.int32(r)), np.int32(size))
         return dynamic_slice_in_dim(x, mul(member, np.int32(block)), block, dim)
 
@@ -170,7 +197,7 @@ def _sent(x: Any, axes: rules.Axes, groups: Groups, r: int) -> Any:
     return rules.ppermute_p.bind(x, axis_name=axes, perm=perm)
 
 
-def _in_order(rounds: list, own: Any, size: int) -> Any:
+def _in_order(rounds: list[Any], own: Any, size: int) -> Any:
     """Values received in rounds 0, 1, ..., by the sender's place in the group."""
     rows = concatenate([reshape(y, (1, *typeof(y).shape)) for y in rounds], 0)
     sender = iota(np.int32, size)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,14 @@ from weft._engine.core.trace import Zero, axis_env_size, tracked_axes, typeof
 from weft._engine.ir.collective_spec import CollectiveSpec, collective_axes, register
 from weft._engine.ir.factors import RuleBuilder, elementwise_rule
 from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.collective_blocks import (
+    Axes,
+    block_dims,
+    diagonal,
+    other_axes,
+    own_part,
+    regroup,
+)
 from weft._engine.ops.dynamic_slicing import dynamic_slice_in_dim, dynamic_update_slice_in_dim
 from weft._engine.ops.elementwise import add, convert_element_type, div, eq, mul, select_n
 from weft._engine.ops.families import (
@@ -38,13 +46,17 @@ from weft._engine.ops.families import (
     zeros,
 )
 from weft._engine.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather_p
-from weft._engine.ops.layout import iota, reshape, squeeze, transpose
+from weft._engine.ops.layout import iota, reshape, squeeze
 from weft._engine.ops.reduce import reduce_max_p, reduce_min_p, reduce_sum, reduce_sum_p
 from weft._engine.ops.rules import at_front, jointly_linear
 from weft._engine.ops.slicing import concatenate, slice_in_dim
 from weft._engine.util import dtypes
 
-Axes = tuple[Any, ...]
+if TYPE_CHECKING:
+    from weft._engine.core.trace import UndefPrimal
+    from weft._engine.ops.collective_blocks import Groups
+    from weft._engine.ops.rule_types import Avals, BatchDims, NumPyArray, Value, Values
+
 Perm = Sequence[tuple[int, int]]
 
 _NO_REFERENCE = "A collective means nothing on one array alone; stack the mesh axes first."
@@ -71,11 +83,11 @@ def collective(spec: CollectiveSpec, **slots: Any) -> Primitive:
     return p.define(**slots)
 
 
-def _factors(spec: CollectiveSpec) -> Callable:
+def _factors(spec: CollectiveSpec) -> Callable[..., Any]:
     """The sharding rule over axes that are not the collective's own: the dims that `spec.dims` name stay whole, and so does a
     dim that is added or removed."""
 
-    def factors(in_avals, out_avals, **params):
+    def factors(in_avals: Avals, out_avals: Avals, **params: Any):
         linear = (0,) if spec.transpose is not None else ()
         if not spec.dims:
             return elementwise_rule(in_avals, out_avals, linear_ins=linear)
@@ -113,59 +125,10 @@ def position(axes: Axes) -> Any:
     return np.int32(0) if index is None else index
 
 
-def _rest(axes: Axes, name: Any) -> tuple[Axes, int, int]:
-    """The axes but `name`, with the number of positions along those before and after it."""
-    at = axes.index(name)
-    sizes = [1 if a == name else axis_env_size(a) for a in axes]
-    return axes[:at] + axes[at + 1 :], math.prod(sizes[:at]), math.prod(sizes[at:])
-
-
-def _regroup(
-    x: Any, labels: Sequence[Any], sizes: Sequence[int], groups: Sequence[Sequence[Any]]
-) -> Any:
-    """`x`, whose dims are `labels` of `sizes` once it is reshaped, transposed and reshaped to one dim per group of labels."""
-    x = reshape(x, tuple(sizes))
-    order = tuple(labels.index(label) for group in groups for label in group)
-    if order != tuple(range(len(order))):
-        x = transpose(x, order)
-    size_of = dict(zip(labels, sizes))
-    return reshape(x, tuple(math.prod(size_of[label] for label in group) for group in groups))
-
-
-def _blocks(
-    shape: Sequence[int], dim: int, major: int, own: int, minor: int, tiled: bool
-) -> tuple[list, list]:
-    """Labels and sizes of the dims of `shape`, dim `dim` split into major, own and minor blocks and, if tiled,
-    the inside of a block."""
-    labels, sizes = [], []
-    for d, n in enumerate(shape):
-        if d != dim:
-            labels.append(d)
-            sizes.append(n)
-            continue
-        labels += ["major", "own", "minor"]
-        sizes += [major, own, minor]
-        if tiled:
-            labels.append(d)
-            sizes.append(n // (major * own * minor))
-    return labels, sizes
-
-
-def _own_part(x: Any, axis: BatchAxis, axes: Axes, dim: int, tiled: bool, on_rest: Callable) -> Any:
-    """The blocks of dim `dim` of unbatched `x`, one for each position: the batch dim comes first.
-
-    `on_rest(y, axes, size)` takes the part along the other axes from dim 1 of `y`, and removes that dim."""
-    rest, major, minor = _rest(axes, axis.name)
-    labels, sizes = _blocks(typeof(x).shape, dim, major, axis.size, minor, tiled)
-    kept = [label for label in labels if isinstance(label, int)]
-    y = _regroup(x, labels, sizes, [["own"], ["major", "minor"], *[[k] for k in kept]])
-    return on_rest(y, rest, major * minor) if rest else squeeze(y, (1,))
-
-
-def _batch_rule(primitive: Primitive, spec: CollectiveSpec) -> Callable:
+def _batch_rule(primitive: Primitive, spec: CollectiveSpec) -> Callable[..., Any]:
     """The batch rule of a collective of at most one operand, from its meaning over one of its axes."""
 
-    def batch(axis, args, dims, **params):
+    def batch(axis: BatchAxis, args: Values, dims: BatchDims, **params: Any):
         if axis.name is None or axis.name not in collective_axes(params):
             if not spec.dims:
                 return primitive.bind(*args, **params), dims[0] if dims else None
@@ -185,12 +148,12 @@ def all_but_own_block(nbytes: int, n: int) -> int:
     return nbytes * (n - 1) // n
 
 
-def _bumped(params: dict, shifted: Sequence[str]) -> dict:
+def _bumped(params: dict[str, Any], shifted: Sequence[str]) -> dict[str, Any]:
     """`params` of an operand that has a new dim in front."""
     return params | {name: params[name] + 1 for name in shifted}
 
 
-def _in_groups(over: Callable, axis: BatchAxis, x: Any, params: dict) -> Any:
+def _in_groups(over: Callable[..., Any], axis: BatchAxis, x: Any, params: dict[str, Any]) -> Any:
     """A collective on the rows of `x` within each of the groups; `params` know of a dim in front, which the groups
     become."""
     assert len(collective_axes(params)) == 1, (
@@ -210,24 +173,30 @@ def _in_groups(over: Callable, axis: BatchAxis, x: Any, params: dict) -> Any:
 
 
 def all_reduce(
-    name: str, reduce: Primitive, unbatched: Callable, groups: tuple, **facts: Any
+    name: str,
+    reduce: Primitive,
+    unbatched: Callable[..., Any],
+    groups: tuple[Any, ...],
+    **facts: Any,
 ) -> Primitive:
     """A collective that gives all positions their values reduced by `reduce`; `unbatched(x, n)` is that of n equal values.
 
     It takes dtypes of `groups`; `facts` are fields of its record.
     """
 
-    def type_rule(aval, *, axes, axis_index_groups):
+    def type_rule(aval: ShapedArray, *, axes: Axes, axis_index_groups: Groups | None):
         check_dtype(name, aval, groups)
         known = not aval.vma or axis_index_groups is not None
         return aval if known else aval.update(vma=aval.vma - frozenset(axes))
 
-    def stacked(axis, x, dim, *, axes, axis_index_groups):
+    def stacked(
+        axis: BatchAxis, x: Value, dim: int | None, *, axes: Axes, axis_index_groups: Groups | None
+    ):
         x = reduce.bind(x, axes=(dim,)) if dim is not None else unbatched(x, axis.size)
         rest = tuple(a for a in axes if a != axis.name)
         return (p.bind(x, axes=rest, axis_index_groups=axis_index_groups) if rest else x), None
 
-    def exchange(values, **params):
+    def exchange(values: Sequence[NumPyArray], **params: Any):
         return [reduce.reference(np.stack(values), axes=(0,))] * len(values)
 
     bytes_sent = lambda nbytes, n: 2 * nbytes * (n - 1) // n  # a reduce_scatter, then an all_gather
@@ -241,7 +210,7 @@ def _times(x: Any, size: int) -> Any:
     return mul(x, np.asarray(size).astype(typeof(x).dtype)[()])
 
 
-def _psum_transpose(ct, x, *, axes, axis_index_groups):
+def _psum_transpose(ct: Value, x: UndefPrimal, *, axes: Axes, axis_index_groups: Groups | None):
     if axis_index_groups is not None:
         return [psum_p.bind(ct, axes=axes, axis_index_groups=axis_index_groups)]
     # where types track an axis, the result's cotangent is one value for all; elsewhere each position has its own copy of the
@@ -253,7 +222,7 @@ def _psum_transpose(ct, x, *, axes, axis_index_groups):
     return [psum_p.bind(ct, axes=copied, axis_index_groups=None) if copied else ct]
 
 
-def _extremum_jvp(primitive, primals, tangents, **params):
+def _extremum_jvp(primitive: Primitive, primals: Values, tangents: Values, **params: Any):
     """The mean tangent of the positions that attain the extremum."""
     out = primitive.bind(*primals, **params)
     zero = zero_tangent(out)
@@ -282,16 +251,16 @@ pmin_p = all_reduce("pmin", reduce_min_p, lambda x, n: x, ORDERED, completes=("m
 # --- pvary
 
 
-def _pvary_type(aval, *, axes):
+def _pvary_type(aval: ShapedArray, *, axes: Axes):
     return aval.update(vma=aval.vma | frozenset(axes))
 
 
-def _pvary(axis, x, dim, *, axes):
+def _pvary(axis: BatchAxis, x: Value, dim: int | None, *, axes: Axes):
     rest = tuple(a for a in axes if a != axis.name)
     return (pvary_p.bind(x, axes=rest) if rest else x), dim
 
 
-def _pvary_transpose(ct, x, *, axes):
+def _pvary_transpose(ct: Value, x: UndefPrimal, *, axes: Axes):
     return [psum_p.bind(ct, axes=axes, axis_index_groups=None)]
 
 
@@ -305,21 +274,21 @@ pvary_p.casts = True
 # --- pcast
 
 
-def _pcast_type(aval, *, axes, to):
-    axes = frozenset(axes)
-    unreduced, reduced = aval.vma_unreduced - axes, aval.vma_reduced - axes
+def _pcast_type(aval: ShapedArray, *, axes: Axes, to: Any):
+    cast = frozenset(axes)
+    unreduced, reduced = aval.vma_unreduced - cast, aval.vma_reduced - cast
     return aval.update(
-        vma_unreduced=unreduced | axes if to == "unreduced" else unreduced,
-        vma_reduced=reduced | axes if to == "reduced" else reduced,
+        vma_unreduced=unreduced | cast if to == "unreduced" else unreduced,
+        vma_reduced=reduced | cast if to == "reduced" else reduced,
     )
 
 
-def _pcast(axis, x, dim, *, axes, to):
+def _pcast(axis: BatchAxis, x: Value, dim: int | None, *, axes: Axes, to: str):
     rest = tuple(a for a in axes if a != axis.name)
     return (pcast_p.bind(x, axes=rest, to=to) if rest else x), dim
 
 
-def _pcast_transpose(ct, x, *, axes, to):
+def _pcast_transpose(ct: Value, x: UndefPrimal, *, axes: Axes, to: Any):
     aval = x.aval
     if to == "reduced" and not aval.vma_reduced.intersection(axes):
         return [ct]  # terms of a sum, which is taken where the value was one for all
@@ -361,7 +330,13 @@ def typed(x: Any, axes: Axes, to: str) -> Any:
 
 
 def _gathered_type(
-    aval, *, all_gather_dimension, axis_name, axis_size, tiled, axis_index_groups=None
+    aval: ShapedArray,
+    *,
+    all_gather_dimension: int,
+    axis_name: Axes,
+    axis_size: int,
+    tiled: bool,
+    axis_index_groups: Groups | None = None,
 ):
     shape = list(aval.shape)
     if tiled:
@@ -371,17 +346,26 @@ def _gathered_type(
     return aval.update(shape=tuple(shape), sharding=None)
 
 
-def _all_gather_invariant_type(aval, *, axis_name, **params):
+def _all_gather_invariant_type(aval: ShapedArray, *, axis_name: Axes, **params: Any):
     return _gathered_type(aval, axis_name=axis_name, **params).update(
         vma=aval.vma - frozenset(axis_name)
     )
 
 
 def _gather(
-    primitive, axis, x, dim, *, all_gather_dimension, axis_name, axis_size, tiled, **groups
+    primitive: Primitive,
+    axis: BatchAxis,
+    x: Value,
+    dim: int | None,
+    *,
+    all_gather_dimension: int,
+    axis_name: Axes,
+    axis_size: int,
+    tiled: bool,
+    **groups: Any,
 ):
     x = at_front(x, dim, axis.size)
-    rest, major, minor = _rest(axis_name, axis.name)
+    rest, major, minor = other_axes(axis_name, axis.name)
     shape = typeof(x).shape[1:]
     if rest:
         x = primitive.bind(
@@ -399,10 +383,12 @@ def _gather(
         parts[all_gather_dimension] = [*gathered, all_gather_dimension]
     else:
         parts.insert(all_gather_dimension, gathered)
-    return _regroup(x, labels, [major, minor, axis.size, *shape], parts), None
+    return regroup(x, labels, [major, minor, axis.size, *shape], parts), None
 
 
-def _exchange_gathered(values, *, all_gather_dimension, tiled, **params):
+def _exchange_gathered(
+    values: Sequence[NumPyArray], *, all_gather_dimension: int, tiled: bool, **params: Any
+):
     return [(np.concatenate if tiled else np.stack)(values, all_gather_dimension)] * len(values)
 
 
@@ -410,11 +396,19 @@ def _gathered_bytes(nbytes: int, n: int) -> int:
     return nbytes * (n - 1)  # every block passes through every device
 
 
-def _all_gather_transpose(ct, x, *, all_gather_dimension, **params):
+def _all_gather_transpose(ct: Value, x: UndefPrimal, *, all_gather_dimension: int, **params: Any):
     return [reduce_scatter_p.bind(ct, scatter_dimension=all_gather_dimension, **params)]
 
 
-def _all_gather_invariant_transpose(ct, x, *, all_gather_dimension, axis_name, axis_size, tiled):
+def _all_gather_invariant_transpose(
+    ct: Value,
+    x: UndefPrimal,
+    *,
+    all_gather_dimension: int,
+    axis_name: Axes,
+    axis_size: int,
+    tiled: bool,
+):
     # the cotangent is one value for all, of which each position takes what it gave
     own = own_slice_p.bind(ct, axis_name=axis_name, axis_size=axis_size, dim=all_gather_dimension)
     return [own if tiled else squeeze(own, (all_gather_dimension,))]
@@ -445,7 +439,13 @@ def check_blocks(api: str, aval: ShapedArray, dim: int, size: int, tiled: bool) 
 
 
 def _reduce_scatter_type(
-    aval, *, scatter_dimension, axis_name, axis_size, tiled, axis_index_groups
+    aval: ShapedArray,
+    *,
+    scatter_dimension: int,
+    axis_name: Axes,
+    axis_size: int,
+    tiled: bool,
+    axis_index_groups: Groups | None,
 ):
     shape = list(aval.shape)
     check_blocks("reduce_scatter", aval, scatter_dimension, axis_size, tiled)
@@ -457,7 +457,15 @@ def _reduce_scatter_type(
 
 
 def _reduce_scatter(
-    axis, x, dim, *, scatter_dimension, axis_name, axis_size, tiled, axis_index_groups
+    axis: BatchAxis,
+    x: Value,
+    dim: int | None,
+    *,
+    scatter_dimension: int,
+    axis_name: Axes,
+    axis_size: int,
+    tiled: bool,
+    axis_index_groups: Groups | None,
 ):
     total = reduce_sum(x, (dim,)) if dim is not None else _times(x, axis.size)
     on_rest = lambda y, rest, n: reduce_scatter_p.bind(
@@ -468,14 +476,16 @@ def _reduce_scatter(
         tiled=False,
         axis_index_groups=axis_index_groups,
     )
-    return _own_part(total, axis, axis_name, scatter_dimension, tiled, on_rest), 0
+    return own_part(total, axis, axis_name, scatter_dimension, tiled, on_rest), 0
 
 
-def _reduce_scatter_transpose(ct, x, *, scatter_dimension, **params):
+def _reduce_scatter_transpose(ct: Value, x: UndefPrimal, *, scatter_dimension: int, **params: Any):
     return [all_gather_p.bind(ct, all_gather_dimension=scatter_dimension, **params)]
 
 
-def _exchange_scattered(values, *, scatter_dimension, tiled, **params):
+def _exchange_scattered(
+    values: Sequence[NumPyArray], *, scatter_dimension: int, tiled: bool, **params: Any
+):
     total = reduce_sum_p.reference(np.stack(values), axes=(0,))
     parts = np.split(total, len(values), scatter_dimension)
     return parts if tiled else [y.squeeze(scatter_dimension) for y in parts]
@@ -490,7 +500,7 @@ reduce_scatter_p = collective(CollectiveSpec(
 # --- own_slice
 
 
-def _own_slice_type(aval, *, axis_name, axis_size, dim):
+def _own_slice_type(aval: ShapedArray, *, axis_name: Axes, axis_size: int, dim: int):
     check_blocks("own_slice", aval, dim, axis_size, True)
     shape = list(aval.shape)
     shape[dim] //= axis_size
@@ -499,45 +509,30 @@ def _own_slice_type(aval, *, axis_name, axis_size, dim):
     )
 
 
-def _own_slice(axis, x, batch_dim, *, axis_name, axis_size, dim):
+def _own_slice(
+    axis: BatchAxis, x: Value, batch_dim: int | None, *, axis_name: Axes, axis_size: int, dim: int
+):
     on_rest = lambda y, rest, n: squeeze(
         own_slice_p.bind(y, axis_name=rest, axis_size=n, dim=1), (1,)
     )
     if batch_dim is None:
-        return _own_part(x, axis, axis_name, dim, True, on_rest), 0
+        return own_part(x, axis, axis_name, dim, True, on_rest), 0
     # every position takes its block from its own value: the diagonal of positions and blocks
     x = move_dim(x, batch_dim, 0)
-    rest, major, minor = _rest(axis_name, axis.name)
-    labels, sizes = _blocks(typeof(x).shape[1:], dim, major, axis.size, minor, True)
+    rest, major, minor = other_axes(axis_name, axis.name)
+    labels, sizes = block_dims(typeof(x).shape[1:], dim, major, axis.size, minor, True)
     kept = [label for label in labels if isinstance(label, int)]
-    y = _regroup(
+    y = regroup(
         x,
         ["all", *labels],
         [axis.size, *sizes],
         [["all"], ["own"], ["major", "minor"], *[[k] for k in kept]],
     )
-    y = _diagonal(y, axis.size)
+    y = diagonal(y, axis.size)
     return (on_rest(y, rest, major * minor) if rest else squeeze(y, (1,))), 0
 
 
-def _diagonal(x: Any, size: int) -> Any:
-    """`x[i, i]` for all i, along dim 0."""
-    shape = typeof(x).shape
-    after = tuple(range(1, len(shape) - 1))
-    numbers = GatherDimensionNumbers(after, (1,), (1,), (0,), (0,))
-    return gather_p.bind(
-        x,
-        reshape(iota(np.int32, size), (size, 1)),
-        dimension_numbers=numbers,
-        slice_sizes=(1, 1, *shape[2:]),
-        indices_are_sorted=True,
-        unique_indices=True,
-        mode=GatherScatterMode.UNCHECKED,
-        fill_value=None,
-    )
-
-
-def _own_slice_transpose(ct, x, *, axis_name, axis_size, dim):
+def _own_slice_transpose(ct: Value, x: UndefPrimal, *, axis_name: Axes, axis_size: int, dim: int):
     aval = x.aval
     # axes over which, by its type, the operand is one value: the cotangents of its blocks are gathered or summed
     shared = tuple(a for a in axis_name if a in tracked_axes() and a not in aval.vma)
@@ -552,7 +547,7 @@ def _own_slice_transpose(ct, x, *, axis_name, axis_size, dim):
     return [psum_p.bind(placed, axes=shared, axis_index_groups=None) if shared else placed]
 
 
-def _exchange_sliced(values, *, dim, **params):
+def _exchange_sliced(values: Sequence[NumPyArray], *, dim: int, **params: Any):
     return [np.split(x, len(values), dim)[i] for i, x in enumerate(values)]
 
 
@@ -564,7 +559,14 @@ own_slice_p = collective(CollectiveSpec("own_slice", _own_slice_type, _own_slice
 
 
 def _all_to_all_type(
-    aval, *, split_axis, concat_axis, axis_name, axis_size, tiled, axis_index_groups
+    aval: ShapedArray,
+    *,
+    split_axis: int,
+    concat_axis: int,
+    axis_name: Axes,
+    axis_size: int,
+    tiled: bool,
+    axis_index_groups: Groups | None,
 ):
     check_blocks("all_to_all", aval, split_axis, axis_size, True)
     shape = list(aval.shape)
@@ -574,14 +576,23 @@ def _all_to_all_type(
 
 
 def _all_to_all(
-    axis, x, dim, *, split_axis, concat_axis, axis_name, axis_size, tiled, axis_index_groups
+    axis: BatchAxis,
+    x: Value,
+    dim: int | None,
+    *,
+    split_axis: int,
+    concat_axis: int,
+    axis_name: Axes,
+    axis_size: int,
+    tiled: bool,
+    axis_index_groups: Groups | None,
 ):
     x = at_front(x, dim, axis.size)
-    rest, major, minor = _rest(axis_name, axis.name)
-    labels, sizes = _blocks(typeof(x).shape[1:], split_axis, major, axis.size, minor, True)
+    rest, major, minor = other_axes(axis_name, axis.name)
+    labels, sizes = block_dims(typeof(x).shape[1:], split_axis, major, axis.size, minor, True)
     inner = [label for label in labels if isinstance(label, int)]
     # the block's number becomes the position, the position the sender
-    x = _regroup(
+    x = regroup(
         x,
         ["sender", *labels],
         [axis.size, *sizes],
@@ -604,14 +615,18 @@ def _all_to_all(
         ["own"],
         *[["major", "sender", "minor", d] if d == concat_axis else [d] for d in inner],
     ]
-    return _regroup(x, labels, sizes, groups), 0
+    return regroup(x, labels, sizes, groups), 0
 
 
-def _all_to_all_transpose(ct, x, *, split_axis, concat_axis, **params):
+def _all_to_all_transpose(
+    ct: Value, x: UndefPrimal, *, split_axis: int, concat_axis: int, **params: Any
+):
     return [all_to_all_p.bind(ct, split_axis=concat_axis, concat_axis=split_axis, **params)]
 
 
-def _exchange_blocks(values, *, split_axis, concat_axis, **params):
+def _exchange_blocks(
+    values: Sequence[NumPyArray], *, split_axis: int, concat_axis: int, **params: Any
+):
     sent = [np.split(x, len(values), split_axis) for x in values]
     return [np.concatenate(received, concat_axis) for received in zip(*sent)]
 
@@ -624,16 +639,16 @@ all_to_all_p = collective(CollectiveSpec(
 # --- ppermute
 
 
-def _ppermute_type(aval, *, axis_name, perm):
+def _ppermute_type(aval: ShapedArray, *, axis_name: Axes, perm: Perm):
     return aval
 
 
-def _ppermute_transpose(ct, x, *, axis_name, perm):
+def _ppermute_transpose(ct: Value, x: UndefPrimal, *, axis_name: Axes, perm: Perm):
     return [ppermute_p.bind(ct, axis_name=axis_name, perm=tuple((d, s) for s, d in perm))]
 
 
-def _ppermute(axis, x, dim, *, axis_name, perm):
-    rest, major, minor = _rest(axis_name, axis.name)
+def _ppermute(axis: BatchAxis, x: Value, dim: int | None, *, axis_name: Axes, perm: Perm):
+    rest, major, minor = other_axes(axis_name, axis.name)
     if dim is None and not rest and len(perm) == axis.size:
         return x, None  # all send the same value, all receive it
     x = at_front(x, dim, axis.size)
@@ -655,7 +670,11 @@ def _ppermute(axis, x, dim, *, axis_name, perm):
 
 
 def _moved_by_others(
-    axis, x: Any, rest: Axes, count: int, moves: dict[tuple[int, int], list[tuple[int, int]]]
+    axis: BatchAxis,
+    x: Any,
+    rest: Axes,
+    count: int,
+    moves: dict[tuple[int, int], list[tuple[int, int]]],
 ) -> Any:
     """The rows of `x` after moves along its axis that depend on the `count` positions along the other axes."""
     if len({d for _, d in moves}) < len(moves):
@@ -726,7 +745,7 @@ def take_rows(x: Any, rows: Any) -> Any:
     )
 
 
-def _exchange_permuted(values, *, perm, **params):
+def _exchange_permuted(values: Sequence[NumPyArray], *, perm: Perm, **params: Any):
     source = {d: s for s, d in perm}
     return [values[source[i]] if i in source else np.zeros_like(x) for i, x in enumerate(values)]
 
@@ -738,12 +757,12 @@ ppermute_p = collective(CollectiveSpec("ppermute", _ppermute_type, _ppermute, _e
 # --- pbroadcast
 
 
-def _pbroadcast_type(aval, *, axis_name, source):
+def _pbroadcast_type(aval: ShapedArray, *, axis_name: Axes, source: int):
     return aval
 
 
-def _pbroadcast(axis, x, dim, *, axis_name, source):
-    rest, _, minor = _rest(axis_name, axis.name)
+def _pbroadcast(axis: BatchAxis, x: Value, dim: int | None, *, axis_name: Axes, source: int):
+    rest, _, minor = other_axes(axis_name, axis.name)
     if dim is not None:
         own = source // minor % axis.size
         x = squeeze(slice_in_dim(x, own, own + 1, axis=dim), (dim,))
@@ -751,7 +770,7 @@ def _pbroadcast(axis, x, dim, *, axis_name, source):
     return (pbroadcast_p.bind(x, axis_name=rest, source=others) if rest else x), None
 
 
-def _pbroadcast_transpose(ct, x, *, axis_name, source):
+def _pbroadcast_transpose(ct: Value, x: UndefPrimal, *, axis_name: Axes, source: int):
     total = psum_p.bind(ct, axes=axis_name, axis_index_groups=None)
     return [select_n(eq(position(axis_name), np.int32(source)), zeros(typeof(total)), total)]
 
@@ -764,11 +783,11 @@ pbroadcast_p = collective(CollectiveSpec(
 # --- axis_index
 
 
-def _axis_index_type(*, axis_name):
+def _axis_index_type(*, axis_name: Axes):
     return ShapedArray((), np.dtype(np.int32), vma=tracked_axes().intersection((axis_name,)))
 
 
-def _axis_index_jvp(primals, tangents, *, axis_name):
+def _axis_index_jvp(primals: Values, tangents: Values, *, axis_name: Axes):
     out = axis_index_p.bind(axis_name=axis_name)
     return out, zero_tangent(out)
 

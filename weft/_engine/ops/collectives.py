@@ -11,7 +11,7 @@ Next: `ops.collective_rules` says what each means.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,6 +36,9 @@ from weft._engine.ops.rules import insert
 from weft._engine.ops.slicing import canonical_dim
 from weft._engine.util import dtypes
 from weft._engine.util.tree import tree_map
+
+if TYPE_CHECKING:
+    from weft._engine.ops.rule_types import Value
 
 AxisName = Any
 
@@ -94,7 +97,7 @@ def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     size = len(groups[0]) if groups else rules.axes_size(axes)
     uneven = groups if is_uneven(groups) else None
 
-    def one(leaf):
+    def one(leaf: Value):
         if (
             not dims
             and not uneven
@@ -124,7 +127,7 @@ def pmean(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     members = psum(np.int32(1), axis_name, axis_index_groups=groups) if is_uneven(groups) else None
     size = len(groups[0]) if groups else rules.axes_size(axes)
 
-    def one(leaf, total):
+    def one(leaf: Value, total: Value):
         count = size * int(np.prod([typeof(leaf).shape[d] for d in dims]))
         if not hasattr(total, "dtype"):
             return total / count
@@ -173,10 +176,10 @@ def _reduced(
 def _reduce(
     api: str,
     primitive: Any,
-    over_dims: Callable,
+    over_dims: Callable[..., Any],
     leaf: Any,
     axes: rules.Axes,
-    dims: tuple,
+    dims: tuple[Any, ...],
     groups: Any,
 ) -> Any:
     if dims:
@@ -191,7 +194,7 @@ def _reduce(
 
 def all_gather(
     x: Any, axis_name: AxisName, *, axis_index_groups: Any = None, axis: int = 0, tiled: bool = False,
-    to: str = "varying",
+    to: str = "varying"
 ) -> Any:  # fmt: skip
     """The values of all positions along a new dim `axis`, or, if `tiled`, concatenated along dim `axis`; dtypes stay.
 
@@ -211,7 +214,7 @@ def all_gather(
     groups = checked_groups("all_gather", axes, axis_index_groups)
     size = len(groups[0]) if groups else rules.axes_size(axes)
 
-    def one(leaf):
+    def one(leaf: Value):
         dim = canonical_dim(axis, typeof(leaf).ndim + (not tiled), "all_gather")
         return bind_over(
             rules.all_gather_p, _operand(leaf, axes), all_gather_dimension=dim, axis_name=axes, axis_size=size, tiled=tiled,
@@ -235,7 +238,7 @@ def all_gather_invariant(x: Any, axis_name: AxisName, *, axis: int = 0, tiled: b
             x, axes, axis=axis, tiled=tiled
         )  # to types that do not track the axes it is the same
 
-    def one(leaf):
+    def one(leaf: Value):
         dim = canonical_dim(axis, typeof(leaf).ndim + (not tiled), "all_gather_invariant")
         return rules.all_gather_invariant_p.bind(
             _operand(leaf, axes),
@@ -268,7 +271,7 @@ def psum_scatter(
     groups = checked_groups("psum_scatter", axes, axis_index_groups)
     size = len(groups[0]) if groups else rules.axes_size(axes)
 
-    def one(leaf):
+    def one(leaf: Value):
         if typeof(leaf).dtype == np.bool_:
             leaf = convert_element_type(leaf, np.int32)
         dim = canonical_dim(scatter_dimension, typeof(leaf).ndim, "psum_scatter")
@@ -298,7 +301,7 @@ def all_to_all(
     groups = checked_groups("all_to_all", axes, axis_index_groups)
     size = len(groups[0]) if groups else rules.axes_size(axes)
 
-    def exchange(leaf, split, concat):
+    def exchange(leaf: Value, split: int, concat: int):
         return bind_over(
             rules.all_to_all_p,
             _operand(leaf, axes),
@@ -310,7 +313,7 @@ def all_to_all(
             axis_index_groups=groups,
         )
 
-    def one(leaf):
+    def one(leaf: Value):
         shape = typeof(leaf).shape
         split = canonical_dim(split_axis, len(shape), "all_to_all")
         concat = canonical_dim(concat_axis, len(shape), "all_to_all")
@@ -409,7 +412,7 @@ def _varying(x: Any, axis_name: AxisName, api: str) -> Any:
     rules.axes_size(axes)
     axes = tuple(a for a in axes if a in tracked_axes())
 
-    def one(leaf):
+    def one(leaf: Value):
         already = [a for a in axes if a in typeof(leaf).vma]
         if already:
             raise ValueError(
@@ -441,7 +444,7 @@ def pcast(x: Any, axis_name: AxisName, *, to: str) -> Any:
     axes = axes_of(_told(axis_name))
     rules.axes_size(axes)
 
-    def one(leaf):
+    def one(leaf: Value):
         if to == "unreduced":
             return rules.typed(
                 first_only(

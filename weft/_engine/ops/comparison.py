@@ -5,6 +5,9 @@ Comparisons give booleans and follow IEEE: every comparison with NaN but `ne` is
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from weft._engine.core.primitive import Primitive, registry
@@ -25,10 +28,17 @@ from weft._engine.ops.families import (
 )
 from weft._engine.util import dtypes
 
+if TYPE_CHECKING:
+    from weft._engine.ir.build import Builder
+    from weft._engine.ir.loops import Expr
+    from weft._engine.ops.rule_types import NumPyArray, Value, Values
+
 _BOOL = np.dtype(np.bool_)
 
 
-def _comparison(name: str, reference, groups=ORDERED):
+def _comparison(
+    name: str, reference: Callable[..., Any], groups: tuple[families.Group, ...] = ORDERED
+):
     return elementwise(name, groups, reference, jvp="zero", result=lambda dtype: _BOOL)
 
 
@@ -41,7 +51,7 @@ ge_p = _comparison("ge", np.greater_equal)
 
 
 @of_one_kind
-def eq(x, y):
+def eq(x: Value, y: Value):
     """Whether `x == y`, elementwise; of random keys, whether all of their data is equal.
 
     >>> np.asarray(eq(np.array([1, 2]), np.array([1, 3]))).tolist()
@@ -52,7 +62,7 @@ def eq(x, y):
 
 
 @of_one_kind
-def ne(x, y):
+def ne(x: Value, y: Value):
     """Whether `x != y`, elementwise; of random keys, whether some of their data differs.
 
     >>> np.asarray(ne(np.array([1, 2]), np.array([1, 3]))).tolist()
@@ -62,12 +72,12 @@ def ne(x, y):
     return _by_row(ne_p, "reduce_or", x, y) if _are_keys(x, y) else ne_p.bind(x, y)
 
 
-def _are_keys(x, y) -> bool:
+def _are_keys(x: Value, y: Value) -> bool:
     dtype = typeof(x).dtype
     return dtypes.is_extended(dtype) and typeof(y).dtype == dtype
 
 
-def _by_row(primitive: Primitive, join: str, x, y):
+def _by_row(primitive: Primitive, join: str, x: NumPyArray, y: NumPyArray):
     """Random keys compared by their rows of raw data."""
     shape = families.broadcast_shapes(primitive.name, (typeof(x), typeof(y)))
     keys = [
@@ -105,7 +115,7 @@ def _select_type(which: ShapedArray, *cases: ShapedArray) -> ShapedArray:
     return ShapedArray(shape, cases[0].dtype, weak, None, families.joined_vma((which, *cases)))
 
 
-def _select_reference(which, *cases):
+def _select_reference(which: NumPyArray, *cases: NumPyArray):
     if len(cases) == 1:
         return np.broadcast_to(cases[0], np.broadcast_shapes(which.shape, cases[0].shape)).copy()
     if which.dtype == _BOOL:
@@ -114,7 +124,7 @@ def _select_reference(which, *cases):
     return np.select([position == i for i in range(len(cases))], cases)
 
 
-def _select_emit(b, which, *cases):
+def _select_emit(b: Builder, which: Expr, *cases: Expr):
     if which.type == "bool":
         return b.select(which, cases[-1], cases[0])
     out = cases[-1]
@@ -139,7 +149,7 @@ select_n_p = elementwise(
 
 
 @select_n_p.def_jvp
-def _select_jvp(primals, tangents):
+def _select_jvp(primals: Values, tangents: Values):
     which, *cases = primals
     out = select_n_p.bind(which, *cases)
     if all(type(t) is Zero for t in tangents[1:]):
@@ -150,7 +160,7 @@ def _select_jvp(primals, tangents):
 
 
 @select_n_p.def_transpose
-def _select_transpose(ct, which, *cases):
+def _select_transpose(ct: Value, which: Value, *cases: Value):
     if type(ct) is Zero:
         return [None, *(Zero(c.aval) if type(c) is UndefPrimal else None for c in cases)]
     zero = exact(0, typeof(ct).dtype)
@@ -164,7 +174,7 @@ def _select_transpose(ct, which, *cases):
     return [None, *cts]
 
 
-def select_n(which, *cases):
+def select_n(which: Value, *cases: Value):
     """`cases[which]`, elementwise: `which` is bool (False takes the first case) or int32.
 
     >>> np.asarray(select_n(np.array([True, False]), np.array([1, 2]), np.array([3, 4]))).tolist()
@@ -173,7 +183,7 @@ def select_n(which, *cases):
     return select_n_p.bind(which, *(match_dtypes(*cases) if cases else ()))
 
 
-def select(pred, on_true, on_false):
+def select(pred: Value, on_true: Value, on_false: Value):
     """`on_true` where `pred` holds, else `on_false`."""
     return select_n(pred, on_false, on_true)
 
@@ -181,7 +191,7 @@ def select(pred, on_true, on_false):
 # --- clamp ------------------------------------------------------------------------------------------------------------
 
 
-def _clamp_emit(b, low, x, high):
+def _clamp_emit(b: Builder, low: Expr, x: Expr, high: Expr):
     return b.op("min", b.op("max", x, low), high)
 
 
@@ -201,11 +211,11 @@ clamp_p = elementwise(
 )
 
 
-def _inside(low, x, high):
+def _inside(low: NumPyArray, x: NumPyArray, high: NumPyArray):
     return select(gt(x, low), lt(x, high), False)
 
 
-def clamp(min, x, max):
+def clamp(min: Value, x: Value, max: Value):
     """`x` kept between `min` and `max`; NaN stays NaN.
 
     >>> np.asarray(clamp(0, np.array([-1, 2, 9]), 5)).tolist()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,13 +18,16 @@ from weft._engine.ops import elementwise as ew
 from weft._engine.ops.comparison import select
 from weft._engine.ops.layout import full_like
 
+if TYPE_CHECKING:
+    from weft._engine.ops.rule_types import Value
 
-def exp2(x):
+
+def exp2(x: Value):
     """2 to the power x."""
     return ew.exp(ew.mul(x, math.log(2)))
 
 
-def logaddexp(x, y):
+def logaddexp(x: Value, y: Value):
     """log(exp(x) + exp(y)) with a phase in (-pi, pi], by the number with the larger real part."""
     rx, ry = ew.real(x), ew.real(y)
     first = select(ew.eq(rx, ry), ew.gt(ew.imag(x), ew.imag(y)), ew.gt(rx, ry))
@@ -32,7 +36,7 @@ def logaddexp(x, y):
     return principal(ew.add(high, ew.log1p(ew.exp(delta))))
 
 
-def principal(x):
+def principal(x: Value):
     """A logarithm with the same exponential whose phase is in (-pi, pi]."""
     phase = ew.imag(x)
     turned = ew.sub(
@@ -44,12 +48,12 @@ def principal(x):
     )
 
 
-def _sign_bit(x):
+def _sign_bit(x: Value):
     signed = np.dtype(f"int{8 * typeof(x).dtype.itemsize}")
     return ew.lt(ew.bitcast_convert_type(x, signed), signed.type(0))
 
 
-def _roots(x):
+def _roots(x: Value):
     """The parts of sqrt(1 - x) and of sqrt(1 + x)."""
     re, im = ew.real(x), ew.imag(x)
     below, above = (
@@ -58,12 +62,12 @@ def _roots(x):
     return ew.real(below), ew.imag(below), ew.real(above), ew.imag(above)
 
 
-def _signed(size, like):
+def _signed(size: Value, like: Value):
     """`size`, with the sign of `like`."""
     return select(_sign_bit(like), ew.neg(size), size)
 
 
-def _unless_infinite(x, re, im, re_at_infinity, im_at_infinity):
+def _unless_infinite(x: Value, re: Value, im: Value, re_at_infinity: Value, im_at_infinity: Value):
     """The parts re and im; the others where a part of x is infinite."""
     infinite = ew.bitwise_or(
         ew.eq(ew.abs(ew.real(x)), math.inf), ew.eq(ew.abs(ew.imag(x)), math.inf)
@@ -71,13 +75,13 @@ def _unless_infinite(x, re, im, re_at_infinity, im_at_infinity):
     return ew.complex(select(infinite, re_at_infinity, re), select(infinite, im_at_infinity, im))
 
 
-def _direction(x):
+def _direction(x: Value):
     """The parts of x with infinite ones as 1 and finite ones as 0, the imaginary one without its sign; NaN stays."""
     unit = lambda part: select(ew.eq(ew.abs(part), math.inf), full_like(part, 1), ew.mul(0, part))
     return _signed(ew.abs(unit(ew.real(x))), ew.real(x)), ew.abs(unit(ew.imag(x)))
 
 
-def asin(x):
+def asin(x: Value):
     """The inverse sine."""
     a, b, c, d = _roots(x)
     along, across = _direction(x)
@@ -90,7 +94,7 @@ def asin(x):
     )
 
 
-def acos(x):
+def acos(x: Value):
     """The inverse cosine."""
     a, b, c, d = _roots(x)
     along, across = _direction(x)
@@ -103,7 +107,7 @@ def acos(x):
     )
 
 
-def acosh(x):
+def acosh(x: Value):
     """The inverse hyperbolic cosine."""
     re, im = ew.real(x), ew.imag(x)
     below, above = (ew.sqrt(ew.complex(ew.add(re, shift), im)) for shift in (-1, 1))
@@ -118,7 +122,7 @@ def acosh(x):
     )
 
 
-def atanh(x):
+def atanh(x: Value):
     """The inverse hyperbolic tangent."""
     re, im = ew.real(x), ew.imag(x)
     far = ew.abs(
@@ -137,10 +141,10 @@ def atanh(x):
     )
 
 
-def _rotated(op: Callable) -> Callable:
+def _rotated(op: Callable[..., Any]) -> Callable[..., Any]:
     """-i op(i x): the circular function of a hyperbolic one, and vice versa."""
 
-    def on_complex(x):
+    def on_complex(x: Value):
         out = op(ew.complex(ew.neg(ew.imag(x)), ew.real(x)))
         return ew.complex(ew.imag(out), ew.neg(ew.real(out)))
 

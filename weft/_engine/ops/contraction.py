@@ -12,7 +12,7 @@ import enum
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Union
+from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 import numpy as np
 
@@ -40,12 +40,18 @@ from weft._engine.util import dtypes
 from weft._engine.util.config import config
 from weft._engine.util.promotion import sum_dtype
 
+if TYPE_CHECKING:
+    from weft._engine.core.primitive import BatchAxis
+    from weft._engine.ops.rule_types import Avals, BatchDims, NumPyArray, Value, Values
+
 dot_general_p = ContractOp("dot_general", out_sharding=OUT_SHARDING)
 
 Dims = tuple[int, ...]
 DotDimensionNumbers = tuple[
     tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]
 ]
+#: the same with all dims counted from the front
+DotNumbers = tuple[tuple[Dims, Dims], tuple[Dims, Dims]]
 
 
 class Precision(enum.Enum):
@@ -167,8 +173,8 @@ def algorithm_of(precision: PrecisionLike) -> DotAlgorithm | DotAlgorithmPreset 
 
 
 def _by_algorithm(
-    lhs,
-    rhs,
+    lhs: Value,
+    rhs: Value,
     numbers: DotDimensionNumbers,
     algorithm: DotAlgorithm | DotAlgorithmPreset,
     preferred: Any,
@@ -219,7 +225,7 @@ def canonical_precision(precision: PrecisionLike) -> tuple[Precision, Precision]
     return one, one
 
 
-def _one_precision(value) -> Precision:
+def _one_precision(value: Any) -> Precision:
     if value is None:
         return Precision.DEFAULT
     if isinstance(value, Precision):
@@ -235,8 +241,8 @@ def _one_precision(value) -> Precision:
 
 
 def dot_general(
-    lhs,
-    rhs,
+    lhs: Value,
+    rhs: Value,
     dimension_numbers: DotDimensionNumbers,
     precision: PrecisionLike = None,
     preferred_element_type: Any = None,
@@ -287,7 +293,7 @@ def product_dtype(lhs: np.dtype, rhs: np.dtype) -> np.dtype:
 
 
 @functools.cache
-def _rank(dtype: np.dtype) -> tuple:
+def _rank(dtype: np.dtype) -> tuple[Any, ...]:
     if dtypes.is_extended(dtype):
         return ()
     kind = dtypes.kind_of(dtype)
@@ -303,7 +309,7 @@ def is_whole(lhs: np.dtype, rhs: np.dtype, out: np.dtype) -> bool:
     return lhs == rhs == out or integers or sum_dtype(lhs, rhs, out) == out
 
 
-def convert(x, dtype: np.dtype):
+def convert(x: Value, dtype: np.dtype):
     """`x` in another dtype, which may have 64 bits where these are off."""
     if typeof(x).dtype == dtype:
         return x
@@ -311,8 +317,8 @@ def convert(x, dtype: np.dtype):
 
 
 def dot(
-    lhs,
-    rhs,
+    lhs: Value,
+    rhs: Value,
     *,
     dimension_numbers: DotDimensionNumbers | None = None,
     precision: PrecisionLike = None,
@@ -340,7 +346,7 @@ def dot(
     )
 
 
-def batch_matmul(lhs, rhs, precision: PrecisionLike = None):
+def batch_matmul(lhs: Value, rhs: Value, precision: PrecisionLike = None):
     """Products of the matrices in the last two dims, all dims before them being batch dims of equal sizes."""
     n = typeof(lhs).ndim
     batch = tuple(range(n - 2))
@@ -361,7 +367,14 @@ def _free(ndim: int, *taken: Dims) -> Dims:
 
 
 @dot_general_p.def_type
-def _dot_type(lhs, rhs, *, dimension_numbers, precision, preferred_element_type):
+def _dot_type(
+    lhs: ShapedArray,
+    rhs: ShapedArray,
+    *,
+    dimension_numbers: DotNumbers,
+    precision: tuple[Precision, Precision] | None,
+    preferred_element_type: np.dtype[Any] | None,
+):
     (lc, rc), (lb, rb) = dimension_numbers
     _check_numbers(lhs, rhs, lc, rc, lb, rb)
     for left, right, role in ((lc, rc, "contract"), (lb, rb, "batch")):
@@ -394,7 +407,9 @@ def _dot_type(lhs, rhs, *, dimension_numbers, precision, preferred_element_type)
     return ShapedArray(tuple(shape), dtype, weak, None, joined_vma((lhs, rhs)))
 
 
-def _check_numbers(lhs, rhs, lc, rc, lb, rb) -> None:
+def _check_numbers(
+    lhs: ShapedArray, rhs: ShapedArray, lc: Dims, rc: Dims, lb: Dims, rb: Dims
+) -> None:
     for name, aval, contract, batch in (("lhs", lhs, lc, lb), ("rhs", rhs, rc, rb)):
         if any(not 0 <= d < aval.ndim for d in (*contract, *batch)):
             raise shape_error(
@@ -419,7 +434,7 @@ def _check_numbers(lhs, rhs, lc, rc, lb, rb) -> None:
         )
 
 
-def _transpose_hint(lhs, rhs, i, j, batch) -> str:
+def _transpose_hint(lhs: Value, rhs: Value, i: int, j: int, batch: Dims) -> str:
     if lhs.ndim == rhs.ndim == 2 and not batch and lhs.shape[i] == rhs.shape[1 - j]:
         return "Did you mean the transpose of rhs (rhs.T)?"
     return ""
@@ -433,7 +448,14 @@ def rounded(sums: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 @dot_general_p.def_reference
-def _dot_reference(lhs, rhs, *, dimension_numbers, precision, preferred_element_type):
+def _dot_reference(
+    lhs: NumPyArray,
+    rhs: NumPyArray,
+    *,
+    dimension_numbers: DotNumbers,
+    precision: tuple[Precision, Precision] | None,
+    preferred_element_type: np.dtype[Any] | None,
+):
     (lc, rc), (lb, rb) = dimension_numbers
     lf, rf = _free(lhs.ndim, lc, lb), _free(rhs.ndim, rc, rb)
     out_dtype = lhs.dtype if preferred_element_type is None else np.dtype(preferred_element_type)
@@ -459,7 +481,15 @@ multilinear(dot_general_p, (0, 1))
 
 
 @dot_general_p.def_transpose
-def _dot_transpose(ct, lhs, rhs, *, dimension_numbers, precision, preferred_element_type):
+def _dot_transpose(
+    ct: Value,
+    lhs: Value,
+    rhs: Value,
+    *,
+    dimension_numbers: DotNumbers,
+    precision: tuple[Precision, Precision] | None,
+    preferred_element_type: np.dtype[Any] | None,
+):
     (lc, rc), (lb, rb) = dimension_numbers
     if is_undef(lhs):
         return [
@@ -485,20 +515,20 @@ def _dot_transpose(ct, lhs, rhs, *, dimension_numbers, precision, preferred_elem
     ]
 
 
-def _swapped(precision):
+def _swapped(precision: tuple[Precision, Precision] | None):
     return None if precision is None else (precision[1], precision[0])
 
 
 def _operand_ct(
-    ct,
-    aval,
-    other,
-    contract,
-    other_contract,
-    batch,
-    other_batch,
-    precision,
-    preferred,
+    ct: Value,
+    aval: ShapedArray,
+    other: Value,
+    contract: Dims,
+    other_contract: Dims,
+    batch: Dims,
+    other_batch: Dims,
+    precision: tuple[Precision, Precision] | None,
+    preferred: np.dtype[Any] | None,
     swapped: bool,
 ):
     """Cotangent of the operand of type `aval`; `other` is held. `swapped`: the linear one is rhs."""
@@ -521,7 +551,14 @@ def _operand_ct(
     return transpose(out, inverse(have))
 
 
-def _mixed_dot(x, y, numbers, precision, dtype, preferred=None):
+def _mixed_dot(
+    x: Value,
+    y: Value,
+    numbers: DotDimensionNumbers,
+    precision: tuple[Precision, Precision] | None,
+    dtype: np.dtype[Any],
+    preferred: np.dtype[Any] | None = None,
+):
     """dot_general of operands whose dtypes may differ, with a result of `dtype`."""
     a, b = typeof(x).dtype, typeof(y).dtype
     if a != b:
@@ -533,7 +570,15 @@ def _mixed_dot(x, y, numbers, precision, dtype, preferred=None):
 
 
 @dot_general_p.def_batch
-def _dot_batch(axis, args, dims, *, dimension_numbers, precision, preferred_element_type):
+def _dot_batch(
+    axis: BatchAxis,
+    args: Values,
+    dims: BatchDims,
+    *,
+    dimension_numbers: DotNumbers,
+    precision: tuple[Precision, Precision] | None,
+    preferred_element_type: np.dtype[Any] | None,
+):
     (lhs, rhs), (left, right) = args, dims
     (lc, rc), (lb, rb) = dimension_numbers
     if left is not None:
@@ -586,12 +631,19 @@ def _keeps_sums(operand: np.dtype, out: np.dtype) -> bool:
 
 
 @dot_general_p.def_factors
-def _dot_factors(in_avals, out_avals, *, dimension_numbers, precision, preferred_element_type):
+def _dot_factors(
+    in_avals: Avals,
+    out_avals: Avals,
+    *,
+    dimension_numbers: DotNumbers,
+    precision: tuple[Precision, Precision] | None,
+    preferred_element_type: np.dtype[Any] | None,
+):
     (lc, rc), (lb, rb) = dimension_numbers
     lhs, rhs = in_avals
     b = RuleBuilder()
-    left: list = [None] * lhs.ndim
-    right: list = [None] * rhs.ndim
+    left: list[Any] = [None] * lhs.ndim
+    right: list[Any] = [None] * rhs.ndim
     for i, j in zip((*lb, *lc), (*rb, *rc)):
         left[i] = right[j] = b.new(lhs.shape[i])
     lf, rf = _free(lhs.ndim, lc, lb), _free(rhs.ndim, rc, rb)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,18 @@ from weft._engine.ops.rules import inverse
 from weft._engine.ops.slicing import concatenate, pad, slice as slice_op
 from weft._engine.util.promotion import sum_dtype
 from weft._engine.util.record import record
+
+if TYPE_CHECKING:
+    from weft._engine.ir.build import Builder
+    from weft._engine.ops.rule_types import (
+        Avals,
+        ElementIndex,
+        ElementReader,
+        Ints,
+        NumPyArray,
+        Value,
+    )
+    from weft._engine.util import dtypes
 
 #: output features per group up to which a grouped convolution is a sum of products
 _FEW_FEATURES = 2
@@ -80,7 +92,9 @@ windows_p = LayoutOp("windows", register=False)
 
 
 @windows_p.def_type
-def _windows_type(x, *, dims, places, taps, strides, dilation):
+def _windows_type(
+    x: ShapedArray, *, dims: Ints, places: Ints, taps: Ints, strides: Ints, dilation: Ints
+):
     shape = list(x.shape)
     for d, n in zip(dims, places):
         shape[d] = n
@@ -94,7 +108,9 @@ def _strided(x: np.ndarray, shape: Sequence[int], strides: Sequence[int]) -> np.
 
 
 @windows_p.def_reference
-def _windows_reference(x, *, dims, places, taps, strides, dilation):
+def _windows_reference(
+    x: NumPyArray, *, dims: Ints, places: Ints, taps: Ints, strides: Ints, dilation: Ints
+):
     shape, steps, inner = list(x.shape), list(x.strides), []
     for d, n, s, step in zip(dims, places, strides, dilation):
         inner.append(x.strides[d] * step)
@@ -102,7 +118,19 @@ def _windows_reference(x, *, dims, places, taps, strides, dilation):
     return _strided(x, (*shape, *taps), (*steps, *inner))
 
 
-def _windows_lower(b, index, x, *, in_avals, out_avals, dims, places, taps, strides, dilation):
+def _windows_lower(
+    b: Builder,
+    index: ElementIndex,
+    x: ElementReader,
+    *,
+    in_avals: Avals,
+    out_avals: Avals,
+    dims: Ints,
+    places: Ints,
+    taps: Ints,
+    strides: Ints,
+    dilation: Ints,
+):
     at = list(index[: in_avals[0].ndim])
     for i, (d, s, step) in enumerate(zip(dims, strides, dilation)):
         at[d] = b.iadd(b.imul(at[d], s), b.imul(index[in_avals[0].ndim + i], step))
@@ -117,7 +145,7 @@ shifted_p = LayoutOp("shifted", register=False)
 
 
 @shifted_p.def_type
-def _shifted_type(x, *, dims, along, places, dilation):
+def _shifted_type(x: ShapedArray, *, dims: Ints, along: Ints, places: Ints, dilation: Ints):
     shape = list(x.shape)
     for d, n in zip(dims, places):
         shape[d] = n
@@ -125,14 +153,25 @@ def _shifted_type(x, *, dims, along, places, dilation):
 
 
 @shifted_p.def_reference
-def _shifted_reference(x, *, dims, along, places, dilation):
+def _shifted_reference(x: NumPyArray, *, dims: Ints, along: Ints, places: Ints, dilation: Ints):
     shape, steps = list(x.shape), list(x.strides)
     for d, t, n, step in zip(dims, along, places, dilation):
         shape[d], steps[t] = n, x.strides[t] + x.strides[d] * step
     return _strided(x, shape, steps)
 
 
-def _shifted_lower(b, index, x, *, in_avals, out_avals, dims, along, places, dilation):
+def _shifted_lower(
+    b: Builder,
+    index: ElementIndex,
+    x: ElementReader,
+    *,
+    in_avals: Avals,
+    out_avals: Avals,
+    dims: Ints,
+    along: Ints,
+    places: Ints,
+    dilation: Ints,
+):
     at = list(index)
     for d, t, step in zip(dims, along, dilation):
         at[d] = b.iadd(index[d], b.imul(index[t], step))
@@ -149,10 +188,10 @@ class Conv(NamedTuple):
     """The parameters of a convolution."""
 
     dimension_numbers: Any
-    window_strides: tuple
-    padding: tuple
-    lhs_dilation: tuple
-    rhs_dilation: tuple
+    window_strides: tuple[Any, ...]
+    padding: tuple[Any, ...]
+    lhs_dilation: tuple[Any, ...]
+    rhs_dilation: tuple[Any, ...]
     feature_group_count: int
     batch_group_count: int
     precision: Any
@@ -174,7 +213,7 @@ class Conv(NamedTuple):
         ]
 
 
-def expand_conv(lhs, rhs, **params):
+def expand_conv(lhs: Value, rhs: Value, **params: Any):
     """The convolution written with pad, windows and dot_general (or, feature by feature, with products and a sum)."""
     p = Conv(**params)
     left, right = typeof(lhs).dtype, typeof(rhs).dtype
@@ -202,7 +241,13 @@ def expand_conv(lhs, rhs, **params):
     )
 
 
-def _padded(image, padding, dilation, kernel, p: Conv):
+def _padded(
+    image: Value,
+    padding: Sequence[tuple[int, int]],
+    dilation: Sequence[int],
+    kernel: Value,
+    p: Conv,
+):
     config = [(0, 0, 0)] * typeof(image).ndim
     for d, (lo, hi), step in zip(p.dimension_numbers.lhs_spec[2:], padding, dilation):
         config[d] = (lo, hi, step - 1)
@@ -227,7 +272,7 @@ def _padded(image, padding, dilation, kernel, p: Conv):
     )
 
 
-def _convolved(image, kernel, p: Conv, sizes):
+def _convolved(image: Value, kernel: Value, p: Conv, sizes: Sequence[int]):
     """The convolution of a padded image, with `sizes` places.
 
     Letters of dims: g group, n batch, c feature of the group, o output feature of the group; p0, p1, ... places of the
@@ -268,14 +313,14 @@ def _convolved(image, kernel, p: Conv, sizes):
     return out
 
 
-def _is_summed(kernel, p: Conv) -> bool:
+def _is_summed(kernel: Value, p: Conv) -> bool:
     """Whether groups are so small that products and sums are better than matmuls."""
     o, c = (typeof(kernel).shape[d] for d in p.dimension_numbers.rhs_spec[:2])
     groups = max(p.feature_group_count, p.batch_group_count)
     return groups > 1 and o // groups <= _FEW_FEATURES and (c == 1 or p.batch_group_count > 1)
 
 
-def _named(x, spec: Sequence[int], names: list[str], groups: dict[str, int]):
+def _named(x: Value, spec: Sequence[int], names: list[str], groups: dict[str, int]):
     """`x`, the dims that hold groups split, and the names of its dims; `spec` gives the places of the named ones."""
     at = dict(zip(spec, names))
     dims, shape = [], []
@@ -287,7 +332,16 @@ def _named(x, spec: Sequence[int], names: list[str], groups: dict[str, int]):
     return (x if len(shape) == typeof(x).ndim else reshape(x, shape)), dims
 
 
-def _multiplied(windows, w_dims, kernel, k_dims, out_dims, extent, precision, out_dtype):
+def _multiplied(
+    windows: Value,
+    w_dims: list[str],
+    kernel: Value,
+    k_dims: list[str],
+    out_dims: list[str],
+    extent: dict[str, int],
+    precision: Any,
+    out_dtype: np.dtype[Any],
+):
     """One dot_general, its result put in order."""
     group = ["g"] if "g" in w_dims else []
     inner = set(w_dims).difference(group)
@@ -314,19 +368,27 @@ def _multiplied(windows, w_dims, kernel, k_dims, out_dims, extent, precision, ou
     return _ordered(out, [*group, *rows, "o"], out_dims)[1]
 
 
-def _product(x, y, numbers, precision, dtype):
+def _product(x: Value, y: Value, numbers: Any, precision: Any, dtype: dtypes.DType):
     return dot_general_p.bind(
         x, y, dimension_numbers=numbers, precision=precision, preferred_element_type=dtype
     )
 
 
-def _summed(windows, w_dims, kernel, k_dims, out_dims, extent, out_dtype):
+def _summed(
+    windows: Value,
+    w_dims: list[str],
+    kernel: Value,
+    k_dims: list[str],
+    out_dims: list[str],
+    extent: dict[str, int],
+    out_dtype: np.dtype[Any],
+):
     """Products of every window with its group's kernel, summed: for kernels of one feature, where matrices are thin."""
     dims = [*out_dims, *(d for d in w_dims if d in k_dims and d != "g")]
     wide = sum_dtype(typeof(windows).dtype, typeof(kernel).dtype, out_dtype)
     shape = tuple(extent[d] for d in dims)
 
-    def spread(x, names):
+    def spread(x: Value, names: list[str]):
         names, x = _ordered(x, names, [d for d in dims if d in names])
         return broadcast_in_dim(convert(x, wide), shape, tuple(dims.index(d) for d in names))
 
@@ -334,7 +396,7 @@ def _summed(windows, w_dims, kernel, k_dims, out_dims, extent, out_dtype):
     return convert(reduce_sum(terms, tuple(range(len(out_dims), len(dims)))), out_dtype)
 
 
-def _ordered(x, names: list[str], order: list[str]) -> tuple[list[str], object]:
+def _ordered(x: Value, names: list[str], order: list[str]) -> tuple[list[str], object]:
     permutation = tuple(names.index(d) for d in order)
     return order, x if permutation == tuple(range(len(names))) else transpose(x, permutation)
 
@@ -342,7 +404,7 @@ def _ordered(x, names: list[str], order: list[str]) -> tuple[list[str], object]:
 # --- spread images
 
 
-def _phases(image, kernel, p: Conv):
+def _phases(image: Value, kernel: Value, p: Conv):
     """The convolution of a spread image, by phase: results `spread` apart see the same elements of the kernel.
 
     Result s * u + r is a sum over taps k with r + k - lo = s * q: those are k = k0 + s * t, at element q = u + t - before.
@@ -368,7 +430,7 @@ def _phases(image, kernel, p: Conv):
     return phases.joined(phase, numbers.out_spec[2:])
 
 
-def _nothing(image, kernel, p: Conv, sizes: Sequence[int]):
+def _nothing(image: Value, kernel: Value, p: Conv, sizes: Sequence[int]):
     """The result of no products, or of no places."""
     lhs, rhs, out = p.dimension_numbers
     whole = typeof(image).shape[lhs[0]] // p.batch_group_count, typeof(kernel).shape[rhs[0]], *sizes
@@ -385,7 +447,7 @@ class _Phases:
     spread: tuple[int, ...]
 
     @staticmethod
-    def of(image, kernel, p: Conv) -> "_Phases":
+    def of(image: Value, kernel: Value, p: Conv) -> "_Phases":
         sizes, spread = p.out_sizes(typeof(image).shape, typeof(kernel).shape), p.lhs_dilation
         each = tuple(-(-n // s) for n, s in zip(sizes, spread))
         return _Phases(tuple(sizes), each, tuple(lo for lo, _ in p.padding), tuple(spread))
@@ -395,7 +457,7 @@ class _Phases:
         first = (self.low[i] - offset) % self.spread[i]
         return first, (self.low[i] - offset - first) // self.spread[i]
 
-    def joined(self, phase: Callable, dims: Sequence[int]):
+    def joined(self, phase: Callable[..., Any], dims: Sequence[int]):
         """The whole result, from `phase(offset in each dim)`; `dims` are those of the places in it."""
         found = {r: phase(r) for r in itertools.product(*map(range, self.spread))}
         for i in reversed(range(len(dims))):  # interleave the phases of one dim after the other
@@ -409,7 +471,7 @@ class _Phases:
         return found[()]
 
 
-def _every(x, dim: int, first: int, step: int):
+def _every(x: Value, dim: int, first: int, step: int):
     """Elements `first`, `first + step`, ... of a dim."""
     shape = typeof(x).shape
     if step == 1:
@@ -419,7 +481,7 @@ def _every(x, dim: int, first: int, step: int):
     return slice_op(x, start, shape, strides)
 
 
-def _interleaved(parts: list, dim: int, size: int):
+def _interleaved(parts: list[Any], dim: int, size: int):
     """The first of each part, the second of each, and so on: `size` elements of them."""
     if len(parts) > 1:
         shape = typeof(parts[0]).shape
@@ -437,7 +499,7 @@ def _interleaved(parts: list, dim: int, size: int):
 # --- few output features
 
 
-def _is_thin(image, kernel, p: Conv, spread: bool) -> bool:
+def _is_thin(image: Value, kernel: Value, p: Conv, spread: bool) -> bool:
     """Whether a matrix of windows would meet so few output features that it pays to multiply first and add later."""
     outs, features, *taps = (typeof(kernel).shape[d] for d in p.dimension_numbers.rhs_spec)
     plain = p.feature_group_count == p.batch_group_count == 1 and all(
@@ -453,7 +515,7 @@ def _is_thin(image, kernel, p: Conv, spread: bool) -> bool:
     )
 
 
-def _by_taps(image, kernel, p: Conv):
+def _by_taps(image: Value, kernel: Value, p: Conv):
     """Every pixel times the whole kernel in one product, (taps, output features) by (pixels); each place sums its taps."""
     numbers, spread, dilation, out_dtype = (
         p.dimension_numbers,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -35,6 +35,10 @@ from weft._engine.ops.placement import OUT_SHARDING, with_out_sharding
 from weft._engine.ops.rules import inverse, multilinear
 from weft._engine.util import dtypes
 from weft._engine.util.promotion import sum_dtype
+
+if TYPE_CHECKING:
+    from weft._engine.core.primitive import BatchAxis
+    from weft._engine.ops.rule_types import Avals, BatchDims, NumPyArray, Value, Values
 
 conv_general_dilated_p = ConvolutionOp("conv_general_dilated", out_sharding=OUT_SHARDING)
 
@@ -74,7 +78,7 @@ def conv_dimension_numbers(
     return _numbers_of_names(tuple(dimension_numbers), len(lhs_shape))
 
 
-def _numbers_of_names(specs: tuple, ndim: int) -> ConvDimensionNumbers:
+def _numbers_of_names(specs: tuple[Any, ...], ndim: int) -> ConvDimensionNumbers:
     """The positions that three strings name."""
     if len(specs) != 3 or not all(isinstance(s, str) and len(s) == ndim for s in specs):
         raise ValueError(
@@ -121,8 +125,8 @@ def padtype_to_pads(
 
 
 def conv_general_dilated(
-    lhs,
-    rhs,
+    lhs: Value,
+    rhs: Value,
     window_strides: Sequence[int],
     padding: str | Sequence[tuple[int, int]],
     lhs_dilation: Sequence[int] | None = None,
@@ -200,13 +204,13 @@ def conv_general_dilated(
     return out if sums == preferred else convert(out, preferred)
 
 
-def _bind(lhs, rhs, p: Conv):
+def _bind(lhs: Value, rhs: Value, p: Conv):
     return conv_general_dilated_p.bind(lhs, rhs, **p._asdict())
 
 
 def conv(
-    lhs,
-    rhs,
+    lhs: Value,
+    rhs: Value,
     window_strides: Sequence[int],
     padding: str,
     precision: PrecisionLike = None,
@@ -224,12 +228,12 @@ def conv(
 
 
 def conv_with_general_padding(
-    lhs,
-    rhs,
-    window_strides,
-    padding,
-    lhs_dilation,
-    rhs_dilation,
+    lhs: Value,
+    rhs: Value,
+    window_strides: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    lhs_dilation: Sequence[int] | None,
+    rhs_dilation: Sequence[int] | None,
     precision: PrecisionLike = None,
     preferred_element_type: Any = None,
 ):
@@ -247,8 +251,8 @@ def conv_with_general_padding(
 
 
 def conv_transpose(
-    lhs,
-    rhs,
+    lhs: Value,
+    rhs: Value,
     strides: Sequence[int],
     padding: str | Sequence[tuple[int, int]],
     rhs_dilation: Sequence[int] | None = None,
@@ -317,7 +321,7 @@ def _transposed_padding(k: int, s: int, kind: str) -> tuple[int, int]:
 
 
 def conv_general_dilated_patches(
-    lhs,
+    lhs: Value,
     filter_shape: Sequence[int],
     window_strides: Sequence[int],
     padding: str | Sequence[tuple[int, int]],
@@ -360,7 +364,7 @@ def _pick(shape: Sequence[int], spec: Sequence[int]) -> list[int]:
 
 
 @conv_general_dilated_p.def_type
-def _conv_type(lhs, rhs, **params):
+def _conv_type(lhs: ShapedArray, rhs: ShapedArray, **params: Any):
     for i, aval in enumerate((lhs, rhs)):
         check_dtype("conv_general_dilated", aval, ANY, i)
     p = Conv(**params)
@@ -376,7 +380,7 @@ def _conv_type(lhs, rhs, **params):
     )
 
 
-def _out_shape(lhs_shape, rhs_shape, p: Conv) -> tuple[int, ...]:
+def _out_shape(lhs_shape: Sequence[int], rhs_shape: Sequence[int], p: Conv) -> tuple[int, ...]:
     lhs, rhs, out = p.dimension_numbers
     sizes = (
         lhs_shape[lhs[0]] // p.batch_group_count,
@@ -386,7 +390,7 @@ def _out_shape(lhs_shape, rhs_shape, p: Conv) -> tuple[int, ...]:
     return tuple(sizes[i] for i in inverse(out))
 
 
-def _check(lhs, rhs, p: Conv) -> None:
+def _check(lhs: ShapedArray, rhs: ShapedArray, p: Conv) -> None:
     numbers = p.dimension_numbers
     table = [
         ("lhs", lhs.str_short(), tuple(numbers.lhs_spec)),
@@ -416,7 +420,7 @@ def _check(lhs, rhs, p: Conv) -> None:
     _check_dtypes(lhs, rhs, p, fail)
 
 
-def _check_groups(lhs, rhs, p: Conv, fail: Callable) -> None:
+def _check_groups(lhs: ShapedArray, rhs: ShapedArray, p: Conv, fail: Callable[..., Any]) -> None:
     numbers = p.dimension_numbers
     n, features, *_ = _pick(lhs.shape, numbers.lhs_spec)
     out_features, in_features, *_ = _pick(rhs.shape, numbers.rhs_spec)
@@ -434,7 +438,7 @@ def _check_groups(lhs, rhs, p: Conv, fail: Callable) -> None:
         )
 
 
-def _check_dtypes(lhs, rhs, p: Conv, fail: Callable) -> None:
+def _check_dtypes(lhs: ShapedArray, rhs: ShapedArray, p: Conv, fail: Callable[..., Any]) -> None:
     if lhs.dtype != rhs.dtype and p.preferred_element_type is None:
         raise TypeError(
             f"conv_general_dilated: requires arguments to have the same dtypes, got {lhs.dtype.name}, {rhs.dtype.name}.\n"
@@ -446,7 +450,7 @@ def _check_dtypes(lhs, rhs, p: Conv, fail: Callable) -> None:
 
 
 @conv_general_dilated_p.def_reference
-def _conv_reference(lhs, rhs, **params):
+def _conv_reference(lhs: NumPyArray, rhs: NumPyArray, **params: Any):
     p = Conv(**params)
     numbers, out_dtype = p.dimension_numbers, p.preferred_element_type or lhs.dtype
     accumulate = sum_dtype(lhs.dtype, rhs.dtype, np.dtype(out_dtype))
@@ -480,7 +484,7 @@ def _conv_reference(lhs, rhs, **params):
     return np.ascontiguousarray(rounded(total.transpose(inverse(numbers.out_spec)), out_dtype))
 
 
-def _padded_reference(x, padding, dilation):
+def _padded_reference(x: NumPyArray, padding: Sequence[tuple[int, int]], dilation: Sequence[int]):
     sizes = [dilated(n, d) for n, d in zip(x.shape[2:], dilation)]
     out = np.zeros(
         (*x.shape[:2], *(n + max(lo, 0) + max(hi, 0) for n, (lo, hi) in zip(sizes, padding))),
@@ -516,7 +520,7 @@ multilinear(conv_general_dilated_p, (0, 1))
 
 
 @conv_general_dilated_p.def_transpose
-def _conv_transpose(ct, lhs, rhs, **params):
+def _conv_transpose(ct: Value, lhs: Value, rhs: Value, **params: Any):
     """Cotangents have the types of their operands, whichever was wanted of the result."""
     p = Conv(**params)._replace(preferred_element_type=None)
     lhs_shape, rhs_shape = [x.aval.shape if is_undef(x) else typeof(x).shape for x in (lhs, rhs)]
@@ -537,14 +541,14 @@ def _conv_transpose(ct, lhs, rhs, **params):
     return [None, _rhs_cotangent(ct, lhs, rhs.aval, p, tuple(pads))]
 
 
-def _mixed_conv(x, y, dtype, p: Conv):
+def _mixed_conv(x: Value, y: Value, dtype: dtypes.DType, p: Conv):
     """A convolution of operands whose dtypes may differ, with a result of `dtype`."""
     a, b = typeof(x).dtype, typeof(y).dtype
     wide = a if a == b else sum_dtype(a, b, dtype)
     return convert(_bind(convert(x, wide), convert(y, wide), p), dtype)
 
 
-def _grouped(x, dim: int, groups: int):
+def _grouped(x: Value, dim: int, groups: int):
     """`x` with the major part of dim `dim`, the number of the group, taken out to the front."""
     shape = typeof(x).shape
     return move_dim(
@@ -552,7 +556,7 @@ def _grouped(x, dim: int, groups: int):
     )
 
 
-def _lhs_cotangent(ct, aval, rhs, p: Conv, pads: tuple):
+def _lhs_cotangent(ct: Value, aval: ShapedArray, rhs: Value, p: Conv, pads: tuple[Any, ...]):
     """ct spread apart by the strides, convolved with the flipped kernel whose features are exchanged."""
     numbers = p.dimension_numbers
     groups = max(p.feature_group_count, p.batch_group_count)
@@ -582,7 +586,7 @@ def _lhs_cotangent(ct, aval, rhs, p: Conv, pads: tuple):
     return out
 
 
-def _rhs_cotangent(ct, lhs, aval, p: Conv, pads: tuple):
+def _rhs_cotangent(ct: Value, lhs: Value, aval: ShapedArray, p: Conv, pads: tuple[Any, ...]):
     """The image convolved with ct as kernel, summed over the batch; strides and kernel dilation change places."""
     lhs_spec, rhs_spec, out_spec = map(_swapped, p.dimension_numbers)
     return _mixed_conv(
@@ -603,7 +607,7 @@ def _rhs_cotangent(ct, lhs, aval, p: Conv, pads: tuple):
 # --- batching
 
 
-def _merge(x, source: int, target: int, groups: int = 1):
+def _merge(x: Value, source: int, target: int, groups: int = 1):
     """`x` with dim `source` put into dim `target` (counted without it), inside the major part that numbers `groups`."""
     x = move_dim(x, source, 0)
     size, *shape = typeof(x).shape
@@ -614,7 +618,7 @@ def _merge(x, source: int, target: int, groups: int = 1):
     return reshape(moved, (*shape[:target], size * shape[target], *shape[target + 1 :]))
 
 
-def _unmerge(x, target: int, size: int, groups: int = 1):
+def _unmerge(x: Value, target: int, size: int, groups: int = 1):
     """Undo `_merge`: the batch dim of `size` comes first."""
     shape = typeof(x).shape
     inner = shape[target] // (groups * size)
@@ -625,7 +629,14 @@ def _unmerge(x, target: int, size: int, groups: int = 1):
 
 @conv_general_dilated_p.def_batch
 def _conv_batch(
-    axis, args, dims, *, dimension_numbers, feature_group_count, batch_group_count, **params
+    axis: BatchAxis,
+    args: Values,
+    dims: BatchDims,
+    *,
+    dimension_numbers: ConvDimensionNumbers,
+    feature_group_count: int,
+    batch_group_count: int,
+    **params: Any,
 ):
     (lhs, rhs), (left, right) = args, dims
     numbers, size = dimension_numbers, axis.size
@@ -641,6 +652,7 @@ def _conv_batch(
     )
     groups = max(feature_group_count, batch_group_count)
     if right is None:  # one more part of the batch
+        assert left is not None
         out = bind(_merge(lhs, left, numbers.lhs_spec[0], batch_group_count), rhs)
         return _unmerge(out, numbers.out_spec[0], size), 0
     if left is None:  # one more part of the output features
@@ -658,7 +670,7 @@ def _conv_batch(
 
 
 @conv_general_dilated_p.def_factors
-def _conv_factors(in_avals, out_avals, **params):
+def _conv_factors(in_avals: Avals, out_avals: Avals, **params: Any):
     lhs, rhs = in_avals
     p = Conv(**params)
     numbers = p.dimension_numbers
@@ -678,8 +690,8 @@ def _conv_factors(in_avals, out_avals, **params):
         (*group, batch) if p.batch_group_count > 1 else (batch,),
         (*group, inner) if p.feature_group_count > 1 else (inner,),
     ]
-    rhs_dims: list = [(*group, outer), (inner,)]
-    out_dims: list = [(batch,), (*group, outer)]
+    rhs_dims: list[Any] = [(*group, outer), (inner,)]
+    out_dims: list[Any] = [(batch,), (*group, outer)]
     sizes = _pick(out_avals[0].shape, numbers.out_spec)[2:]
     for a, k, o, s, pads, ld, rd in zip(
         image, kernel, sizes, p.window_strides, p.padding, p.lhs_dilation, p.rhs_dilation
@@ -709,7 +721,7 @@ def _conv_factors(in_avals, out_avals, **params):
 
 
 @conv_general_dilated_p.def_localize
-def _localize_conv(params: dict, in_avals, out_avals) -> dict:
+def _localize_conv(params: dict[str, Any], in_avals: Avals, out_avals: Avals) -> dict[str, Any]:
     """Parameters for local shapes: so many groups as there are features, or batches, for them."""
     numbers = params["dimension_numbers"]
     lhs, rhs, out = in_avals[0].shape, in_avals[1].shape, out_avals[0].shape

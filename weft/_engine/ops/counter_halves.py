@@ -8,7 +8,7 @@ Next: `random.generators`, which asks for it.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,10 @@ from weft._engine.ir.types import ShapedArray
 from weft._engine.ops import arithmetic, families, layout, rng, slicing
 from weft._engine.ops.families import move_dim
 from weft._engine.ops.lowering_specs import ExpandSpec
+
+if TYPE_CHECKING:
+    from weft._engine.core.primitive import BatchAxis
+    from weft._engine.ops.rule_types import Avals, BatchDims, NumPyArray, Values
 
 _U32 = np.dtype(np.uint32)
 
@@ -36,7 +40,7 @@ def threefry_sequence(k0: Any, k1: Any, length: int) -> Any:
     return threefry_sequence_p.bind(k0, k1, length=length)
 
 
-def pairs(k0: Any, k1: Any, start: Any, count: int, half: int) -> list:
+def pairs(k0: Any, k1: Any, start: Any, count: int, half: int) -> list[Any]:
     """The words of `count` counters from `start` paired with those `half` further."""
     shape = (*typeof(k0).shape, count)
     spread = lambda k: layout.broadcast_in_dim(k, shape, tuple(range(len(shape) - 1)))
@@ -61,7 +65,7 @@ def _type(k0: ShapedArray, k1: ShapedArray, *, length: int) -> ShapedArray:
 
 
 @threefry_sequence_p.def_reference
-def _reference(k0, k1, *, length):
+def _reference(k0: NumPyArray, k1: NumPyArray, *, length: int):
     first = np.arange(length // 2, dtype=_U32)
     words = rng.threefry2x32_p.reference(
         k0[..., None], k1[..., None], first, first + np.uint32(length // 2)
@@ -70,7 +74,7 @@ def _reference(k0, k1, *, length):
 
 
 @threefry_sequence_p.def_batch
-def _batch(axis, args, dims, *, length):
+def _batch(axis: BatchAxis, args: Values, dims: BatchDims, *, length: int):
     spread = lambda x: layout.broadcast_in_dim(
         x, (axis.size, *typeof(x).shape), tuple(range(1, typeof(x).ndim + 1))
     )
@@ -79,7 +83,7 @@ def _batch(axis, args, dims, *, length):
 
 
 @threefry_sequence_p.def_factors
-def _factors(in_avals, out_avals, *, length):
+def _factors(in_avals: Avals, out_avals: Avals, *, length: int):
     b = RuleBuilder()
     fs = b.news(in_avals[0].shape)
     along = b.new(length)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -40,6 +41,21 @@ from weft._engine.util import dtypes
 from weft._engine.util.errors import ShapeError
 from weft._engine.util.promotion import common_dtype
 
+if TYPE_CHECKING:
+    from weft._engine.core.primitive import BatchAxis
+    from weft._engine.ir.build import Builder
+    from weft._engine.ir.types import ShapedArray
+    from weft._engine.ops.rule_types import (
+        Avals,
+        BatchDims,
+        ElementIndex,
+        ElementReader,
+        Ints,
+        NumPyArray,
+        Value,
+        Values,
+    )
+
 dynamic_slice_p = IndexOp("dynamic_slice", out_sharding=READ_AT, takes_slice=True)
 
 
@@ -47,13 +63,13 @@ dynamic_update_slice_p = IndexOp("dynamic_update_slice", overwrites=True)
 
 
 @dynamic_slice_p.def_localize
-def _dynamic_slice_localize(params: dict, ins, outs) -> dict:
+def _dynamic_slice_localize(params: dict[str, Any], ins: Avals, outs: Avals) -> dict[str, Any]:
     return dict(params, slice_sizes=outs[0].shape)
 
 
 def dynamic_slice(
-    operand,
-    start_indices,
+    operand: Value,
+    start_indices: Values,
     slice_sizes: Sequence[int],
     *,
     allow_negative_indices: bool | Sequence[bool] = True,
@@ -72,7 +88,11 @@ def dynamic_slice(
 
 
 def dynamic_update_slice(
-    operand, update, start_indices, *, allow_negative_indices: bool | Sequence[bool] = True
+    operand: Value,
+    update: Value,
+    start_indices: Values,
+    *,
+    allow_negative_indices: bool | Sequence[bool] = True,
 ):
     """`operand` with the window at `start_indices` (clamped to be inside) replaced by `update`; negative indices are those of
     `dynamic_slice`.
@@ -88,7 +108,12 @@ def dynamic_update_slice(
 
 
 def dynamic_slice_in_dim(
-    operand, start_index, slice_size: int, axis: int = 0, *, allow_negative_indices: bool = True
+    operand: Value,
+    start_index: Value,
+    slice_size: int,
+    axis: int = 0,
+    *,
+    allow_negative_indices: bool = True,
 ):
     """`slice_size` consecutive parts of `operand` along dim `axis`, from `start_index` on (clamped)."""
     shape = typeof(operand).shape
@@ -98,15 +123,20 @@ def dynamic_slice_in_dim(
     return dynamic_slice(operand, starts, sizes, allow_negative_indices=allow_negative_indices)
 
 
-def _starts_along(axis: int, start, ndim: int) -> list:
+def _starts_along(axis: int, start: Value, ndim: int) -> list[Any]:
     """Start indices that are 0 in all dims but `axis`."""
-    starts: list = [0] * ndim
+    starts: list[Any] = [0] * ndim
     starts[axis] = start
     return starts
 
 
 def dynamic_index_in_dim(
-    operand, index, axis: int = 0, keepdims: bool = True, *, allow_negative_indices: bool = True
+    operand: Value,
+    index: Value,
+    axis: int = 0,
+    keepdims: bool = True,
+    *,
+    allow_negative_indices: bool = True,
 ):
     """The part of `operand` at `index` (clamped) of dim `axis`."""
     axis = canonical_dim(axis, typeof(operand).ndim, "dynamic_index_in_dim")
@@ -117,7 +147,12 @@ def dynamic_index_in_dim(
 
 
 def dynamic_update_slice_in_dim(
-    operand, update, start_index, axis: int, *, allow_negative_indices: bool = True
+    operand: Value,
+    update: Value,
+    start_index: Value,
+    axis: int,
+    *,
+    allow_negative_indices: bool = True,
 ):
     """`operand` with `update` written along dim `axis` from `start_index` on (clamped)."""
     ndim = typeof(operand).ndim
@@ -129,7 +164,7 @@ def dynamic_update_slice_in_dim(
 
 
 def dynamic_update_index_in_dim(
-    operand, update, index, axis: int, *, allow_negative_indices: bool = True
+    operand: Value, update: Value, index: Value, axis: int, *, allow_negative_indices: bool = True
 ):
     """`operand` with its part at `index` (clamped) of dim `axis` replaced by `update`, which may lack that dim."""
     ndim = typeof(operand).ndim
@@ -142,7 +177,9 @@ def dynamic_update_index_in_dim(
     )
 
 
-def _start_scalars(indices, shape, api: str, wraps: bool | Sequence[bool]) -> list:
+def _start_scalars(
+    indices: Values, shape: Sequence[int], api: str, wraps: bool | Sequence[bool]
+) -> list[Any]:
     """Start indices as one scalar per dim, with negative ones counted from the end of the dim where `wraps`."""
     if hasattr(indices, "shape") and not isinstance(indices, (tuple, list)):
         ndim = typeof(indices).ndim
@@ -174,7 +211,7 @@ def _start_scalars(indices, shape, api: str, wraps: bool | Sequence[bool]) -> li
     return [_start(i, size, wrap) for i, size, wrap in zip(indices, shape, wraps)]
 
 
-def _start(index, size: int, wraps: bool):
+def _start(index: Value, size: int, wraps: bool):
     if isinstance(index, (int, np.integer)):
         value = int(index)
         value = value + size if value < 0 and wraps else value
@@ -191,7 +228,9 @@ def _start(index, size: int, wraps: bool):
     return select_n(lt(index, zero), index, add(index, width))
 
 
-def _clamped_starts(b, starts, shape, sizes):
+def _clamped_starts(
+    b: Builder, starts: Sequence[ElementReader], shape: Sequence[int], sizes: Sequence[int]
+):
     """Run-time start indices as i64, clamped so that the window of `sizes` is inside `shape`."""
     return [
         0 if size == n else b.imax(b.imin(b.place(s(())), n - size), 0)
@@ -199,11 +238,11 @@ def _clamped_starts(b, starts, shape, sizes):
     ]
 
 
-def _reference_starts(starts, shape, sizes):
+def _reference_starts(starts: Sequence[NumPyArray], shape: Sequence[int], sizes: Sequence[int]):
     return [min(max(int(s), 0), n - size) for s, n, size in zip(starts, shape, sizes)]
 
 
-def _check_starts(api: str, operand, starts, window) -> None:
+def _check_starts(api: str, operand: ShapedArray, starts: Avals, window: Sequence[int]) -> None:
     if len(starts) != operand.ndim or len(window) != operand.ndim:
         raise ShapeError(
             f"{api}: needs one start index and one window size per dim.\n"
@@ -220,13 +259,13 @@ def _check_starts(api: str, operand, starts, window) -> None:
 
 
 @dynamic_slice_p.def_type
-def _dynamic_slice_type(operand, *starts, slice_sizes):
+def _dynamic_slice_type(operand: ShapedArray, *starts: ShapedArray, slice_sizes: Ints):
     _check_starts("dynamic_slice", operand, starts, slice_sizes)
     return shaped_like(operand, slice_sizes).update(vma=joined_vma((operand, *starts)))
 
 
 @dynamic_slice_p.def_reference
-def _dynamic_slice_reference(x, *starts, slice_sizes):
+def _dynamic_slice_reference(x: NumPyArray, *starts: NumPyArray, slice_sizes: Ints):
     at = _reference_starts(starts, x.shape, slice_sizes)
     return x[tuple(span(s, s + size) for s, size in zip(at, slice_sizes))].copy()
 
@@ -235,14 +274,14 @@ jointly_linear(dynamic_slice_p, (0,))
 
 
 @dynamic_slice_p.def_transpose
-def _dynamic_slice_transpose(ct, operand, *starts, slice_sizes):
+def _dynamic_slice_transpose(ct: Value, operand: Value, *starts: Value, slice_sizes: Ints):
     return [dynamic_update_slice_p.bind(zeros(operand.aval), ct, *starts), *[None] * len(starts)]
 
 
 @dynamic_slice_p.def_batch
-def _dynamic_slice_batch(axis, args, dims, *, slice_sizes):
+def _dynamic_slice_batch(axis: BatchAxis, args: Values, dims: BatchDims, *, slice_sizes: Ints):
     (x, *starts), (dim, *start_dims) = args, dims
-    if all(d is None for d in start_dims):
+    if dim is not None and all(d is None for d in start_dims):
         zero = zero_like(starts[0]) if starts else np.int32(0)
         return dynamic_slice_p.bind(
             x, *insert(starts, dim, zero), slice_sizes=insert(slice_sizes, dim, axis.size)
@@ -270,7 +309,7 @@ def _dynamic_slice_batch(axis, args, dims, *, slice_sizes):
     ), 0
 
 
-def _stacked_starts(starts, dims, size: int):
+def _stacked_starts(starts: Values, dims: BatchDims, size: int):
     """Start indices, some of them one per example, as one array of indices [size, len(starts)]."""
     dtype = functools.reduce(common_dtype, [typeof(s).dtype for s in starts])
     columns = [
@@ -281,7 +320,7 @@ def _stacked_starts(starts, dims, size: int):
 
 
 @dynamic_slice_p.def_factors
-def _dynamic_slice_factors(in_avals, out_avals, *, slice_sizes):
+def _dynamic_slice_factors(in_avals: Avals, out_avals: Avals, *, slice_sizes: Ints):
     b = RuleBuilder()
     ins, outs, special = [], [], {}
     for n, size in zip(in_avals[0].shape, slice_sizes):
@@ -290,13 +329,21 @@ def _dynamic_slice_factors(in_avals, out_avals, *, slice_sizes):
 
 
 @dynamic_slice_p.def_lower
-def _dynamic_slice_lower(b, index, x, *starts, in_avals, out_avals, slice_sizes):
+def _dynamic_slice_lower(
+    b: Builder,
+    index: ElementIndex,
+    x: ElementReader,
+    *starts: ElementReader,
+    in_avals: Avals,
+    out_avals: Avals,
+    slice_sizes: Ints,
+):
     at = _clamped_starts(b, starts, in_avals[0].shape, slice_sizes)
     return x(tuple(b.iadd(s, i) for s, i in zip(at, index)))
 
 
 @dynamic_update_slice_p.def_type
-def _dynamic_update_slice_type(operand, update, *starts):
+def _dynamic_update_slice_type(operand: ShapedArray, update: ShapedArray, *starts: ShapedArray):
     _check_starts("dynamic_update_slice", operand, starts, update.shape)
     if update.dtype != operand.dtype:
         raise TypeError(
@@ -309,7 +356,7 @@ def _dynamic_update_slice_type(operand, update, *starts):
 
 
 @dynamic_update_slice_p.def_reference
-def _dynamic_update_slice_reference(x, update, *starts):
+def _dynamic_update_slice_reference(x: NumPyArray, update: NumPyArray, *starts: NumPyArray):
     at = _reference_starts(starts, x.shape, update.shape)
     out = x.copy()
     out[tuple(span(s, s + size) for s, size in zip(at, update.shape))] = update
@@ -320,7 +367,7 @@ jointly_linear(dynamic_update_slice_p, (0, 1))
 
 
 @dynamic_update_slice_p.def_transpose
-def _dynamic_update_slice_transpose(ct, operand, update, *starts):
+def _dynamic_update_slice_transpose(ct: Value, operand: Value, update: Value, *starts: Value):
     aval = aval_of(update)
     ct_operand = ct_update = None
     if is_undef(operand):
@@ -333,7 +380,7 @@ def _dynamic_update_slice_transpose(ct, operand, update, *starts):
 
 
 @dynamic_update_slice_p.def_batch
-def _dynamic_update_slice_batch(axis, args, dims):
+def _dynamic_update_slice_batch(axis: BatchAxis, args: Values, dims: BatchDims):
     (x, update, *starts), (dim, update_dim, *start_dims) = args, dims
     if all(d is None for d in start_dims):
         x, update = at_front(x, dim, axis.size), at_front(update, update_dim, axis.size)
@@ -355,7 +402,7 @@ def _dynamic_update_slice_batch(axis, args, dims):
 
 
 @dynamic_update_slice_p.def_factors
-def _dynamic_update_slice_factors(in_avals, out_avals):
+def _dynamic_update_slice_factors(in_avals: Avals, out_avals: Avals):
     b = RuleBuilder()
     outs = b.news(out_avals[0].shape)
     updates, special = [], {}
@@ -374,7 +421,15 @@ def _dynamic_update_slice_factors(in_avals, out_avals):
 
 
 @dynamic_update_slice_p.def_lower
-def _dynamic_update_slice_lower(b, index, x, update, *starts, in_avals, out_avals):
+def _dynamic_update_slice_lower(
+    b: Builder,
+    index: ElementIndex,
+    x: ElementReader,
+    update: ElementReader,
+    *starts: ElementReader,
+    in_avals: Avals,
+    out_avals: Avals,
+):
     window = in_avals[1].shape
     at = _clamped_starts(b, starts, in_avals[0].shape, window)
     position, inside = [], None

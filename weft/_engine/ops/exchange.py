@@ -46,7 +46,13 @@ def role_of(eqn: Eqn) -> str | None:
 
 @exchange_p.def_type
 def _exchange_type(
-    aval: ShapedArray, *, kind: str, op: str | None, groups: tuple, pairs: tuple, source: Any
+    aval: ShapedArray,
+    *,
+    kind: str,
+    op: str | None,
+    groups: tuple[Any, ...],
+    pairs: tuple[Any, ...],
+    source: Any,
 ) -> ShapedArray:
     shape = aval.shape
     if kind == "all_gather":
@@ -57,12 +63,12 @@ def _exchange_type(
 
 
 @process_position_p.def_type
-def _position_type(*, table: tuple) -> ShapedArray:
+def _position_type(*, table: tuple[Any, ...]) -> ShapedArray:
     return ShapedArray((), np.dtype(np.int32))
 
 
 @exchange_done_p.def_type
-def _done_type(*avals: ShapedArray) -> tuple:
+def _done_type(*avals: ShapedArray) -> tuple[Any, ...]:
     return ()
 
 

@@ -17,7 +17,7 @@ import functools
 import operator
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -39,6 +39,20 @@ from weft._engine.util import dtypes
 from weft._engine.util.errors import ShapeError, describe
 from weft._engine.util.source import user_frame
 from weft._engine.util.state import clearing
+
+if TYPE_CHECKING:
+    from weft._engine.core.primitive import BatchAxis
+    from weft._engine.ir.build import Builder
+    from weft._engine.ops.rule_types import (
+        Avals,
+        BatchDims,
+        ElementIndex,
+        ElementReader,
+        Ints,
+        NumPyArray,
+        Value,
+        Values,
+    )
 
 # --- what the compiler reads ------------------------------------------------------------------------------------------
 
@@ -69,7 +83,7 @@ _ABSTRACT = {
 
 
 @functools.cache
-def dtype_in(dtype, groups: tuple[Group, ...]) -> bool:
+def dtype_in(dtype: dtypes.DTypeLike, groups: tuple[Group, ...]) -> bool:
     """Whether `dtype` belongs to one of `groups`.
 
     >>> dtype_in(np.dtype("int8"), REAL), dtype_in(np.dtype("bool"), REAL)
@@ -102,12 +116,14 @@ def check_dtype(
     )
 
 
-def shape_error(name: str, what: str, table, rule: str = "", remedy: str = "") -> ShapeError:
+def shape_error(
+    name: str, what: str, table: Sequence[tuple[Any, ...]], rule: str = "", remedy: str = ""
+) -> ShapeError:
     """A ShapeError in the usual layout, with the user's line."""
     return ShapeError(describe(name, what, table, user_frame(), rule, remedy))
 
 
-def operand_table(avals: Sequence[ShapedArray]) -> list[tuple[str, str]]:
+def operand_table(avals: Avals) -> list[tuple[str, str]]:
     """Rows that show operand types in an error."""
     names = ["operand"] if len(avals) == 1 else ["lhs", "rhs"] if len(avals) == 2 else None
     return [(names[i] if names else f"operand {i}", a.str_short()) for i, a in enumerate(avals)]
@@ -131,7 +147,7 @@ def canonical_dims(name: str, dims: Sequence[int], ndim: int) -> tuple[int, ...]
     return tuple(out)
 
 
-def joined_vma(avals: Sequence[ShapedArray]) -> frozenset:
+def joined_vma(avals: Avals) -> frozenset[Any]:
     """Manual mesh axes over which any of the operands varies."""
     return frozenset().union(*(a.vma for a in avals))
 
@@ -172,7 +188,7 @@ def add_tangents(x: Any, y: Any) -> Any:
     return x if type(y) is Zero else registry["add_any"].bind(x, y)
 
 
-def broadcast(x: Any, shape: tuple[int, ...]) -> Any:
+def broadcast(x: Any, shape: Ints) -> Any:
     """Rank-0 `x` repeated to `shape`; anything that has the shape as it is."""
     if typeof(x).shape == shape:
         return x
@@ -188,7 +204,7 @@ def move_dim(x: Any, source: int, target: int) -> Any:
     return registry["transpose"].bind(x, permutation=tuple(order))
 
 
-def match_dtypes(*args: Any) -> tuple:
+def match_dtypes(*args: Any) -> tuple[Any, ...]:
     """Give weak rank-0 operands the dtype of the others. Python numbers stay Python numbers if all operands are weak.
 
     >>> match_dtypes(np.ones(2, np.float32), 2.0)[1].dtype
@@ -197,7 +213,7 @@ def match_dtypes(*args: Any) -> tuple:
     return _match_dtypes(args, [typeof(x) for x in args])
 
 
-def match(*args: Any) -> tuple:
+def match(*args: Any) -> tuple[Any, ...]:
     """Operands of an elementwise operation: of matching dtypes (see `match_dtypes`), dims of size 1 repeated to the others' sizes."""
     avals = [typeof(x) for x in args]
     shape = avals[0].shape
@@ -212,7 +228,7 @@ def match(*args: Any) -> tuple:
     return _match_dtypes(args, avals)
 
 
-def _stretch(x: Any, have: tuple[int, ...], shape: tuple[int, ...]) -> Any:
+def _stretch(x: Any, have: Ints, shape: Ints) -> Any:
     if not have or have == shape:
         return x
     kept = tuple(d for d, n in enumerate(have) if n == shape[d])
@@ -220,7 +236,7 @@ def _stretch(x: Any, have: tuple[int, ...], shape: tuple[int, ...]) -> Any:
     return registry["broadcast_in_dim"].bind(flat, shape=shape, broadcast_dimensions=kept)
 
 
-def _match_dtypes(args: tuple, avals: list[ShapedArray]) -> tuple:
+def _match_dtypes(args: tuple[Any, ...], avals: list[ShapedArray]) -> tuple[Any, ...]:
     first = avals[0]
     if not [a for a in avals if a.dtype != first.dtype or a.weak_type != first.weak_type]:
         return args
@@ -237,7 +253,7 @@ def _match_dtypes(args: tuple, avals: list[ShapedArray]) -> tuple:
     )
 
 
-def _with_whole_numbers(args: tuple, avals: list[ShapedArray]) -> tuple:
+def _with_whole_numbers(args: tuple[Any, ...], avals: list[ShapedArray]) -> tuple[Any, ...]:
     """Match operands of different dtypes if NumPy's numbers keep theirs: numbers of 64 bits count as ones of 32 where these are
     off, but not among arrays of 64 bits. Otherwise the type rule reports the dtypes."""
     whole = [
@@ -282,11 +298,11 @@ def is_narrow(dtype: Any) -> bool:
     return dtype.itemsize <= 2 and dtypes.kinds[dtype] == "f"
 
 
-def widened(fn: Callable) -> Callable:
+def widened(fn: Callable[..., Any]) -> Callable[..., Any]:
     """`fn` on NumPy values, with 16-bit and smaller floats computed in float32 and rounded once."""
 
     @functools.wraps(fn)
-    def call(*xs, **params):
+    def call(*xs: Any, **params: Any):
         narrow = next((x.dtype for x in xs if is_narrow(x.dtype)), None)
         with np.errstate(all="ignore"):
             if narrow is None:
@@ -302,7 +318,7 @@ def widened(fn: Callable) -> Callable:
 # --- elementwise ------------------------------------------------------------------------------------------------------
 
 
-def broadcast_shapes(name: str, avals: Sequence[ShapedArray]) -> tuple[int, ...]:
+def broadcast_shapes(name: str, avals: Avals) -> tuple[int, ...]:
     """The common shape of elementwise operands; those of rank 0 go with any."""
     shape = next((a.shape for a in avals if a.ndim), ())
     if any(a.ndim and a.shape != shape for a in avals):
@@ -316,7 +332,7 @@ def broadcast_shapes(name: str, avals: Sequence[ShapedArray]) -> tuple[int, ...]
     return shape
 
 
-def same_dtypes(name: str, avals: Sequence[ShapedArray]) -> None:
+def same_dtypes(name: str, avals: Avals) -> None:
     """TypeError unless all operands have one dtype."""
     if all(a.dtype == avals[0].dtype for a in avals):
         return
@@ -333,17 +349,19 @@ def same_dtypes(name: str, avals: Sequence[ShapedArray]) -> None:
     )
 
 
-def elementwise_type(name: str, groups, result=None) -> Callable:
+def elementwise_type(
+    name: str, groups: tuple[Group, ...], result: Callable[..., Any] | None = None
+) -> Callable[..., Any]:
     """The type rule of an elementwise op on operands of one dtype.
 
     `result(dtype, **params)` gives the result another dtype.
     """
 
     @functools.lru_cache(maxsize=256)  # a long program asks the same again and again
-    def of(*avals):
+    def of(*avals: ShapedArray):
         return compute(avals, {})
 
-    def compute(avals, params):
+    def compute(avals: Avals, params: dict[str, Any]):
         for i, aval in enumerate(avals):
             check_dtype(name, aval, groups, i if len(avals) > 1 else None)
         same_dtypes(name, avals)
@@ -355,10 +373,10 @@ def elementwise_type(name: str, groups, result=None) -> Callable:
     return lambda *avals, **params: compute(avals, params) if params else of(*avals)
 
 
-def batch_elementwise(primitive: Primitive) -> Callable:
+def batch_elementwise(primitive: Primitive) -> Callable[..., Any]:
     """The batch rule: batch dims are aligned, unbatched operands repeated only if they have dims."""
 
-    def batch(axis, args, dims, **params):
+    def batch(axis: BatchAxis, args: Values, dims: BatchDims, **params: Any):
         ranks = [typeof(x).ndim - (d is not None) for x, d in zip(args, dims)]
         rank = max(ranks)
         at = next((d for d, r in zip(dims, ranks) if d is not None and r == rank), 0)
@@ -370,16 +388,18 @@ def batch_elementwise(primitive: Primitive) -> Callable:
     return batch
 
 
-def _batched_shape(size, args, dims, ranks, rank, at) -> tuple[int, ...]:
+def _batched_shape(
+    size: int, args: Values, dims: BatchDims, ranks: Sequence[int], rank: int, at: int
+) -> tuple[int, ...]:
     i = ranks.index(rank)
     shape = list(typeof(args[i]).shape)
-    if dims[i] is not None:
-        del shape[dims[i]]
+    if (dim := dims[i]) is not None:
+        del shape[dim]
     shape.insert(at, size)
     return tuple(shape)
 
 
-def _aligned(x, dim, rank, out_rank, at, shape):
+def _aligned(x: Value, dim: int | None, rank: int, out_rank: int, at: int, shape: Ints):
     if dim is None and rank == 0:
         return x
     if dim is not None and rank == out_rank:
@@ -396,8 +416,8 @@ def unbroadcast(ct: Any, aval: ShapedArray) -> Any:
     return registry["reduce_sum"].bind(ct, axes=tuple(range(len(shape))))
 
 
-def _transpose_rule(per_operand: Sequence[Callable | None]) -> Callable:
-    def transpose(ct, *args, **params):
+def _transpose_rule(per_operand: Sequence[Callable[..., Any] | None]) -> Callable[..., Any]:
+    def transpose(ct: Value, *args: Values, **params: Any):
         if type(ct) is Zero:
             return [
                 Zero(x.aval.to_tangent_aval()) if type(x) is UndefPrimal else None for x in args
@@ -420,7 +440,7 @@ def broadcast_like(x: Any, y: Any) -> Any:
     return broadcast(x, typeof(y).shape)
 
 
-def _stretched(rules: Sequence, count: int) -> Sequence:
+def _stretched(rules: Sequence[Any], count: int) -> Sequence[Any]:
     """A rule list ending in `...` repeats its last rule."""
     if rules and rules[-1] is Ellipsis:
         rules = list(rules[:-1])
@@ -428,8 +448,10 @@ def _stretched(rules: Sequence, count: int) -> Sequence:
     return rules
 
 
-def _jvp_rule(primitive: Primitive, per_operand: Sequence[Callable | None]) -> Callable:
-    def jvp(primals, tangents, **params):
+def _jvp_rule(
+    primitive: Primitive, per_operand: Sequence[Callable[..., Any] | None]
+) -> Callable[..., Any]:
+    def jvp(primals: Values, tangents: Values, **params: Any):
         out = primitive.bind(*primals, **params)
         total: Any = zero_tangent(out)
         if total.aval.dtype == dtypes.float0:
@@ -445,10 +467,10 @@ def _jvp_rule(primitive: Primitive, per_operand: Sequence[Callable | None]) -> C
     return jvp
 
 
-def linear_jvp(primitive: Primitive) -> Callable:
+def linear_jvp(primitive: Primitive) -> Callable[..., Any]:
     """jvp of an op linear in all operands together, which is itself on the tangents."""
 
-    def jvp(primals, tangents, **params):
+    def jvp(primals: Values, tangents: Values, **params: Any):
         out = primitive.bind(*primals, **params)
         if all(type(t) is Zero for t in tangents):
             return out, zero_tangent(out)
@@ -457,10 +479,10 @@ def linear_jvp(primitive: Primitive) -> Callable:
     return jvp
 
 
-def zero_jvp(primitive: Primitive) -> Callable:
+def zero_jvp(primitive: Primitive) -> Callable[..., Any]:
     """jvp of an op whose derivative is zero wherever it exists."""
 
-    def jvp(primals, tangents, **params):
+    def jvp(primals: Values, tangents: Values, **params: Any):
         out = primitive.bind(*primals, **params)
         if primitive.multiple_results:
             return out, [zero_tangent(o) for o in out]
@@ -475,15 +497,15 @@ NOT_LINEAR = "is not linear in any operand"
 def elementwise(
     name: str,
     dtypes: tuple[Group, ...],
-    reference: Callable,
+    reference: Callable[..., Any],
     *,
-    jvp: Sequence | str,
-    transpose: Sequence | None = None,
-    emit: str | Callable | None = None,
+    jvp: Sequence[Any] | str,
+    transpose: Sequence[Any] | None = None,
+    emit: str | Callable[..., Any] | None = None,
     lower: Any = None,
-    result: Callable | None = None,
-    type_rule: Callable | None = None,
-    linear_ins: tuple[int, ...] | Callable = (),
+    result: Callable[..., Any] | None = None,
+    type_rule: Callable[..., Any] | None = None,
+    linear_ins: Ints | Callable[..., Any] = (),
     additive: bool = False,
     widen: bool = True,
     op_class: type[Primitive] = ElementwiseOp,
@@ -517,25 +539,36 @@ def elementwise(
     return op_class(name, fill=rules, **{"computes": computes, **attrs})
 
 
-def jvp_of(p: Primitive, rule: Any, make: Callable[[Primitive, Any], Callable]) -> Callable:
+def jvp_of(
+    p: Primitive, rule: Any, make: Callable[[Primitive, Any], Callable[..., Any]]
+) -> Callable[..., Any]:
     """The jvp rule of an op that is "linear", has derivative "zero", or the one that `make` gives of its rule."""
     if rule == "zero":
         return zero_jvp(p)
     return linear_jvp(p) if rule == "linear" else make(p, rule)
 
 
-def _elementwise_factors(linear_ins, additive) -> Callable:
-    def factors(in_avals, out_avals, **params) -> FactorRule:
+def _elementwise_factors(
+    linear_ins: Ints | Callable[..., tuple[int, ...]], additive: bool
+) -> Callable[..., Any]:
+    def factors(in_avals: Avals, out_avals: Avals, **params: Any) -> FactorRule:
         linear = linear_ins(in_avals, out_avals, **params) if callable(linear_ins) else linear_ins
         return elementwise_rule(in_avals, out_avals, linear_ins=linear, additive=additive)
 
     return factors
 
 
-def pull(emit: str | Callable) -> Callable:
+def pull(emit: str | Callable[..., Any]) -> Callable[..., Any]:
     """Pull-style lowering of an elementwise op: the scalar code on the operands' elements at the same position."""
 
-    def lower(b, index, *inputs, in_avals, out_avals, **params):
+    def lower(
+        b: Builder,
+        index: ElementIndex,
+        *inputs: ElementReader,
+        in_avals: Avals,
+        out_avals: Avals,
+        **params: Any,
+    ):
         xs = [x(index if a.ndim else ()) for x, a in zip(inputs, in_avals)]
         return b.op(emit, *xs) if isinstance(emit, str) else emit(b, *xs, **params)
 
@@ -544,12 +577,12 @@ def pull(emit: str | Callable) -> Callable:
 
 def function(
     dtypes: tuple[Group, ...] | None,
-    reference: Callable,
+    reference: Callable[..., Any],
     *,
-    jvp: Sequence | str = (),
-    result: Callable | None = None,
-    type_rule: Callable | None = None,
-    emit: Callable | None = None,
+    jvp: Sequence[Any] | str = (),
+    result: Callable[..., Any] | None = None,
+    type_rule: Callable[..., Any] | None = None,
+    emit: Callable[..., Any] | None = None,
     widen: bool = True,
     cost: int = 20,
     numpy: str = "",
@@ -557,14 +590,14 @@ def function(
     is_exact: bool = False,
     passes_nans: bool = False,
     **facts: Any,
-) -> Callable[[Callable], Any]:
+) -> Callable[[Callable[..., Any]], Any]:
     """Decorator that states an elementwise function: of its native formula, `fn(f, *values)`, it makes the function of programs, with a
     primitive of that name. See `elementwise` for the rules, `ir.registry.Function` for the other facts.
 
     Without `dtypes` there is no primitive: only kernels have the function.
     """
 
-    def state(formula: Callable) -> Callable:
+    def state(formula: Callable[..., Any]) -> Callable[..., Any]:
         name, code = formula.__name__.strip("_"), formula.__code__
         operands, op = code.co_varnames[1 : code.co_argcount], None
         if dtypes is not None:
@@ -611,25 +644,25 @@ _CHOOSE_ACCURACY = frozenset(
 )
 
 
-def unary(primitive: Primitive, text: str, name: str = "") -> Callable:
+def unary(primitive: Primitive, text: str, name: str = "") -> Callable[..., Any]:
     """The public function of one operand that applies `primitive`, with its docstring."""
     return _applied(primitive, name or primitive.name, ("x",), text, sys._getframe(1).f_globals)
 
 
-def binary(primitive: Primitive, text: str, name: str = "") -> Callable:
+def binary(primitive: Primitive, text: str, name: str = "") -> Callable[..., Any]:
     """The public function of two operands, whose dtypes are matched, that applies `primitive`."""
     return of_one_kind(
         _applied(primitive, name or primitive.name, ("x", "y"), text, sys._getframe(1).f_globals)
     )
 
 
-def of_one_kind(fun: Callable) -> Callable:
+def of_one_kind(fun: Callable[..., Any]) -> Callable[..., Any]:
     """`fun` of two operands, which users get in a form that refuses two Python numbers of different kinds: neither has a dtype that
     the other could take. Formulas of weft's own, which meet numbers where others give arrays, call `fun` itself."""
     name, numbers = fun.__name__, frozenset(_PYTHON_NUMBERS)
 
     @functools.wraps(fun)
-    def public(x, y, **kwargs):
+    def public(x: Value, y: Value, **kwargs: Any):
         kind, other = type(x), type(y)
         if kind is not other and kind in numbers and other in numbers:
             same_dtypes(name, (typeof(x), typeof(y)))
@@ -640,21 +673,25 @@ def of_one_kind(fun: Callable) -> Callable:
 
 
 def _applied(
-    primitive: Primitive, name: str, operands: tuple[str, ...], text: str | None, module: dict
-) -> Callable:
+    primitive: Primitive,
+    name: str,
+    operands: tuple[str, ...],
+    text: str | None,
+    module: dict[str, Any],
+) -> Callable[..., Any]:
     bind, matched = primitive.bind, match
 
-    def one(x):
+    def one(x: Value):
         return bind(x)
 
-    def one_of_accuracy(x, *, accuracy=None):
+    def one_of_accuracy(x: Value, *, accuracy: Any = None):
         if accuracy is not None:
             from weft._engine.ops.accuracy import check_accuracy
 
             check_accuracy(name, accuracy)
         return bind(x)
 
-    def two(x, y):
+    def two(x: Value, y: Value):
         return bind(*matched(x, y))
 
     made = two if len(operands) == 2 else one_of_accuracy if name in _CHOOSE_ACCURACY else one
@@ -668,15 +705,15 @@ _NEAR_ZERO = 1e-150
 
 
 def of_scipy(
-    name: str, wide: bool = False, odd: bool = False, near_zero: Callable | None = None
-) -> Callable:
+    name: str, wide: bool = False, odd: bool = False, near_zero: Callable[..., Any] | None = None
+) -> Callable[..., Any]:
     """The reference in scipy.special, imported when first used; `wide` computes in float64 and rounds.
 
     `odd` functions keep the sign of zero. `near_zero`, a function of the same arguments, gives the values where the first argument is so
     small that SciPy's function overflows or underflows before the result does.
     """
 
-    def reference(*xs):
+    def reference(*xs: NumPyArray):
         import scipy.special
 
         args = [np.asarray(x, np.float64) for x in xs] if wide else xs
@@ -692,10 +729,10 @@ def of_scipy(
     return reference
 
 
-def no_derivative(name: str, operand: str) -> Callable:
+def no_derivative(name: str, operand: str) -> Callable[..., Any]:
     """A rule of a derivative that does not exist yet."""
 
-    def rule(t, out, *primals):
+    def rule(t: Value, out: Value, *primals: Value):
         raise NotImplementedError(
             f"{name}: the derivative by {operand} is not supported yet; keep {operand} constant "
             "(weft.lax.stop_gradient)."

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,6 +31,11 @@ from weft._engine.ops.lowering_specs import FftSpec
 from weft._engine.ops.rules import at_front, aval_of
 from weft._engine.ops.slicing import pad
 from weft._engine.util import dtypes, fft_engine
+
+if TYPE_CHECKING:
+    from weft._engine.core.primitive import BatchAxis
+    from weft._engine.core.trace import UndefPrimal
+    from weft._engine.ops.rule_types import Avals, BatchDims, Ints, NumPyArray, Value, Values
 
 fft_p = LibraryOp("fft", split_alike=True)
 
@@ -74,7 +79,9 @@ def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Any:
 
 
 @fft_p.def_type
-def _fft_type(aval: ShapedArray, *, fft_type, fft_lengths, kept=None) -> ShapedArray:
+def _fft_type(
+    aval: ShapedArray, *, fft_type: FftType, fft_lengths: Ints, kept: int | None = None
+) -> ShapedArray:
     takes = {FftType.RFFT: FLOATING, FftType.FFT: INEXACT}.get(fft_type, COMPLEX)
     families.check_dtype("fft", aval, takes)
     if kept is not None:
@@ -116,7 +123,7 @@ def _fft_type(aval: ShapedArray, *, fft_type, fft_lengths, kept=None) -> ShapedA
 
 
 @fft_p.def_reference
-def _fft_reference(x, *, kept=None, **params):
+def _fft_reference(x: NumPyArray, *, kept: int | None = None, **params: Any):
     if kept is not None:
         x = np.concatenate(
             [x, np.zeros((*x.shape[:-1], params["fft_lengths"][0] - x.shape[-1]), x.dtype)], -1
@@ -127,7 +134,7 @@ def _fft_reference(x, *, kept=None, **params):
     return out[..., :kept]
 
 
-def _fft_into(x, out, *, fft_type, fft_lengths) -> None:
+def _fft_into(x: NumPyArray, out: NumPyArray, *, fft_type: FftType, fft_lengths: Ints) -> None:
     """The transform written to `out`."""
     if not x.size:
         out[...] = 0
@@ -141,7 +148,7 @@ def _fft_into(x, out, *, fft_type, fft_lengths) -> None:
     run(x, range(x.ndim - len(fft_lengths), x.ndim), out)
 
 
-def _fft_transpose(ct, x, *, fft_type, fft_lengths):
+def _fft_transpose(ct: Value, x: UndefPrimal, *, fft_type: FftType, fft_lengths: Ints):
     if fft_type in (FftType.FFT, FftType.IFFT):
         back = fft(ct, fft_type, fft_lengths)
         return back if dtype_in(aval_of(x).dtype, COMPLEX) else real(back)
@@ -174,12 +181,12 @@ def _fft_transpose(ct, x, *, fft_type, fft_lengths):
 
 
 @fft_p.def_batch
-def _fft_batch(axis, args, dims, **params):
+def _fft_batch(axis: BatchAxis, args: Values, dims: BatchDims, **params: Any):
     return fft_p.bind(at_front(args[0], dims[0], axis.size), **params), 0
 
 
 @fft_p.def_factors
-def _fft_factors(in_avals, out_avals, *, fft_type, fft_lengths):
+def _fft_factors(in_avals: Avals, out_avals: Avals, *, fft_type: FftType, fft_lengths: Ints):
     b = RuleBuilder()
     n = len(fft_lengths)
     lead = b.news(in_avals[0].shape[:-n])

@@ -8,13 +8,18 @@ How:  The derivative by the order has no closed form. It is found from the serie
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
+
+if TYPE_CHECKING:
+    from weft._engine.ops.rule_types import NumPyArray
 
 _TERMS = 10_000  # of a series, at most
 _SMALL = 1e-300  # stands for the zero that a continued fraction must not divide by
 
 
-def _by_series(a, x):
+def _by_series(a: NumPyArray, x: NumPyArray):
     """The slope from P = density x/a S with S = 1 + x/(a+1) + x^2/((a+1)(a+2)) + ..."""
     from scipy.special import psi
 
@@ -30,7 +35,7 @@ def _by_series(a, x):
     return x / a * (total * (np.log(x) - psi(a + 1)) + total_slope)
 
 
-def _by_fraction(a, x):
+def _by_fraction(a: NumPyArray, x: NumPyArray):
     """The slope from Q = density x h with the continued fraction h of Legendre, by Lentz's method on dual numbers."""
     from scipy.special import psi
 
@@ -59,7 +64,7 @@ def _by_fraction(a, x):
     return -x * (h * (np.log(x) - psi(a)) + h_slope)
 
 
-def _order_slope(a, x):
+def _order_slope(a: NumPyArray, x: NumPyArray):
     """The derivative of the lower function P(a, x) by `a`, divided by its derivative by `x`; nan outside of its domain."""
     a, x = np.broadcast_arrays(np.asarray(a, np.float64), np.asarray(x, np.float64))
     out = np.full(a.shape, np.nan)
@@ -75,12 +80,12 @@ def _order_slope(a, x):
     return out
 
 
-def random_gamma_grad(a, x):
+def random_gamma_grad(a: NumPyArray, x: NumPyArray):
     """How a gamma sample moves with its shape parameter."""
     return -_order_slope(a, x)
 
 
-def igamma_grad_x(a, x):
+def igamma_grad_x(a: NumPyArray, x: NumPyArray):
     """The derivative of the lower function by `x`."""
     from scipy.special import gammaln, xlogy
 
@@ -96,7 +101,7 @@ def igamma_grad_x(a, x):
     return np.where(none, 0.0, np.where(inside, value, np.nan))
 
 
-def igamma_grad_a(a, x):
+def igamma_grad_a(a: NumPyArray, x: NumPyArray):
     """The derivative of the lower function by the order."""
     a, x = np.asarray(a, np.float64), np.asarray(x, np.float64)
     with np.errstate(all="ignore"):
@@ -104,14 +109,14 @@ def igamma_grad_a(a, x):
     return np.where((a > 0) & ((x == 0) | (x == np.inf)), 0.0, value)
 
 
-def _log_density(a, x):
+def _log_density(a: NumPyArray, x: NumPyArray):
     """Of x^a e^-x / gamma(1 + a)."""
     from scipy.special import gammaln, xlogy
 
     return xlogy(a, x) - x - gammaln(a + 1)
 
 
-def _log_value(a, x, upper):
+def _log_value(a: NumPyArray, x: NumPyArray, upper: bool):
     from scipy.special import gammainc, gammaincc
 
     a, x = np.broadcast_arrays(np.asarray(a, np.float64), np.asarray(x, np.float64))
@@ -128,17 +133,17 @@ def _log_value(a, x, upper):
     return out
 
 
-def log_igamma(a, x):
+def log_igamma(a: NumPyArray, x: NumPyArray):
     """The logarithm of the lower function."""
     return _log_value(a, x, False)
 
 
-def log_igammac(a, x):
+def log_igammac(a: NumPyArray, x: NumPyArray):
     """The logarithm of the upper function."""
     return _log_value(a, x, True)
 
 
-def _hazard(a, x, upper):
+def _hazard(a: NumPyArray, x: NumPyArray, upper: bool):
     a, x = np.asarray(a, np.float64), np.asarray(x, np.float64)
     with np.errstate(all="ignore"):
         value = np.exp(_log_density(a, x) + np.log(a) - np.log(x) - _log_value(a, x, upper))
@@ -152,11 +157,11 @@ def _hazard(a, x, upper):
     return np.where(inside, value, edge)
 
 
-def igamma_hazard(a, x):
+def igamma_hazard(a: NumPyArray, x: NumPyArray):
     """The derivative of `log_igamma` by `x`."""
     return _hazard(a, x, False)
 
 
-def igammac_hazard(a, x):
+def igammac_hazard(a: NumPyArray, x: NumPyArray):
     """The derivative of `log_igammac` by `x`, negated."""
     return _hazard(a, x, True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,6 +34,20 @@ from weft._engine.ops.windows import (
 from weft._engine.util import dtypes
 from weft._engine.util.source import named
 
+if TYPE_CHECKING:
+    from weft._engine.core.primitive import BatchAxis
+    from weft._engine.ir.build import Builder
+    from weft._engine.ops.rule_types import (
+        Avals,
+        BatchDims,
+        ElementIndex,
+        ElementReader,
+        Ints,
+        NumPyArray,
+        Value,
+        Values,
+    )
+
 gather_p = IndexOp("gather", out_sharding=READ_AT)
 
 
@@ -41,8 +55,8 @@ gather_p = IndexOp("gather", out_sharding=READ_AT)
 
 
 def gather(
-    operand,
-    start_indices,
+    operand: Value,
+    start_indices: Value,
     dimension_numbers: GatherDimensionNumbers,
     slice_sizes: Sequence[int],
     *,
@@ -76,7 +90,7 @@ def gather(
     )
 
 
-def default_fill_value(dtype) -> Any:
+def default_fill_value(dtype: np.dtype[Any]) -> Any:
     """What a gather gives outside the operand: NaN, the least signed or greatest unsigned integer, or True."""
     if dtypes.issubdtype(dtype, np.inexact):
         return math.nan
@@ -88,7 +102,7 @@ def default_fill_value(dtype) -> Any:
     return int(info.min) if dtypes.issubdtype(dtype, np.signedinteger) else int(info.max)
 
 
-def _canonical(kind, numbers):
+def _canonical(kind: type[Any], numbers: Any):
     return kind(*(tuple(int(d) for d in field) for field in numbers))
 
 
@@ -96,7 +110,14 @@ def _canonical(kind, numbers):
 
 
 @gather_p.def_type
-def _gather_type(operand, indices, *, dimension_numbers, slice_sizes, **_params):
+def _gather_type(
+    operand: ShapedArray,
+    indices: ShapedArray,
+    *,
+    dimension_numbers: GatherDimensionNumbers,
+    slice_sizes: Ints,
+    **_params: Any,
+):
     windows.check_numbers("gather", operand, indices, dimension_numbers, slice_sizes)
     rank = indices.ndim - 1 + len(dimension_numbers.offset_dims)
     if any(not 0 <= d < rank for d in dimension_numbers.offset_dims):
@@ -105,15 +126,24 @@ def _gather_type(operand, indices, *, dimension_numbers, slice_sizes, **_params)
             f"offset_dims {dimension_numbers.offset_dims} do not fit a result of rank {rank}.",
             (),
         )
-    shape = windows.gathered_shape(operand, indices, dimension_numbers, slice_sizes)
+    shape = windows.gathered_shape(operand.ndim, indices.shape, dimension_numbers, slice_sizes)
     return ShapedArray(
         shape, operand.dtype, operand.weak_type, None, families.joined_vma((operand, indices))
     )
 
 
 @gather_p.def_reference
-def _gather_reference(x, indices, *, dimension_numbers, slice_sizes, mode, fill_value, **_params):
-    shape = windows.gathered_shape(x, indices, dimension_numbers, slice_sizes)
+def _gather_reference(
+    x: NumPyArray,
+    indices: NumPyArray,
+    *,
+    dimension_numbers: GatherDimensionNumbers,
+    slice_sizes: Ints,
+    mode: GatherScatterMode,
+    fill_value: Any,
+    **_params: Any,
+):
+    shape = windows.gathered_shape(x.ndim, indices.shape, dimension_numbers, slice_sizes)
     positions, inside = windows.reference_positions(
         indices, x.shape, shape, dimension_numbers, slice_sizes, mode
     )
@@ -126,20 +156,28 @@ def _gather_reference(x, indices, *, dimension_numbers, slice_sizes, mode, fill_
 
 
 @gather_p.def_jvp
-def _gather_jvp(primals, tangents, **params):
+def _gather_jvp(primals: Values, tangents: Values, **params: Any):
     out = gather_p.bind(*primals, **params)
     if type(tangents[0]) is Zero:
         return out, families.zero_tangent(out)
     return out, gather_p.bind(tangents[0], primals[1], **_filled_with_zero(params))
 
 
-def _filled_with_zero(params: dict) -> dict:
+def _filled_with_zero(params: dict[str, Any]) -> dict[str, Any]:
     return dict(params, fill_value=0 if params["mode"] is GatherScatterMode.FILL_OR_DROP else None)
 
 
 @gather_p.def_transpose
 def _gather_transpose(
-    ct, operand, indices, *, dimension_numbers, mode, indices_are_sorted, unique_indices, **_params
+    ct: Value,
+    operand: Value,
+    indices: Value,
+    *,
+    dimension_numbers: GatherDimensionNumbers,
+    mode: GatherScatterMode,
+    indices_are_sorted: bool,
+    unique_indices: bool,
+    **_params: Any,
 ):
     if _picks_one_of_each_row(operand.aval, indices, dimension_numbers):
         return [_put_into_rows(ct, operand.aval, indices, dimension_numbers, mode), None]
@@ -156,7 +194,7 @@ def _gather_transpose(
     return [out, None]
 
 
-def _picks_one_of_each_row(aval: ShapedArray, indices, n: GatherDimensionNumbers) -> bool:
+def _picks_one_of_each_row(aval: ShapedArray, indices: Value, n: GatherDimensionNumbers) -> bool:
     """Whether a gather reads one element for each position along the batching dims (as a cross entropy does)."""
     own = [d for d in range(indices.ndim - 1) if d not in n.start_indices_batching_dims]
     return (
@@ -169,7 +207,7 @@ def _picks_one_of_each_row(aval: ShapedArray, indices, n: GatherDimensionNumbers
 
 
 def _put_into_rows(
-    ct, aval: ShapedArray, indices, n: GatherDimensionNumbers, mode: GatherScatterMode
+    ct: Value, aval: ShapedArray, indices: Value, n: GatherDimensionNumbers, mode: GatherScatterMode
 ):
     """Zeros with one element of `ct` in each row: a comparison of places, which shares a kernel with what else is done."""
     own, pairs = (
@@ -177,7 +215,7 @@ def _put_into_rows(
         sorted(zip(n.operand_batching_dims, n.start_indices_batching_dims)),
     )
 
-    def spread(x):
+    def spread(x: Value):
         kept = reshape(x, tuple(indices.shape[d] for d in own))
         return broadcast_in_dim(
             transpose(kept, [own.index(d) for _, d in pairs]), aval.shape, [d for d, _ in pairs]
@@ -198,7 +236,14 @@ def _shifted(dims: Sequence[int]) -> tuple[int, ...]:
 
 @gather_p.def_batch
 def _gather_batch(
-    axis, args, dims, *, dimension_numbers, slice_sizes, indices_are_sorted, **params
+    axis: BatchAxis,
+    args: Values,
+    dims: BatchDims,
+    *,
+    dimension_numbers: GatherDimensionNumbers,
+    slice_sizes: Ints,
+    indices_are_sorted: bool,
+    **params: Any,
 ):
     (x, indices), (x_dim, indices_dim) = args, dims
     n = dimension_numbers
@@ -240,7 +285,14 @@ def _gather_batch(
 
 @gather_p.def_factors
 def _gather_factors(
-    in_avals, out_avals, *, dimension_numbers, slice_sizes, mode, fill_value, **_params
+    in_avals: Avals,
+    out_avals: Avals,
+    *,
+    dimension_numbers: GatherDimensionNumbers,
+    slice_sizes: Ints,
+    mode: GatherScatterMode,
+    fill_value: Any,
+    **_params: Any,
 ):
     b = RuleBuilder()
     operand, indices = in_avals
@@ -253,18 +305,18 @@ def _gather_factors(
 
 @gather_p.def_lower
 def _gather_lower(
-    b,
-    index,
-    x,
-    indices,
+    b: Builder,
+    index: ElementIndex,
+    x: ElementReader,
+    indices: ElementReader,
     *,
-    in_avals,
-    out_avals,
-    dimension_numbers,
-    slice_sizes,
-    mode,
-    fill_value,
-    **_params,
+    in_avals: Avals,
+    out_avals: Avals,
+    dimension_numbers: GatherDimensionNumbers,
+    slice_sizes: Ints,
+    mode: GatherScatterMode,
+    fill_value: Any,
+    **_params: Any,
 ):
     position, inside = windows.window_position(
         b, index, indices, in_avals[0].shape, dimension_numbers, slice_sizes, mode
@@ -275,7 +327,7 @@ def _gather_lower(
 
 
 @gather_p.def_localize
-def _localize_gather(params: dict, in_avals, out_avals) -> dict:
+def _localize_gather(params: dict[str, Any], in_avals: Avals, out_avals: Avals) -> dict[str, Any]:
     """Parameters for local shapes: whole dims of the window shrink with the result."""
     sizes = list(params["slice_sizes"])
     numbers = params["dimension_numbers"]
@@ -288,7 +340,14 @@ def _localize_gather(params: dict, in_avals, out_avals) -> dict:
 
 
 def _scatter_type(name: str, computes: bool):
-    def type_rule(operand, indices, updates, *, dimension_numbers, **_params):
+    def type_rule(
+        operand: ShapedArray,
+        indices: ShapedArray,
+        updates: ShapedArray,
+        *,
+        dimension_numbers: ScatterDimensionNumbers,
+        **_params: Any,
+    ):
         if computes:
             families.check_dtype(name, operand, families.ANY)
         windows.check_dims(
@@ -298,7 +357,7 @@ def _scatter_type(name: str, computes: bool):
         windows.check_numbers(
             name, operand, indices, numbers, _read(operand, updates, numbers, sizes)
         )
-        if updates.shape != windows.gathered_shape(operand, indices, numbers, sizes):
+        if updates.shape != windows.gathered_shape(operand.ndim, indices.shape, numbers, sizes):
             raise families.shape_error(
                 name,
                 "Bounds of the scatter dimensions, the dims of the updates that are no window dims, must be those of the indices.",
@@ -320,7 +379,9 @@ def _scatter_type(name: str, computes: bool):
     return type_rule
 
 
-def _checked_window(name: str, numbers, operand, updates):
+def _checked_window(
+    name: str, numbers: ScatterDimensionNumbers, operand: ShapedArray, updates: ShapedArray
+):
     window = numbers.update_window_dims
     gone = len(numbers.inserted_window_dims) + len(numbers.operand_batching_dims)
     if len(window) != operand.ndim - gone or any(not 0 <= d < updates.ndim for d in window):
@@ -336,7 +397,7 @@ def _checked_window(name: str, numbers, operand, updates):
     return windows.window_of_scatter(numbers, operand.ndim, updates.shape)
 
 
-def _read(operand, updates, numbers, sizes):
+def _read(operand: Value, updates: Value, numbers: GatherDimensionNumbers, sizes: Sequence[int]):
     """The window of the gather that reads what a scatter writes; where it writes nothing, the gather finds nothing to read."""
     if is_at_most(1, updates.size):
         return sizes
@@ -347,8 +408,16 @@ def _read(operand, updates, numbers, sizes):
     )
 
 
-def _scatter_reference(ufunc):
-    def reference(x, indices, updates, *, dimension_numbers, mode, **_params):
+def _scatter_reference(ufunc: np.ufunc | None):
+    def reference(
+        x: NumPyArray,
+        indices: NumPyArray,
+        updates: NumPyArray,
+        *,
+        dimension_numbers: ScatterDimensionNumbers,
+        mode: GatherScatterMode,
+        **_params: Any,
+    ):
         numbers, sizes = windows.window_of_scatter(dimension_numbers, x.ndim, updates.shape)
         positions, inside = windows.reference_positions(
             indices, x.shape, updates.shape, numbers, sizes, mode
@@ -372,8 +441,16 @@ def _scatter_reference(ufunc):
     return reference
 
 
-def _scatter_batch(primitive):
-    def batch(axis, args, dims, *, dimension_numbers, indices_are_sorted, **params):
+def _scatter_batch(primitive: Primitive):
+    def batch(
+        axis: BatchAxis,
+        args: Values,
+        dims: BatchDims,
+        *,
+        dimension_numbers: ScatterDimensionNumbers,
+        indices_are_sorted: bool,
+        **params: Any,
+    ):
         (x, indices, updates), (x_dim, indices_dim, updates_dim) = args, dims
         n = dimension_numbers
         x, updates = at_front(x, x_dim, axis.size), at_front(updates, updates_dim, axis.size)
@@ -405,8 +482,14 @@ def _scatter_batch(primitive):
     return batch
 
 
-def _scatter_factors(combine, additive: bool):
-    def factors(in_avals, out_avals, *, dimension_numbers, **_params):
+def _scatter_factors(combine: str | None, additive: bool):
+    def factors(
+        in_avals: Avals,
+        out_avals: Avals,
+        *,
+        dimension_numbers: ScatterDimensionNumbers,
+        **_params: Any,
+    ):
         operand, indices, updates = in_avals
         numbers, sizes = windows.window_of_scatter(dimension_numbers, operand.ndim, updates.shape)
         b = RuleBuilder()
@@ -429,7 +512,7 @@ def _scatter_factors(combine, additive: bool):
     return factors
 
 
-def _make_scatter(name: str, combine: str | None, ufunc) -> Primitive:
+def _make_scatter(name: str, combine: str | None, ufunc: np.ufunc | None) -> Primitive:
     p = ScatterOp(name)
     p.define(
         type=_scatter_type(name, ufunc is not None),
@@ -448,13 +531,13 @@ scatter_min_p = _make_scatter("scatter-min", "min", np.minimum)
 scatter_max_p = _make_scatter("scatter-max", "max", np.maximum)
 
 
-def _scatter_function(primitive: Primitive, doc: str) -> Callable:
+def _scatter_function(primitive: Primitive, doc: str) -> Callable[..., Any]:
     """The public function of one scatter: all have one signature."""
 
     def function(
-        operand,
-        scatter_indices,
-        updates,
+        operand: Value,
+        scatter_indices: Value,
+        updates: Value,
         dimension_numbers: ScatterDimensionNumbers,
         *,
         indices_are_sorted: bool = False,
@@ -502,13 +585,17 @@ scatter_max = _scatter_function(
 
 
 def scatter_sub(
-    operand, scatter_indices, updates, dimension_numbers: ScatterDimensionNumbers, **options
+    operand: Value,
+    scatter_indices: Value,
+    updates: Value,
+    dimension_numbers: ScatterDimensionNumbers,
+    **options: Any,
 ):
     """`operand` with `updates` subtracted from the windows at `scatter_indices`; options as those of `scatter_add`."""
     return scatter_add(operand, scatter_indices, neg(updates), dimension_numbers, **options)
 
 
-def _gather_at(x, indices, update_aval: ShapedArray, params: dict):
+def _gather_at(x: Value, indices: Value, update_aval: ShapedArray, params: dict[str, Any]):
     """The elements of `x` at the places that a scatter with `params` writes; zeros for updates that are dropped."""
     numbers, sizes = windows.window_of_scatter(
         params["dimension_numbers"], typeof(x).ndim, update_aval.shape
@@ -526,7 +613,7 @@ def _gather_at(x, indices, update_aval: ShapedArray, params: dict):
     )
 
 
-def _positions_are_unique(indices, params: dict) -> bool:
+def _positions_are_unique(indices: Value, params: dict[str, Any]) -> bool:
     numbers = params["dimension_numbers"]
     batching = set(numbers.scatter_indices_batching_dims)
     free = [n for d, n in enumerate(typeof(indices).shape[:-1]) if d not in batching]
@@ -537,13 +624,15 @@ jointly_linear(scatter_add_p, (0, 2))
 
 
 @scatter_add_p.def_transpose
-def _scatter_add_transpose(ct, operand, indices, updates, **params):
+def _scatter_add_transpose(
+    ct: Value, operand: Value, indices: Value, updates: Value, **params: Any
+):
     ct_updates = _gather_at(ct, indices, updates.aval, params) if is_undef(updates) else None
     return [ct if is_undef(operand) else None, None, ct_updates]
 
 
 @scatter_p.def_jvp
-def _scatter_jvp(primals, tangents, **params):
+def _scatter_jvp(primals: Values, tangents: Values, **params: Any):
     x, indices, updates = primals
     out = scatter_p.bind(x, indices, updates, **params)
     t_x, _, t_updates = tangents
@@ -569,7 +658,9 @@ def _scatter_jvp(primals, tangents, **params):
     return out, total
 
 
-def _winners(x, indices, updates, params, dtype):
+def _winners(
+    x: Value, indices: Value, updates: Value, params: dict[str, Any], dtype: np.dtype[Any]
+):
     """1 for each update whose value is the one that stays when several are written to one place, else 0."""
     shape = typeof(updates).shape
     ids = reshape(add(iota(np.int32, math.prod(shape)), np.int32(1)), shape)
@@ -578,7 +669,7 @@ def _winners(x, indices, updates, params, dtype):
 
 
 @scatter_p.def_transpose
-def _scatter_transpose(ct, operand, indices, updates, **params):
+def _scatter_transpose(ct: Value, operand: Value, indices: Value, updates: Value, **params: Any):
     if is_undef(updates) and not _positions_are_unique(indices, params):
         raise NotImplementedError(
             "scatter: is linear in the updates only if no two are written to one place; "
@@ -596,7 +687,7 @@ def _scatter_transpose(ct, operand, indices, updates, **params):
 
 
 @scatter_mul_p.def_jvp
-def _scatter_mul_jvp(primals, tangents, **params):
+def _scatter_mul_jvp(primals: Values, tangents: Values, **params: Any):
     x, indices, updates = primals
     out = scatter_mul_p.bind(x, indices, updates, **params)
     t_x, _, t_updates = tangents
@@ -614,7 +705,9 @@ def _scatter_mul_jvp(primals, tangents, **params):
 
 
 @scatter_mul_p.def_transpose
-def _scatter_mul_transpose(ct, operand, indices, updates, **params):
+def _scatter_mul_transpose(
+    ct: Value, operand: Value, indices: Value, updates: Value, **params: Any
+):
     return [
         scatter_mul_p.bind(ct, indices, updates, **params) if is_undef(operand) else None,
         None,
@@ -622,10 +715,10 @@ def _scatter_mul_transpose(ct, operand, indices, updates, **params):
     ]
 
 
-def _extreme_jvp(primitive):
+def _extreme_jvp(primitive: Primitive):
     """Where several values attain the extreme, each gets an equal part of the derivative."""
 
-    def jvp(primals, tangents, **params):
+    def jvp(primals: Values, tangents: Values, **params: Any):
         x, indices, updates = primals
         out = primitive.bind(x, indices, updates, **params)
         t_x, _, t_updates = tangents

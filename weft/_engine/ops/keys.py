@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +14,10 @@ from weft._engine.ir.types import ShapedArray
 from weft._engine.util import dtypes
 from weft._engine.util.errors import ShapeError
 from weft._engine.util.record import record
+
+if TYPE_CHECKING:
+    from weft._engine.core.primitive import Primitive
+    from weft._engine.ops.rule_types import Avals, Value, Values
 
 
 @record
@@ -41,18 +46,18 @@ random_wrap_p = LayoutOp("random_wrap", converts_keys=True)
 random_unwrap_p = LayoutOp("random_unwrap", converts_keys=True)
 
 
-def random_wrap(raw, generator: Generator):
+def random_wrap(raw: Value, generator: Generator):
     """Typed keys from raw data, uint32[..., *key_shape]."""
     return random_wrap_p.bind(raw, impl=generator)
 
 
-def random_unwrap(keys, uses: bool = False):
+def random_unwrap(keys: Value, uses: bool = False):
     """Raw data of typed keys, uint32[..., *key_shape]; `uses` says that they are used up, where reuse is looked for."""
     return random_unwrap_p.bind(keys, **{"uses": True} if uses else {})
 
 
 @random_wrap_p.def_type
-def _wrap_type(aval, *, impl):
+def _wrap_type(aval: ShapedArray, *, impl: Generator):
     n = len(impl.key_shape)
     if aval.dtype != np.uint32 or aval.shape[aval.ndim - n :] != impl.key_shape:
         raise ShapeError(
@@ -63,20 +68,20 @@ def _wrap_type(aval, *, impl):
 
 
 @random_unwrap_p.def_type
-def _unwrap_type(aval, *, uses=False, expects=None):
+def _unwrap_type(aval: ShapedArray, *, uses: bool = False, expects: Any = None):
     if not dtypes.is_extended(aval.dtype):
         raise TypeError(f"random_unwrap: expected typed keys, got {aval.str_short()}.")
     return ShapedArray(aval.shape + aval.dtype.impl.key_shape, np.uint32)
 
 
-def _front(args, dims):
+def _front(args: Values, dims: Sequence[int]):
     from weft._engine.ops.layout import transpose
 
     x, d = args[0], dims[0]
     return x if d == 0 else transpose(x, (d, *(k for k in range(x.aval.ndim) if k != d)))
 
 
-def _factors(in_avals, out_avals, **_):
+def _factors(in_avals: Avals, out_avals: Avals, **_: Any):
     b = RuleBuilder()
     small, large = sorted((in_avals[0].shape, out_avals[0].shape), key=len)
     shared = b.news(small)
@@ -106,6 +111,6 @@ random_unwrap_p.define(
 )
 
 
-def _zero_jvp(primitive, primals, params):
+def _zero_jvp(primitive: Primitive, primals: Values, params: dict[str, Any]):
     out = primitive.bind(*primals, **params)
     return out, Zero(out.aval.to_tangent_aval())

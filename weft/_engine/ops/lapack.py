@@ -10,7 +10,7 @@ Laws: LAPACK counts columns first, so it sees every matrix transposed. Where tha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from weft._engine.ops.matrices import identity, matrix_transpose, tril, triu
 from weft._engine.ops.slicing import pad, slice_in_dim
 from weft._engine.util import dtypes, lapack
 
+if TYPE_CHECKING:
+    from weft._engine.ops.rule_types import NumPyArray, Value
+
 #: columns that blocked routines take at a time, at most
 _BLOCK = 64
 
@@ -39,7 +42,12 @@ Arguments = Sequence[Any]
 
 
 @library_call_p.def_type
-def _library_call_type(*avals, routine, arguments, results):
+def _library_call_type(
+    *avals: ShapedArray,
+    routine: str,
+    arguments: Arguments,
+    results: Sequence[tuple[tuple[int, ...], Any]],
+):
     lead = avals[0].shape[:-2]
     others = [
         ShapedArray((*lead, *core), np.dtype(dtype), False, None, avals[0].vma)
@@ -49,7 +57,12 @@ def _library_call_type(*avals, routine, arguments, results):
 
 
 @library_call_p.def_reference
-def _library_call_reference(*operands, routine, arguments, results):
+def _library_call_reference(
+    *operands: NumPyArray,
+    routine: str,
+    arguments: Arguments,
+    results: Sequence[tuple[tuple[int, ...], Any]],
+):
     lead = operands[0].shape[:-2]
     outs = [
         np.array(operands[0], order="C"),
@@ -69,7 +82,7 @@ def _call(
     operands: Sequence[Any],
     arguments: Arguments,
     results: Sequence[tuple[tuple[int, ...], Any]],
-) -> list:
+) -> list[Any]:
     """Call the routine for the dtype of the operands; `name` is what comes after its letter (real and complex, if they differ)."""
     dtype = typeof(operands[0]).dtype
     letter = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}[dtype.name]
@@ -81,7 +94,7 @@ def _call(
     )
 
 
-def _real(dtype) -> np.dtype:
+def _real(dtype: np.dtype[Any]) -> np.dtype:
     return (
         np.dtype(dtypes.to_real_dtype(dtype))
         if dtypes.issubdtype(dtype, np.complexfloating)
@@ -89,12 +102,12 @@ def _real(dtype) -> np.dtype:
     )
 
 
-def _work(dtype, count: int) -> tuple:
+def _work(dtype: dtypes.DTypeLike, count: int) -> tuple[Any, ...]:
     """Two arguments: memory to work in, and how much it is."""
     return (("work", np.dtype(dtype).name, count), count)
 
 
-def _unless_failed(info, *values) -> list:
+def _unless_failed(info: Value, *values: Value) -> list[Any]:
     """`values`, NaN where `info` is not 0."""
     fine = eq(info, full(typeof(info).shape, 0, np.int32))
     out = []
@@ -105,7 +118,7 @@ def _unless_failed(info, *values) -> list:
     return out
 
 
-def _columns_made(x, count: int):
+def _columns_made(x: Value, count: int):
     """The matrices `x`, cut or filled with zeros to `count` rows."""
     rows = typeof(x).shape[-2]
     if count <= rows:
@@ -114,16 +127,16 @@ def _columns_made(x, count: int):
     return pad(x, np.zeros((), typeof(x).dtype)[()], config)
 
 
-def _identities(x, rows: int, columns: int):
+def _identities(x: Value, rows: int, columns: int):
     """An identity of `rows` and `columns` for every matrix of `x`."""
     return identity(ShapedArray((*typeof(x).shape[:-2], rows, columns), np.dtype(typeof(x).dtype)))
 
 
-def _zeros(x, *core: int, dtype=None):
+def _zeros(x: Value, *core: int, dtype: np.dtype[Any] | None = None):
     return full((*typeof(x).shape[:-2], *core), 0, dtype or typeof(x).dtype)
 
 
-def cholesky(x):
+def cholesky(x: Value):
     """The upper factor of the transpose is the lower one of x, as stored in memory."""
     n = typeof(x).shape[-1]
     if n == 0:
@@ -132,7 +145,16 @@ def cholesky(x):
     return _unless_failed(info, tril(found))[0]
 
 
-def triangular_solve(a, b, *, left_side, lower, transpose_a, conjugate_a, unit_diagonal):
+def triangular_solve(
+    a: Value,
+    b: Value,
+    *,
+    left_side: bool,
+    lower: bool,
+    transpose_a: bool,
+    conjugate_a: bool,
+    unit_diagonal: bool,
+):
     """op(a) x = b, transposed, is x' op(a)' = b': the sides change places, and the triangles."""
     if 0 in typeof(b).shape:
         return b
@@ -157,13 +179,13 @@ def triangular_solve(a, b, *, left_side, lower, transpose_a, conjugate_a, unit_d
     return _call("trsm", [b, a], arguments, [])[0]
 
 
-def lu(x) -> list:
+def lu(x: Value) -> list[Any]:
     """Rows are exchanged, so the routine must see columns as columns."""
     m, n = typeof(x).shape[-2:]
     k = min(m, n)
     if k == 0:
         order = broadcasted_iota(np.int32, (*typeof(x).shape[:-2], m), typeof(x).ndim - 2)
-        return [x, _zeros(x, 0, dtype=np.int32), order]
+        return [x, _zeros(x, 0, dtype=np.dtype(np.int32)), order]
     packed, pivots, _ = _call(
         "getrf",
         [matrix_transpose(x)],
@@ -177,7 +199,7 @@ def lu(x) -> list:
     ]
 
 
-def lu_pivots_to_permutation(pivots, *, permutation_size):
+def lu_pivots_to_permutation(pivots: Value, *, permutation_size: int):
     """The exchanges, made on the numbers from 0 on."""
     aval = typeof(pivots)
     if 0 in aval.shape or permutation_size == 0:
@@ -187,7 +209,7 @@ def lu_pivots_to_permutation(pivots, *, permutation_size):
     return convert_element_type(_exchanged(counted, permutation_size), aval.dtype)
 
 
-def _exchanged(pivots, size: int):
+def _exchanged(pivots: Value, size: int):
     """The numbers below `size` after exchanges; `pivots` count from 1. They travel as floats, which hold them exactly."""
     lead, k = typeof(pivots).shape[:-1], typeof(pivots).shape[-1]
     numbers = broadcasted_iota(
@@ -197,7 +219,7 @@ def _exchanged(pivots, size: int):
     return convert_element_type(reshape(moved, (*lead, size)), np.int32)
 
 
-def qr(x, *, pivoting, full_matrices) -> list:
+def qr(x: Value, *, pivoting: bool, full_matrices: bool) -> list[Any]:
     """R is above the reflectors that make Q."""
     m, n = typeof(x).shape[-2:]
     dtype, k = typeof(x).dtype, min(m, n)
@@ -230,14 +252,14 @@ def qr(x, *, pivoting, full_matrices) -> list:
     return [matrix_transpose(q), _columns_made(triu(matrix_transpose(packed)), columns), *order]
 
 
-def _reflectors(turned, m: int, n: int) -> list:
+def _reflectors(turned: Value, m: int, n: int) -> list[Any]:
     """R and the reflectors that make Q, from columns to columns, with their factors."""
     dtype = typeof(turned).dtype
     arguments = (m, n, "y0", m, "y1", *_work(dtype, n * _BLOCK), "y2")
     return _call("geqrf", [turned], arguments, [((min(m, n),), dtype), ((), np.int32)])[:2]
 
 
-def geqrf(x) -> list:
+def geqrf(x: Value) -> list[Any]:
     """R and the reflectors that make Q, as columns."""
     m, n = typeof(x).shape[-2:]
     if 0 in (m, n):
@@ -246,7 +268,7 @@ def geqrf(x) -> list:
     return [matrix_transpose(packed), taus]
 
 
-def eigh(x, *, lower, sort_eigenvalues) -> list:
+def eigh(x: Value, *, lower: bool, sort_eigenvalues: bool) -> list[Any]:
     """Eigenvectors come as columns, and so do the matrices: from the other triangle they would have other signs."""
     n, dtype = typeof(x).shape[-1], typeof(x).dtype
     if n == 0:
@@ -273,7 +295,7 @@ def eigh(x, *, lower, sort_eigenvalues) -> list:
     return _unless_failed(info, matrix_transpose(v), w)
 
 
-def svd(x, *, full_matrices, compute_uv, steps_of_qr=False) -> list:
+def svd(x: Value, *, full_matrices: bool, compute_uv: bool, steps_of_qr: bool = False) -> list[Any]:
     """As columns, though the transpose has the same singular values: its vectors have other signs."""
     m, n = typeof(x).shape[-2:]
     dtype, k = typeof(x).dtype, min(m, n)

@@ -5,6 +5,8 @@ In, out and laws: those of `ops.lapack`.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from weft._engine.core.trace import typeof
@@ -28,10 +30,13 @@ from weft._engine.ops.reduce import reduce_and
 from weft._engine.ops.slicing import concatenate, pad, slice_in_dim
 from weft._engine.util import dtypes
 
+if TYPE_CHECKING:
+    from weft._engine.ops.rule_types import Value
+
 _INFO = ((), np.int32)
 
 
-def hessenberg(x) -> list:
+def hessenberg(x: Value) -> list[Any]:
     """Reflectors are columns, so the routine sees the matrix as it is."""
     n, dtype = typeof(x).shape[-1], typeof(x).dtype
     if n < 2:
@@ -43,7 +48,7 @@ def hessenberg(x) -> list:
     return _unless_failed(info, matrix_transpose(packed), taus)
 
 
-def tridiagonal(x, *, lower) -> list:
+def tridiagonal(x: Value, *, lower: bool) -> list[Any]:
     """The triangle is the one that the routine sees, whose reflectors are columns."""
     n, dtype = typeof(x).shape[-1], typeof(x).dtype
     real = _real(dtype)
@@ -72,7 +77,7 @@ def tridiagonal(x, *, lower) -> list:
     return _unless_failed(info, matrix_transpose(packed), d, e, taus)
 
 
-def schur(x, *, compute_schur_vectors) -> list:
+def schur(x: Value, *, compute_schur_vectors: bool) -> list[Any]:
     """Vectors are columns."""
     n, dtype = typeof(x).shape[-1], typeof(x).dtype
     if n == 0:
@@ -108,7 +113,7 @@ def schur(x, *, compute_schur_vectors) -> list:
     )
 
 
-def householder_product(a, taus):
+def householder_product(a: Value, taus: Value):
     """Columns are reflectors before and columns of the product after."""
     m, n = typeof(a).shape[-2:]
     k = typeof(taus).shape[-1]
@@ -121,7 +126,7 @@ def householder_product(a, taus):
     return _unless_failed(info, matrix_transpose(q))[0]
 
 
-def ormqr(a, taus, c, *, left, transpose):
+def ormqr(a: Value, taus: Value, c: Value, *, left: bool, transpose: bool):
     """The product with the reflectors, which are columns of `a`."""
     m, n = typeof(c).shape[-2:]
     k = typeof(taus).shape[-1]
@@ -147,7 +152,7 @@ def ormqr(a, taus, c, *, left, transpose):
     return _unless_failed(info, matrix_transpose(out))[0]
 
 
-def tridiagonal_solve(dl, d, du, b):
+def tridiagonal_solve(dl: Value, d: Value, du: Value, b: Value):
     """The routine leaves the diagonals as they are, and reports by a larger number that a matrix is all but singular."""
     n, columns = typeof(b).shape[-2:]
     if 0 in (n, columns):
@@ -163,8 +168,12 @@ def tridiagonal_solve(dl, d, du, b):
 
 
 def eig(
-    x, *, compute_left_eigenvectors, compute_right_eigenvectors, enable_eigvec_derivs=False
-) -> list:
+    x: Value,
+    *,
+    compute_left_eigenvectors: bool,
+    compute_right_eigenvectors: bool,
+    enable_eigvec_derivs: bool = False,
+) -> list[Any]:
     """Eigenvectors are columns. Of a real matrix they are real; those of conjugate pairs are pairs of real and imaginary parts."""
     n, dtype = typeof(x).shape[-1], np.dtype(typeof(x).dtype)
     wanted = [compute_left_eigenvectors, compute_right_eigenvectors]
@@ -215,7 +224,7 @@ def eig(
     return _unless_failed(select_n(fine, full(typeof(info).shape, 1, np.int32), info), w, *vectors)
 
 
-def _joined(v, wi):
+def _joined(v: Value, wi: Value):
     """Complex eigenvectors of real columns: with the next one as imaginary part where `wi` is positive, of the one before as conjugate."""
     shape, last = typeof(v).shape, typeof(v).ndim - 1
     zero = np.zeros((), typeof(v).dtype)[()]
@@ -229,7 +238,7 @@ def _joined(v, wi):
     )
 
 
-def _finite(x) -> tuple:
+def _finite(x: Value) -> tuple[Any, ...]:
     """`x` with zeros for matrices that hold infinities or NaN, with which routines may not end; and which do not."""
     parts = [is_finite(part) for part in ((real(x), imag(x)) if is_complex(x) else (x,))]
     fine = reduce_and(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,14 +27,28 @@ from weft._engine.ir.types import ShapedArray
 from weft._engine.ops import families
 from weft._engine.ops.axis_families import check_axes, layout
 from weft._engine.ops.families import ANY, canonical_dims, elementwise, shape_error, unary
+from weft._engine.ops.matching_dims import match_dims, reindex
 from weft._engine.ops.placement import OUT_SHARDING, takes_out_sharding, with_out_sharding
 from weft._engine.util import dtypes
 from weft._engine.util.errors import InconclusiveDimensionOperation
 
+if TYPE_CHECKING:
+    from weft._engine.core.primitive import BatchAxis
+    from weft._engine.ir.build import Builder
+    from weft._engine.ops.rule_types import (
+        Avals,
+        ElementIndex,
+        ElementReader,
+        Ints,
+        NumPyArray,
+        Value,
+        Values,
+    )
+
 # --- broadcast_in_dim -------------------------------------------------------------------------------------------------
 
 
-def _broadcast_type(aval: ShapedArray, *, shape, broadcast_dimensions) -> ShapedArray:
+def _broadcast_type(aval: ShapedArray, *, shape: Ints, broadcast_dimensions: Ints) -> ShapedArray:
     dims, what, remedy = broadcast_dimensions, "", ""
     if len(dims) != aval.ndim:
         what = "broadcast_dimensions must name one result dim per operand dim."
@@ -65,13 +79,13 @@ def _placed(shape: Sequence[int], ndim: int, dims: Sequence[int]) -> tuple[int, 
     return tuple(out)
 
 
-def _broadcast_reference(x, *, shape, broadcast_dimensions):
+def _broadcast_reference(x: NumPyArray, *, shape: Ints, broadcast_dimensions: Ints):
     return np.broadcast_to(
         x.reshape(_placed(x.shape, len(shape), broadcast_dimensions)), shape
     ).copy()
 
 
-def _broadcast_transpose(ct, x, *, shape, broadcast_dimensions):
+def _broadcast_transpose(ct: Value, x: UndefPrimal, *, shape: Ints, broadcast_dimensions: Ints):
     repeated = [d for d in range(len(shape)) if d not in broadcast_dimensions]
     stretched = [d for s, d in zip(x.aval.shape, broadcast_dimensions) if s == 1 and shape[d] != 1]
     axes = tuple(sorted(repeated + stretched))
@@ -79,19 +93,37 @@ def _broadcast_transpose(ct, x, *, shape, broadcast_dimensions):
     return reshape(summed, x.aval.shape)
 
 
-def _broadcast_batch(axis, x, dim, *, shape, broadcast_dimensions):
+def _broadcast_batch(
+    axis: BatchAxis, x: Value, dim: int, *, shape: Ints, broadcast_dimensions: Ints
+):
     x = families.move_dim(x, dim, 0)
     dims = (0, *(d + 1 for d in broadcast_dimensions))
     return broadcast_in_dim_p.bind(x, shape=(axis.size, *shape), broadcast_dimensions=dims), 0
 
 
-def _broadcast_factors(b: RuleBuilder, in_aval, out_aval, *, shape, broadcast_dimensions):
+def _broadcast_factors(
+    b: RuleBuilder,
+    in_aval: ShapedArray,
+    out_aval: ShapedArray,
+    *,
+    shape: Ints,
+    broadcast_dimensions: Ints,
+):
     outs = b.news(shape)
     ins = [outs[d] if s == shape[d] else () for s, d in zip(in_aval.shape, broadcast_dimensions)]
     return ins, outs
 
 
-def _broadcast_lower(b, index, x, in_aval, out_aval, *, shape, broadcast_dimensions):
+def _broadcast_lower(
+    b: Builder,
+    index: ElementIndex,
+    x: ElementReader,
+    in_aval: ShapedArray,
+    out_aval: ShapedArray,
+    *,
+    shape: Ints,
+    broadcast_dimensions: Ints,
+):
     zero = b.const(0, "i64")
     return x(
         tuple(
@@ -115,7 +147,7 @@ broadcast_in_dim_p.def_localize(lambda params, ins, outs: dict(params, shape=out
 
 
 @takes_out_sharding
-def broadcast_in_dim(operand, shape: Sequence[int], broadcast_dimensions: Sequence[int]):
+def broadcast_in_dim(operand: Value, shape: Sequence[int], broadcast_dimensions: Sequence[int]):
     """`operand` repeated to `shape`; its dim i becomes dim `broadcast_dimensions[i]` of the result.
 
     >>> np.asarray(broadcast_in_dim(np.array([1, 2]), (2, 3), (0,))).tolist()
@@ -135,13 +167,13 @@ def broadcast_in_dim(operand, shape: Sequence[int], broadcast_dimensions: Sequen
 
 
 @takes_out_sharding
-def broadcast(operand, sizes: Sequence[int]):
+def broadcast(operand: Value, sizes: Sequence[int]):
     """`operand` repeated along new leading dims of `sizes`."""
     shape = (*sizes, *typeof(operand).shape)
     return broadcast_in_dim(operand, shape, tuple(range(len(sizes), len(shape))))
 
 
-def expand_dims(array, dimensions: Sequence[int]):
+def expand_dims(array: Value, dimensions: Sequence[int]):
     """`array` with dims of size 1 put in at `dimensions` of the result.
 
     >>> expand_dims(np.ones(3), (0,)).shape
@@ -161,7 +193,7 @@ def expand_dims(array, dimensions: Sequence[int]):
 # --- reshape ----------------------------------------------------------------------------------------------------------
 
 
-def _reshape_type(aval: ShapedArray, *, new_sizes) -> ShapedArray:
+def _reshape_type(aval: ShapedArray, *, new_sizes: Ints) -> ShapedArray:
     if any(s < 0 for s in new_sizes) or math.prod(new_sizes) != aval.size:
         raise shape_error(
             "reshape",
@@ -174,166 +206,30 @@ def _reshape_type(aval: ShapedArray, *, new_sizes) -> ShapedArray:
     return aval.update(shape=new_sizes)
 
 
-def _reshape_batch(axis, x, dim, *, new_sizes):
+def _reshape_batch(axis: BatchAxis, x: Value, dim: int, *, new_sizes: Ints):
     return reshape_p.bind(families.move_dim(x, dim, 0), new_sizes=(axis.size, *new_sizes)), 0
 
 
-def _reshape_factors(b: RuleBuilder, in_aval, out_aval, *, new_sizes):
+def _reshape_factors(
+    b: RuleBuilder, in_aval: ShapedArray, out_aval: ShapedArray, *, new_sizes: Ints
+):
     ins, outs, special = match_dims(b, in_aval.shape, tuple(new_sizes))
     return b.rule([ins], [outs], special=special, linear_ins=(0,))
 
 
-def match_dims(b: RuleBuilder, source: tuple[int, ...], target: tuple[int, ...]):
-    """Factors of the dims of `source` and `target` under a reshape, and those that do not match ('replicate').
-
-    Both sides are read from major to minor. Where the sizes that are left have a common divisor, it is a shared factor;
-    where they have none, dims are taken in until the products agree, and none of that group can be split.
-    Dims of size 1 match too, so that mesh axes of size 1 stay in types.
-
-    >>> match_dims(RuleBuilder(), (64, 3), (4, 16, 3))
-    ([(0, 1), (2,)], [(0,), (1,), (2,)], {})
-    >>> match_dims(RuleBuilder(), (1, 8), (1, 4, 2))
-    ([(2,), (0, 1)], [(2,), (0,), (1,)], {})
-    """
-    if 0 in source or 0 in target:
-        ins, outs = b.news(source), b.news(target)
-        return [(f,) for f in ins], [(f,) for f in outs], dict.fromkeys(ins + outs, "replicate")
-    sides = (_Side(source), _Side(target))
-    special: dict[int, str] = {}
-    while not all(side.at_end() for side in sides):
-        left, right = sides
-        common = math.gcd(left.rest, right.rest)
-        if common > 1:
-            f = b.new(common)
-            left.take(f, common)
-            right.take(f, common)
-        else:
-            special.update(dict.fromkeys(_take_group(b, left, right), "replicate"))
-    _match_unit_dims(b, *sides)
-    return sides[0].factors(), sides[1].factors(), special
-
-
-def _match_unit_dims(b: RuleBuilder, source: _Side, target: _Side) -> None:
-    """Give dims of size 1 on both sides shared factors: those with as many elements before them, then the others in order."""
-    partners = target.unit_dims()
-    free = dict.fromkeys(dim for dims in partners.values() for dim in dims)
-    unmatched = []
-    for offset, dims in source.unit_dims().items():
-        here = partners.get(offset, [])
-        for k, dim in enumerate(dims):
-            if here:
-                _share_unit_factor(b, source, dim, target, here[min(k, len(here) - 1)])
-                free.pop(here[min(k, len(here) - 1)], None)
-            else:
-                unmatched.append(dim)
-    others = list(free) or [dim for dims in partners.values() for dim in dims]
-    for k, dim in enumerate(unmatched if others else ()):
-        _share_unit_factor(b, source, dim, target, others[min(k, len(others) - 1)])
-
-
-def _share_unit_factor(
-    b: RuleBuilder, source: _Side, dim: int, target: _Side, partner: int
-) -> None:
-    f = b.new(1)
-    source.dims[dim].append(f)
-    target.dims[partner].append(f)
-
-
-class _Side:
-    """A shape being read from major to minor: `rest` is what is left of the current dim."""
-
-    def __init__(self, shape: tuple[int, ...]):
-        self.shape = shape
-        self.dims: list[list[int]] = [[] for _ in shape]
-        self.dim = -1
-        self.rest = 1
-        self._advance()
-
-    def _advance(self) -> None:
-        while self.rest == 1 and self.dim + 1 < len(self.shape):
-            self.dim += 1
-            self.rest = self.shape[self.dim]
-
-    def at_end(self) -> bool:
-        return self.rest == 1
-
-    def take(self, factor: int, size: int) -> None:
-        """Give `factor` of `size` to the current dim."""
-        self.dims[self.dim].append(factor)
-        self.rest //= size
-        self._advance()
-
-    def factors(self) -> list[tuple[int, ...]]:
-        return [tuple(d) for d in self.dims]
-
-    def unit_dims(self) -> dict[int, list[int]]:
-        """The dims of size 1, by the number of elements of the dims before them."""
-        found: dict[int, list[int]] = {}
-        offset = 1
-        for dim, size in enumerate(self.shape):
-            if size == 1:
-                found.setdefault(offset, []).append(dim)
-            offset *= size
-        return found
-
-
-def _take_group(b: RuleBuilder, left: _Side, right: _Side) -> list[int]:
-    """Factors of their own for dims of both sides, until as many elements are covered on each."""
-    made: list[int] = []
-
-    def consume(side: _Side) -> int:
-        size = side.rest
-        made.append(b.new(size))
-        side.take(made[-1], size)
-        return size
-
-    covered = [consume(left), consume(right)]
-    while covered[0] != covered[1]:
-        smaller = 0 if covered[0] < covered[1] else 1
-        covered[smaller] *= consume((left, right)[smaller])
-    return made
-
-
-def _reshape_lower(b, index, x, in_aval, out_aval, *, new_sizes):
+def _reshape_lower(
+    b: Builder,
+    index: ElementIndex,
+    x: ElementReader,
+    in_aval: ShapedArray,
+    out_aval: ShapedArray,
+    *,
+    new_sizes: Ints,
+):
     return x(reindex(b, index, tuple(new_sizes), in_aval.shape))
 
 
-def reindex(b, index, source: tuple[int, ...], target: tuple[int, ...]) -> tuple:
-    """Position in shape `target` of the element at `index` of shape `source`, group by group of dims that match."""
-    out: list[Any] = []
-    i = 0
-    zero = b.const(0, "i64")
-    if 0 in target:
-        return (zero,) * len(target)  # nothing is ever read
-    while len(out) < len(target):
-        j = len(out)
-        first, size_in, size_out = i, 1, target[j]
-        stop = j + 1
-        while size_in != size_out:
-            if size_in < size_out:
-                size_in *= source[i]
-                i += 1
-            else:
-                size_out *= target[stop]
-                stop += 1
-        flat = zero
-        for d in range(first, i):
-            flat = b.linear([(flat, source[d]), (index[d], 1)])
-        out.extend(_unravel(b, flat, target[j:stop]))
-    return tuple(out)
-
-
-def _unravel(b, flat, shape: tuple[int, ...]) -> list:
-    if len(shape) == 1:
-        return [flat]
-    out = []
-    for d in reversed(range(len(shape))):
-        out.append(b.irem(flat, shape[d]) if d else flat)
-        flat = b.idiv(flat, shape[d]) if d else flat
-    return out[::-1]
-
-
-def _reshape_transpose(ct: Any, x: UndefPrimal, *, new_sizes: tuple[int, ...]) -> Any:
+def _reshape_transpose(ct: Any, x: UndefPrimal, *, new_sizes: Ints) -> Any:
     return reshape(ct, x.aval.shape)
 
 
@@ -352,7 +248,9 @@ reshape_p.def_localize(lambda params, ins, outs: dict(params, new_sizes=outs[0].
 
 
 @takes_out_sharding
-def reshape(operand, new_sizes: Sequence[int], dimensions: Sequence[int] | None = None) -> Any:
+def reshape(
+    operand: Value, new_sizes: Sequence[int], dimensions: Sequence[int] | None = None
+) -> Any:
     """`operand` with its elements, in row-major order, in shape `new_sizes`; `dimensions` permutes its dims first.
 
     >>> reshape(np.arange(6), (2, 3)).shape
@@ -366,7 +264,7 @@ def reshape(operand, new_sizes: Sequence[int], dimensions: Sequence[int] | None 
     return reshape_p.bind(operand, new_sizes=new_sizes)
 
 
-def collapse(operand, start_dimension: int, stop_dimension: int | None = None):
+def collapse(operand: Value, start_dimension: int, stop_dimension: int | None = None):
     """`operand` with dims from `start_dimension` up to `stop_dimension` made into one.
 
     >>> collapse(np.ones((2, 3, 4)), 0, 2).shape
@@ -384,7 +282,7 @@ def collapse(operand, start_dimension: int, stop_dimension: int | None = None):
 # --- transpose --------------------------------------------------------------------------------------------------------
 
 
-def _transpose_type(aval: ShapedArray, *, permutation) -> ShapedArray:
+def _transpose_type(aval: ShapedArray, *, permutation: Ints) -> ShapedArray:
     if sorted(permutation) != list(range(aval.ndim)):
         raise shape_error(
             "transpose",
@@ -399,17 +297,27 @@ def inverse_permutation(permutation: Sequence[int]) -> tuple[int, ...]:
     return tuple(int(i) for i in np.argsort(permutation))
 
 
-def _transpose_batch(axis, x, dim, *, permutation):
+def _transpose_batch(axis: BatchAxis, x: Value, dim: int, *, permutation: Ints):
     rest = [d + (d >= dim) for d in permutation]
     return transpose_p.bind(x, permutation=(dim, *rest)), 0
 
 
-def _transpose_factors(b: RuleBuilder, in_aval, out_aval, *, permutation):
+def _transpose_factors(
+    b: RuleBuilder, in_aval: ShapedArray, out_aval: ShapedArray, *, permutation: Ints
+):
     ins = b.news(in_aval.shape)
     return ins, [ins[d] for d in permutation]
 
 
-def _transpose_lower(b, index, x, in_aval, out_aval, *, permutation):
+def _transpose_lower(
+    b: Builder,
+    index: ElementIndex,
+    x: ElementReader,
+    in_aval: ShapedArray,
+    out_aval: ShapedArray,
+    *,
+    permutation: Ints,
+):
     return x(tuple(index[i] for i in inverse_permutation(permutation)))
 
 
@@ -425,7 +333,7 @@ transpose_p = layout(
 )
 
 
-def transpose(operand, permutation: Sequence[int]):
+def transpose(operand: Value, permutation: Sequence[int]):
     """`operand` with its dims in the order `permutation`.
 
     >>> transpose(np.ones((2, 3, 4)), (2, 0, 1)).shape
@@ -440,21 +348,29 @@ def transpose(operand, permutation: Sequence[int]):
 # --- rev --------------------------------------------------------------------------------------------------------------
 
 
-def _rev_type(aval: ShapedArray, *, dimensions) -> ShapedArray:
+def _rev_type(aval: ShapedArray, *, dimensions: Ints) -> ShapedArray:
     check_axes("rev", aval, tuple(dimensions))
     return aval
 
 
-def _rev_batch(axis, x, dim, *, dimensions):
+def _rev_batch(axis: BatchAxis, x: Value, dim: int, *, dimensions: Ints):
     return rev_p.bind(x, dimensions=tuple(d + (d >= dim) for d in dimensions)), dim
 
 
-def _rev_factors(b: RuleBuilder, in_aval, out_aval, *, dimensions):
+def _rev_factors(b: RuleBuilder, in_aval: ShapedArray, out_aval: ShapedArray, *, dimensions: Ints):
     fs = b.news(in_aval.shape)
     return b.rule([fs], [fs], special={fs[d]: "replicate" for d in dimensions}, linear_ins=(0,))
 
 
-def _rev_lower(b, index, x, in_aval, out_aval, *, dimensions):
+def _rev_lower(
+    b: Builder,
+    index: ElementIndex,
+    x: ElementReader,
+    in_aval: ShapedArray,
+    out_aval: ShapedArray,
+    *,
+    dimensions: Ints,
+):
     return x(
         tuple(
             b.isub(in_aval.shape[d] - 1, i) if d in dimensions else i for d, i in enumerate(index)
@@ -473,7 +389,7 @@ rev_p = layout(
 )
 
 
-def rev(operand, dimensions: Sequence[int]):
+def rev(operand: Value, dimensions: Sequence[int]):
     """`operand` with the order along `dimensions` reversed.
 
     >>> np.asarray(rev(np.array([1, 2, 3]), (0,))).tolist()
@@ -485,7 +401,7 @@ def rev(operand, dimensions: Sequence[int]):
 # --- squeeze ----------------------------------------------------------------------------------------------------------
 
 
-def _squeeze_type(aval: ShapedArray, *, dimensions) -> ShapedArray:
+def _squeeze_type(aval: ShapedArray, *, dimensions: Ints) -> ShapedArray:
     check_axes("squeeze", aval, tuple(dimensions))
     if any(aval.shape[d] != 1 for d in dimensions):
         raise shape_error(
@@ -496,17 +412,27 @@ def _squeeze_type(aval: ShapedArray, *, dimensions) -> ShapedArray:
     return aval.update(shape=tuple(s for d, s in enumerate(aval.shape) if d not in dimensions))
 
 
-def _squeeze_batch(axis, x, dim, *, dimensions):
+def _squeeze_batch(axis: BatchAxis, x: Value, dim: int, *, dimensions: Ints):
     shifted = tuple(d + (d >= dim) for d in dimensions)
     return squeeze_p.bind(x, dimensions=shifted), dim - sum(d < dim for d in shifted)
 
 
-def _squeeze_factors(b: RuleBuilder, in_aval, out_aval, *, dimensions):
+def _squeeze_factors(
+    b: RuleBuilder, in_aval: ShapedArray, out_aval: ShapedArray, *, dimensions: Ints
+):
     ins = [() if d in dimensions else b.new(s) for d, s in enumerate(in_aval.shape)]
     return ins, [f for d, f in enumerate(ins) if d not in dimensions]
 
 
-def _squeeze_lower(b, index, x, in_aval, out_aval, *, dimensions):
+def _squeeze_lower(
+    b: Builder,
+    index: ElementIndex,
+    x: ElementReader,
+    in_aval: ShapedArray,
+    out_aval: ShapedArray,
+    *,
+    dimensions: Ints,
+):
     rest = iter(index)
     return x(
         tuple(b.const(0, "i64") if d in dimensions else next(rest) for d in range(in_aval.ndim))
@@ -525,7 +451,7 @@ squeeze_p = layout(
 )
 
 
-def squeeze(array, dimensions: Sequence[int]):
+def squeeze(array: Value, dimensions: Sequence[int]):
     """`array` without `dimensions`, which must have size 1.
 
     >>> squeeze(np.ones((1, 3)), (0,)).shape
@@ -545,7 +471,7 @@ iota_p = LayoutOp("iota", moves="iota")
 
 
 @iota_p.def_type
-def _iota_type(*, dtype, shape, dimension) -> ShapedArray:
+def _iota_type(*, dtype: np.dtype[Any], shape: Ints, dimension: int) -> ShapedArray:
     if not 0 <= dimension < len(shape):
         raise shape_error(
             "iota", f"dimension {dimension} is out of bounds for shape {tuple(shape)}.", ()
@@ -558,7 +484,7 @@ def _iota_type(*, dtype, shape, dimension) -> ShapedArray:
 
 
 @iota_p.def_reference
-def _iota_reference(*, dtype, shape, dimension):
+def _iota_reference(*, dtype: dtypes.DTypeLike, shape: Ints, dimension: int):
     line = np.arange(shape[dimension]).astype(dtype)
     return np.broadcast_to(
         line.reshape(_placed((shape[dimension],), len(shape), (dimension,))), shape
@@ -566,20 +492,31 @@ def _iota_reference(*, dtype, shape, dimension):
 
 
 @iota_p.def_jvp
-def _iota_jvp(primals, tangents, **params):
+def _iota_jvp(primals: Values, tangents: Values, **params: Any):
     out = iota_p.bind(**params)
     return out, Zero(typeof(out).to_tangent_aval())
 
 
 @iota_p.def_factors
-def _iota_factors(in_avals, out_avals, *, dtype, shape, dimension) -> FactorRule:
+def _iota_factors(
+    in_avals: Avals, out_avals: Avals, *, dtype: dtypes.DTypeLike, shape: Ints, dimension: int
+) -> FactorRule:
     b = RuleBuilder()
     fs = b.news(shape)
     return b.rule([], [fs], special={fs[dimension]: "offset"})
 
 
 @iota_p.def_lower
-def _iota_lower(b, index, *, in_avals, out_avals, dtype, shape, dimension):
+def _iota_lower(
+    b: Builder,
+    index: ElementIndex,
+    *,
+    in_avals: Avals,
+    out_avals: Avals,
+    dtype: dtypes.DTypeLike,
+    shape: Ints,
+    dimension: int,
+):
     target = b.type_of(out_avals[0])
     if target in ("c64", "c128"):
         part = {"c64": "f32", "c128": "f64"}[target]
@@ -590,7 +527,7 @@ def _iota_lower(b, index, *, in_avals, out_avals, dtype, shape, dimension):
 iota_p.define(transpose=unsupported("has no operands"), batch=unsupported("has no operands"))
 
 
-def iota(dtype, size: int):
+def iota(dtype: dtypes.DTypeLike, size: int):
     """The numbers 0, 1, ... up to `size`, in one dim.
 
     >>> np.asarray(iota("int32", 3)).tolist()
@@ -600,7 +537,7 @@ def iota(dtype, size: int):
 
 
 @takes_out_sharding
-def broadcasted_iota(dtype, shape: Sequence[int], dimension: int):
+def broadcasted_iota(dtype: dtypes.DTypeLike, shape: Sequence[int], dimension: int):
     """An array of `shape` whose elements are their own index along `dimension`."""
     dtype = dtypes.check_dtype(dtype, "broadcasted_iota")
     return iota_p.bind(
@@ -610,7 +547,7 @@ def broadcasted_iota(dtype, shape: Sequence[int], dimension: int):
     )
 
 
-def index_range(n: int, dtype=np.int32):
+def index_range(n: int, dtype: dtypes.DTypeLike = np.int32):
     """The numbers from 0 up to a size: a constant of NumPy, or an `iota` if the size is symbolic."""
     return iota(dtype, n) if isinstance(n, Dim) else np.arange(n, dtype=dtype)
 
@@ -623,11 +560,11 @@ dim_as_value_p = LayoutOp("dim_as_value")
 
 
 @dim_as_value_p.def_type
-def _dim_as_value_type(*, size, dtype) -> ShapedArray:
+def _dim_as_value_type(*, size: int | Dim, dtype: dtypes.DTypeLike) -> ShapedArray:
     return typeof(size) if dtype is None else ShapedArray((), dtype)
 
 
-def _without_value(size) -> InconclusiveDimensionOperation:
+def _without_value(size: int | Dim) -> InconclusiveDimensionOperation:
     return InconclusiveDimensionOperation(
         f"Symbolic dimension '{size}' used as a value outside of a traced program, where it has none.\n"
         "  Use it in a function that export or eval_shape traces."
@@ -635,23 +572,33 @@ def _without_value(size) -> InconclusiveDimensionOperation:
 
 
 @dim_as_value_p.def_reference
-def _dim_as_value_reference(*, size, dtype):
+def _dim_as_value_reference(*, size: int | Dim, dtype: dtypes.DTypeLike):
     raise _without_value(size)
 
 
 @dim_as_value_p.def_lower
-def _dim_as_value_lower(b, index, *, in_avals, out_avals, size, dtype):
+def _dim_as_value_lower(
+    b: Builder,
+    index: ElementIndex,
+    *,
+    in_avals: Avals,
+    out_avals: Avals,
+    size: int | Dim,
+    dtype: dtypes.DTypeLike,
+):
     raise _without_value(size)
 
 
 @dim_as_value_p.def_jvp
-def _dim_as_value_jvp(primals, tangents, **params):
+def _dim_as_value_jvp(primals: Values, tangents: Values, **params: Any):
     out = dim_as_value_p.bind(**params)
     return out, Zero(typeof(out).to_tangent_aval())
 
 
 @dim_as_value_p.def_factors
-def _dim_as_value_factors(in_avals, out_avals, *, size, dtype) -> FactorRule:
+def _dim_as_value_factors(
+    in_avals: Avals, out_avals: Avals, *, size: int | Dim, dtype: dtypes.DTypeLike
+) -> FactorRule:
     return RuleBuilder().rule([], [[]])
 
 
@@ -692,7 +639,7 @@ name_p = elementwise(
 )
 
 
-def name(x, name: str):
+def name(x: Value, name: str):
     """`x`, known to checkpoint policies as `name`."""
     return name_p.bind(x, name=name)
 
@@ -712,12 +659,14 @@ xla_metadata_value_p = elementwise(
 )
 
 
-def xla_metadata_value(x, xla_metadata_kvs: tuple):
+def xla_metadata_value(x: Value, xla_metadata_kvs: tuple[Any, ...]):
     """`x`, whose operation has attributes: pairs of key and value, sorted."""
     return xla_metadata_value_p.bind(x, xla_metadata_kvs=xla_metadata_kvs)
 
 
-def full(shape: Sequence[int], fill_value, dtype=None, *, sharding=None):
+def full(
+    shape: Sequence[int], fill_value: Value, dtype: dtypes.DTypeLike = None, *, sharding: Any = None
+):
     """An array of `shape` in which every element is the scalar `fill_value`, laid out as `sharding`. Without a `dtype` it is weakly typed
     if `fill_value` is.
 
@@ -754,7 +703,14 @@ def full(shape: Sequence[int], fill_value, dtype=None, *, sharding=None):
     return with_out_sharding(sharding, "full", fill)
 
 
-def full_like(x, fill_value, dtype=None, shape: Sequence[int] | None = None, *, sharding=None):
+def full_like(
+    x: Value,
+    fill_value: Value,
+    dtype: dtypes.DTypeLike = None,
+    shape: Sequence[int] | None = None,
+    *,
+    sharding: Any = None,
+):
     """As `full`, with the shape, dtype, weak type and sharding of `x` where none are given; it varies over the axes of `x`. Of another
     shape it is where `x` is if that is not split."""
     aval = typeof(x)

@@ -9,7 +9,7 @@ Laws: a matrix that has no factorization (cholesky of one that is not positive d
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,20 +22,15 @@ from weft._engine.ops import lapack, lapack_forms, matrices
 from weft._engine.ops.arithmetic import is_complex
 from weft._engine.ops.elementwise import (
     add,
-    complex as complex_of,
     conj,
     div,
-    eq,
-    imag,
     mul,
     neg,
     real,
-    select_n,
-    square,
     sub,
 )
-from weft._engine.ops.families import add_tangents, full, joined_vma, shape_error, zero_tangent
-from weft._engine.ops.layout import broadcast_in_dim, broadcasted_iota, reshape, squeeze
+from weft._engine.ops.families import add_tangents, joined_vma, shape_error, zero_tangent
+from weft._engine.ops.layout import reshape, squeeze
 from weft._engine.ops.lowering_specs import ExpandSpec, HostSpec
 from weft._engine.ops.matrix_operands import (
     EighImplementation,
@@ -48,16 +43,22 @@ from weft._engine.ops.matrix_operands import (
     real_dtype,
     stacked_type,
 )
-from weft._engine.ops.reduce import argmax, reduce_sum
 from weft._engine.ops.rules import at_front
-from weft._engine.ops.slicing import concatenate, pad, slice_in_dim
+from weft._engine.ops.slicing import slice_in_dim
 from weft._engine.util import dtypes
+
+if TYPE_CHECKING:
+    from weft._engine.core.primitive import BatchAxis
+    from weft._engine.ops.rule_types import Avals, BatchDims, NumPyArray, Value, Values
 
 _NOT_LINEAR = "is not linear in its operand; derivatives come from its jvp rule"
 
 
 def _library(
-    name: str, compiled: Callable | None, multiple_results: bool = True, is_unique: bool = True
+    name: str,
+    compiled: Callable[..., Any] | None,
+    multiple_results: bool = True,
+    is_unique: bool = True,
 ) -> Primitive:
     """A factorization: `compiled` rebuilds it from routines; without one it runs on the host."""
     p = LibraryOp(name, multiple_results=multiple_results, is_unique=is_unique)
@@ -77,14 +78,10 @@ svd_p = _library("svd", lapack.svd, is_unique=False)
 eig_p = _library("eig", lapack_forms.eig, is_unique=False)
 
 
-def _columns(x, bounds: tuple[int, int], dim: int = -1):
-    return slice_in_dim(x, *bounds, 1, typeof(x).ndim + dim)
-
-
 # --- the functions
 
 
-def cholesky(x, *, symmetrize_input: bool = True):
+def cholesky(x: Value, *, symmetrize_input: bool = True):
     """The lower triangular L with L L^H = x, for positive definite x; NaN for others.
 
     Without `symmetrize_input` only the lower triangle of x is read, and derivatives are those by its entries.
@@ -92,12 +89,12 @@ def cholesky(x, *, symmetrize_input: bool = True):
     >>> np.asarray(cholesky(np.array([[4.0, 2.0], [2.0, 5.0]], np.float32))).tolist()
     [[2.0, 0.0], [1.0, 2.0]]
     """
-    return cholesky_p.bind(_symmetrized(x) if symmetrize_input else x)
+    return cholesky_p.bind(matrices.symmetrized(x) if symmetrize_input else x)
 
 
 def triangular_solve(
-    a,
-    b,
+    a: Value,
+    b: Value,
     *,
     left_side: bool = False,
     lower: bool = False,
@@ -132,12 +129,12 @@ def triangular_solve(
     return squeeze(out, (typeof(out).ndim - (1 if left_side else 2),)) if vector else out
 
 
-def lu(x) -> tuple:
+def lu(x: Value) -> tuple[Any, ...]:
     """The factors of x with rows exchanged, packed in one matrix; the exchanges; and the permutation they make."""
     return tuple(lu_p.bind(x))
 
 
-def lu_pivots_to_permutation(pivots, permutation_size: int):
+def lu_pivots_to_permutation(pivots: Value, permutation_size: int):
     """The permutation that the row exchanges `pivots` make.
 
     >>> np.asarray(lu_pivots_to_permutation(np.array([2, 2, 2], np.int32), 3)).tolist()
@@ -147,21 +144,21 @@ def lu_pivots_to_permutation(pivots, permutation_size: int):
 
 
 def qr(
-    x, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool | None = None
-) -> tuple:
+    x: Value, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool | None = None
+) -> tuple[Any, ...]:
     """Orthonormal Q and upper triangular R with Q R = x; with `pivoting`, of x with columns permuted, and which."""
     return tuple(qr_p.bind(x, pivoting=bool(pivoting), full_matrices=bool(full_matrices)))
 
 
 def eigh(
-    x,
+    x: Value,
     *,
     lower: bool = True,
     symmetrize_input: bool = True,
     sort_eigenvalues: bool = True,
     subset_by_index: tuple[int, int] | None = None,
     implementation: EighImplementation | None = None,
-) -> tuple:
+) -> tuple[Any, ...]:
     """Eigenvectors (as columns) and eigenvalues, ascending, of a symmetric or Hermitian matrix; those from one index up to another.
 
     Without `symmetrize_input` only the triangle that `lower` names is read, and derivatives are those by its entries.
@@ -172,13 +169,13 @@ def eigh(
     )
     check_matrix("eigh", typeof(x), True)
     bounds = check_subset("eigh", subset_by_index, typeof(x).shape[-1])
-    x = _symmetrized(x) if symmetrize_input else x
+    x = matrices.symmetrized(x) if symmetrize_input else x
     v, w = eigh_p.bind(x, lower=bool(lower), sort_eigenvalues=bool(sort_eigenvalues))
-    return (v, w) if bounds is None else (_columns(v, bounds), _columns(w, bounds))
+    return (v, w) if bounds is None else (matrices.columns(v, bounds), matrices.columns(w, bounds))
 
 
 def svd(
-    x,
+    x: Value,
     *,
     full_matrices: bool = True,
     compute_uv: bool = True,
@@ -203,22 +200,26 @@ def svd(
         compute_uv=bool(compute_uv),
         steps_of_qr=algorithm is one,
     )
-    s = s if bounds is None else _columns(s, bounds)
+    s = s if bounds is None else matrices.columns(s, bounds)
     if not compute_uv:
         return s
     u, vh = uv
-    return (u, s, vh) if bounds is None else (_columns(u, bounds), s, _columns(vh, bounds, -2))
+    return (
+        (u, s, vh)
+        if bounds is None
+        else (matrices.columns(u, bounds), s, matrices.columns(vh, bounds, -2))
+    )
 
 
 def eig(
-    x,
+    x: Value,
     *,
     compute_left_eigenvectors: bool = True,
     compute_right_eigenvectors: bool = True,
     enable_eigvec_derivs: bool = False,
     implementation: EigImplementation | None = None,
     use_magma: bool | None = None,
-) -> list:
+) -> list[Any]:
     """Eigenvalues of a square matrix, and its left and right eigenvectors if asked for; all complex.
 
     Eigenvalues have derivatives; eigenvectors have them with `enable_eigvec_derivs`, if eigenvalues are distinct. They are those
@@ -235,10 +236,6 @@ def eig(
     )
 
 
-def _symmetrized(x):
-    return mul(add(x, matrices.adjoint(x)), np.asarray(0.5, typeof(x).dtype)[()])
-
-
 # --- types, batching, factors
 
 
@@ -246,19 +243,19 @@ def _one_operand_rules(primitive: Primitive) -> None:
     """Batching and factors of an op on each matrix of one operand: all dims but those of the matrix are free."""
 
     @primitive.def_batch
-    def batch(axis, args, dims, **params):
+    def batch(axis: BatchAxis, args: Values, dims: BatchDims, **params: Any):
         out = primitive.bind(at_front(args[0], dims[0], axis.size), **params)
         return (out, [0] * len(out)) if primitive.multiple_results else (out, 0)
 
     core = 1 if primitive is lu_pivots_to_permutation_p else 2
 
     @primitive.def_factors
-    def factors(in_avals, out_avals, **params):
+    def factors(in_avals: Avals, out_avals: Avals, **params: Any):
         b = RuleBuilder()
         lead = b.news(in_avals[0].shape[:-core])
         special: dict[int, str] = {}
 
-        def with_core(aval):
+        def with_core(aval: ShapedArray):
             inner = b.news(aval.shape[len(lead) :])
             special.update(dict.fromkeys(inner, "replicate"))
             return [*lead, *inner]
@@ -276,18 +273,18 @@ del _p
 
 
 @cholesky_p.def_type
-def _cholesky_type(aval):
+def _cholesky_type(aval: ShapedArray):
     check_matrix("cholesky", aval, square=True)
     return stacked_type(aval, aval.shape[-2:])
 
 
 @cholesky_p.def_reference
-def _cholesky_reference(x):
+def _cholesky_reference(x: NumPyArray):
     return map_matrices(x, lambda a: [np.linalg.cholesky(a)], [x.shape[-2:]], [x.dtype])[0]
 
 
 @cholesky_p.def_jvp
-def _cholesky_jvp(primals, tangents):
+def _cholesky_jvp(primals: Values, tangents: Values):
     out = cholesky_p.bind(*primals)
     if type(tangents[0]) is Zero:
         return out, zero_tangent(out)
@@ -302,7 +299,7 @@ def _cholesky_jvp(primals, tangents):
 
 
 @triangular_solve_p.def_type
-def _triangular_solve_type(a, b, *, left_side, **_params):
+def _triangular_solve_type(a: ShapedArray, b: ShapedArray, *, left_side: bool, **_params: Any):
     check_matrix("triangular_solve", a, square=True)
     check_matrix("triangular_solve", b, square=False)
     if a.dtype != b.dtype:
@@ -320,7 +317,16 @@ def _triangular_solve_type(a, b, *, left_side, **_params):
 
 
 @triangular_solve_p.def_reference
-def _triangular_solve_reference(a, b, *, left_side, lower, transpose_a, conjugate_a, unit_diagonal):
+def _triangular_solve_reference(
+    a: NumPyArray,
+    b: NumPyArray,
+    *,
+    left_side: bool,
+    lower: bool,
+    transpose_a: bool,
+    conjugate_a: bool,
+    unit_diagonal: bool,
+):
     from scipy.linalg import get_blas_funcs
 
     out = np.zeros(b.shape, b.dtype)
@@ -342,7 +348,7 @@ def _triangular_solve_reference(a, b, *, left_side, lower, transpose_a, conjugat
 
 
 @triangular_solve_p.def_jvp
-def _triangular_solve_jvp(primals, tangents, **params):
+def _triangular_solve_jvp(primals: Values, tangents: Values, **params: Any):
     a, b = primals
     out = triangular_solve_p.bind(a, b, **params)
     t_a, t_b = tangents
@@ -360,21 +366,23 @@ def _triangular_solve_jvp(primals, tangents, **params):
 
 
 @triangular_solve_p.def_transpose
-def _triangular_solve_transpose(ct, a, b, *, transpose_a, **params):
+def _triangular_solve_transpose(ct: Value, a: Value, b: Value, *, transpose_a: bool, **params: Any):
     if is_undef(a):
         raise NotImplementedError("triangular_solve: is not linear in the triangular matrix")
     return [None, triangular_solve_p.bind(a, ct, transpose_a=not transpose_a, **params)]
 
 
 @triangular_solve_p.def_batch
-def _triangular_solve_batch(axis, args, dims, **params):
+def _triangular_solve_batch(axis: BatchAxis, args: Values, dims: BatchDims, **params: Any):
     return triangular_solve_p.bind(
         *[at_front(x, d, axis.size) for x, d in zip(args, dims)], **params
     ), 0
 
 
 @triangular_solve_p.def_factors
-def _triangular_solve_factors(in_avals, out_avals, *, left_side, **_params):
+def _triangular_solve_factors(
+    in_avals: Avals, out_avals: Avals, *, left_side: bool, **_params: Any
+):
     a, b = in_avals
     r = RuleBuilder()
     lead = r.news(a.shape[:-2])
@@ -396,7 +404,7 @@ def _triangular_solve_factors(in_avals, out_avals, *, left_side, **_params):
 
 
 @lu_p.def_type
-def _lu_type(aval):
+def _lu_type(aval: ShapedArray):
     check_matrix("lu", aval, square=False)
     m, n = aval.shape[-2:]
     integer = np.dtype(np.int32)
@@ -408,13 +416,13 @@ def _lu_type(aval):
 
 
 @lu_p.def_reference
-def _lu_reference(x):
+def _lu_reference(x: NumPyArray):
     from scipy.linalg import get_lapack_funcs
 
     m, n = x.shape[-2:]
     k = min_dim(m, n)
 
-    def one(a):
+    def one(a: Value):
         if k == 0:
             return a, np.zeros(0, np.int32), np.arange(m)
         (getrf,) = get_lapack_funcs(("getrf",), (a,))
@@ -432,7 +440,7 @@ def _permutation(pivots: np.ndarray, size: int) -> np.ndarray:
 
 
 @lu_p.def_jvp
-def _lu_jvp(primals, tangents):
+def _lu_jvp(primals: Values, tangents: Values):
     packed, pivots, order = outs = lu_p.bind(*primals)
     if type(tangents[0]) is Zero:
         return outs, [zero_tangent(o) for o in outs]
@@ -441,9 +449,11 @@ def _lu_jvp(primals, tangents):
     k = min_dim(m, n)
     last = len(shape) - 1
     # L and U made square: the dims they lack are those of the identity
-    lower = _widened(slice_in_dim(packed, 0, k, 1, last), last, m - k)
+    lower = matrices.widened(slice_in_dim(packed, 0, k, 1, last), last, m - k)
     lower = add(matrices.strict_tril(lower), matrices.identity(typeof(lower)))
-    upper = _widened(slice_in_dim(matrices.triu(packed), 0, k, 1, last - 1), last - 1, n - k)
+    upper = matrices.widened(
+        slice_in_dim(matrices.triu(packed), 0, k, 1, last - 1), last - 1, n - k
+    )
     upper = add(upper, matrices.identity(typeof(upper), start=k))
     moved = matrices.take_rows(tangents[0], order)
     inner = triangular_solve(lower, moved, left_side=True, lower=True, unit_diagonal=True)
@@ -454,13 +464,8 @@ def _lu_jvp(primals, tangents):
     return outs, [t, zero_tangent(pivots), zero_tangent(order)]
 
 
-def _widened(x, dim: int, count: int):
-    config = [(0, count if d == dim else 0, 0) for d in range(typeof(x).ndim)]
-    return pad(x, np.zeros((), typeof(x).dtype)[()], config)
-
-
 @lu_pivots_to_permutation_p.def_type
-def _pivots_type(pivots, *, permutation_size):
+def _pivots_type(pivots: ShapedArray, *, permutation_size: int):
     if (
         pivots.ndim < 1
         or not dtypes.issubdtype(pivots.dtype, np.integer)
@@ -475,7 +480,7 @@ def _pivots_type(pivots, *, permutation_size):
 
 
 @lu_pivots_to_permutation_p.def_reference
-def _pivots_reference(pivots, *, permutation_size):
+def _pivots_reference(pivots: NumPyArray, *, permutation_size: int):
     out = np.zeros((*pivots.shape[:-1], permutation_size), pivots.dtype)
     for at in np.ndindex(pivots.shape[:-1]):
         out[at] = _permutation(pivots[at], permutation_size)
@@ -483,7 +488,7 @@ def _pivots_reference(pivots, *, permutation_size):
 
 
 @lu_pivots_to_permutation_p.def_jvp
-def _pivots_jvp(primals, tangents, **params):
+def _pivots_jvp(primals: Values, tangents: Values, **params: Any):
     out = lu_pivots_to_permutation_p.bind(*primals, **params)
     return out, zero_tangent(out)
 
@@ -492,7 +497,7 @@ def _pivots_jvp(primals, tangents, **params):
 
 
 @qr_p.def_type
-def _qr_type(aval, *, pivoting, full_matrices):
+def _qr_type(aval: ShapedArray, *, pivoting: bool, full_matrices: bool):
     check_matrix("qr", aval, square=False)
     m, n = aval.shape[-2:]
     k = m if full_matrices else min_dim(m, n)
@@ -501,7 +506,7 @@ def _qr_type(aval, *, pivoting, full_matrices):
 
 
 @qr_p.def_reference
-def _qr_reference(x, *, pivoting, full_matrices):
+def _qr_reference(x: NumPyArray, *, pivoting: bool, full_matrices: bool):
     m, n = x.shape[-2:]
     k = m if full_matrices else min_dim(m, n)
     if not pivoting:
@@ -519,7 +524,7 @@ def _qr_reference(x, *, pivoting, full_matrices):
 
 
 @qr_p.def_jvp
-def _qr_jvp(primals, tangents, *, pivoting, full_matrices):
+def _qr_jvp(primals: Values, tangents: Values, *, pivoting: bool, full_matrices: bool):
     outs = qr_p.bind(*primals, pivoting=pivoting, full_matrices=full_matrices)
     if type(tangents[0]) is Zero:
         return outs, [zero_tangent(o) for o in outs]
@@ -530,10 +535,10 @@ def _qr_jvp(primals, tangents, *, pivoting, full_matrices):
     if pivoting:
         t = matrices.matrix_transpose(matrices.take_rows(matrices.matrix_transpose(t), order[0]))
     scaled = triangular_solve(
-        _columns(_columns(r, (0, k)), (0, k), -2), _columns(t, (0, k))
+        matrices.columns(matrices.columns(r, (0, k)), (0, k), -2), matrices.columns(t, (0, k))
     )  # dA R^-1 of the square part of R
     inner = matrices.dot(matrices.adjoint(q), scaled)
-    top = _columns(inner, (0, k), -2)
+    top = matrices.columns(inner, (0, k), -2)
     low = matrices.strict_tril(top)
     rotation = sub(low, matrices.adjoint(low))  # Q^H dQ, antihermitian
     if is_complex(q):  # keeps the diagonal of R real
@@ -542,7 +547,7 @@ def _qr_jvp(primals, tangents, *, pivoting, full_matrices):
     if (
         full_matrices and m > n
     ):  # the columns beyond the matrix's turn with it, but not among themselves
-        rotation = _bordered(rotation, _columns(inner, (k, m), -2))
+        rotation = matrices.bordered(rotation, matrices.columns(inner, (k, m), -2))
         t_q = matrices.dot(q, rotation)
     else:
         t_q = add(matrices.dot(q, sub(rotation, top)), scaled)
@@ -550,21 +555,11 @@ def _qr_jvp(primals, tangents, *, pivoting, full_matrices):
     return outs, [t_q, t_r, *map(zero_tangent, order)]
 
 
-def _bordered(corner, below):
-    """The antihermitian matrix with `corner` at its upper left, `below` under it, and zeros at its lower right."""
-    ndim, extra = typeof(below).ndim, typeof(below).shape[-2]
-    column = ndim - 1
-    right = neg(matrices.adjoint(below))
-    last = full((*typeof(below).shape[:-2], extra, extra), 0, typeof(below).dtype)
-    upper, lower = concatenate([corner, right], column), concatenate([below, last], column)
-    return concatenate([upper, lower], ndim - 2)
-
-
 # --- eigh
 
 
 @eigh_p.def_type
-def _eigh_type(aval, *, lower, sort_eigenvalues):
+def _eigh_type(aval: ShapedArray, *, lower: bool, sort_eigenvalues: bool):
     check_matrix("eigh", aval, square=True)
     return stacked_type(aval, aval.shape[-2:]), stacked_type(
         aval, aval.shape[-1:], real_dtype(aval.dtype)
@@ -572,24 +567,16 @@ def _eigh_type(aval, *, lower, sort_eigenvalues):
 
 
 @eigh_p.def_reference
-def _eigh_reference(x, *, lower, sort_eigenvalues):
-    def one(a):
+def _eigh_reference(x: NumPyArray, *, lower: bool, sort_eigenvalues: bool):
+    def one(a: Value):
         w, v = np.linalg.eigh(a, "L" if lower else "U")
         return v, w
 
     return map_matrices(x, one, [x.shape[-2:], x.shape[-1:]], [x.dtype, real_dtype(x.dtype)])
 
 
-def _reciprocal_differences(values):
-    """Matrix with 1 / (v_j - v_i) at (i, j), zeros on the diagonal."""
-    shape = (*typeof(values).shape, typeof(values).shape[-1])
-    difference = sub(matrices.as_rows(values, shape), matrices.as_columns(values, shape))
-    one = matrices.identity(typeof(difference))
-    return sub(div(full(shape, 1, typeof(values).dtype), add(difference, one)), one)
-
-
 @eigh_p.def_jvp
-def _eigh_jvp(primals, tangents, *, lower, sort_eigenvalues):
+def _eigh_jvp(primals: Values, tangents: Values, *, lower: bool, sort_eigenvalues: bool):
     v, w = outs = eigh_p.bind(*primals, lower=lower, sort_eigenvalues=sort_eigenvalues)
     if type(tangents[0]) is Zero:
         return outs, [zero_tangent(o) for o in outs]
@@ -598,7 +585,7 @@ def _eigh_jvp(primals, tangents, *, lower, sort_eigenvalues):
     diagonal = matrices.diagonal_of(inner)
     t_w = real(diagonal) if is_complex(v) else diagonal
     return outs, [
-        matrices.dot(v, mul(matrices.like(_reciprocal_differences(w), inner), inner)),
+        matrices.dot(v, mul(matrices.like(matrices.reciprocal_differences(w), inner), inner)),
         t_w,
     ]
 
@@ -607,7 +594,9 @@ def _eigh_jvp(primals, tangents, *, lower, sort_eigenvalues):
 
 
 @svd_p.def_type
-def _svd_type(aval, *, full_matrices, compute_uv, steps_of_qr=False):
+def _svd_type(
+    aval: ShapedArray, *, full_matrices: bool, compute_uv: bool, steps_of_qr: bool = False
+):
     check_matrix("svd", aval, square=False)
     m, n = aval.shape[-2:]
     k = min_dim(m, n)
@@ -622,14 +611,16 @@ def _svd_type(aval, *, full_matrices, compute_uv, steps_of_qr=False):
 
 
 @svd_p.def_reference
-def _svd_reference(x, *, full_matrices, compute_uv, steps_of_qr=False):
+def _svd_reference(
+    x: NumPyArray, *, full_matrices: bool, compute_uv: bool, steps_of_qr: bool = False
+):
     m, n = x.shape[-2:]
     k = min_dim(m, n)
     kind = real_dtype(x.dtype)
     if not compute_uv:
         return map_matrices(x, lambda a: [np.linalg.svd(a, compute_uv=False)], [(k,)], [kind])
 
-    def one(a):
+    def one(a: Value):
         u, s, vh = np.linalg.svd(a, full_matrices)
         return s, u, vh
 
@@ -638,7 +629,14 @@ def _svd_reference(x, *, full_matrices, compute_uv, steps_of_qr=False):
 
 
 @svd_p.def_jvp
-def _svd_jvp(primals, tangents, *, full_matrices, compute_uv, steps_of_qr=False):
+def _svd_jvp(
+    primals: Values,
+    tangents: Values,
+    *,
+    full_matrices: bool,
+    compute_uv: bool,
+    steps_of_qr: bool = False,
+):
     outs = svd_p.bind(
         *primals, full_matrices=full_matrices, compute_uv=compute_uv, steps_of_qr=steps_of_qr
     )
@@ -667,7 +665,7 @@ def _svd_jvp(primals, tangents, *, full_matrices, compute_uv, steps_of_qr=False)
         mul(inner, matrices.as_rows(wide, shape)),
         mul(inner, matrices.as_columns(wide, shape)),
     )
-    f = matrices.like(_reciprocal_differences(mul(s, s)), inner)
+    f = matrices.like(matrices.reciprocal_differences(mul(s, s)), inner)
     t_u = matrices.dot(
         u, _with_phases(mul(f, add(by_column, matrices.adjoint(by_column))), inner, wide)
     )
@@ -683,7 +681,7 @@ def _svd_jvp(primals, tangents, *, full_matrices, compute_uv, steps_of_qr=False)
     return outs, [t_s, t_u, matrices.adjoint(t_v)]
 
 
-def _with_phases(rotation, inner, s):
+def _with_phases(rotation: Value, inner: Value, s: Value):
     """`rotation` with the phases, which are free for complex matrices: all of them taken by U."""
     if not is_complex(inner):
         return rotation
@@ -695,7 +693,13 @@ def _with_phases(rotation, inner, s):
 
 
 @eig_p.def_type
-def _eig_type(aval, *, compute_left_eigenvectors, compute_right_eigenvectors, **_):
+def _eig_type(
+    aval: ShapedArray,
+    *,
+    compute_left_eigenvectors: bool,
+    compute_right_eigenvectors: bool,
+    **_: Any,
+):
     check_matrix("eig", aval, square=True)
     kind = np.dtype(dtypes.to_complex_dtype(aval.dtype))
     count = int(compute_left_eigenvectors) + int(compute_right_eigenvectors)
@@ -706,13 +710,15 @@ def _eig_type(aval, *, compute_left_eigenvectors, compute_right_eigenvectors, **
 
 
 @eig_p.def_reference
-def _eig_reference(x, *, compute_left_eigenvectors, compute_right_eigenvectors, **_):
+def _eig_reference(
+    x: NumPyArray, *, compute_left_eigenvectors: bool, compute_right_eigenvectors: bool, **_: Any
+):
     from scipy.linalg import eig as general_eig
 
     kind = np.dtype(dtypes.to_complex_dtype(x.dtype))
     wanted = [compute_left_eigenvectors, compute_right_eigenvectors]
 
-    def one(a):
+    def one(a: Value):
         if a.size == 0 or not np.isfinite(a).all():
             raise np.linalg.LinAlgError
         out = general_eig(a, left=compute_left_eigenvectors, right=compute_right_eigenvectors)
@@ -724,12 +730,12 @@ def _eig_reference(x, *, compute_left_eigenvectors, compute_right_eigenvectors, 
 
 @eig_p.def_jvp
 def _eig_jvp(
-    primals,
-    tangents,
+    primals: Values,
+    tangents: Values,
     *,
-    compute_left_eigenvectors,
-    compute_right_eigenvectors,
-    enable_eigvec_derivs=False,
+    compute_left_eigenvectors: bool,
+    compute_right_eigenvectors: bool,
+    enable_eigvec_derivs: bool = False,
 ):
     outs = eig_p.bind(
         *primals,
@@ -762,25 +768,14 @@ def _eig_jvp(
     return outs, [t_w, *t_vectors, *([t_v] if compute_right_eigenvectors else [])]
 
 
-def _eigenvectors_jvp(w, v, t):
+def _eigenvectors_jvp(w: Value, v: Value, t: Value):
     """Tangents of the eigenvalues `w` and of the right eigenvectors `v` of a matrix whose tangent is `t`."""
     inner = _solve(v, matrices.dot(t, v))
-    t_v = matrices.dot(v, mul(_reciprocal_differences(w), inner))
-    return matrices.diagonal_of(inner), add(t_v, mul(v, _gauge(v, t_v)))
+    t_v = matrices.dot(v, mul(matrices.reciprocal_differences(w), inner))
+    return matrices.diagonal_of(inner), add(t_v, mul(v, matrices.gauge(v, t_v)))
 
 
-def _gauge(v, t_v):
-    """What to add of each column of `v` to its tangent, so that its length stays 1 and its largest entry real."""
-    rows, shape = typeof(v).ndim - 2, typeof(v).shape
-    spread = lambda x: broadcast_in_dim(x, shape, (*range(rows), rows + 1))
-    longer = reduce_sum(real(mul(conj(v), t_v)), (rows,))
-    size = add(square(real(v)), square(imag(v)))
-    largest = eq(broadcasted_iota(np.int32, shape, rows), spread(argmax(size, rows, np.int32)))
-    pick = lambda x: reduce_sum(select_n(largest, full(shape, 0, typeof(x).dtype), x), (rows,))
-    return neg(spread(complex_of(longer, div(pick(imag(t_v)), pick(real(v))))))
-
-
-def _solve(a, b):
+def _solve(a: Value, b: Value):
     """The x with a x = b, for square matrices."""
     packed, _, order = lu_p.bind(a)
     x = triangular_solve(

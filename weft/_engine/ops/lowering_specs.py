@@ -91,4 +91,4 @@ class ExchangeSpec:
 class ExpandSpec:
     """Lowering of a composite: `fn(*args, **params)` rebuilds it from other primitives."""
 
-    fn: Callable
+    fn: Callable[..., Any]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,97 +15,107 @@ from weft._engine.ops.casting import size_as
 from weft._engine.ops.contraction import Precision, batch_matmul
 from weft._engine.ops.elementwise import (
     add,
+    complex as complex_of,
     conj,
     convert_element_type,
+    div,
     eq,
     ge,
     gt,
+    imag,
     mul,
+    neg,
+    real,
     select_n,
+    square,
     sub,
 )
 from weft._engine.ops.families import full, zeros
 from weft._engine.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather_p
 from weft._engine.ops.layout import broadcast_in_dim, broadcasted_iota, reshape, transpose
-from weft._engine.ops.reduce import reduce_sum
+from weft._engine.ops.reduce import argmax, reduce_sum
+from weft._engine.ops.slicing import concatenate, pad, slice_in_dim
+
+if TYPE_CHECKING:
+    from weft._engine.ops.rule_types import Value
 
 
-def dot(x, y):
+def dot(x: Value, y: Value):
     """Matrix products, in full precision."""
     return batch_matmul(x, y, Precision.HIGHEST)
 
 
-def matrix_transpose(x):
+def matrix_transpose(x: Value):
     """Rows as columns."""
     n = typeof(x).ndim
     return transpose(x, (*range(n - 2), n - 1, n - 2))
 
 
-def adjoint(x):
+def adjoint(x: Value):
     """Rows as columns, complex numbers conjugated."""
     return conj(matrix_transpose(x)) if is_complex(x) else matrix_transpose(x)
 
 
-def triangle(x, keep: Callable):
+def triangle(x: Value, keep: Callable[..., Any]):
     """`x` where `keep(row, column)` holds, zeros elsewhere."""
     shape = typeof(x).shape
     rows, columns = (broadcasted_iota(np.int32, shape, len(shape) - 2 + i) for i in (0, 1))
     return select_n(keep(rows, columns), zeros(typeof(x).strip_weak_type()), x)
 
 
-def tril(x):
+def tril(x: Value):
     """The lower triangle with the diagonal."""
     return triangle(x, ge)
 
 
-def strict_tril(x):
+def strict_tril(x: Value):
     """The lower triangle without the diagonal."""
     return triangle(x, gt)
 
 
-def triu(x):
+def triu(x: Value):
     """The upper triangle with the diagonal."""
     return triangle(x, lambda i, j: ge(j, i))
 
 
-def diagonal_part(x):
+def diagonal_part(x: Value):
     """The diagonal, among zeros."""
     return triangle(x, eq)
 
 
-def hermitian_of_triangle(x, lower: bool):
+def hermitian_of_triangle(x: Value, lower: bool):
     """The Hermitian matrix of which one triangle is given. Imaginary parts of the diagonal are ignored."""
     part = tril(x) if lower else triu(x)
     part = sub(part, half(diagonal_part(x)))
     return add(part, adjoint(part))
 
 
-def diagonal_of(x):
+def diagonal_of(x: Value):
     """The diagonals of square matrices, as vectors."""
     return reduce_sum(diagonal_part(x), (typeof(x).ndim - 1,))
 
 
-def as_rows(v, shape: Sequence[int]):
+def as_rows(v: Value, shape: Sequence[int]):
     """Vectors `v` repeated as the rows of matrices of `shape`."""
     return broadcast_in_dim(v, tuple(shape), (*range(len(shape) - 2), len(shape) - 1))
 
 
-def as_columns(v, shape: Sequence[int]):
+def as_columns(v: Value, shape: Sequence[int]):
     """Vectors `v` repeated as the columns of matrices of `shape`."""
     return broadcast_in_dim(v, tuple(shape), tuple(range(len(shape) - 1)))
 
 
-def half(x):
+def half(x: Value):
     """x / 2."""
     return mul(x, np.asarray(0.5, typeof(x).dtype)[()])
 
 
-def like(x, y):
+def like(x: Value, y: Value):
     """Real `x` in the (possibly complex) dtype of `y`."""
     return convert_element_type(x, typeof(y).dtype)
 
 
-def take_rows(x, rows):
+def take_rows(x: Value, rows: Value):
     """The rows of the matrices `x` that the vectors `rows` name."""
     shape, batch = typeof(x).shape, typeof(rows).ndim - 1
     lead = tuple(range(batch))
@@ -128,3 +139,45 @@ def identity(aval: ShapedArray, start: int = 0):
         return ones
     rows = broadcasted_iota(np.int32, aval.shape, aval.ndim - 2)
     return select_n(ge(rows, size_as(start, np.int32)), full(aval.shape, 0, aval.dtype), ones)
+
+
+def widened(x: Value, dim: int, count: int):
+    config = [(0, count if d == dim else 0, 0) for d in range(typeof(x).ndim)]
+    return pad(x, np.zeros((), typeof(x).dtype)[()], config)
+
+
+def bordered(corner: Value, below: Value):
+    """The antihermitian matrix with `corner` at its upper left, `below` under it, and zeros at its lower right."""
+    ndim, extra = typeof(below).ndim, typeof(below).shape[-2]
+    column = ndim - 1
+    right = neg(adjoint(below))
+    last = full((*typeof(below).shape[:-2], extra, extra), 0, typeof(below).dtype)
+    upper, lower = concatenate([corner, right], column), concatenate([below, last], column)
+    return concatenate([upper, lower], ndim - 2)
+
+
+def reciprocal_differences(values: Value):
+    """Matrix with 1 / (v_j - v_i) at (i, j), zeros on the diagonal."""
+    shape = (*typeof(values).shape, typeof(values).shape[-1])
+    difference = sub(as_rows(values, shape), as_columns(values, shape))
+    one = identity(typeof(difference))
+    return sub(div(full(shape, 1, typeof(values).dtype), add(difference, one)), one)
+
+
+def columns(x: Value, bounds: tuple[int, int], dim: int = -1):
+    return slice_in_dim(x, *bounds, 1, typeof(x).ndim + dim)
+
+
+def symmetrized(x: Value):
+    return mul(add(x, adjoint(x)), np.asarray(0.5, typeof(x).dtype)[()])
+
+
+def gauge(v: Value, t_v: Value):
+    """What to add of each column of `v` to its tangent, so that its length stays 1 and its largest entry real."""
+    rows, shape = typeof(v).ndim - 2, typeof(v).shape
+    spread = lambda x: broadcast_in_dim(x, shape, (*range(rows), rows + 1))
+    longer = reduce_sum(real(mul(conj(v), t_v)), (rows,))
+    size = add(square(real(v)), square(imag(v)))
+    largest = eq(broadcasted_iota(np.int32, shape, rows), spread(argmax(size, rows, np.int32)))
+    pick = lambda x: reduce_sum(select_n(largest, full(shape, 0, typeof(x).dtype), x), (rows,))
+    return neg(spread(complex_of(longer, div(pick(imag(t_v)), pick(real(v))))))

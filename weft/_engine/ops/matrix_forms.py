@@ -10,7 +10,7 @@ Next: `ops.lapack_forms` has the calls.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,12 +33,16 @@ from weft._engine.ops.matrix_operands import check_matrix, map_matrices, real_dt
 from weft._engine.ops.rules import at_front
 from weft._engine.ops.slicing import pad
 
+if TYPE_CHECKING:
+    from weft._engine.core.primitive import BatchAxis
+    from weft._engine.ops.rule_types import Avals, BatchDims, NumPyArray, Value, Values
+
 _NO_DERIVATIVE = "has no derivative: the form is not unique, and its parts are not smooth"
 
 
 def _form(
     name: str,
-    compiled: Callable,
+    compiled: Callable[..., Any],
     multiple_results: bool,
     ranks: Sequence[int],
     is_unique: bool = True,
@@ -52,17 +56,17 @@ def _form(
     )
 
     @p.def_batch
-    def batch(axis, args, dims, **params):
+    def batch(axis: BatchAxis, args: Values, dims: BatchDims, **params: Any):
         out = p.bind(*[at_front(x, d, axis.size) for x, d in zip(args, dims)], **params)
         return (out, [0] * len(out)) if multiple_results else (out, 0)
 
     @p.def_factors
-    def factors(in_avals, out_avals, **params):
+    def factors(in_avals: Avals, out_avals: Avals, **params: Any):
         b = RuleBuilder()
         lead = b.news(in_avals[0].shape[: in_avals[0].ndim - ranks[0]])
         special: dict[int, str] = {}
 
-        def with_core(aval):
+        def with_core(aval: ShapedArray):
             inner = b.news(aval.shape[len(lead) :])
             special.update(dict.fromkeys(inner, "replicate"))
             return [*lead, *inner]
@@ -83,7 +87,7 @@ householder_product_p = _form(
 ormqr_p = _form("ormqr", lapack_forms.ormqr, False, (2, 1, 2))
 
 
-def geqrf(a) -> tuple:
+def geqrf(a: Value) -> tuple[Any, ...]:
     """The factors of `qr` as LAPACK leaves them: R, with the reflectors of Q below its diagonal, and the factors of the reflectors.
 
     `householder_product` makes the Q of them, `ormqr` multiplies by it. Raises TypeError for other dtypes than floating and complex ones
@@ -96,7 +100,7 @@ def geqrf(a) -> tuple:
     return tuple(geqrf_p.bind(a))
 
 
-def hessenberg(a) -> tuple:
+def hessenberg(a: Value) -> tuple[Any, ...]:
     """The Hessenberg form H = Q^H a Q of square matrices, with the reflectors of Q below its first subdiagonal, and their factors.
 
     `householder_product(h[..., 1:, :-1], taus)` is Q without its first row and column. Raises TypeError for other dtypes than floating
@@ -109,7 +113,7 @@ def hessenberg(a) -> tuple:
     return tuple(hessenberg_p.bind(a))
 
 
-def tridiagonal(a, *, lower: bool = True) -> tuple:
+def tridiagonal(a: Value, *, lower: bool = True) -> tuple[Any, ...]:
     """The tridiagonal form of symmetric or Hermitian matrices: the reflectors of the transformation in one triangle, the diagonal, the
     other diagonal, and the factors of the reflectors. Only the triangle that `lower` names is read.
 
@@ -121,11 +125,11 @@ def tridiagonal(a, *, lower: bool = True) -> tuple:
 
 
 def schur(
-    x,
+    x: Value,
     *,
     compute_schur_vectors: bool = True,
     sort_eig_vals: bool = False,
-    select_callable: Callable | None = None,
+    select_callable: Callable[..., Any] | None = None,
 ) -> Any:
     """The Schur form T = Q^H x Q of square matrices and Q, in a tuple; T alone unless `compute_schur_vectors`.
 
@@ -143,7 +147,7 @@ def schur(
     return tuple(schur_p.bind(x, compute_schur_vectors=bool(compute_schur_vectors)))
 
 
-def householder_product(a, taus):
+def householder_product(a: Value, taus: Value):
     """The columns of the orthogonal (unitary) matrix that is the product of Householder reflectors, as `qr` in LAPACK leaves them.
 
     Reflector k is 1 - taus[k] v v^H, where v has zeros, a one at k, and column k of `a` below. Raises ShapeError unless `a` has at least
@@ -155,7 +159,7 @@ def householder_product(a, taus):
     return householder_product_p.bind(a, taus)
 
 
-def ormqr(a, taus, c, *, left: bool = True, transpose: bool = False):
+def ormqr(a: Value, taus: Value, c: Value, *, left: bool = True, transpose: bool = False):
     """Q c, or c Q unless `left`, for the square Q of the reflectors in `a` and `taus`; with `transpose`, Q^H in its place.
 
     >>> ormqr(np.eye(3, 2, dtype=np.float32), np.zeros(2, np.float32), np.ones((3, 4), np.float32)).shape
@@ -168,19 +172,19 @@ def ormqr(a, taus, c, *, left: bool = True, transpose: bool = False):
 
 
 @geqrf_p.def_type
-def _geqrf_type(a):
+def _geqrf_type(a: ShapedArray):
     check_matrix("geqrf", a, square=False)
     return stacked_type(a, a.shape[-2:]), stacked_type(a, (min(a.shape[-2:]),))
 
 
 @hessenberg_p.def_type
-def _hessenberg_type(a):
+def _hessenberg_type(a: ShapedArray):
     check_matrix("hessenberg", a, square=True)
     return stacked_type(a, a.shape[-2:]), stacked_type(a, (max(a.shape[-1] - 1, 0),))
 
 
 @tridiagonal_p.def_type
-def _tridiagonal_type(a, *, lower):
+def _tridiagonal_type(a: ShapedArray, *, lower: bool):
     check_matrix("tridiagonal", a, square=True)
     n, real = a.shape[-1], real_dtype(a.dtype)
     rest = max(n - 1, 0)
@@ -193,7 +197,7 @@ def _tridiagonal_type(a, *, lower):
 
 
 @schur_p.def_type
-def _schur_type(a, *, compute_schur_vectors):
+def _schur_type(a: ShapedArray, *, compute_schur_vectors: bool):
     check_matrix("schur", a, square=True)
     return (stacked_type(a, a.shape[-2:]),) * (2 if compute_schur_vectors else 1)
 
@@ -213,13 +217,13 @@ def _check_reflectors(name: str, a: ShapedArray, taus: ShapedArray) -> None:
 
 
 @householder_product_p.def_type
-def _householder_type(a, taus):
+def _householder_type(a: ShapedArray, taus: ShapedArray):
     _check_reflectors("householder_product", a, taus)
     return ShapedArray(a.shape, a.dtype, False, None, joined_vma((a, taus)))
 
 
 @ormqr_p.def_type
-def _ormqr_type(a, taus, c, *, left, transpose):
+def _ormqr_type(a: ShapedArray, taus: ShapedArray, c: ShapedArray, *, left: bool, transpose: bool):
     _check_reflectors("ormqr", a, taus)
     check_matrix("ormqr", c, square=False)
     if c.dtype != a.dtype:
@@ -238,10 +242,10 @@ def _ormqr_type(a, taus, c, *, left, transpose):
 
 
 @geqrf_p.def_reference
-def _geqrf_reference(a):
+def _geqrf_reference(a: NumPyArray):
     m, n = a.shape[-2:]
 
-    def one(x):
+    def one(x: Value):
         if 0 in (m, n):
             return x, np.zeros(0, x.dtype)
         packed, taus = np.linalg.qr(x, mode="raw")
@@ -251,12 +255,12 @@ def _geqrf_reference(a):
 
 
 @hessenberg_p.def_reference
-def _hessenberg_reference(a):
+def _hessenberg_reference(a: NumPyArray):
     from scipy.linalg import get_lapack_funcs
 
     n = a.shape[-1]
 
-    def one(x):
+    def one(x: Value):
         if n < 2:
             return x, np.zeros(max(n - 1, 0), x.dtype)
         (gehrd,) = get_lapack_funcs(("gehrd",), (x,))
@@ -267,12 +271,12 @@ def _hessenberg_reference(a):
 
 
 @tridiagonal_p.def_reference
-def _tridiagonal_reference(a, *, lower):
+def _tridiagonal_reference(a: NumPyArray, *, lower: bool):
     from scipy.linalg import get_lapack_funcs
 
     n, real = a.shape[-1], real_dtype(a.dtype)
 
-    def one(x):
+    def one(x: Value):
         if n == 0:
             return x, np.zeros(0, real), np.zeros(0, real), np.zeros(0, x.dtype)
         (reduce,) = get_lapack_funcs(("hetrd" if np.iscomplexobj(x) else "sytrd",), (x,))
@@ -285,12 +289,12 @@ def _tridiagonal_reference(a, *, lower):
 
 
 @schur_p.def_reference
-def _schur_reference(a, *, compute_schur_vectors):
+def _schur_reference(a: NumPyArray, *, compute_schur_vectors: bool):
     from scipy.linalg import schur as general
 
     n = a.shape[-1]
 
-    def one(x):
+    def one(x: Value):
         if not np.isfinite(x).all():
             raise np.linalg.LinAlgError
         found = general(x, "complex" if np.iscomplexobj(x) else "real") if n else (x, x)
@@ -311,7 +315,7 @@ def _product(a: np.ndarray, taus: np.ndarray) -> np.ndarray:
 
 
 @householder_product_p.def_reference
-def _householder_reference(a, taus):
+def _householder_reference(a: NumPyArray, taus: NumPyArray):
     out = np.zeros(a.shape, a.dtype)
     for at in np.ndindex(a.shape[:-2]):
         out[at] = _product(a[at], taus[at])[:, : a.shape[-1]]
@@ -319,7 +323,9 @@ def _householder_reference(a, taus):
 
 
 @ormqr_p.def_reference
-def _ormqr_reference(a, taus, c, *, left, transpose):
+def _ormqr_reference(
+    a: NumPyArray, taus: NumPyArray, c: NumPyArray, *, left: bool, transpose: bool
+):
     out = np.zeros(c.shape, c.dtype)
     for at in np.ndindex(c.shape[:-2]):
         q = _product(a[at], taus[at])
@@ -336,7 +342,7 @@ tridiagonal_solve_p.define(lower=ExpandSpec(lapack_forms.tridiagonal_solve))
 
 
 @tridiagonal_solve_p.def_type
-def _tridiagonal_solve_type(dl, d, du, b):
+def _tridiagonal_solve_type(dl: ShapedArray, d: ShapedArray, du: ShapedArray, b: ShapedArray):
     check_matrix("tridiagonal_solve", b, square=False)
     if any(x.dtype != b.dtype for x in (dl, d, du)):
         raise TypeError(
@@ -353,7 +359,7 @@ def _tridiagonal_solve_type(dl, d, du, b):
 
 
 @tridiagonal_solve_p.def_reference
-def _tridiagonal_solve_reference(dl, d, du, b):
+def _tridiagonal_solve_reference(dl: NumPyArray, d: NumPyArray, du: NumPyArray, b: NumPyArray):
     out = np.zeros(b.shape, b.dtype)
     for at in np.ndindex(b.shape[:-2]):
         matrix = np.diag(d[at]) + np.diag(dl[at][1:], -1) + np.diag(du[at][:-1], 1)
@@ -364,14 +370,14 @@ def _tridiagonal_solve_reference(dl, d, du, b):
     return out
 
 
-def _moved(x, by: int):
+def _moved(x: Value, by: int):
     """Entries of the last dim at a position `by` further on, zeros where there were none."""
     dim, n = typeof(x).ndim - 1, typeof(x).shape[-1]
     config = [(0, 0, 0)] * dim + [(by, -by, 0)]
     return pad(x, np.zeros((), typeof(x).dtype)[()], config) if n else x
 
 
-def _times(dl, d, du, x):
+def _times(dl: Value, d: Value, du: Value, x: Value):
     """A x for the tridiagonal A."""
     shape, rows = typeof(x).shape, typeof(x).ndim - 2
     wide = lambda v: broadcast_in_dim(v, shape, tuple(range(len(shape) - 1)))
@@ -382,7 +388,7 @@ def _times(dl, d, du, x):
 
 
 @tridiagonal_solve_p.def_jvp
-def _tridiagonal_solve_jvp(primals, tangents):
+def _tridiagonal_solve_jvp(primals: Values, tangents: Values):
     dl, d, du, b = primals
     out = tridiagonal_solve_p.bind(dl, d, du, b)
     total: Any = zero_tangent(out)
@@ -396,19 +402,19 @@ def _tridiagonal_solve_jvp(primals, tangents):
 
 
 @tridiagonal_solve_p.def_transpose
-def _tridiagonal_solve_transpose(ct, dl, d, du, b):
+def _tridiagonal_solve_transpose(ct: Value, dl: Value, d: Value, du: Value, b: Value):
     if any(is_undef(x) for x in (dl, d, du)):
         raise NotImplementedError("tridiagonal_solve: is not linear in the matrix")
     return [None, None, None, tridiagonal_solve_p.bind(_moved(du, 1), d, _moved(dl, -1), ct)]
 
 
 @tridiagonal_solve_p.def_batch
-def _tridiagonal_solve_batch(axis, args, dims):
+def _tridiagonal_solve_batch(axis: BatchAxis, args: Values, dims: BatchDims):
     return tridiagonal_solve_p.bind(*[at_front(x, d, axis.size) for x, d in zip(args, dims)]), 0
 
 
 @tridiagonal_solve_p.def_factors
-def _tridiagonal_solve_factors(in_avals, out_avals):
+def _tridiagonal_solve_factors(in_avals: Avals, out_avals: Avals):
     r = RuleBuilder()
     lead = r.news(in_avals[0].shape[:-1])
     rows, before, after = [r.new(in_avals[0].shape[-1]) for _ in range(3)]

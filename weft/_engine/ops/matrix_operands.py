@@ -87,7 +87,7 @@ def check_matrix(name: str, aval: ShapedArray, square: bool) -> None:
         )
 
 
-def real_dtype(dtype) -> np.dtype:
+def real_dtype(dtype: np.dtype[Any]) -> np.dtype:
     return (
         np.dtype(dtypes.to_real_dtype(dtype))
         if dtypes.issubdtype(dtype, np.complexfloating)
@@ -95,7 +95,9 @@ def real_dtype(dtype) -> np.dtype:
     )
 
 
-def stacked_type(aval: ShapedArray, core: Sequence[int], dtype=None) -> ShapedArray:
+def stacked_type(
+    aval: ShapedArray, core: Sequence[int], dtype: np.dtype[Any] | None = None
+) -> ShapedArray:
     return ShapedArray(
         (*aval.shape[:-2], *core), aval.dtype if dtype is None else dtype, False, None, aval.vma
     )
@@ -103,7 +105,7 @@ def stacked_type(aval: ShapedArray, core: Sequence[int], dtype=None) -> ShapedAr
 
 def map_matrices(
     x: np.ndarray,
-    fn: Callable,
+    fn: Callable[..., Any],
     shapes: Sequence[tuple[int, ...]],
     kinds: Sequence[Any],
     many: bool = True,

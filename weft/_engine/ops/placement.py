@@ -10,7 +10,7 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -33,14 +33,18 @@ from weft._engine.ir.types import ShapedArray
 from weft._engine.util.errors import ShardingError, ShardingTypeError, describe
 from weft._engine.util.source import user_frame
 
+if TYPE_CHECKING:
+    from weft._engine.core.primitive import BatchAxis
+    from weft._engine.ops.rule_types import Avals, BatchDims, Ints, NumPyArray, Value, Values
+
 #: what a primitive's `out_sharding` attribute says: how a user writes where its result is
 OUT_SHARDING, READ_AT = "out_sharding={}", "x.at[...].get(out_sharding={})"
 
 
-def _changes_no_value(primitive: Primitive, transpose: Callable) -> None:
+def _changes_no_value(primitive: Primitive, transpose: Callable[..., Any]) -> None:
     """Fill the slots of an operation that puts its operand under `sharding`, but the type and batch rules."""
 
-    def jvp(primals, tangents, *, sharding):
+    def jvp(primals: Values, tangents: Values, *, sharding: NamedSharding):
         out = primitive.bind(primals[0], sharding=sharding)
         return out, tangents[0] if type(tangents[0]) is Zero else primitive.bind(
             tangents[0], sharding=sharding
@@ -61,7 +65,7 @@ def _batched_by_type(primitive: Primitive) -> None:
     """Fill the batch slot where `sharding` is the type of the result: it gets a dim, split as the examples are."""
 
     @primitive.def_batch
-    def batch(axis, args, dims, *, sharding):
+    def batch(axis: BatchAxis, args: Values, dims: Sequence[int], *, sharding: NamedSharding):
         wider = None if sharding is None else sharding.with_dim(dims[0], axis.splits)
         return primitive.bind(args[0], sharding=wider), dims[0]
 
@@ -70,7 +74,7 @@ def _batched_by_type(primitive: Primitive) -> None:
 sharding_constraint_p = ConstraintOp("sharding_constraint")
 
 
-def sharding_constraint(x, sharding):
+def sharding_constraint(x: Value, sharding: Any):
     """`x`, laid out as `sharding` says wherever the program computes it."""
     if not hasattr(sharding, "splits"):
         raise TypeError(
@@ -80,7 +84,7 @@ def sharding_constraint(x, sharding):
 
 
 @sharding_constraint_p.def_type
-def _constraint_type(aval, *, sharding):
+def _constraint_type(aval: ShapedArray, *, sharding: NamedSharding):
     sharding.splits(aval.shape)  # a dim need not divide, but there must be as many as it names
     _check_not_manual(aval, sharding)
     return (
@@ -109,7 +113,9 @@ def _check_not_manual(aval: ShapedArray, sharding: Any) -> None:
 
 
 @sharding_constraint_p.def_batch
-def _constraint_batch(axis, args, dims, *, sharding):
+def _constraint_batch(
+    axis: BatchAxis, args: Values, dims: Sequence[int], *, sharding: NamedSharding
+):
     wider = sharding.with_free_dim(dims[0])
     if axis.spread:
         if not isinstance(wider, NamedSharding):
@@ -140,17 +146,17 @@ _changes_no_value(
 layout_constraint_p = ElementwiseOp("layout_constraint", computes="copy", casts=True)
 
 
-def layout_constraint(x, order: Sequence[int]):
+def layout_constraint(x: Value, order: Sequence[int]):
     """`x`, stored with its dims in `order` where it is a result of the program."""
     return layout_constraint_p.bind(x, order=tuple(order))
 
 
-def _layout_jvp(primals, tangents, *, order):
+def _layout_jvp(primals: Values, tangents: Values, *, order: Ints):
     out = layout_constraint(primals[0], order)
     return out, tangents[0] if type(tangents[0]) is Zero else layout_constraint(tangents[0], order)
 
 
-def _layout_batch(axis, args, dims, *, order):
+def _layout_batch(axis: BatchAxis, args: Values, dims: Sequence[int], *, order: Ints):
     (at,) = dims
     return layout_constraint(args[0], (at, *[d + (d >= at) for d in order])), at
 
@@ -170,7 +176,7 @@ layout_constraint_p.define(
 reshard_p = ConstraintOp("reshard", implied=("sharding",), leaves_auto=True)
 
 
-def reshard(x, sharding: NamedSharding):
+def reshard(x: Value, sharding: NamedSharding):
     """`x`, laid out as `sharding` says, which becomes its type. A sharding over automatic axes leaves the layout to the compiler."""
     mesh = _as_made(sharding.mesh)
     if not mesh.explicit_axes and mesh not in typed_by_default:
@@ -185,7 +191,7 @@ def _as_made(mesh: Any) -> Any:
 
 
 @reshard_p.def_type
-def _reshard_type(aval, *, sharding):
+def _reshard_type(aval: ShapedArray, *, sharding: NamedSharding):
     sharding.check_shape(aval.shape, "the value given to reshard")
     _check_kind(aval, sharding.spec)
     return aval.update(sharding=type_sharding(sharding, aval.ndim))
@@ -217,7 +223,7 @@ _batched_by_type(reshard_p)
 mesh_cast_p = ConstraintOp("mesh_cast", implied=("sharding",), leaves_auto=True)
 
 
-def mesh_cast(x, sharding: NamedSharding | None):
+def mesh_cast(x: Value, sharding: NamedSharding | None):
     """`x` with a type that names other axes; its placement is for propagation to decide."""
     return mesh_cast_p.bind(x, sharding=sharding)
 
@@ -232,7 +238,7 @@ _batched_by_type(mesh_cast_p)
 terms_p = TermsOp("terms")
 
 
-def terms(x, mesh: Any, axes: tuple):
+def terms(x: Value, mesh: Any, axes: tuple[Any, ...]):
     """The terms of `x` over the `axes` of `mesh`, in their order, along a new first dim."""
     n, explicit = math.prod(mesh.shape[a] for a in axes), typeof(x).explicit
     if n == 1:
@@ -251,7 +257,7 @@ def terms(x, mesh: Any, axes: tuple):
         )
 
 
-def repeated(x, mesh: Any, axes: tuple):
+def repeated(x: Value, mesh: Any, axes: tuple[Any, ...]):
     """`x` once for each device along the `axes` of `mesh`, along a new first dim."""
     shape, made = (
         typeof(x).shape,
@@ -264,7 +270,7 @@ def repeated(x, mesh: Any, axes: tuple):
         return laid_out_as(wide, made)
 
 
-def sum_of_terms(x, axes: tuple):
+def sum_of_terms(x: Value, axes: tuple[Any, ...]):
     """Return the sum (of bools: the logical or) of the entries of `x` along its first dim, its terms over the mesh axes `axes`."""
     reduction = "reduce_or" if typeof(x).dtype == np.bool_ else "reduce_sum"
     with lenient(), leaving_terms(frozenset(axes)):
@@ -272,7 +278,7 @@ def sum_of_terms(x, axes: tuple):
 
 
 @terms_p.def_type
-def _terms_type(aval, *, sharding):
+def _terms_type(aval: ShapedArray, *, sharding: NamedSharding):
     axes, mesh = sharding.spec.axes, sharding.mesh
     typed = None
     if aval.explicit is not None:
@@ -288,12 +294,12 @@ def _terms_type(aval, *, sharding):
     return aval.update(shape=(math.prod(mesh.shape[a] for a in axes), *aval.shape), sharding=typed)
 
 
-def _terms_reference(x, *, sharding):
+def _terms_reference(x: NumPyArray, *, sharding: NamedSharding):
     others = math.prod(sharding.mesh.shape[a] for a in sharding.spec.axes) - 1
     return np.concatenate([x[None], np.zeros((others, *x.shape), x.dtype)])
 
 
-def _terms_transpose(ct, x, *, sharding):
+def _terms_transpose(ct: Value, x: UndefPrimal, *, sharding: NamedSharding):
     with lenient():
         shape = typeof(ct).shape
         first = registry["slice"].bind(
@@ -302,7 +308,7 @@ def _terms_transpose(ct, x, *, sharding):
         return (registry["reduce_sum"].bind(first, axes=(0,)),)
 
 
-def _terms_factors(in_avals, out_avals, **_):
+def _terms_factors(in_avals: Avals, out_avals: Avals, **_: Any):
     b = RuleBuilder()
     ins, terms = b.news(in_avals[0].shape), b.news(out_avals[0].shape[:1])
     return b.rule([ins], [[*terms, *ins]], special={terms[0]: "replicate"}, linear_ins=(0,))
@@ -324,7 +330,7 @@ terms_p.define(
 )
 
 
-def laid_out_as(x, aval: ShapedArray, cotangent: bool = False):
+def laid_out_as(x: Value, aval: ShapedArray, cotangent: bool = False):
     """`x` with the sharding of type `aval`, or of cotangents of such values, if that has one."""
     wanted = dual(aval.explicit) if cotangent else aval.explicit
     return x if wanted is None or typeof(x).explicit == wanted else reshard(x, wanted)
@@ -382,7 +388,11 @@ def named_sharding(sharding: Any, what: str) -> NamedSharding:
 
 
 def with_out_sharding(
-    out_sharding: Any, what: str, compute: Callable, *values, contracts: bool = False
+    out_sharding: Any,
+    what: str,
+    compute: Callable[..., Any],
+    *values: Value,
+    contracts: bool = False,
 ) -> Any:
     """`compute()`, laid out as `out_sharding` says if it is given. What `compute` binds may leave open how its result is laid out. Sums
     over dims that are split by the unreduced axes of `out_sharding` are not added up; where it `contracts`, there must be one."""
@@ -413,7 +423,7 @@ def with_out_sharding(
     return reshard(out, sharding)
 
 
-def _unreduced(x) -> frozenset:
+def _unreduced(x: Value) -> frozenset[Any]:
     sharding = typeof(x).explicit
     return frozenset() if sharding is None else sharding.spec.unreduced
 
@@ -435,7 +445,7 @@ def takes_out_sharding(
         return functools.partial(takes_out_sharding, contracts=contracts, sums=sums)
 
     @functools.wraps(fun)
-    def placed(*args, out_sharding: Any = None, **kwargs) -> Any:
+    def placed(*args: Value, out_sharding: Any = None, **kwargs: Any) -> Any:
         if out_sharding is None:
             return fun(*args, **kwargs)
         if not sums and getattr(getattr(out_sharding, "spec", out_sharding), "unreduced", None):
@@ -462,14 +472,14 @@ def takes_out_sharding(
 optimization_barrier_p = BarrierOp("optimization_barrier", multiple_results=True)
 
 
-def optimization_barrier(operands: Sequence, alike: bool = False) -> list:
+def optimization_barrier(operands: Sequence[Any], alike: bool = False) -> list[Any]:
     """The operands as they are, hidden from simplification: what is computed from them is not merged with the same computation
     elsewhere. With `alike` they are sharded in the same way."""
     return optimization_barrier_p.bind(*operands, **{"alike": True} if alike else {})
 
 
 @optimization_barrier_p.def_jvp
-def _barrier_jvp(primals, tangents, *, alike=False):
+def _barrier_jvp(primals: Values, tangents: Values, *, alike: Any = False):
     outs = optimization_barrier(primals, alike)
     nonzero = [t for t in tangents if type(t) is not Zero]
     moved = iter(optimization_barrier(nonzero) if nonzero else [])
@@ -477,14 +487,14 @@ def _barrier_jvp(primals, tangents, *, alike=False):
 
 
 @optimization_barrier_p.def_transpose
-def _barrier_transpose(cts, *args, alike=False):
+def _barrier_transpose(cts: Values, *args: Values, alike: Any = False):
     given = [ct for ct in cts if type(ct) is not Zero]
     moved = iter(optimization_barrier(given) if given else [])
     passed = [None if type(ct) is Zero else next(moved) for ct in cts]
     return [ct if isinstance(x, UndefPrimal) else None for ct, x in zip(passed, args)]
 
 
-def _barrier_factors(in_avals, out_avals, *, alike=False):
+def _barrier_factors(in_avals: Avals, out_avals: Avals, *, alike: Any = False):
     b = RuleBuilder()
     dims = (
         [b.news(in_avals[0].shape)] * len(in_avals)
@@ -494,7 +504,7 @@ def _barrier_factors(in_avals, out_avals, *, alike=False):
     return b.rule(dims, dims)
 
 
-def _barrier_batch(axis, args, dims, *, alike=False):
+def _barrier_batch(axis: BatchAxis, args: Values, dims: BatchDims, *, alike: Any = False):
     if alike and len(set(dims)) > 1:
         whole = (
             axis.size,

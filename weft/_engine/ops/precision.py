@@ -7,12 +7,18 @@ of the smaller format becomes zero. 16-bit and smaller floats compute in float32
 from __future__ import annotations
 
 import operator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from weft._engine.core.trace import typeof
 from weft._engine.ops.families import FLOATING, check_dtype, elementwise
 from weft._engine.util import dtypes
+
+if TYPE_CHECKING:
+    from weft._engine.ir.build import Builder
+    from weft._engine.ir.loops import Expr
+    from weft._engine.ops.rule_types import NumPyArray, Value
 
 
 def _parts(bits: int, exponent_bits: int, mantissa_bits: int) -> tuple[int, float | None, float]:
@@ -25,7 +31,7 @@ def _parts(bits: int, exponent_bits: int, mantissa_bits: int) -> tuple[int, floa
     return drop, (2 - 2.0**-mantissa_bits) * 2.0**top, 2.0 ** (1 - top)
 
 
-def _reference(x, *, exponent_bits, mantissa_bits):
+def _reference(x: NumPyArray, *, exponent_bits: int, mantissa_bits: int):
     bits = 8 * x.dtype.itemsize
     drop, largest, smallest = _parts(bits, exponent_bits, mantissa_bits)
     unsigned = np.dtype(f"u{x.dtype.itemsize}").type
@@ -42,7 +48,7 @@ def _reference(x, *, exponent_bits, mantissa_bits):
     return np.where(size < smallest, np.copysign(np.zeros((), x.dtype), out), out).astype(x.dtype)
 
 
-def _emit(b, x, *, exponent_bits, mantissa_bits):
+def _emit(b: Builder, x: Expr, *, exponent_bits: int, mantissa_bits: int):
     if x.type not in ("f32", "f64"):
         wide = _emit(b, b.cast(x, "f32"), exponent_bits=exponent_bits, mantissa_bits=mantissa_bits)
         return b.cast(wide, x.type)
@@ -79,7 +85,7 @@ reduce_precision_p = elementwise(
 )
 
 
-def reduce_precision(operand, exponent_bits: int, mantissa_bits: int):
+def reduce_precision(operand: Value, exponent_bits: int, mantissa_bits: int):
     """`operand` rounded to floats with so many bits of exponent and mantissa, in its own dtype.
 
     TypeError for numbers that are not floating and for widths that are no integers; ValueError for fewer than 1 bit of exponent or 0 of

@@ -8,7 +8,7 @@ Out:  a `Combination`, where the function works element by element: then all pre
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,6 +31,11 @@ from weft._engine.ops.lowering_specs import ExpandSpec, ScanSpec
 from weft._engine.ops.reduce import paired_jvp, running
 from weft._engine.util.record import field, record
 
+if TYPE_CHECKING:
+    from weft._engine.core.primitive import BatchAxis
+    from weft._engine.ir.jaxpr import Atom
+    from weft._engine.ops.rule_types import Avals, BatchDims, Ints, NumPyArray, Value, Values
+
 LARGEST = 200  # operations of a combination, shared ones counted wherever they are used
 
 
@@ -38,10 +43,10 @@ LARGEST = 200  # operations of a combination, shared ones counted wherever they 
 class Combination:
     """An associative function of scalars: `program` takes the earlier values, then the later ones. Equal `key`s do the same."""
 
-    key: tuple
+    key: tuple[Any, ...]
     program: Jaxpr = field(compare=False)
 
-    def __call__(self, earlier: Sequence, later: Sequence) -> list:
+    def __call__(self, earlier: Sequence[Any], later: Sequence[Any]) -> list[Any]:
         """The combination of arrays of one shape."""
         return evaluate(self.program, *earlier, *later)
 
@@ -49,7 +54,7 @@ class Combination:
         return f"<{' '.join(str(self.program).split())}>"
 
 
-def combination(fn: Callable, avals: Sequence[ShapedArray]) -> Combination | None:
+def combination(fn: Callable[..., Any], avals: Avals) -> Combination | None:
     """What `fn(earlier, later)` does to single elements of arrays of these types; None if it does more than that.
 
     >>> from weft._engine.ops.arithmetic import mul
@@ -82,7 +87,7 @@ def combination(fn: Callable, avals: Sequence[ShapedArray]) -> Combination | Non
     return None if key is None or program.constvars else Combination(key, program)
 
 
-def _is_of_elements(eqn: Eqn, shape: tuple[int, ...]) -> bool:
+def _is_of_elements(eqn: Eqn, shape: Ints) -> bool:
     """Whether an equation computes elements of arrays of `shape` from those at the same position, or repeats a scalar."""
     primitive = eqn.primitive
     spreads = primitive is layout.broadcast_in_dim_p and not eqn.invars[0].aval.ndim
@@ -92,10 +97,10 @@ def _is_of_elements(eqn: Eqn, shape: tuple[int, ...]) -> bool:
     return all(a.aval.shape in (shape, ()) for a in (*eqn.invars, eqn.outvars[0]))
 
 
-def _on_scalars(whole: Jaxpr, xs: Sequence) -> list:
+def _on_scalars(whole: Jaxpr, xs: Sequence[Any]) -> list[Any]:
     """The same equations on single elements, which need no spreading."""
-    env: dict = dict(zip(whole.invars, xs))
-    read = lambda atom: (
+    env: dict[Var, Any] = dict(zip(whole.invars, xs))
+    read: Callable[[Atom], Any] = lambda atom: (
         np.asarray(atom.val, atom.aval.dtype)[()] if type(atom) is Literal else env[atom]
     )
     for eqn in whole.eqns:
@@ -106,7 +111,7 @@ def _on_scalars(whole: Jaxpr, xs: Sequence) -> list:
     return [read(a) for a in whole.outvars]
 
 
-def _key(program: Jaxpr) -> tuple | None:
+def _key(program: Jaxpr) -> tuple[Any, ...] | None:
     """A hashable name of a program of scalars: equal ones compute the same."""
     numbers: dict[Var, int] = {}
     name = lambda a: (
@@ -114,7 +119,7 @@ def _key(program: Jaxpr) -> tuple | None:
         if type(a) is Literal
         else (numbers.setdefault(a, len(numbers)), a.aval.dtype.name)
     )
-    parts: list = [tuple([name(v) for v in program.invars])]
+    parts: list[Any] = [tuple([name(v) for v in program.invars])]
     for eqn in program.eqns:
         params = params_key(eqn.params)
         if params is None:
@@ -128,7 +133,7 @@ def _key(program: Jaxpr) -> tuple | None:
 # --- by combinations of whole arrays ----------------------------------------------------------------------------------
 
 
-def prefixes(xs: list, combine: Callable, axis: int) -> list:
+def prefixes(xs: list[Any], combine: Callable[..., Any], axis: int) -> list[Any]:
     """Prefixes of pairs give the odd positions; one more step gives the even ones."""
     n = typeof(xs[0]).shape[axis]
     if isinstance(n, Dim):
@@ -153,7 +158,7 @@ def prefixes(xs: list, combine: Callable, axis: int) -> list:
     return [_interleaved(e, o, axis) for e, o in zip(even, odd)]
 
 
-def _doubled(xs: list, combine: Callable, axis: int, n: Dim) -> list:
+def _doubled(xs: list[Any], combine: Callable[..., Any], axis: int, n: Dim) -> list[Any]:
     """Prefixes along a dim of symbolic size: runs of 1, 2, 4, ... elements, up to the largest size that there can be."""
     for exponent in range(31):
         if is_at_most(n, 1 << exponent):
@@ -182,7 +187,7 @@ def _doubled(xs: list, combine: Callable, axis: int, n: Dim) -> list:
     return xs
 
 
-def _every(xs: list, start: int, stop: int, step: int, axis: int) -> list:
+def _every(xs: list[Any], start: int, stop: int, step: int, axis: int) -> list[Any]:
     return [slicing.slice_in_dim(x, start, stop, step, axis) for x in xs]
 
 
@@ -208,8 +213,8 @@ associative_scan_p.define(
 
 
 def associative_scan(
-    combine: Combination, operands: Sequence, axis: int, reverse: bool = False
-) -> list:
+    combine: Combination, operands: Sequence[Any], axis: int, reverse: bool = False
+) -> list[Any]:
     """All prefixes of `operands` along dim `axis`, from the end if `reverse`."""
     return associative_scan_p.bind(*operands, combine=combine, axis=axis, reverse=reverse)
 
@@ -244,7 +249,14 @@ def _reference(*xs: np.ndarray, combine: Combination, axis: int, reverse: bool) 
 
 
 @associative_scan_p.def_jvp
-def _jvp(primals: Sequence, tangents: Sequence, *, combine: Combination, axis: int, reverse: bool):
+def _jvp(
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    *,
+    combine: Combination,
+    axis: int,
+    reverse: bool,
+):
     """Prefixes of pairs of values and tangents, by combinations of whole arrays: linear terms can be separated there."""
     count = len(primals)
     if all(type(t) is Zero for t in tangents):
@@ -256,7 +268,7 @@ def _jvp(primals: Sequence, tangents: Sequence, *, combine: Combination, axis: i
     pairs = [*primals, *[families.instantiate(tangents[i]) for i in live]]
     pairs = [layout.rev(x, (axis,)) for x in pairs] if reverse else pairs
 
-    def both(earlier: Sequence, later: Sequence) -> list:
+    def both(earlier: Sequence[Any], later: Sequence[Any]) -> list[Any]:
         xs = [*earlier[:count], *later[:count]]
         ts = [zero_tangent(x) for x in xs]
         for i, x, y in zip(live, earlier[count:], later[count:]):
@@ -270,11 +282,13 @@ def _jvp(primals: Sequence, tangents: Sequence, *, combine: Combination, axis: i
     return out[:count], [found.get(i, zero_tangent(y)) for i, y in enumerate(out[:count])]
 
 
-def _with_tangents(program: Jaxpr, primals: Sequence, tangents: Sequence) -> tuple[list, list]:
+def _with_tangents(
+    program: Jaxpr, primals: Sequence[Any], tangents: Sequence[Any]
+) -> tuple[list[Any], list[Any]]:
     """Results and tangents of a program on arrays, by the jvp rules of its operations."""
-    env: dict = dict(zip(program.invars, zip(primals, tangents)))
+    env: dict[Var, Any] = dict(zip(program.invars, zip(primals, tangents)))
 
-    def read(atom):
+    def read(atom: Atom):
         if type(atom) is not Literal:
             return env[atom]
         value = np.asarray(atom.val, atom.aval.dtype)[()]
@@ -293,7 +307,15 @@ def _with_tangents(program: Jaxpr, primals: Sequence, tangents: Sequence) -> tup
 
 
 @associative_scan_p.def_batch
-def _batch(mapped, args, dims, *, combine: Combination, axis: int, reverse: bool):
+def _batch(
+    mapped: BatchAxis,
+    args: Values,
+    dims: BatchDims,
+    *,
+    combine: Combination,
+    axis: int,
+    reverse: bool,
+):
     fronted = [
         families.move_dim(x, d, 0)
         if d is not None
@@ -307,7 +329,7 @@ def _batch(mapped, args, dims, *, combine: Combination, axis: int, reverse: bool
 
 
 @associative_scan_p.def_factors
-def _factors(in_avals, out_avals, *, combine: Combination, axis: int, reverse: bool):
+def _factors(in_avals: Avals, out_avals: Avals, *, combine: Combination, axis: int, reverse: bool):
     b = RuleBuilder()
     fs = b.news(in_avals[0].shape)
     return b.rule([fs] * len(in_avals), [fs] * len(out_avals), special={fs[axis]: "scan"})
@@ -316,7 +338,7 @@ def _factors(in_avals, out_avals, *, combine: Combination, axis: int, reverse: b
 # --- running log-sum-exp ----------------------------------------------------------------------------------------------
 
 
-def _logaddexp(x, y):
+def _logaddexp(x: Value, y: Value):
     if not families.dtype_in(typeof(x).dtype, families.COMPLEX):
         return functions.logaddexp(x, y)
     from weft._engine.ops.complex_functions import logaddexp
@@ -334,7 +356,7 @@ def _logaddexp_reference(x: np.ndarray, axis: int) -> np.ndarray:
     return np.moveaxis(rows, 0, axis)
 
 
-def _logsumexp_pair(earlier, later):
+def _logsumexp_pair(earlier: Value, later: Value):
     (x, s), (y, t) = earlier, later
     total = _logaddexp(x, y)
     empty = eq(total, -np.inf)
@@ -342,7 +364,7 @@ def _logsumexp_pair(earlier, later):
     return total, add(mul(s, share(x)), mul(t, share(y)))
 
 
-def _prefixes_of_logaddexp(x, *, axis, reverse):
+def _prefixes_of_logaddexp(x: NumPyArray, *, axis: int, reverse: bool):
     pair = lambda earlier, later: [_logaddexp(earlier[0], later[0])]
     combine = combination(pair, [typeof(x)])
     if combine is not None:
@@ -360,7 +382,7 @@ cumlogsumexp_p = cumulative(
 )
 
 
-def cumlogsumexp(operand, axis: int = 0, reverse: bool = False):
+def cumlogsumexp(operand: Value, axis: int = 0, reverse: bool = False):
     """Running log(sum(exp)) along dim `axis`, from the end if `reverse`; of complex numbers with a phase in (-pi, pi]."""
     if families.dtype_in(typeof(operand).dtype, families.COMPLEX):
         from weft._engine.ops.complex_functions import principal

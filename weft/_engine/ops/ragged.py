@@ -12,6 +12,7 @@ The compiler makes of it a `grouped_dot`, whose last operands are the first row 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,12 +32,24 @@ from weft._engine.ops.slicing import slice_in_dim
 from weft._engine.util import dtypes
 from weft._engine.util.promotion import sum_dtype
 
+if TYPE_CHECKING:
+    from weft._engine.core.primitive import BatchAxis
+    from weft._engine.ops.contraction import Precision
+    from weft._engine.ops.rule_types import Avals, BatchDims, NumPyArray, Value, Values
+
 ragged_dot_p = RaggedOp("ragged_dot")
 grouped_dot_p = RaggedOp("grouped_dot")
 
 
 def ragged_dot(
-    lhs, rhs, starts, ends, rows, contracted: bool, precision=None, preferred_element_type=None
+    lhs: Value,
+    rhs: Value,
+    starts: Value,
+    ends: Value,
+    rows: Value,
+    contracted: bool,
+    precision: tuple[Precision, Precision] | None = None,
+    preferred_element_type: np.dtype[Any] | None = None,
 ):
     """See the module; the dtypes of `lhs` and `rhs` are the same, the others int32."""
     return ragged_dot_p.bind(
@@ -51,7 +64,15 @@ def ragged_dot(
     )
 
 
-def masked(lhs, rhs, starts, ends, rows, contracted: bool, product: Callable):
+def masked(
+    lhs: Value,
+    rhs: Value,
+    starts: Value,
+    ends: Value,
+    rows: Value,
+    contracted: bool,
+    product: Callable[..., Any],
+):
     """The same as one `product` (like `dot_general`) in which each group has the rows of the others, as zeros."""
     shape, at = typeof(lhs).shape, typeof(lhs).ndim - 2
     batch, groups = tuple(range(at)), typeof(starts).shape[-1]
@@ -71,7 +92,16 @@ def masked(lhs, rhs, starts, ends, rows, contracted: bool, product: Callable):
     return product(parted, rhs, (summed, (batch, batch)))
 
 
-def _masked(lhs, rhs, starts, ends, rows, *, contracted, **params):
+def _masked(
+    lhs: Value,
+    rhs: Value,
+    starts: Value,
+    ends: Value,
+    rows: Value,
+    *,
+    contracted: bool,
+    **params: Any,
+):
     product = lambda x, y, numbers: dot_general_p.bind(x, y, dimension_numbers=numbers, **params)
     return masked(lhs, rhs, starts, ends, rows, contracted, product)
 
@@ -87,9 +117,9 @@ def _type(
     ends: ShapedArray,
     rows: ShapedArray,
     *,
-    contracted,
-    precision,
-    preferred_element_type,
+    contracted: bool,
+    precision: tuple[Precision, Precision] | None,
+    preferred_element_type: np.dtype[Any] | None,
 ) -> ShapedArray:
     batch, groups = lhs.shape[:-2], starts.shape[-1:]
     free = (*batch, *lhs.shape[-2:-1]) if contracted else (*batch, *groups, *lhs.shape[-1:])
@@ -122,7 +152,17 @@ def _type(
 
 
 @ragged_dot_p.def_reference
-def _reference(lhs, rhs, starts, ends, rows, *, contracted, precision, preferred_element_type):
+def _reference(
+    lhs: NumPyArray,
+    rhs: NumPyArray,
+    starts: NumPyArray,
+    ends: NumPyArray,
+    rows: NumPyArray,
+    *,
+    contracted: bool,
+    precision: tuple[Precision, Precision] | None,
+    preferred_element_type: np.dtype[Any] | None,
+):
     out = lhs.dtype if preferred_element_type is None else np.dtype(preferred_element_type)
     wide = sum_dtype(lhs.dtype, rhs.dtype, out)
     inside = (rows[..., None] >= starts[..., None, :]) & (rows[..., None] < ends[..., None, :])
@@ -135,14 +175,22 @@ multilinear(ragged_dot_p, (0, 1))
 
 
 @ragged_dot_p.def_transpose
-def _transpose(ct, lhs, rhs, *places, contracted, precision, preferred_element_type):
+def _transpose(
+    ct: Value,
+    lhs: Value,
+    rhs: Value,
+    *places: Value,
+    contracted: bool,
+    precision: tuple[Precision, Precision] | None,
+    preferred_element_type: np.dtype[Any] | None,
+):
     starts, ends, rows = places
     turned = lambda x: transpose(
         x, (*range(typeof(x).ndim - 2), typeof(x).ndim - 1, typeof(x).ndim - 2)
     )
     if is_undef(lhs):
         out, x, y, sums = lhs.aval, *((rhs, turned(ct)) if contracted else (ct, turned(rhs))), False
-        precision = precision and precision[::-1] if contracted else precision
+        precision = (precision[1], precision[0]) if contracted and precision else precision
     else:
         out, x, y, sums = aval_of(rhs), lhs, ct, not contracted
     a, b = typeof(x).dtype, typeof(y).dtype
@@ -155,14 +203,21 @@ def _transpose(ct, lhs, rhs, *places, contracted, precision, preferred_element_t
 
 
 @ragged_dot_p.def_batch
-def _batch(axis, args, dims, **params):
+def _batch(axis: BatchAxis, args: Values, dims: BatchDims, **params: Any):
     return ragged_dot_p.bind(
         *[at_front(x, dim, axis.size) for x, dim in zip(args, dims)], **params
     ), 0
 
 
 @ragged_dot_p.def_factors
-def _factors(in_avals, out_avals, *, contracted, precision, preferred_element_type):
+def _factors(
+    in_avals: Avals,
+    out_avals: Avals,
+    *,
+    contracted: bool,
+    precision: tuple[Precision, Precision] | None,
+    preferred_element_type: np.dtype[Any] | None,
+):
     lhs, rhs, starts, *_ = in_avals
     b = RuleBuilder()
     *batch, m, k, n, group = b.news((*lhs.shape, rhs.shape[-1], starts.shape[-1]))
@@ -176,7 +231,7 @@ def _factors(in_avals, out_avals, *, contracted, precision, preferred_element_ty
     )
 
 
-def _by_groups(lhs, rhs, starts, ends, rows, **params):
+def _by_groups(lhs: Value, rhs: Value, starts: Value, ends: Value, rows: Value, **params: Any):
     """The compiler's form, for dtypes that have a matmul; numbers of rows count from the first one here."""
     left, right = typeof(lhs), typeof(rhs)
     out = (
@@ -213,14 +268,18 @@ ragged_dot_p.define(lower=ExpandSpec(_by_groups))
 
 
 @grouped_dot_p.def_type
-def _grouped_type(lhs, rhs, first, count, **params):
+def _grouped_type(
+    lhs: ShapedArray, rhs: ShapedArray, first: ShapedArray, count: ShapedArray, **params: Any
+):
     return ragged_dot_p.abstract(
         [lhs, rhs, first, count, first.update(shape=lhs.shape[:-1])], params
     )[0]
 
 
 @grouped_dot_p.def_reference
-def _grouped_reference(lhs, rhs, first, count, **params):
+def _grouped_reference(
+    lhs: NumPyArray, rhs: NumPyArray, first: NumPyArray, count: NumPyArray, **params: Any
+):
     rows = np.broadcast_to(np.arange(lhs.shape[-2], dtype=np.int32), lhs.shape[:-1])
     return _reference(lhs, rhs, first, first + count, rows, **params)
 
@@ -229,7 +288,7 @@ _LATE = unsupported("Matmuls per group are made after transformations and partit
 grouped_dot_p.define(jvp=_LATE, transpose=_LATE, batch=_LATE, factors=_LATE, lower=GroupedSpec())
 
 
-def grouped_in_full(lhs, rhs, first, count, **params):
+def grouped_in_full(lhs: Value, rhs: Value, first: Value, count: Value, **params: Any):
     """`grouped_dot` in operations of XLA."""
     shape = typeof(lhs).shape[:-1]
     return _masked(

@@ -9,7 +9,8 @@ Laws: slices sent to one position do not overlap. Over its own axis it is one lo
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,10 +38,16 @@ from weft._engine.ops.layout import broadcast_in_dim, broadcasted_iota, reshape,
 from weft._engine.ops.reduce import reduce_max, reduce_or, reduce_sum
 from weft._engine.ops.rules import at_front, jointly_linear
 
+if TYPE_CHECKING:
+    from weft._engine.core.primitive import BatchAxis
+    from weft._engine.ops.collective_blocks import Groups
+    from weft._engine.ops.collective_rules import Axes
+    from weft._engine.ops.rule_types import Avals, BatchDims, Value, Values
+
 
 def ragged_all_to_all(
     operand: Any, output: Any, input_offsets: Any, send_sizes: Any, output_offsets: Any, recv_sizes: Any, *,
-    axis_name: Any, axis_index_groups: Any = None,
+    axis_name: Any, axis_index_groups: Any = None
 ) -> Any:  # fmt: skip
     """`output` with rows written over by what the positions along the axis send to this one.
 
@@ -60,7 +67,7 @@ def ragged_all_to_all(
     return bind_over(ragged_all_to_all_p, *args, axis_name=axes, axis_index_groups=None)
 
 
-def _factors(in_avals, out_avals, **params):
+def _factors(in_avals: Avals, out_avals: Avals, **params: Any):
     b = RuleBuilder()
     operand, output, *numbers = in_avals
     inner = b.news(operand.shape[1:])
@@ -94,24 +101,31 @@ def _check(avals: list[ShapedArray], size: int) -> None:
         )
 
 
-def _type(*avals, axis_name, axis_index_groups):
+def _type(*avals: ShapedArray, axis_name: Axes, axis_index_groups: Groups | None):
     return avals[1].update(sharding=None, weak_type=False, vma=joined_vma(avals))
 
 
-def _batch(axis, args, dims, *, axis_name, axis_index_groups):
+def _batch(
+    axis: BatchAxis,
+    args: Values,
+    dims: BatchDims,
+    *,
+    axis_name: Axes,
+    axis_index_groups: Groups | None,
+):
     if axis.name is not None and axis.name in axis_name:
         return _stacked(axis, *args, *dims)
     args = [at_front(x, d, axis.size) for x, d in zip(args, dims)]
     return _one_list(axis.size, *args, axis_name=axis_name), 0
 
 
-def _stacked(axis, *given, **params):
+def _stacked(axis: BatchAxis, *given: Value, **params: Any):
     """The results of all positions; the operands, and then their batch dims, are `given`."""
     operand, output, *lists = [at_front(x, d, axis.size) for x, d in zip(given[:5], given[6:])]
     return _filled(output, operand, *(_by_target(x, axis.size) for x in lists)), 0
 
 
-def _exchange(given, **params):
+def _exchange(given: Value, **params: Any):
     """In NumPy: every position writes the slices that the others send over its `output`."""
     results = [output.copy() for _, output, *_ in given]
     for rows, _, starts, sizes, targets, _ in given:
@@ -174,7 +188,7 @@ def _one_list(count: int, operand: Any, output: Any, *numbers: Any, axis_name: A
     starts, sizes, targets, received = numbers
     rows, to = typeof(operand).shape[1], typeof(output).shape[1]
 
-    def side_by_side(x, rows):
+    def side_by_side(x: Value, rows: Value):
         base = np.arange(count)[:, None].astype(typeof(x).dtype) * rows
         x = add(x, broadcast_in_dim(base, typeof(x).shape, (0, 1)))
         k = typeof(x).shape[1] // n
@@ -189,7 +203,16 @@ def _one_list(count: int, operand: Any, output: Any, *numbers: Any, axis_name: A
 
 
 def _transpose(
-    ct, operand, output, starts, sizes, targets, received, *, axis_name, axis_index_groups
+    ct: Value,
+    operand: Value,
+    output: Value,
+    starts: Value,
+    sizes: Sequence[int],
+    targets: Value,
+    received: Value,
+    *,
+    axis_name: Axes,
+    axis_index_groups: Groups | None,
 ):
     # what was sent is sent back
     exchanged = lambda x: rules.all_to_all_p.bind(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,10 +30,14 @@ from weft._engine.ops.placement import takes_out_sharding
 from weft._engine.util import dtypes
 from weft._engine.util.source import named
 
+if TYPE_CHECKING:
+    from weft._engine.core.primitive import BatchAxis
+    from weft._engine.ops.rule_types import Avals, Ints, NumPyArray, Value, Values
+
 # --- neutral elements -------------------------------------------------------------------------------------------------
 
 
-def _zero(dtype):
+def _zero(dtype: np.dtype[Any]):
     return (
         dtype.type(0).item()
         if families.dtype_in(dtype, families.COMPLEX)
@@ -43,11 +47,11 @@ def _zero(dtype):
     )
 
 
-def _one(dtype):
+def _one(dtype: np.dtype[Any]):
     return 1
 
 
-def lowest(dtype) -> Any:
+def lowest(dtype: np.dtype[Any]) -> Any:
     """The value below all others of `dtype`: the neutral element of max."""
     if dtype == np.bool_:
         return False
@@ -56,7 +60,7 @@ def lowest(dtype) -> Any:
     return -np.inf if _has_infinity(dtype) else float(dtypes.finfo(dtype).min)
 
 
-def highest(dtype) -> Any:
+def highest(dtype: np.dtype[Any]) -> Any:
     """The value above all others of `dtype`: the neutral element of min."""
     if dtype == np.bool_:
         return True
@@ -65,12 +69,12 @@ def highest(dtype) -> Any:
     return np.inf if _has_infinity(dtype) else float(dtypes.finfo(dtype).max)
 
 
-def _has_infinity(dtype) -> bool:
+def _has_infinity(dtype: np.dtype[Any]) -> bool:
     with np.errstate(all="ignore"):
         return bool(np.isinf(np.asarray(np.inf).astype(dtype).astype(np.float32)))
 
 
-def _all_ones(dtype):
+def _all_ones(dtype: np.dtype[Any]):
     return (
         True
         if dtype == np.bool_
@@ -87,19 +91,19 @@ def _others(ndim: int, axes: Sequence[int]) -> tuple[int, ...]:
     return tuple(d for d in range(ndim) if d not in axes)
 
 
-def spread(reduced, shape: Sequence[int], axes: Sequence[int]):
+def spread(reduced: Value, shape: Sequence[int], axes: Sequence[int]):
     """A reduced value repeated over the `axes` it was reduced over."""
     return broadcast_in_dim(reduced, shape, _others(len(shape), axes))
 
 
-def _extremum_jvp(t, out, x, *, axes):
+def _extremum_jvp(t: Value, out: Value, x: Value, *, axes: Ints):
     """The mean tangent of the elements that attain the extremum."""
     shape = typeof(x).shape
     winners = convert_element_type(eq(x, spread(out, shape, axes)), typeof(t).dtype)
     return div(reduce_sum(mul(t, winners), axes), reduce_sum(winners, axes))
 
 
-def _prod_jvp(t, out, x, *, axes):
+def _prod_jvp(t: Value, out: Value, x: Value, *, axes: Ints):
     """Each tangent times the product of all the other elements, found without division: zeros do no harm."""
     aval = typeof(x)
     kept = _others(aval.ndim, axes)
@@ -113,7 +117,7 @@ def _prod_jvp(t, out, x, *, axes):
     return reduce_sum(mul(ts, mul(before, after)), (last,))
 
 
-def _shift(x, by: int, axis: int, fill):
+def _shift(x: Value, by: int, axis: int, fill: complex):
     """`x` moved `by` places up along `axis`, with `fill` coming in."""
     aval = typeof(x)
     by = min_dim(by, aval.shape[axis])
@@ -121,13 +125,13 @@ def _shift(x, by: int, axis: int, fill):
     return registry["pad"].bind(x, exact(fill, aval.dtype), padding_config=config)
 
 
-def _reduce_min_max(fn, neutral):
+def _reduce_min_max(fn: Callable[..., Any], neutral: Callable[[np.dtype[Any]], Any]):
     return lambda x, axes: fn(
         x, axis=axes, initial=np.asarray(neutral(x.dtype)).astype(x.dtype)[()]
     )
 
 
-def _sum_reference(x, axes):
+def _sum_reference(x: NumPyArray, axes: Ints):
     if families.dtype_in(x.dtype, families.FLOATING) and x.dtype == np.float32:
         return np.sum(x, axis=axes, dtype=np.float64).astype(np.float32)
     return np.sum(x, axis=axes, dtype=x.dtype)
@@ -193,8 +197,8 @@ reduce_xor_p = reduction(
 )
 
 
-def _reduction(p: Primitive, text: str) -> Callable:
-    def reduce(operand, axes: Sequence[int]):
+def _reduction(p: Primitive, text: str) -> Callable[..., Any]:
+    def reduce(operand: Value, axes: Sequence[int]):
         return p.bind(
             operand, axes=tuple(sorted(families.canonical_dims(p.name, axes, typeof(operand).ndim)))
         )
@@ -215,11 +219,11 @@ reduce_sum = takes_out_sharding(
 reduce_prod = _reduction(reduce_prod_p, "The product of `operand` over the dims `axes`.")
 
 
-def _ordered_reduction(p: Primitive, worst: float, text: str) -> Callable:
+def _ordered_reduction(p: Primitive, worst: float, text: str) -> Callable[..., Any]:
     """Of complex numbers by real part, then by imaginary part among those with the extreme real part."""
     of_reals = _reduction(p, text)
 
-    def reduce(operand, axes: Sequence[int]):
+    def reduce(operand: Value, axes: Sequence[int]):
         aval = typeof(operand)
         if not families.dtype_in(aval.dtype, families.COMPLEX):
             return of_reals(operand, axes)
@@ -252,11 +256,11 @@ reduce_xor = _reduction(reduce_xor_p, "Bitwise (or logical) exclusive or over th
 # --- argmax and argmin ------------------------------------------------------------------------------------------------
 
 
-def _arg_reduction(name: str, reference: Callable) -> Primitive:
+def _arg_reduction(name: str, reference: Callable[..., Any]) -> Primitive:
     p = ReduceOp(name)
 
     @p.def_type
-    def type_rule(aval, *, axes, index_dtype):
+    def type_rule(aval: ShapedArray, *, axes: Ints, index_dtype: np.dtype[Any]):
         families.check_dtype(name, aval, families.ORDERED)
         check_axes(name, aval, axes)
         if len(axes) != 1:
@@ -276,12 +280,19 @@ def _arg_reduction(name: str, reference: Callable) -> Primitive:
         return ShapedArray(shape, index_dtype, False, None, aval.vma)
 
     @p.def_batch
-    def batch(axis, args, dims, *, axes, index_dtype):
+    def batch(
+        axis: BatchAxis,
+        args: Values,
+        dims: Sequence[int],
+        *,
+        axes: Ints,
+        index_dtype: np.dtype[Any],
+    ):
         dim, at = dims[0], axes[0] + (axes[0] >= dims[0])
         return p.bind(args[0], axes=(at,), index_dtype=index_dtype), dim - (at < dim)
 
     @p.def_factors
-    def factors(in_avals, out_avals, *, axes, index_dtype):
+    def factors(in_avals: Avals, out_avals: Avals, *, axes: Ints, index_dtype: np.dtype[Any]):
         # Shards would combine as pairs of value and position; `replicate` holds for whoever cannot.
         b = RuleBuilder()
         fs = b.news(in_avals[0].shape)
@@ -304,7 +315,7 @@ def _arg_reduction(name: str, reference: Callable) -> Primitive:
     return p
 
 
-def _first(find: Callable) -> Callable:
+def _first(find: Callable[..., Any]) -> Callable[..., Any]:
     """`find`, in float32 for narrow floats. NumPy, too, takes the first NaN as the extreme."""
     return lambda x, axis: find(x.astype(np.float32) if families.is_narrow(x.dtype) else x, axis)
 
@@ -313,7 +324,7 @@ argmax_p = _arg_reduction("argmax", _first(np.argmax))
 argmin_p = _arg_reduction("argmin", _first(np.argmin))
 
 
-def argmax(operand, axis: int, index_dtype):
+def argmax(operand: Value, axis: int, index_dtype: dtypes.DTypeLike):
     """The index of the largest element along dim `axis`: the first of equals, the first NaN if there is one.
 
     >>> int(argmax(np.array([1.0, 5.0, 5.0]), 0, np.int32))
@@ -322,12 +333,12 @@ def argmax(operand, axis: int, index_dtype):
     return _arg_reduce(argmax_p, operand, axis, index_dtype)
 
 
-def argmin(operand, axis: int, index_dtype):
+def argmin(operand: Value, axis: int, index_dtype: dtypes.DTypeLike):
     """The index of the smallest element along dim `axis`: the first of equals, the first NaN if there is one."""
     return _arg_reduce(argmin_p, operand, axis, index_dtype)
 
 
-def _arg_reduce(p: Primitive, operand, axis: int, index_dtype):
+def _arg_reduce(p: Primitive, operand: Value, axis: int, index_dtype: dtypes.DTypeLike):
     ndim = typeof(operand).ndim
     if isinstance(axis, (int, np.integer)) and not 0 <= axis < ndim:
         raise ValueError(f"Invalid axis {axis} for operand of {p.name}, which has {ndim} dims.")
@@ -343,8 +354,12 @@ _LARGEST_STEP = 1 << 30
 
 
 def prefix_scan(
-    combine: Callable, elements: Sequence, neutral: Sequence, axis: int, reverse: bool
-) -> list:
+    combine: Callable[..., Any],
+    elements: Sequence[Any],
+    neutral: Sequence[Any],
+    axis: int,
+    reverse: bool,
+) -> list[Any]:
     """Running combination of `elements` (a tuple of arrays) by the associative `combine`, in log2(n) doublings.
 
     `neutral` are the scalars that come in from beyond the edge; `combine(earlier, later)` takes and gives tuples. A symbolic size takes as
@@ -359,23 +374,23 @@ def prefix_scan(
     return [rev(x, (axis,)) if reverse else x for x in elements]
 
 
-def paired_jvp(combine: Callable, neutral: Callable) -> Callable:
+def paired_jvp(combine: Callable[..., Any], neutral: Callable[..., Any]) -> Callable[..., Any]:
     """jvp of a running reduction: the running combination of (value, tangent) pairs."""
 
-    def jvp(t, out, x, *, axis, reverse):
+    def jvp(t: Value, out: Value, x: Value, *, axis: int, reverse: bool):
         fills = (np.asarray(neutral(typeof(x).dtype)).astype(typeof(x).dtype)[()], 0)
         return prefix_scan(combine, (x, t), fills, axis, reverse)[1]
 
     return jvp
 
 
-def _product_pair(earlier, later):
+def _product_pair(earlier: Value, later: Value):
     (x, s), (y, t) = earlier, later
     return mul(x, y), add(mul(s, y), mul(x, t))
 
 
-def _extremum_pair(wins: Callable):
-    def combine(earlier, later):
+def _extremum_pair(wins: Callable[..., Any]):
+    def combine(earlier: Values, later: Values):
         (x, s), (y, t) = earlier, later
         tie = mul(add(s, t), 0.5)
         first = wins(x, y)
@@ -384,7 +399,7 @@ def _extremum_pair(wins: Callable):
     return combine
 
 
-def _cumsum_reference(x, axis):
+def _cumsum_reference(x: NumPyArray, axis: int):
     if x.dtype == np.float32:
         return np.cumsum(x, axis=axis, dtype=np.float64).astype(np.float32)
     return np.cumsum(x, axis=axis, dtype=x.dtype)
@@ -422,13 +437,13 @@ cummin_p = cumulative(
 )
 
 
-def running(p: Primitive, operand, axis: int, reverse: bool):
+def running(p: Primitive, operand: Value, axis: int, reverse: bool):
     """The running reduction `p` along dim `axis`."""
     (axis,) = families.canonical_dims(p.name, (axis,), typeof(operand).ndim)
     return p.bind(operand, axis=axis, reverse=bool(reverse))
 
 
-def cumsum(operand, axis: int = 0, reverse: bool = False):
+def cumsum(operand: Value, axis: int = 0, reverse: bool = False):
     """Running sums along dim `axis`, from the end if `reverse`.
 
     >>> np.asarray(cumsum(np.array([1, 2, 3]))).tolist()
@@ -438,9 +453,9 @@ def cumsum(operand, axis: int = 0, reverse: bool = False):
 
 
 def _running(
-    p: Primitive, what: str, of_two: Callable | None = None, fill: complex = 0
-) -> Callable:
-    def cumulate(operand, axis: int = 0, reverse: bool = False):
+    p: Primitive, what: str, of_two: Callable[..., Any] | None = None, fill: complex = 0
+) -> Callable[..., Any]:
+    def cumulate(operand: Value, axis: int = 0, reverse: bool = False):
         if of_two is not None and dtypes.is_complex(typeof(operand).dtype):
             return _by_doubling(of_two, fill, operand, axis, reverse)
         return running(p, operand, axis, reverse)
@@ -448,7 +463,9 @@ def _running(
     return named(cumulate, p.name, f"Running {what} along dim `axis`, from the end if `reverse`.")
 
 
-def _by_doubling(of_two: Callable, fill: complex, operand, axis: int, reverse: bool):
+def _by_doubling(
+    of_two: Callable[..., Any], fill: complex, operand: Value, axis: int, reverse: bool
+):
     """The running reduction of an idempotent function of two values: of 2, 4, 8, ... neighbours."""
     aval = typeof(operand)
     (axis,) = families.canonical_dims(of_two.__name__, (axis,), aval.ndim)

@@ -9,6 +9,8 @@ Laws: the bits depend on key and counter alone; a counter that is the global pos
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -16,6 +18,10 @@ from weft._engine.core.primitive import ElementwiseOp, Primitive, unsupported
 from weft._engine.ir.factors import elementwise_rule
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops import families
+
+if TYPE_CHECKING:
+    from weft._engine.ir.build import Builder
+    from weft._engine.ops.rule_types import Avals, ElementIndex, ElementReader, NumPyArray, Value
 
 _U32 = np.dtype(np.uint32)
 _PARITY = 0x1BD11BDA
@@ -33,7 +39,7 @@ philox2x32_p = ElementwiseOp("philox2x32", multiple_results=True, cost=75)
 philox4x32_p = ElementwiseOp("philox4x32", multiple_results=True, cost=150)
 
 
-def threefry2x32(k0, k1, x0, x1) -> list:
+def threefry2x32(k0: Value, k1: Value, x0: Value, x1: Value) -> list[Any]:
     """The two words of the threefry block cipher with key (k0, k1) on the counter (x0, x1), elementwise in uint32.
 
     >>> [hex(w) for w in threefry2x32(*np.zeros(4, np.uint32))]
@@ -42,7 +48,7 @@ def threefry2x32(k0, k1, x0, x1) -> list:
     return threefry2x32_p.bind(k0, k1, x0, x1)
 
 
-def _threefry_rounds(ops, k0, k1, x0, x1):
+def _threefry_rounds(ops: _Words, k0: Value, k1: Value, x0: Value, x1: Value):
     keys = (k0, k1, ops.xor(ops.xor(k0, k1), ops.word(_PARITY)))
     x0, x1 = ops.add(x0, k0), ops.add(x1, k1)
     for group in range(5):
@@ -54,7 +60,9 @@ def _threefry_rounds(ops, k0, k1, x0, x1):
     return [x0, x1]
 
 
-def threefry4x32(k0, k1, k2, k3, x0, x1, x2, x3) -> list:
+def threefry4x32(
+    k0: Value, k1: Value, k2: Value, k3: Value, x0: Value, x1: Value, x2: Value, x3: Value
+) -> list[Any]:
     """The four words of the threefry block cipher with key (k0 ... k3) on the counter (x0 ... x3), elementwise in uint32.
 
     >>> [hex(w) for w in threefry4x32(*np.zeros(8, np.uint32))]
@@ -63,7 +71,7 @@ def threefry4x32(k0, k1, k2, k3, x0, x1, x2, x3) -> list:
     return threefry4x32_p.bind(k0, k1, k2, k3, x0, x1, x2, x3)
 
 
-def _wide_threefry_rounds(ops, *words):
+def _wide_threefry_rounds(ops: _Words, *words: Value):
     keys, x = list(words[:4]), [ops.add(w, k) for w, k in zip(words[4:], words)]
     keys.append(functools.reduce(ops.xor, keys, ops.word(_PARITY)))
     for step in range(20):
@@ -83,7 +91,7 @@ def _wide_threefry_rounds(ops, *words):
 # --- philox -----------------------------------------------------------------------------------------------------------
 
 
-def philox4x32(k0, k1, x0, x1, x2, x3) -> list:
+def philox4x32(k0: Value, k1: Value, x0: Value, x1: Value, x2: Value, x3: Value) -> list[Any]:
     """The four words of the philox block function with key (k0, k1) on the counter (x0 ... x3), elementwise in uint32.
 
     >>> [hex(w) for w in philox4x32(*np.zeros(6, np.uint32))]
@@ -92,7 +100,7 @@ def philox4x32(k0, k1, x0, x1, x2, x3) -> list:
     return philox4x32_p.bind(k0, k1, x0, x1, x2, x3)
 
 
-def _philox_rounds(ops, k0, k1, x0, x1, x2, x3):
+def _philox_rounds(ops: _Words, k0: Value, k1: Value, x0: Value, x1: Value, x2: Value, x3: Value):
     for _ in range(10):
         (high0, low0), (high2, low2) = (
             ops.product(x0, _MULTIPLIERS[0]),
@@ -108,7 +116,7 @@ def _philox_rounds(ops, k0, k1, x0, x1, x2, x3):
     return [x0, x1, x2, x3]
 
 
-def philox2x32(k, x0, x1) -> list:
+def philox2x32(k: Value, x0: Value, x1: Value) -> list[Any]:
     """The two words of the philox block function with key k on the counter (x0, x1), elementwise in uint32.
 
     >>> [hex(w) for w in philox2x32(*np.zeros(3, np.uint32))]
@@ -117,7 +125,7 @@ def philox2x32(k, x0, x1) -> list:
     return philox2x32_p.bind(k, x0, x1)
 
 
-def _narrow_philox_rounds(ops, k, x0, x1):
+def _narrow_philox_rounds(ops: _Words, k: Value, x0: Value, x1: Value):
     for _ in range(10):
         high, low = ops.product(x0, _MULTIPLIER)
         x0, x1 = ops.xor(ops.xor(high, x1), k), low
@@ -128,17 +136,27 @@ def _narrow_philox_rounds(ops, k, x0, x1):
 # --- the rules of all ------------------------------------------------------------------------------------------------
 
 
+class _Words(Protocol):
+    """Operations on words."""
+
+    def word(self, value: int, /) -> Any: ...
+    def add(self, x: Any, y: Any, /) -> Any: ...
+    def xor(self, x: Any, y: Any, /) -> Any: ...
+    def rotate(self, x: Any, bits: int, /) -> Any: ...
+    def product(self, x: Any, factor: int, /) -> tuple[Any, Any]: ...
+
+
 class _NumPyWords:
     """Operations on words as NumPy arrays."""
 
     add, xor, word = np.add, np.bitwise_xor, np.uint32
 
     @staticmethod
-    def rotate(x, bits):
+    def rotate(x: Value, bits: int):
         return (x << np.uint32(bits)) | (x >> np.uint32(32 - bits))
 
     @staticmethod
-    def product(x, factor):
+    def product(x: Value, factor: int):
         wide = x.astype(np.uint64) * np.uint64(factor)
         return (wide >> np.uint64(32)).astype(_U32), wide.astype(_U32)
 
@@ -146,32 +164,34 @@ class _NumPyWords:
 class _EmittedWords:
     """Operations on words as scalars of Loops."""
 
-    def __init__(self, builder):
+    def __init__(self, builder: Builder):
         self.b = builder
 
-    def word(self, value):
+    def word(self, value: int):
         return self.b.const(value, "u32")
 
-    def add(self, x, y):
+    def add(self, x: Value, y: Value):
         return self.b.op("add", x, y)
 
-    def xor(self, x, y):
+    def xor(self, x: Value, y: Value):
         return self.b.op("xor", x, y)
 
-    def rotate(self, x, bits):
+    def rotate(self, x: Value, bits: int):
         return self.b.op(
             "or",
             self.b.op("shl", x, self.word(bits)),
             self.b.op("shr_logical", x, self.word(32 - bits)),
         )
 
-    def product(self, x, factor):
+    def product(self, x: Value, factor: int):
         b = self.b
         wide = b.op("mul", b.cast(x, "u64"), b.const(factor, "u64"))
         return b.cast(b.op("shr_logical", wide, b.const(32, "u64")), "u32"), b.cast(wide, "u32")
 
 
-def _define(primitive: Primitive, rounds, words_in: int, words_out: int) -> None:
+def _define(
+    primitive: Primitive, rounds: Callable[..., list[Any]], words_in: int, words_out: int
+) -> None:
     @primitive.def_type
     def _type(*avals: ShapedArray):
         if len(avals) != words_in or any(a.dtype != _U32 for a in avals):
@@ -188,14 +208,16 @@ def _define(primitive: Primitive, rounds, words_in: int, words_out: int) -> None
         return (out,) * words_out
 
     @primitive.def_reference
-    def _reference(*words):
+    def _reference(*words: NumPyArray):
         with np.errstate(over="ignore"):
             outs = rounds(_NumPyWords, *words)
         shape = np.broadcast_shapes(*(w.shape for w in words))
         return [np.broadcast_to(o, shape) for o in outs]
 
     @primitive.def_lower
-    def _lower(b, index, *inputs, in_avals, out_avals):
+    def _lower(
+        b: Builder, index: ElementIndex, *inputs: ElementReader, in_avals: Avals, out_avals: Avals
+    ):
         return rounds(
             _EmittedWords(b), *(x(index if a.ndim else ()) for x, a in zip(inputs, in_avals))
         )

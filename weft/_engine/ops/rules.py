@@ -7,7 +7,7 @@ linear in some operands: jointly (concatenate), or in one at a time (dot_general
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from weft._engine.core.trace import UndefPrimal, Zero, typeof
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.families import add_tangents, instantiate, joined_vma, move_dim, zero_tangent
 from weft._engine.util import dtypes
+
+if TYPE_CHECKING:
+    from weft._engine.ops.rule_types import Values
 
 
 def shaped_like(aval: ShapedArray, shape: Sequence[int], *others: ShapedArray) -> ShapedArray:
@@ -48,7 +51,7 @@ def bump(dims: Sequence[int], inserted: int) -> tuple[int, ...]:
     return tuple(d + (d >= inserted) for d in dims)
 
 
-def insert(items: Sequence, position: int, item: Any) -> tuple:
+def insert(items: Sequence[Any], position: int, item: Any) -> tuple[Any, ...]:
     """`items` as a tuple, with `item` put in at `position`."""
     return (*items[:position], item, *items[position:])
 
@@ -68,7 +71,7 @@ def inverse(permutation: Sequence[int]) -> tuple[int, ...]:
 def jointly_linear(primitive: Primitive, positions: Sequence[int] | None = None) -> None:
     """Fill the jvp slot of an op linear in the operands at `positions` taken together (None: in all of them)."""
 
-    def jvp(primals, tangents, **params):
+    def jvp(primals: Values, tangents: Values, **params: Any):
         out = primitive.bind(*primals, **params)
         where = range(len(primals)) if positions is None else positions
         if all(type(tangents[i]) is Zero for i in where):
@@ -84,7 +87,7 @@ def jointly_linear(primitive: Primitive, positions: Sequence[int] | None = None)
 def multilinear(primitive: Primitive, positions: Sequence[int]) -> None:
     """Fill the jvp slot of an op that is linear in each operand at `positions` while the others are held."""
 
-    def jvp(primals, tangents, **params):
+    def jvp(primals: Values, tangents: Values, **params: Any):
         out = primitive.bind(*primals, **params)
         total: Any = zero_tangent(out)
         if not dtypes.issubdtype(typeof(out).dtype, np.inexact):

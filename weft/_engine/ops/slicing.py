@@ -9,7 +9,8 @@ from __future__ import annotations
 import builtins
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +28,21 @@ from weft._engine.ops.rules import at_front, aval_of, insert, jointly_linear, sh
 from weft._engine.util.errors import ShapeError, describe
 from weft._engine.util.source import user_frame
 
+if TYPE_CHECKING:
+    from weft._engine.core.primitive import BatchAxis
+    from weft._engine.ir.build import Builder
+    from weft._engine.ir.types import ShapedArray
+    from weft._engine.ops.rule_types import (
+        Avals,
+        BatchDims,
+        ElementIndex,
+        ElementReader,
+        Ints,
+        NumPyArray,
+        Value,
+        Values,
+    )
+
 span = builtins.slice  # this module's `slice` is the op
 
 slice_p = SliceOp("slice", out_sharding=READ_AT, takes_slice=True)
@@ -35,7 +51,7 @@ concatenate_p = SliceOp("concatenate", moves="concatenate")
 
 
 @slice_p.def_localize
-def _slice_localize(params: dict, ins, outs) -> dict:
+def _slice_localize(params: dict[str, Any], ins: Avals, outs: Avals) -> dict[str, Any]:
     strides = params["strides"] or (1,) * ins[0].ndim
     limits = tuple(
         lo + out if step == 1 else hi
@@ -50,7 +66,7 @@ def _slice_localize(params: dict, ins, outs) -> dict:
 
 
 def slice(
-    operand,
+    operand: Value,
     start_indices: Sequence[int],
     limit_indices: Sequence[int],
     strides: Sequence[int] | None = None,
@@ -71,7 +87,7 @@ def slice(
 
 
 def slice_in_dim(
-    operand,
+    operand: Value,
     start_index: int | Dim | None,
     limit_index: int | Dim | None,
     stride: int = 1,
@@ -90,7 +106,7 @@ def slice_in_dim(
     return slice(operand, starts, limits, strides)
 
 
-def index_in_dim(operand, index: int, axis: int = 0, keepdims: bool = True):
+def index_in_dim(operand: Value, index: int, axis: int = 0, keepdims: bool = True):
     """The part of `operand` at `index` of dim `axis`; the dim stays, with size 1, if `keepdims`."""
     shape = typeof(operand).shape
     axis = canonical_dim(axis, len(shape), "index_in_dim")
@@ -103,7 +119,7 @@ def index_in_dim(operand, index: int, axis: int = 0, keepdims: bool = True):
     return part if keepdims else squeeze(part, (axis,))
 
 
-def pad(operand, padding_value, padding_config: Sequence[tuple[int, int, int]]):
+def pad(operand: Value, padding_value: Value, padding_config: Sequence[tuple[int, int, int]]):
     """`operand` surrounded by `padding_value`: per dim (low, high, interior); negative low and high cut off.
 
     >>> np.asarray(pad(np.array([1, 2, 3]), 0, [(1, 0, 1)])).tolist()
@@ -137,7 +153,7 @@ def pad(operand, padding_value, padding_config: Sequence[tuple[int, int, int]]):
     return pad_p.bind(operand, _scalar_like(padding_value, aval), padding_config=config)
 
 
-def concatenate(operands: Sequence, dimension: int):
+def concatenate(operands: Sequence[Any], dimension: int):
     """`operands` joined along dim `dimension`.
 
     >>> np.asarray(concatenate([np.array([1, 2]), np.array([3])], 0)).tolist()
@@ -155,7 +171,7 @@ def concatenate(operands: Sequence, dimension: int):
     )
 
 
-def split(operand, sizes: Sequence[int], axis: int = 0) -> list:
+def split(operand: Value, sizes: Sequence[int], axis: int = 0) -> list[Any]:
     """The consecutive parts of `operand` of lengths `sizes` along dim `axis`.
 
     >>> [np.asarray(p).tolist() for p in split(np.arange(5), (2, 3))]
@@ -187,11 +203,11 @@ def _dilated(n: int, interior: int) -> int:
     return n + max_dim(n - 1, 0) * interior if interior else n
 
 
-def as_ints(values) -> tuple[int, ...]:
+def as_ints(values: Iterable[Any]) -> tuple[int, ...]:
     return tuple([v if type(v) is int else as_int(v) for v in values])
 
 
-def _scalar_like(value, aval):
+def _scalar_like(value: Value, aval: ShapedArray):
     """A rank-0 `value` in the dtype of `aval`; arrays and tracers must have it already."""
     if isinstance(value, (bool, int, float, complex)):
         return exact(value, aval.dtype)
@@ -206,12 +222,14 @@ def _scalar_like(value, aval):
 # --- slice
 
 
-def _steps(strides, ndim: int) -> tuple[int, ...]:
+def _steps(strides: Ints | None, ndim: int) -> tuple[int, ...]:
     return (1,) * ndim if strides is None else strides
 
 
 @slice_p.def_type
-def _slice_type(operand, *, start_indices, limit_indices, strides):
+def _slice_type(
+    operand: ShapedArray, *, start_indices: Ints, limit_indices: Ints, strides: Ints | None
+):
     ndim = operand.ndim
     steps = _steps(strides, ndim)
     if not len(start_indices) == len(limit_indices) == len(steps) == ndim:
@@ -234,7 +252,9 @@ def _slice_type(operand, *, start_indices, limit_indices, strides):
 
 
 @slice_p.def_reference
-def _slice_reference(x, *, start_indices, limit_indices, strides):
+def _slice_reference(
+    x: NumPyArray, *, start_indices: Ints, limit_indices: Ints, strides: Ints | None
+):
     return x[
         tuple(
             span(lo, hi, s)
@@ -247,7 +267,9 @@ jointly_linear(slice_p)
 
 
 @slice_p.def_transpose
-def _slice_transpose(ct, operand, *, start_indices, limit_indices, strides):
+def _slice_transpose(
+    ct: Value, operand: Value, *, start_indices: Ints, limit_indices: Ints, strides: Ints | None
+):
     shape = operand.aval.shape
     config = []
     for lo, step, size, count in zip(
@@ -259,7 +281,15 @@ def _slice_transpose(ct, operand, *, start_indices, limit_indices, strides):
 
 
 @slice_p.def_batch
-def _slice_batch(axis, args, dims, *, start_indices, limit_indices, strides):
+def _slice_batch(
+    axis: BatchAxis,
+    args: Values,
+    dims: Sequence[int],
+    *,
+    start_indices: Ints,
+    limit_indices: Ints,
+    strides: Ints | None,
+):
     (x,), (dim,) = args, dims
     out = slice_p.bind(
         x,
@@ -271,7 +301,7 @@ def _slice_batch(axis, args, dims, *, start_indices, limit_indices, strides):
 
 
 @slice_p.def_factors
-def _slice_factors(in_avals, out_avals, **params):
+def _slice_factors(in_avals: Avals, out_avals: Avals, **params: Any):
     b = RuleBuilder()
     ins, outs, special = [], [], {}
     for size, count in zip(in_avals[0].shape, out_avals[0].shape):
@@ -281,13 +311,20 @@ def _slice_factors(in_avals, out_avals, **params):
     )
 
 
-def _apart(ins, outs) -> tuple[tuple[int, int], ...]:
+def _apart(ins: Sequence[int], outs: Sequence[int]) -> tuple[tuple[int, int], ...]:
     """The pairs of factors of dims whose factors differ: the result's leads."""
     return tuple((g, f) for f, g in zip(ins, outs) if f != g)
 
 
 def shared_or_special(
-    b: RuleBuilder, in_size, out_size, whole, ins, outs, special, mark="halo"
+    b: RuleBuilder,
+    in_size: int,
+    out_size: int,
+    whole: bool,
+    ins: list[int],
+    outs: list[int],
+    special: dict[int, str],
+    mark: str = "halo",
 ) -> None:
     """Add one dim: a factor shared by operand and result if `whole`, else one factor each, marked."""
     f = b.new(in_size)
@@ -299,12 +336,22 @@ def shared_or_special(
 
 
 @slice_p.def_lower
-def _slice_lower(b, index, x, *, in_avals, out_avals, start_indices, limit_indices, strides):
+def _slice_lower(
+    b: Builder,
+    index: ElementIndex,
+    x: ElementReader,
+    *,
+    in_avals: Avals,
+    out_avals: Avals,
+    start_indices: Ints,
+    limit_indices: Ints,
+    strides: Ints | None,
+):
     steps = _steps(strides, len(index))
     return x(tuple([b.linear([(i, s)], lo) for i, s, lo in zip(index, steps, start_indices)]))
 
 
-def zero_like(x):
+def zero_like(x: Value):
     return exact(0, typeof(x).dtype)
 
 
@@ -312,7 +359,9 @@ def zero_like(x):
 
 
 @pad_p.def_type
-def _pad_type(operand, value, *, padding_config):
+def _pad_type(
+    operand: ShapedArray, value: ShapedArray, *, padding_config: tuple[tuple[int, int, int], ...]
+):
     if value.ndim or value.dtype != operand.dtype:
         raise ShapeError(
             "pad: the padding value must be a scalar of the operand's dtype.\n"
@@ -337,7 +386,9 @@ def _pad_type(operand, value, *, padding_config):
 
 
 @pad_p.def_reference
-def _pad_reference(x, value, *, padding_config):
+def _pad_reference(
+    x: NumPyArray, value: NumPyArray, *, padding_config: tuple[tuple[int, int, int], ...]
+):
     spread = [n + max(n - 1, 0) * inner for n, (_, _, inner) in zip(x.shape, padding_config)]
     full = np.full(
         [n + max(lo, 0) + max(hi, 0) for n, (lo, hi, _) in zip(spread, padding_config)],
@@ -360,7 +411,9 @@ jointly_linear(pad_p)
 
 
 @pad_p.def_transpose
-def _pad_transpose(ct, operand, value, *, padding_config):
+def _pad_transpose(
+    ct: Value, operand: Value, value: Value, *, padding_config: tuple[tuple[int, int, int], ...]
+):
     unpadded = pad(ct, zero_like(ct), [(-lo, -hi, 0) for lo, hi, _ in padding_config])
     shape = typeof(unpadded).shape
     ct_operand = slice(
@@ -374,9 +427,15 @@ def _pad_transpose(ct, operand, value, *, padding_config):
 
 
 @pad_p.def_batch
-def _pad_batch(axis, args, dims, *, padding_config):
+def _pad_batch(
+    axis: BatchAxis,
+    args: Values,
+    dims: BatchDims,
+    *,
+    padding_config: tuple[tuple[int, int, int], ...],
+):
     (x, value), (dim, value_dim) = args, dims
-    if value_dim is None:
+    if dim is not None and value_dim is None:
         return pad_p.bind(x, value, padding_config=insert(padding_config, dim, (0, 0, 0))), dim
     # one padding value per example: pad with a placeholder, then choose by a mask padded alongside
     x = at_front(x, dim, axis.size)
@@ -388,7 +447,9 @@ def _pad_batch(axis, args, dims, *, padding_config):
 
 
 @pad_p.def_factors
-def _pad_factors(in_avals, out_avals, *, padding_config):
+def _pad_factors(
+    in_avals: Avals, out_avals: Avals, *, padding_config: tuple[tuple[int, int, int], ...]
+):
     b = RuleBuilder()
     ins, outs, special = [], [], {}
     for size, padded, config in zip(in_avals[0].shape, out_avals[0].shape, padding_config):
@@ -404,7 +465,16 @@ def _pad_factors(in_avals, out_avals, *, padding_config):
 
 
 @pad_p.def_lower
-def _pad_lower(b, index, x, value, *, in_avals, out_avals, padding_config):
+def _pad_lower(
+    b: Builder,
+    index: ElementIndex,
+    x: ElementReader,
+    value: ElementReader,
+    *,
+    in_avals: Avals,
+    out_avals: Avals,
+    padding_config: tuple[tuple[int, int, int], ...],
+):
     position, inside = [], None
     for i, n, (lo, hi, inner) in zip(index, in_avals[0].shape, padding_config):
         at = b.isub(i, lo)
@@ -426,7 +496,7 @@ def _pad_lower(b, index, x, value, *, in_avals, out_avals, padding_config):
 
 
 @concatenate_p.def_type
-def _concatenate_type(*operands, dimension):
+def _concatenate_type(*operands: ShapedArray, dimension: int):
     first = operands[0]
     rest = lambda a: a.shape[:dimension] + a.shape[dimension + 1 :]
     for a in operands:
@@ -446,7 +516,7 @@ def _concatenate_type(*operands, dimension):
 
 
 @concatenate_p.def_reference
-def _concatenate_reference(*operands, dimension):
+def _concatenate_reference(*operands: NumPyArray, dimension: int):
     return np.concatenate(operands, axis=dimension)
 
 
@@ -454,7 +524,7 @@ jointly_linear(concatenate_p)
 
 
 @concatenate_p.def_transpose
-def _concatenate_transpose(ct, *operands, dimension):
+def _concatenate_transpose(ct: Value, *operands: Value, dimension: int):
     sizes = [aval_of(x).shape[dimension] for x in operands]
     ends = list(itertools.accumulate(sizes, initial=0))
     return [
@@ -464,7 +534,7 @@ def _concatenate_transpose(ct, *operands, dimension):
 
 
 @concatenate_p.def_batch
-def _concatenate_batch(axis, args, dims, *, dimension):
+def _concatenate_batch(axis: BatchAxis, args: Values, dims: BatchDims, *, dimension: int):
     out = concatenate_p.bind(
         *[at_front(x, d, axis.size) for x, d in zip(args, dims)], dimension=dimension + 1
     )
@@ -472,7 +542,7 @@ def _concatenate_batch(axis, args, dims, *, dimension):
 
 
 @concatenate_p.def_factors
-def _concatenate_factors(in_avals, out_avals, *, dimension):
+def _concatenate_factors(in_avals: Avals, out_avals: Avals, *, dimension: int):
     b = RuleBuilder()
     outs = b.news(out_avals[0].shape)
     special = {outs[dimension]: "halo"}
@@ -493,7 +563,14 @@ def _concatenate_factors(in_avals, out_avals, *, dimension):
 
 
 @concatenate_p.def_lower
-def _concatenate_lower(b, index, *operands, in_avals, out_avals, dimension):
+def _concatenate_lower(
+    b: Builder,
+    index: ElementIndex,
+    *operands: ElementReader,
+    in_avals: Avals,
+    out_avals: Avals,
+    dimension: int,
+):
     i = index[dimension]
     ends = np.cumsum([a.shape[dimension] for a in in_avals]).tolist()
     starts = [0, *ends[:-1]]

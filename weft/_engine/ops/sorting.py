@@ -9,7 +9,7 @@ Both become, for native code, one of three operations on rows: `sorted_rows`, `r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -34,10 +34,14 @@ from weft._engine.ops.lowering_specs import ExpandSpec, SortSpec
 from weft._engine.ops.slicing import slice_in_dim
 from weft._engine.util import dtypes
 
+if TYPE_CHECKING:
+    from weft._engine.core.primitive import BatchAxis
+    from weft._engine.ops.rule_types import Avals, BatchDims, NumPyArray, Value, Values
+
 _INDEX = np.dtype(np.int32)
 
 
-def take_along(x, indices, dim: int):
+def take_along(x: Value, indices: Value, dim: int):
     """`x[..., indices[..., j, ...], ...]`: the elements of `x` along `dim` at `indices`."""
     from weft._engine.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather
 
@@ -58,20 +62,22 @@ def take_along(x, indices, dim: int):
 _MADE_LATE = "Sorts of rows are made after transformations and partitioning."
 
 
-def _on_rows(name: str, kind: Literal["values", "order", "top"], **rules) -> Primitive:
+def _on_rows(name: str, kind: Literal["values", "order", "top"], **rules: Any) -> Primitive:
     p = SortOp(name, multiple_results=kind == "top")
     late = dict.fromkeys(("jvp", "transpose", "batch", "factors"), unsupported(_MADE_LATE))
     return p.define(**late, **rules, lower=SortSpec(kind))
 
 
-def _order_reference(key, *previous, descending):
+def _order_reference(key: NumPyArray, *previous: NumPyArray, descending: bool):
     columns = _comparable(key)
     if descending:
         columns = [
             d
             for c in columns
             for d in (
-                [c == c, np.where(c != c, 0, -c)] if dtypes.is_native_float(c.dtype) else [~c]
+                [c == c, np.where(c != c, 0, -c)]
+                if dtypes.is_native_float(c.dtype)
+                else [np.invert(c)]
             )
         ]
     if previous:
@@ -109,7 +115,7 @@ leading_p = _on_rows(
 )
 
 
-def _columns(key) -> list:
+def _columns(key: NumPyArray) -> list[Any]:
     """A key as real ones, most significant first."""
     return [real(key), imag(key)] if np.issubdtype(typeof(key).dtype, np.complexfloating) else [key]
 
@@ -119,7 +125,7 @@ def _columns(key) -> list:
 sort_p = SortOp("sort", multiple_results=True)
 
 
-def sort(operand, dimension: int = -1, is_stable: bool = True, num_keys: int = 1):
+def sort(operand: Value, dimension: int = -1, is_stable: bool = True, num_keys: int = 1):
     """`operand` in ascending order along `dimension`. A sequence of operands is ordered by its first `num_keys`
     members, compared one after the other; the rest move along.
 
@@ -140,7 +146,7 @@ def sort(operand, dimension: int = -1, is_stable: bool = True, num_keys: int = 1
 
 
 @sort_p.def_type
-def _sort_type(*avals: ShapedArray, dimension, is_stable, num_keys):
+def _sort_type(*avals: ShapedArray, dimension: int, is_stable: bool, num_keys: int):
     several = len(avals) > 1
     for i, aval in enumerate(avals):
         families.check_dtype("sort", aval, ANY, i if several else None)
@@ -155,15 +161,15 @@ def _sort_type(*avals: ShapedArray, dimension, is_stable, num_keys):
     return avals
 
 
-def _comparable(key):
+def _comparable(key: NumPyArray):
     """A key's columns for lexsort, most significant first."""
     if np.iscomplexobj(key):
-        return [key.real, key.imag]
+        return [np.real(key), np.imag(key)]
     return [key.astype(np.float32) if families.is_narrow(key.dtype) else key]
 
 
 @sort_p.def_reference
-def _sort_reference(*xs, dimension, is_stable, num_keys):
+def _sort_reference(*xs: NumPyArray, dimension: int, is_stable: bool, num_keys: int):
     columns = [c for key in xs[:num_keys] for c in _comparable(key)]
     order = np.lexsort(
         [c + 0 if dtypes.is_native_float(c.dtype) else c for c in reversed(columns)], axis=dimension
@@ -172,7 +178,7 @@ def _sort_reference(*xs, dimension, is_stable, num_keys):
 
 
 @sort_p.def_jvp
-def _sort_jvp(primals, tangents, *, dimension, **params):
+def _sort_jvp(primals: Values, tangents: Values, *, dimension: int, **params: Any):
     if all(type(t) is Zero for t in tangents):
         outs = sort_p.bind(*primals, dimension=dimension, **params)
         return outs, [zero_tangent(o) for o in outs]
@@ -186,13 +192,21 @@ def _sort_jvp(primals, tangents, *, dimension, **params):
 
 
 @sort_p.def_batch
-def _sort_batch(axis, args, dims, *, dimension, is_stable, num_keys):
+def _sort_batch(
+    axis: BatchAxis,
+    args: Values,
+    dims: BatchDims,
+    *,
+    dimension: int,
+    is_stable: bool,
+    num_keys: int,
+):
     fronted = [_front(x, d, axis.size) for x, d in zip(args, dims)]
     outs = sort_p.bind(*fronted, dimension=dimension + 1, is_stable=is_stable, num_keys=num_keys)
     return outs, [0] * len(outs)
 
 
-def _front(x, dim, size: int):
+def _front(x: Value, dim: int | None, size: int):
     """`x` with its batch dim first, repeated if it has none."""
     if dim is not None:
         return move_dim(x, dim, 0)
@@ -201,13 +215,15 @@ def _front(x, dim, size: int):
 
 
 @sort_p.def_factors
-def _sort_factors(in_avals, out_avals, *, dimension, is_stable, num_keys):
+def _sort_factors(
+    in_avals: Avals, out_avals: Avals, *, dimension: int, is_stable: bool, num_keys: int
+):
     b = RuleBuilder()
     fs = b.news(in_avals[0].shape)
     return b.rule([fs] * len(in_avals), [fs] * len(out_avals), special={fs[dimension]: "replicate"})
 
 
-def _sort_rows(*xs, dimension, is_stable, num_keys):
+def _sort_rows(*xs: Value, dimension: int, is_stable: bool, num_keys: int):
     """A sort as orders of rows, one key after the other, the most significant last."""
     if typeof(xs[0]).size == 0:
         return list(xs)
@@ -216,7 +232,7 @@ def _sort_rows(*xs, dimension, is_stable, num_keys):
     columns = [c for key in rows for c in _columns(key)]
     if len(xs) == len(columns) == 1:
         return [move_dim(sorted_rows_p.bind(columns[0]), last, dimension)]
-    order: tuple = ()
+    order: tuple[Any, ...] = ()
     for column in reversed(columns):
         order = (row_order_p.bind(column, *order, descending=False),)
     places = move_dim(order[0], last, dimension)
@@ -231,7 +247,7 @@ sort_p.define(transpose=unsupported("is not linear in any operand"), lower=Expan
 top_k_p = SortOp("top_k", multiple_results=True)
 
 
-def top_k(operand, k: int, *, axis: int = -1) -> Sequence:
+def top_k(operand: Value, k: int, *, axis: int = -1) -> Sequence[Any]:
     """The `k` largest elements along dim `axis`, in descending order, and their int32 indices.
 
     >>> values, indices = top_k(np.array([5, 9, 7]), 2)
@@ -245,7 +261,7 @@ def top_k(operand, k: int, *, axis: int = -1) -> Sequence:
 
 
 @top_k_p.def_type
-def _top_k_type(aval: ShapedArray, *, axis, k):
+def _top_k_type(aval: ShapedArray, *, axis: int, k: int):
     families.check_dtype("top_k", aval, ORDERED)
     check_axes("top_k", aval, (axis,))
     if not 0 <= k <= aval.shape[axis]:
@@ -265,7 +281,7 @@ def _top_k_type(aval: ShapedArray, *, axis, k):
 
 
 @top_k_p.def_reference
-def _top_k_reference(x, *, axis, k):
+def _top_k_reference(x: NumPyArray, *, axis: int, k: int):
     (key,) = _comparable(x)
     # ascending over the flipped array, flipped back: descending, NaN first, the first of equals first
     order = (
@@ -276,7 +292,7 @@ def _top_k_reference(x, *, axis, k):
 
 
 @top_k_p.def_jvp
-def _top_k_jvp(primals, tangents, *, axis, k):
+def _top_k_jvp(primals: Values, tangents: Values, *, axis: int, k: int):
     values, indices = top_k_p.bind(*primals, axis=axis, k=k)
     if type(tangents[0]) is Zero or zero_tangent(values).aval.dtype != typeof(values).dtype:
         return [values, indices], [zero_tangent(values), zero_tangent(indices)]
@@ -284,13 +300,13 @@ def _top_k_jvp(primals, tangents, *, axis, k):
 
 
 @top_k_p.def_batch
-def _top_k_batch(mapped, args, dims, *, axis, k):
+def _top_k_batch(mapped: BatchAxis, args: Values, dims: Sequence[int], *, axis: int, k: int):
     dim = dims[0]
     return top_k_p.bind(args[0], axis=axis + (axis >= dim), k=k), [dim, dim]
 
 
 @top_k_p.def_factors
-def _top_k_factors(in_avals, out_avals, *, axis, k):
+def _top_k_factors(in_avals: Avals, out_avals: Avals, *, axis: int, k: int):
     b = RuleBuilder()
     fs = b.news(in_avals[0].shape)
     taken = b.new(k)
@@ -302,7 +318,7 @@ def _top_k_factors(in_avals, out_avals, *, axis, k):
 _KEPT, _SHARE = 256, 8
 
 
-def _top_k_rows(x, *, axis, k):
+def _top_k_rows(x: Value, *, axis: int, k: int):
     """The leading elements of rows, found in one pass or, where there are many, by ordering the row."""
     aval = typeof(x)
     last, n = aval.ndim - 1, aval.shape[axis]

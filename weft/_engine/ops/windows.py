@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from weft._engine.ir.factors import RuleBuilder
 from weft._engine.ops.families import shape_error
 from weft._engine.util import dtypes
+
+if TYPE_CHECKING:
+    from weft._engine.ir.build import Builder
+    from weft._engine.ir.types import ShapedArray
+    from weft._engine.ops.rule_types import ElementIndex, ElementReader, NumPyArray
 
 
 class GatherDimensionNumbers(NamedTuple):
@@ -123,14 +128,19 @@ def window_of_scatter(
 
 
 def reference_positions(
-    indices, operand_shape, out_shape, numbers: GatherDimensionNumbers, slice_sizes, mode
+    indices: NumPyArray,
+    operand_shape: Sequence[int],
+    out_shape: Sequence[int],
+    numbers: GatherDimensionNumbers,
+    slice_sizes: Sequence[int],
+    mode: GatherScatterMode,
 ):
     """Per operand dim an index array that broadcasts to `out_shape`, and where the window is inside."""
     rank = len(out_shape)
     batch = batch_dims(rank, numbers)
     kept = dict(zip(kept_dims(len(operand_shape), numbers), numbers.offset_dims))
 
-    def along(values, dims):
+    def along(values: NumPyArray, dims: Sequence[int]):
         shape = [1] * rank
         for d, size in zip(dims, values.shape):
             shape[d] = size
@@ -159,7 +169,13 @@ def reference_positions(
 
 
 def window_position(
-    b, index, indices, operand_shape, numbers: GatherDimensionNumbers, slice_sizes, mode
+    b: Builder,
+    index: ElementIndex,
+    indices: ElementReader,
+    operand_shape: Sequence[int],
+    numbers: GatherDimensionNumbers,
+    slice_sizes: Sequence[int],
+    mode: GatherScatterMode,
 ):
     """Position in the operand of element `index` of the result, and a bool for "the window is inside", or None."""
     batch = tuple(index[d] for d in batch_dims(len(index), numbers))
@@ -185,7 +201,15 @@ def window_position(
 
 
 def scatter_position(
-    b, index, indices, operand_shape, update_shape, *, dimension_numbers, mode, **_params
+    b: Builder,
+    index: ElementIndex,
+    indices: ElementReader,
+    operand_shape: Sequence[int],
+    update_shape: Sequence[int],
+    *,
+    dimension_numbers: ScatterDimensionNumbers,
+    mode: GatherScatterMode,
+    **_params: Any,
 ):
     """For the compiler: position in the operand that element `index` of the updates goes to, and whether it is inside
     (a bool, or None for always)."""
@@ -202,7 +226,9 @@ _OF_SCATTER = (
 )
 
 
-def check_dims(api: str, operand, indices, numbers: GatherDimensionNumbers) -> None:
+def check_dims(
+    api: str, operand: ShapedArray, indices: ShapedArray, numbers: GatherDimensionNumbers
+) -> None:
     """Raise ShapeError unless `numbers` name existing dims, each once, in order where required."""
     table = [
         ("operand", operand.str_short()),
@@ -245,7 +271,12 @@ def check_dims(api: str, operand, indices, numbers: GatherDimensionNumbers) -> N
     _check_batching_sizes(fail, operand, indices, numbers)
 
 
-def _check_batching_sizes(fail: Callable[[str], Exception], operand, indices, numbers) -> None:
+def _check_batching_sizes(
+    fail: Callable[[str], Exception],
+    operand: ShapedArray,
+    indices: ShapedArray,
+    numbers: GatherDimensionNumbers,
+) -> None:
     """Raise `fail(...)` if a batching dim of the operand and of the indices differ in size."""
     for d, i in zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims):
         if operand.shape[d] != indices.shape[i]:
@@ -254,7 +285,13 @@ def _check_batching_sizes(fail: Callable[[str], Exception], operand, indices, nu
             )
 
 
-def check_numbers(api: str, operand, indices, numbers: GatherDimensionNumbers, slice_sizes) -> None:
+def check_numbers(
+    api: str,
+    operand: ShapedArray,
+    indices: ShapedArray,
+    numbers: GatherDimensionNumbers,
+    slice_sizes: Sequence[int],
+) -> None:
     """`check_dims`, and ShapeError unless the window fits into the operand."""
     check_dims(api, operand, indices, numbers)
     table = [
@@ -283,26 +320,34 @@ def check_numbers(api: str, operand, indices, numbers: GatherDimensionNumbers, s
 
 
 def gathered_shape(
-    operand, indices, numbers: GatherDimensionNumbers, slice_sizes
+    operand_ndim: int,
+    indices_shape: Sequence[int],
+    numbers: GatherDimensionNumbers,
+    slice_sizes: Sequence[int],
 ) -> tuple[int, ...]:
-    rank = indices.ndim - 1 + len(numbers.offset_dims)
+    rank = len(indices_shape) - 1 + len(numbers.offset_dims)
     shape = [0] * rank
-    for d, size in zip(batch_dims(rank, numbers), indices.shape):
+    for d, size in zip(batch_dims(rank, numbers), indices_shape):
         shape[d] = size
-    for d, k in zip(numbers.offset_dims, kept_dims(operand.ndim, numbers)):
+    for d, k in zip(numbers.offset_dims, kept_dims(operand_ndim, numbers)):
         shape[d] = slice_sizes[k]
     return tuple(shape)
 
 
 def index_factors(
-    b: RuleBuilder, operand, indices, window_shape, numbers: GatherDimensionNumbers, slice_sizes
+    b: RuleBuilder,
+    operand: ShapedArray,
+    indices: ShapedArray,
+    window_shape: Sequence[int],
+    numbers: GatherDimensionNumbers,
+    slice_sizes: Sequence[int],
 ):
     """Factors of the operand, the indices and the window array (a gather's result, a scatter's updates), with marks.
 
     Batching dims and dims of which the window takes all are shared; indexed dims are marked `index`; a part of a dim
     that is not indexed is a `halo`."""
     special: dict[int, str] = {}
-    window: list = [None] * len(window_shape)
+    window: list[Any] = [None] * len(window_shape)
     of_indices = b.news(indices.shape)
     special[of_indices[-1]] = "replicate"
     for d, f in zip(batch_dims(len(window_shape), numbers), of_indices):

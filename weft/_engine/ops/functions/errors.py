@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from math import inf, nan
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,15 +16,19 @@ from weft._engine.ops.functions.exponential import exp
 from weft._engine.ops.functions.logarithmic import log_of_normal, rough_log_of_normal
 from weft._engine.ops.functions.roots import sqrt
 
+if TYPE_CHECKING:
+    from weft._engine.ir.formulas import Formulas
+    from weft._engine.ops.rule_types import FormulaValue, NumPyArray, Value
 
-def _bell(f, x, y):
+
+def _bell(f: Formulas, x: FormulaValue, y: FormulaValue):
     """exp(-x y), of a product that keeps what it rounds off."""
     product = x * y
     e = f.exp(-product)
     return f.fma(-f.exact_fma(x, y, -product), e, e)
 
 
-def _erfc_tail(f, size):
+def _erfc_tail(f: Formulas, size: FormulaValue):
     """erfc of x >= 0."""
     bound = 28.0 if f.wide else 11.0
     x = f.select(size > bound, bound, size)
@@ -32,7 +37,7 @@ def _erfc_tail(f, size):
     return e * f.poly(t, "erfc") / f.fma(x, 2.0, 1.0)
 
 
-def _erf_excess(f, x):
+def _erf_excess(f: Formulas, x: FormulaValue):
     """erf(x) / x - 1 for |x| <= 1: small, so that adding it to one rounds little."""
     return f.horner(x * x, (*f.table("erf")[:-1], 0.1283791670955126))
 
@@ -44,7 +49,7 @@ def _erf_excess(f, x):
     ulp=(1.5, 2.5),
     ranges=((-6, 6), (-1, 1)),
 )
-def erf(f, x):
+def erf(f: Formulas, x: FormulaValue):
     """The error function of `x`."""
     size = f.abs(x)
     if not f.wide:
@@ -65,7 +70,7 @@ def erf(f, x):
     ranges=((-6, 10), (-1, 1), (0, 27)),
     points=(0.5, 10.0545, 26.543),
 )
-def erfc(f, x):
+def erfc(f: Formulas, x: FormulaValue):
     """`1 - erf(x)`, accurate for large `x`."""
     size = f.abs(x)
     tail = _erfc_tail(f, size)
@@ -101,11 +106,11 @@ _ERF_INV_FAR = (
 )
 
 
-def _erf_inv_far(f, w):
+def _erf_inv_far(f: Formulas, w: FormulaValue):
     return f.horner(f.sqrt(w) - 3.0, _ERF_INV_FAR)
 
 
-def _erf_inv_ratio(f, w):
+def _erf_inv_ratio(f: Formulas, w: FormulaValue):
     """erf_inv(x) / x of w = -log(1 - x^2), in single precision."""
     return f.cold(f.horner(w, _ERF_INV_NEAR), w >= 5.0, _erf_inv_far, w)
 
@@ -118,7 +123,7 @@ def _erf_inv_ratio(f, w):
     ulp=(2.5, 4),
     ranges=((-1, 1), (0.999, 1), (1 - 1e-11, 1)),
 )
-def erf_inv(f, x):
+def erf_inv(f: Formulas, x: FormulaValue):
     """The number whose error function is `x`."""
     # polynomials of -log(1 - x^2), as Giles has them, in double followed by two steps of Halley's method
     if not f.wide:
@@ -139,7 +144,7 @@ def erf_inv(f, x):
     return f.select(size <= 1.0, y, nan)
 
 
-def _halley(f, y, x):
+def _halley(f: Formulas, y: FormulaValue, x: FormulaValue):
     """One step of solving erf(y) = x, from the side where no digits cancel."""
     size = f.abs(x)
     far = size > 0.5
@@ -154,7 +159,7 @@ def _halley(f, y, x):
 # --- the normal distribution
 
 
-def scaled_tail(f, x):
+def scaled_tail(f: Formulas, x: FormulaValue):
     """erfc(x) exp(x^2) of 0 <= x <= 28 (11 in single precision), and beyond as a share of 1 / (x sqrt(pi)): (near, far, where far)."""
     bound = 28.0 if f.wide else 11.0
     beyond = x > bound
@@ -168,7 +173,7 @@ def scaled_tail(f, x):
     )
 
 
-def _log_tail(f, size):
+def _log_tail(f: Formulas, size: FormulaValue):
     """The logarithm of the normal distribution function at -size <= 0, and its derivative by the size, negated."""
     near, far, beyond = scaled_tail(f, size * math.sqrt(0.5))
     y = f.log(0.5 * f.select(beyond, far, near)) - f.select(
@@ -179,7 +184,7 @@ def _log_tail(f, size):
     )
 
 
-def _normal_tail(f, size):
+def _normal_tail(f: Formulas, size: FormulaValue):
     """The normal distribution function at -size <= 0, and its derivative there."""
     bounded = f.select(size > 40.0, 40.0, size)  # of which it is zero
     bell = _bell(f, 0.5 * bounded, bounded)
@@ -195,14 +200,14 @@ def _normal_tail(f, size):
     ranges=((-6, 6), (-40, 0), (-1, 1)),
     points=(-15.5, -39.6),
 )
-def log_ndtr(f, x):
+def log_ndtr(f: Formulas, x: FormulaValue):
     """The logarithm of the distribution function of the standard normal distribution."""
     size = f.abs(x)
     low, _ = _log_tail(f, size)
     return f.select(x < 0.0, low, f.log1p(-_normal_tail(f, size)[0]))
 
 
-def _hazard_reference(x):
+def _hazard_reference(x: NumPyArray):
     import scipy.special
 
     wide = np.asarray(x, np.float64)
@@ -213,7 +218,7 @@ def _hazard_reference(x):
 _HAZARD_FAR, _HAZARD_LEVELS = 3.3, (50, 14)
 
 
-def _hazard_excess(out, x):
+def _hazard_excess(out: Value, x: Value):
     """The hazard less x: nearly equal numbers for large x, where it is 1 / (x + 2 / (x + 3 / (x + ...)))."""
     large = gt(x, _HAZARD_FAR)
     far = select(large, x, _HAZARD_FAR)
@@ -233,7 +238,7 @@ def _hazard_excess(out, x):
     ranges=((-6, 6), (0, 40), (-1, 1)),
     points=(15.5, 39.6),
 )
-def normal_hazard(f, x):
+def normal_hazard(f: Formulas, x: FormulaValue):
     """The density of the standard normal distribution at `x` as a share of what is above: the slope of `log_ndtr` at `-x`."""
     size = f.abs(x)
     _, high = _log_tail(f, size)
@@ -241,7 +246,7 @@ def normal_hazard(f, x):
     return f.select(x < 0.0, bell / (1.0 - tail), high)
 
 
-def _ndtri_slope(t, out, p):
+def _ndtri_slope(t: Value, out: Value, p: Value):
     """The reciprocal of the density at `out`: the probability of the tail times its hazard. Both are taken from one side at 1/2."""
     low = le(p, 0.5)
     tail, size = select(low, p, sub(1, p)), select(low, neg(out), out)
@@ -257,7 +262,7 @@ def _ndtri_slope(t, out, p):
     ranges=((0, 1), (0, 1e-3), (0.2, 0.8), (0, 1e-9)),
     points=(0.25, 0.5),
 )
-def ndtri(f, p):
+def ndtri(f: Formulas, p: FormulaValue):
     """The number below which the standard normal distribution has the probability `p`."""
     upper = p > 0.5
     q = f.select(upper, 1.0 - p, p)
@@ -281,5 +286,5 @@ def ndtri(f, p):
     return f.select(q > 0.25, f.erf_inv(p * 2.0 - 1.0) * math.sqrt(2), f.copysign(size, p - 0.5))
 
 
-def _ndtri_in_double(f, p):
+def _ndtri_in_double(f: Formulas, p: FormulaValue):
     return f.narrow(f.in_double().ndtri(f.widen(p)))

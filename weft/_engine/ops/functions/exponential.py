@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from weft._engine.ops.arithmetic import add, mul, square, sub
 from weft._engine.ops.families import INEXACT, function
+
+if TYPE_CHECKING:
+    from weft._engine.ir.formulas import Formulas
+    from weft._engine.ops.rule_types import FormulaValue, NumPyArray
 
 LOG2E = 1.4426950408889634
 
@@ -34,7 +39,7 @@ OVERFLOWS = (88.722839, 709.782712893384, -87.33655, -103.972, -708.396418532264
 EXPONENTS = ((-110, 95), (-1, 1), (-750, 715))
 
 
-def _reduced(f, x):
+def _reduced(f: Formulas, x: FormulaValue):
     """(k + magic, e^r - 1) with x = k log(2) + r."""
     shifted = f.fma(x, LOG2E, f.magic)
     k = shifted - f.magic
@@ -53,12 +58,12 @@ def _reduced(f, x):
     ranges=EXPONENTS,
     points=OVERFLOWS,
 )
-def exp(f, x):
+def exp(f: Formulas, x: FormulaValue):
     """e to the power `x`."""
     return exp_within(f, x if f.brief else f.clamp(x, *EXP_RANGE[f.type]))
 
 
-def exp_within(f, x):
+def exp_within(f: Formulas, x: FormulaValue):
     """e^x of x in the range where it is neither zero nor infinite, or a little beyond."""
     if f.brief:
         return f.brief_power(x * LOG2E)
@@ -77,7 +82,7 @@ def exp_within(f, x):
     ranges=((-155, 130), (-1, 1), (-1080, 1030)),
     points=(128.0, 1024.0, -126.0, -150.0, -1022.0, -1075.0),
 )
-def exp2(f, x):
+def exp2(f: Formulas, x: FormulaValue):
     """2 to the power `x`."""
     if f.brief:
         return f.brief_power(x)
@@ -96,7 +101,7 @@ def exp2(f, x):
     ranges=(*EXPONENTS, (-1e-5, 1e-5)),
     points=OVERFLOWS,
 )
-def expm1(f, x):
+def expm1(f: Formulas, x: FormulaValue):
     """`exp(x) - 1`, accurate near 0."""
     low, high = EXP_RANGE[f.type]
     shifted, small = _reduced(f, f.clamp(x, low / 2, high))
@@ -109,7 +114,7 @@ def expm1(f, x):
     return f.select(x.same(0.0), x, y)
 
 
-def _expm1_of_double(f, x):
+def _expm1_of_double(f: Formulas, x: FormulaValue):
     """e^2x - 1 for -25 <= x <= 0; zero may lose its sign."""
     # adding this leaves k as the exponent of a float in the low bits
     magic = f.magic + f.bias
@@ -122,7 +127,7 @@ def _expm1_of_double(f, x):
     return f.fma(scale, f.fma(r * r, f.poly(r, "exp"), r), scale - 1.0)
 
 
-def _half_exp(f, x):
+def _half_exp(f: Formulas, x: FormulaValue):
     """e^x / 2, without overflow before its time; x >= 0."""
     shifted, small = _reduced(f, f.clamp(x, 0.0, EXP_RANGE[f.type][1] + 1.0))
     return f.ldexp(small + 1.0, shifted - 1.0)
@@ -137,7 +142,7 @@ def _half_exp(f, x):
     ranges=EXPONENTS,
     points=(*OVERFLOWS, 30.0, 89.415986, 710.475860073944),
 )
-def sinh(f, x):
+def sinh(f: Formulas, x: FormulaValue):
     """The hyperbolic sine of `x`."""
     size = f.abs(x)
     top = _SINH_TOP[f.type]
@@ -158,7 +163,7 @@ def sinh(f, x):
     ranges=EXPONENTS,
     points=(*OVERFLOWS, 89.415986, 710.475860073944),
 )
-def cosh(f, x):
+def cosh(f: Formulas, x: FormulaValue):
     """The hyperbolic cosine of `x`."""
     half = _half_exp(f, f.abs(x))
     return half + 0.25 / half
@@ -172,7 +177,7 @@ def cosh(f, x):
     ulp=(2.5, 2.5),
     ranges=((-12, 12), (-1, 1), (-25, 25)),
 )
-def tanh(f, x):
+def tanh(f: Formulas, x: FormulaValue):
     """The hyperbolic tangent of `x`."""
     if f.short:
         bound = _TANH_IS_ONE[f.demand]
@@ -185,7 +190,7 @@ def tanh(f, x):
     return f.copysign(e / (e + 2.0), x)
 
 
-def _logistic_reference(x):
+def _logistic_reference(x: NumPyArray):
     if np.iscomplexobj(x):
         return 1 / (1 + np.exp(-x))
     small = np.exp(-np.abs(x))  # never overflows
@@ -201,7 +206,7 @@ def _logistic_reference(x):
     ranges=((-4, 4), (-85, 20), (-750, 40)),
     points=OVERFLOWS,
 )
-def logistic(f, x):
+def logistic(f: Formulas, x: FormulaValue):
     """`1 / (1 + exp(-x))`, stable at both ends.
 
     >>> np.asarray(logistic(np.array([-1000.0, 0.0, 1000.0]))).tolist()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from math import inf, nan
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,6 +23,10 @@ from weft._engine.ops.functions.logarithmic import (
 from weft._engine.ops.functions.roots import sqrt
 from weft._engine.util import dtypes
 
+if TYPE_CHECKING:
+    from weft._engine.ir.formulas import Formulas
+    from weft._engine.ops.rule_types import FormulaValue, NumPyArray, Value
+
 
 @function(
     FLOATING,
@@ -31,7 +36,7 @@ from weft._engine.util import dtypes
     ranges=((0, 100), (0.01, 1), (-10, 0)),
     points=(1.4616321449683623,),
 )
-def digamma(f, x):
+def digamma(f: Formulas, x: FormulaValue):
     """The derivative of `lgamma` at `x`."""
     if not f.wide:
         grown = x + 1.0
@@ -49,7 +54,7 @@ def digamma(f, x):
     return f.select(x.same(inf), inf, y)
 
 
-def log_less_digamma(x, a):
+def log_less_digamma(x: Value, a: Value):
     """log(x) - digamma(a), where `a` is large by the logarithm of their quotient."""
     large = ge(a, 10)
     far, near = select(large, a, 10), select(large, 1, a)
@@ -62,7 +67,7 @@ def log_less_digamma(x, a):
     return select(large, add(logs, add(div(0.5, far), series)), sub(log(x), digamma(near)))
 
 
-def digamma_above_half(f, z):
+def digamma_above_half(f: Formulas, z: FormulaValue):
     """digamma of z >= 1/2 in doubles."""
     total, lost = f.c(0.0), f.c(0.0)
     for _ in range(10):
@@ -82,11 +87,11 @@ def digamma_above_half(f, z):
     return (total + f.log(z)) + (lost + (-0.5 * inverse + square * series))
 
 
-def _digamma_in_double(f, x):
+def _digamma_in_double(f: Formulas, x: FormulaValue):
     return f.narrow(f.in_double().digamma(f.widen(x)))
 
 
-def _lgamma_reference(x):
+def _lgamma_reference(x: NumPyArray):
     """SciPy's, which is -inf at -inf."""
     near_zero = of_scipy("gammaln", near_zero=lambda x: -np.log(np.abs(x)))
     return np.where(np.isinf(x), np.abs(x), near_zero(x))
@@ -100,7 +105,7 @@ def _lgamma_reference(x):
     ranges=((0, 100), (0, 0.5), (-10, 0), (4e36, 4.09e36)),
     points=(1.0, 2.0, 4.0850e36),
 )
-def lgamma(f, x):
+def lgamma(f: Formulas, x: FormulaValue):
     """The logarithm of the absolute value of the gamma function of `x`."""
     if f.wide:
         return f.library("lgamma", x)
@@ -114,11 +119,11 @@ def lgamma(f, x):
     return f.cold(f.at(y, x, zero=inf, infinite=inf), x < 0.0, _lgamma_of_doubles, x)
 
 
-def _lgamma_of_doubles(f, x):
+def _lgamma_of_doubles(f: Formulas, x: FormulaValue):
     return f.narrow(lgamma_in_double(f.in_double(), f.widen(x)))
 
 
-def lgamma_in_double(f, x):
+def lgamma_in_double(f: Formulas, x: FormulaValue):
     """lgamma with an absolute error of some 1e-15, in doubles: relative precision of an f32 even beside the zeros 1 and 2."""
     low = x < 0.5
     z = f.select(low, 1.0 - x, x)
@@ -222,7 +227,7 @@ _BESSEL_GAP_FAR = (
 _BESSEL_GAP_SINGLE = 15  # terms that float32 can tell
 
 
-def _bessel_gap(x):
+def _bessel_gap(x: Value):
     """exp(-x) (I0(x) - I1(x)) for x >= 0, of functions that are nearly equal where x is large."""
     large = ge(x, 6)
     far, grow = select(large, x, 6), add(mul(select(large, 0, x), 0.5), 1)
@@ -244,7 +249,7 @@ def _bessel_gap(x):
 _BESSEL_APART = 0.5
 
 
-def _bessel_i0e_slope(t, out, x):
+def _bessel_i0e_slope(t: Value, out: Value, x: Value):
     size = abs(x)
     difference = sub(bessel_i1e(x), mul(sign(x), out))
     return mul(t, select(lt(size, _BESSEL_APART), difference, neg(mul(sign(x), _bessel_gap(size)))))
@@ -254,7 +259,7 @@ def _bessel_i0e_slope(t, out, x):
 _BESSEL_RATIO = tuple(1 / (math.factorial(k) * math.factorial(k + 1)) for k in range(15))
 
 
-def bessel_ratio(x, out):
+def bessel_ratio(x: Value, out: Value):
     """I1(x) / x, near zero by a power series, whose derivatives do not cancel; elsewhere `out` / x."""
     near = lt(abs(x), 2)
     square, series = mul(select(near, mul(x, x), 0), 0.25), 0.0
@@ -263,7 +268,7 @@ def bessel_ratio(x, out):
     return select(near, mul(series, 0.5), div(out, select(near, 1, x)))
 
 
-def _bessel_i1e_slope(t, out, x):
+def _bessel_i1e_slope(t: Value, out: Value, x: Value):
     """i0e - |x| r - r, where r is i1e / x."""
     size = abs(x)
     decay = exp(neg(select(lt(size, 2), size, 0)))
@@ -272,7 +277,7 @@ def _bessel_i1e_slope(t, out, x):
     return mul(t, sub(select(lt(size, _BESSEL_APART), apart, _bessel_gap(size)), ratio))
 
 
-def _bessel(f, x, order):
+def _bessel(f: Formulas, x: FormulaValue, order: int):
     size = f.abs(x)
     if not f.wide:
         large = size >= 5.75
@@ -303,7 +308,7 @@ def _bessel(f, x, order):
     ranges=((-8, 8), (-100, 100)),
     points=(8.0, 16.0),
 )
-def bessel_i0e(f, x):
+def bessel_i0e(f: Formulas, x: FormulaValue):
     """exp(-|x|) times the modified Bessel function of order 0."""
     return _bessel(f, x, 0)
 
@@ -316,6 +321,6 @@ def bessel_i0e(f, x):
     ranges=((-8, 8), (-100, 100)),
     points=(8.0, 16.0),
 )
-def bessel_i1e(f, x):
+def bessel_i1e(f: Formulas, x: FormulaValue):
     """exp(-|x|) times the modified Bessel function of order 1."""
     return _bessel(f, x, 1)

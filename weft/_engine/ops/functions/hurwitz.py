@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from math import inf, nan
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +21,10 @@ from weft._engine.ops.comparison import gt, select
 from weft._engine.ops.families import FLOATING, function, of_scipy
 from weft._engine.ops.functions.logarithmic import log
 from weft._engine.ops.functions.powers import pow, power_in_double
+
+if TYPE_CHECKING:
+    from weft._engine.ir.formulas import Formulas
+    from weft._engine.ops.rule_types import FormulaValue, NumPyArray, Value
 
 #: how many terms are summed one by one, and how many corrections there are, by the bits of the result
 _TERMS, _CORRECTIONS = {32: 4, 64: 8}, {32: 5, 64: 10}
@@ -50,7 +55,7 @@ _BERNOULLI = [
 # --- the formulas
 
 
-def _corrections(f, s, a, inverse):
+def _corrections(f: Formulas, s: FormulaValue, a: FormulaValue, inverse: FormulaValue):
     """1/2 and the corrections, of the terms from a^-s on, in units of that one."""
     first, *others = _BERNOULLI[: _CORRECTIONS[f.bits]]
     limit = a * _LARGEST_RATIO
@@ -65,7 +70,7 @@ def _corrections(f, s, a, inverse):
     return total
 
 
-def _sum(f, s, q):
+def _sum(f: Formulas, s: FormulaValue, q: FormulaValue):
     """zeta of finite s > 1 and finite q > 0, in doubles."""
     if not f.wide:
         return _sum_of_singles(f, s, q)
@@ -76,7 +81,7 @@ def _sum(f, s, q):
     return total + (power / (s - 1.0) + power * inverse * _corrections(f, s, a, inverse))
 
 
-def _sum_of_singles(f, s, q):
+def _sum_of_singles(f: Formulas, s: FormulaValue, q: FormulaValue):
     order, start = f.widen(s), f.widen(q)
     a, far = q + float(_TERMS[32]), start + float(_TERMS[32])
     total = power_in_double(f, far, -order) * (
@@ -87,30 +92,30 @@ def _sum_of_singles(f, s, q):
     return total + power_in_double(f, start, -order)
 
 
-def _rounded(f, x):
+def _rounded(f: Formulas, x: FormulaValue):
     """A double as a value of `f`."""
     return x if f.wide else f.narrow(x)
 
 
-def _zeta_above_zero(f, s, q):
+def _zeta_above_zero(f: Formulas, s: FormulaValue, q: FormulaValue):
     return _rounded(f, _sum(f, s, q))
 
 
-def _is_whole(f, x):
+def _is_whole(f: Formulas, x: FormulaValue):
     return f.trunc(x).same(x)
 
 
-def _zeta_elsewhere(f, s, q):
+def _zeta_elsewhere(f: Formulas, s: FormulaValue, q: FormulaValue):
     return _zeta_of_any(f, s, q, _is_whole(f, s * 0.5))
 
 
-def _zeta_of_any(f, s, q, even):
+def _zeta_of_any(f: Formulas, s: FormulaValue, q: FormulaValue, even: FormulaValue):
     """zeta where not both arguments are finite, s > 1 and q > 0. Where terms are negative, `even` tells whether s is even."""
     start, whole = q - f.floor(q), _is_whole(f, s)
     inside = (s > 1.0) & (s < inf) & (q < 0.0) & (start > 0.0) & whole
     order = f.select(inside, s, 2.0)
 
-    def above_zero(x):
+    def above_zero(x: FormulaValue):
         return f.cold(f.c(0.0), inside, _zeta_above_zero, order, f.select(inside, x, 1.0))
 
     # the terms below zero, that of -1 + start to that of q, are those of 1 - start to -q but for their sign; 1 - start is taken
@@ -134,25 +139,25 @@ def _zeta_of_any(f, s, q, even):
     return f.select(s > 1.0, y, f.select(s.same(1.0), inf, f.c(nan)))
 
 
-def _factorial(f, m):
+def _factorial(f: Formulas, m: FormulaValue):
     """Of whole numbers up to 20, in doubles."""
     return f.repeat(lambda n, product: (n < m, [product * n]), 1.0)[0]
 
 
-def _small_factorial(f, m):
+def _small_factorial(f: Formulas, m: FormulaValue):
     """(where m is whole and from 1 to 20, its factorial there in doubles)"""
     small = (m >= 1.0) & (m <= _FACTORS) & _is_whole(f, m)
     return small, _factorial(f.in_double(), f.widen(f.select(small, m, 1.0)))
 
 
-def _of_large_order(f, m, x, inside):
+def _of_large_order(f: Formulas, m: FormulaValue, x: FormulaValue, inside: FormulaValue):
     """m! zeta(m + 1, x) of positive numbers, in doubles, and m! where x is one outside: x^-(m + 1) m!, which is finite wherever the
     result is, times a sum of ratios."""
     s, terms, inverse = m + 1.0, float(_TERMS[64]), 1.0 / x
     a = x + terms
     rest = _corrections(f, s, a, 1.0 / a) + a / m
 
-    def step(k, total):
+    def step(k: FormulaValue, total: FormulaValue):
         ratio = f.exp(-s * f.log1p(k * inverse))
         more = k < terms
         return more, [total + ratio * f.select(more, 1.0, rest)]
@@ -165,7 +170,7 @@ def _of_large_order(f, m, x, inside):
     return root * f.select(inside, total, 1.0) * root
 
 
-def _polygamma_elsewhere(f, m, x):
+def _polygamma_elsewhere(f: Formulas, m: FormulaValue, x: FormulaValue):
     """Where the order is zero, large or none, or the argument not positive and finite."""
     g, ordinary, even = (
         f.in_double(),
@@ -191,7 +196,7 @@ def _polygamma_elsewhere(f, m, x):
 # --- the derivative by the order
 
 
-def _zeta_by_order(s, q):
+def _zeta_by_order(s: Value, q: Value):
     """The derivative of zeta by s, for s > 1 and q > 0: that of each term of `_sum`."""
     bits = 8 * typeof(q).dtype.itemsize
     terms, corrections = _TERMS[bits], _BERNOULLI[: _CORRECTIONS[bits]]
@@ -216,7 +221,7 @@ def _zeta_by_order(s, q):
     return neg(add(total, whole))
 
 
-def _slope_by_order(t, out, s, q):
+def _slope_by_order(t: Value, out: Value, s: Value, q: Value):
     """Below zero zeta is there for whole s alone: it has no slope."""
     ok = bitwise_and(gt(s, 1.0), gt(q, 0.0))
     s, q = select(ok, s, 2.0), select(ok, q, 1.0)
@@ -233,7 +238,7 @@ def _slope_by_order(t, out, s, q):
 # --- the operations
 
 
-def _polygamma_reference(m, x):
+def _polygamma_reference(m: NumPyArray, x: NumPyArray):
     from scipy.special import gamma, psi, zeta
 
     wide = np.asarray(x, np.float64)
@@ -248,7 +253,7 @@ def _polygamma_reference(m, x):
     return np.where(order == 0, psi(wide), sign_ * size).astype(x.dtype)
 
 
-def _large_derivative(m, x):
+def _large_derivative(m: Value, x: Value):
     """gamma(m + 1) zeta(m + 1, x) for large m, where a factor may overflow and the other underflow."""
     from scipy.special import gammaln
 
@@ -265,7 +270,7 @@ def _large_derivative(m, x):
     ulp=(1.5, 2000),
     ranges=((0, 10), (0, 30), (0.5, 2)),
 )
-def polygamma(f, m, x):
+def polygamma(f: Formulas, m: FormulaValue, x: FormulaValue):
     """The derivative of order `m` of `digamma` at `x`; `m` has the dtype of `x`. NaN for orders that are negative or not whole."""
     small, factorial = _small_factorial(f, m)
     plain = small & (x > 0.0) & (x < inf)
@@ -273,7 +278,7 @@ def polygamma(f, m, x):
     return f.cold(f.select(_is_whole(f, m * 0.5), -size, size), ~plain, _polygamma_elsewhere, m, x)
 
 
-def _zeta_reference(x, q):
+def _zeta_reference(x: NumPyArray, q: NumPyArray):
     return of_scipy("zeta", wide=True)(x, np.where(q == -np.inf, np.nan, q))  # poles all the way
 
 
@@ -284,7 +289,7 @@ def _zeta_reference(x, q):
     ranges=((0, 10), (1, 60), (0.5, 2)),
     jvp=[_slope_by_order, lambda t, out, x, q: neg(mul(t, mul(x, zeta(add(x, 1), q))))],
 )
-def zeta(f, x, q):
+def zeta(f: Formulas, x: FormulaValue, q: FormulaValue):
     """The Hurwitz zeta function, the sum of 1 / (q + k)^x over k = 0, 1, ..."""
     plain = (x > 1.0) & (x < inf) & (q > 0.0) & (q < inf)
     return f.cold(_rounded(f, _sum(f, x, q)), ~plain, _zeta_elsewhere, x, q)

@@ -11,8 +11,9 @@ Source: DLMF 8.7.1, 8.7.3, 8.9.2 and 8.12; Steed's recurrence of a fraction by i
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from math import inf, nan
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +28,10 @@ from weft._engine.ops.functions.incomplete_coefficients import (
     UNIFORM,
 )
 from weft._engine.ops.functions.logarithmic import log
+
+if TYPE_CHECKING:
+    from weft._engine.ir.formulas import Formulas
+    from weft._engine.ops.rule_types import FormulaValue, NumPyArray, Value
 
 _ROOT_OF_TURN = 2.5066282746310002
 #: orders from which the uniform expansion holds, and how far x may be from a, relative to that
@@ -43,10 +48,10 @@ _LEFT_OUT_OF_HALVES = 2.0**-20
 _ORDERS = ((0, 3), (0, 150), (150, 250))
 
 
-def _by_slopes(name):
+def _by_slopes(name: str):
     """The reference of a derivative; imported when first used."""
 
-    def reference(a, x):
+    def reference(a: NumPyArray, x: NumPyArray):
         from weft._engine.ops import gamma_slopes
 
         return getattr(gamma_slopes, name)(a, x).astype(x.dtype)
@@ -54,12 +59,12 @@ def _by_slopes(name):
     return reference
 
 
-def _small(x):
+def _small(x: Value):
     """Where SciPy's functions flush a positive float64 argument."""
     return (x > 0) & (x < 1e-150)
 
 
-def _igamma_reference(a, x):
+def _igamma_reference(a: NumPyArray, x: NumPyArray):
     """SciPy's, and its limits for small arguments and for orders whose logarithm of gamma is infinite."""
     from scipy.special import gammainc, gammaln
 
@@ -72,7 +77,7 @@ def _igamma_reference(a, x):
         return np.where(_beyond(wide, z), z > wide, out).astype(x.dtype)
 
 
-def _igammac_reference(a, x):
+def _igammac_reference(a: NumPyArray, x: NumPyArray):
     """As `_igamma_reference`. For small orders the function is a times the exponential integral."""
     from scipy.special import exp1, gammaincc
 
@@ -82,7 +87,7 @@ def _igammac_reference(a, x):
         return np.where(_beyond(wide, z), z < wide, out).astype(x.dtype)
 
 
-def _beyond(a, x):
+def _beyond(a: Value, x: Value):
     """Where the order is so large that both functions are steps at x = a, and x is on one side."""
     return (a > 1e300) & (a < inf) & (x >= 0) & (x != a) & (x < inf)
 
@@ -97,7 +102,7 @@ def _beyond(a, x):
         lambda t, out, a, x: mul(t, igamma_grad_x(a, x)),
     ],
 )
-def igamma(f, a, x):
+def igamma(f: Formulas, a: FormulaValue, x: FormulaValue):
     """The regularized lower incomplete gamma function: the integral of exp(-t) t^(a-1) / gamma(a) from 0 to `x`.
 
     >>> round(float(igamma(np.float32(1.0), np.float32(2.0))), 6)
@@ -116,7 +121,7 @@ def igamma(f, a, x):
         lambda t, out, a, x: neg(mul(t, igamma_grad_x(a, x))),
     ],
 )
-def igammac(f, a, x):
+def igammac(f: Formulas, a: FormulaValue, x: FormulaValue):
     """`1 - igamma(a, x)`, accurate for large `x`."""
     return _of_doubles(_value, f, a, x, True)
 
@@ -128,7 +133,7 @@ def igammac(f, a, x):
     ranges=_ORDERS,
     jvp=[no_derivative("igamma_grad_a", "a"), no_derivative("igamma_grad_a", "x")],
 )
-def igamma_grad_a(f, a, x):
+def igamma_grad_a(f: Formulas, a: FormulaValue, x: FormulaValue):
     """The derivative of `igamma(a, x)` by `a`."""
     return _of_doubles(_slope, f, a, x, True)
 
@@ -143,17 +148,17 @@ def igamma_grad_a(f, a, x):
         lambda t, out, a, x: mul(t, _density_slope(out, a, x)),
     ],
 )
-def igamma_grad_x(f, a, x):
+def igamma_grad_x(f: Formulas, a: FormulaValue, x: FormulaValue):
     """The derivative of `igamma(a, x)` by `x`: x^(a-1) exp(-x) / gamma(a)."""
     return _of_doubles(_slope_by_x, f, a, x, False)
 
 
-def _of_some(density, slope):
+def _of_some(density: Value, slope: Value):
     """The slope of a density by that of its logarithm, which may be infinite where there is nothing of the density."""
     return select(eq(density, 0), 0, mul(density, slope))
 
 
-def _density_slope(out, a, x) -> Any:
+def _density_slope(out: Value, a: Value, x: Value) -> Any:
     """Where the density falls from zero on, by its logarithm; else by that of the order below, of which it is not too small a part."""
     few = le(a, 1)
     below = select(few, 1, sub(a, 1))
@@ -171,7 +176,7 @@ def _density_slope(out, a, x) -> Any:
     ranges=_ORDERS,
     jvp=[no_derivative("random_gamma_grad", "a"), no_derivative("random_gamma_grad", "x")],
 )
-def random_gamma_grad(f, a, x):
+def random_gamma_grad(f: Formulas, a: FormulaValue, x: FormulaValue):
     """How a gamma sample `x` moves with its shape parameter `a`: the derivative of the inverse of `igamma(a, .)`."""
     return _of_doubles(_slope, f, a, x, False)
 
@@ -186,12 +191,12 @@ def random_gamma_grad(f, a, x):
         lambda t, out, a, x: mul(t, igamma_hazard(a, x)),
     ],
 )
-def log_igamma(f, a, x):
+def log_igamma(f: Formulas, a: FormulaValue, x: FormulaValue):
     """The logarithm of `igamma(a, x)`, also where that is too small for a float."""
     return _of_doubles(_log_value, f, a, x, False)
 
 
-def _log_slope_by_order(a, x):
+def _log_slope_by_order(a: Value, x: Value):
     """The derivative of `log_igamma`; for the least `x` only the power of it counts, and the quotients are beyond all floats."""
     least = lt(x, 1e-20)
     near = sub(log(select(least, x, 1)), digamma(add(a, 1)))
@@ -199,14 +204,19 @@ def _log_slope_by_order(a, x):
     return select(least, near, neg(mul(igamma_hazard(a, x), random_gamma_grad(a, x))))
 
 
-def _log_rest_slope(a, x, of_lower, hazard):
+def _log_rest_slope(
+    a: Value,
+    x: Value,
+    of_lower: Callable[[Value, Value], Value],
+    hazard: Callable[[Value, Value], Value],
+):
     """A derivative of `log_igammac`, whose hazard may be infinite for the least `x`: there by that of the lower function."""
     least = lt(x, 1e-20)
     near, x = select(least, x, 1), select(least, 1, x)
     return neg(select(least, div(of_lower(a, near), igammac(a, near)), hazard(a, x)))
 
 
-def _order_hazard(a, x):
+def _order_hazard(a: Value, x: Value):
     return neg(mul(igammac_hazard(a, x), random_gamma_grad(a, x)))
 
 
@@ -220,7 +230,7 @@ def _order_hazard(a, x):
         lambda t, out, a, x: mul(t, _log_rest_slope(a, x, igamma_grad_x, igammac_hazard)),
     ],
 )
-def log_igammac(f, a, x):
+def log_igammac(f: Formulas, a: FormulaValue, x: FormulaValue):
     """The logarithm of `igammac(a, x)`, also where that is too small for a float."""
     return _of_doubles(_log_value, f, a, x, True)
 
@@ -237,7 +247,7 @@ def log_igammac(f, a, x):
         lambda t, out, a, x: mul(t, mul(out, sub(sub(div(sub(a, 1), x), 1), out))),
     ],
 )
-def igamma_hazard(f, a, x):
+def igamma_hazard(f: Formulas, a: FormulaValue, x: FormulaValue):
     """The derivative of `log_igamma(a, x)` by `x`."""
     return _of_doubles(_hazard, f, a, x, False)
 
@@ -254,32 +264,40 @@ def igamma_hazard(f, a, x):
         lambda t, out, a, x: mul(t, mul(out, add(sub(div(sub(a, 1), x), 1), out))),
     ],
 )
-def igammac_hazard(f, a, x):
+def igammac_hazard(f: Formulas, a: FormulaValue, x: FormulaValue):
     """The derivative of `log_igammac(a, x)` by `x`, negated."""
     return _of_doubles(_hazard, f, a, x, True)
 
 
-def _of_doubles(function, f, a, x, which):
+def _of_doubles(
+    function: Callable[..., Any], f: Formulas, a: FormulaValue, x: FormulaValue, which: bool
+):
     g = f.in_double()
     left_out = g.c(_LEFT_OUT.get(f.demand, _LEFT_OUT_OF_HALVES))
     y = function(g, f.widen(a), f.widen(x), left_out, which)
     return y if f.wide else f.narrow(y)
 
 
-def _cold(f, y, where, function, *args):
+def _cold(
+    f: Formulas,
+    y: FormulaValue | float,
+    where: FormulaValue,
+    function: Callable[..., Any],
+    *args: FormulaValue | tuple[FormulaValue, float],
+):
     """As `f.cold`; the other lanes have a plain argument."""
     passed = [f.select(where, *arg) if isinstance(arg, tuple) else arg for arg in args]
     return f.cold(f.c(y) if isinstance(y, float) else y, where, function, *passed)
 
 
-def _regions(f, a, x):
+def _regions(f: Formulas, a: FormulaValue, x: FormulaValue):
     """Where both arguments are positive and finite; and of that, where the uniform expansion holds and where it does not."""
     inside = (a > 0.0) & (x > 0.0) & (a < inf) & (x < inf)
     uniform = inside & (a > _LARGE) & (f.abs(x - a) < a * _NEAR)
     return inside, uniform, inside & ~uniform
 
 
-def _value(f, a, x, left_out, upper):
+def _value(f: Formulas, a: FormulaValue, x: FormulaValue, left_out: FormulaValue, upper: bool):
     inside, uniform, rest = _regions(f, a, x)
     little = rest & (x <= _LITTLE) & (a <= _LITTLE_ORDER) if upper else None
     if little is not None:
@@ -308,7 +326,7 @@ def _value(f, a, x, left_out, upper):
     return f.select(inside, y, edge)
 
 
-def _parts(f, a, x, left_out, upper):
+def _parts(f: Formulas, a: FormulaValue, x: FormulaValue, left_out: FormulaValue, upper: bool):
     """(log of the factor, share, derivative over the factor, log of the derivative, where own): one of the functions is factor * share
     where `own` holds, elsewhere what that leaves of one."""
     lift = f.select(
@@ -344,7 +362,7 @@ def _parts(f, a, x, left_out, upper):
     return log_factor, share, f.select(fraction, 1.0, a / x), log_slope, ~lower if upper else lower
 
 
-def _log_value(f, a, x, left_out, upper):
+def _log_value(f: Formulas, a: FormulaValue, x: FormulaValue, left_out: FormulaValue, upper: bool):
     inside, _, _ = _regions(f, a, x)
     log_factor, share, _, _, own = _parts(f, a, x, left_out, upper)
     y = log_factor + f.log(share)
@@ -355,7 +373,7 @@ def _log_value(f, a, x, left_out, upper):
     return f.select(inside, y, edge)
 
 
-def _hazard(f, a, x, left_out, upper):
+def _hazard(f: Formulas, a: FormulaValue, x: FormulaValue, left_out: FormulaValue, upper: bool):
     inside, _, _ = _regions(f, a, x)
     log_factor, share, slope, log_slope, own = _parts(f, a, x, left_out, upper)
     y = f.select(own, slope / share, f.exp(log_slope) / (1.0 - f.exp(log_factor) * share))
@@ -376,7 +394,9 @@ def _hazard(f, a, x, left_out, upper):
     return f.select(inside, y, edge)
 
 
-def _slope(f, a, x, left_out, by_order):
+def _slope(
+    f: Formulas, a: FormulaValue, x: FormulaValue, left_out: FormulaValue, by_order: FormulaValue
+):
     """The derivative by the order, or without that what it is of the derivative by x, negated."""
     inside, uniform, rest = _regions(f, a, x)
     series = rest & (x < a + 1.0)
@@ -390,7 +410,7 @@ def _slope(f, a, x, left_out, by_order):
     return f.select(inside, y, f.select(zero, 0.0, f.c(nan)))
 
 
-def _slope_by_x(f, a, x, *_):
+def _slope_by_x(f: Formulas, a: FormulaValue, x: FormulaValue, *_: FormulaValue):
     """x^(a-1) e^-x / gamma(a): the density of the order below; that of a, times a / x, where there is none."""
     inside, _, _ = _regions(f, a, x)
     below = a < 1.0
@@ -406,25 +426,25 @@ def _slope_by_x(f, a, x, *_):
 # --- factors
 
 
-def _log_excess(f, t):
+def _log_excess(f: Formulas, t: FormulaValue):
     """log(1 + t) - t of |t| <= 2/5, as s (2 s^2 (1/3 + s^2/5 + ...) - t) with s = t / (2 + t)."""
     s = t / (t + 2.0)
     square = s * s
     return s * (2.0 * square * f.horner(square, tuple([1 / k for k in range(31, 1, -2)])) - t)
 
 
-def _stirling(f, a):
+def _stirling(f: Formulas, a: FormulaValue):
     """gamma(a) / (sqrt(2 pi / a) (a / e)^a) of a >= 10."""
     inverse = 1.0 / a
     return f.exp(inverse * f.horner(inverse * inverse, STIRLING_SERIES))
 
 
-def _reciprocal_excess(f, t):
+def _reciprocal_excess(f: Formulas, t: FormulaValue):
     """1 / gamma(1 + t) - 1 of 0 <= t <= 1."""
     return t * (1.0 - t) * f.horner(t - 0.5, RECIPROCAL)
 
 
-def _reciprocal(f, a):
+def _reciprocal(f: Formulas, a: FormulaValue):
     """1 / gamma(1 + a) of 0 <= a < 10."""
     whole = f.trunc(a)
     product = f.c(1.0)
@@ -434,21 +454,21 @@ def _reciprocal(f, a):
     return (_reciprocal_excess(f, a - whole) + 1.0) / product
 
 
-def _density(f, where, a, x):
+def _density(f: Formulas, where: FormulaValue, a: FormulaValue, x: FormulaValue):
     """x^a e^-x / gamma(1 + a), and zero elsewhere."""
     few = a < _STIRLING
     y = _cold(f, 0.0, where & few, _density_of_few, (a, 1.0), (x, 1.0))
     return _cold(f, y, where & ~few, _density_of_many, (a, _STIRLING), (x, _STIRLING))
 
 
-def _density_of_few(f, a, x):
+def _density_of_few(f: Formulas, a: FormulaValue, x: FormulaValue):
     """The density of a < 10."""
     bounded = f.select(x > 1000.0, 1000.0, x)
     root = f.exp(bounded * -0.5)  # e^-x may be subnormal where the result is not
     return f.pow(bounded, a) * root * root * _reciprocal(f, a)
 
 
-def _density_of_many(f, a, x):
+def _density_of_many(f: Formulas, a: FormulaValue, x: FormulaValue):
     """The density of a >= 10."""
     miss = (x - a) / a
     close = f.abs(miss) < 0.4
@@ -456,11 +476,11 @@ def _density_of_many(f, a, x):
     return f.exp(a * excess) / (f.sqrt(a) * (_ROOT_OF_TURN * _stirling(f, a)))
 
 
-def _log_density_of_few(f, a, x):
+def _log_density_of_few(f: Formulas, a: FormulaValue, x: FormulaValue):
     return a * f.log(x) - x + f.log(_reciprocal(f, a))
 
 
-def _log_density_of_many(f, a, x):
+def _log_density_of_many(f: Formulas, a: FormulaValue, x: FormulaValue):
     miss, ratio, log_a = (x - a) / a, x / a, f.log(a)
     close, tiny = f.abs(miss) < 0.4, ratio < 1e-290
     far = f.log(f.select(tiny, x, ratio)) - f.select(tiny, log_a, 0.0) - miss
@@ -474,7 +494,7 @@ def _log_density_of_many(f, a, x):
     )
 
 
-def _log_ratio(f, a, x):
+def _log_ratio(f: Formulas, a: FormulaValue, x: FormulaValue):
     """log(x) less the logarithmic derivative of gamma(1 + a)."""
     return f.log(x) - digamma_above_half(f, a + 1.0)
 
@@ -482,10 +502,10 @@ def _log_ratio(f, a, x):
 # --- series and fraction
 
 
-def _series(f, a, x, left_out):
+def _series(f: Formulas, a: FormulaValue, x: FormulaValue, left_out: FormulaValue):
     """The lower function without its density."""
 
-    def step(n, term, total):
+    def step(n: FormulaValue, term: FormulaValue, total: FormulaValue):
         term = term * (x / (a + n))
         total = total + term
         return term > total * left_out, [term, total]
@@ -493,15 +513,23 @@ def _series(f, a, x, left_out):
     return f.repeat(step, 1.0, 1.0)[1]
 
 
-def _size(f, total, total_slope):
+def _size(f: Formulas, total: FormulaValue, total_slope: FormulaValue):
     """What terms of a slope are compared with: the slope, which may be subnormal, and a little of the value, which is added to it."""
     return f.fma(total, 2.0**-8, f.abs(total_slope))
 
 
-def _slope_of_series(f, a, x, ratio, left_out):
+def _slope_of_series(
+    f: Formulas, a: FormulaValue, x: FormulaValue, ratio: FormulaValue, left_out: FormulaValue
+):
     """The derivative by a of the density times its series, without the density."""
 
-    def step(n, term, slope, total, total_slope):
+    def step(
+        n: FormulaValue,
+        term: FormulaValue,
+        slope: FormulaValue,
+        total: FormulaValue,
+        total_slope: FormulaValue,
+    ):
         inverse = 1.0 / (a + n)
         factor = x * inverse
         slope, term = (slope - term * inverse) * factor, term * factor
@@ -513,24 +541,24 @@ def _slope_of_series(f, a, x, ratio, left_out):
     return f.fma(total, ratio, total_slope)
 
 
-def _bounded(f, a):
+def _bounded(f: Formulas, a: FormulaValue):
     """An order whose multiples are finite: beyond, they are nothing beside x^2."""
     return f.select(a > 1e300, 1e300, a)
 
 
-def _fraction(f, a, x, left_out):
+def _fraction(f: Formulas, a: FormulaValue, x: FormulaValue, left_out: FormulaValue):
     """The upper function without its density, x >= a."""
     return a * _fraction_total(f, a, x, left_out)
 
 
-def _fraction_by_slope(f, a, x, left_out):
+def _fraction_by_slope(f: Formulas, a: FormulaValue, x: FormulaValue, left_out: FormulaValue):
     return x * _fraction_total(f, a, x, left_out)
 
 
-def _fraction_total(f, a, x, left_out):
+def _fraction_total(f: Formulas, a: FormulaValue, x: FormulaValue, left_out: FormulaValue):
     order = _bounded(f, a)
 
-    def step(n, d, difference, total):
+    def step(n: FormulaValue, d: FormulaValue, difference: FormulaValue, total: FormulaValue):
         top = n * (order - n)
         made = 1.0 / f.fma(top, d, (x + 1.0 - a) + (n + n))
         difference = -(top * d * made * difference)
@@ -541,11 +569,21 @@ def _fraction_total(f, a, x, left_out):
     return f.repeat(step, first, first, first)[2]
 
 
-def _slope_of_fraction(f, a, x, ratio, left_out):
+def _slope_of_fraction(
+    f: Formulas, a: FormulaValue, x: FormulaValue, ratio: FormulaValue, left_out: FormulaValue
+):
     """The derivative by a of one less the upper function, without the density."""
     order = _bounded(f, a)
 
-    def step(n, d, d_slope, difference, slope, total, total_slope):
+    def step(
+        n: FormulaValue,
+        d: FormulaValue,
+        d_slope: FormulaValue,
+        difference: FormulaValue,
+        slope: FormulaValue,
+        total: FormulaValue,
+        total_slope: FormulaValue,
+    ):
         top = n * (order - n)
         made = 1.0 / f.fma(top, d, (x + 1.0 - a) + (n + n))
         moved = f.fma(top, d_slope, n * d)  # of top * d
@@ -566,10 +604,10 @@ def _slope_of_fraction(f, a, x, ratio, left_out):
     return -f.fma(a, f.fma(total, ratio, total_slope), total)
 
 
-def _little(f, a, x, left_out):
+def _little(f: Formulas, a: FormulaValue, x: FormulaValue, left_out: FormulaValue):
     """The upper function of x <= 3/2 and a <= 2: one less x^a / gamma(1 + a) (1 + a sum((-x)^n / (n! (a + n))))."""
 
-    def step(n, term, total):
+    def step(n: FormulaValue, term: FormulaValue, total: FormulaValue):
         term = -(term * x) / n
         part = term / (a + n)
         total = total + part
@@ -587,7 +625,7 @@ def _little(f, a, x, left_out):
 # --- the uniform expansion
 
 
-def _by_orders(f, a, rows):
+def _by_orders(f: Formulas, a: FormulaValue, rows: Sequence[FormulaValue]):
     """A series in 1/a."""
     inverse, total = 1.0 / a, rows[-1]
     for row in rows[-2::-1]:
@@ -595,18 +633,18 @@ def _by_orders(f, a, rows):
     return total
 
 
-def _eta(f, a, x):
+def _eta(f: Formulas, a: FormulaValue, x: FormulaValue):
     """(miss, half, eta): x / a - 1, miss - log(1 + miss), and the root of twice that with the sign of the miss."""
     miss = (x - a) / a
     half = -_log_excess(f, miss)
     return miss, half, f.copysign(f.sqrt(half + half), miss)
 
 
-def _uniform_bell(f, a, half):
+def _uniform_bell(f: Formulas, a: FormulaValue, half: FormulaValue):
     return f.exp(-(a * half)) / (f.sqrt(a) * _ROOT_OF_TURN)
 
 
-def _uniform(f, a, x, upper):
+def _uniform(f: Formulas, a: FormulaValue, x: FormulaValue, upper: bool):
     miss, half, eta = _eta(f, a, x)
     rest = _uniform_bell(f, a, half) * _by_orders(
         f, a, [f.horner(eta, row[::-1]) for row in UNIFORM]
@@ -615,7 +653,7 @@ def _uniform(f, a, x, upper):
     return 0.5 * f.erfc(root) + rest if upper else 0.5 * f.erfc(-root) - rest
 
 
-def _uniform_share(f, a, x):
+def _uniform_share(f: Formulas, a: FormulaValue, x: FormulaValue):
     """Of the density, the smaller one of the two functions."""
     miss, half, eta = _eta(f, a, x)
     series = _by_orders(f, a, [f.horner(eta, row[::-1]) for row in UNIFORM])
@@ -625,15 +663,15 @@ def _uniform_share(f, a, x):
     return (tail + f.select(miss > 0.0, series, -series)) * _stirling(f, a)
 
 
-def _uniform_lower(f, a, x):
+def _uniform_lower(f: Formulas, a: FormulaValue, x: FormulaValue):
     return _uniform(f, a, x, False)
 
 
-def _uniform_upper(f, a, x):
+def _uniform_upper(f: Formulas, a: FormulaValue, x: FormulaValue):
     return _uniform(f, a, x, True)
 
 
-def _uniform_parts(f, a, x):
+def _uniform_parts(f: Formulas, a: FormulaValue, x: FormulaValue):
     """(miss, half, y): the derivative of the upper function by a is y times the bell that follows from these."""
     miss, half, eta = _eta(f, a, x)
     stretch = f.select(miss.same(0.0), 1.0, miss / eta)  # -a times the derivative of eta by a
@@ -651,11 +689,11 @@ def _uniform_parts(f, a, x):
     return miss, half, stretch - 0.5 * eta + total * ((miss - half) - 0.5 * inverse) + moved
 
 
-def _uniform_slope(f, a, x):
+def _uniform_slope(f: Formulas, a: FormulaValue, x: FormulaValue):
     _, half, y = _uniform_parts(f, a, x)
     return -(_uniform_bell(f, a, half) * y)
 
 
-def _uniform_ratio(f, a, x):
+def _uniform_ratio(f: Formulas, a: FormulaValue, x: FormulaValue):
     miss, _, y = _uniform_parts(f, a, x)
     return (miss + 1.0) * _stirling(f, a) * y

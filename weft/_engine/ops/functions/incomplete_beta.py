@@ -12,7 +12,7 @@ Source: DLMF 8.17.8 and 8.17.22; Steed's recurrence of a fraction by its differe
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,6 +34,11 @@ from weft._engine.ops.families import (
 from weft._engine.ops.functions.gammas import digamma, lgamma_in_double
 from weft._engine.ops.functions.logarithmic import log, log1p
 from weft._engine.ops.lowering_specs import HostSpec
+
+if TYPE_CHECKING:
+    from weft._engine.ir.formulas import Formulas
+    from weft._engine.ir.jaxpr import Eqn
+    from weft._engine.ops.rule_types import FormulaValue, NumPyArray, Value
 
 _FAR = 1e-280  # below, the function is not known to full precision
 _TERMS = 20_000
@@ -122,14 +127,14 @@ def _log_binomial(a: np.ndarray, b: np.ndarray, x: np.ndarray, y: np.ndarray) ->
     """log(x^a y^b gamma(a + b + 1) / (gamma(a + 1) gamma(b + 1))) without differences of large logarithms, as C. Loader found."""
     from scipy.special import gammaln, xlogy
 
-    def rest(v):  # of Stirling's formula
+    def rest(v: Value):  # of Stirling's formula
         inverse = 1 / np.maximum(v, 10)
         return inverse * np.polyval(
             (1 / 156, -691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12),
             inverse * inverse,
         )
 
-    def width(v):  # lgamma(v + 1) - v log(v) + v
+    def width(v: Value):  # lgamma(v + 1) - v log(v) + v
         few = np.minimum(v, 10)
         return np.where(
             v > 10,
@@ -137,7 +142,9 @@ def _log_binomial(a: np.ndarray, b: np.ndarray, x: np.ndarray, y: np.ndarray) ->
             gammaln(few + 1) - xlogy(few, few) + few,
         )
 
-    def deviance(v, gap, ratio):  # v (r - 1 - log(r)) of r = 1 + gap / v, which is the ratio
+    def deviance(
+        v: Value, gap: Value, ratio: Value
+    ):  # v (r - 1 - log(r)) of r = 1 + gap / v, which is the ratio
         t = gap / np.where(v > 0, v, 1)
         near = (v > 0) & (np.abs(t) < 0.4)
         t = np.where(near, t, 0)
@@ -155,10 +162,10 @@ def _log_binomial(a: np.ndarray, b: np.ndarray, x: np.ndarray, y: np.ndarray) ->
     return wide - width(low) - deviance(a, -gap, first) - deviance(b, gap, second)
 
 
-def _rounded(exact: Callable) -> Callable:
+def _rounded(exact: Callable[..., Any]) -> Callable[..., Any]:
     """A reference that computes in float64."""
 
-    def reference(*args):
+    def reference(*args: NumPyArray):
         with np.errstate(all="ignore"):
             return exact(*args).astype(args[-1].dtype)
 
@@ -168,7 +175,7 @@ def _rounded(exact: Callable) -> Callable:
 @function(
     None, of_scipy("betainc", wide=True), ulp=(0.55, 0), ranges=((0.5, 50), (0.5, 50), (0, 1))
 )
-def near_betainc(f, a, b, x):
+def near_betainc(f: Formulas, a: FormulaValue, b: FormulaValue, x: FormulaValue):
     """`betainc` of parameters within `_MODERATE`, 0 < x < 1."""
     g = f.in_double()
     a, b, x = f.widen(a), f.widen(b), f.widen(x)
@@ -181,18 +188,18 @@ def near_betainc(f, a, b, x):
     return f.narrow(g.select(above, 1.0 - y, y))
 
 
-def continued_fraction(g, p, q, u, left_out):
+def continued_fraction(g: Value, p: Value, q: Value, u: Value, left_out: Value):
     """1 / (1 + d1 / (1 + d2 / ...)), with d(2m+1) = -(p+m)(p+q+m) u / ((p+2m)(p+2m+1)) and d(2m) = m(q-m) u / ((p+2m-1)(p+2m)).
 
     Terms below `left_out` of the sum are left out.
     """
 
-    def half_step(top, bottom, d, difference, total):
+    def half_step(top: Value, bottom: Value, d: Value, difference: Value, total: Value):
         made = 1.0 / (bottom + top * d)
         difference = -(top * d * made * difference)
         return bottom * made, difference, total + difference
 
-    def step(n, d, difference, total):
+    def step(n: Value, d: Value, difference: Value, total: Value):
         m = n - 1.0
         d, difference, total = half_step(
             -((p + m) * (p + q + m) * u), (p + m + m) * (p + m + n), d, difference, total
@@ -205,7 +212,7 @@ def continued_fraction(g, p, q, u, left_out):
     return g.repeat(step, 1.0, 1.0, 1.0)[2]
 
 
-def _compiled_betainc(a, b, x):
+def _compiled_betainc(a: NumPyArray, b: NumPyArray, x: NumPyArray):
     """By the formula, and where that does not hold by SciPy, which has little to do for the other elements."""
     least, most = _MODERATE
     inside = [bitwise_and(ge(v, least), le(v, most)) for v in (a, b)]
@@ -218,7 +225,7 @@ def _compiled_betainc(a, b, x):
     )
 
 
-def _betainc_of(eqn) -> Callable | None:
+def _betainc_of(eqn: Eqn) -> Callable[..., Any] | None:
     return (
         None
         if eqn.outvars[0].aval.dtype == np.float64
@@ -235,7 +242,7 @@ _near_betainc_p = _unregistered(ElementwiseOp("near_betainc", register=False), p
 _far_betainc_p = _unregistered(LibraryOp("far_betainc", register=False), HostSpec(elementwise=True))
 
 
-def _no_parameters(name: str) -> list:
+def _no_parameters(name: str) -> list[Any]:
     return [no_derivative(name, "a"), no_derivative(name, "b")]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import inf, nan
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,8 +14,12 @@ from weft._engine.ops.families import FLOATING, INEXACT, function
 from weft._engine.ops.functions.exponential import EXP_RANGE, LN2, exp_within, logistic
 from weft._engine.ops.functions.roots import rsqrt
 
+if TYPE_CHECKING:
+    from weft._engine.ir.formulas import Formulas
+    from weft._engine.ops.rule_types import FormulaValue, Value
 
-def _log_tail(f, x, half, k=None):
+
+def _log_tail(f: Formulas, x: FormulaValue, half: FormulaValue, k: FormulaValue | None = None):
     """x^2/2 - x + log(1 + x), and the low part of k log(2), by the inverse hyperbolic tangent: -1/4 <= x <= 1/2."""
     s = x / (x + 2.0)
     z = s * s
@@ -24,7 +29,7 @@ def _log_tail(f, x, half, k=None):
     return f.fma(s * z, f.poly(z, "logs"), rest)
 
 
-def _log_core(f, k, x):
+def _log_core(f: Formulas, k: FormulaValue, x: FormulaValue):
     """k log(2) + log(1 + x): -1/4 <= x <= 1/2."""
     if f.short:
         return _rough_log_core(f, k, x)
@@ -32,14 +37,14 @@ def _log_core(f, k, x):
     return f.fma(k, LN2[f.type][0], x - (half - _log_tail(f, x, half, k)))
 
 
-def _rough_log_core(f, k, x):
+def _rough_log_core(f: Formulas, k: FormulaValue, x: FormulaValue):
     """The same with an error of a unit in the last place of the greatest part of the sum."""
     s = x / (x + 2.0)
     z = s * s
     return f.fma(k, sum(LN2[f.type]), s * f.fma(z, f.poly(z, "logs"), 2.0))
 
 
-def _log_specials(f, x, y):
+def _log_specials(f: Formulas, x: FormulaValue, y: FormulaValue):
     return f.at(y, x, zero=-inf, infinite=inf, negative=nan)
 
 
@@ -52,25 +57,25 @@ def _log_specials(f, x, y):
     ranges=((0, 4), (0.9, 1.1)),
     points=(1.0,),
 )
-def log(f, x):
+def log(f: Formulas, x: FormulaValue):
     """The natural logarithm of `x`."""
     k, m = f.split(x)
     return _log_specials(f, x, _log_core(f, k, m - 1.0))
 
 
-def log_of_normal(f, x):
+def log_of_normal(f: Formulas, x: FormulaValue):
     """Natural logarithm of positive normal numbers."""
     k, m = f.split_normal(x)
     return _log_core(f, k, m - 1.0)
 
 
-def rough_log_of_normal(f, x):
+def rough_log_of_normal(f: Formulas, x: FormulaValue):
     """The same for sums with something as large as one or k: few instructions."""
     k, m = f.split_normal(x)
     return _rough_log_core(f, k, m - 1.0)
 
 
-def log_by_parts(f, x):
+def log_by_parts(f: Formulas, x: FormulaValue):
     """The natural logarithm of positive numbers as an unevaluated sum."""
     k, m = f.split(x)
     x1 = m - 1.0
@@ -81,7 +86,7 @@ def log_by_parts(f, x):
 
 
 @function(None, np.log2, ulp=(1.5, 1.5), ranges=((0, 4), (0.9, 1.1)), points=(1.0, 2.0, 8.0))
-def log2(f, x):
+def log2(f: Formulas, x: FormulaValue):
     """The logarithm of `x` to base 2."""
     k, m = f.split(x)
     x1 = m - 1.0
@@ -111,12 +116,12 @@ _LOG2E_SPLIT = {
     ranges=((-1, 4), (-0.01, 0.01)),
     points=(-1.0, 0.0),
 )
-def log1p(f, x):
+def log1p(f: Formulas, x: FormulaValue):
     """`log(1 + x)`, accurate near 0."""
     return f.copysign(_log_of_one_plus(f, x), x)
 
 
-def _log_of_one_plus(f, x):
+def _log_of_one_plus(f: Formulas, x: FormulaValue):
     """log(1 + x); zero may lose its sign."""
     u = x + 1.0
     k = f.small_to_float((f.to_bits(u) - f.three_quarters) >> f.mantissa)
@@ -125,7 +130,7 @@ def _log_of_one_plus(f, x):
     return _log_specials(f, u, _log_core(f, k, f.fma(x, scale, scale - 1.0)))
 
 
-def _share_of_first(x, y):
+def _share_of_first(x: Value, y: Value):
     gap = sub(x, y)
     equal_infinities = bitwise_and(eq(x, y), ne(gap, gap))
     return logistic(select(equal_infinities, 0, gap))
@@ -142,7 +147,7 @@ def _share_of_first(x, y):
     ulp=(2, 2),
     ranges=((-10, 10), (-100, 100), (-1, 0)),
 )
-def logaddexp(f, x, y):
+def logaddexp(f: Formulas, x: FormulaValue, y: FormulaValue):
     """`log(exp(x) + exp(y))`, without overflow; -inf is neutral.
 
     >>> np.asarray(logaddexp(np.array([0.0, 1000.0]), 0.0), np.float64).round(4).tolist()
@@ -155,14 +160,14 @@ def logaddexp(f, x, y):
     return f.max(x, y) + rest
 
 
-def _powers(f, bits):
+def _powers(f: Formulas, bits: FormulaValue):
     """k and 2^k, where k >= 0 is what the bits have in the place of an exponent."""
     return f.small_to_float(bits >> f.mantissa), f.from_bits(
         (bits & -(1 << f.mantissa)) + (f.bias << f.mantissa)
     )
 
 
-def _log_by_ratio(f, k, top, bottom):
+def _log_by_ratio(f: Formulas, k: FormulaValue, top: FormulaValue, bottom: FormulaValue):
     """k log(2) + log((bottom + top) / (bottom - top)): |top / bottom| <= 1/5."""
     s = top / bottom
     z = s * s
@@ -170,7 +175,14 @@ def _log_by_ratio(f, k, top, bottom):
     return f.fma(k, high, f.fma(s, 2.0, f.fma(s * z, f.poly(z, "logs"), k * low)))
 
 
-def _log_of_sum(f, x, great, small, low, square):
+def _log_of_sum(
+    f: Formulas,
+    x: FormulaValue,
+    great: FormulaValue,
+    small: FormulaValue,
+    low: FormulaValue,
+    square: FormulaValue,
+):
     """log(great + small), which is the inverse hyperbolic sine of `low`, whose square is given; of large x log(2 x)."""
     near = f.fma(low * square, f.poly(square, "asinh"), low)
     total = great + small
@@ -183,7 +195,7 @@ def _log_of_sum(f, x, great, small, low, square):
     )
 
 
-def _log_of_double(f, x):
+def _log_of_double(f: Formulas, x: FormulaValue):
     return f.at(log_of_normal(f, x) + sum(LN2[f.type]), x, infinite=inf)
 
 
@@ -197,7 +209,7 @@ def _log_of_double(f, x):
     ranges=((-10, 10), (-1e6, 1e6)),
     points=(0.6, 1.15, 2.0**60, 2.0**500),
 )
-def asinh(f, x):
+def asinh(f: Formulas, x: FormulaValue):
     """The number whose hyperbolic sine is `x`."""
     size = f.abs(x)
     square = size * size
@@ -214,7 +226,7 @@ def asinh(f, x):
     ranges=((1, 10), (1, 1.001), (1, 1e6)),
     points=(1.0, 1.166, 2.0**60, 2.0**500),
 )
-def acosh(f, x):
+def acosh(f: Formulas, x: FormulaValue):
     """The non-negative number whose hyperbolic cosine is `x`."""
     t = x - 1.0
     square = f.fma(t, t, t + t)
@@ -236,7 +248,7 @@ _SQUARE_IS_INFINITE = {"f32": 2.0**60, "f64": 2.0**500}
     ranges=((-1, 1), (0.99, 1)),
     points=(1.0,),
 )
-def atanh(f, x):
+def atanh(f: Formulas, x: FormulaValue):
     """The number whose hyperbolic tangent is `x`."""
     size = f.abs(x)
     rest = 1.0 - size

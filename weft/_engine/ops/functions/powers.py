@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import inf, nan
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,8 +18,12 @@ from weft._engine.ops.families import INEXACT, INTEGER, dtype_in, function
 from weft._engine.ops.functions.exponential import EXP2_RANGE
 from weft._engine.ops.functions.logarithmic import log
 
+if TYPE_CHECKING:
+    from weft._engine.ir.formulas import Formulas
+    from weft._engine.ops.rule_types import FormulaValue, Value
 
-def _pow_type(x, y):
+
+def _pow_type(x: ShapedArray, y: ShapedArray):
     families.check_dtype("pow", x, INEXACT, 0)
     if not dtype_in(y.dtype, INTEGER):
         families.same_dtypes("pow", (x, y))
@@ -31,14 +36,14 @@ def _pow_type(x, y):
     )
 
 
-def _pow_jvp_base(t, out, x, y):
+def _pow_jvp_base(t: Value, out: Value, x: Value, y: Value):
     # y x^(y-1); where both are 0 the power is 1 for every x
     base = select(bitwise_and(eq(x, 0), eq(y, 0)), out, x)
     factor = convert_element_type(y, typeof(x).dtype)
     return mul(t, mul(factor, pow(base, sub(y, 1))))
 
 
-def _pow_jvp_exponent(t, out, x, y):
+def _pow_jvp_exponent(t: Value, out: Value, x: Value, y: Value):
     # out log(x), with 0 for the limit at x = 0
     return mul(t, mul(log(select(eq(x, 0), 1, x)), out))
 
@@ -53,7 +58,7 @@ def _pow_jvp_exponent(t, out, x, y):
     ulp=(1, 1),
     ranges=((0, 10), (-10, 10), (0, 2)),
 )
-def pow(f, x, y):
+def pow(f: Formulas, x: FormulaValue, y: FormulaValue):
     """`x` to the power `y`, elementwise; `y` has the dtype of `x` or is an integer.
 
     >>> np.asarray(pow(np.array([2.0, 3.0]), 2.0)).tolist()
@@ -72,7 +77,7 @@ def pow(f, x, y):
     return f.cold(result, (f.to_bits(x) < 0) | result.is_nan(), _power_with_care, result, x, y)
 
 
-def power_in_double(f, x, y):
+def power_in_double(f: Formulas, x: FormulaValue, y: FormulaValue):
     """x^y of doubles, normal and positive, to the bits of an f32, whose exponents it may exceed."""
     g = f.in_double()
     k, m = g.split_normal(x)
@@ -80,7 +85,7 @@ def power_in_double(f, x, y):
     return f.widen(fraction) * g.power_of_two(g.to_bits(power + g.magic) - g.magic_bits)
 
 
-def _power_of_parts(f, k, x, y, limit):
+def _power_of_parts(f: Formulas, k: FormulaValue, x: FormulaValue, y: FormulaValue, limit: float):
     """2^(k y) (1 + x)^y of doubles, as the exponent of a power of two, up to a limit, and a factor in single precision."""
     g = f.in_double()
     s = x / (x + 2.0)
@@ -90,7 +95,7 @@ def _power_of_parts(f, k, x, y, limit):
     return whole, f.fma(r, f.poly(r, "exp2"), 1.0)
 
 
-def _power_by_parts(f, k, x, y):
+def _power_by_parts(f: Formulas, k: FormulaValue, x: FormulaValue, y: FormulaValue):
     """2^(k y) (1 + x)^y in double precision: -1/4 <= x <= 1/2. The logarithm is an unevaluated sum of twice the digits, since
     the exponent has ten of them before its point."""
     # s = x / (2 + x), and log2(1 + x) = 2 log2(e) s (1 + z / 3 + z^2 / 5 + ...) with z = s^2
@@ -122,19 +127,19 @@ _THIRD = (0.3333333333333333, 1.850371707708594e-17)
 _TWO_LOG2E = (2.8853900817779268, 4.0710547481862066e-17)
 
 
-def _product(f, x, y):
+def _product(f: Formulas, x: FormulaValue, y: FormulaValue):
     """x y as a sum."""
     high = x * y
     return high, f.exact_fma(x, y, -high)
 
 
-def _sum(x, y, low):
+def _sum(x: Value, y: Value, low: Value):
     """x + y + low as a sum, where x is zero or the greatest."""
     high = x + y
     return high, ((x - high) + y) + low
 
 
-def _power_with_care(f, result, x, y):
+def _power_with_care(f: Formulas, result: FormulaValue, x: FormulaValue, y: FormulaValue):
     """The sign of powers of negative numbers, and what is one or not a number."""
     whole = f.trunc(y).same(y)
     half = y * 0.5
@@ -147,7 +152,7 @@ def _power_with_care(f, result, x, y):
 
 
 @function(None, np.fmod, cost=12, ranges=((-10, 10), (-1e3, 1e3)))
-def fmod(f, x, y):
+def fmod(f: Formulas, x: FormulaValue, y: FormulaValue):
     """What is left of `x` divided by `y` with the quotient truncated, exactly: `rem` of floats."""
     dividend, divisor = f.abs(x), f.abs(y)
     ratio = dividend / divisor

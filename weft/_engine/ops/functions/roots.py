@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from math import inf
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from weft._engine.ops.arithmetic import div, mul
 from weft._engine.ops.families import FLOATING, INEXACT, function
+
+if TYPE_CHECKING:
+    from weft._engine.ir.formulas import Formulas
+    from weft._engine.ops.rule_types import FormulaValue
 
 
 @function(
@@ -19,7 +24,7 @@ from weft._engine.ops.families import FLOATING, INEXACT, function
     ulp=(0.5, 0.5),
     ranges=((0, 10),),
 )
-def sqrt(f, x):
+def sqrt(f: Formulas, x: FormulaValue):
     """The square root of `x`.
 
     >>> np.asarray(sqrt(np.array([4.0, 9.0]))).tolist()
@@ -36,7 +41,7 @@ def sqrt(f, x):
     ulp=(2, 2),
     ranges=((0, 10),),
 )
-def rsqrt(f, x):
+def rsqrt(f: Formulas, x: FormulaValue):
     """`1 / sqrt(x)`."""
     return 1.0 / f.sqrt(x)
 
@@ -50,7 +55,7 @@ def rsqrt(f, x):
     ranges=((-10, 10),),
     points=(1.0, 8.0, 27.0),
 )
-def cbrt(f, x):
+def cbrt(f: Formulas, x: FormulaValue):
     """The cube root of `x`, of the sign of `x`."""
     size = f.abs(x)
     k, m = f.split(size)

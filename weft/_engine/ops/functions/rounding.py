@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from math import inf, nan
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,47 +15,60 @@ from weft._engine.ops.casting import bitcast_convert_type
 from weft._engine.ops.comparison import eq, gt, lt, ne, select
 from weft._engine.ops.families import FLOATING, elementwise, function, match
 
+if TYPE_CHECKING:
+    from weft._engine.ir.build import Builder
+    from weft._engine.ir.formulas import Formulas
+    from weft._engine.ir.loops import Expr
+    from weft._engine.ops.rule_types import (
+        Avals,
+        ElementIndex,
+        ElementReader,
+        FormulaValue,
+        NumPyArray,
+        Value,
+    )
+
 _HALVES = (0.5, 1.5, 2.5, 2.0**23, 2.0**52)
 _BOOL = np.dtype(np.bool_)
 
 
 @function(FLOATING, np.isfinite, jvp="zero", result=lambda dtype: _BOOL, cost=1, passes_nans=True)
-def is_finite(f, x):
+def is_finite(f: Formulas, x: FormulaValue):
     """Whether `x` is neither infinite nor NaN, elementwise."""
     return f.abs(x) < inf
 
 
 @function(FLOATING, np.floor, jvp="zero", is_exact=True, cost=1, ranges=((-5, 5),))
-def floor(f, x):
+def floor(f: Formulas, x: FormulaValue):
     """The largest integer not above `x`, as a float."""
     return f.intrinsic("floor", x)
 
 
 @function(FLOATING, np.ceil, jvp="zero", is_exact=True, cost=1, ranges=((-5, 5),))
-def ceil(f, x):
+def ceil(f: Formulas, x: FormulaValue):
     """The smallest integer not below `x`, as a float."""
     return f.intrinsic("ceil", x)
 
 
 @function(None, np.trunc, cost=1, ranges=((-5, 5),))
-def trunc(f, x):
+def trunc(f: Formulas, x: FormulaValue):
     """The integer part of `x`."""
     return f.trunc(x)
 
 
 @function(None, np.rint, cost=1, ranges=((-5, 5),), points=_HALVES)
-def round_even(f, x):
+def round_even(f: Formulas, x: FormulaValue):
     """The integer nearest to `x`, halves to the even one."""
     return f.round_even(x)
 
 
-def _away_from_zero(x):
+def _away_from_zero(x: Value):
     whole = np.trunc(x)
     return np.copysign(np.abs(whole) + (np.abs(x - whole) >= 0.5).astype(x.dtype), x)
 
 
 @function(None, _away_from_zero, cost=1, ranges=((-5, 5),), points=_HALVES)
-def round_away(f, x):
+def round_away(f: Formulas, x: FormulaValue):
     """The integer nearest to `x`, halves away from zero."""
     whole = f.trunc(x)
     return f.copysign(f.select(f.abs(x - whole) >= 0.5, whole + f.copysign(1.0, x), whole), x)
@@ -69,11 +83,11 @@ class RoundingMethod(enum.IntEnum):
     TO_NEAREST_EVEN = 1
 
 
-def _round_reference(x, *, rounding_method):
+def _round_reference(x: NumPyArray, *, rounding_method: RoundingMethod):
     return np.round(x) if rounding_method == RoundingMethod.TO_NEAREST_EVEN else _away_from_zero(x)
 
 
-def _round_emit(b, x, *, rounding_method):
+def _round_emit(b: Builder, x: Expr, *, rounding_method: RoundingMethod):
     return b.op(
         "round_even" if rounding_method == RoundingMethod.TO_NEAREST_EVEN else "round_away", x
     )
@@ -84,7 +98,7 @@ round_p = elementwise(
 )
 
 
-def round(x, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO):
+def round(x: Value, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO):
     """The integer nearest to `x`, as a float; halves go away from zero, or to the even neighbour.
 
     >>> np.asarray(round(np.array([0.5, -2.5]))).tolist()
@@ -94,7 +108,7 @@ def round(x, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO):
 
 
 @function(None, np.copysign, cost=1, ranges=((-10, 10),))
-def copysign(f, x, y):
+def copysign(f: Formulas, x: FormulaValue, y: FormulaValue):
     """The size of `x` with the sign of `y`."""
     return f.copysign(x, y)
 
@@ -108,7 +122,7 @@ def copysign(f, x, y):
     widen=False,
     ranges=((-10, 10),),
 )
-def _nextafter(f, x, y):
+def _nextafter(f: Formulas, x: FormulaValue, y: FormulaValue):
     """The next float after `x` in the direction of `y`; values of a half type are given in f32."""
     bits, away = f.to_bits(x), (y > x) ^ (x < 0.0)
     step = {"bf16": 1 << 16, "f16": 1 << 13}.get(f.demand, 1)
@@ -127,18 +141,20 @@ def _nextafter(f, x, y):
 
 
 @registry["nextafter"].def_lower
-def _nextafter_lower(b, index, *inputs, in_avals, out_avals):
+def _nextafter_lower(
+    b: Builder, index: ElementIndex, *inputs: ElementReader, in_avals: Avals, out_avals: Avals
+):
     xs = [x(index if a.ndim else ()) for x, a in zip(inputs, in_avals)]
     return b.op_of_type("nextafter", *xs, type=b.type_of(out_avals[0]))
 
 
-def nextafter(x1, x2):
+def nextafter(x1: Value, x2: Value):
     """Return the next float after `x1` in the direction of `x2`."""
     x, y = match(x1, x2)
     return _nextafter_half(x, y) if typeof(x).dtype.itemsize == 2 else _nextafter(x, y)
 
 
-def _nextafter_half(x, y):
+def _nextafter_half(x: Value, y: Value):
     """`nextafter` of 16-bit floats by their bits: kernels compute them in 32 bits, whose neighbours are much nearer."""
     dtype, word = typeof(x).dtype, np.dtype(np.int16)
     bits = bitcast_convert_type(x, word)

@@ -6,12 +6,17 @@ Arguments are reduced by multiples of pi held in three parts, exactly enough bel
 from __future__ import annotations
 
 from math import inf, nan, pi
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from weft._engine.ops.arithmetic import add, div, mul, neg, square, sub
 from weft._engine.ops.families import FLOATING, INEXACT, function
 from weft._engine.ops.functions.roots import rsqrt
+
+if TYPE_CHECKING:
+    from weft._engine.ir.formulas import Formulas
+    from weft._engine.ops.rule_types import FormulaValue
 
 _PI = {
     "f32": (3.1415927410125732, -8.742277657347586e-08, -3.4302490200117637e-15),
@@ -35,7 +40,7 @@ _TURNS = ((-4, 4), (-100, 100), (-1e4, 1e4), (-1e7, 1e7))
 _QUARTERS = (*[k * 0.7853981633974483 for k in range(-8, 9)], 65536.0, 2.0**24)
 
 
-def _subtract_pi(f, x, k, scale):
+def _subtract_pi(f: Formulas, x: FormulaValue, k: FormulaValue, scale: float):
     """x - k * scale * pi for small integers k."""
     first, second, third = _PI[f.type]
     r = f.exact_fma(k, f.c(-first * scale), x)
@@ -43,7 +48,7 @@ def _subtract_pi(f, x, k, scale):
     return f.fma(k, -third * scale, r)
 
 
-def _half_turn_sine(f, r, flip):
+def _half_turn_sine(f: Formulas, r: FormulaValue, flip: FormulaValue):
     """sin(r) for |r| <= pi/2, negated where the low bit of `flip` is set."""
     square = r * r
     y = f.fma(r * square, f.poly(square, "sin"), r)
@@ -54,7 +59,7 @@ def _half_turn_sine(f, r, flip):
     return f.from_bits(f.to_bits(y) ^ (f.to_bits(flip) << (f.bits - 1)))
 
 
-def _beyond(f, function, x, y):
+def _beyond(f: Formulas, function: str, x: FormulaValue, y: FormulaValue):
     y = f.cold(y, f.abs(x) > _LIMIT[f.type], function, x)
     return f.select(x.same(0.0), x, y) if function != "cos" else y
 
@@ -68,7 +73,7 @@ def _beyond(f, function, x, y):
     ranges=_TURNS,
     points=_QUARTERS,
 )
-def sin(f, x):
+def sin(f: Formulas, x: FormulaValue):
     """The sine of `x` in radians, of its shape and dtype. Raises TypeError for dtypes that are not floating or complex.
 
     >>> float(sin(np.float32(0.0)))
@@ -88,7 +93,7 @@ def sin(f, x):
     ranges=_TURNS,
     points=_QUARTERS,
 )
-def cos(f, x):
+def cos(f: Formulas, x: FormulaValue):
     """The cosine of `x` in radians, of its shape and dtype. Raises TypeError for dtypes that are not floating or complex.
 
     >>> float(cos(np.float32(0.0)))
@@ -111,7 +116,7 @@ def cos(f, x):
     ranges=_TURNS,
     points=_QUARTERS,
 )
-def tan(f, x):
+def tan(f: Formulas, x: FormulaValue):
     """The tangent of `x` in radians."""
     shifted = f.fma(x, 2 / pi, f.magic)
     r = _subtract_pi(f, x, shifted - f.magic, 0.5)
@@ -122,7 +127,7 @@ def tan(f, x):
     return _beyond(f, "tan", x, y)
 
 
-def _arc(f, top, bottom):
+def _arc(f: Formulas, top: FormulaValue, bottom: FormulaValue):
     """atan(top / bottom) for top, bottom >= 0, not both zero or infinite."""
     swap = top > bottom
     small, large = f.select(swap, bottom, top), f.select(swap, top, bottom)
@@ -145,7 +150,7 @@ def _arc(f, top, bottom):
     ranges=((-4, 4), (0.4, 0.5)),
     points=(0.4142135623730951, 2.414213562373095),
 )
-def atan(f, x):
+def atan(f: Formulas, x: FormulaValue):
     """The angle between -pi/2 and pi/2 whose tangent is `x`."""
     size = f.abs(x)
     y = _arc(f, size, f.c(1.0))
@@ -163,7 +168,7 @@ def atan(f, x):
     ulp=(2.5, 2.5),
     ranges=((-10, 10), (-1e-3, 1e3), (-3.3e38, 3.3e38)),
 )
-def atan2(f, x, y):
+def atan2(f: Formulas, x: FormulaValue, y: FormulaValue):
     """The angle of the point (y, x): of `x / y`, in the right quadrant."""
     top, bottom = f.abs(x), f.abs(y)
     huge = (top > _SUM_OVERFLOWS[f.type]) | (bottom > _SUM_OVERFLOWS[f.type])
@@ -184,7 +189,7 @@ def atan2(f, x, y):
     return f.copysign(angle, x)
 
 
-def _arc_sine_parts(f, x):
+def _arc_sine_parts(f: Formulas, x: FormulaValue):
     """(large, p, s): asin of the reduced argument s is s + p; large where |x| > 1/2 and s = sqrt((1 - |x|) / 2)."""
     size = f.abs(x)
     large = size > 0.5
@@ -203,7 +208,7 @@ def _arc_sine_parts(f, x):
     ranges=((-1, 1),),
     points=(0.5, -0.5),
 )
-def asin(f, x):
+def asin(f: Formulas, x: FormulaValue):
     """The angle between -pi/2 and pi/2 whose sine is `x`."""
     large, p, s = _arc_sine_parts(f, x)
     low = _HALF_PI_LOW[f.type]
@@ -220,7 +225,7 @@ def asin(f, x):
     ranges=((-1, 1), (0.99, 1)),
     points=(0.5, -0.5),
 )
-def acos(f, x):
+def acos(f: Formulas, x: FormulaValue):
     """The angle between 0 and pi whose cosine is `x`."""
     large, p, s = _arc_sine_parts(f, x)
     low = _HALF_PI_LOW[f.type]

@@ -1,0 +1,158 @@
+"""Which dims of two shapes with the same number of elements match, for the rules of `reshape`."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from weft._engine.ir.factors import RuleBuilder
+
+if TYPE_CHECKING:
+    from weft._engine.ir.build import Builder, IndexLike
+    from weft._engine.ops.rule_types import ElementIndex, Ints
+
+
+def match_dims(b: RuleBuilder, source: Ints, target: Ints):
+    """Factors of the dims of `source` and `target` under a reshape, and those that do not match ('replicate').
+
+    Both sides are read from major to minor. Where the sizes that are left have a common divisor, it is a shared factor;
+    where they have none, dims are taken in until the products agree, and none of that group can be split.
+    Dims of size 1 match too, so that mesh axes of size 1 stay in types.
+
+    >>> match_dims(RuleBuilder(), (64, 3), (4, 16, 3))
+    ([(0, 1), (2,)], [(0,), (1,), (2,)], {})
+    >>> match_dims(RuleBuilder(), (1, 8), (1, 4, 2))
+    ([(2,), (0, 1)], [(2,), (0,), (1,)], {})
+    """
+    if 0 in source or 0 in target:
+        ins, outs = b.news(source), b.news(target)
+        return [(f,) for f in ins], [(f,) for f in outs], dict.fromkeys(ins + outs, "replicate")
+    sides = (_Side(source), _Side(target))
+    special: dict[int, str] = {}
+    while not all(side.at_end() for side in sides):
+        left, right = sides
+        common = math.gcd(left.rest, right.rest)
+        if common > 1:
+            f = b.new(common)
+            left.take(f, common)
+            right.take(f, common)
+        else:
+            special.update(dict.fromkeys(_take_group(b, left, right), "replicate"))
+    _match_unit_dims(b, *sides)
+    return sides[0].factors(), sides[1].factors(), special
+
+
+def _match_unit_dims(b: RuleBuilder, source: _Side, target: _Side) -> None:
+    """Give dims of size 1 on both sides shared factors: those with as many elements before them, then the others in order."""
+    partners = target.unit_dims()
+    free = dict.fromkeys(dim for dims in partners.values() for dim in dims)
+    unmatched = []
+    for offset, dims in source.unit_dims().items():
+        here = partners.get(offset, [])
+        for k, dim in enumerate(dims):
+            if here:
+                _share_unit_factor(b, source, dim, target, here[min(k, len(here) - 1)])
+                free.pop(here[min(k, len(here) - 1)], None)
+            else:
+                unmatched.append(dim)
+    others = list(free) or [dim for dims in partners.values() for dim in dims]
+    for k, dim in enumerate(unmatched if others else ()):
+        _share_unit_factor(b, source, dim, target, others[min(k, len(others) - 1)])
+
+
+def _share_unit_factor(
+    b: RuleBuilder, source: _Side, dim: int, target: _Side, partner: int
+) -> None:
+    f = b.new(1)
+    source.dims[dim].append(f)
+    target.dims[partner].append(f)
+
+
+class _Side:
+    """A shape being read from major to minor: `rest` is what is left of the current dim."""
+
+    def __init__(self, shape: Ints):
+        self.shape = shape
+        self.dims: list[list[int]] = [[] for _ in shape]
+        self.dim = -1
+        self.rest = 1
+        self._advance()
+
+    def _advance(self) -> None:
+        while self.rest == 1 and self.dim + 1 < len(self.shape):
+            self.dim += 1
+            self.rest = self.shape[self.dim]
+
+    def at_end(self) -> bool:
+        return self.rest == 1
+
+    def take(self, factor: int, size: int) -> None:
+        """Give `factor` of `size` to the current dim."""
+        self.dims[self.dim].append(factor)
+        self.rest //= size
+        self._advance()
+
+    def factors(self) -> list[tuple[int, ...]]:
+        return [tuple(d) for d in self.dims]
+
+    def unit_dims(self) -> dict[int, list[int]]:
+        """The dims of size 1, by the number of elements of the dims before them."""
+        found: dict[int, list[int]] = {}
+        offset = 1
+        for dim, size in enumerate(self.shape):
+            if size == 1:
+                found.setdefault(offset, []).append(dim)
+            offset *= size
+        return found
+
+
+def _take_group(b: RuleBuilder, left: _Side, right: _Side) -> list[int]:
+    """Factors of their own for dims of both sides, until as many elements are covered on each."""
+    made: list[int] = []
+
+    def consume(side: _Side) -> int:
+        size = side.rest
+        made.append(b.new(size))
+        side.take(made[-1], size)
+        return size
+
+    covered = [consume(left), consume(right)]
+    while covered[0] != covered[1]:
+        smaller = 0 if covered[0] < covered[1] else 1
+        covered[smaller] *= consume((left, right)[smaller])
+    return made
+
+
+def reindex(b: Builder, index: ElementIndex, source: Ints, target: Ints) -> tuple[Any, ...]:
+    """Position in shape `target` of the element at `index` of shape `source`, group by group of dims that match."""
+    out: list[Any] = []
+    i = 0
+    zero = b.const(0, "i64")
+    if 0 in target:
+        return (zero,) * len(target)  # nothing is ever read
+    while len(out) < len(target):
+        j = len(out)
+        first, size_in, size_out = i, 1, target[j]
+        stop = j + 1
+        while size_in != size_out:
+            if size_in < size_out:
+                size_in *= source[i]
+                i += 1
+            else:
+                size_out *= target[stop]
+                stop += 1
+        flat = zero
+        for d in range(first, i):
+            flat = b.linear([(flat, source[d]), (index[d], 1)])
+        out.extend(_unravel(b, flat, target[j:stop]))
+    return tuple(out)
+
+
+def _unravel(b: Builder, flat: IndexLike, shape: Ints) -> list[Any]:
+    if len(shape) == 1:
+        return [flat]
+    out = []
+    for d in reversed(range(len(shape))):
+        out.append(b.irem(flat, shape[d]) if d else flat)
+        flat = b.idiv(flat, shape[d]) if d else flat
+    return out[::-1]
