@@ -48,6 +48,7 @@ _NAMES_OF = {
         Device devices local_devices device_count local_device_count default_backend
         process_index process_count process_indices host_id host_ids host_count
     """,
+    "weft._engine.ir.mesh": "AUTO",
     "weft.sharding": "NamedSharding PositionalSharding Mesh PartitionSpec P make_mesh set_mesh",
     "weft._engine.util.config": """
         config disable_jit enable_x64 enable_checks enable_custom_prng default_device default_matmul_precision

@@ -33,6 +33,7 @@ from weft._engine.api.shard_map import shard_map, smap
 from weft._engine.api.vmap import vmap
 from weft._engine.control.custom_rules import custom_jvp, custom_vjp
 from weft._engine.control.ref import Ref
+from weft._engine.ir.mesh import AUTO
 from weft._engine.runtime.array import Shard
 from weft._engine.runtime.device import (
     Device, default_backend, device_count, devices, host_count, host_id, host_ids,
@@ -59,9 +60,9 @@ from weft.tools.info import print_environment_info
 checkpoint: Any
 
 __all__ = [
-    "Array", "Device", "Mesh", "NamedSharding", "P", "PartitionSpec", "PositionalSharding", "Ref",
-    "ShapeDtypeStruct", "Shard", "__version__", "ad", "allow_f16_reductions", "api_util", "auto",
-    "block_until_ready", "check_tracer_leaks", "checking_leaks", "checkpoint",
+    "AUTO", "Array", "Device", "Mesh", "NamedSharding", "P", "PartitionSpec", "PositionalSharding",
+    "Ref", "ShapeDtypeStruct", "Shard", "__version__", "ad", "allow_f16_reductions", "api_util",
+    "auto", "block_until_ready", "check_tracer_leaks", "checking_leaks", "checkpoint",
     "checkpoint_policies", "clear_caches", "closure_convert", "compat", "config",
     "copy_to_host_async", "core", "custom_batching", "custom_derivatives", "custom_gradient",
     "custom_jvp", "custom_vjp", "data", "debug", "debug_infs", "debug_key_reuse", "debug_nans",

@@ -39,7 +39,7 @@ from weft._engine.util.record import field, record, replace
 from weft._engine.util.user_code import paused
 
 if TYPE_CHECKING:
-    from weft._engine.partition.partition import PartitionResult
+    from weft._engine.partition.partition import Partitioning, PartitionResult
 
 T = TypeVar("T")
 
@@ -253,7 +253,7 @@ def _partition(lowering: Lowering) -> None:
         [s and s.stored for s in wanted],
         request.assignment,
         request.in_context,
-        backend.cost_model,
+        _partitioning(lowering),
     )
     lowering.stages.partition = result
     for callback, sharding in result.layout_callbacks:
@@ -282,6 +282,34 @@ def _partition(lowering: Lowering) -> None:
         (*result.out_blocks, *[None] * missing),
         result.owners,
     )
+
+
+def _partitioning(lowering: Lowering) -> Partitioning:
+    """Return how a program is partitioned: by propagation, or as its automatic shardings ask for."""
+    from weft._engine.partition.partition import PropagatingPartitioning
+
+    request, cost = lowering.request, lowering.backend.cost_model
+    if request.automatic is None:
+        return PropagatingPartitioning(cost)
+    if request.automatic.method is not None:
+        return request.automatic.method
+    from weft._engine.partition.auto.partitioning import LayoutSearch  # few programs need it
+
+    return LayoutSearch(request.automatic.mesh, ties=_state_ties(lowering), cost=cost)
+
+
+def _state_ties(lowering: Lowering) -> tuple[tuple[int, int], ...]:
+    """Return the pairs of a result and the donated argument of its type that it replaces, in order."""
+    free = list(lowering.request.donated)
+    program, ties = lowering.program, []
+    for out, atom in enumerate(program.outvars):
+        for i in free:
+            aval = program.invars[i].aval
+            if (aval.shape, aval.dtype) == (atom.aval.shape, atom.aval.dtype):
+                ties.append((out, i))
+                free.remove(i)
+                break
+    return tuple(ties)
 
 
 def _place_on_one_device(lowering: Lowering) -> None:

@@ -268,6 +268,7 @@ def _structure(request: CompileRequest) -> bytes:
             tuple(request.donated),
             tuple(assignment),
             request.in_context,
+            request.automatic,
             config.trace_key(),
         )
 

@@ -181,6 +181,7 @@ ELSEWHERE: dict[str, dict[str, str]] = {
     },
     "jax.experimental.maps": {"Mesh": "weft.sharding:Mesh", "xmap": ""},
     "jax.experimental.pjit": {
+        "AUTO": "weft._engine.ir.mesh:AUTO",
         "pjit": "weft.compat.older:pjit weft._engine.api.jit:jit",
         "with_sharding_constraint": "weft.lax:with_sharding_constraint",
         "FROM_GDA": "",

@@ -113,7 +113,7 @@ def prepare(
     consts = const_arrays(jaxpr)
     if options.places_arguments:
         args = _place_arguments(args, options)
-    specs = tuple([x._spec for x in (*consts, *args)])
+    specs = (*[x._spec for x in consts], *options.open_specs([x._spec for x in args]))
     executable = executable_for(jaxpr, specs, options)
     return executable, [*executable.const_inputs, *place_for(executable, args)]
 

@@ -44,6 +44,8 @@ from weft._engine.api.flat import argument_names, signature_of
 from weft._engine.api.layouts import (
     REPLICATED,
     check_donated_layouts,
+    common_auto,
+    flat_automatic,
     flat_layouts,
     flat_shardings,
 )
@@ -67,7 +69,7 @@ from weft._engine.core.trace import (
 )
 from weft._engine.hooks import hi_types
 from weft._engine.ir.explicit import type_sharding
-from weft._engine.ir.mesh import device_mesh, spec_mesh, unplaced
+from weft._engine.ir.mesh import AUTO, device_mesh, spec_mesh, unplaced
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.placement import reshard
 from weft._engine.runtime import transfers
@@ -483,6 +485,7 @@ class JitFunction(Dispatching):
             avals,
             flat_layouts(options.in_shardings, in_tree, f"{where}: in_shardings", names),
             flat_layouts(options.out_shardings, body.out_tree, f"{where}: out_shardings"),
+            *self._automatic(in_tree, names, body.out_tree),
         )
         if is_cacheable:
             self._cache.traces[key] = traced
@@ -516,6 +519,16 @@ class JitFunction(Dispatching):
         given = getattr(self.options, what)
         title = f"jit({self.name}): {what}"
         return flat_shardings(given, structure, avals, title, names, mesh_of=self._mesh_of)
+
+    def _automatic(
+        self, in_tree: Any, names: Sequence[str], out_tree: Any
+    ) -> tuple[AUTO | None, tuple[bool, ...]]:
+        """Return the AUTO that the shardings hold, and whether it stands for each argument."""
+        options, where = self.options, f"jit({self.name})"
+        ins = flat_automatic(options.in_shardings, in_tree, f"{where}: in_shardings", names)
+        outs = flat_automatic(options.out_shardings, out_tree, f"{where}: out_shardings")
+        auto = common_auto((*ins, *outs), where) if ins or outs else None
+        return auto, tuple([s is not None for s in ins])
 
     def _typed_results(self, outs: list, structure: Any) -> list:
         """Return the results with the types that explicit `out_shardings` state."""

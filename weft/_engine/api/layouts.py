@@ -7,11 +7,12 @@ Out:  one `Sharding` (or None) per flat value, and its layout in memory; errors 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from weft._engine.backends.array_spec import ArraySpec
 from weft._engine.backends.base import Device
 from weft._engine.backends.formats import Format, Layout, is_layout, order_of
-from weft._engine.ir.mesh import Mesh, current_mesh, spec_mesh
+from weft._engine.ir.mesh import AUTO, Mesh, current_mesh, spec_mesh
 from weft._engine.ir.program_mesh import is_abstract
 from weft._engine.ir.shardings import NamedSharding, Sharding, SingleDeviceSharding
 from weft._engine.ir.specs import PartitionSpec
@@ -47,7 +48,11 @@ def check_constrained(given, what: str) -> None:
 
 
 def _is_sharding_leaf(x) -> bool:
-    return x is None or x is REPLICATED or isinstance(x, (Sharding, PartitionSpec, Device, Format))
+    return (
+        x is None
+        or x is REPLICATED
+        or isinstance(x, (Sharding, PartitionSpec, Device, Format, AUTO))
+    )
 
 
 def flat_shardings(
@@ -69,13 +74,37 @@ def flat_shardings(
         if isinstance(s, Format):
             order_of(s.layout, aval.ndim, what)
             s = s.sharding
-        s = as_sharding(s, what, mesh_of)
+        s = None if isinstance(s, AUTO) else as_sharding(s, what, mesh_of)
         if s is not None and padded and padded[i]:
             s.check_compatible_aval(aval.shape)
         elif s is not None:
             s.check_value(aval.shape, _what_is_split(what, i, structure, arg_names))
         result.append(s)
     return tuple(result)
+
+
+def flat_automatic(
+    given: Any, structure: Any, what: str, arg_names: Sequence[str] | None = None
+) -> tuple[AUTO | None, ...]:
+    """Return the AUTO of each flat value in a prefix tree of shardings, None for others; empty where there is none."""
+    if given is None or not any(
+        isinstance(s, AUTO) for s in tree.tree_leaves(given, is_leaf=_is_sharding_leaf)
+    ):
+        return ()
+    values = _per_value(given, structure, what, arg_names)
+    return tuple([s if isinstance(s, AUTO) else None for s in values])
+
+
+def common_auto(autos: Sequence[AUTO | None], what: str) -> AUTO | None:
+    """Return the AUTO of a function; ValueError if there are several."""
+    different = list(dict.fromkeys(s for s in autos if s is not None))
+    if len(different) > 1:
+        meshes = ", ".join(str(s.mesh) for s in different)
+        raise ValueError(
+            f"{what}: AUTO is given for different meshes: {meshes}. All values of a program are laid out over one "
+            "mesh. Give each AUTO the same mesh."
+        )
+    return different[0] if different else None
 
 
 def flat_layouts(given, structure, what: str, arg_names: Sequence[str] | None = None) -> tuple:

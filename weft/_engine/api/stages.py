@@ -232,6 +232,7 @@ class Lowered(metaclass=Sealed):
             )
             for s, aval, given, order in zip(specs, program.in_avals, program.in_shardings, orders)
         ]
+        self.in_specs = [*program.options(None).open_specs(self.in_specs)]
 
     in_tree = property(lambda self: self._traced.in_tree)
     out_tree = property(lambda self: self._traced.out_tree)

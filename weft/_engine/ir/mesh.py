@@ -22,7 +22,7 @@ from weft._engine import hooks
 from weft._engine.util.config import config
 from weft._engine.util.errors import ShardingError
 from weft._engine.util.jax_versions import jax_behavior
-from weft._engine.util.record import record
+from weft._engine.util.record import field, record
 from weft._engine.util.source import warn_user
 from weft._engine.util.state import guard, new_epoch
 
@@ -631,3 +631,32 @@ class use_mesh(set_mesh):
 use_abstract_mesh = use_mesh
 
 EMPTY_MESH = Mesh(np.empty((), object), ())
+
+
+@record
+class AUTO:
+    """In `in_shardings` and `out_shardings` of `jit`: the compiler chooses the sharding over `mesh` that costs least.
+
+    Parameters:
+
+    - `mesh`: the mesh over which the argument or result is sharded. All `AUTO`s of a function have the same mesh.
+
+    Other shardings of the function stay as they are given, and constraints inside of it are kept. Layouts of all values are
+    chosen together by an integer program; `weft.auto.shardings` returns the same decisions as a plan that can be read.
+    A `mesh` that is no mesh raises `TypeError`.
+
+    >>> weft.AUTO(weft.make_mesh((2,), ("x",))).mesh.axis_names
+    ('x',)
+    """
+
+    __module__ = "weft"
+
+    mesh: Any
+    #: how layouts are chosen; None: by a search
+    method: Any = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.mesh, (Mesh, AbstractMesh)):
+            raise TypeError(
+                f"AUTO: mesh must be a Mesh, got {type(self.mesh).__name__}. Make one with weft.make_mesh(shape, names)."
+            )

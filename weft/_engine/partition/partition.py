@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from weft._engine.ir.program_mesh import (
     to_spec,
 )
 from weft._engine.ir.shardings import NamedSharding, Sharding
-from weft._engine.ir.specs import DimSpec, Spec, axis_parts
+from weft._engine.ir.specs import DimSpec, PartitionSpec, Spec, axis_parts
 from weft._engine.ir.types import ShapedArray
 from weft._engine.partition.alternatives import Choices, improved
 from weft._engine.partition.cost import DEFAULT, CollectiveRecord, CostModel
@@ -143,6 +143,24 @@ def partition(
     return replace(found, programs=())
 
 
+def partition_with_layouts(
+    jaxpr: Jaxpr,
+    mesh: Mesh,
+    in_specs: Sequence[Spec],
+    out_specs: Sequence[Spec],
+    layouts: Mapping[Var, Spec],
+    cost: CostModel = DEFAULT,
+) -> PartitionResult:
+    """Partition `jaxpr`, given the specs of all arguments and results, and `layouts` of variables."""
+    request = _Request(
+        jaxpr, mesh, tuple(in_specs), tuple(out_specs), cost, mesh, False, layouts=layouts
+    )
+    request, program, target_specs = _propagated(request)
+    result = _Attempts(request, program, target_specs).first
+    check_partitioned(result.programs, result.mesh.shape)
+    return replace(result, programs=())
+
+
 @record
 class _Request:
     """What to partition: a program, a mesh, the given specs."""
@@ -156,6 +174,7 @@ class _Request:
     keeps_targets: bool  # whether outputs without a given spec have their target spec
     settling: Settling = Settling.BY_SIZE
     splits_slices: bool = False  # whether axes of sliced dims split other dims of the slices
+    layouts: Mapping[Var, Spec] = MappingProxyType({})  # of variables inside, in addition
 
     def refined(self, cuts: Mapping[Any, int]) -> _Request:
         """The same with each axis of `cuts` split into a major part of the given size and the rest."""
@@ -164,7 +183,8 @@ class _Request:
             tuple(_on_refined_axes(s, parts) for s in specs)
             for specs in (self.in_specs, self.out_specs)
         )
-        return replace(self, mesh=mesh, in_specs=ins, out_specs=outs)
+        layouts = {v: _on_refined_axes(s, parts) for v, s in self.layouts.items()}
+        return replace(self, mesh=mesh, in_specs=ins, out_specs=outs, layouts=layouts)
 
 
 def _partitioned(request: _Request) -> tuple[PartitionResult, _Request, dict[Any, int]]:
@@ -279,7 +299,7 @@ class _Attempts:
             target_specs,
             [Placement(s) for s in ins],
             wanted,
-            _constraint_reader(request.mesh),
+            constraint_reader(request.mesh),
             current_trace(),
             cost or request.cost,
             target_weight,
@@ -327,7 +347,8 @@ def _propagated(
         mesh = request.mesh
         known = earlier if earlier is not None and earlier.request.mesh == mesh else None
         jaxpr = known.program if known else _on_mesh(request.program, mesh)
-        target_specs = _target_specs(request, jaxpr, like=known.target_specs if known else None)
+        like = known.target_specs if known else None
+        target_specs = _target_specs(request, jaxpr, like=like)
         cuts = dict(sorted(target_specs.cuts, key=lambda cut: -cut[1]))  # the smallest per axis
         if not cuts:
             return request, jaxpr, target_specs
@@ -350,10 +371,10 @@ def _target_specs(
         dict(mesh.shape),
         request.in_specs,
         request.out_specs,
-        _constraint_reader(mesh),
+        constraint_reader(mesh),
         _type_reader(mesh),
         (mesh, request.given),
-        layouts,
+        [*request.layouts.items(), *layouts],
         request.settling,
         request.splits_slices,
         like,
@@ -400,7 +421,7 @@ def _check_given(atoms: Sequence[Any], specs: Sequence[Spec | None], mesh: Mesh,
                 )
 
 
-def _constraint_reader(mesh: Mesh) -> Callable[[Eqn], Sequence[DimSpec | None]]:
+def constraint_reader(mesh: Mesh) -> Callable[[Eqn], Sequence[DimSpec | None]]:
     """A function from constraint equations to the axes they request, None per dim that they leave open."""
 
     def read(eqn: Eqn) -> Sequence[DimSpec | None]:
@@ -442,13 +463,57 @@ def _type_reader(
     return read
 
 
+class Partitioning(Protocol):
+    """How a program is partitioned, given some specs. `mesh` is the mesh that it asks for, if it does."""
+
+    @property
+    def mesh(self) -> Mesh | None: ...
+
+    def partition(
+        self,
+        jaxpr: Jaxpr,
+        mesh: Mesh,
+        in_specs: Sequence[Spec | None],
+        out_specs: Sequence[Spec | None],
+        keeps_targets: bool,
+    ) -> PartitionResult:
+        """Return the partitioned program."""
+        ...
+
+
+@record
+class PropagatingPartitioning:
+    """Specs are found by propagation from the given ones."""
+
+    cost: CostModel = DEFAULT
+
+    @property
+    def mesh(self) -> None:
+        return None
+
+    def partition(
+        self,
+        jaxpr: Jaxpr,
+        mesh: Mesh,
+        in_specs: Sequence[Spec | None],
+        out_specs: Sequence[Spec | None],
+        keeps_targets: bool,
+    ) -> PartitionResult:
+        """Return the partitioned program."""
+        return partition(jaxpr, mesh, in_specs, out_specs, self.cost, keeps_targets)
+
+
+#: by the cost model of virtual devices
+PROPAGATING = PropagatingPartitioning()
+
+
 def partition_for(
     jaxpr: Jaxpr,
     in_specs: Sequence[Any],
     out_shardings: Sequence[Sharding | None],
     assignment: Sequence[Any],
     in_context: bool = False,
-    cost: CostModel = DEFAULT,
+    method: Partitioning = PROPAGATING,
 ) -> PartitionResult:
     """Partition for given arguments: `in_specs[i]` has a `sharding` and says whether it is `committed`; `in_context` tells whether a mesh
     is in context.
@@ -459,14 +524,17 @@ def partition_for(
     """
     assignment = tuple(assignment)
     committed = _committed_shardings(in_specs, assignment)
-    given = [s for s in (*committed, *out_shardings, *constraint_shardings(jaxpr)) if s is not None]
+    asked = None if method.mesh is None else NamedSharding(method.mesh, PartitionSpec())
+    all_given = (asked, *committed, *out_shardings, *constraint_shardings(jaxpr))
+    given = [s for s in all_given if s is not None]
     mesh = common_mesh(given) if given else Mesh(np.array(assignment, object), ("d0",))
     wanted, foreign = _requested_results(jaxpr, out_shardings, mesh)
     known = [s for s in dict.fromkeys(given) if s.memory_kind == "device"]
     has_types = any(aval.explicit is not None for aval in jaxpr.in_avals)
     untyped_mesh = _mesh_of_untyped_results(mesh, known, in_context)
     in_wanted = _specs_on(mesh, committed, jaxpr.invars)
-    result = partition(jaxpr, mesh, in_wanted, wanted, cost, bool(untyped_mesh.explicit_axes))
+    keeps_targets = bool(untyped_mesh.explicit_axes)
+    result = method.partition(jaxpr, mesh, in_wanted, wanted, keeps_targets)
     user = _UserShardings(result.mesh, mesh, known, untyped_mesh, has_types, assignment)
     shown = zip(foreign, result.out_specs, out_shardings, jaxpr.out_avals)
     return replace(

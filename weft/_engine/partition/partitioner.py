@@ -472,7 +472,7 @@ class Partitioner:
                 return self.compute_terms(eqn, rule, values, terms)
             strategy = self.choose(eqn, rule, values)
             return self.emit(eqn, rule, values, strategy)
-        except _NotSplittable:
+        except NotSplittable:
             return self.emit(eqn, None, values, self.replicated(eqn))
 
     def zeros(self, var: Var) -> Value:
@@ -760,7 +760,7 @@ class Partitioner:
     def local_params(
         self, eqn: Eqn, rule: FactorRule, strategy: Strategy, special: FactorAxes
     ) -> dict[Any, Any]:
-        """Parameters for local shapes; `_NotSplittable` if the operation cannot run on them.
+        """Parameters for local shapes; `NotSplittable` if the operation cannot run on them.
 
         Dims whose factors have a split rule of their own keep their global sizes here; that rule deals with them.
         """
@@ -776,13 +776,13 @@ class Partitioner:
         try:
             got = eqn.primitive.abstract(ins, params)
         except (ValueError, TypeError) as error:
-            raise _NotSplittable from error
+            raise NotSplittable from error
         if any(g.shape != o.shape or g.dtype != o.dtype for g, o in zip(got, outs)):
-            raise _NotSplittable
+            raise NotSplittable
         return params
 
 
-class _NotSplittable(Exception):
+class NotSplittable(Exception):
     """The operation cannot run on the local shapes."""
 
 

@@ -69,7 +69,9 @@ class Candidates:
             orders.append([*targets, *reversed(operands)])
         seen = set()
         for order in orders:
-            axes = self.even(_consistent(_merged(order, self.splittable), self.rule, self.sizes))
+            axes = self.even(
+                consistent_axes(_merged(order, self.splittable), self.rule, self.sizes)
+            )
             for moved in (axes, *self.relocated(axes)):
                 for option in self.grouped(moved):
                     key = tuple(sorted(option.items()))
@@ -80,7 +82,7 @@ class Candidates:
     def can_split(self, f: int) -> bool:
         """Whether factor `f` may be split; an empty one may not where the operation has a rule of its own."""
         rule = self.rule
-        if f not in rule.special and _completes(rule.reduced.get(f, "add"), self.eqn):
+        if f not in rule.special and completes_reduction(rule.reduced.get(f, "add"), self.eqn):
             return True
         return (
             rule.sizes[f] > 0 and self.split is not None and self.split.can_split(f, rule, self.eqn)
@@ -113,7 +115,7 @@ class Candidates:
                 mine = kept.get(f, ())
                 option = {**kept, f: (*mine, *lost)}
                 even = f not in rule.special and rule.sizes[f] % (n * self.count(mine)) == 0
-                if even and option == _consistent(option, rule, self.sizes):
+                if even and option == consistent_axes(option, rule, self.sizes):
                     yield option
 
     def unused(self, kept: FactorAxes, stay: frozenset[int]) -> tuple[Any, ...]:
@@ -172,7 +174,7 @@ class Candidates:
         return any(leader in axes for leader in leaders) or not alone
 
 
-def _completes(combine: str, eqn: Eqn) -> bool:
+def completes_reduction(combine: str, eqn: Eqn) -> bool:
     """Whether shards reduced with `combine` can be combined across devices by one collective."""
     dtype = eqn.outvars[0].aval.dtype
     bitwise = combine in ("and", "or") and dtype != np.bool_
@@ -200,7 +202,7 @@ def _merged(order: Sequence[FactorAxes], splittable: frozenset[int]) -> FactorAx
     return merged
 
 
-def _consistent(axes: FactorAxes, rule: FactorRule, sizes: Mapping[Any, int]) -> FactorAxes:
+def consistent_axes(axes: FactorAxes, rule: FactorRule, sizes: Mapping[Any, int]) -> FactorAxes:
     """`axes` without those that would not cut a dim of several factors into contiguous blocks.
 
     These are the axes of minor factors under a major one that is not split completely, and of an uneven factor.
@@ -215,7 +217,7 @@ def _consistent(axes: FactorAxes, rule: FactorRule, sizes: Mapping[Any, int]) ->
                 kept[f] = kept[f][:-1]
             whole = whole and math.prod(sizes[a] for a in kept.get(f, ())) == rule.sizes[f]
     kept = {f: mine for f, mine in kept.items() if mine}
-    return kept if kept == axes else _consistent(kept, rule, sizes)
+    return kept if kept == axes else consistent_axes(kept, rule, sizes)
 
 
 def completed_by(rule: FactorRule, f: int) -> CollectiveSpec | None:

@@ -21,6 +21,7 @@ from weft._engine.backends.array_spec import ArraySpec
 from weft._engine.backends.base import Backend, Loaded
 from weft._engine.core.trace import trace_state
 from weft._engine.ir.jaxpr import Jaxpr
+from weft._engine.ir.mesh import AUTO
 from weft._engine.ir.shardings import NamedSharding, Sharding
 from weft._engine.runtime.array import Array, spec_of
 from weft._engine.runtime.placement import fits, relaid
@@ -55,7 +56,8 @@ class CompileRequest:
 
     Layouts may name devices of another backend; those of `backend` have the same ids. Outputs without a sharding get the one that
     propagation finds. On a mesh with explicit axes, outputs without a sharding in their types keep these axes; with a mesh in context
-    (`in_context`), such axes are automatic. Uncommitted inputs may be moved; committed ones are read where they are.
+    (`in_context`), such axes are automatic. With
+    `automatic`, a search chooses the layouts that are left open. Uncommitted inputs may be moved; committed ones are read where they are.
     """
 
     jaxpr: Jaxpr
@@ -66,6 +68,7 @@ class CompileRequest:
     assignment: tuple
     in_context: bool
     backend: Backend
+    automatic: AUTO | None = None
 
 
 class Executable:

@@ -19,7 +19,7 @@ from weft._engine.control.custom_partition import without_partitions
 from weft._engine.core.trace import derived_trace, eval_trace
 from weft._engine.ir.explicit import has_explicit_axes, on_devices, says_all
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
-from weft._engine.ir.mesh import Mesh, current_mesh, device_mesh
+from weft._engine.ir.mesh import AUTO, Mesh, current_mesh, device_mesh
 from weft._engine.ir.program_mesh import (
     check_same_devices,
     constraint_shardings,
@@ -57,6 +57,8 @@ class ProgramOptions:
     backend: str | None = None
     in_layouts: tuple = ()
     out_layouts: tuple = ()
+    automatic: AUTO | None = None
+    is_automatic: tuple[bool, ...] = ()
 
     @property
     def places_arguments(self) -> bool:
@@ -65,7 +67,25 @@ class ProgramOptions:
 
     def compilation_key(self) -> tuple:
         """Return the part on which the compiled program depends."""
-        return tuple(self.out_shardings), tuple(self.donated), self.backend, self.out_layouts
+        return (
+            tuple(self.out_shardings),
+            tuple(self.donated),
+            self.backend,
+            self.out_layouts,
+            self.automatic,
+        )
+
+    def open_specs(self, specs: Sequence[ArraySpec]) -> tuple[ArraySpec, ...]:
+        """Return the specs of arguments for the compiler: those with an automatic sharding are nowhere yet."""
+        if self.automatic is None or not any(self.is_automatic):
+            return tuple(specs)
+        anywhere = replicated_over(self.automatic.mesh)
+        return tuple(
+            [
+                ArraySpec(s.aval, anywhere, False, s.order) if is_open else s
+                for s, is_open in zip(specs, self.is_automatic)
+            ]
+        )
 
     def label(self, i: int) -> str:
         """Return the name of argument `i` in errors."""
@@ -102,6 +122,7 @@ def build(jaxpr: Jaxpr, specs: Sequence[ArraySpec], options: ProgramOptions) -> 
         assignment,
         current_mesh() is not None and any(has_explicit_axes(s.sharding) for s in specs),
         assignment[0].client if options.backend is None else backends.get(options.backend),
+        options.automatic,
     )
     executable = _in_orders(request, options.out_layouts)
     executable.check, executable.donated = check, _donatable(executable, donated)
@@ -376,7 +397,7 @@ class _Assignment:
         specs, committed = self.specs, self.committed
         check_same_devices([specs[i].sharding for i in committed], self._argument)
         chosen = specs[committed[0]].sharding.device_assignment if committed else None
-        for sharding in (*self.out_shardings, *constraint_shardings(self.jaxpr)):
+        for sharding in self._named():
             if sharding is None or is_abstract(sharding):  # takes the devices of the others
                 continue
             if chosen is None or (len(chosen) == 1 and not committed):
@@ -390,6 +411,12 @@ class _Assignment:
         if chosen is not None and chosen != mesh.flat_devices:
             raise self._off_mesh(chosen, mesh)
         return mesh.flat_devices
+
+    def _named(self) -> list[Sharding | None]:
+        """Return the shardings that the program names: automatic ones, of results, of constraints."""
+        auto = self.options.automatic
+        asked = [] if auto is None else [replicated_over(auto.mesh)]
+        return [*asked, *self.out_shardings, *constraint_shardings(self.jaxpr)]
 
     def _argument(self, k: int) -> str:
         """Describe the committed argument number `k`."""

@@ -20,6 +20,7 @@ from weft._engine.backends.formats import Layout
 from weft._engine.core.interpret import evaluate
 from weft._engine.core.stage import stage
 from weft._engine.ir.jaxpr import Jaxpr
+from weft._engine.ir.mesh import AUTO
 from weft._engine.ir.program_mesh import is_abstract
 from weft._engine.ir.shardings import Sharding
 from weft._engine.ir.types import ShapedArray
@@ -36,6 +37,8 @@ class TracedProgram:
     """One trace of a jitted function: its program, and the structure of its arguments and results.
 
     in_layouts, out_layouts   empty where no format states one
+    automatic                 the AUTO of shardings that the compiler chooses, if there is one
+    is_automatic              whether it stands for each argument; empty where it stands for none
     empty                     results without bytes, the tangents of integers: NumPy arrays, as no array has such a dtype
     fast_path_attempts        how often the backend may still try to make calls bypass Python
     needs_leaves              whether Python has to flatten the arguments or build the results
@@ -53,6 +56,8 @@ class TracedProgram:
     in_avals: Sequence[ShapedArray]
     in_layouts: tuple = ()
     out_layouts: tuple = ()
+    automatic: AUTO | None = None
+    is_automatic: tuple[bool, ...] = ()
     empty: Sequence[int] = ()
     fast_path_attempts: int = 16
     needs_leaves: bool = False
@@ -79,6 +84,8 @@ class TracedProgram:
             backend,
             self.in_layouts,
             self.out_layouts,
+            self.automatic,
+            self.is_automatic,
         )
 
     def results(self, outs: list) -> Any:

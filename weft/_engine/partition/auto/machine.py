@@ -356,13 +356,12 @@ def find_machine(name: str) -> Machine:
     >>> find_machine("h100").memory
     85899345920
     """
-    if name == "cpu":
-        return this_cpu()
     if name not in MACHINES:
         raise ValueError(
             f"unknown machine {name!r}. The presets are {', '.join(MACHINES)}; a `Machine` describes any other."
         )
-    return MACHINES[name]
+    machine = MACHINES[name]
+    return this_cpu() if machine is MACHINES["cpu"] else machine
 
 
 def this_cpu() -> Machine:

@@ -1,0 +1,442 @@
+"""Choices: the ways to lay out the operands and results of one node of the decision graph.
+
+In:   a node; the axes that are free, and for each other axis how the node uses it.
+Out:  `Choice`s: placements of what the node reads and makes, and the price of the computation.
+Laws: every choice is one that the partitioner can realize. No choice is left out because it is expensive by itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from weft._engine.core.primitive import ConstraintOp
+from weft._engine.core.trace import current_trace, extend_axis_env, set_trace
+from weft._engine.ir.collective_spec import COMPLETED_BY, collective_bytes
+from weft._engine.ir.factors import FactorAxes, FactorRule, dims_of_factors
+from weft._engine.ir.jaxpr import Eqn, Literal, Var
+from weft._engine.ir.specs import DimSpec, Spec
+from weft._engine.partition.auto.graph import Kind, Node, equation_key
+from weft._engine.partition.auto.prices import MeshPrices
+from weft._engine.partition.padding import tolerates_padding, worth_splitting
+from weft._engine.partition.partitioner import NotSplittable, Partitioner
+from weft._engine.partition.propagation.propagate import Propagation
+from weft._engine.partition.reshard import Placement, is_even, local_shape
+from weft._engine.partition.rules.split_rule import split_rule_of
+from weft._engine.partition.strategies import (
+    Strategy,
+    completes_reduction,
+    consistent_axes,
+    makes_partial_sums,
+)
+from weft._engine.partition.values import LocalTrace
+from weft._engine.util.record import record
+
+#: what an axis does in a choice: the dim or factor that it splits, and whether a sum over it passes through
+AxisUse = tuple[Hashable, bool]
+UNUSED: AxisUse = (None, False)
+
+
+@record
+class Choice:
+    """One way to lay out a node: the price of computing it so, and placements of what it reads and makes."""
+
+    price: float
+    reads: tuple[Placement, ...]
+    makes: tuple[Placement, ...]
+    uses: tuple[tuple[Any, AxisUse], ...]  # of every axis
+
+    def use(self, axis: Any) -> AxisUse:
+        """Return how the choice uses `axis`."""
+        return next(use for a, use in self.uses if a == axis)
+
+
+#: a choice of one equation: price, placements of operands and of results
+_EquationChoice = tuple[float, tuple[Placement, ...], tuple[Placement, ...]]
+
+
+class ChoiceLister:
+    """Lists the choices of nodes.
+
+    given       the prescribed layouts of arguments and results
+    """
+
+    def __init__(
+        self,
+        propagation: Propagation,
+        prices: MeshPrices,
+        constraint_spec: Any,
+        given: Mapping[Node, Spec],
+    ):
+        self.sizes, self.prices, self.given = prices.sizes, prices, given
+        self.propagation, self.constraint_spec = propagation, constraint_spec
+        trace = LocalTrace(current_trace(), "automatic sharding")
+        self.partitioner = Partitioner(
+            propagation, constraint_spec, trace, _no_special, cost=prices.model
+        )
+        self._priced: dict[Hashable, _EquationChoice | None] = {}
+
+    def choices(
+        self,
+        node: Node,
+        held: Mapping[Any, AxisUse],
+        partials: Mapping[Var, frozenset[frozenset[Any]]],
+    ) -> list[Choice]:
+        """Return the choices of `node` in which the axes of `held` are used as it says.
+
+        `partials` has the sets of axes over which the variables that the node reads can be sums.
+        """
+        with extend_axis_env(list(self.sizes.items())), set_trace(self.partitioner.trace):
+            match node.kind:
+                case Kind.INPUT | Kind.OUTPUT:
+                    found = self._boundary(node, held)
+                case Kind.LINK:
+                    found = self._link(node, held)
+                case Kind.FIXED:
+                    found = [self._fixed(node)]
+                case Kind.MAP:
+                    found = self._map(node, held)
+                case Kind.PRODUCTS:
+                    found = self._products(node, held)
+                case Kind.EQUATION if isinstance(node.eqns[0].primitive, ConstraintOp):
+                    found = self._constraint(node, held)
+                case Kind.EQUATION:
+                    found = self._equation(node, held, partials)
+        return _cheapest_of_equal(found)
+
+    # --- values ---
+
+    def _layouts(
+        self, shape: Sequence[int], held: Mapping[Any, AxisUse], even: bool
+    ) -> Iterator[tuple[Spec, tuple[tuple[Any, AxisUse], ...]]]:
+        """Yield the layouts of a value, with the use of each axis. Axes split a dim in the order of the mesh."""
+        dims: list[list[Hashable]] = [
+            [held[a][0]] if a in held else [None, *range(len(shape))] for a in self.sizes
+        ]
+        for picked in itertools.product(*dims):
+            uses = tuple((a, (d, False)) for a, d in zip(self.sizes, picked))
+            spec = tuple(tuple(a for a, (d, _) in uses if d == k) for k in range(len(shape)))
+            fits = is_even if even else worth_splitting
+            if all(fits(n, axes, self.sizes) for n, axes in zip(shape, spec)):
+                yield spec, uses
+
+    def _boundary(self, node: Node, held: Mapping[Any, AxisUse]) -> list[Choice]:
+        if node in self.given:
+            return [self._same_everywhere(node, self.given[node])]
+        return [
+            self._everywhere(node, Placement(spec), uses)
+            for spec, uses in self._layouts(node.shape, held, even=True)
+        ]
+
+    def _everywhere(
+        self, node: Node, place: Placement, uses: tuple[tuple[Any, AxisUse], ...], price: float = 0
+    ) -> Choice:
+        return Choice(price, (place,) * len(node.reads), (place,) * len(node.makes), uses)
+
+    def _same_everywhere(self, node: Node, spec: Spec) -> Choice:
+        """Return the only choice of a node whose values have the layout `spec`."""
+        return self._everywhere(node, Placement(spec), self._uses_of(spec))
+
+    def _uses_of(self, spec: Spec) -> tuple[tuple[Any, AxisUse], ...]:
+        return tuple(
+            (a, next(((d, False) for d, axes in enumerate(spec) if a in axes), UNUSED))
+            for a in self.sizes
+        )
+
+    def _link(self, node: Node, held: Mapping[Any, AxisUse]) -> list[Choice]:
+        found: list[Choice] = []
+        for spec, uses in self._layouts(node.shape, held, even=True):
+            places = {v: Placement(((),) * lead + spec) for v, lead in node.leads.items()}
+            reads = tuple(places[read.var] for read in node.reads)
+            found.append(Choice(0.0, reads, tuple(places[v] for v in node.makes), uses))
+        return found
+
+    def _fixed(self, node: Node) -> Choice:
+        """Return the choice of an equation that is computed as it is: a `shard_map`, a callback, an unknown operation."""
+        none = tuple((a, UNUSED) for a in self.sizes)
+        eqn = node.eqns[0] if node.eqns else None
+        if eqn is None or "in_specs" not in eqn.params or "out_specs" not in eqn.params:
+            reads = tuple(_whole(read.var) for read in node.reads)
+            return Choice(0.0, reads, tuple(map(_whole, node.makes)), none)
+        specs = {
+            a: Placement(spec.dims(a.aval.ndim))
+            for a, spec in zip(eqn.invars, eqn.params["in_specs"])
+            if type(a) is not Literal
+        }
+        makes = tuple(
+            Placement(spec.dims(v.aval.ndim))
+            for v, spec in zip(eqn.outvars, eqn.params["out_specs"])
+        )
+        return Choice(0.0, tuple(specs[read.var] for read in node.reads), makes, none)
+
+    def _constraint(self, node: Node, held: Mapping[Any, AxisUse]) -> list[Choice]:
+        """Return the layouts that agree with a constraint; dims that it leaves open are free."""
+        asked = self.constraint_spec(node.eqns[0])
+        given = {a for axes in asked for a in axes or ()}
+        found: list[Choice] = []
+        for spec, uses in self._layouts(node.shape, {}, even=False):
+            agrees = all(want is None or want == axes for want, axes in zip(asked, spec))
+            follows = all(a in given or use == held.get(a, use) for a, use in uses)
+            if agrees and follows:
+                found.append(self._everywhere(node, Placement(spec), uses))
+        if found:
+            return found
+        return [self._same_everywhere(node, tuple(axes or () for axes in asked))]
+
+    def _map(self, node: Node, held: Mapping[Any, AxisUse]) -> list[Choice]:
+        """Return the layouts of elementwise equations of one shape."""
+        nbytes = sum(a.aval.nbytes for eqn in node.eqns for a in (*eqn.invars, *eqn.outvars))
+        rate = self.prices.model.local_bytes_per_byte
+        found: list[Choice] = []
+        for spec, uses in self._layouts(node.shape, held, even=False):
+            share = math.prod(local_shape(node.shape, spec, self.sizes)) / math.prod(node.shape)
+            price = nbytes * share / rate * node.count
+            place, scalar = Placement(spec), Placement(())
+            reads = tuple(place if read.var.aval.ndim else scalar for read in node.reads)
+            makes = tuple(place if v.aval.ndim else scalar for v in node.makes)
+            found.append(Choice(price, reads, makes, uses))
+        return found
+
+    # --- equations ---
+
+    def _equation(
+        self,
+        node: Node,
+        held: Mapping[Any, AxisUse],
+        partials: Mapping[Var, frozenset[frozenset[Any]]],
+    ) -> list[Choice]:
+        (eqn,) = node.eqns
+        rule = self.propagation.rule(eqn)
+        found: list[Choice] = []
+        for axes, deferred in self._splits(eqn, rule, held, partials):
+            priced = self._price(eqn, rule, axes, deferred)
+            if priced is not None:
+                price, reads, makes = priced
+                found.append(Choice(price * node.count, reads, makes, self._uses(axes, deferred)))
+        return found or [self._whole(node, rule)]
+
+    def _whole(self, node: Node, rule: FactorRule | None) -> Choice:
+        """Return the computation on all devices alike."""
+        priced = self._price(node.eqns[0], rule, {}, frozenset())
+        if priced is None:
+            priced = self._price(node.eqns[0], None, {}, frozenset())
+        assert priced is not None  # nothing is split
+        price, reads, makes = priced
+        return Choice(price * node.count, reads, makes, self._uses({}, frozenset()))
+
+    def _uses(
+        self, axes: Mapping[Any, DimSpec], deferred: frozenset[Any]
+    ) -> tuple[tuple[Any, AxisUse], ...]:
+        split = {a: f for f, mine in axes.items() for a in mine}
+        return tuple((a, (split.get(a), a in deferred)) for a in self.sizes)
+
+    def _splits(
+        self,
+        eqn: Eqn,
+        rule: FactorRule | None,
+        held: Mapping[Any, AxisUse],
+        partials: Mapping[Var, frozenset[frozenset[Any]]],
+    ) -> Iterator[tuple[FactorAxes, frozenset[Any]]]:
+        """Yield the splits of the factors of an equation, with the axes over which sums pass through."""
+        if rule is None:
+            yield {}, frozenset()
+            return
+        deferrals = self._deferrals(eqn, rule, held, partials)
+        factors = self._splittable(eqn, rule)
+        options: list[list[Any]] = [
+            [held[a][0]] if a in held else [None, *factors] for a in self.sizes
+        ]
+        for picked in itertools.product(*options):
+            axes = self._with_followers(_axes_by_factor(zip(self.sizes, picked)), rule)
+            used = {a for mine in axes.values() for a in mine}
+            if self._is_possible(eqn, rule, axes):
+                yield from ((axes, s) for s in deferrals if used.isdisjoint(s))
+
+    def _deferrals(
+        self,
+        eqn: Eqn,
+        rule: FactorRule,
+        held: Mapping[Any, AxisUse],
+        partials: Mapping[Var, frozenset[frozenset[Any]]],
+    ) -> set[frozenset[Any]]:
+        """Return the sets of axes over which sums may pass through an equation."""
+        found = {frozenset[Any]()}
+        if rule.linear_ins:
+            for a in eqn.invars:
+                if isinstance(a, Var):
+                    found |= partials.get(a, frozenset())
+        return {s for s in found if all((a in s) == held[a][1] for a in held)}
+
+    def _splittable(self, eqn: Eqn, rule: FactorRule) -> list[int]:
+        """Return the factors of which an axis can be used: no followers of a group, which go with their leader."""
+        split = split_rule_of(eqn.primitive)
+        followers = {f for group in rule.groups for f in group[1:]}
+        return [
+            f
+            for f, size in enumerate(rule.sizes)
+            if size > 1
+            and f not in followers
+            and (
+                (f not in rule.special and completes_reduction(rule.reduced.get(f, "add"), eqn))
+                or (split is not None and split.can_split(f, rule, eqn))
+            )
+        ]
+
+    def _with_followers(self, axes: FactorAxes, rule: FactorRule) -> FactorAxes:
+        led = {f: axes[g[0]] for g in rule.groups if g[0] in axes for f in g[1:]}
+        return {**axes, **led} if led else axes
+
+    def _is_possible(self, eqn: Eqn, rule: FactorRule, axes: FactorAxes) -> bool:
+        for f, mine in axes.items():
+            if is_even(rule.sizes[f], mine, self.sizes):
+                continue
+            if not worth_splitting(rule.sizes[f], mine, self.sizes):
+                return False
+            if not tolerates_padding(eqn, rule, f):
+                return False
+        return consistent_axes(axes, rule, self.sizes) == axes
+
+    def _price(
+        self, eqn: Eqn, rule: FactorRule | None, axes: FactorAxes, deferred: frozenset[Any]
+    ) -> _EquationChoice | None:
+        """Return the price and the placements of one split; None if the operation cannot run on its blocks."""
+        key = (equation_key(eqn), tuple(sorted(axes.items())), deferred)
+        if key not in self._priced:
+            self._priced[key] = self._priced_once(eqn, rule, axes, deferred)
+        return self._priced[key]
+
+    def _priced_once(
+        self, eqn: Eqn, rule: FactorRule | None, axes: FactorAxes, deferred: frozenset[Any]
+    ) -> _EquationChoice | None:
+        if rule is None:
+            strategy, price = self.partitioner.replicated(eqn), 0.0
+        else:
+            strategy = self._strategy(eqn, rule, axes, deferred)
+            sent = self._sent(eqn, rule, strategy) if axes else 0.0
+            if sent is None:
+                return None
+            price = sent
+        price += self.partitioner.computation_cost(eqn, rule, strategy)
+        reads = tuple(p for a, p in zip(eqn.invars, strategy.ins) if type(a) is not Literal)
+        return price, reads, tuple(strategy.outs)
+
+    def _sent(self, eqn: Eqn, rule: FactorRule, strategy: Strategy) -> float | None:
+        """Return the price of collectives that the operation itself needs; None if it cannot run on its blocks."""
+        context = self.partitioner.context(eqn, rule, strategy.axes)
+        if rule.groups and context.halos() is None:
+            return None
+        try:
+            self.partitioner.local_params(eqn, rule, strategy, context.axes)
+        except NotSplittable:
+            return None
+        slowdown = [self.prices.links[a].slowdown for mine in context.axes.values() for a in mine]
+        price = context.bytes_sent(strategy.ins) * max(slowdown, default=1.0)
+        for f, mine in strategy.axes.items():
+            combine = rule.reduced.get(f, "add")
+            spec = None if combine == "add" else COMPLETED_BY.get(combine)
+            if spec is not None:
+                n = math.prod(self.sizes[a] for a in mine)
+                held = sum(
+                    collective_bytes(spec.name, self.partitioner.local_bytes(v.aval, p), n)
+                    for v, p in zip(eqn.outvars, strategy.outs)
+                )
+                price += self.prices.collective(mine, held)
+        return price
+
+    def _strategy(
+        self, eqn: Eqn, rule: FactorRule, axes: FactorAxes, deferred: frozenset[Any]
+    ) -> Strategy:
+        passing = rule.linear_ins if rule.additive else rule.linear_ins[:1]
+        ins = [
+            Placement(
+                dims_of_factors(factors, axes, rule, self.sizes),
+                deferred if i in passing and isinstance(a, Var) else frozenset(),
+            )
+            for i, (a, factors) in enumerate(zip(eqn.invars, rule.ins))
+        ]
+        summed = frozenset(
+            a for f, mine in axes.items() if makes_partial_sums(eqn, rule, f, axes) for a in mine
+        )
+        outs = [
+            Placement(dims_of_factors(factors, axes, rule, self.sizes), summed | deferred)
+            for factors in rule.outs
+        ]
+        return Strategy(axes, ins, outs)
+
+    def _products(self, node: Node, held: Mapping[Any, AxisUse]) -> list[Choice]:
+        """Return the choices of products over the same dims, all split by the same axes along these dims."""
+        splits = [
+            self._splits_by_dims(eqn, shared, held)
+            for eqn, shared in zip(node.eqns, node.shared_factors)
+        ]
+        choices: list[Choice] = []
+        for key, (_, uses) in splits[0].items():
+            members = [found[key][0] for found in splits if key in found]
+            if len(members) == len(splits):
+                price = sum(price for price, _, _ in members) * node.count
+                reads = tuple(p for _, reads, _ in members for p in reads)
+                makes = tuple(p for _, _, makes in members for p in makes)
+                choices.append(Choice(price, reads, makes, uses))
+        return choices
+
+    def _splits_by_dims(
+        self, eqn: Eqn, shared: Mapping[int, int], held: Mapping[Any, AxisUse]
+    ) -> dict[Hashable, tuple[_EquationChoice, tuple[tuple[Any, AxisUse], ...]]]:
+        """Return the splits of a product by the axes of each dim that it shares with others, whose numbers are `shared`."""
+        rule = self.propagation.rule(eqn)
+        factor_of: dict[Any, int] = {number: f for f, number in shared.items()}
+        own: dict[Any, AxisUse] = {
+            a: (factor_of.get(number), False) for a, (number, _) in held.items()
+        }
+        found: dict[Hashable, tuple[_EquationChoice, tuple[tuple[Any, AxisUse], ...]]] = {}
+        for axes, deferred in self._splits(eqn, rule, own, {}):
+            priced = self._price(eqn, rule, axes, deferred)
+            if priced is not None:
+                numbered = {shared[f]: mine for f, mine in axes.items()}
+                found[tuple(sorted(numbered.items()))] = priced, self._uses(numbered, deferred)
+        return found
+
+
+def _axes_by_factor(picked: Iterable[tuple[Any, int | None]]) -> FactorAxes:
+    """Return the axes of each factor, from pairs of an axis and the factor that it splits, if it does."""
+    axes: FactorAxes = {}
+    for a, f in picked:
+        if f is not None:
+            axes[f] = (*axes.get(f, ()), a)
+    return axes
+
+
+def _whole(var: Var) -> Placement:
+    """Return the placement of a variable that all devices have."""
+    return Placement(((),) * var.aval.ndim)
+
+
+def _no_special(partitioner: Partitioner, eqn: Eqn) -> list[Any]:
+    raise AssertionError(f"{eqn.primitive} is not computed here")
+
+
+def _cheapest_of_equal(choices: Iterable[Choice]) -> list[Choice]:
+    """Return the choices, of those with equal placements the cheapest."""
+    best: dict[Hashable, Choice] = {}
+    for choice in choices:
+        key = (choice.reads, choice.makes)
+        known = best.get(key)
+        if known is None or choice.price < known.price:
+            best[key] = choice
+    return list(best.values())
+
+
+def partial_sets(
+    nodes: Iterable[Node], choices: Mapping[Node, Sequence[Choice]]
+) -> dict[Var, frozenset[frozenset[Any]]]:
+    """Return for each variable the sets of axes over which some choice makes it a sum."""
+    found: dict[Var, set[frozenset[Any]]] = defaultdict(set)
+    for node in nodes:
+        for choice in choices[node]:
+            for var, place in zip(node.makes, choice.makes):
+                if place.partial:
+                    found[var].add(place.partial)
+    return {var: frozenset(sets) for var, sets in found.items()}

@@ -1,0 +1,428 @@
+"""The decision graph of a program: what can be laid out in several ways, and which values connect the decisions.
+
+In:   a Jaxpr, with programs in its equations.
+Out:  nodes. An equation is one; elementwise equations of one shape that read each other are one, since they are split alike; so
+      are products over the same dims (a product and its derivatives). Arguments, results, and values that loops or calls link
+      are nodes as well. A node reads variables and makes variables.
+Laws: every variable that is read has one maker. The program of a loop is in the graph once, and counts as often as it runs.
+Next: `choices` lists the ways to lay out a node; `integer_program` chooses.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
+from enum import Enum, auto
+from typing import Any
+
+from weft._engine.core.primitive import (
+    BarrierOp,
+    CallbackOp,
+    CollectiveOp,
+    ConstraintOp,
+    ContractOp,
+    CustomOp,
+    ElementwiseOp,
+    LayoutOp,
+    LoopLike,
+    ProductOp,
+    RegionOp,
+)
+from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var, subjaxprs
+from weft._engine.ir.rewrite import params_key
+from weft._engine.partition.partial_sums import live_eqns
+from weft._engine.partition.propagation.propagate import Propagation, region_links
+from weft._engine.util.record import record
+
+#: how many equations back a sum over devices is looked for
+_PARTIAL_DEPTH = 3
+
+
+class Kind(Enum):
+    """What a node stands for."""
+
+    INPUT = auto()
+    OUTPUT = auto()
+    LINK = auto()  # values inside and outside of a loop or call that have one layout
+    EQUATION = auto()
+    MAP = auto()  # elementwise equations of one shape
+    PRODUCTS = auto()  # products over the same dims
+    FIXED = auto()  # an equation whose operands and results have given layouts
+
+
+@record
+class Read:
+    """A variable that a node reads: how often, and when (the position of the equation in the program)."""
+
+    var: Var
+    count: int
+    time: int
+
+
+class Node:
+    """One decision. Nodes with equal keys have equal choices."""
+
+    __slots__ = (
+        "count",
+        "eqns",
+        "index",
+        "key",
+        "kind",
+        "leads",
+        "makes",
+        "reads",
+        "shared_factors",
+        "time",
+    )
+
+    def __init__(self, kind: Kind, count: int, time: int, key: Hashable = None):
+        self.kind, self.count, self.time, self.key = kind, count, time, key
+        self.eqns: list[Eqn] = []
+        self.reads: list[Read] = []
+        self.makes: list[Var] = []
+        #: of a link: the number of leading loop dims of each variable
+        self.leads: dict[Var, int] = {}
+        #: of products over the same dims: for each equation, the number of each factor among these dims
+        self.shared_factors: list[dict[int, int]] = []
+        self.index = 0
+
+    @property
+    def is_map(self) -> bool:
+        return self.kind is Kind.MAP
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The global shape of the value that is laid out, without loop dims."""
+        if self.kind is Kind.LINK:
+            var, lead = next(iter(self.leads.items()))
+            return tuple(var.aval.shape[lead:])
+        var = self.makes[0] if self.makes else self.reads[0].var
+        return tuple(var.aval.shape)
+
+
+class DecisionGraph:
+    """The nodes of a program, in the order in which values are made, and the makers and readers of variables.
+
+    ties      result number -> number of the argument that has its layout, as donated state has from step to step
+    """
+
+    def __init__(self, jaxpr: Jaxpr, propagation: Propagation, ties: Mapping[int, int]):
+        self.jaxpr, self.propagation, self.ties = jaxpr, propagation, dict(ties)
+        self.maker: dict[Var, Node] = {}
+        self.readers: dict[Var, list[tuple[Node, int]]] = {}
+        self.inputs: list[Node] = []
+        self.outputs: list[Node | None] = []
+        self._time = 0
+        nodes = self._collect(jaxpr)
+        self._index(nodes)
+        nodes = self._merged_products(self._merged_maps(nodes))
+        order = {Kind.INPUT: 0, Kind.LINK: 1, Kind.OUTPUT: 3}
+        self.nodes = sorted(nodes, key=lambda n: (order.get(n.kind, 2), n.time))
+        self._index(self.nodes)
+
+    @property
+    def end(self) -> int:
+        """The time after the last equation."""
+        return self._time + 1
+
+    # --- nodes of a program ---
+
+    def _collect(self, jaxpr: Jaxpr) -> list[Node]:
+        nodes: list[Node] = []
+        tied = set(self.ties.values())
+        for i, var in enumerate(jaxpr.invars):
+            aval = var.aval
+            node = Node(Kind.INPUT, 1, 0, ("input", aval.shape, aval.dtype.name, i in tied))
+            node.makes = [var]
+            nodes.append(node)
+            self.inputs.append(node)
+        self._walk(jaxpr, 1, nodes)
+        for i, atom in enumerate(jaxpr.outvars):
+            if type(atom) is Literal:
+                self.outputs.append(None)
+                continue
+            if i in self.ties:
+                node = self.inputs[self.ties[i]]
+            else:
+                key = ("output", atom.aval.shape, atom.aval.dtype.name)
+                node = Node(Kind.OUTPUT, 1, self.end, key)
+                nodes.append(node)
+            node.reads.append(Read(atom, 1, self.end))
+            self.outputs.append(node)
+        return nodes
+
+    def _walk(self, jaxpr: Jaxpr, count: int, nodes: list[Node]) -> None:
+        """Add the nodes of the equations of `jaxpr`, which runs `count` times."""
+        for var in jaxpr.constvars:
+            node = Node(Kind.FIXED, count, self._time, ("constant", var.aval.shape))
+            node.makes = [var]
+            nodes.append(node)
+        for eqn in live_eqns(jaxpr):
+            self._time += 1
+            if isinstance(eqn.primitive, RegionOp) and eqn.primitive.per_device:
+                nodes.append(self._equation(Kind.FIXED, eqn, count))
+            elif isinstance(eqn.primitive, (RegionOp, BarrierOp)):
+                self._add_region(eqn, count, nodes)
+            elif isinstance(eqn.primitive, (CallbackOp, CollectiveOp, CustomOp)):
+                nodes.append(self._equation(Kind.FIXED, eqn, count))
+            else:
+                nodes.append(self._equation(Kind.EQUATION, eqn, count))
+
+    def _equation(self, kind: Kind, eqn: Eqn, count: int) -> Node:
+        node = Node(kind, count, self._time, (equation_key(eqn), count))
+        node.eqns = [eqn]
+        node.reads = [Read(a, count, self._time) for a in eqn.invars if type(a) is not Literal]
+        node.makes = list(eqn.outvars)
+        return node
+
+    def _add_region(self, eqn: Eqn, count: int, nodes: list[Node]) -> None:
+        """Add the links of an equation that holds programs, and the nodes of these programs."""
+        runs = count * trip_count(eqn)
+        programs = [jaxpr for _, jaxpr in subjaxprs(eqn.params)]
+        inside = {v for jaxpr in programs for v in jaxpr.invars}
+        operands = {a for a in eqn.invars if type(a) is not Literal}
+        made = inside | set(eqn.outvars)
+        reads = dict.fromkeys(operands, count)
+        links = [
+            _link_node(group, made, reads, runs, self._time)
+            for group in _joined_links(region_links(eqn), made)
+        ]
+        nodes += [node for node in links if node.leads]
+        linked = {v for node in links for v in node.makes}
+        for var in (*inside, *eqn.outvars):
+            if var not in linked:  # values that have nothing outside: counters, keys
+                node = Node(Kind.FIXED, runs, self._time, ("unlinked", var.aval.shape))
+                node.makes = [var]
+                nodes.append(node)
+        for jaxpr in programs:
+            self._walk(jaxpr, runs, nodes)
+
+    def _index(self, nodes: Sequence[Node]) -> None:
+        self.maker = {v: node for node in nodes for v in node.makes}
+        readers: dict[Var, list[tuple[Node, int]]] = defaultdict(list)
+        for i, node in enumerate(nodes):
+            node.index = i
+            for r, read in enumerate(node.reads):
+                readers[read.var].append((node, r))
+        self.readers = dict(readers)
+
+    # --- nodes that are one ---
+
+    def _merged_maps(self, nodes: list[Node]) -> list[Node]:
+        """`nodes` with elementwise equations of one shape that read each other as one node."""
+        maps = {node for node in nodes if self._is_map(node)}
+        groups = UnionFind()
+        for node in maps:
+            for read in node.reads:
+                maker = self.maker.get(read.var)
+                if maker in maps and maker.count == node.count and maker.shape == node.shape:
+                    groups.union(maker, node)
+        merged: dict[Any, list[Node]] = defaultdict(list)
+        for node in nodes:
+            if node in maps:
+                merged[groups.find(node)].append(node)
+        kept = [node for node in nodes if node not in maps]
+        return kept + [_map_node(members) for members in merged.values()]
+
+    def _is_map(self, node: Node) -> bool:
+        """Whether a node can be one with others of its shape."""
+        if node.kind is not Kind.EQUATION:
+            return False
+        (eqn,) = node.eqns
+        if not isinstance(eqn.primitive, ElementwiseOp) or not eqn.outvars:
+            return False
+        shape = eqn.outvars[0].aval.shape
+        if not shape or any(a.aval.ndim and a.aval.shape != shape for a in eqn.invars):
+            return False
+        rule = self.propagation.rule(eqn)
+        if rule is None or rule.special:
+            return False
+        sums = [a for a in eqn.invars if type(a) is not Literal and self._may_be_partial(a)]
+        return not (rule.additive and len(sums) >= 2)  # one reduction for both may pay
+
+    def _may_be_partial(self, var: Var, depth: int = _PARTIAL_DEPTH) -> bool:
+        """Whether a value can be a sum over devices, as far as the last `depth` equations show."""
+        node = self.maker.get(var)
+        if node is None or not depth or node.kind is not Kind.EQUATION:
+            return False
+        (eqn,) = node.eqns
+        if isinstance(eqn.primitive, ProductOp):
+            return True
+        rule = self.propagation.rule(eqn)
+        if rule is None:
+            return False
+        if "add" in rule.reduced.values():
+            return True
+        passes = isinstance(eqn.primitive, LayoutOp) or rule.additive
+        operands = [a for a in eqn.invars if type(a) is not Literal]
+        return passes and any(self._may_be_partial(a, depth - 1) for a in operands)
+
+    def _merged_products(self, nodes: list[Node]) -> list[Node]:
+        """`nodes` with products over the same dims as one node: one choice of axes for a product and its derivatives."""
+        dims = self._equal_dims(nodes)
+        groups: dict[Hashable, list[tuple[Node, dict[int, Hashable]]]] = defaultdict(list)
+        kept: list[Node] = []
+        for node in nodes:
+            colors = self._factor_colors(node, dims)
+            if colors is None:
+                kept.append(node)
+            else:
+                groups[frozenset(colors.values()), node.count].append((node, colors))
+        for members in groups.values():
+            kept.append(members[0][0] if len(members) == 1 else _products_node(members))
+        return kept
+
+    def _equal_dims(self, nodes: Iterable[Node]) -> UnionFind:
+        """The dims of variables that are one dim of the computation: those with a common factor, and linked or tied ones."""
+        equal = UnionFind()
+        for node in nodes:
+            previous: list[tuple[Var, int]] | None = None
+            for var, lead in node.leads.items():
+                dims = [(var, d) for d in range(lead, var.aval.ndim)]
+                for a, b in zip(previous or (), dims):
+                    equal.union(a, b)
+                previous = dims
+            for eqn in node.eqns if node.kind is not Kind.FIXED else ():
+                self._join_factors(eqn, equal)
+        for out, tied in self.ties.items():
+            atom, var = self.jaxpr.outvars[out], self.jaxpr.invars[tied]
+            if type(atom) is not Literal:
+                for d in range(var.aval.ndim):
+                    equal.union((atom, d), (var, d))
+        return equal
+
+    def _join_factors(self, eqn: Eqn, equal: UnionFind) -> None:
+        rule = self.propagation.rule(eqn)
+        if rule is None:
+            return
+        seen: dict[int, tuple[Var, int]] = {}
+        for atom, factors in [*zip(eqn.invars, rule.ins), *zip(eqn.outvars, rule.outs)]:
+            if not isinstance(atom, Var):
+                continue
+            for d, of_dim in enumerate(factors):
+                if len(of_dim) == 1:
+                    first = seen.setdefault(of_dim[0], (atom, d))
+                    equal.union(first, (atom, d))
+
+    def _factor_colors(self, node: Node, equal: UnionFind) -> dict[int, Hashable] | None:
+        """A name for each factor of a product; None if the node is no plain product over distinct dims."""
+        if node.kind is not Kind.EQUATION or not isinstance(node.eqns[0].primitive, ContractOp):
+            return None
+        (eqn,) = node.eqns
+        rule = self.propagation.rule(eqn)
+        if rule is None or rule.special or rule.groups:
+            return None
+        colors: dict[int, Hashable] = {}
+        for atom, factors in [*zip(eqn.invars, rule.ins), *zip(eqn.outvars, rule.outs)]:
+            for d, of_dim in enumerate(factors) if type(atom) is not Literal else ():
+                if len(of_dim) == 1:
+                    colors[of_dim[0]] = equal.find((atom, d))
+        live = [f for f, size in enumerate(rule.sizes) if size > 1]
+        if any(f not in colors for f in live) or len({colors[f] for f in live}) < len(live):
+            return None
+        return {f: colors[f] for f in live}
+
+
+class UnionFind:
+    """Sets of equal things."""
+
+    def __init__(self) -> None:
+        self._parent: dict[Any, Any] = {}
+
+    def find(self, x: Any) -> Any:
+        """Return the representative of the set of `x`."""
+        root = x
+        while (parent := self._parent.get(root, root)) is not root:
+            root = parent
+        while x is not root:
+            self._parent[x], x = root, self._parent.get(x, root)
+        return root
+
+    def union(self, a: Any, b: Any) -> None:
+        """Make the sets of `a` and `b` one."""
+        first, second = self.find(a), self.find(b)
+        if first is not second:
+            self._parent[second] = first
+
+
+def trip_count(eqn: Eqn) -> int:
+    """How often the programs of an equation run each time it does; 1 where that is not known."""
+    primitive = eqn.primitive
+    counted = isinstance(primitive, LoopLike) and primitive.counted
+    return int(eqn.params.get("length", 1)) if counted else 1
+
+
+def _map_node(members: list[Node]) -> Node:
+    members.sort(key=lambda n: n.time)
+    node = Node(Kind.MAP, members[0].count, members[0].time)
+    node.eqns = [eqn for m in members for eqn in m.eqns]
+    node.makes = [v for m in members for v in m.makes]
+    own = set(node.makes)
+    node.reads = [read for m in members for read in m.reads if read.var not in own]
+    names = tuple(sorted(eqn.primitive.name for eqn in node.eqns))
+    node.key = ("map", node.shape, names, node.count)
+    return node
+
+
+def _products_node(members: list[tuple[Node, dict[int, Hashable]]]) -> Node:
+    members.sort(key=lambda member: member[0].time)
+    first, colors = members[0]
+    node = Node(Kind.PRODUCTS, first.count, first.time)
+    node.eqns = [m.eqns[0] for m, _ in members]
+    node.makes = [v for m, _ in members for v in m.makes]
+    node.reads = [read for m, _ in members for read in m.reads]
+    order = {color: i for i, color in enumerate(colors.values())}
+    node.shared_factors = [{f: order[c] for f, c in own.items()} for _, own in members]
+    keys = tuple(equation_key(eqn) for eqn in node.eqns)
+    shared = tuple(tuple(sorted(own.items())) for own in node.shared_factors)
+    node.key = ("products", keys, shared, node.count)
+    return node
+
+
+def _link_node(
+    group: Sequence[tuple[Any, int]],
+    made: Container[Any],
+    reads: Mapping[Var, int],
+    runs: int,
+    time: int,
+) -> Node:
+    """Return the node of linked values. Operands are read as often as `reads` says, others as often as the program `runs`."""
+    node = Node(Kind.LINK, runs, time)
+    for atom, lead in group:
+        if type(atom) is Literal or atom in node.leads:
+            continue
+        node.leads[atom] = lead
+        if atom in made:
+            node.makes.append(atom)
+        else:
+            node.reads.append(Read(atom, reads.get(atom, runs), time))
+    node.key = ("link", tuple((v.aval.shape, n) for v, n in node.leads.items()), runs)
+    return node
+
+
+def _joined_links(
+    groups: Iterable[Sequence[tuple[Any, int]]], made: Container[Any]
+) -> list[list[tuple[Any, int]]]:
+    """`groups` of linked values, those joined that share a variable which the equation makes."""
+    sets, listed = UnionFind(), [list(group) for group in groups]
+    for i, group in enumerate(listed):
+        for atom, _ in group:
+            if type(atom) is not Literal and atom in made:
+                sets.union(atom, ("group", i))
+    joined: dict[Any, list[tuple[Any, int]]] = defaultdict(list)
+    for i, group in enumerate(listed):
+        joined[sets.find(("group", i))] += group
+    return list(joined.values())
+
+
+def equation_key(eqn: Eqn) -> Hashable:
+    """A name that equations with equal operations, parameters and shapes share."""
+    params = params_key(eqn.params)
+    types = tuple((a.aval.shape, a.aval.dtype.name) for a in (*eqn.invars, *eqn.outvars))
+    literals = tuple(type(a) is Literal for a in eqn.invars)
+    return (eqn.primitive.name, id(eqn) if params is None else params, types, literals)
+
+
+def is_constraint(node: Node) -> bool:
+    """Whether a node is a constraint of the user."""
+    return node.kind is Kind.EQUATION and isinstance(node.eqns[0].primitive, ConstraintOp)

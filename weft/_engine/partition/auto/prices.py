@@ -1,0 +1,138 @@
+"""Prices: the cost of a collective over the axes of one mesh, and of a move between two layouts.
+
+In:   the sizes of the axes, the cost model of the backend, and the links along the axes.
+Out:  costs in bytes: what a device could send over the fastest axis in the same time.
+Laws: the price of a move is the sum of its steps; a move to the same layout is free.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from weft._engine.ir.collective_spec import COLLECTIVES
+from weft._engine.partition.auto.machine import Machine, collective_seconds
+from weft._engine.partition.cost import DEFAULT, CollectiveRecord, CostModel
+from weft._engine.partition.reshard import Placement, Step, plan
+from weft._engine.util.record import record
+
+#: price of a slice of a local block: of two equal plans the one with fewer slices is cheaper
+SLICE = 1.0
+
+
+@record
+class AxisLink:
+    """The link along one mesh axis."""
+
+    slowdown: float = 1.0  # seconds per byte, divided by those of the fastest axis
+    latency: float = 0.0  # of one collective, in bytes of the fastest axis
+
+
+class MeshPrices:
+    """Prices on a mesh with axes of the given `sizes`. Axes without a link have the latency of `model`."""
+
+    def __init__(
+        self,
+        sizes: Mapping[Any, int],
+        model: CostModel = DEFAULT,
+        links: Mapping[Any, AxisLink] | None = None,
+        seconds_per_byte: float | None = None,
+        reduction_share: float = 1.0,
+    ):
+        self.sizes, self.model = dict(sizes), model
+        self.links = {a: (links or {}).get(a, AxisLink(1.0, model.latency)) for a in sizes}
+        self.seconds_per_byte = seconds_per_byte  # of the fastest axis, if it is known
+        #: collectives per move that reduces: below 1, since the partitioner combines reductions
+        self.reduction_share = reduction_share
+        self._moves: dict[tuple[Any, ...], float] = {}
+
+    def collective(self, axes: Iterable[Any], nbytes: float) -> float:
+        """Return the price of a collective over `axes` in which each device sends `nbytes` bytes.
+
+        Of several axes, a slower one carries blocks that faster ones have cut already.
+        """
+        if not nbytes:
+            return 0.0
+        over = tuple(axes) or tuple(self.sizes)
+        links = sorted((self.links[a].slowdown, self.sizes[a]) for a in over)
+        total = math.prod(n for _, n in links)
+        price, inner = 0.0, 1
+        for slowdown, n in links:
+            price += slowdown * (1 - 1 / n) / inner
+            inner *= n
+        share = price / (1 - 1 / total) if total > 1 else 1.0
+        return nbytes * share + max(self.links[a].latency for a in over)
+
+    def move(
+        self, source: Placement, target: Placement, shape: tuple[int, ...], itemsize: int
+    ) -> float:
+        """Return the price of moving a value of global `shape` from `source` to `target`."""
+        if source == target:
+            return 0.0
+        key = (source, target, shape, itemsize)
+        price = self._moves.get(key)
+        if price is None:
+            steps = plan(source, target, shape, itemsize, self.sizes, int(self.model.latency))
+            price = self._moves[key] = sum(self._step(step) for step, _ in steps)
+        return price
+
+    def _step(self, step: Step) -> float:
+        spec = COLLECTIVES[step.kind]
+        if spec.is_local:
+            return SLICE
+        price = self.collective(step.axes, step.nbytes)
+        if spec.reduces and self.reduction_share < 1:
+            latency = max(self.links[a].latency for a in step.axes)
+            price -= (1 - self.reduction_share) * latency
+        return price
+
+    def with_reduction_share(self, share: float) -> MeshPrices:
+        """Return the prices with `share` collectives per move that reduces."""
+        return MeshPrices(self.sizes, self.model, self.links, self.seconds_per_byte, share)
+
+    def of_records(self, records: Iterable[CollectiveRecord]) -> float:
+        """Return the price of the collectives of a partitioned program."""
+        return sum(r.count * self.collective(r.axes, r.bytes_per_device) for r in records)
+
+
+def prices_on(
+    sizes: Mapping[Any, int], machine: Machine | None, model: CostModel, dtype: str = "float32"
+) -> MeshPrices:
+    """Return the prices on a mesh of a machine's devices, whose numbers are row-major; without a machine, those of `model`.
+
+    `dtype` is that of the products.
+    """
+    if machine is None:
+        return MeshPrices(sizes, model)
+    links: dict[Any, tuple[float, float]] = {}
+    stride = math.prod(sizes.values())
+    for axis, n in sizes.items():
+        stride //= n
+        links[axis] = _link(machine, n, stride)
+    fastest = min((rate for rate, _ in links.values() if rate), default=0.0)
+    rate = fastest or 1 / (machine.link_bandwidth * machine.link_efficiency)
+    relative = {
+        axis: AxisLink(seconds / rate if seconds else 1.0, latency / rate)
+        for axis, (seconds, latency) in links.items()
+    }
+    own = CostModel(
+        latency=max(1, round(min(link.latency for link in relative.values()))),
+        flops_per_byte=max(1, round(machine.flops(dtype) * machine.matmul_efficiency * rate)),
+        repeated_flops_per_byte=model.repeated_flops_per_byte,
+        repeated_latency=model.repeated_latency,
+        local_bytes_per_byte=max(
+            1, round(machine.memory_bandwidth * machine.memory_efficiency * rate)
+        ),
+    )
+    return MeshPrices(sizes, own, relative, rate)
+
+
+def _link(machine: Machine, count: int, stride: int) -> tuple[float, float]:
+    """Return the seconds per byte that a device sends along an axis, and the seconds that a collective starts."""
+    if count <= 1:
+        return 0.0, 0.0
+    large = 1e12
+    latency = collective_seconds(machine, "all_gather", 1.0, count, stride)
+    seconds = collective_seconds(machine, "all_gather", large, count, stride) - latency
+    return seconds / (large * (count - 1) / count), latency
