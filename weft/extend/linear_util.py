@@ -293,5 +293,5 @@ def cache(call: Callable, *, explain: Callable | None = None) -> Callable:
         fun.populate_stores(stores)
         return result
 
-    cached.cache_clear = known.clear  # type: ignore[attr-defined]
+    cached.__dict__["cache_clear"] = known.clear
     return cached

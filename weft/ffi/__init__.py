@@ -223,7 +223,7 @@ def ffi_call(
             invoke(target_name, _registered(target_name), arrays, outs, attributes)
             return tree.tree_unflatten(structure, outs)
 
-        run.target = target_name  # type: ignore[attr-defined]  # what texts of programs call it
+        run.__dict__["target"] = target_name  # its name in texts of programs
 
         def called(*operands: Any) -> Any:
             device = get_abstract_mesh().abstract_device

@@ -127,7 +127,7 @@ class custom_vmap:
             return outs, list(batched)
 
         rule.__name__ = function_name(vmap_rule)
-        rule.draws_together = self.draws_together  # type: ignore[attr-defined]
+        rule.__dict__["draws_together"] = self.draws_together
         outs = _dispatch(trace_state.trace, flat_fun, rule, flat, name)
         return tree.tree_unflatten(out_tree[0], outs)
 

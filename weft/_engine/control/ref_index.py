@@ -54,7 +54,8 @@ def ds(start: Any, size: int | None = None, stride: int | None = None) -> Slice 
 
     TypeError if a size is traced.
 
-    >>> weft.experimental.pallas.ds(2, 3)
+    >>> from weft.experimental import pallas
+    >>> pallas.ds(2, 3)
     Slice(start=2, size=3, stride=1)
     """
     if start is None:

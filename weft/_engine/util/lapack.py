@@ -127,7 +127,7 @@ def _symbol(library: ctypes.CDLL | None, name: str) -> int:
 
 def _from_scipy(routine: str) -> int:
     """The address of a routine in SciPy's tables for compiled callers."""
-    from scipy.linalg import cython_blas, cython_lapack  # pyright: ignore[reportAttributeAccessIssue]
+    from scipy.linalg import cython_blas, cython_lapack  # pyright: ignore[reportAttributeAccessIssue]  # no stubs
 
     for table in (cython_lapack, cython_blas):
         capsule = table.__pyx_capi__.get(routine)

@@ -189,7 +189,7 @@ class ImportGuard:
             return None
         spec = _find(name, path)
         if is_listed and spec is not None and hasattr(spec.loader, "exec_module"):
-            spec.loader = _Loader(spec.loader)  # type: ignore[assignment]
+            spec.loader = _Loader(spec.loader)  # type: ignore[assignment]  # importlib.abc loads slowly
         return spec
 
 
@@ -226,7 +226,7 @@ def install() -> None:
         finder for finder in sys.meta_path if getattr(finder, "__module__", None) == __name__
     ]:
         sys.meta_path.remove(finder)  # of an earlier import of weft
-    sys.meta_path.insert(0, ImportGuard)  # type: ignore[arg-type]
+    sys.meta_path.insert(0, ImportGuard)  # type: ignore[arg-type]  # importlib.abc loads slowly
 
 
 def stay_first() -> None:

@@ -15,7 +15,7 @@ import os
 from typing import Any, cast
 
 from weft._engine.util import machine
-from weft._engine.util.record import record, replace
+from weft._engine.util.record import record, replace, values_of
 
 
 @record
@@ -114,7 +114,7 @@ class _AtHand:
 
     def __getattr__(self, name: str) -> Any:
         model = machine_model()
-        self.__dict__.update({field: getattr(model, field) for field in MachineModel.__slots__})  # pyright: ignore[reportAttributeAccessIssue]
+        self.__dict__.update(values_of(model))
         return getattr(model, name)
 
 

@@ -81,7 +81,12 @@ def replace(old: _T, **changes: Any) -> _T:
     >>> replace(Point(1, 2), x=3)
     Point(x=3, y=2)
     """
-    return type(old)(**{name: getattr(old, name) for name in type(old).__slots__} | changes)  # pyright: ignore[reportAttributeAccessIssue]
+    return type(old)(**values_of(old) | changes)
+
+
+def values_of(one: Any) -> dict[str, Any]:
+    """Return the fields of a record by name."""
+    return {name: getattr(one, name) for name in type(one).__slots__}
 
 
 def _record(cls: type, frozen: bool, eq: bool) -> type:

@@ -17,7 +17,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import CodeType, FrameType, FunctionType, TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from weft._engine.cpython.code_objects import is_raise_statement
 from weft._engine.util.config import config
@@ -523,7 +523,7 @@ def api_boundary(function: F, name: str = "") -> F:
                 raise  # a bare raise keeps the traceback as set and does not add this frame again
             raise better from error
 
-    return call  # type: ignore[return-value]
+    return cast(F, call)
 
 
 #: the code of functions that explain errors raised through them
@@ -616,7 +616,7 @@ def _explained(
         and not isinstance(error, KeyError)
         and not _names(said, name, fun)
     ):
-        error._said, error.args = said, (f"{name}: {said}",)  # type: ignore[attr-defined]
+        error.__dict__["_said"], error.args = said, (f"{name}: {said}",)
     return _shown(error)
 
 
@@ -638,17 +638,18 @@ def _is_inside(error: Exception, frames: int) -> bool | None:
             return None
         codes.append(code)
         entry = entry.tb_next
-    if len(codes) < frames and not hasattr(error, "_inside"):
+    known = error.__dict__.get("_inside")
+    if known is not None:  # frames of weft may have been left out since
+        return known
+    if len(codes) < frames:
         return None  # the call itself: a wrong number of arguments
-    if hasattr(error, "_inside"):  # frames of weft may have been left out since
-        return error._inside  # type: ignore[attr-defined]
     last = codes[-1]
     by_protocol = type(error).__module__ == "builtins" and any(
         code.co_name in _PROTOCOLS for code in codes[-3:]
     )
     by_weft = _internal[last.co_filename] and is_raise_statement(last, at) and not by_protocol
-    error._inside = not by_weft  # type: ignore[attr-defined]
-    return error._inside  # type: ignore[attr-defined]
+    error.__dict__["_inside"] = not by_weft
+    return not by_weft
 
 
 #: methods by which Python asks an array for what it is not

@@ -9,7 +9,6 @@ from __future__ import annotations
 import _imp
 import _thread
 import contextlib
-import importlib
 import os
 import sys
 import time
@@ -18,7 +17,7 @@ from typing import Any, TypeVar
 
 L = TypeVar("L")
 _PATIENCE_S = 10.0  # for imports that wait for something themselves
-_module_locks: dict = getattr(importlib._bootstrap, "_module_locks", {})  # type: ignore[attr-defined]
+_module_locks: dict = getattr(sys.modules["_frozen_importlib"], "_module_locks", {})
 
 
 class _Held:

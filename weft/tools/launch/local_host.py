@@ -121,7 +121,7 @@ class LocalHost:
             self._processes[rank] = process
             for stream, file in ((OUT, process.stdout), (ERR, process.stderr)):
                 if file is not None:
-                    self._pipes.register(file, selectors.EVENT_READ, (rank, stream))
+                    self._pipes.register(file, selectors.EVENT_READ, (rank, stream, file))
         if request.captures_output:
             self._reader = DaemonThread(self._read, self._pipes)
 
@@ -198,24 +198,24 @@ class LocalHost:
         pipes.close()
 
     def _read_pipe(self, pipes: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
-        rank, stream = key.data
+        rank, stream, pipe = key.data
         try:
             data = os.read(key.fd, _CHUNK)
         except OSError:
             data = b""
         if not data:
-            pipes.unregister(key.fileobj)
-            key.fileobj.close()  # type: ignore[union-attr]
+            pipes.unregister(pipe)
+            pipe.close()
         self._receive(rank, stream, data)
 
     def _close_pipes(self, pipes: selectors.BaseSelector, streams: Collection[int]) -> None:
         if not streams:
             return
         for key in list(pipes.get_map().values()):
-            rank, stream = key.data
+            rank, stream, pipe = key.data
             if stream in streams:
-                pipes.unregister(key.fileobj)
-                key.fileobj.close()  # type: ignore[union-attr]
+                pipes.unregister(pipe)
+                pipe.close()
                 self._receive(rank, stream, b"")
 
 
