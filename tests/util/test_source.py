@@ -263,7 +263,7 @@ def test_guarded_functions_are_like_the_ones_they_guard():
 
     assert (
         pickle.loads(pickle.dumps(lax.add)) is lax.add
-        and str(inspect.signature(lax.add)) == "(x, y)"
+        and list(inspect.signature(lax.add).parameters) == ["x", "y"]
         and "x + y" in lax.add.__doc__
     )
 
