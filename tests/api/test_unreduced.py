@@ -10,7 +10,14 @@ import weft.numpy as wnp
 from weft import lax
 from weft._engine.ir.types import ManualAxisType, ShapedArray
 from weft._engine.util.config import Override
-from weft.sharding import AxisType, NamedSharding, PartitionSpec as P, UnreducedKind, reshard
+from weft.sharding import (
+    AxisType,
+    NamedSharding,
+    PartitionSpec as P,
+    PositionalSharding,
+    UnreducedKind,
+    reshard,
+)
 
 A, B = (
     np.arange(8.0, dtype=np.float32).reshape(2, 4),
@@ -64,6 +71,27 @@ def test_specs_name_unreduced_and_reduced_axes():
     ]:
         with pytest.raises(error, match=text):
             use()
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_terms_are_summed_where_shardings_name_no_axes(count):
+    devices = weft.devices()[:count]
+    mesh = weft.make_mesh((count,), ("x",), axis_types=(AxisType.Explicit,), devices=devices)
+    with weft.set_mesh(mesh):
+        terms = weft.device_put(A, NamedSharding(mesh, P(None, unreduced={"x"})))
+    for target in (devices[0], PositionalSharding(devices).reshape(count, 1)):
+        moved = weft.device_put(terms, target)
+        np.testing.assert_array_equal(np.asarray(moved), A)
+        assert not moved.sharding.unreduced
+
+
+def test_typed_values_take_shardings_without_axes():
+    devices = weft.devices()[:2]
+    typed = weft.make_mesh((2,), ("x",), axis_types=(AxisType.Explicit,), devices=devices)
+    with weft.set_mesh(typed):
+        x = weft.device_put(A, NamedSharding(typed, P("x")))
+        placed = weft.jit(lambda x: weft.device_put(x, PositionalSharding(devices).reshape(2, 1)))
+        np.testing.assert_array_equal(np.asarray(placed(x)), A)
 
 
 def test_a_sum_that_is_left_open_is_a_value(mesh):

@@ -194,6 +194,7 @@ class JetTrace(Trace):
         rule = primitive.jvp
         zero = [Zero(typeof(p).to_tangent_aval()) for p in primals]
         firsts = [z if terms[0] is None else terms[0] for z, terms in zip(zero, series)]
+        inner = None
         if self.order == 1:
             with derived_trace(self.parent):
                 outs, tangents = rule(primals, firsts, **params)
@@ -208,7 +209,7 @@ class JetTrace(Trace):
         if not primitive.multiple_results:
             outs, tangents = [outs], [tangents]
         pairs = list(map(split, outs, tangents))
-        if self.order > 1:
+        if inner is not None:
             inner.finished = True
         joined = [self.join(*pair) for pair in pairs]
         return joined if primitive.multiple_results else joined[0]

@@ -258,7 +258,7 @@ def _integrate(
     def advance(state: Any) -> Any:
         count, y, f, t, h, *last = state
         scale = h.astype(dtype)
-        slopes = [f]
+        slopes, inner = [f], y
         for node, weights in zip(_NODES, _STAGES, strict=True):
             inner = y + scale * _combined(weights, slopes)
             slopes.append(slope(inner, t + np.asarray(node, time_dtype) * h).astype(dtype))

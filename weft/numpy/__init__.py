@@ -6,6 +6,7 @@ the beginning.
 """
 
 import sys as _sys
+from typing import Any as _Any
 
 import numpy as _np
 
@@ -198,7 +199,7 @@ _PUBLIC = {
 }
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> _Any:
     """Load a public function or submodule on first use."""
     if name in _LAZY_NAMES:
         module, arrays = _LAZY_NAMES[name]

@@ -100,7 +100,7 @@ class RegularGridInterpolator:
         else:
             out = self._interpolate_linearly(cells, shares, trailing)
         if self.fill_value is not None:
-            outside = False
+            outside: Any = False
             for p, x in zip(self.grid, columns):
                 outside = outside | (x < p[0]) | (x > p[-1])
             out = wnp.where(outside[trailing], self.fill_value, out)

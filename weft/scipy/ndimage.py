@@ -57,7 +57,7 @@ def map_coordinates(input, coordinates: Sequence, order: int, mode: str = "const
         raise NotImplementedError(f"map_coordinates: order {order} is not supported; use 0 or 1.")
     corners = [_corners(wnp.asarray(c), order) for c in places]
     fill = wnp.asarray(cval, x.dtype)
-    total = None
+    total: Any = None
     for chosen in itertools.product(*corners):
         inside: Any = True
         index = []

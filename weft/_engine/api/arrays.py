@@ -307,6 +307,16 @@ def closure_convert(fun: Callable, *example_args) -> tuple[Callable, list]:
     return converted, consts
 
 
+def _prune(table: dict[Any, Any]) -> None:
+    """Remove what nothing but the table holds."""
+    for key in list(table):
+        known = table.get(key)
+        if known is not None and is_held_at_most(known, 2):  # by the table, and here
+            table.pop(key, None)
+            if not is_held_at_most(known, 1):  # another thread has just asked for it
+                table.setdefault(key, known)
+
+
 def clear_caches() -> None:
     """Forget what was traced and compiled, and give its memory back. What runs, and what `compile` gave, stays.
 
@@ -315,11 +325,6 @@ def clear_caches() -> None:
     for clear in clearers:
         clear()
     gc.collect()  # programs and their parts refer to each other
-    for pruned in (_specs, _interned):
-        for key in list(pruned):
-            known = pruned.get(key)
-            if known is not None and is_held_at_most(known, 2):  # by the table, and here
-                pruned.pop(key, None)
-                if not is_held_at_most(known, 1):  # another thread has just asked for it
-                    pruned.setdefault(key, known)
+    _prune(_specs)
+    _prune(_interned)
     gc.collect()  # also empties the interpreter's lists of free objects, which would hold its memory

@@ -19,7 +19,7 @@ from weft._engine.ir.shardings import Sharding
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops import callback as ops
 from weft._engine.ops.collectives import axis_index
-from weft._engine.ops.keys import random_unwrap, random_wrap
+from weft._engine.ops.keys import generator_of, random_unwrap, random_wrap
 from weft._engine.runtime.array import from_numpy
 from weft._engine.util import dtypes, tree
 from weft._engine.util.errors import describe
@@ -42,7 +42,7 @@ class HostFunction:
         self.slots = [i for i, d in enumerate(dynamic) if d]
         self.statics = tuple((i, x) for i, (x, d) in enumerate(zip(leaves, dynamic)) if not d)
         self.keys = {
-            i: typeof(leaves[i]).dtype.impl
+            i: generator_of(leaves[i])
             for i in self.slots
             if dtypes.is_extended(typeof(leaves[i]).dtype)
         }

@@ -21,6 +21,7 @@ from weft._engine.core.context import current_context
 from weft._engine.core.primitive import ContractOp, ProductOp, RaggedOp
 from weft._engine.core.stage import hoist_tracers, stage
 from weft._engine.core.trace import Tracer, typeof
+from weft._engine.ir.jaxpr import Atom, Eqn
 from weft._engine.ir.rewrite import inline_calls
 from weft._engine.ops.layout import name as named, name_p
 from weft._engine.transforms.linearize import linearize_flat
@@ -184,8 +185,8 @@ def print_saved_residuals(fun: Callable, *args, **kwargs) -> None:
         return [c for c in program.consts if isinstance(c, Tracer)]
 
     jaxpr = inline_calls(stage(forward, [typeof(x) for x in flat.leaves], function_name(fun)))
-    makers = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
-    arguments = dict(zip(jaxpr.invars, flat.names()))
+    makers: dict[Atom, Eqn] = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
+    arguments: dict[Atom, str] = dict(zip(jaxpr.invars, flat.names()))
     place = {atom: i for i, atom in enumerate([*arguments, *makers])}
     for atom in sorted(dict.fromkeys(jaxpr.outvars), key=lambda atom: place.get(atom, 0)):
         made = makers.get(atom)

@@ -33,7 +33,7 @@ from weft._engine.ir.mesh import device_mesh, unplaced
 from weft._engine.ir.program_mesh import (
     is_abstract,
 )
-from weft._engine.ir.shardings import Sharding
+from weft._engine.ir.shardings import NamedSharding, Sharding
 from weft._engine.ir.specs import PartitionSpec
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.layout import reshape, transpose
@@ -250,7 +250,10 @@ def _of_other_terms(x: Array, want: ArraySpec) -> Array:
         return Array(want, x._live())
     if want.order is not None:
         return relayout(relayout(x, sharding, want.committed), sharding, want.committed, want.order)
-    if have.has_terms and have.sharding.device_assignment != sharding.device_assignment:
+    if have.has_terms and (
+        not isinstance(sharding, NamedSharding)
+        or have.sharding.device_assignment != sharding.device_assignment
+    ):
         if want.has_terms and have.stored.aval.shape == want.stored.aval.shape:
             return Array(want, relayout(x._stored(), want.stored.sharding, want.committed)._live())
         x = relayout(x, have.sharding.with_spec(have.sharding.spec.update(unreduced=frozenset())))
@@ -265,7 +268,7 @@ def _of_other_terms(x: Array, want: ArraySpec) -> Array:
 
 
 @functools.lru_cache(maxsize=1024)
-def _resharding(aval: ShapedArray, sharding: Sharding) -> Jaxpr:
+def _resharding(aval: ShapedArray, sharding: NamedSharding) -> Jaxpr:
     """Return the program that reshards a value."""
     with set_trace(eval_trace):
         return stage(lambda x: [reshard(x, sharding)], [aval], "reshard")

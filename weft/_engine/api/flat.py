@@ -60,7 +60,7 @@ class FlatFunction:
         self._static = {k % len(args): args[k] for k in static}
         dynamic = tuple(x for i, x in enumerate(args) if i not in self._static)
         self.leaves, self.in_tree = self._flatten((dynamic, kwargs or {}))
-        self.out_tree = None
+        self.out_tree: Any = None
 
     def __call__(self, *leaves) -> list:
         dynamic, kwargs = tree.tree_unflatten(self.in_tree, leaves)
@@ -80,9 +80,8 @@ class FlatFunction:
 
     def names(self) -> list[str]:
         """The names of the leaves."""
-        return argument_names(
-            signature_of(self.fun), *tree.tree_unflatten(self.in_tree, self.leaves), self._static
-        )
+        args, kwargs = tree.tree_unflatten(self.in_tree, self.leaves)
+        return argument_names(signature_of(self.fun), args, kwargs, self._static)
 
 
 def signature_of(fun: Callable) -> inspect.Signature | None:

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import numpy as np
 
@@ -90,6 +90,9 @@ from weft._engine.util.source import (
 )
 from weft._engine.util.state import Dispatching
 
+if TYPE_CHECKING:
+    from weft._engine.api.calls.options import JitArguments
+
 #: classes of leaves that are usual in calls
 _USUAL = frozenset(
     {
@@ -141,7 +144,13 @@ class _FlatBody:
 class JitFunction(Dispatching):
     """What `jit` returns. Calling it runs the compiled function; `trace`, `lower`, `eval_shape` stop at earlier stages."""
 
-    options: JitOptions
+    if TYPE_CHECKING:
+        __name__: str
+        __qualname__: str
+
+        @functools.cached_property
+        def options(self) -> JitOptions: ...
+
     is_threaded = False  # whether the values of references are arguments
     traced_once: (
         list  # the trace of the function before its references were known, if they are threaded
@@ -714,6 +723,12 @@ def check_output(out, api: str, fun: Callable, structure, i: int) -> None:
         ) from None
 
 
+@overload
+def jit(fun: Callable, /, **arguments: Unpack[JitArguments]) -> JitFunction: ...
+@overload
+def jit(
+    fun: None = None, /, **arguments: Unpack[JitArguments]
+) -> Callable[[Callable], JitFunction]: ...
 def jit(
     fun: Callable | None = None,
     /,
@@ -730,7 +745,7 @@ def jit(
     inline: bool = False,
     abstracted_axes: Any = None,
     compiler_options: dict | None = None,
-):
+) -> JitFunction | Callable[[Callable], JitFunction]:
     """Compile `fun` for the types and layouts of its arguments, once for each kind it is called with.
 
     Static arguments are compile-time constants (hashable; part of the cache key). Donated ones give their memory to the

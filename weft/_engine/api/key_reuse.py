@@ -179,10 +179,11 @@ class _Reader:
     def follow(self, eqn: Eqn) -> None:
         """Follow the keys through one equation."""
         ins = [None if type(a) is Literal else self.numbers.get(a) for a in eqn.invars]
-        if eqn.params.get("uses"):
-            _use(ins[0], self.used, eqn.source, "random", _consumed(eqn, 0))
-        if eqn.params.get("expects"):
-            self.check(eqn.invars[0], ins[0], eqn)
+        first = ins[0] if ins else None
+        if first is not None and eqn.params.get("uses"):
+            _use(first, self.used, eqn.source, "random", _consumed(eqn, 0))
+        if first is not None and eqn.params.get("expects"):
+            self.check(eqn.invars[0], first, eqn)
         inner = [j for _, j in subjaxprs(eqn.params)]
         keys = [v for v in eqn.outvars if is_key(v.aval)]
         if inner and (keys or any(n is not None for n in ins)):
@@ -359,7 +360,7 @@ def _moved(eqn: Eqn, ins: list, shape: tuple[int, ...]) -> np.ndarray:
         n is not None for n in ins
     ):
         try:
-            given = [a.val if n is None else n for n, a in zip(ins, eqn.invars)]
+            given = [a.val if isinstance(a, Literal) else n for n, a in zip(ins, eqn.invars)]
             found = np.asarray(eqn.primitive.reference(*given, **eqn.params))
             if found.shape == shape:
                 return found.astype(np.int64)

@@ -7,7 +7,7 @@ Out:  one `Sharding` (or None) per flat value, and its layout in memory; errors 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, overload
 
 from weft._engine.backends.array_spec import ArraySpec
 from weft._engine.backends.base import Device
@@ -208,15 +208,20 @@ def _what_is_split(what: str, i: int, structure, arg_names: Sequence[str] | None
     return f"the result{tree.keystr(path) and ' ' + tree.keystr(path)} of {function}"
 
 
-def as_sharding(s, what: str, mesh_of: Callable = spec_mesh) -> Sharding | None:
+@overload
+def as_sharding(
+    s: Sharding | PartitionSpec | Device, what: str, mesh_of: Callable = spec_mesh
+) -> Sharding: ...
+@overload
+def as_sharding(s: Any, what: str, mesh_of: Callable = spec_mesh) -> Sharding | None: ...
+def as_sharding(s: Any, what: str, mesh_of: Callable = spec_mesh) -> Sharding | None:
     """A sharding from a Sharding, a Device, or a PartitionSpec over the mesh of the context, which `mesh_of` gives."""
+    if isinstance(s, Sharding) and is_abstract(s):
+        mesh = current_mesh()
+        if isinstance(mesh, Mesh) and mesh.abstract_mesh == s.mesh:
+            return NamedSharding(mesh, s.spec, memory_kind=s.memory_kind)
     if s is None or isinstance(s, Sharding):
-        mesh = current_mesh() if s is not None and is_abstract(s) else None
-        return (
-            NamedSharding(mesh, s.spec, memory_kind=s.memory_kind)
-            if isinstance(mesh, Mesh) and mesh.abstract_mesh == s.mesh
-            else s
-        )
+        return s
     if s is REPLICATED:
         mesh = current_mesh()
         return None if mesh is None else NamedSharding(mesh, PartitionSpec())

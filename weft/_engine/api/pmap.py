@@ -299,17 +299,15 @@ class PmapFunction:
     # ---- the program
     def _on(self, mesh: Mesh) -> Callable:
         """What is compiled for `mesh`."""
-        me, fun = (
-            copy.copy(self),
-            weakref.ref(self.fun),
-        )  # which keeps the result, and would never be let go
-        me.fun = lambda *args, **kwargs: fun()(*args, **kwargs)
+        # the function keeps the result, and would never be let go
+        me, fun = copy.copy(self), weakref.proxy(self.fun)
+        me.fun = lambda *args, **kwargs: fun(*args, **kwargs)
 
         def run(*args, **kwargs):
             return me._run(mesh, args, kwargs)
 
         for it in (functools.update_wrapper(run, self.fun), me):
-            del it.__wrapped__
+            vars(it).pop("__wrapped__")
         run.__signature__ = signature_of(self.fun)
         return run
 

@@ -38,9 +38,13 @@ def new_ref(
             f"new_ref: references to references are not possible, got {init_val.type}. Read it first: ref[...]."
         )
     if is_value(init_val):
-        return ValueRef(
-            typeof_array(init_val), [new_ref(x, kind=kind) for x in lowered(init_val, "new_ref")]
-        )
+        high_type: Any = typeof_array(init_val)
+        parts = [_ref_of_array(x, kind) for x in lowered(init_val, "new_ref")]
+        return ValueRef(high_type, parts)
+    return _ref_of_array(init_val, kind)
+
+
+def _ref_of_array(init_val: Any, kind: str | None) -> Ref:
     value = init_val if isinstance(init_val, Tracer) else to_array(init_val)
     aval = typeof_array(value)
     return Ref.make(
@@ -58,11 +62,15 @@ def empty_ref(ty: Any, memory_space: Any = None) -> Ref | ValueRef:
     """
     _check_memory_space("empty_ref", memory_space)
     if getattr(ty, "is_high", False):
-        return ValueRef(ty, list(map(empty_ref, ty.lo_ty())))
+        return ValueRef(ty, list(map(_ref_to_zeros, ty.lo_ty())))
     if isinstance(ty, type) or not hasattr(ty, "shape") or not hasattr(ty, "dtype"):
         raise TypeError(
             f"empty_ref: `ty` must have a shape and a dtype, got {ty!r:.60}. Use weft.ShapeDtypeStruct(shape, dtype)."
         )
+    return _ref_to_zeros(ty)
+
+
+def _ref_to_zeros(ty: Any) -> Ref:
     value = zeros(
         ShapedArray(
             tuple(ty.shape),

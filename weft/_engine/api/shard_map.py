@@ -471,8 +471,9 @@ def _mesh_of(mesh: Any, args: tuple, name: str) -> Any:
             isinstance(context, Mesh)
             and context.manual_axes
             and context.flat_devices == mesh.flat_devices
+            and context.shape_tuple == mesh.shape_tuple
         )
-        return context if inside and context.shape_tuple == mesh.shape_tuple else mesh
+        return context if inside else mesh
 
     return _mesh_with_devices(mesh, context, args, name)
 

@@ -44,7 +44,7 @@ from weft._engine.ir.types import ShapedArray
 from weft._engine.partition.stack import from_storage, mapped_over, to_storage
 from weft._engine.runtime.array import Array, default_sharding
 from weft._engine.runtime.placement import all_blocks, as_blocks, of_blocks
-from weft._engine.transforms.batch import to_dim
+from weft._engine.transforms.batch import BatchTrace, to_dim
 from weft._engine.transforms.erase import erase_params
 from weft._engine.util import dtypes, tree
 from weft._engine.util.config import config
@@ -166,6 +166,7 @@ class ManualTrace(Trace):
         """The blocks of all devices: [manual axes..., block dims...]."""
         trace = self.parent
         for name, size in reversed(self.axes):
+            assert isinstance(trace, BatchTrace)
             value, dim = trace.split(value)
             with derived_trace(trace.parent):  # stacked values are of no mesh
                 value = to_dim(value, dim, BatchAxis(size, name), 0)

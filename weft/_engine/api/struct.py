@@ -91,7 +91,9 @@ class ShapeDtypeStruct:
         >>> ShapeDtypeStruct.like(1.0), ShapeDtypeStruct.like(np.ones(3, np.float32))
         (ShapeDtypeStruct(shape=(), dtype=float32, weak_type=True), ShapeDtypeStruct(shape=(3,), dtype=float32))
         """
-        aval = x if isinstance(x, ShapedArray) else x.aval if isinstance(x, cls) else typeof(x)
+        if isinstance(x, ShapedArray):
+            return cls(x.shape, x.dtype, sharding=x.explicit, weak_type=x.weak_type, vma=x.vma)
+        aval = x.aval if isinstance(x, cls) else typeof(x)
         placed = getattr(x, "committed", False) or isinstance(x, cls)
         ordered = placed and order_of(x.format.layout, aval.ndim, "ShapeDtypeStruct") is not None
         sharding = x.format if ordered else x.sharding if placed else aval.explicit

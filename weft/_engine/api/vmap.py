@@ -177,9 +177,8 @@ def _call_with_types(flat_fun: FlatFunction, in_axes, out_axes, axis_name, axis_
     name = function_name(flat_fun.fun)
     where = f"vmap({name})"
     flat = flat_fun.leaves
-    dims = mapped_dims(
-        in_axes, *tree.tree_unflatten(flat_fun.in_tree, [object() for _ in flat]), flat, where
-    )
+    args, kwargs = tree.tree_unflatten(flat_fun.in_tree, [object() for _ in flat])
+    dims = mapped_dims(in_axes, args, kwargs, flat, where)
     array_dims = [None if is_vmappable(x) else d for x, d in zip(flat, dims)]
     size = length_of_axis(axis_size) if axis_size is not None else None
     size = mapped_size(where, flat_fun, array_dims, size)
@@ -224,7 +223,8 @@ def _call_with_refs(
     values = [x[...] if is_ref(x) else x for x in leaves]
     names = flat_fun.names()
     check_aliases(fun, "vmap", *zip(*[(x, n) for x, n in zip(leaves, names) if is_ref(x)]))
-    dims = mapped_dims(in_axes, *tree.tree_unflatten(flat_fun.in_tree, values), values, where)
+    args, kwargs = tree.tree_unflatten(flat_fun.in_tree, values)
+    dims = mapped_dims(in_axes, args, kwargs, values, where)
     lent = [i for i, (x, d) in enumerate(zip(leaves, dims)) if is_ref(x) and d is not None]
     operands = [x if d is not None or not is_ref(x) else 0 for x, d in zip(values, dims)]
 

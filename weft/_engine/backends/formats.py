@@ -7,7 +7,7 @@ Laws: every shard of an array has its dims in the same order, without tiles. The
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft._engine.util.errors import describe
 from weft._engine.util.record import record
@@ -35,12 +35,14 @@ class Layout:
     major_to_minor: tuple[int, ...]
     tiling: tuple[tuple[int, ...], ...] | None = None
     sub_byte_element_size_in_bits: int = 0
+    if TYPE_CHECKING:
+        AUTO: ClassVar[_Auto]
 
     def __post_init__(self):
         object.__setattr__(self, "major_to_minor", tuple(self.major_to_minor))
 
 
-Layout.AUTO = _Auto.AUTO  # type: ignore[attr-defined]
+Layout.AUTO = _Auto.AUTO
 
 
 def is_layout(x: Any) -> bool:

@@ -45,7 +45,10 @@ class Trace:
     __slots__ = ("parent", "finished", "__weakref__")
     evaluates_constants = False  # also within a trace that records operations
 
-    def __init__(self, parent: "Trace | None" = None):
+    #: the trace around it; None at the bottom, and where a program begins
+    parent: Trace
+
+    def __init__(self, parent: Any = None):
         self.parent = parent
         self.finished = False
 
@@ -166,6 +169,14 @@ class Tracer(ArrayMethods):
     @property
     def size(self) -> int:
         return self.aval.size
+
+    @property
+    def nbytes(self) -> int:
+        return self.aval.nbytes
+
+    @property
+    def itemsize(self) -> int:
+        return self.aval.dtype.itemsize
 
     @property
     def sharding(self) -> NoReturn:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -74,7 +74,7 @@ def typed_devices(jaxpr: Jaxpr) -> tuple[Any, ...] | None:
     return None
 
 
-def is_abstract(sharding: Sharding) -> bool:
+def is_abstract(sharding: Sharding) -> TypeGuard[NamedSharding]:
     """Whether a sharding names axes without devices, as types do."""
     return isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, AbstractMesh)
 

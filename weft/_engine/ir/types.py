@@ -344,7 +344,7 @@ class ShapedArray:
         """The value that consists of an array: itself."""
         return value
 
-    def dec_rank(self, size: int | None, spec: int | None) -> "ShapedArray":
+    def dec_rank(self, size: int | None, spec: Any) -> "ShapedArray":
         """The type of one element of such a value that is mapped over dim `spec` (None: not mapped)."""
         return self if spec is None else self.without_dim(spec)
 

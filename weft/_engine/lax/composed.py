@@ -177,17 +177,17 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
     >>> broadcast_shapes((2, 1), (3,))
     (2, 3)
     """
-    shapes = tuple([tuple([_size(n, shape) for n in shape]) for shape in shapes])
+    sizes = [tuple([_size(n, shape) for n in shape]) for shape in shapes]
     try:
-        return np.broadcast_shapes(*shapes)
+        return np.broadcast_shapes(*sizes)
     except ValueError:
         raise ShapeError(
-            f"broadcast_shapes: Incompatible shapes for broadcasting: shapes={list(shapes)}.\n"
+            f"broadcast_shapes: Incompatible shapes for broadcasting: shapes={sizes}.\n"
             "  Trailing dims must be equal, or one of them 1."
         ) from None
 
 
-def _size(n: Any, shape: Any) -> int | Dim:
+def _size(n: Any, shape: Any) -> Any:
     size = as_size(n)
     if not isinstance(size, Dim) and size < 0:
         raise TypeError(

@@ -87,11 +87,9 @@ def conv_general_dilated_local(
             f"window, and the spatial dims of the result, {needed[1:]}.",
             table,
         )
-    contracted, batch = (
-        ([d] for d in (numbers.out_spec[1], numbers.rhs_spec[1])),
-        (numbers.out_spec[2:], numbers.rhs_spec[2:]),
-    )
-    out = dot_general(patches, rhs, (tuple(contracted), batch), precision=precision)
+    contracted = [numbers.out_spec[1]], [numbers.rhs_spec[1]]
+    batch = numbers.out_spec[2:], numbers.rhs_spec[2:]
+    out = dot_general(patches, rhs, (contracted, batch), precision=precision)
     spatial = lhs_type.ndim - 2
     made = (
         spatial,
@@ -110,7 +108,8 @@ def conv_general_permutations(dimension_numbers: Sequence[str]) -> tuple[tuple[i
     """
     specs = tuple(dimension_numbers)
     try:
-        return tuple(conv_dimension_numbers(specs[0], specs[1], specs))
+        lhs, rhs = [range(len(spec)) for spec in specs[:2]]
+        return tuple(map(tuple, conv_dimension_numbers(lhs, rhs, specs)))
     except (ValueError, IndexError) as e:
         raise TypeError(
             f"conv_general_permutations: dimension_numbers must be three strings, with N and C, O and I, N and C once each, "

@@ -126,15 +126,14 @@ def ragged_dot_general(
 def _product(lhs, rhs, contracted: bool, precision: PrecisionLike, preferred: Any) -> Callable:
     """What computes the product of operands in the form of `ops.ragged`."""
     if algorithm_of(precision) is None and lhs.dtype == rhs.dtype:
-        given = (
-            canonical_precision(precision),
-            None if preferred is None else dtypes.named_dtype(preferred),
+        canonical = canonical_precision(precision)
+        dtype = None if preferred is None else dtypes.named_dtype(preferred)
+        return lambda lhs, rhs, starts, ends, rows: ragged_dot_of_batches(
+            lhs, rhs, starts, ends, rows, contracted, canonical, dtype
         )
-        return lambda *operands: ragged_dot_of_batches(*operands, contracted, *given)
-    return lambda *operands: masked(
-        *operands,
-        contracted,
-        lambda x, y, numbers: dot_general(x, y, numbers, precision, preferred),
+    multiply = lambda x, y, numbers: dot_general(x, y, numbers, precision, preferred)
+    return lambda lhs, rhs, starts, ends, rows: masked(
+        lhs, rhs, starts, ends, rows, contracted, multiply
     )
 
 

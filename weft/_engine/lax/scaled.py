@@ -72,11 +72,11 @@ def scaled_dot(
                 f"scaled_dot: LHS contracting dim {d} of size {lhs.shape[d]} does not match RHS contracting dim {e} of size "
                 f"{rhs.shape[e]}."
             )
-    scaled = [
+    lhs, rhs = [
         _scaled(x, scale, tuple(dims), side)
         for x, scale, dims, side in ((lhs, lhs_scale, lc, "lhs"), (rhs, rhs_scale, rc, "rhs"))
     ]
-    out = contraction.dot_general(*scaled, dimension_numbers, preferred_element_type=_F32)
+    out = contraction.dot_general(lhs, rhs, dimension_numbers, preferred_element_type=_F32)
     return casting.convert_element_type(out, wanted)
 
 

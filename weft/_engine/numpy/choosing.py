@@ -155,7 +155,7 @@ def take(
     if not dtypes.issubdtype(positions.dtype, np.integer) and positions.dtype != np.bool_:
         raise ValueError(f"take: indices must have an integer type, got {positions.dtype.name}.")
     if mode == "wrap":
-        positions, mode = ufuncs.remainder(positions, a.shape[axis]), GatherScatterMode.UNCHECKED
+        positions = ufuncs.remainder(positions, a.shape[axis])
     if mode == "clip":  # as NumPy: negative positions are clipped, not counted from the end
         positions = clip(positions, 0, max_dim(a.shape[axis] - 1, 0))
     mode = "fill" if mode is None else mode
@@ -166,7 +166,7 @@ def take(
     return indexing.getitem(
         a,
         (slice(None),) * axis + (positions,),
-        mode=mode,
+        mode=GatherScatterMode.UNCHECKED if mode == "wrap" else mode,
         fill_value=fill_value,
         unique_indices=unique_indices,
         indices_are_sorted=indices_are_sorted,
@@ -392,6 +392,7 @@ def insert(arr, obj, values, axis: int | None = None):
             return _with_block(a, asarray(obj), values, axis)
         if np.ndim(obj) == 1:
             return _with_slices(a, obj, values, axis)
+    n = operator.index(n)
     positions = _insert_positions(obj, n, axis)
     values = promote.cast(asarray(values), a.dtype)
     if values.ndim and np.ndim(obj) == 0 and not isinstance(obj, slice):
@@ -411,12 +412,13 @@ def insert(arr, obj, values, axis: int | None = None):
 
 def _insert_positions(obj, n: int, axis: int) -> np.ndarray:
     """Return known positions of `insert` as a vector of integers from 0 to `n`."""
-    positions = np.atleast_1d(np.arange(n)[obj] if isinstance(obj, slice) else np.asarray(obj))
+    array = np.arange(n)[obj] if isinstance(obj, slice) else np.asarray(obj)
+    positions = np.atleast_1d(array)
     if positions.size and positions.dtype.kind not in "iub":
         raise ValueError(f"insert: `obj` must be integers, booleans or a slice, got {obj!r:.80}.")
     if positions.ndim > 1:
         raise ValueError(f"insert: `obj` must have one dim or none, got shape {positions.shape}.")
-    if positions.dtype == bool and np.ndim(obj):
+    if positions.dtype == bool and array.ndim:
         positions = np.flatnonzero(positions)
     positions = np.where(positions < 0, positions + n, positions).astype(int)
     if positions.size and not 0 <= positions.min() <= positions.max() <= n:

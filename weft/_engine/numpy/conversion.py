@@ -54,7 +54,7 @@ def _needs_copy(x: Array | Tracer, copy: bool) -> bool:
     return copy and not is_staged(current_trace())
 
 
-def _of_numpy(x: np.ndarray | np.generic, dtype, copy: bool) -> Array:
+def _of_numpy(x: np.ndarray | np.generic, dtype, copy: bool) -> Array | Tracer:
     """Convert an array or a number of NumPy."""
     check_unmasked(x)
     want = dtypes.canonicalize_dtype(x.dtype) if dtype is None else dtype
@@ -236,6 +236,6 @@ def copy_array(a):
         return ew.copy(a)
     if isinstance(a, Tracer):
         return a  # the same key: what uses one of them up uses up both
-    from weft._engine.ops.keys import random_unwrap, random_wrap
+    from weft._engine.ops.keys import generator_of, random_unwrap, random_wrap
 
-    return random_wrap(ew.copy(random_unwrap(a)), typeof(a).dtype.impl)
+    return random_wrap(ew.copy(random_unwrap(a)), generator_of(a))

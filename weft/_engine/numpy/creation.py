@@ -225,7 +225,7 @@ def loses_imaginary(have, want) -> bool:
     )
 
 
-def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None):
+def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None) -> Any:
     """An array of `shape` filled with `fill_value`, a number or an array that broadcasts to `shape`.
 
     The dtype is that of `fill_value` unless given. `device` may be a device or a sharding.
@@ -243,10 +243,8 @@ def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None):
             f"a size stands where the dtype belongs: {dtype}. The sizes are one argument: "
             f"write zeros(({sizes})) for zeros({sizes}), and so its kin."
         )
-    if (
-        dtype is not None
-        and dtypes.is_extended(dtype)
-        and not dtypes.is_extended(typeof(fill_value).dtype)
+    if isinstance(dtype, dtypes.KeyDType) and not dtypes.is_extended(
+        typeof(fill_value).dtype
     ):  # of keys, each word
         from weft._engine.ops.keys import random_wrap
 
@@ -259,7 +257,7 @@ def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None):
         )
         return random_wrap(words, dtype.impl)
     if dtype is not None and dtype == dtypes.float0:  # which arrays do not hold
-        return np.zeros(shape, dtype)
+        return np.zeros(shape, dtypes.float0)
     weak = dtype is None and typeof(fill_value).weak_type
     dtype = typeof(fill_value).dtype if dtype is None else dtypes.check_dtype(dtype, "full")
     return _filled(
@@ -299,7 +297,7 @@ def _filled(shape: tuple[int, ...], fill_value, dtype: np.dtype, weak: bool, tar
     return _placed(promote.broadcast_to_shape(x, shape) if shape else promote.concrete(x), target)
 
 
-def zeros(shape, dtype=None, *, device=None, out_sharding=None):
+def zeros(shape, dtype=None, *, device=None, out_sharding=None) -> Any:
     """An array of zeros of `shape`, an integer or several (float32 by default).
 
     Raises ShapeError for negative dims, TypeError for what is not a dtype.
@@ -317,7 +315,7 @@ def zeros(shape, dtype=None, *, device=None, out_sharding=None):
     )
 
 
-def ones(shape, dtype=None, *, device=None, out_sharding=None):
+def ones(shape, dtype=None, *, device=None, out_sharding=None) -> Any:
     """An array of ones of `shape`, an integer or several (float32 by default).
 
     Raises ShapeError for negative dims, TypeError for what is not a dtype.
@@ -337,7 +335,7 @@ def ones(shape, dtype=None, *, device=None, out_sharding=None):
 empty = zeros
 
 
-def full_like(a, fill_value, dtype=None, shape=None, *, device=None, out_sharding=None):
+def full_like(a, fill_value, dtype=None, shape=None, *, device=None, out_sharding=None) -> Any:
     """An array filled with `fill_value`, with the shape, dtype and sharding of `a` unless given; inside shard_map it varies over
     the axes of `a`."""
     promote.check_arraylike("full_like", fill_value)
@@ -440,7 +438,7 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
         # as in NumPy, the first two values are rounded and make the step
         lo, by = int(lo), int(lo + by) - int(lo)
     target = _target(device, out_sharding, "arange", 1)
-    if current_trace() is eval_trace and n <= 1 << 16:
+    if current_trace() is eval_trace and not isinstance(n, Dim) and n <= 1 << 16:
         return _placed(_arange_on_host(n, by, lo, want), target)
     x = broadcasted_iota(want, (n,), 0)
     if by != 1:
@@ -481,7 +479,7 @@ def _check_bounds(start, stop, step) -> None:
             raise (TypeError if isinstance(x, (list, tuple)) else ValueError)(
                 f"arange: arguments must be scalars, got `{name}` {x!r}."
             )
-        if isinstance(x, complex) or np.iscomplexobj(x):
+        if x is not None and np.iscomplexobj(x):
             raise ValueError(
                 f"arange: `{name}` is complex ({x!r}), and complex numbers have no order. "
                 "Give real numbers, and dtype=complex for a complex result."
@@ -531,7 +529,7 @@ def linspace(
     axis: int = 0,
     *,
     device=None,
-):
+) -> Any:
     """`num` evenly spaced values from `start` to `stop`, which is included unless `endpoint` is false.
 
     `start` and `stop` broadcast; the values stand along a new dim, `axis`. The dtype is floating unless given. With `retstep` the

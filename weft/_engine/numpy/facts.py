@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from weft._engine.numpy.promote import canonical_axes, value
 from weft._engine.util import dtypes
 from weft._engine.util.dtypes import DTypeLike, bfloat16
 from weft._engine.util.source import warn_user
+
+_Casting = Literal["no", "equiv", "safe", "same_kind", "unsafe"]
 
 
 def _dims(api: str, a) -> tuple:
@@ -86,7 +89,7 @@ def isrealobj(x) -> bool:
     return not iscomplexobj(x)
 
 
-def can_cast(from_, to, casting: str = "safe") -> bool:
+def can_cast(from_, to, casting: _Casting = "safe") -> bool:
     """Whether a dtype can be converted under a casting rule."""
     return np.can_cast(from_, to, casting)
 

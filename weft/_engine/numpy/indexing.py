@@ -238,13 +238,7 @@ def _check_masks(shape, index) -> None:
             if i is Ellipsis:
                 return
             continue
-        n = (
-            i.ndim
-            if is_bool(i) and hasattr(i, "ndim")
-            else 0
-            if isinstance(i, (bool, np.bool_))
-            else 1
-        )
+        n = getattr(i, "ndim", 0) if is_bool(i) else 1
         if is_bool(i) and n:
             want = tuple(shape[d : d + n])
             if tuple(i.shape) != want and i.size:
@@ -263,7 +257,7 @@ def _shape(a) -> tuple[int, ...]:
     return () if isinstance(a, STATIC) else tuple(a.shape)
 
 
-def is_inside(i: int, n: int) -> bool:
+def is_inside(i: int | Dim, n: int | Dim) -> bool:
     """Whether position `i` is within a dim of size `n` for all sizes."""
     try:
         return 0 <= i < n
@@ -271,7 +265,7 @@ def is_inside(i: int, n: int) -> bool:
         return False
 
 
-def position_array(a: int) -> Any:
+def position_array(a: int | Dim) -> Any:
     """A known position as an array: of NumPy, or traced if it is symbolic."""
     return size_as(a, np.int32) if isinstance(a, Dim) else np.asarray(a, np.int32)
 

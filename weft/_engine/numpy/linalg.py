@@ -130,7 +130,7 @@ def svd(
     compute_uv: bool = True,
     hermitian: bool = False,
     subset_by_index=None,
-):
+) -> Any:
     """U, S, Vh with `(U * S) @ Vh == a` for the reduced form; only S unless `compute_uv`. `subset_by_index`, a pair, says which of them, in
     descending order: those from the first number on, before the second one. ValueError along with `full_matrices`."""
     a = _matrix("svd", a)
@@ -535,7 +535,7 @@ def norm(x, ord=None, axis=None, keepdims: bool = False):  # noqa: A002
         return vector_norm(x, axis=axes[0], keepdims=keepdims, ord=2 if ord is None else ord)
     if len(axes) != 2:
         raise ValueError(f"linalg.norm takes one axis (vectors) or two (matrices), got {axes}.")
-    return _matrix_norm(x, ord, tuple(axes), keepdims)
+    return _matrix_norm(x, ord, (axes[0], axes[1]), keepdims)
 
 
 def cond(x, p=None):

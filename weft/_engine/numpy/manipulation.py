@@ -6,6 +6,7 @@ import builtins
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -107,15 +108,14 @@ def permute_dims(a, /, axes: Sequence[int]):
 
 def _permuted(api: str, a, axes: Sequence[int] | None):
     a = promote.array_of(api, a)
-    order = (
-        tuple(reversed(range(a.ndim)))
-        if axes is None
-        else tuple(promote.canonical_axis(d, a.ndim, api) for d in axes)
-    )
-    if sorted(order) != list(range(a.ndim)):
-        raise ShapeError(
-            f"{api}: axes must be a permutation of {tuple(range(a.ndim))}, got {tuple(axes)}."
-        )
+    if axes is None:
+        order = tuple(reversed(range(a.ndim)))
+    else:
+        order = tuple(promote.canonical_axis(d, a.ndim, api) for d in axes)
+        if sorted(order) != list(range(a.ndim)):
+            raise ShapeError(
+                f"{api}: axes must be a permutation of {tuple(range(a.ndim))}, got {tuple(axes)}."
+            )
     return layout.transpose(a, order) if order != tuple(range(a.ndim)) else a
 
 
@@ -219,7 +219,8 @@ def broadcast_to(array, shape):
            [0, 1, 2]], dtype=int32)
     """
     a = promote.array_of("broadcast_to", array)
-    shape = (shape,) if isinstance(shape, (int, np.integer)) else tuple(as_size(n) for n in shape)
+    sizes = (shape,) if isinstance(shape, (int, np.integer)) else shape
+    shape = tuple(as_size(n) for n in sizes)
     lead = len(shape) - a.ndim
     if lead < 0 or builtins.any(n not in (1, m) for n, m in zip(a.shape, shape[lead:])):
         raise ValueError(
@@ -256,7 +257,7 @@ def atleast_3d(*arys):
     return _atleast(arys, up)
 
 
-def _atleast(arys, up: Callable):
+def _atleast(arys, up: Callable) -> Any:
     out = [up(asarray(a)) for a in arys]
     return out[0] if len(out) == 1 else out
 

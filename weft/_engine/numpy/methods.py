@@ -6,7 +6,6 @@ Most methods are such functions, named in tables here; they are made, and their 
 
 from __future__ import annotations
 
-import builtins
 import importlib
 from collections.abc import Callable
 from typing import Any
@@ -275,8 +274,6 @@ def attach(namespace: Any) -> None:
         _attach_to(cls)
     Tracer.__iter__ = _tracer_iter
     Tracer.__len__ = _tracer_len
-    Tracer.nbytes = builtins.property(lambda self: self.aval.nbytes)
-    Tracer.itemsize = builtins.property(lambda self: self.aval.dtype.itemsize)
 
 
 def _attach_to(cls: type) -> None:

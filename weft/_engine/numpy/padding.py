@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -31,6 +31,7 @@ OPTIONS = {
     "median": "stat_length",
     "linear_ramp": "end_values",
 }
+_Continuation = Literal["edge", "reflect", "symmetric", "wrap"]
 MAX_RUNS = 4  # slices that a rearranged dim is concatenated from
 
 
@@ -103,14 +104,14 @@ def _rearranged(a, d: int, source: np.ndarray):
     return concatenate(parts, d)
 
 
-def _places(n: int, width: tuple[int, int]) -> Any:
+def _places(n: Any, width: tuple[Any, Any]) -> Any:
     """Return the positions of a padded dim, counted from its first element: an array of NumPy if all sizes are known."""
     if not any(isinstance(size, Dim) for size in (n, *width)):
         return np.arange(-width[0], n + width[1])
     return ew.sub(layout.iota(np.int32, n + width[0] + width[1]), size_as(width[0], np.int32))
 
 
-def _continued(n: int, width: tuple[int, int], mode: str) -> Any:
+def _continued(n: int | Dim, width: tuple[Any, Any], mode: _Continuation) -> Any:
     """The positions in a dim of symbolic size that a continuation of it reads."""
     places = _places(n, width)
     if mode == "edge":
@@ -221,11 +222,13 @@ def _pad_ramp(a, widths, end_values):
     return a
 
 
-def _pad_widths(pad_width, ndim: int) -> list[tuple[int, int]]:
+def _pad_widths(pad_width, ndim: int) -> list[tuple[Any, Any]]:
+    """Return the sizes before and after each dim, which may be symbolic."""
     if isinstance(pad_width, dict):
-        full = [(0, 0)] * ndim
+        full: list[tuple[Any, Any]] = [(0, 0)] * ndim
         for d, w in pad_width.items():
-            full[canonical_axis(d, ndim, "pad")] = (w, w) if isinstance(w, (int, Dim)) else tuple(w)
+            first, last = (w, w) if isinstance(w, (int, Dim)) else w
+            full[canonical_axis(d, ndim, "pad")] = (first, last)
         return full
     given = np.asarray(pad_width if isinstance(pad_width, Dim) else value(pad_width))
     symbolic = given.dtype == object and all(
@@ -251,7 +254,7 @@ def _pad_constant(a, widths, values):
     return a
 
 
-def _pad_from_inside(a, widths: list, mode: str, reflect_type: str):
+def _pad_from_inside(a, widths: list[tuple[Any, Any]], mode: _Continuation, reflect_type: str):
     """Continue `a` beyond its ends with its own elements."""
     is_odd = mode in ("reflect", "symmetric") and reflect_type == "odd"
     for d, width in enumerate(widths):

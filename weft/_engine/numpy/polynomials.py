@@ -107,7 +107,9 @@ def polyint(p, m: int = 1, k=None):
     (p,) = _coefficients("polyint", p)
     if m < 0:
         raise ValueError("Order of integral must be positive.")
-    constants = mp.broadcast_to(cast(concrete(0 if k is None else k), p.dtype), (m,)) if m else None
+    if m == 0:
+        return p
+    constants = mp.broadcast_to(cast(concrete(0 if k is None else k), p.dtype), (m,))
     for i in range(m):
         n = p.shape[0]
         p = mp.concatenate(
@@ -201,7 +203,7 @@ def roots(p, *, strip_zeros: bool = True):
     from weft._engine.numpy import choosing, linalg
 
     (p,) = _coefficients("roots", p)
-    zeros_ = 0
+    zeros_, leading = 0, 0
     if strip_zeros:
         host = np.asarray(p)
         nonzero = np.nonzero(host)[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -290,7 +290,7 @@ def einsum(
     (2, 4)
     """
     check_no_out(out, "einsum")
-    import opt_einsum
+    from opt_einsum.parser import parse_einsum_input
 
     if not isinstance(subscripts, str):
         subscripts, operands = _subscripts_from_lists(subscripts, operands)
@@ -299,13 +299,11 @@ def einsum(
     else:
         arrays = arrays_of("einsum", *operands)
         dtype = arrays[0].dtype if arrays else None
-    inputs, output, arrays = opt_einsum.parser.parse_einsum_input(
-        (subscripts, *arrays), shapes=False
-    )
+    inputs, output, arrays = parse_einsum_input((subscripts, *arrays), shapes=False)
     terms = inputs.split(",")
     _check_ranks(terms, arrays)
     _check_sizes(terms, arrays)
-    steps: list = [tuple(range(len(arrays)))]
+    steps: Collection = [tuple(range(len(arrays)))]
     if len(arrays) > 2:
         how = "optimal" if optimize is True else optimize or "auto"
         steps = _contraction_path(f"{inputs}->{output}", arrays, how)[0]
@@ -331,7 +329,7 @@ def _check_ranks(terms: list[str], arrays) -> None:
             )
 
 
-def _contract_all(work: list, steps: list, output: str, dtype, multiply: Callable) -> tuple:
+def _contract_all(work: list, steps: Collection, output: str, dtype, multiply: Callable) -> tuple:
     """Contract pairs of (term, array) in the order of `steps` to one pair with the indices of `output`."""
     for step in steps:
         chosen = [work[i] for i in step]
@@ -387,20 +385,24 @@ def _ordered_indices(terms: list, result) -> list:
 _TYPICAL_SIZE = 64
 
 
+def _is_strategy(optimize) -> bool:
+    """Whether opt_einsum takes the argument `optimize`."""
+    from opt_einsum.paths import PathOptimizer
+
+    if isinstance(optimize, (list, tuple)):
+        return all(isinstance(step, (list, tuple)) for step in optimize)
+    return (
+        optimize is None
+        or isinstance(optimize, (bool, str, PathOptimizer))
+        or (callable(optimize) and not isinstance(optimize, type))
+    )
+
+
 def _contraction_path(subscripts: str, operands, optimize):
     """What opt_einsum says for operands of these shapes."""
     import opt_einsum
 
-    if not (
-        isinstance(optimize, (bool, str))
-        or optimize is None
-        or isinstance(optimize, opt_einsum.paths.PathOptimizer)
-        or (
-            isinstance(optimize, (list, tuple))
-            and all(isinstance(step, (list, tuple)) for step in optimize)
-        )
-        or (callable(optimize) and not isinstance(optimize, type))
-    ):
+    if not _is_strategy(optimize):
         raise TypeError(
             f"`optimize` must be a bool, the name of a strategy of opt_einsum, one of its optimizers, or a list of the "
             f"operands of each step, got {optimize!r:.60}."

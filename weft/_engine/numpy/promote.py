@@ -25,7 +25,7 @@ from weft._engine.util.errors import (
 )
 from weft._engine.util.source import is_own_arithmetic, user_frame, warn_user
 
-PYTHON_SCALARS = (bool, int, float, complex)
+PYTHON_SCALARS: tuple[type, ...] = (bool, int, float, complex)
 
 
 def is_arraylike(x) -> bool:
@@ -145,16 +145,16 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
     >>> broadcast_shapes((3, 1), (4,))
     (3, 4)
     """
-    shapes = [(s,) if isinstance(s, (int, np.integer)) else tuple(s) for s in shapes]
-    rank = max(map(len, shapes), default=0)
+    tuples = [(s,) if isinstance(s, (int, np.integer)) else tuple(s) for s in shapes]
+    rank = max(map(len, tuples), default=0)
     out = []
-    for dims in zip(*[(1,) * (rank - len(s)) + s for s in shapes]):
+    for dims in zip(*[(1,) * (rank - len(s)) + s for s in tuples]):
         sizes = {d for d in dims if d != 1}
         if len(sizes) > 1 and any(d != next(iter(sizes)) for d in sizes):
             raise ShapeError(
                 describe(
                     "broadcast",
-                    f"Incompatible shapes for broadcasting: shapes={[tuple(s) for s in shapes]}.",
+                    f"Incompatible shapes for broadcasting: shapes={tuples}.",
                     where=user_frame(),
                     rule="Trailing dims must be equal, or one of them 1.",
                 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from typing import Any
 
 import numpy as np
 
@@ -241,7 +242,7 @@ def _work_dtype(dtype):
     )
 
 
-def average(a, axis=None, weights=None, returned: bool = False, keepdims: bool = False):
+def average(a, axis=None, weights=None, returned: bool = False, keepdims: bool = False) -> Any:
     """The weighted mean over `axis`; with `returned`, also the sum of weights.
 
     Weights have the shape of `a`, or one dim for each of `axis`. Raises TypeError for another number of dims, ValueError for other sizes.

@@ -117,14 +117,13 @@ def unique(
     return result[0] if len(result) == 1 else tuple(result)
 
 
-def _unique_on_host(ar, *options):
-    """Return NumPy's `unique` of a concrete array, with `options` up to `equal_nan`."""
-    *returns, axis, equal_nan = options
+def _unique_on_host(ar, index: bool, inverse: bool, counts: bool, axis, equal_nan: bool):
+    """Return NumPy's `unique` of a concrete array, with its options in their order."""
     host = host_value(ar, "unique", "Give size=..., a static bound on the number of results.")
     # NumPy does not order the NaN of narrow floats
     is_narrow = dtypes.issubdtype(ar.dtype, np.inexact) and ar.dtype.itemsize < 4
     numbers = host.astype(np.float32) if is_narrow else host
-    out = np.unique(numbers, *returns, axis, equal_nan=equal_nan)
+    out: Any = np.unique(numbers, index, inverse, counts, axis, equal_nan=equal_nan)
     if not isinstance(out, tuple):
         return asarray(out.astype(host.dtype))
     int_dtype = dtypes.default_int_dtype()

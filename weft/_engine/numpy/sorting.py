@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import functools
 import math
+from typing import Any
 
 import numpy as np
 
@@ -46,7 +47,7 @@ def sort(
     order=None,
     stable: bool = True,
     descending: bool = False,
-):
+) -> Any:
     """Elements in ascending (or descending) order along `axis`; NaN last."""
     _check_kind("sort", kind, order)
     a, axis = along("sort", a, axis)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -92,7 +93,7 @@ def _quantile(api: str, a, q, axis, method: str, keepdims: bool, ignore_nan: boo
     if n == 0:  # NaN, like the mean of no elements
         flat, n = creation.full((*lead, 1), np.nan, a.dtype), 1
     if weights is None:
-        ordered = sort(flat, -1)  # NaN last
+        ordered, w = sort(flat, -1), None  # NaN last
     else:
         w = _weights(api, a, weights, axes)
         w = mp.reshape(mp.transpose(w, (*rest, *axes)), flat.shape)
@@ -103,7 +104,7 @@ def _quantile(api: str, a, q, axis, method: str, keepdims: bool, ignore_nan: boo
     if ignore_nan:
         last = uf.maximum(uf.subtract(cast(rd.sum(uf.logical_not(nan), -1), a.dtype), 1), 0)
     wide = mp.reshape(q, (*q.shape, *(1,) * len(lead)))
-    if weights is None:
+    if w is None:
         picked = _pick_by_position(method, ordered, wide, last, lead)
     else:
         if ignore_nan:
@@ -254,9 +255,10 @@ def histogram_bin_edges(a, bins=10, range=None, weights=None):  # noqa: A002
         raise NotImplementedError(
             "histogram_bin_edges: names of bin rules are not there; give a number or the edges."
         )
-    bins = bins if isinstance(bins, (int, np.integer)) else asarray(bins)
-    if hasattr(bins, "ndim") and bins.ndim:
-        return bins
+    if not isinstance(bins, (int, np.integer)):
+        bins = asarray(bins)
+        if bins.ndim:
+            return bins
     a = mp.ravel(asarray(a))
     low, high = ((rd.min(a), rd.max(a)) if a.size else (0.0, 1.0)) if range is None else range
     dtype = dtypes.to_inexact_dtype(a.dtype)
@@ -306,7 +308,7 @@ def histogram(a, bins=10, range=None, weights=None, density: bool | None = None)
     return counts, edges
 
 
-def histogramdd(sample, bins=10, range=None, weights=None, density: bool | None = None):  # noqa: A002
+def histogramdd(sample, bins: Any = 10, range=None, weights=None, density: bool | None = None):  # noqa: A002
     """Counts of points (rows) per cell of a grid, and the edges of its bins along each dim."""
     if isinstance(sample, (list, tuple)):
         sample = mp.stack([asarray(s) for s in sample], -1)

@@ -598,14 +598,14 @@ _OF_COMPLEX = {"atan2": _complex_arctan2, "logaddexp": _complex_logaddexp}
 def __getattr__(name: str) -> Callable:
     """The function that NumPy calls `name`, of those that `ops.functions` states."""
     function = functions.named_by_numpy(name)
-    if function is None:
+    if function is None or function.op is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     op, of_complex = function.op, _OF_COMPLEX.get(function.name)
     chosen = (
         op if of_complex is None else lambda *xs: (of_complex if is_complex(xs[0]) else op)(*xs)
     )
     make = _unary_inexact if function.arity == 1 else _binary_inexact
-    made = make(function.numpy[0], chosen, op.__doc__.partition("\n")[0])
+    made = make(function.numpy[0], chosen, (op.__doc__ or "").partition("\n")[0])
     globals().update(dict.fromkeys(function.numpy, made))
     return made
 

@@ -144,7 +144,7 @@ convert_element_type_p = elementwise(
 )
 
 
-def in_dtype(operand: Value, dtype: np.dtype):
+def in_dtype(operand: Value, dtype: np.dtype) -> Any:
     """`operand` in the dtype of a value that there is: one of 64 bits is kept where `enable_x64` is off, too."""
     if dtype == dtypes.canonicalize_dtype(dtype):
         return convert_element_type(operand, dtype)
@@ -161,7 +161,7 @@ def convert_element_type(
     new_dtype: dtypes.DTypeLike,
     weak_type: bool = False,
     sharding: NamedSharding | None = None,
-):
+) -> Any:
     """`operand` with its elements converted to `new_dtype`, of the same shape.
 
     Floats are truncated toward zero on the way to integers and clamped to their range; integers wrap around. `weak_type` makes the
@@ -237,7 +237,7 @@ def _bitcast_lower(
     return b.bitcast(x(index), b.type_of(out_avals[0]), b.type_of(in_avals[0]))
 
 
-def bitcast_convert_type(operand: Value, new_dtype: dtypes.DTypeLike):
+def bitcast_convert_type(operand: Value, new_dtype: dtypes.DTypeLike) -> Any:
     """The bits of `operand` read as `new_dtype`. A narrower dtype adds a last dim of the parts (lowest first), a
     wider one takes it away.
 

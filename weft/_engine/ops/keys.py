@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft._engine.core.primitive import LayoutOp, unsupported
-from weft._engine.core.trace import Zero
+from weft._engine.core.trace import Zero, typeof
 from weft._engine.ir.factors import RuleBuilder
 from weft._engine.ir.types import ShapedArray
 from weft._engine.util import dtypes
@@ -54,6 +54,13 @@ def random_wrap(raw: Value, generator: Generator):
 def random_unwrap(keys: Value, uses: bool = False):
     """Raw data of typed keys, uint32[..., *key_shape]; `uses` says that they are used up, where reuse is looked for."""
     return random_unwrap_p.bind(keys, **{"uses": True} if uses else {})
+
+
+def generator_of(keys) -> Generator:
+    """The generator of typed keys."""
+    dtype = typeof(keys).dtype
+    assert isinstance(dtype, dtypes.KeyDType)
+    return dtype.impl
 
 
 @random_wrap_p.def_type

@@ -527,7 +527,7 @@ def _iota_lower(
 iota_p.define(transpose=unsupported("has no operands"), batch=unsupported("has no operands"))
 
 
-def iota(dtype: dtypes.DTypeLike, size: int):
+def iota(dtype: dtypes.DTypeLike, size: int | Dim):
     """The numbers 0, 1, ... up to `size`, in one dim.
 
     >>> np.asarray(iota("int32", 3)).tolist()
@@ -537,7 +537,7 @@ def iota(dtype: dtypes.DTypeLike, size: int):
 
 
 @takes_out_sharding
-def broadcasted_iota(dtype: dtypes.DTypeLike, shape: Sequence[int], dimension: int):
+def broadcasted_iota(dtype: dtypes.DTypeLike, shape: Sequence[int | Dim], dimension: int):
     """An array of `shape` whose elements are their own index along `dimension`."""
     dtype = dtypes.check_dtype(dtype, "broadcasted_iota")
     return iota_p.bind(
@@ -547,7 +547,7 @@ def broadcasted_iota(dtype: dtypes.DTypeLike, shape: Sequence[int], dimension: i
     )
 
 
-def index_range(n: int, dtype: dtypes.DTypeLike = np.int32):
+def index_range(n: int | Dim, dtype: dtypes.DTypeLike = np.int32) -> Any:
     """The numbers from 0 up to a size: a constant of NumPy, or an `iota` if the size is symbolic."""
     return iota(dtype, n) if isinstance(n, Dim) else np.arange(n, dtype=dtype)
 

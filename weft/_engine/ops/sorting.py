@@ -125,7 +125,7 @@ def _columns(key: NumPyArray) -> list[Any]:
 sort_p = SortOp("sort", multiple_results=True)
 
 
-def sort(operand: Value, dimension: int = -1, is_stable: bool = True, num_keys: int = 1):
+def sort(operand: Value, dimension: int = -1, is_stable: bool = True, num_keys: int = 1) -> Any:
     """`operand` in ascending order along `dimension`. A sequence of operands is ordered by its first `num_keys`
     members, compared one after the other; the rest move along.
 

@@ -190,7 +190,7 @@ def _raw(keys, api: str) -> tuple[Any, Implementation]:
         )
     if _is_typed(keys):
         uses = api in ("bits", "split")
-        return keys_op.random_unwrap(keys, uses), implementation(typeof(keys).dtype.impl)
+        return keys_op.random_unwrap(keys, uses), implementation(keys_op.generator_of(keys))
     keys, used = concrete(keys), implementation()
     if not _is_data(keys, used.generator):
         raise TypeError(
@@ -284,7 +284,7 @@ def fold_in(key, data):  # noqa: A002
 
 @_one_program("data")
 def _folded(key, data):
-    data = data if isinstance(data, np.uint32) else ew.convert_element_type(concrete(data), _U32)
+    data = data if type(data) is np.uint32 else ew.convert_element_type(concrete(data), _U32)
     return _as_given(call_operation(_fold, "random_fold_in", _one(key, "fold_in"), data), key)
 
 
@@ -294,7 +294,7 @@ def _fold(key, data):
 
 
 def _like(raw, key):
-    return keys_op.random_wrap(raw, typeof(key).dtype.impl) if _is_typed(key) else raw
+    return keys_op.random_wrap(raw, keys_op.generator_of(key)) if _is_typed(key) else raw
 
 
 def _as_given(made, key):
@@ -306,7 +306,7 @@ def clone(key):  # noqa: A002
     """The same key; where `debug_key_reuse` tracks keys, one that may be used again."""
     if not config.debug_key_reuse or not _is_typed(key):
         return key
-    return keys_op.random_wrap(ew.copy(keys_op.random_unwrap(key)), typeof(key).dtype.impl)
+    return keys_op.random_wrap(ew.copy(keys_op.random_unwrap(key)), keys_op.generator_of(key))
 
 
 # ---- bits
@@ -410,7 +410,7 @@ def _spread(v, dtype, shape):
 
 def _minus(x, y):
     if isinstance(x, np.generic) and isinstance(y, np.generic):
-        return np.asarray(x - y, x.dtype)[()]
+        return np.asarray(np.subtract(x, y), x.dtype)[()]
     return ew.sub(concrete(x) if isinstance(x, np.generic) else x, y)
 
 

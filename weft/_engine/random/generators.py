@@ -91,7 +91,8 @@ def _threefry_split(raw, shape):
 
 
 def _threefry_fold_in(raw, data):
-    return _joined(rng.threefry2x32(*words_of(raw), np.uint32(0), data))
+    k0, k1 = words_of(raw)
+    return _joined(rng.threefry2x32(k0, k1, np.uint32(0), data))
 
 
 def _threefry_flat(k0, k1, n):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -100,7 +101,7 @@ def _rounds(size: int) -> int:
 
 def _shuffled_positions(raw, shape, axis: int):
     """The positions along a dim in the order in which `_shuffle` puts the elements of a symbolic number."""
-    size = math.prod(shape)
+    size: Any = math.prod(shape)
     most = int(min(size.bounds()[1], np.iinfo(np.int32).max))
     least = [
         next(n for n in _sizes_around(rounds) if _rounds(n) > rounds)
@@ -140,11 +141,11 @@ def choice(key, a, shape=(), replace: bool = True, p=None, axis: int = 0, mode: 
     raw, shape = _one(key, "choice"), _shape(shape)
     whole = isinstance(a, (int, np.integer, Dim)) or np.ndim(a) == 0
     arr = None if whole else concrete(wnp.asarray(a))
-    axis = 0 if whole else canonical_axis(axis, arr.ndim, "choice")
-    n = as_int(a) if whole else arr.shape[axis]
+    axis = 0 if arr is None else canonical_axis(axis, arr.ndim, "choice")
+    n = as_int(a) if arr is None else arr.shape[axis]
     draws = math.prod(shape)
     if draws == 0:
-        return wnp.zeros(shape, dtypes.default_int_dtype() if whole else arr.dtype)
+        return wnp.zeros(shape, dtypes.default_int_dtype() if arr is None else arr.dtype)
     if n <= 0:
         raise ValueError("a must be greater than 0 unless no samples are taken")
     if not replace and draws > n:
@@ -158,7 +159,7 @@ def choice(key, a, shape=(), replace: bool = True, p=None, axis: int = 0, mode: 
     else:
         order = _shuffle(raw, wnp.arange(n), 0)
         positions = wnp.reshape(order[:draws], shape)
-    if whole:
+    if arr is None:
         return cast(positions, dtypes.default_int_dtype())
     return wnp.take(arr, positions, axis, mode="clip")
 

@@ -449,7 +449,7 @@ def solve_sylvester(A, B, C, *, method: str = "schur", tol: float = 1e-8):  # no
             f"solve_sylvester: Incompatible shapes for Sylvester equation: A: {tuple(a.shape)}, B: {tuple(b.shape)}, "
             f"C: {tuple(c.shape)}. They must be (m, m), (n, n) and (m, n)."
         )
-    x = _each(lambda *operands: _sylvester(*operands, method, tol), *map(_complex, (a, b, c)))
+    x = _each(lambda a, b, c: _sylvester(a, b, c, method, tol), *map(_complex, (a, b, c)))
     return x if dtypes.issubdtype(c.dtype, np.complexfloating) else x.real
 
 

@@ -39,12 +39,12 @@ def _named_window(window: Any, size: int) -> np.ndarray:
         raise ValueError(
             "`window` must be a name, a name and its parameters, or numbers, got nothing."
         )
-    make = _OF_NUMPY.get(window)
+    make = _OF_NUMPY.get(window) if isinstance(window, str) else None
     if make is not None and size > 1:
         return make(size + 1)[:-1]
     import scipy.signal
 
-    return scipy.signal.get_window(window, size)
+    return np.asarray(scipy.signal.get_window(window, size))
 
 
 def _window(name: str, window: Any, nperseg: int | None, length: int) -> tuple[Any, int]:

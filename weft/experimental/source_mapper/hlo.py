@@ -89,8 +89,8 @@ def trace_and_lower(
     work_dir: str, f: Callable, f_args: tuple, f_kwargs: dict, **_: Any
 ) -> tuple[Any, str]:
     """`f`, lowered for its arguments, and the folder."""
-    jitted = f if hasattr(f, "lower") else weft.jit(f)
-    return jitted.lower(*f_args, **f_kwargs), work_dir
+    lower = getattr(f, "lower", None) or weft.jit(f).lower
+    return lower(*f_args, **f_kwargs), work_dir
 
 
 def stable_hlo_generate_dump(args: tuple[Any, str], **_: Any) -> SourceMapDump:

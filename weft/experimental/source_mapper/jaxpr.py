@@ -24,11 +24,10 @@ def canonicalize_filename(file_name: str) -> str:
 
 def compile_jaxpr(work_dir: str, f: Callable, f_args: tuple, f_kwargs: dict, **_: Any) -> Any:
     """The jaxpr of `f`."""
-    return (
-        f.trace(*f_args, **f_kwargs).jaxpr
-        if hasattr(f, "trace")
-        else weft.make_jaxpr(f)(*f_args, **f_kwargs)
-    )
+    trace = getattr(f, "trace", None)
+    if trace is None:
+        return weft.make_jaxpr(f)(*f_args, **f_kwargs)
+    return trace(*f_args, **f_kwargs).jaxpr
 
 
 def make_jaxpr_dump(jaxpr: Any, **_: Any) -> SourceMapDump:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import itertools
 import math
-import unittest
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -25,10 +24,13 @@ from weft.experimental.sparse.bcoo import BCOO, split_shape
 from weft.experimental.sparse.bcsr import BCSR
 from weft.experimental.sparse.transform import sparsify
 
-try:  # with absl there, its decorators for tests with parameters work in subclasses
-    from absl.testing.parameterized import TestCase as _Base  # pyright: ignore[reportMissingImports]
-except ImportError:
-    _Base = unittest.TestCase
+if TYPE_CHECKING:
+    from unittest import TestCase as _Base
+else:
+    try:  # with absl there, its decorators for tests with parameters work in subclasses
+        from absl.testing.parameterized import TestCase as _Base
+    except ImportError:
+        from unittest import TestCase as _Base
 
 #: bounds of the error of products of matrices, by dtype
 MATMUL_TOL = {np.float32: 1e-5, np.float64: 1e-10, np.complex64: 1e-5, np.complex128: 1e-10}

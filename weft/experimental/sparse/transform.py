@@ -212,15 +212,12 @@ def sparsify_raw(f: Callable) -> Callable:
 class SparseTracer(Tracer):
     """Stands for a value, dense or sparse, in a function that `sparsify` runs with `use_tracer=True`."""
 
-    __slots__ = ("value",)
+    __slots__ = ("aval", "value")
 
     def __init__(self, trace: SparseTrace, *, spvalue: Any):
         self.owning_trace = trace
+        self.aval = _dense_type(spvalue)
         self.value = spvalue
-
-    @property
-    def aval(self) -> ShapedArray:
-        return _dense_type(self.value)
 
     def describe(self) -> str:
         return f"a value under sparsify, {_kind(self.value)}"

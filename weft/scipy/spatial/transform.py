@@ -224,8 +224,8 @@ class Rotation(NamedTuple):
     def __iter__(self):
         return iter([self[i] for i in range(len(self))])
 
-    def __mul__(self, other: Rotation) -> Rotation:
-        """The rotation by `other` and then by this one."""
+    def __mul__(self, other: Any) -> Rotation:
+        """The rotation by the rotation `other` and then by this one."""
         p, q = self.quat, other.quat
         if p.ndim != q.ndim:
             p, q = wnp.broadcast_arrays(wnp.atleast_2d(p), wnp.atleast_2d(q))
@@ -371,7 +371,7 @@ class Slerp(NamedTuple):
                 f"Slerp.init: expected a stack of at least two rotations and as many times, got {tuple(rotations.quat.shape)} "
                 f"and {tuple(times.shape)}."
             )
-        before, after = rotations[:-1], rotations[1:]
+        before, after = Rotation(rotations.quat[:-1]), Rotation(rotations.quat[1:])
         return cls(times, wnp.diff(times), before, (before.inv() * after).as_rotvec())
 
     def __call__(self, times: Any) -> Rotation:

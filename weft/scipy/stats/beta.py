@@ -93,6 +93,7 @@ logpdf, pdf, cdf, logcdf, sf, logsf = continuous(
     "beta",
     "logpdf pdf cdf logcdf sf logsf",
     "a b",
+    "q",
     **valid(
         lambda a, b: (a > 0) & (b > 0),
         {

@@ -143,6 +143,7 @@ logpdf, pdf, cdf, logcdf, sf, logsf = continuous(
     "truncnorm",
     "logpdf pdf cdf logcdf sf logsf",
     "a b",
+    "q",
     **valid(
         lambda a, b: a < b,
         {

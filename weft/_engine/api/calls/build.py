@@ -255,8 +255,8 @@ def _whole_over_explicit(
     for i, (v, sharding) in enumerate(zip(jaxpr.outvars, out_shardings)):
         if sharding is None and v.aval.explicit is None and v not in committed:
             whole = NamedSharding(mesh.abstract_mesh, PartitionSpec(*[None] * v.aval.ndim))
-            outvars[i] = Var(v.aval.update(sharding=whole))
-            eqns.append(Eqn(reshard_p, [v], [outvars[i]], {"sharding": whole}))
+            outvars[i] = resharded = Var(v.aval.update(sharding=whole))
+            eqns.append(Eqn(reshard_p, [v], [resharded], {"sharding": whole}))
     return jaxpr if len(eqns) == len(jaxpr.eqns) else jaxpr.replace(eqns=eqns, outvars=outvars)
 
 

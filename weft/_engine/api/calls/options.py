@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from weft._engine import backends
 from weft._engine.api.flat import argument_names, checked_argnames, signature_of
@@ -32,10 +32,11 @@ class JitOptions:
 
     in_shardings: Any = None
     out_shardings: Any = None
-    static_argnums: int | Sequence[int] | None = None
-    static_argnames: str | Iterable[str] | None = None
-    donate_argnums: int | Sequence[int] | None = None
-    donate_argnames: str | Iterable[str] | None = None
+    # as users gave them; tuples once `for_function` has selected
+    static_argnums: Any = None
+    static_argnames: Any = None
+    donate_argnums: Any = None
+    donate_argnames: Any = None
     keep_unused: bool = False
     device: Device | None = None
     backend: str | None = None
@@ -97,6 +98,25 @@ class JitOptions:
                     f"jit: if a device is specified on jit, then {what} should not be specified: shardings say the devices. "
                     "Leave the device out."
                 )
+
+
+if TYPE_CHECKING:
+
+    class JitArguments(TypedDict, total=False):
+        """The keyword arguments of `jit`."""
+
+        in_shardings: Any
+        out_shardings: Any
+        static_argnums: int | Sequence[int] | None
+        static_argnames: str | Iterable[str] | None
+        donate_argnums: int | Sequence[int] | None
+        donate_argnames: str | Iterable[str] | None
+        keep_unused: bool
+        device: Device | None
+        backend: str | None
+        inline: bool
+        abstracted_axes: Any
+        compiler_options: dict | None
 
 
 OPTION_NAMES: tuple[str, ...] = JitOptions.__match_args__

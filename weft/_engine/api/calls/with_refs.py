@@ -138,7 +138,7 @@ def _threaded(jitted: Jitted, refs: list, positions: tuple, names: list[str]) ->
         return Threaded(on_refs, "jit", refs, positions, names, first).call(values, call.leaves)
 
     functools.update_wrapper(with_values, jitted.fun)
-    del with_values.__wrapped__  # its signature is another
+    vars(with_values).pop("__wrapped__")  # its signature is another
     ins, outs = jitted.options.in_shardings, jitted.options.out_shardings
     inner = jitted._variant(
         with_values,

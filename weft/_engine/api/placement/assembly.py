@@ -112,7 +112,7 @@ def make_array_from_single_device_arrays(
         spec = ArraySpec(aval, sharding, True, order)
         return Array(spec, spec.backend.allocate(spec.stored))
     held = {device: np.asarray(array._numpy()) for device, array in by_device.items()}
-    if sharding.unreduced:
+    if isinstance(sharding, NamedSharding) and sharding.unreduced:
         return _of_terms(api, aval, sharding, held)
     placed = parts.blocks_here(sharding, len(shape))
     values = {position: held[device] for position, device in placed.items()}

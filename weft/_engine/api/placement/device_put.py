@@ -203,7 +203,9 @@ def _constrain(x: Any, sharding: Sharding | None, whole: Any, i: int) -> Any:
         return x
     ndim = typeof(x).ndim
     is_typed = typeof(x).explicit is not None or type_sharding(sharding, ndim) is not None
-    return reshard(x, sharding) if is_typed else sharding_constraint(x, sharding)
+    if is_typed and isinstance(sharding, NamedSharding):
+        return reshard(x, sharding)
+    return sharding_constraint(x, sharding)
 
 
 def _place(

@@ -54,7 +54,7 @@ class Chebyshev:
         terms = (wide * values).sum(1) * (2 / np.longdouble(_POINTS))
         terms[0] /= 2
         return _cut(
-            terms.astype(np.float64), np.float64, 2 * float(np.abs(terms[-16:]).max())
+            terms.astype(np.float64), np.dtype(np.float64), 2 * float(np.abs(terms[-16:]).max())
         )  # the last ones are rounding alone
 
     @functools.cached_property

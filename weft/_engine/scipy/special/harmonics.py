@@ -260,7 +260,8 @@ def sph_harm_y(
             raise TypeError(f"sph_harm_y: {what} must be of an integer dtype, got {x.dtype}.")
     n, m = n.astype(np.int32), m.astype(np.int32)
     theta, phi = map(concrete, promote_to_inexact("sph_harm_y", theta, phi))
-    return _harmonic(*wnp.broadcast_arrays(n, m, theta, phi), n_max)
+    n, m, theta, phi = wnp.broadcast_arrays(n, m, theta, phi)
+    return _harmonic(n, m, theta, phi, n_max)
 
 
 guard_all(globals())
