@@ -332,9 +332,9 @@ def _given_terms(
 def _typed_reduced(x: Any, spec: PartitionSpec) -> Any:
     """A result outside, whose type says over which axes it is reduced."""
     sharding = typeof(x).explicit
-    axes = (
-        frozenset() if sharding is None else spec.reduced & frozenset(sharding.mesh.explicit_axes)
-    )
+    if sharding is None:
+        return x
+    axes = spec.reduced & frozenset(sharding.mesh.explicit_axes)
     return (
         reshard(x, sharding.with_spec(sharding.spec.update(reduced=sharding.spec.reduced | axes)))
         if axes

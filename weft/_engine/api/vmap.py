@@ -24,7 +24,7 @@ from weft._engine.core.trace import Zero, conversion, typeof
 from weft._engine.ir.explicit import told_axes
 from weft._engine.ir.mesh import current_mesh
 from weft._engine.ir.shardings import NamedSharding
-from weft._engine.ir.specs import spec_of_dims
+from weft._engine.ir.specs import PartitionSpec, spec_of_dims
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.placement import reshard
 from weft._engine.transforms.batch import batch_flat, to_dim
@@ -148,9 +148,8 @@ def _converted(x):
 def _axis(name: str, flat, dims, size: int, axis_name, spread: tuple) -> BatchAxis:
     """The mapped axis; ShardingTypeError if arguments and `spmd_axis_name` split it differently."""
     splits = _splits(name, flat, dims)
-    mesh = next(
-        (typeof(x).explicit.mesh for x in flat if splits and typeof(x).explicit is not None), None
-    )
+    shardings = (typeof(x).explicit for x in flat if splits)
+    mesh = next((sharding.mesh for sharding in shardings if sharding is not None), None)
     if spread and splits and told_axes(spread, mesh) != set(splits):
         raise ShardingTypeError(
             f"vmap({name}): Only one of spmd_axis_name or arrays sharded on the mapped dim says what splits it: "
@@ -263,9 +262,9 @@ def _check_no_parts(where: str, args: tuple) -> None:
 def _splits(name: str, flat, dims) -> tuple:
     """The explicit mesh axes that split the mapped dims."""
     said = {
-        typeof(x).explicit.spec_dims(typeof(x).ndim)[d]
+        sharding.spec_dims(typeof(x).ndim)[d]
         for x, d in zip(flat, dims)
-        if d is not None and not is_spec(d) and typeof(x).explicit is not None
+        if d is not None and not is_spec(d) and (sharding := typeof(x).explicit) is not None
     } - {()}
     if len(said) > 1:
         raise ShardingTypeError(
@@ -315,7 +314,7 @@ def _place(out, dim, want, axis: BatchAxis, name: str):
             shape = (*shape[:want], axis.size, *shape[want:])
         is_zero = type(out) is Zero
         return Zero(ShapedArray(shape, aval.dtype)) if is_zero else np.zeros(shape, aval.dtype)
-    if dim is not None and axis.splits and aval.explicit is not None:
+    if dim is not None and axis.splits:
         _check_splits(aval, dim, axis, name)
     placed = to_dim(out, dim, axis, want)
     return _split_alike(placed, want, axis.splits) if dim is None and axis.splits else placed
@@ -323,7 +322,7 @@ def _place(out, dim, want, axis: BatchAxis, name: str):
 
 def _check_splits(aval: ShapedArray, dim: int, axis: BatchAxis, name: str) -> None:
     """ShardingTypeError if an axis that splits the mapped dim splits another dim of a result too."""
-    dims = aval.explicit.spec_dims(aval.ndim)
+    dims = () if aval.explicit is None else aval.explicit.spec_dims(aval.ndim)
     others = {a for d, axes in enumerate(dims) if d != dim for a in axes} & set(axis.splits)
     if others:
         raise ShardingTypeError(
@@ -335,16 +334,13 @@ def _check_splits(aval: ShapedArray, dim: int, axis: BatchAxis, name: str) -> No
 
 def _split_alike(x: Any, dim: int, splits: tuple) -> Any:
     """`x`, which is the same for all examples, with its mapped dim split like those of mapped values."""
-    said, mesh = typeof(x).explicit, current_mesh()
-    if said is None and mesh is None:
-        return x
-    entries = [()] * typeof(x).ndim if said is None else list(said.spec_dims(typeof(x).ndim))
+    sharding, mesh = typeof(x).explicit, current_mesh()
+    if sharding is None:
+        if mesh is None:
+            return x
+        sharding = NamedSharding(mesh, PartitionSpec())
+    entries = list(sharding.spec_dims(typeof(x).ndim))
     if any(set(axes) & set(splits) for axes in entries):
         return x
     entries[dim] = splits
-    return reshard(
-        x,
-        NamedSharding(mesh, spec_of_dims(tuple(entries)))
-        if said is None
-        else said.with_spec(spec_of_dims(tuple(entries))),
-    )
+    return reshard(x, sharding.with_spec(spec_of_dims(tuple(entries))))

@@ -680,7 +680,7 @@ def full(
         )
     weak = aval.weak_type and dtype is None
     dtype = aval.dtype if dtype is None else dtypes.check_dtype(dtype, "full")
-    if dtypes.is_extended(dtype):  # keys: each word of theirs
+    if isinstance(dtype, dtypes.KeyDType):  # keys: each word of theirs
         words = full((*shape, *dtype.impl.key_shape), fill_value, np.uint32, sharding=sharding)
         return registry["random_wrap"].bind(words, impl=dtype.impl)
     value = (
