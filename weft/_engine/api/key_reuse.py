@@ -180,10 +180,8 @@ class _Reader:
         """Follow the keys through one equation."""
         ins = [None if type(a) is Literal else self.numbers.get(a) for a in eqn.invars]
         first = ins[0] if ins else None
-        if first is not None and eqn.params.get("uses"):
-            _use(first, self.used, eqn.source, "random", _consumed(eqn, 0))
-        if first is not None and eqn.params.get("expects"):
-            self.check(eqn.invars[0], first, eqn)
+        if first is not None:
+            self.use_first_operand(eqn, first)
         inner = [j for _, j in subjaxprs(eqn.params)]
         keys = [v for v in eqn.outvars if is_key(v.aval)]
         if inner and (keys or any(n is not None for n in ins)):
@@ -194,6 +192,13 @@ class _Reader:
         for v in keys:
             if v not in self.numbers:
                 self.number_result(eqn, ins, v, unknown)
+
+    def use_first_operand(self, eqn: Eqn, numbers: np.ndarray) -> None:
+        """Use up keys, or check that they are used up, as the parameters of the equation say."""
+        if eqn.params.get("uses"):
+            _use(numbers, self.used, eqn.source, "random", _consumed(eqn, 0))
+        if eqn.params.get("expects"):
+            self.check(eqn.invars[0], numbers, eqn)
 
     def use_operands(self, eqn: Eqn, ins: list) -> None:
         """Use up the keys of all operands."""
