@@ -225,14 +225,14 @@ class Tensors(Formulas):
         """A double back in this precision."""
         return V(self, self.b.convert(x.value, self.dtype))
 
-    def cold(self, y: V, where: V, function: Any, *args: V | float) -> V:
+    def cold(self, y: V, where: V, function: Any, *args: V) -> V:
         """`function` of the elements where it is asked for, else `y`."""
         found = (
             self.library(function, *args) if isinstance(function, str) else function(self, *args)
         )
         return self.select(where, found, y)
 
-    def library(self, name: str, *args: V | float) -> V:
+    def library(self, name: str, *args: V) -> V:
         """What is a function of the C library elsewhere."""
         return (
             gammas.lgamma_in_double(self, *args) if name == "lgamma" else getattr(self, name)(*args)
