@@ -246,7 +246,7 @@ def without_partitions(jaxpr: Jaxpr) -> Jaxpr:
     return jaxpr.memo("without partitions", make) if has_partitions(jaxpr) else jaxpr
 
 
-def misfit(rule: PartitionRule, fact: str, rows: Sequence, eqn: Eqn) -> ValueError:
+def misfit(rule: PartitionRule, fact: str, rows: Sequence[Any], eqn: Eqn) -> ValueError:
     """The error for a rule that does not fit its operation."""
     return ValueError(
         describe(

@@ -9,19 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft._engine.core.trace import Trace, check_leaks, extend_axis_env, set_trace
+from weft._engine.core.trace import InnerTrace, check_leaks, extend_axis_env, set_trace
 from weft._engine.util.config import config
 from weft._engine.util.state import guard
 
 
-class PairTrace(Trace):
-    """A trace whose tracers join two values. `outer` is `parent`, under which it computes."""
+class PairTrace(InnerTrace):
+    """A trace whose tracers join two values."""
 
-    __slots__ = ("outer",)
-
-    def __init__(self, parent: Trace):
-        super().__init__(parent)
-        self.outer = parent
+    __slots__ = ()
 
     def join(self, first: Any, second: Any) -> Any:
         """The value that stands for a pair."""

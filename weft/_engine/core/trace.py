@@ -119,6 +119,16 @@ class EvalTrace(Trace):
         return hooks.evaluate(primitive, args, params)
 
 
+class InnerTrace(Trace):
+    """A trace that computes under another, `outer`, which is its parent."""
+
+    __slots__ = ("outer",)
+
+    def __init__(self, parent: Trace):
+        super().__init__(parent)
+        self.outer = parent
+
+
 def any_tracers(leaves: Iterable[Any]) -> bool:
     """Whether a tracer is among flat values, which are mostly of the same few types."""
     return any(issubclass(cls, Tracer) for cls in {*map(type, leaves)})

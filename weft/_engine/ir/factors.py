@@ -111,7 +111,10 @@ def elementwise_rule(
 
 
 def axes_of_factors(
-    factors: Sequence[Sequence[int]], dims: Spec, rule: FactorRule, sizes: Mapping[Any, int]
+    factors: Sequence[Sequence[int]],
+    dims: Sequence[DimSpec],
+    rule: FactorRule,
+    sizes: Mapping[Any, int],
 ) -> tuple[FactorAxes, set[tuple[Any, int]]]:
     """Read the axes of each factor off the dims of one value; also the (axis, size) splits of axes that would say more.
 

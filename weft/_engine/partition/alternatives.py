@@ -40,7 +40,8 @@ class Choices:
 def improved(found: Any, target_specs: Propagation, partitioned: Callable[[Choices], Any]) -> Any:
     """`found`, or a partitioned program that is better; `partitioned` makes one by some choices, or None."""
     left = min(TRIES, EQUATIONS // max(len(found.placed_eqns), 1))
-    choices, tried = Choices(), set()
+    choices = Choices()
+    tried: set[tuple[str, Var, Spec]] = set()
     improving = True
     while improving:
         improving = False
@@ -98,11 +99,15 @@ def _ways_out(
         return
     yield "layouts", r.value, r.after.dims
     yield "early", r.value, r.after.dims
-    rule = target_specs.rule(r.eqn) if r.cause == "operand" and r.eqn is not None else None
-    for var, factors in zip(r.eqn.invars, rule.ins) if rule is not None else ():
+    if r.cause != "operand" or r.eqn is None:
+        return
+    eqn, rule = r.eqn, target_specs.rule(r.eqn)
+    if rule is None:
+        return
+    for var, factors in zip(eqn.invars, rule.ins):
         if type(var) is not Literal and var.aval.shape == r.value.aval.shape:
             axes = axes_of_factors(factors, r.before.dims, rule, target_specs.sizes)[0]
             yield from (
                 ("layouts", out, dims_of_factors(fs, axes, rule, target_specs.sizes))
-                for out, fs in zip(r.eqn.outvars, rule.outs)
+                for out, fs in zip(eqn.outvars, rule.outs)
             )

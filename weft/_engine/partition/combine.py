@@ -21,6 +21,7 @@ from weft._engine.core.primitive import BatchAxis, CollectiveOp, Primitive, Regi
 from weft._engine.ir.collective_spec import spec_of
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft._engine.ir.rewrite import map_jaxprs
+from weft._engine.ir.types import ShapedArray
 from weft._engine.partition.cost import CollectiveRecord
 from weft._engine.util.record import replace
 
@@ -33,10 +34,15 @@ def combined_reduction(single: Primitive) -> Primitive:
     """The reduction `single` of several values at once."""
     p = CollectiveOp(single.name, multiple_results=True, register=False, combines=single)
     p.define(collective=spec_of(single))
-    p.def_type(lambda *avals, **params: [single.abstract([a], params)[0] for a in avals])
+
+    @p.def_type
+    def types(*avals: ShapedArray, **params: Any) -> list[ShapedArray]:
+        return [single.abstract([a], params)[0] for a in avals]
 
     @p.def_batch
-    def batch(axis: BatchAxis, args: Sequence[Any], dims: Sequence[int | None], **params: Any):
+    def batch(
+        axis: BatchAxis, args: Sequence[Any], dims: Sequence[int | None], **params: Any
+    ) -> tuple[list[Any], list[int | None]]:
         found = [single.batch(axis, (x,), (d,), **params) for x, d in zip(args, dims)]
         return [x for x, _ in found], [d for _, d in found]
 
@@ -44,7 +50,7 @@ def combined_reduction(single: Primitive) -> Primitive:
 
 
 def combine_reductions(
-    eqns: Sequence[Eqn], records: list[CollectiveRecord], index: Mapping[Eqn, int]
+    eqns: Sequence[Eqn], records: list[CollectiveRecord | None], index: Mapping[Eqn, int]
 ) -> list[Eqn]:
     """`eqns` with reductions combined; their records, at `index` of `records`, too (those that go become None)."""
     groups = _groups(eqns, index)
@@ -60,7 +66,7 @@ def combine_reductions(
         )
         new.update(dict.fromkeys(group, wide))
         found = sorted(index[e] for e in group)
-        parts = tuple([records[i] for i in found])
+        parts = tuple([r for i in found if (r := records[i]) is not None])
         reasons = "; ".join(dict.fromkeys(r.reason for r in parts))
         records[found[0]] = replace(
             parts[0],
@@ -69,7 +75,7 @@ def combine_reductions(
             parts=parts,
         )
         for i in found[1:]:
-            records[i] = None  # type: ignore[call-overload]
+            records[i] = None
     return topological([new.get(e, e) for e in eqns])
 
 
@@ -92,7 +98,7 @@ def _groups(eqns: Sequence[Eqn], index: Mapping[Eqn, int]) -> list[list[Eqn]]:
 def later_collectives(eqns: Sequence[Eqn], index: Mapping[Eqn, int]) -> dict[Eqn, int]:
     """For every equation the most collectives on a path from it to the end of the program."""
     after: dict[Var, int] = {}
-    later = {}
+    later: dict[Eqn, int] = {}
     for eqn in reversed(eqns):
         mine = later[eqn] = max((after.get(v, 0) for v in eqn.outvars), default=0)
         mine += eqn in index
@@ -133,7 +139,7 @@ def topological(eqns: Sequence[Eqn]) -> list[Eqn]:
             readers.setdefault(source, []).append(eqn)
     ready = [(i, eqn) for eqn, i in last.items() if not needs[eqn]]
     heapq.heapify(ready)
-    done = []
+    done: list[Eqn] = []
     while ready:
         _, eqn = heapq.heappop(ready)
         done.append(eqn)

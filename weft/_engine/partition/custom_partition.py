@@ -15,6 +15,7 @@ from weft._engine.control.custom_partition import PartitionRule, misfit
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import derived_trace, eval_trace, extend_axis_env
 from weft._engine.ir.jaxpr import Eqn
+from weft._engine.ir.types import ShapedArray
 from weft._engine.partition.nested_shard_map import renamed
 from weft._engine.partition.padding import evenly_split
 from weft._engine.partition.partitioner import Partitioner
@@ -22,6 +23,7 @@ from weft._engine.partition.propagation.layout_rule import operand_info, specs
 from weft._engine.partition.reshard import Placement
 from weft._engine.partition.values import Value
 from weft._engine.util import tree
+from weft._engine.util.trees.narrowing import is_tuple_or_list
 
 
 def compute(outer: Partitioner, eqn: Eqn) -> list[Value]:
@@ -91,7 +93,7 @@ def _call_rule(outer: Partitioner, eqn: Eqn, values: Sequence[Value]) -> Sequenc
             tree.tree_unflatten(rule.in_tree, args),
             tree.tree_unflatten(rule.out_tree, results),
         )
-    if not isinstance(choice, (tuple, list)) or len(choice) != 4:
+    if not is_tuple_or_list(choice) or len(choice) != 4:
         raise misfit(rule, f"gives {choice!r}", (), eqn)
     return choice
 
@@ -105,7 +107,10 @@ def _run(
     outs: Sequence[Placement],
 ) -> list[Value]:
     """The results of the program of one device on blocks."""
-    whole = lambda aval: Placement(((),) * aval.ndim)
+
+    def whole(aval: ShapedArray) -> Placement:
+        return Placement(((),) * aval.ndim)
+
     outside, outer.manual, outer.depth = (
         outer.manual,
         outer.manual.union(outer.sizes),
@@ -116,7 +121,7 @@ def _run(
     )
     outer.manual, outer.depth = outside, outer.depth - 1
     outer.trace.source, outer.eqn = eqn.source, eqn
-    found = []
+    found: list[Value] = []
     for i, (value, place, var) in enumerate(zip(made, outs, eqn.outvars)):
         promised = outer.local_aval(var.aval, place)
         if value.aval.shape != promised.shape or value.aval.dtype != promised.dtype:

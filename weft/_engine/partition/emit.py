@@ -108,7 +108,10 @@ def emit_step(step: Step, x: Any, n: int, after: Shape, selects: bool = False) -
                 for part in (casting.real(x), casting.imag(x))
             ]
         )
-    as_dtype = lambda x, dtype: casting.bitcast_convert_type_p.bind(x, new_dtype=dtype)
+
+    def as_dtype(x: Any, dtype: np.dtype) -> Any:
+        return casting.bitcast_convert_type_p.bind(x, new_dtype=dtype)
+
     bits = as_dtype(arithmetic.neg(x), np.dtype(f"uint{dtypes.itemsize_bits(dtype)}"))
     return arithmetic.neg(as_dtype(emit(step, bits, n, after), dtype))
 

@@ -20,6 +20,7 @@ from weft._engine.core.interpret import evaluate, evaluate_by
 from weft._engine.core.primitive import CollectiveOp, ExchangeOp, LoopLike, Primitive, RegionOp
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import (
+    InnerTrace,
     Trace,
     current_trace,
     derived_trace,
@@ -47,7 +48,6 @@ from weft._engine.partition.stack import block_types, on_blocks
 from weft._engine.transforms.batch import named_axes
 from weft._engine.util import dtypes
 from weft._engine.util.record import record
-from weft._engine.util.source import SourceLine
 
 
 def program_of_process(
@@ -68,7 +68,7 @@ def program_of_process(
     local = on_parts(separate_reductions(local), axes)
     ins, outs = [[axes.local_spec(spec) for spec in specs] for specs in (in_specs, out_specs)]
 
-    def run(*blocks: Any):
+    def run(*blocks: Any) -> Any:
         with extend_axis_env(axes.between), set_trace(_Exchanging(current_trace(), axes)):
             return on_blocks(local, axes.local, ins, outs, (), blocks)
 
@@ -144,7 +144,11 @@ def _together(operands: list[Any], params: dict[str, Any]) -> list[Any]:
     ]
 
 
-class _Exchanging(Trace):
+#: groups of positions along axes
+Groups = Sequence[Sequence[int]]
+
+
+class _Exchanging(InnerTrace):
     """Binds collectives over process parts as exchanges, on the values of the trace around."""
 
     __slots__ = ("axes",)
@@ -153,8 +157,8 @@ class _Exchanging(Trace):
         super().__init__(parent)
         self.axes = axes
 
-    def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]):
-        with derived_trace(self.parent):
+    def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        with derived_trace(self.outer):
             if isinstance(primitive, CollectiveOp):
                 return _MEANING[primitive](self, *args, **params)
             if isinstance(primitive, RegionOp):
@@ -166,7 +170,7 @@ class _Exchanging(Trace):
         if not named_axes(program) and not any(subjaxprs(eqn.params) for eqn in program.eqns):
             return program
 
-        def run(*args: Any):
+        def run(*args: Any) -> Any:
             with set_trace(_Exchanging(current_trace(), self.axes)):
                 return evaluate(program, *args)
 
@@ -187,12 +191,16 @@ class _Exchanging(Trace):
         groups = self.axes.groups(axes) if groups is None else groups
         aval = typeof(x)
         if dtypes.is_complex(aval.dtype) and op == "sum":
-            return _as_parts(x, lambda parts: self.exchange(parts, kind, axes, op, groups, pairs))
+
+            def on_parts(parts: Any) -> Any:
+                return self.exchange(parts, kind, axes, op, groups, pairs)
+
+            return _as_parts(x, on_parts)
         return exchange_p.bind(
             x, kind=kind, op=op, groups=groups, pairs=pairs, source=trace_state.source
         )
 
-    def groups_of(self, axes: Sequence[Any], groups: tuple[Any, ...] | None) -> tuple[Any, ...]:
+    def groups_of(self, axes: Sequence[Any], groups: Groups | None) -> tuple[tuple[int, ...], ...]:
         """Ranks instead of positions: all along `axes`, or those of each group of positions."""
         whole = self.axes.groups(axes)
         if groups is None:
@@ -200,7 +208,7 @@ class _Exchanging(Trace):
         return tuple(tuple(ranks[i] for i in members) for ranks in whole for members in groups)
 
 
-def _as_parts(x: Any, exchange: Any) -> Any:
+def _as_parts(x: Any, exchange: Callable[[Any], Any]) -> Any:
     """An exchange of complex numbers as one of their parts, which are after all other dims."""
     shape = typeof(x).shape
     parts = concatenate([reshape(real(x), (*shape, 1)), reshape(imag(x), (*shape, 1))], len(shape))
@@ -214,14 +222,14 @@ def _as_parts(x: Any, exchange: Any) -> Any:
 # ---- what each collective is, of the process parts that are left of its axes
 
 
-def _reduced(op: str):
+def _reduced(op: str) -> Callable[..., Any]:
     def meaning(
         trace: _Exchanging,
         x: Any,
         *,
-        axes: frozenset[Any],
-        axis_index_groups: Sequence[Sequence[int]] | None,
-    ):
+        axes: Sequence[Any],
+        axis_index_groups: Groups | None,
+    ) -> Any:
         return trace.exchange(x, "all_reduce", axes, op, trace.groups_of(axes, axis_index_groups))
 
     return meaning
@@ -235,8 +243,8 @@ def _gathered(
     axis_name: Any,
     axis_size: int,
     tiled: bool,
-    axis_index_groups: Sequence[Sequence[int]] | None = None,
-):
+    axis_index_groups: Groups | None = None,
+) -> Any:
     rows = trace.exchange(
         x, "all_gather", axis_name, groups=trace.groups_of(axis_name, axis_index_groups)
     )
@@ -266,8 +274,8 @@ def _scattered(
     axis_name: Any,
     axis_size: int,
     tiled: bool,
-    axis_index_groups: Sequence[Sequence[int]] | None,
-):
+    axis_index_groups: Groups | None,
+) -> Any:
     blocks = _in_blocks(x, scatter_dimension, axis_size)
     own = trace.exchange(
         blocks, "reduce_scatter", axis_name, "sum", trace.groups_of(axis_name, axis_index_groups)
@@ -284,8 +292,8 @@ def _all_to_all(
     axis_name: Any,
     axis_size: int,
     tiled: bool,
-    axis_index_groups: Sequence[Sequence[int]] | None,
-):
+    axis_index_groups: Groups | None,
+) -> Any:
     received = trace.exchange(
         _in_blocks(x, split_axis, axis_size),
         "all_to_all",
@@ -295,7 +303,9 @@ def _all_to_all(
     return _placed(received, concat_axis, True)
 
 
-def _permuted(trace: _Exchanging, x: Any, *, axis_name: Any, perm: Sequence[tuple[int, int]]):
+def _permuted(
+    trace: _Exchanging, x: Any, *, axis_name: Any, perm: Sequence[tuple[int, int]]
+) -> Any:
     size = math.prod(dict(trace.axes.between)[axis] for axis in axis_name)
     moved = [(s, d) for s, d in perm if s != d]
     if not moved:
@@ -317,7 +327,7 @@ def _own_or_zeros(
     return select_n(own, zeros(typeof(x)), x)
 
 
-def _broadcast(trace: _Exchanging, x: Any, *, axis_name: Any, source: SourceLine | None):
+def _broadcast(trace: _Exchanging, x: Any, *, axis_name: Any, source: int) -> Any:
     groups = tuple(
         (ranks[source], *ranks[:source], *ranks[source + 1 :])
         for ranks in trace.axes.groups(axis_name)
@@ -326,14 +336,15 @@ def _broadcast(trace: _Exchanging, x: Any, *, axis_name: Any, source: SourceLine
 
 
 def _position(trace: _Exchanging, axes: Sequence[Any]) -> Any:
-    sizes, index = dict(trace.axes.between), None
+    sizes = dict(trace.axes.between)
+    index: Any = None
     for axis in axes:
         here = process_position_p.bind(table=trace.axes.positions(axis))
         index = here if index is None else add(mul(index, np.int32(sizes[axis])), here)
     return np.int32(0) if index is None else index
 
 
-def _own_slice(trace: _Exchanging, x: Any, *, axis_name: Any, axis_size: int, dim: int):
+def _own_slice(trace: _Exchanging, x: Any, *, axis_name: Any, axis_size: int, dim: int) -> Any:
     block = typeof(x).shape[dim] // axis_size
     return dynamic_slice_in_dim(x, mul(_position(trace, axis_name), np.int32(block)), block, dim)
 
@@ -342,27 +353,35 @@ def _ragged(
     trace: _Exchanging,
     *args: Any,
     axis_name: Any,
-    axis_index_groups: Sequence[Sequence[int]] | None,
-):
+    axis_index_groups: Groups | None,
+) -> Any:
+    several = ragged_all_to_all_p.several
+    assert several is not None  # stated with the op
     with set_trace(trace):
-        return ragged_all_to_all_p.several(
-            *args, axis_name=axis_name, axis_index_groups=axis_index_groups
-        )
+        return several(*args, axis_name=axis_name, axis_index_groups=axis_index_groups)
 
 
-_MEANING = {
+def _unchanged(trace: _Exchanging, x: Any, **_params: Any) -> Any:
+    return x
+
+
+def _axis_index(trace: _Exchanging, *, axis_name: Any) -> Any:
+    return _position(trace, (axis_name,))
+
+
+_MEANING: dict[Primitive, Callable[..., Any]] = {
     rules.psum_p: _reduced("sum"),
     rules.pmax_p: _reduced("max"),
     rules.pmin_p: _reduced("min"),
-    rules.pvary_p: lambda trace, x, *, axes: x,
-    rules.pcast_p: lambda trace, x, *, axes, to: x,
+    rules.pvary_p: _unchanged,
+    rules.pcast_p: _unchanged,
     rules.all_gather_p: _gathered,
     rules.all_gather_invariant_p: _gathered,
     rules.reduce_scatter_p: _scattered,
     rules.all_to_all_p: _all_to_all,
     rules.ppermute_p: _permuted,
     rules.pbroadcast_p: _broadcast,
-    rules.axis_index_p: lambda trace, *, axis_name: _position(trace, (axis_name,)),
+    rules.axis_index_p: _axis_index,
     rules.own_slice_p: _own_slice,
     ragged_all_to_all_p: _ragged,
 }

@@ -7,7 +7,7 @@ Out:  the same with every shard_map, at any depth, on that mesh: specs and manua
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from weft._engine.core.interpret import evaluate_by
@@ -15,7 +15,7 @@ from weft._engine.core.primitive import BatchAxis, CollectiveOp, RegionOp
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import extend_axis_env
 from weft._engine.ir.collective_spec import collective_axes
-from weft._engine.ir.jaxpr import DropVar, Eqn, Jaxpr, Literal, Var, subjaxprs
+from weft._engine.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft._engine.ir.mesh import Mesh
 from weft._engine.ir.program_mesh import has_shard_map, to_spec
 from weft._engine.ir.rewrite import map_jaxprs
@@ -47,12 +47,15 @@ def _params_on(eqn: Eqn, mesh: Mesh) -> dict[str, Any]:
     return map_jaxprs(eqn.params, lambda inner: on_mesh(inner, mesh))
 
 
-def _shard_map_on(params: dict[str, Any], mesh: Mesh) -> dict[Any, Any]:
+def _shard_map_on(params: dict[str, Any], mesh: Mesh) -> dict[str, Any]:
     names = {axis: _axes_on(axis, params["mesh"], mesh) for axis in params["mesh"].axis_names}
     body = on_mesh(params["jaxpr"], mesh)
-    spec = lambda s: spec_of_dims(
-        tuple(tuple(a for axis in axes for a in names[axis]) for axes in s.dims(len(s)))
-    )
+
+    def spec(s: PartitionSpec) -> PartitionSpec:
+        return spec_of_dims(
+            tuple(tuple(a for axis in axes for a in names[axis]) for axes in s.dims(len(s)))
+        )
+
     manual = {
         axis: names[axis] for axis in params["mesh"].axis_names if axis in params["manual_axes"]
     }
@@ -83,17 +86,20 @@ def _axes_on(axis: Any, source: Mesh, target: Mesh) -> tuple[Any, ...]:
 def _copy(jaxpr: Jaxpr) -> Jaxpr:
     """The same program with variables of its own."""
     env: dict[Var, Var] = {v: Var(v.aval) for v in (*jaxpr.constvars, *jaxpr.invars)}
-    read = lambda atoms: [a if type(a) is Literal else env[a] for a in atoms]
-    eqns = []
+    eqns: list[Eqn] = []
+
+    def read(atoms: Sequence[Atom]) -> list[Atom]:
+        return [a if type(a) is Literal else env[a] for a in atoms]
+
     for eqn in jaxpr.eqns:
         ins = read(eqn.invars)
         env.update((v, type(v)(v.aval)) for v in eqn.outvars)
         outs = [env[v] if type(v) is not DropVar else v for v in eqn.outvars]
         eqns.append(eqn.replace(invars=ins, outvars=outs, params=map_jaxprs(eqn.params, _copy)))
     return Jaxpr(
-        read(jaxpr.constvars),
+        [env[v] for v in jaxpr.constvars],
         jaxpr.consts,
-        read(jaxpr.invars),
+        [env[v] for v in jaxpr.invars],
         read(jaxpr.outvars),
         eqns,
         jaxpr.effects,
@@ -118,10 +124,14 @@ def _with_axes_renamed(jaxpr: Jaxpr, names: Names) -> Jaxpr:
     """`jaxpr` with the axes that its collectives name replaced; those of size 1 are mapped over and vanish."""
     gone = [axis for axis, axes in names.items() if not axes]
 
-    def run(*args: Any):
-        fun = lambda *xs: evaluate_by(
-            lambda eqn, operands: _bind_renamed(eqn, names, operands), jaxpr, xs
-        )
+    def run(*args: Any) -> list[Any]:
+        def bind(eqn: Eqn, operands: list[Any]) -> list[Any]:
+            return _bind_renamed(eqn, names, operands)
+
+        def evaluated(*xs: Any) -> list[Any]:
+            return evaluate_by(bind, jaxpr, xs)
+
+        fun = evaluated
         for axis in gone:
             fun = _with_unit_axis(fun, axis)
         return fun(*args)
@@ -129,10 +139,10 @@ def _with_axes_renamed(jaxpr: Jaxpr, names: Names) -> Jaxpr:
     return stage(run, jaxpr.in_avals, jaxpr.name)
 
 
-def _with_unit_axis(fun: Callable[..., Any], axis: Any):
+def _with_unit_axis(fun: Callable[..., list[Any]], axis: Any) -> Callable[..., list[Any]]:
     """`fun`, in which `axis` has one position."""
 
-    def run(*args: Any):
+    def run(*args: Any) -> list[Any]:
         outs, dims = batch_flat(fun, BatchAxis(1, axis), args, [None] * len(args))
         return [x if d is None else squeeze(x, (d,)) for x, d in zip(outs, dims)]
 
@@ -144,7 +154,7 @@ def _bind_renamed(eqn: Eqn, names: Names, args: list[Any]) -> list[Any]:
     if isinstance(primitive, CollectiveOp):
         key = "axes" if "axes" in params else "axis_name"
         axes = tuple(a for axis in collective_axes(params) for a in names.get(axis) or (axis,))
-        named = axes if isinstance(params[key], tuple) or len(axes) > 1 else axes[0]
+        named = axes if isinstance(params[key], tuple) or len(axes) != 1 else axes[0]
         return [bind_over(primitive, *args, **{**params, key: named})]
     if isinstance(primitive, RegionOp):
         params = map_jaxprs(

@@ -39,7 +39,7 @@ def evenly_split(shape: Sequence[int], dims: Spec, sizes: Mapping[Any, int]) -> 
     >>> evenly_split((12, 8), (("x", "y"), ()), {"x": 4, "y": 2})
     (('x',), ())
     """
-    found = []
+    found: list[DimSpec] = []
     for size, axes in zip(shape, dims):
         while not is_even(size, axes, sizes):
             axes = axes[:-1]

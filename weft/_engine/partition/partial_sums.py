@@ -14,7 +14,7 @@ from typing import Any
 
 from weft._engine.core.primitive import RegionOp
 from weft._engine.ir.factors import FactorRule
-from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
+from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft._engine.partition.propagation.propagate import Propagation, axes_of_factors
 
 
@@ -62,7 +62,7 @@ class PartialSums:
             axes if self.pays_off(eqn, [eqn.invars[i] for i, _ in partial], axes) else frozenset()
         )
 
-    def pays_off(self, eqn: Eqn, partial: Sequence[Var], axes: frozenset[Any]) -> bool:
+    def pays_off(self, eqn: Eqn, partial: Sequence[Atom], axes: frozenset[Any]) -> bool:
         """Whether it pays to reduce `partial` over `axes` after the linear equation `eqn` rather than before it."""
         before = {v: v.aval.nbytes for v in partial}
         after = sum(v.aval.nbytes for v in eqn.outvars)
@@ -98,11 +98,9 @@ class PartialSums:
     def predicted_axes(self, atom: Var) -> frozenset[Any]:
         """`partial_axes` of a value that is not computed yet, from the target specs of the operands of its equation."""
         eqn = self.makers.get(atom)
-        rule = (
-            None
-            if eqn is None or isinstance(eqn.primitive, RegionOp)
-            else self.target_specs.rule(eqn)
-        )
+        if eqn is None or isinstance(eqn.primitive, RegionOp):
+            return frozenset()
+        rule = self.target_specs.rule(eqn)
         if rule is None:
             return frozenset()
         summed: set[Any] = set()
@@ -125,7 +123,8 @@ class PartialSums:
 
 def live_eqns(jaxpr: Jaxpr) -> list[Eqn]:
     """Return the equations that results or effects depend on; the others need no communication."""
-    needed, live = set(variables(jaxpr.outvars)), []
+    needed = set(variables(jaxpr.outvars))
+    live: list[Eqn] = []
     for eqn in reversed(jaxpr.eqns):
         if eqn.effects or not needed.isdisjoint(eqn.outvars):
             needed.update(variables(eqn.invars))

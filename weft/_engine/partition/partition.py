@@ -88,9 +88,12 @@ class PartitionResult:
     def text(self) -> str:
         """What dumps show: the mesh, the layouts, each collective with its cause, and the program of one device."""
         sizes = ", ".join(f"{name}={size}" for name, size in self.axes)
-        show = lambda specs: "  ".join(
-            str(tuple("·".join(map(str, axes)) or "-" for axes in spec)) for spec in specs
-        )
+
+        def show(specs: Sequence[Spec]) -> str:
+            return "  ".join(
+                str(tuple("·".join(map(str, axes)) or "-" for axes in spec)) for spec in specs
+            )
+
         lines = [
             f"mesh {sizes}",
             f"inputs   {show(self.in_specs)}",
@@ -241,16 +244,16 @@ class _Attempts:
         earlier: _Attempts | None = None,
     ):
         self.request, self.program, self.target_specs = request, program, target_specs
-        shares = (
+        #: strategies, which all attempts with these rules share
+        self.strategies: dict[tuple[Any, ...], list[Any]] = {}
+        if (
             earlier is not None
             and target_specs.rules is earlier.target_specs.rules
             and request.mesh == earlier.request.mesh
-        )
+        ):
+            self.strategies = earlier.strategies
         self.cuts: dict[Any, int] = {}  # axes that would have to be cut for an attempt to send less
         self.repeatable: list[Eqn] = []
-        self.strategies: dict[tuple[Any, ...], list[Any]] = (
-            earlier.strategies if shares else {}
-        )  # which all attempts with these rules share
         self.first = self.partitioned()
 
     def best(self) -> PartitionResult:
@@ -428,10 +431,9 @@ def constraint_reader(mesh: Mesh) -> Callable[[Eqn], Sequence[DimSpec | None]]:
         sharding, ndim = eqn.params["sharding"], eqn.invars[0].aval.ndim
         if eqn.primitive.leaves_auto and eqn.outvars[0].aval.explicit is not None:
             sharding = auto_part(sharding, ndim)  # the explicit axes are the variable's type
-        asks = sharding is not None and not (
-            isinstance(sharding, NamedSharding) and sharding.mesh.empty
-        )
-        spec = to_spec(sharding, mesh, ndim) if asks else None
+        if sharding is None or (isinstance(sharding, NamedSharding) and sharding.mesh.empty):
+            return (None,) * ndim
+        spec = to_spec(sharding, mesh, ndim)
         if spec is None:
             return (None,) * ndim
         free = sharding.spec.unconstrained_dims() if isinstance(sharding, NamedSharding) else ()
@@ -446,16 +448,18 @@ def _type_reader(
     """A function from explicitly sharded types to layouts, to the axes of `mesh` that they are about, and to those that are unreduced."""
 
     def read(aval: ShapedArray) -> tuple[Spec, frozenset[Any], frozenset[Any]]:
-        explicit = aval.explicit.mesh.explicit_axes
-        every = to_spec(aval.explicit.with_spec((explicit,)), mesh, 1)
-        spec = to_spec(aval.explicit.settled, mesh, aval.ndim)
+        sharding = aval.explicit
+        if sharding is None:
+            return ((),) * aval.ndim, frozenset(), frozenset()
+        every = to_spec(sharding.with_spec((sharding.mesh.explicit_axes,)), mesh, 1)
+        spec = to_spec(sharding.settled, mesh, aval.ndim)
         if (
             every is None or spec is None
         ):  # the axes of other shardings of the program cut through these
             return ((),) * aval.ndim, frozenset(), frozenset()
         terms = (
-            to_spec(aval.explicit.with_spec(aval.explicit.stored.spec.partitions[:1]), mesh, 1)
-            if aval.explicit.unreduced
+            to_spec(sharding.with_spec(sharding.stored.spec.partitions[:1]), mesh, 1)
+            if sharding.unreduced
             else None
         )
         return spec, frozenset(every[0]), frozenset() if terms is None else frozenset(terms[0])
@@ -540,7 +544,9 @@ def partition_for(
     return replace(
         result,
         in_shardings=tuple(map(user.of, result.in_specs, committed)),
-        out_shardings=tuple(other or user.of_result(*facts) for other, *facts in shown),
+        out_shardings=tuple(
+            other or user.of_result(spec, asked, aval) for other, spec, asked, aval in shown
+        ),
         layout_callbacks=tuple(
             (callback, user.of(spec, None)) for callback, spec in result.layout_callbacks
         ),
@@ -569,7 +575,7 @@ def _requested_results(
     """The specs to give results, and the shardings that no axes of the mesh express: those results are whole at first."""
     specs = _specs_on(mesh, shardings, jaxpr.outvars)
     foreign = [s if spec is None else None for s, spec in zip(shardings, specs)]
-    wanted = [
+    wanted: list[Spec | None] = [
         spec if s is None else ((),) * a.aval.ndim
         for s, spec, a in zip(foreign, specs, jaxpr.outvars)
     ]

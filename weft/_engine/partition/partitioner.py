@@ -36,10 +36,10 @@ from weft._engine.ir.collective_spec import (
     COMPLETED_BY,
     collective_bytes,
 )
-from weft._engine.ir.factors import FactorRule
-from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
+from weft._engine.ir.factors import FactorRule, OperandFactors
+from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft._engine.ir.registry import registry
-from weft._engine.ir.specs import Spec, joined
+from weft._engine.ir.specs import NO_AXES, Spec, joined
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops import layout
 from weft._engine.partition import emit
@@ -57,7 +57,7 @@ from weft._engine.partition.reshard import (
     plan,
     plan_cost,
 )
-from weft._engine.partition.rules.split_rule import split_rule_of
+from weft._engine.partition.rules.split_rule import SPLIT_RULES, split_rule_of
 from weft._engine.partition.shard_check import PartitionedProgram
 from weft._engine.partition.split_context import SplitContext
 from weft._engine.partition.strategies import (
@@ -90,7 +90,7 @@ class Partitioner:
     trace: LocalTrace
     #: computes equations of the classes in `SPECIAL`
     special: Callable[[Partitioner, Eqn], list[Value]]
-    records: list[CollectiveRecord] = field(default_factory=list)
+    records: list[CollectiveRecord | None] = field(default_factory=list)
     count: int = 1  # how often this program runs
     env: dict[Var, Value] = field(default_factory=dict)
     #: results that must end with their target specs
@@ -402,7 +402,7 @@ class Partitioner:
         passing = passing or [i for i, a in enumerate(eqn.invars) if self.terms(a) == terms]
         for i in passing:
             self.as_terms(values[i], terms)
-        deferred = terms if passing else frozenset()
+        deferred = terms if passing else NO_AXES
         options = [
             self.strategy(eqn, rule, values, axes, deferred, passing)
             for axes in Candidates(self, eqn, rule, values)
@@ -426,11 +426,7 @@ class Partitioner:
             for v, out in zip(values, eqn.outvars)
         ]
         forms = [
-            {
-                p: self.materialize(
-                    v, p, "operand", f"{eqn.primitive} takes {_operand(eqn, i)} as {p}"
-                )
-            }
+            {p: self.materialize(v, p, "operand", _takes(eqn, i, p))}
             for i, (v, p) in enumerate(zip(values, places))
         ]
         for form, v, place in zip(forms, values, places):
@@ -441,14 +437,14 @@ class Partitioner:
                 if not (alike or p.partial) and self.local_bytes(v.aval, p) <= most
             }
         held = iter(eqn.primitive.bind(*[x for form in forms for x in form.values()], **eqn.params))
-        outs = []
+        outs: list[Value] = []
         for form, v in zip(forms, values):
             (place, local), *others = zip(form, held)
             outs.append(Value(v.aval, place, local))
             outs[-1].forms |= dict(others)
         return outs
 
-    def whole_form(self, value: Value, var: Var) -> Placement:
+    def whole_form(self, value: Value, var: Atom) -> Placement:
         """Return a reduced form of a sum over devices; else the cheaper one of the target of `var` and the sum's own dims."""
         for place in value.forms:
             if not place.partial:
@@ -486,8 +482,9 @@ class Partitioner:
 
     def replicated(self, eqn: Eqn) -> Strategy:
         """Compute the equation on whole operands, alike on all devices."""
-        unsplit = lambda atoms: [Placement(((),) * a.aval.ndim) for a in atoms]
-        return Strategy({}, unsplit(eqn.invars), unsplit(eqn.outvars))
+        ins = [Placement(((),) * a.aval.ndim) for a in eqn.invars]
+        outs = [Placement(((),) * v.aval.ndim) for v in eqn.outvars]
+        return Strategy({}, ins, outs)
 
     def choose(self, eqn: Eqn, rule: FactorRule | None, values: Sequence[Value]) -> Strategy:
         """The cheapest way to split the factors of an equation."""
@@ -576,11 +573,10 @@ class Partitioner:
         operands `passing` if it is given."""
         used = frozenset(a for mine in axes.values() for a in mine)
         deferred = frozenset() if deferred & used else deferred
-        passes = lambda i, v: bool(v.partial_axes) if passing is None else i in passing
         ins = [
             Placement(
                 dims_of_factors(fs, axes, rule, self.sizes),
-                deferred if passes(i, v) else frozenset(),
+                deferred if (v.partial_axes if passing is None else i in passing) else frozenset(),
             )
             for i, (v, fs) in enumerate(zip(values, rule.ins))
         ]
@@ -656,27 +652,26 @@ class Partitioner:
     ) -> list[Value]:
         """Bind the local equation; results as values."""
         params, context = eqn.params, None
-        if strategy.axes:
+        if strategy.axes and rule is not None:
             context = self.context(eqn, rule, strategy.axes)
             if strategy.params is None:
                 strategy.params = self.local_params(eqn, rule, strategy, context.axes)
             params = strategy.params
         self.work.append(self.count * self.computation_cost(eqn, rule, strategy))
-        reason = lambda i, p: f"{eqn.primitive} takes {_operand(eqn, i)} as {p}"
         locals_ = [
-            v.forms[p] if p in v.forms else self.materialize(v, p, "operand", reason(i, p))
+            v.forms[p] if p in v.forms else self.materialize(v, p, "operand", _takes(eqn, i, p))
             for i, (v, p) in enumerate(zip(values, strategy.ins))
         ]
-        if strategy.axes and rule.reduced:
+        if strategy.axes and rule is not None and rule.reduced:
             locals_ = [
                 self.mask_padding(eqn, rule, strategy.axes, i, x) for i, x in enumerate(locals_)
             ]
         if context is not None and context.axes:
-            outs = split_rule_of(eqn.primitive).local(context, locals_, **params)
+            outs = SPLIT_RULES[eqn.primitive].local(context, locals_, **params)
         else:
             outs = eqn.primitive.bind(*locals_, **params)
         outs = list(outs) if eqn.primitive.multiple_results else [outs]
-        if context is not None:
+        if context is not None and rule is not None:
             outs = self.complete(eqn, rule, strategy, context.axes, outs)
         origin, often = self.origin(eqn, rule, strategy, values), _runs(eqn, values)
         return [
@@ -706,7 +701,7 @@ class Partitioner:
             {
                 str(a)
                 for f, mine in strategy.axes.items()
-                if makes_partial_sums(eqn, rule, f, strategy.axes)
+                if rule is not None and makes_partial_sums(eqn, rule, f, strategy.axes)
                 for a in mine
             }
         )
@@ -759,16 +754,18 @@ class Partitioner:
 
     def local_params(
         self, eqn: Eqn, rule: FactorRule, strategy: Strategy, special: FactorAxes
-    ) -> dict[Any, Any]:
+    ) -> dict[str, Any]:
         """Parameters for local shapes; `NotSplittable` if the operation cannot run on them.
 
         Dims whose factors have a split rule of their own keep their global sizes here; that rule deals with them.
         """
         ordinary = {f: mine for f, mine in strategy.axes.items() if f not in special}
-        dims = lambda factors: dims_of_factors(factors, ordinary, rule, self.sizes)
-        shrink = lambda atom, factors: atom.aval.update(
-            shape=local_shape(atom.aval.shape, dims(factors), self.sizes), sharding=None
-        )
+
+        def shrink(atom: Atom, factors: OperandFactors) -> ShapedArray:
+            dims = dims_of_factors(factors, ordinary, rule, self.sizes)
+            shape = local_shape(atom.aval.shape, dims, self.sizes)
+            return atom.aval.update(shape=shape, sharding=None)
+
         ins = [shrink(a, fs) for a, fs in zip(eqn.invars, rule.ins)]
         outs = [shrink(v, fs) for v, fs in zip(eqn.outvars, rule.outs)]
         hook = eqn.primitive.localize
@@ -796,5 +793,6 @@ def _computes_nothing(eqn: Eqn) -> bool:
     )
 
 
-def _operand(eqn: Eqn, i: int) -> str:
-    return "its operand" if len(eqn.invars) == 1 else f"operand {i}"
+def _takes(eqn: Eqn, i: int, place: Placement) -> str:
+    operand = "its operand" if len(eqn.invars) == 1 else f"operand {i}"
+    return f"{eqn.primitive} takes {operand} as {place}"

@@ -20,6 +20,7 @@ from weft._engine.core.interpret import evaluate
 from weft._engine.core.primitive import CallbackOp, CollectiveOp, Primitive, RegionOp
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import (
+    InnerTrace,
     Trace,
     current_trace,
     derived_trace,
@@ -30,7 +31,7 @@ from weft._engine.core.trace import (
 from weft._engine.ir.collective_spec import collective_axes
 from weft._engine.ir.jaxpr import Jaxpr, subjaxprs
 from weft._engine.ir.rewrite import map_jaxprs
-from weft._engine.ir.specs import Spec
+from weft._engine.ir.specs import DimSpec, Spec
 from weft._engine.ops.callback import guard_calls
 from weft._engine.ops.collective_groups import bind_over
 from weft._engine.ops.collective_rules import (
@@ -129,7 +130,7 @@ def process_axes(
     >>> [(part.name, part.size, part.is_process) for part in found.all_parts]
     [('x.0', 2, True), ('x.1', 2, False), ('y', 2, False)]
     """
-    parts = {}
+    parts: dict[Any, tuple[Part, ...]] = {}
     for i, (name, _) in enumerate(mesh):
         rows = np.moveaxis(owners, i, 0).reshape(owners.shape[i], -1)
         digits = max(
@@ -164,7 +165,8 @@ def _digits(rows: np.ndarray) -> Iterator[list[tuple[int, bool]]]:
     n = len(rows)
     primes = prime_factors(n)
     for order in distinct_orders(primes):
-        found, stride = [], n
+        found: list[tuple[int, bool]] = []
+        stride = n
         for size in order:
             stride //= size
             blocks = rows.reshape(-1, size, stride, rows.shape[1])
@@ -194,7 +196,7 @@ class Positioned:
 
     def __call__(self, position: tuple[Any, ...], *arrays: np.ndarray) -> list[Any]:
         found = dict(position)
-        numbers = []
+        numbers: list[tuple[Any, int]] = []
         for axis, parts in self.parts:
             if any(part.name in found for part in parts):
                 index = 0
@@ -230,7 +232,7 @@ def on_parts(local: Jaxpr, axes: ProcessAxes) -> Jaxpr:
         return stage(run, local.in_avals, local.name)
 
 
-class _OnParts(Trace):
+class _OnParts(InnerTrace):
     """Binds collectives on parts of axes, on the values of the trace around."""
 
     __slots__ = ("axes",)
@@ -239,8 +241,8 @@ class _OnParts(Trace):
         super().__init__(parent)
         self.axes = axes
 
-    def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]):
-        with derived_trace(self.parent):
+    def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        with derived_trace(self.outer):
             if isinstance(primitive, CollectiveOp):
                 return self._collective(primitive, args, params)
             if isinstance(primitive, RegionOp):
@@ -250,7 +252,7 @@ class _OnParts(Trace):
             return primitive.bind(*args, **params)
 
     # ---- callbacks
-    def _callback(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]):
+    def _callback(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
         """A callback of a block runs in the process of the block; one of whole values in the first process along the automatic axes,
         where they are gathered, and its results go to all."""
         layout = params["layout"]
@@ -285,9 +287,9 @@ class _OnParts(Trace):
         parts = [p for axis, parts in self.axes.parts.items() if axis in axes for p in parts]
         return tuple([p.name for p in parts if p.is_process])
 
-    def _gathered(self, x: Any, spec: Spec):
+    def _gathered(self, x: Any, spec: Spec) -> tuple[Any, Spec]:
         """An operand that is whole along the dims that process parts split, and the local parts that split the others."""
-        kept = []
+        kept: list[DimSpec] = []
         for d, axes in enumerate(spec, typeof(x).ndim - len(spec)):
             names = self.axes.names(axes)
             if any(part.is_process for axis in axes for part in self.axes.parts[axis]):
@@ -303,13 +305,13 @@ class _OnParts(Trace):
             kept.append(names)
         return x, tuple(kept)
 
-    def _collective(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]):
+    def _collective(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
         key = "axes" if "axes" in params else "axis_name"
         names = self.axes.names(collective_axes(params))
         if (single := primitive.combines) is not None:
             return [bind_over(single, x, **{**params, key: names}) for x in args]
         if not args:  # the position along them
-            return bind_over(primitive, **{key: names if len(names) > 1 else names[0]})
+            return bind_over(primitive, **{key: names if len(names) != 1 else names[0]})
         groups = params.get("axis_index_groups")
         if groups is not None and (along := self._along(names, groups)) is not None:
             names, params = along, {**params, "axis_index_groups": None}

@@ -24,7 +24,9 @@ from weft._engine.core.primitive import (
 )
 from weft._engine.core.trace import set_trace, typeof
 from weft._engine.ir.collective_spec import collective_axes, collective_bytes, spec_of
-from weft._engine.ir.jaxpr import Eqn, Jaxpr
+from weft._engine.ir.factors import OperandFactors
+from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
+from weft._engine.ir.specs import PartitionSpec, Spec
 from weft._engine.ops.callback import Layout
 from weft._engine.partition import emit
 from weft._engine.partition.cost import Why
@@ -51,6 +53,8 @@ def region(outer: Partitioner, eqn: Eqn) -> list[Value]:
             return while_loop(outer, eqn, values)
         case BranchLike():
             return cond(outer, eqn, values)
+        case _:
+            pass
     if eqn.primitive.per_device:
         return shard_map(outer, eqn, values)
     inner = call_jaxpr(eqn)
@@ -96,11 +100,12 @@ def shard_map(outer: Partitioner, eqn: Eqn, values: Sequence[Value]) -> list[Val
     """The program of one device in its place: operands are brought to their specs, the collectives are the user's."""
     p = eqn.params
     body, manual = p["jaxpr"], p["manual_axes"]
-    split = lambda spec, inner: tuple(
-        (*mine, *free)
-        for mine, free in zip(spec.dims(inner.aval.ndim), outer.target_specs.spec(inner))
-    )
-    blocks = []
+
+    def split(spec: PartitionSpec, inner: Var) -> Spec:
+        pairs = zip(spec.dims(inner.aval.ndim), outer.target_specs.spec(inner))
+        return tuple((*mine, *free) for mine, free in pairs)
+
+    blocks: list[Value] = []
     for value, spec, var in zip(values, p["in_specs"], body.invars):
         place = Placement(split(spec, var))
         block = outer.materialize(value, place, "enters", f"shard_map takes it as {place}")
@@ -109,7 +114,7 @@ def shard_map(outer: Partitioner, eqn: Eqn, values: Sequence[Value]) -> list[Val
     outs = outer.run(body, blocks)
     outer.manual, outer.depth = outside, outer.depth - 1
     outer.trace.source, outer.eqn = eqn.source, eqn
-    results = []
+    results: list[Value] = []
     for value, spec, atom, var in zip(outs, p["out_specs"], body.outvars, eqn.outvars):
         inner = Placement(tuple(free_axes((), have, manual) for have in value.placement.dims))
         local = outer.materialize(value, inner, "leaves", f"shard_map gives it as {inner}")
@@ -132,7 +137,10 @@ def collective(outer: Partitioner, eqn: Eqn) -> list[Value]:
         for (f,), axes in zip(fs, value.placement.dims)
         if len(values) == 1 and f not in rule.special
     }
-    place = lambda fs: Placement(tuple(split.get(f, ()) for (f,) in fs))
+
+    def place(fs: OperandFactors) -> Placement:
+        return Placement(tuple(split.get(f, ()) for (f,) in fs))
+
     places = [place(fs) for fs in rule.ins]
     locals_ = [
         outer.materialize(v, p, "operand", f"{eqn.primitive} takes it as {p}")
@@ -238,7 +246,10 @@ def scan(outer: Partitioner, eqn: Eqn, values: Sequence[Value]) -> list[Value]:
     ins = [outer.target_placement(v) for v in body.invars]
     carries = range(n_consts, n_consts + n_carry)
     ys = [outer.target_placement(a) for a in body.outvars[n_carry:]]
-    stacked = lambda places: [Placement(((), *place.dims)) for place in places]
+
+    def stacked(places: Sequence[Placement]) -> list[Placement]:
+        return [Placement(((), *place.dims)) for place in places]
+
     args = _materialized(outer, eqn, values, [*ins[: carries.stop], *stacked(ins[carries.stop :])])
     summed = [_accumulated_axes(outer, body, i, body.outvars[i - n_consts]) for i in carries]
     carry = [Placement(ins[i].dims, axes) for i, axes in zip(carries, summed)]

@@ -16,14 +16,14 @@ import itertools
 import math
 import operator
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from weft._engine.ir.collective_spec import COLLECTIVES, collective_bytes
-from weft._engine.ir.specs import Spec, joined
+from weft._engine.ir.specs import DimSpec, Spec, joined
 from weft._engine.partition.cost import DEFAULT
 from weft._engine.util.primes import prime_factors
 from weft._engine.util.record import record, replace
@@ -170,7 +170,10 @@ def _parts_of_mesh(sizes: Sizes, cuts: _Cuts) -> Sizes:
 
 def _on_parts(place: Placement, cuts: _Cuts) -> Placement:
     """A placement on the axes of `_parts_of_mesh`."""
-    names = lambda axes: (part for a in axes for part, _ in cuts.get(a, ((a, 0),)))
+
+    def names(axes: Iterable[Any]) -> Iterator[Any]:
+        return (part for a in axes for part, _ in cuts.get(a, ((a, 0),)))
+
     return Placement(
         tuple(tuple(names(axes)) for axes in place.dims), frozenset(names(place.partial))
     )
@@ -192,7 +195,8 @@ def _parts(
 
     Other cuts bring nothing: a part takes the place of another axis, or fills what other axes leave of a dim.
     """
-    n, fits = sizes[axis], set()
+    n = sizes[axis]
+    fits: set[int] = set()
     for other in source.axes | target.axes | source.partial:
         fits.add(math.gcd(n, sizes[other]))
     for dims in (source.dims, target.dims):
@@ -477,7 +481,8 @@ class _SearchSpace:
 
     def _strides(self, dims: Spec) -> dict[Any, int]:
         """By how many blocks a step along each axis moves; blocks are numbered in row-major order of their grid."""
-        strides, stride = {}, 1
+        strides: dict[Any, int] = {}
+        stride = 1
         for a in reversed(list(itertools.chain.from_iterable(dims))):
             if self.sizes[a] > 1:
                 strides[a] = stride
@@ -498,7 +503,7 @@ class _SearchSpace:
         """
         taken = {a for axes, _ in wanted for a in axes}
         free = [a for a, size in self.sizes.items() if size > 1 and a not in taken]
-        filled = []
+        filled: list[DimSpec] = []
         for own, (axes, n) in zip(have, wanted):
             more: list[Any] = []
             for a in (

@@ -32,7 +32,7 @@ def _reduction(kind: str) -> Callable[[SplitContext, Any, Axes], Any]:
     """A reduction over devices, which is recorded."""
 
     def reduce(context: SplitContext, x: Any, axes: Axes) -> Any:
-        context._record(kind, x, axes)
+        context.record(kind, x, axes)
         return getattr(collectives, kind)(x, axes)
 
     return reduce
@@ -88,7 +88,7 @@ class SplitContext:
     def bytes_sent(self, ins: Sequence[Placement]) -> float:
         """Bytes of the rows that devices send each other where operands are placed as `ins`."""
         cost, partitioner = 0.0, self._partitioner
-        for halo in (self.axes and self.halos()) or ():
+        for halo in (self.halos() or ()) if self.axes else ():
             if self.of_dim(halo.operand, halo.dim):
                 from weft._engine.partition.rules.halo import rows_sent
 
@@ -110,7 +110,9 @@ class SplitContext:
         specs, windows = partitioner.target_specs, [halo.window]
         for eqn in partitioner.partial_sums.readers.get(var, ()):
             rule = specs.rule(eqn) if split_rule_of(eqn.primitive) is not None else None
-            for group in rule.groups if rule is not None else ():
+            if rule is None:
+                continue
+            for group in rule.groups:
                 target = axes_of_factors(
                     rule.outs[0], specs.spec(eqn.outvars[0]), rule, specs.sizes
                 )[0]
@@ -155,7 +157,7 @@ class SplitContext:
         index = convert_element_type(collectives.axis_index(axes), dtype)
         return mul(index, np.asarray(local, dtype)[()])
 
-    def _record(self, kind: str, x: Any, axes: Axes) -> None:
+    def record(self, kind: str, x: Any, axes: Axes) -> None:
         aval = typeof(x)
         nbytes = collective_bytes(kind, aval.nbytes, self.size(axes))
         reason = (
@@ -166,12 +168,12 @@ class SplitContext:
 
     def all_gather(self, x: Any, axes: Axes, dim: int) -> Any:
         """The blocks of all devices, concatenated along `dim`."""
-        self._record("all_gather", x, axes)
+        self.record("all_gather", x, axes)
         return collectives.all_gather(x, axes, axis=dim, tiled=True)
 
     def ppermute(self, x: Any, axes: Axes, perm: tuple[tuple[int, int], ...]) -> Any:
         """What the device that names this one as its target sends; zeros if none does."""
-        self._record("ppermute", x, axes)
+        self.record("ppermute", x, axes)
         return collectives.bind_ppermute(x, axes, perm)
 
     pmax, pmin, psum = map(_reduction, ("pmax", "pmin", "psum"))

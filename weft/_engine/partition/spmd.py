@@ -70,7 +70,8 @@ def partition_program(
             ],
         )
         makers = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
-        results, places = [], []
+        results: list[Any] = []
+        places: list[Placement] = []
         for i, (value, spec, atom) in enumerate(zip(values, outs, jaxpr.outvars)):
             partitioner.eqn = makers.get(atom) if type(atom) is Var else None
             trace.source = partitioner.eqn and partitioner.eqn.source

@@ -16,6 +16,7 @@ from weft._engine.core.primitive import BatchAxis
 from weft._engine.core.stage import stage
 from weft._engine.core.trace import typeof
 from weft._engine.ir.jaxpr import Jaxpr, Var
+from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.layout import reshape, transpose
 from weft._engine.ops.slicing import slice as slice_op
 from weft._engine.partition.combine import separate_reductions
@@ -37,7 +38,7 @@ def stack(
     """
     local = separate_reductions(local)
 
-    def run(*blocks: Any):
+    def run(*blocks: Any) -> list[Any]:
         return on_blocks(local, axes, in_specs, out_specs, out_blocks, blocks)
 
     return stage(run, block_types(local.invars, in_specs, axes), local.name)
@@ -57,7 +58,11 @@ def on_blocks(
     args = [from_storage(x, spec, names, sizes) for x, spec in zip(blocks, in_specs)]
     varying = [frozenset(a for dim in spec for a in dim) for spec in in_specs]
     kept = [frozenset(a for dim in spec for a in dim) for spec in out_specs]
-    outs = mapped_over(lambda *xs: evaluate(local, *xs), list(axes), varying, kept)(*args)
+
+    def evaluated(*xs: Any) -> list[Any]:
+        return evaluate(local, *xs)
+
+    outs = mapped_over(evaluated, list(axes), varying, kept)(*args)
     return [
         to_storage(x, spec, names, sizes) if blocks is None else _into_blocks(x, blocks)
         for x, spec, blocks in zip(outs, out_specs, blocks_of)
@@ -66,7 +71,7 @@ def on_blocks(
 
 def block_types(
     variables: Sequence[Var], specs: Sequence[Spec], axes: Sequence[tuple[str, int]]
-) -> list[Any]:
+) -> list[ShapedArray]:
     """The types of the storage blocks of these variables of one device."""
     return [
         v.aval.update(
@@ -78,13 +83,16 @@ def block_types(
     ]
 
 
-def _splits(spec: Spec, ndim: int, sizes: dict[str, int]) -> tuple[int, ...]:
+def _splits(spec: Spec, ndim: int, sizes: Mapping[Any, int]) -> tuple[int, ...]:
     spec = tuple(spec) + ((),) * (ndim - len(spec))
     return tuple(math.prod(sizes[a] for a in dim) for dim in spec)
 
 
 def mapped_over(
-    fun: Callable[..., Any], axes: list[tuple[str, int]], varying: Any, kept: Any
+    fun: Callable[..., Any],
+    axes: list[tuple[str, int]],
+    varying: Sequence[frozenset[Any]],
+    kept: Sequence[frozenset[Any]],
 ) -> Callable[..., Any]:
     """`fun` mapped over `axes`, the first outermost; an argument has a leading dim per axis it varies over, in their order."""
     if not axes:
@@ -93,14 +101,14 @@ def mapped_over(
     inner = mapped_over(fun, rest, varying, kept)
     axis = BatchAxis(size, name, of_mesh=True)
 
-    def mapped(*args: Any):
+    def mapped(*args: Any) -> list[Any]:
         outs, dims = batch_flat(inner, axis, args, [0 if name in v else None for v in varying])
         return [_final_dim(o, d, axis, name in w) for o, d, w in zip(outs, dims, kept)]
 
     return mapped
 
 
-def _final_dim(x: Any, dim: int | None, axis: BatchAxis, kept: bool):
+def _final_dim(x: Any, dim: int | None, axis: BatchAxis, kept: bool) -> Any:
     """Output with the axis as dim 0 if the spec names it; else one of its (equal) rows."""
     if kept:
         return to_dim(x, dim, axis, 0)
@@ -111,7 +119,7 @@ def _final_dim(x: Any, dim: int | None, axis: BatchAxis, kept: bool):
     return reshape(row, shape[:dim] + shape[dim + 1 :])
 
 
-def from_storage(block: Any, spec: Spec, names: Sequence[Any], sizes: Mapping[Any, int]):
+def from_storage(block: Any, spec: Spec, names: Sequence[Any], sizes: Mapping[Any, int]) -> Any:
     """[splits..., local...] -> [mesh axes in mesh order..., local...]."""
     order = [a for dim in spec for a in dim]
     shape = typeof(block).shape
@@ -124,7 +132,7 @@ def from_storage(block: Any, spec: Spec, names: Sequence[Any], sizes: Mapping[An
     return transpose(x, tuple(order.index(a) for a in kept) + tuple(range(n, n + len(local))))
 
 
-def to_storage(x: Any, spec: Spec, names: Sequence[Any], sizes: Mapping[Any, int]):
+def to_storage(x: Any, spec: Spec, names: Sequence[Any], sizes: Mapping[Any, int]) -> Any:
     """[mesh axes in mesh order..., local...] -> [splits..., local...]."""
     order = [a for dim in spec for a in dim]
     have = [a for a in names if a in order]
@@ -136,7 +144,7 @@ def to_storage(x: Any, spec: Spec, names: Sequence[Any], sizes: Mapping[Any, int
     return reshape(x, _splits(spec, len(local), sizes) + local)
 
 
-def _into_blocks(x: Any, blocks: tuple[int, ...]):
+def _into_blocks(x: Any, blocks: tuple[int, ...]) -> Any:
     """[dims...] -> [blocks..., dims of a block...]."""
     pairs = [n for size, k in zip(typeof(x).shape, blocks) for n in (k, size // k)]
     rank = len(blocks)

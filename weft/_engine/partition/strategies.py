@@ -9,14 +9,21 @@ How:  splits like the target specs of the results, like each operand, and mixtur
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from weft._engine.ir.collective_spec import COMPLETED_BY, CollectiveSpec
-from weft._engine.ir.factors import FactorAxes, FactorRule, axes_of_factors, joint_dims
+from weft._engine.ir.factors import (
+    FactorAxes,
+    FactorRule,
+    OperandFactors,
+    axes_of_factors,
+    joint_dims,
+)
 from weft._engine.ir.jaxpr import Eqn
+from weft._engine.ir.specs import Spec
 from weft._engine.partition.padding import tolerates_padding, worth_splitting
 from weft._engine.partition.reshard import Placement, is_even
 from weft._engine.partition.rules.split_rule import split_rule_of
@@ -49,7 +56,10 @@ class Candidates:
     def __init__(self, partitioner: Any, eqn: Eqn, rule: FactorRule, values: Sequence[Any]):
         self.eqn, self.rule, self.sizes = eqn, rule, partitioner.sizes
         self.context, self.split = partitioner.context, split_rule_of(eqn.primitive)
-        factors = lambda fs, dims: axes_of_factors(fs, dims, rule, self.sizes)[0]
+
+        def factors(fs: OperandFactors, dims: Spec) -> FactorAxes:
+            return axes_of_factors(fs, dims, rule, self.sizes)[0]
+
         self.target_axes = [
             factors(fs, partitioner.target_specs.spec(v)) for v, fs in zip(eqn.outvars, rule.outs)
         ]
@@ -67,7 +77,7 @@ class Candidates:
         ]
         if any(operands):
             orders.append([*targets, *reversed(operands)])
-        seen = set()
+        seen: set[tuple[Any, ...]] = set()
         for order in orders:
             axes = self.even(
                 consistent_axes(_merged(order, self.splittable), self.rule, self.sizes)
@@ -90,7 +100,7 @@ class Candidates:
 
     def even(self, axes: FactorAxes) -> FactorAxes:
         """`axes` less those that would cut a factor unevenly where the operation does not tolerate padding."""
-        kept = {}
+        kept: FactorAxes = {}
         for f, mine in axes.items():
             while (
                 mine
@@ -244,15 +254,18 @@ def replicates_reduction(rule: FactorRule, values: Sequence[Value], axes: Factor
         if combine != "add" or f in rule.special:
             continue
         axes_of_f = [
-            set.intersection(
-                *(
-                    {a for dim, fs in zip(form.dims, dims) if fs == (f,) for a in dim}
-                    for form in v.forms
-                )
+            _common(
+                {a for dim, fs in zip(form.dims, dims) if fs == (f,) for a in dim}
+                for form in v.forms
             )
             for v, dims in zip(values, rule.ins)
             if (f,) in dims
         ]
-        if len(axes_of_f) > 1 and set.intersection(*axes_of_f) - set(axes.get(f, ())):
+        if len(axes_of_f) > 1 and _common(axes_of_f) - set(axes.get(f, ())):
             return True
     return False
+
+
+def _common(sets: Iterable[set[Any]]) -> set[Any]:
+    first, *others = sets
+    return first.intersection(*others)

@@ -19,7 +19,8 @@ import functools
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum, auto
-from typing import Any
+from types import ModuleType
+from typing import Any, Protocol
 
 from weft._engine.core.primitive import (
     BarrierOp,
@@ -38,7 +39,7 @@ from weft._engine.ir.factors import (
     dims_of_factors,
     joint_dims,
 )
-from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var, subjaxprs
+from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft._engine.ir.rewrite import params_key
 from weft._engine.ir.specs import DimSpec, Spec
 from weft._engine.partition.padding import worth_splitting
@@ -73,11 +74,11 @@ def factor_rule(eqn: Eqn) -> FactorRule | None:
 
 
 @functools.cache
-def _load_splits() -> None:
+def _load_splits() -> tuple[ModuleType, ...]:
     """Fill `SPLIT_RULES`. Most programs have no special factor, and need none of this."""
-    import weft._engine.partition.rules.counters  # noqa: F401
-    import weft._engine.partition.rules.indexing  # noqa: F401
-    import weft._engine.partition.rules.windows  # noqa: F401
+    from weft._engine.partition.rules import counters, indexing, windows
+
+    return counters, indexing, windows
 
 
 @record(frozen=False)
@@ -93,7 +94,7 @@ class Propagation:
     cuts: set[tuple[Any, int]] = field(
         default_factory=set
     )  # axes that should be finer, and the sizes of their major parts
-    carried: dict[Var, int] = field(
+    carried: dict[Atom, int] = field(
         default_factory=dict
     )  # bytes of the largest value that has had the spec
     changed: set[Var] = field(default_factory=set)  # since the last transfer began
@@ -299,13 +300,10 @@ def _trace_terms(state: Propagation, eqns: Sequence[Eqn]) -> None:
             if len(eqn.outvars) == 1 and len(eqn.invars) == 1
             else None
         )
-        atom = eqn.invars[0] if terms else None
-        if (
-            terms is None
-            or type(atom) is Literal
-            or atom.aval.explicit is not None
-            or uses[atom] != 1
-        ):
+        if not terms:
+            continue
+        atom = eqn.invars[0]
+        if type(atom) is Literal or atom.aval.explicit is not None or uses[atom] != 1:
             continue
         rule = state.rule(eqn)
         if rule is not None and rule.linear_ins == (0,):
@@ -334,10 +332,11 @@ def _run(state: Propagation, transfers: list[Transfer], first: Collection[Transf
 
 def _fix_constraint(state: Propagation, eqn: Eqn, axes_of_dims: Sequence[DimSpec | None]) -> None:
     (out,) = eqn.outvars
+    spec = tuple(axes or () for axes in axes_of_dims)
     if any(axes is None for axes in axes_of_dims):
-        state.extend(out, tuple(axes or () for axes in axes_of_dims))
+        state.extend(out, spec)
     else:
-        state.fix(out, tuple(axes_of_dims))
+        state.fix(out, spec)
 
 
 def _sweep(jaxpr: Jaxpr, enter: bool) -> Iterable[Eqn]:
@@ -457,9 +456,9 @@ class _FactorTransfer:
         if state.last_round:
             for operand, from_dim, result, dim in self.facts.parts:
                 source, target = self.eqn.invars[operand], self.eqn.outvars[result]
-                spec = [()] * target.aval.ndim
-                spec[dim] = state.spec(source)[from_dim]
-                state.extend(target, spec, state.carried.get(source, 0))
+                dims: list[DimSpec] = [()] * target.aval.ndim
+                dims[dim] = state.spec(source)[from_dim]
+                state.extend(target, tuple(dims), state.carried.get(source, 0))
 
     def agree(self, state: Propagation) -> tuple[FactorAxes, int]:
         """Axes per factor on which the values agree, conflicts settled by rank; and the bytes of the largest value that has had them."""
@@ -467,7 +466,7 @@ class _FactorTransfer:
         taken: set[Any] = set()
         agreed: FactorAxes = {}
         for f, (_, axes, _) in sorted(best.items(), key=lambda item: item[1][0], reverse=True):
-            kept = []
+            kept: list[Any] = []
             joint = any(f in dim for dim in self.facts.joint)
             for a in axes:
                 state.conflicts |= a in taken
@@ -642,4 +641,9 @@ def call_jaxpr(eqn: Eqn) -> Jaxpr | None:
     return None
 
 
-Transfer = _FactorTransfer | _ShardMapTransfer | _LinkTransfer
+class Transfer(Protocol):
+    """Moves specs through one equation."""
+
+    @property
+    def variables(self) -> Sequence[Var]: ...
+    def __call__(self, state: Propagation) -> None: ...

@@ -37,7 +37,7 @@ def _sequence(ctx: Any, args: list[Any], *, length: int) -> Any:
             slice_sizes=(*typeof(k0).shape, size),
         )
     first, second = counter_halves.pairs(k0, k1, ctx.start(axes, half // n, _U32), half // n, half)
-    parts = []
+    parts: list[Any] = []
     for odd in (0, 1):
         low, high = _every_second(odd, n // 2, 0), _every_second(odd, n // 2, n // 2)
         parts.append(

@@ -151,7 +151,7 @@ def _tables(transfers: Sequence[Transfer], n: int) -> TransferRound:
 
 
 def _transfers(window: Window, n: int, size: int, local: int) -> list[Transfer]:
-    transfers = []
+    transfers: list[Transfer] = []
     for p, first in enumerate(first_rows(window, n)):
         begin, end = (
             (first, first + window.span)
@@ -245,7 +245,7 @@ def _rows_beside_neighbours(ctx: Any, x: Any, halo: Halo, n: int) -> Any:
 def _joined_with_neighbours(ctx: Any, x: Any, halo: Halo, n: int, window: Window) -> Any:
     """The rows of `window` of the own block and its neighbours."""
     dim, aval = halo.dim, typeof(x)
-    parts = []
+    parts: list[Any] = []
     for q, at, count in _blocks(window, aval.shape[dim]):
         if not window.ring and not -n < q < n:
             shape = tuple(count if d == dim else s for d, s in enumerate(aval.shape))

@@ -17,7 +17,7 @@ from typing import Any
 from weft._engine.core.primitive import ContractOp, LayoutOp, RegionOp, SliceOp
 from weft._engine.core.trace import typeof
 from weft._engine.ir.factors import FactorRule, RuleBuilder
-from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
+from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Var
 from weft._engine.ir.rewrite import map_jaxprs
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops import slicing
@@ -40,7 +40,11 @@ class _Rotate(LayoutOp):
 
 
 rotate_p = _Rotate("rotate", register=False)
-rotate_p.def_type(lambda aval, *, dim, start: aval)
+
+
+@rotate_p.def_type
+def _rotate_type(aval: ShapedArray, *, dim: int, start: int) -> ShapedArray:
+    return aval
 
 
 @rotate_p.def_factors
@@ -85,7 +89,9 @@ def _part_factors(
     **_cut: Any,
 ) -> FactorRule:
     b = RuleBuilder()
-    ins, outs, special = [], [], {}
+    ins: list[int] = []
+    outs: list[int] = []
+    special: dict[int, str] = {}
     for size, count, config, start in zip(
         in_avals[0].shape, out_avals[0].shape, padding_config, start_indices
     ):
@@ -127,7 +133,7 @@ def _localize_part(params: dict[str, Any], ins: Any, outs: Any) -> dict[Any, Any
 
 def match_moves(jaxpr: Jaxpr) -> Jaxpr:
     """`jaxpr` with rotations, parts of padded values and roundings of sums written as such."""
-    makers = {
+    makers: dict[Atom, Eqn] = {
         eqn.outvars[0]: eqn for eqn in jaxpr.eqns if _is_slice(eqn) or eqn.primitive.moves == "pad"
     }
     eqns: list[Eqn] = []
@@ -168,7 +174,7 @@ def _as_rounded_sum(eqn: Eqn) -> list[Eqn] | None:
     return [product, eqn.replace(primitive=convert_element_type_p, invars=[total], params=params)]
 
 
-def _as_part(eqn: Eqn, makers: dict[Var, Eqn]) -> Eqn | None:
+def _as_part(eqn: Eqn, makers: dict[Atom, Eqn]) -> Eqn | None:
     padded = makers.get(eqn.invars[0]) if _is_slice(eqn) else None
     if padded is None or padded.primitive.moves != "pad":
         return None
@@ -177,7 +183,7 @@ def _as_part(eqn: Eqn, makers: dict[Var, Eqn]) -> Eqn | None:
     )
 
 
-def _as_rotation(eqn: Eqn, makers: dict[Var, Eqn]) -> Eqn | None:
+def _as_rotation(eqn: Eqn, makers: dict[Atom, Eqn]) -> Eqn | None:
     if eqn.primitive.moves != "concatenate" or len(eqn.invars) != 2:
         return None
     tail, head = (makers.get(a) for a in eqn.invars)

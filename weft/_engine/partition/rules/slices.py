@@ -79,7 +79,7 @@ def _slice_halos(
     limit_indices: tuple[int, ...],
     strides: tuple[int, ...] | None,
 ) -> list[Halo]:
-    halos = []
+    halos: list[Halo] = []
     for d, start in enumerate(start_indices):
         axes, step = ctx.of_result(0, d), strides[d] if strides else 1
         if axes:
@@ -177,13 +177,13 @@ def _dynamic_update_slice_split(ctx: Any, args: list[Any]) -> Any:
 
 # --- prefix scans -----------------------------------------------------------------------------------------------
 
-_COMBINE = {
+_COMBINE: dict[str, Callable[..., Any]] = {
     "add": arithmetic.add,
     "mul": arithmetic.mul,
     "max": arithmetic.max,
     "min": arithmetic.min,
 }
-_REDUCE = {
+_REDUCE: dict[str, Callable[..., Any]] = {
     "add": reduce.reduce_sum,
     "mul": reduce.reduce_prod,
     "max": reduce.reduce_max,
@@ -259,8 +259,9 @@ def _arg_reduction(primitive: Primitive, extremum: Callable[..., Any], largest: 
     """The position of an extremum along a split dim: each device offers its own; the first of the best wins."""
 
     @split_rule(primitive, lambda f, rule, eqn: f in rule.reduced)
-    def split(ctx: Any, args: list[Any], *, axes: tuple[Any, ...], index_dtype: Any) -> Any:
-        (x,), (axis,) = args, axes
+    def split(ctx: Any, args: list[Any], *, axes: tuple[int, ...], index_dtype: Any) -> Any:
+        (x,) = args
+        (axis,) = axes
         over = ctx.of_dim(0, axis)
         local = typeof(x).shape[axis]
         worst = (reduce.lowest if largest else reduce.highest)(typeof(x).dtype)

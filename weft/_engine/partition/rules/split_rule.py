@@ -11,11 +11,13 @@ Next: docs/adding-a-partition-rule.md writes one; `partition.split_context` is w
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from weft._engine.core.pass_rules import PassRules
 from weft._engine.core.primitive import Primitive
 from weft._engine.util.record import record
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _never(*facts: Any) -> bool:
@@ -52,12 +54,24 @@ class SplitRule:
 SPLIT_RULES: PassRules[SplitRule] = PassRules("splitting special factors")
 
 
+class SplitFacts(TypedDict, total=False):
+    """The fields of a `SplitRule` that have defaults."""
+
+    makes_partial_sums: Callable[[int, Any, Any], bool]
+    selects: bool
+    halos: Callable[..., Any] | None
+    splits_alone: Callable[[int, Any, Any], bool]
+    tolerates_padding: Callable[[int, Any], bool]
+
+
 def split_rule(
-    primitive: Primitive | str, can_split: Callable[[int, Any, Any], bool], **facts: Any
-) -> Callable[..., Any]:
+    primitive: Primitive | str,
+    can_split: Callable[[int, Any, Any], bool],
+    **facts: Unpack[SplitFacts],
+) -> Callable[[F], F]:
     """Decorator: the split rule of `primitive` whose local computation is the function; `facts` are other fields."""
 
-    def register(local: Callable[..., Any]) -> Callable[..., Any]:
+    def register(local: F) -> F:
         SPLIT_RULES.add(primitive)(SplitRule(local, can_split, **facts))
         return local
 

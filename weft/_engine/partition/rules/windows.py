@@ -48,9 +48,10 @@ def _dilated(ctx: Any, x: Any, halo: Halo, places: tuple[int, int, int, int], fi
         row * step - (first + p * advance) for p, row in enumerate(first_rows(halo.window, n))
     ]
     most, length = max(before), (halo.window.span - 1) * step + 1
-    config = lambda low, high: [
-        (low, high, step - 1) if d == dim else (0, 0, 0) for d in range(typeof(x).ndim)
-    ]
+
+    def config(low: int, high: int) -> list[tuple[int, int, int]]:
+        return [(low, high, step - 1) if d == dim else (0, 0, 0) for d in range(typeof(x).ndim)]
+
     if len(set(before)) == 1:
         return slicing.pad(x, fill, config(most, span - most - length))
     wide = slicing.pad(x, fill, config(most, max(0, span - min(before) - length)))
@@ -81,11 +82,11 @@ def _pad_split(
     ctx: Any, args: list[Any], *, padding_config: tuple[tuple[int, int, int], ...]
 ) -> Any:
     x, value = args
-    config = list(padding_config)
+    config: list[tuple[int, int, int]] = list(padding_config)
     for halo in ctx.halos():
-        d = halo.dim
+        d: int = halo.dim
         x = mask_outside(ctx, fetch_rows(ctx, x, halo, bool(ctx.of_dim(0, d))), halo, value)
-        x = _dilated(ctx, x, halo, _pad_places(ctx, d, config[d]), value)
+        x = _dilated(ctx, x, halo, _pad_places(ctx, d, padding_config[d]), value)
         config[d] = (0, 0, 0)
     return slicing.pad(x, value, config)
 
@@ -115,7 +116,7 @@ def _concatenate_split(ctx: Any, args: list[Any], *, dimension: int) -> Any:
 
 
 def _rev_halos(ctx: Any, dimensions: Sequence[int]) -> list[Halo]:
-    halos = []
+    halos: list[Halo] = []
     for d in dimensions:
         axes = ctx.of_dim(0, d)
         if axes:
@@ -160,7 +161,7 @@ def _part_halos(
     strides: tuple[int, ...] | None,
     **_cut: Any,
 ) -> list[Halo] | None:
-    halos = []
+    halos: list[Halo] = []
     for d, (low, _, inner) in enumerate(padding_config):
         axes, step = ctx.of_result(0, d), strides[d] if strides else 1
         if axes and inner:
