@@ -95,9 +95,10 @@ class Trace:
 
     def within(self, trace: "Trace") -> bool:
         """Whether this trace was begun while `trace`, or one of its level, was current, or is it: only then its values may be used here."""
-        here, level = self, trace.level
+        here: Trace | None = self
+        level = trace.level
         while here is not None and here.level is not level:
-            here = here.parent
+            here = here.parent_trace
         return here is not None
 
     def cast(self, x: Any, axes: frozenset[Any]) -> Any:

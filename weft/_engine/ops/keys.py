@@ -76,7 +76,7 @@ def _wrap_type(aval: ShapedArray, *, impl: Generator):
 
 @random_unwrap_p.def_type
 def _unwrap_type(aval: ShapedArray, *, uses: bool = False, expects: Any = None):
-    if not dtypes.is_extended(aval.dtype):
+    if not isinstance(aval.dtype, dtypes.KeyDType):
         raise TypeError(f"random_unwrap: expected typed keys, got {aval.str_short()}.")
     return ShapedArray(aval.shape + aval.dtype.impl.key_shape, np.uint32)
 
