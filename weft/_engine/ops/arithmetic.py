@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from weft._engine.ir.build import Builder
     from weft._engine.ir.loops import Expr
     from weft._engine.ir.types import ShapedArray
-    from weft._engine.ops.rule_types import NumPyArray, Value
+    from weft._engine.ops.rule_types import Emit, NumPyArray, Value
 
 
 def is_complex(x: Value) -> bool:
@@ -54,8 +54,14 @@ def _is_int(scalar_type: str) -> bool:
 
 # --- sums and products ------------------------------------------------------------------------------------------------
 
-_give = lambda ct, *args: ct
-_give_neg = lambda ct, *args: neg(ct)
+
+def _give(ct: Value, *args: Value) -> Value:
+    return ct
+
+
+def _give_neg(ct: Value, *args: Value) -> Value:
+    return neg(ct)
+
 
 neg_p = elementwise(
     "neg",
@@ -365,7 +371,7 @@ def _extremum(
         )
         return np.where(by_real, x, y)
 
-    emit = lambda b, x, y: b.op(of_bools if x.type == "bool" else name, x, y)
+    emit: Emit = lambda b, x, y: b.op(of_bools if x.type == "bool" else name, x, y)
     return elementwise(
         name,
         ANY,
@@ -455,6 +461,10 @@ def _integer_pow_jvp(t: Value, out: Value, x: Value, *, y: int):
     return families.zero_tangent(out) if y == 0 else mul(t, mul(y, integer_pow(x, y - 1)))
 
 
+def _integer_pow_same_as(*, y: int) -> tuple[str, dict[str, Any]] | None:
+    return ("square", {}) if y == 2 else None
+
+
 integer_pow_p = elementwise(
     "integer_pow",
     NUMBER,
@@ -463,7 +473,7 @@ integer_pow_p = elementwise(
     emit=_integer_pow_emit,
     jvp=[_integer_pow_jvp],
     cost=2,
-    same_as=lambda *, y: ("square", {}) if y == 2 else None,
+    same_as=_integer_pow_same_as,
 )
 square = unary(square_p, "`x * x`, elementwise.")
 

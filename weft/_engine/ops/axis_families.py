@@ -52,12 +52,12 @@ if TYPE_CHECKING:
 def reduction(
     name: str,
     dtypes: tuple[Group, ...],
-    reference: Callable[..., Any],
+    reference: Callable[[NumPyArray, Ints], Any],
     *,
     combine: str,
     identity: Callable[..., Any],
     jvp: Callable[..., Any] | str,
-    transpose: Callable[..., Any] | None = None,
+    transpose: Callable[..., Value] | None = None,
     linear: bool = False,
 ) -> Primitive:
     """Make a reduction over params['axes'].
@@ -69,7 +69,7 @@ def reduction(
     """
     selects = combine in ("max", "min")
     p = ReduceOp(name, is_exact=selects, passes_nans=selects)
-    reference = widened(reference)
+    reduce = widened(reference)
 
     @p.def_type
     def type_rule(aval: ShapedArray, *, axes: Ints):
@@ -95,7 +95,10 @@ def reduction(
             linear_ins=(0,) if linear else (),
         )
 
-    p.def_reference(lambda x, *, axes: reference(x, axes=axes))
+    @p.def_reference
+    def run(x: NumPyArray, *, axes: Ints) -> NumPyArray:
+        return reduce(x, axes=axes)
+
     return p.define(
         lower=ReduceSpec(combine, identity),
         jvp=jvp_of(p, jvp, _reduction_jvp),
@@ -139,11 +142,11 @@ def unary_transpose(rule: Callable[..., Any]) -> Callable[..., Any]:
 def cumulative(
     name: str,
     dtypes: tuple[Group, ...],
-    reference: Callable[..., Any],
+    reference: Callable[[NumPyArray, int], Any],
     *,
     lower: Any,
     jvp: Callable[..., Any] | str,
-    transpose: Callable[..., Any] | None = None,
+    transpose: Callable[..., Value] | None = None,
     linear: bool = False,
     selects: bool = False,
 ) -> Primitive:

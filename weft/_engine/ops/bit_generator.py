@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -112,7 +112,9 @@ def _indices(shape: Ints, dim: int, wide: bool) -> list[Any]:
     rows = -(-shape[dim] // _ROW)
     row, column = (layout.broadcasted_iota(_U32, (rows, _ROW), d) for d in (0, 1))
     words = ew.add(ew.mul(row, np.uint32(_ROW)), column), ew.shift_right_logical(row, np.uint32(1))
-    cut = lambda x: slicing.slice_in_dim(layout.reshape(x, (rows * _ROW,)), 0, shape[dim], axis=0)
+    cut: Callable[[Value], Value] = lambda x: slicing.slice_in_dim(
+        layout.reshape(x, (rows * _ROW,)), 0, shape[dim], axis=0
+    )
     return [layout.broadcast_in_dim(cut(x), shape, (dim,)) for x in words]
 
 

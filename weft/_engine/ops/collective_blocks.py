@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft._engine.core.trace import axis_env_size, typeof
+from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.families import shape_error
 from weft._engine.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather_p
 from weft._engine.ops.layout import iota, reshape, squeeze, transpose
 
@@ -41,10 +43,11 @@ def regroup(
 
 def block_dims(
     shape: Sequence[int], dim: int, major: int, own: int, minor: int, tiled: bool
-) -> tuple[list[Any], list[Any]]:
+) -> tuple[list[Any], list[int]]:
     """Labels and sizes of the dims of `shape`, dim `dim` split into major, own and minor blocks and, if tiled,
     the inside of a block."""
-    labels, sizes = [], []
+    labels: list[Any] = []
+    sizes: list[int] = []
     for d, n in enumerate(shape):
         if d != dim:
             labels.append(d)
@@ -86,3 +89,15 @@ def diagonal(x: Any, size: int) -> Any:
         mode=GatherScatterMode.UNCHECKED,
         fill_value=None,
     )
+
+
+def check_blocks(api: str, aval: ShapedArray, dim: int, size: int, tiled: bool) -> None:
+    """ShapeError unless dim `dim` has a block (one entry if not `tiled`) for each of `size` positions."""
+    extent = aval.shape[dim]
+    facts = [("operand", aval.str_short()), ("axis size", size)]
+    if tiled and extent % size:
+        raise shape_error(api, f"dim {dim} of size {extent} cannot be cut into {size} equal blocks.", facts, "",
+                          f"Pad the dim to a multiple of {size}.")  # fmt: skip
+    if not tiled and extent != size:
+        raise shape_error(api, f"dim {dim} must have one entry per position along the axis.", facts, "",
+                          "Use tiled=True to send blocks of several entries.")  # fmt: skip

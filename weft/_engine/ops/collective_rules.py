@@ -29,6 +29,7 @@ from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.collective_blocks import (
     Axes,
     block_dims,
+    check_blocks,
     diagonal,
     other_axes,
     own_part,
@@ -41,7 +42,6 @@ from weft._engine.ops.families import (
     ORDERED,
     check_dtype,
     move_dim,
-    shape_error,
     zero_tangent,
     zeros,
 )
@@ -94,7 +94,9 @@ def _factors(spec: CollectiveSpec) -> Callable[..., Any]:
         (x,), (out,) = in_avals, out_avals
         b = RuleBuilder()
         touched = {params[n] for n in spec.dims}
-        ins, outs, special = b.news(x.shape), [], {}
+        ins = b.news(x.shape)
+        outs: list[int] = []
+        special: dict[int, str] = {}
         kept = [d for d in range(x.ndim) if d not in touched or out.ndim > x.ndim]
         shared = iter(kept)
         for d in range(out.ndim):
@@ -199,7 +201,9 @@ def all_reduce(
     def exchange(values: Sequence[NumPyArray], **params: Any):
         return [reduce.reference(np.stack(values), axes=(0,))] * len(values)
 
-    bytes_sent = lambda nbytes, n: 2 * nbytes * (n - 1) // n  # a reduce_scatter, then an all_gather
+    bytes_sent: Callable[[int, int], int] = lambda nbytes, n: (
+        2 * nbytes * (n - 1) // n
+    )  # a reduce_scatter, then an all_gather
     p = collective(
         CollectiveSpec(name, type_rule, stacked, exchange, bytes_sent, hlo="all-reduce", **facts)
     )
@@ -426,18 +430,6 @@ all_gather_invariant_p = collective(CollectiveSpec(
 # --- reduce_scatter
 
 
-def check_blocks(api: str, aval: ShapedArray, dim: int, size: int, tiled: bool) -> None:
-    """ShapeError unless dim `dim` has a block (one entry if not `tiled`) for each of `size` positions."""
-    extent = aval.shape[dim]
-    facts = [("operand", aval.str_short()), ("axis size", size)]
-    if tiled and extent % size:
-        raise shape_error(api, f"dim {dim} of size {extent} cannot be cut into {size} equal blocks.", facts, "",
-                          f"Pad the dim to a multiple of {size}.")  # fmt: skip
-    if not tiled and extent != size:
-        raise shape_error(api, f"dim {dim} must have one entry per position along the axis.", facts, "",
-                          "Use tiled=True to send blocks of several entries.")  # fmt: skip
-
-
 def _reduce_scatter_type(
     aval: ShapedArray,
     *,
@@ -468,7 +460,7 @@ def _reduce_scatter(
     axis_index_groups: Groups | None,
 ):
     total = reduce_sum(x, (dim,)) if dim is not None else _times(x, axis.size)
-    on_rest = lambda y, rest, n: reduce_scatter_p.bind(
+    on_rest: Callable[[Value, Axes, int], Value] = lambda y, rest, n: reduce_scatter_p.bind(
         y,
         scatter_dimension=1,
         axis_name=rest,
@@ -512,7 +504,7 @@ def _own_slice_type(aval: ShapedArray, *, axis_name: Axes, axis_size: int, dim: 
 def _own_slice(
     axis: BatchAxis, x: Value, batch_dim: int | None, *, axis_name: Axes, axis_size: int, dim: int
 ):
-    on_rest = lambda y, rest, n: squeeze(
+    on_rest: Callable[[Value, Axes, int], Value] = lambda y, rest, n: squeeze(
         own_slice_p.bind(y, axis_name=rest, axis_size=n, dim=1), (1,)
     )
     if batch_dim is None:
@@ -654,8 +646,8 @@ def _ppermute(axis: BatchAxis, x: Value, dim: int | None, *, axis_name: Axes, pe
     x = at_front(x, dim, axis.size)
     if not rest:
         return _permuted(x, perm), 0
-    own = lambda i: i // minor % axis.size
-    others = lambda i: i // (minor * axis.size) * minor + i % minor
+    own: Callable[[int], int] = lambda i: i // minor % axis.size
+    others: Callable[[int], int] = lambda i: i // (minor * axis.size) * minor + i % minor
     moves: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for s, d in perm:
         moves.setdefault((own(s), own(d)), []).append((others(s), others(d)))
@@ -725,7 +717,9 @@ def _permuted(x: Any, perm: Perm) -> Any:
     if len(runs) > _MOST_RUNS:
         return take_rows(x, np.asarray([n if s is None else s for s in source.values()], np.int32))
     shape = typeof(x).shape
-    blank = lambda length: zeros(typeof(x).update(shape=(length, *shape[1:]), weak_type=False))
+    blank: Callable[[int], Value] = lambda length: zeros(
+        typeof(x).update(shape=(length, *shape[1:]), weak_type=False)
+    )
     return concatenate([blank(k) if s is None else slice_in_dim(x, s, s + k) for s, k in runs], 0)
 
 

@@ -77,7 +77,9 @@ def _unless_infinite(x: Value, re: Value, im: Value, re_at_infinity: Value, im_a
 
 def _direction(x: Value):
     """The parts of x with infinite ones as 1 and finite ones as 0, the imaginary one without its sign; NaN stays."""
-    unit = lambda part: select(ew.eq(ew.abs(part), math.inf), full_like(part, 1), ew.mul(0, part))
+    unit: Callable[[Value], Value] = lambda part: select(
+        ew.eq(ew.abs(part), math.inf), full_like(part, 1), ew.mul(0, part)
+    )
     return _signed(ew.abs(unit(ew.real(x))), ew.real(x)), ew.abs(unit(ew.imag(x)))
 
 

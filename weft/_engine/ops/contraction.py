@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 import numpy as np
@@ -260,7 +260,9 @@ def dot_general(
     (2, 4)
     """
     if out_sharding is not None:
-        plain = lambda: dot_general(lhs, rhs, dimension_numbers, precision, preferred_element_type)
+        plain: Callable[[], Value] = lambda: dot_general(
+            lhs, rhs, dimension_numbers, precision, preferred_element_type
+        )
         return with_out_sharding(out_sharding, "dot_general", plain, lhs, rhs, contracts=True)
     algorithm = algorithm_of(precision)
     if algorithm is not None and algorithm is not DotAlgorithmPreset.DEFAULT:
@@ -460,8 +462,10 @@ def _dot_reference(
     lf, rf = _free(lhs.ndim, lc, lb), _free(rhs.ndim, rc, rb)
     out_dtype = lhs.dtype if preferred_element_type is None else np.dtype(preferred_element_type)
     accumulate = sum_dtype(lhs.dtype, rhs.dtype, out_dtype)
-    sizes = lambda x, dims: [x.shape[d] for d in dims]
-    count = lambda x, dims: int(np.prod(sizes(x, dims), dtype=np.int64))
+    sizes: Callable[[NumPyArray, Dims], list[int]] = lambda x, dims: [x.shape[d] for d in dims]
+    count: Callable[[NumPyArray, Dims], int] = lambda x, dims: int(
+        np.prod(sizes(x, dims), dtype=np.int64)
+    )
     a = (
         lhs.astype(accumulate)
         .transpose(lb + lf + lc)

@@ -323,7 +323,8 @@ def _is_summed(kernel: Value, p: Conv) -> bool:
 def _named(x: Value, spec: Sequence[int], names: list[str], groups: dict[str, int]):
     """`x`, the dims that hold groups split, and the names of its dims; `spec` gives the places of the named ones."""
     at = dict(zip(spec, names))
-    dims, shape = [], []
+    dims: list[str] = []
+    shape: list[int] = []
     for d, n in enumerate(typeof(x).shape):
         inner = groups.get(at[d], 1)
         if inner > 1:

@@ -39,6 +39,7 @@ from weft._engine.util.promotion import sum_dtype
 if TYPE_CHECKING:
     from weft._engine.core.primitive import BatchAxis
     from weft._engine.ops.rule_types import Avals, BatchDims, NumPyArray, Value, Values
+    from weft._engine.util.errors import ShapeError
 
 conv_general_dilated_p = ConvolutionOp("conv_general_dilated", out_sharding=OUT_SHARDING)
 
@@ -396,7 +397,10 @@ def _check(lhs: ShapedArray, rhs: ShapedArray, p: Conv) -> None:
         ("lhs", lhs.str_short(), tuple(numbers.lhs_spec)),
         ("rhs", rhs.str_short(), tuple(numbers.rhs_spec)),
     ]
-    fail = lambda what, rule="": shape_error("conv_general_dilated", what, table, rule)
+
+    def fail(what: str, rule: str = "") -> ShapeError:
+        return shape_error("conv_general_dilated", what, table, rule)
+
     spatial = lhs.ndim - 2
     if spatial < 0 or rhs.ndim != lhs.ndim:
         raise fail("lhs and rhs must have the same number of dims, at least 2.")

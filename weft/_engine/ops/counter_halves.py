@@ -8,6 +8,7 @@ Next: `random.generators`, which asks for it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from weft._engine.ops.lowering_specs import ExpandSpec
 
 if TYPE_CHECKING:
     from weft._engine.core.primitive import BatchAxis
-    from weft._engine.ops.rule_types import Avals, BatchDims, NumPyArray, Values
+    from weft._engine.ops.rule_types import Avals, BatchDims, NumPyArray, Value, Values
 
 _U32 = np.dtype(np.uint32)
 
@@ -43,7 +44,9 @@ def threefry_sequence(k0: Any, k1: Any, length: int) -> Any:
 def pairs(k0: Any, k1: Any, start: Any, count: int, half: int) -> list[Any]:
     """The words of `count` counters from `start` paired with those `half` further."""
     shape = (*typeof(k0).shape, count)
-    spread = lambda k: layout.broadcast_in_dim(k, shape, tuple(range(len(shape) - 1)))
+    spread: Callable[[Value], Value] = lambda k: layout.broadcast_in_dim(
+        k, shape, tuple(range(len(shape) - 1))
+    )
     first = arithmetic.add(
         layout.broadcasted_iota(_U32, shape, len(shape) - 1),
         layout.broadcast_in_dim(start, shape, ()),
@@ -75,7 +78,7 @@ def _reference(k0: NumPyArray, k1: NumPyArray, *, length: int):
 
 @threefry_sequence_p.def_batch
 def _batch(axis: BatchAxis, args: Values, dims: BatchDims, *, length: int):
-    spread = lambda x: layout.broadcast_in_dim(
+    spread: Callable[[Value], Value] = lambda x: layout.broadcast_in_dim(
         x, (axis.size, *typeof(x).shape), tuple(range(1, typeof(x).ndim + 1))
     )
     keys = [spread(x) if d is None else move_dim(x, d, 0) for x, d in zip(args, dims)]

@@ -44,6 +44,7 @@ from weft._engine.util.promotion import common_dtype
 if TYPE_CHECKING:
     from weft._engine.core.primitive import BatchAxis
     from weft._engine.ir.build import Builder
+    from weft._engine.ir.loops import Expr
     from weft._engine.ir.types import ShapedArray
     from weft._engine.ops.rule_types import (
         Avals,
@@ -322,7 +323,9 @@ def _stacked_starts(starts: Values, dims: BatchDims, size: int):
 @dynamic_slice_p.def_factors
 def _dynamic_slice_factors(in_avals: Avals, out_avals: Avals, *, slice_sizes: Ints):
     b = RuleBuilder()
-    ins, outs, special = [], [], {}
+    ins: list[int] = []
+    outs: list[int] = []
+    special: dict[int, str] = {}
     for n, size in zip(in_avals[0].shape, slice_sizes):
         shared_or_special(b, n, size, n == size, ins, outs, special, "index")
     return b.rule([ins, *[[] for _ in in_avals[1:]]], [outs], special=special, linear_ins=(0,))
@@ -405,7 +408,8 @@ def _dynamic_update_slice_batch(axis: BatchAxis, args: Values, dims: BatchDims):
 def _dynamic_update_slice_factors(in_avals: Avals, out_avals: Avals):
     b = RuleBuilder()
     outs = b.news(out_avals[0].shape)
-    updates, special = [], {}
+    updates: list[int] = []
+    special: dict[int, str] = {}
     for f, n, size in zip(outs, in_avals[0].shape, in_avals[1].shape):
         g = f if n == size else b.new(size)
         updates.append(g)
@@ -432,7 +436,8 @@ def _dynamic_update_slice_lower(
 ):
     window = in_avals[1].shape
     at = _clamped_starts(b, starts, in_avals[0].shape, window)
-    position, inside = [], None
+    position: list[Expr] = []
+    inside: Expr | None = None
     for i, s, size, n in zip(index, at, window, in_avals[0].shape):
         p = b.isub(i, s)
         position.append(p)

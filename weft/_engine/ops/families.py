@@ -14,6 +14,7 @@ Next: `axis_families`, ops along dims.
 from __future__ import annotations
 
 import functools
+import importlib
 import operator
 import sys
 from collections.abc import Callable, Sequence
@@ -41,6 +42,8 @@ from weft._engine.util.source import user_frame
 from weft._engine.util.state import clearing
 
 if TYPE_CHECKING:
+    from types import EllipsisType
+
     from weft._engine.core.primitive import BatchAxis
     from weft._engine.ir.build import Builder
     from weft._engine.ops.rule_types import (
@@ -48,8 +51,11 @@ if TYPE_CHECKING:
         BatchDims,
         ElementIndex,
         ElementReader,
+        Emit,
         Ints,
         NumPyArray,
+        OperandRule,
+        Reference,
         Value,
         Values,
     )
@@ -416,7 +422,7 @@ def unbroadcast(ct: Any, aval: ShapedArray) -> Any:
     return registry["reduce_sum"].bind(ct, axes=tuple(range(len(shape))))
 
 
-def _transpose_rule(per_operand: Sequence[Callable[..., Any] | None]) -> Callable[..., Any]:
+def _transpose_rule(per_operand: Sequence[OperandRule | EllipsisType | None]) -> Callable[..., Any]:
     def transpose(ct: Value, *args: Values, **params: Any):
         if type(ct) is Zero:
             return [
@@ -440,7 +446,7 @@ def broadcast_like(x: Any, y: Any) -> Any:
     return broadcast(x, typeof(y).shape)
 
 
-def _stretched(rules: Sequence[Any], count: int) -> Sequence[Any]:
+def _stretched(rules: Sequence[Any], count: int) -> Sequence[Callable[..., Any] | None]:
     """A rule list ending in `...` repeats its last rule."""
     if rules and rules[-1] is Ellipsis:
         rules = list(rules[:-1])
@@ -449,7 +455,7 @@ def _stretched(rules: Sequence[Any], count: int) -> Sequence[Any]:
 
 
 def _jvp_rule(
-    primitive: Primitive, per_operand: Sequence[Callable[..., Any] | None]
+    primitive: Primitive, per_operand: Sequence[OperandRule | EllipsisType | None]
 ) -> Callable[..., Any]:
     def jvp(primals: Values, tangents: Values, **params: Any):
         out = primitive.bind(*primals, **params)
@@ -497,15 +503,15 @@ NOT_LINEAR = "is not linear in any operand"
 def elementwise(
     name: str,
     dtypes: tuple[Group, ...],
-    reference: Callable[..., Any],
+    reference: Reference,
     *,
-    jvp: Sequence[Any] | str,
-    transpose: Sequence[Any] | None = None,
-    emit: str | Callable[..., Any] | None = None,
+    jvp: Sequence[OperandRule | EllipsisType | None] | str,
+    transpose: Sequence[OperandRule | EllipsisType | None] | None = None,
+    emit: str | Emit | None = None,
     lower: Any = None,
-    result: Callable[..., Any] | None = None,
+    result: Callable[[np.dtype[Any]], np.dtype[Any]] | Callable[..., np.dtype[Any]] | None = None,
     type_rule: Callable[..., Any] | None = None,
-    linear_ins: Ints | Callable[..., Any] = (),
+    linear_ins: Ints | Callable[[Avals, Avals], Ints] | Callable[..., Ints] = (),
     additive: bool = False,
     widen: bool = True,
     op_class: type[Primitive] = ElementwiseOp,
@@ -577,12 +583,12 @@ def pull(emit: str | Callable[..., Any]) -> Callable[..., Any]:
 
 def function(
     dtypes: tuple[Group, ...] | None,
-    reference: Callable[..., Any],
+    reference: Reference,
     *,
-    jvp: Sequence[Any] | str = (),
-    result: Callable[..., Any] | None = None,
+    jvp: Sequence[OperandRule | EllipsisType | None] | str = (),
+    result: Callable[[np.dtype[Any]], np.dtype[Any]] | Callable[..., np.dtype[Any]] | None = None,
     type_rule: Callable[..., Any] | None = None,
-    emit: Callable[..., Any] | None = None,
+    emit: Emit | None = None,
     widen: bool = True,
     cost: int = 20,
     numpy: str = "",
@@ -700,12 +706,17 @@ def _applied(
     return made
 
 
+def scipy_module(name: str) -> Any:
+    """Return a module of SciPy, which has no types, imported on first use."""
+    return importlib.import_module(f"scipy.{name}")
+
+
 #: first arguments of which SciPy's functions are replaced by their limits at zero, which have full precision there
 _NEAR_ZERO = 1e-150
 
 
 def of_scipy(
-    name: str, wide: bool = False, odd: bool = False, near_zero: Callable[..., Any] | None = None
+    name: str, wide: bool = False, odd: bool = False, near_zero: Reference | None = None
 ) -> Callable[..., Any]:
     """The reference in scipy.special, imported when first used; `wide` computes in float64 and rounds.
 
@@ -714,11 +725,9 @@ def of_scipy(
     """
 
     def reference(*xs: NumPyArray):
-        import scipy.special
-
         args = [np.asarray(x, np.float64) for x in xs] if wide else xs
         with np.errstate(all="ignore"):
-            out = np.asarray(getattr(scipy.special, name)(*args))
+            out = np.asarray(getattr(scipy_module("special"), name)(*args))
             if near_zero is not None:
                 out = np.where(
                     (np.abs(args[0]) < _NEAR_ZERO) & (args[0] != 0), near_zero(*args), out

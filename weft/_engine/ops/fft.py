@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -89,7 +89,7 @@ def _fft_type(
     name = fft_type.name
     if dtype_in(aval.dtype, FLOATING) and aval.dtype.itemsize < 4:
         raise ValueError(f"fft: {name} input must be float32 or float64, got {aval.dtype.name}.")
-    fail = lambda what: shape_error(
+    fail: Callable[[str], Exception] = lambda what: shape_error(
         "fft",
         f"{name} input shape {aval.shape} {what}",
         [("operand", aval.str_short())],

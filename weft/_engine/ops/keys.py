@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,8 +16,8 @@ from weft._engine.util.errors import ShapeError
 from weft._engine.util.record import record
 
 if TYPE_CHECKING:
-    from weft._engine.core.primitive import Primitive
-    from weft._engine.ops.rule_types import Avals, Value, Values
+    from weft._engine.core.primitive import BatchAxis, Primitive
+    from weft._engine.ops.rule_types import Avals, NumPyArray, Value, Values
 
 
 @record
@@ -100,24 +100,43 @@ def _factors(in_avals: Avals, out_avals: Avals, **_: Any):
     return b.rule([ins], [outs], special=special)
 
 
+def _same(x: NumPyArray, **_: Any) -> NumPyArray:
+    return x
+
+
+def _wrap_batch(
+    axis: BatchAxis, args: Values, dims: Sequence[int], *, impl: Generator
+) -> tuple[Value, int]:
+    return random_wrap_p.bind(_front(args, dims), impl=impl), 0
+
+
+def _unwrap_batch(
+    axis: BatchAxis, args: Values, dims: Sequence[int], **marks: Any
+) -> tuple[Value, int]:
+    return random_unwrap_p.bind(_front(args, dims), **marks), 0
+
+
+def _zero_jvp(primitive: Primitive) -> Callable[..., tuple[Value, Zero]]:
+    def jvp(primals: Values, tangents: Values, **params: Any) -> tuple[Value, Zero]:
+        out = primitive.bind(*primals, **params)
+        return out, Zero(out.aval.to_tangent_aval())
+
+    return jvp
+
+
 _MEMORY = unsupported("keys become rows of uint32 before lowering (see transforms.physical)")
 for _p in (random_wrap_p, random_unwrap_p):
     _p.define(
-        jvp=lambda primals, tangents, _p=_p, **params: _zero_jvp(_p, primals, params),
+        jvp=_zero_jvp(_p),
         transpose=unsupported("random keys have no derivative"),
         factors=_factors,
         lower=_MEMORY,
     )
 random_wrap_p.define(
-    reference=lambda x, *, impl: x,
-    batch=lambda axis, args, dims, *, impl: (random_wrap_p.bind(_front(args, dims), impl=impl), 0),
+    reference=_same,
+    batch=_wrap_batch,
 )
 random_unwrap_p.define(
-    reference=lambda x, **marks: x,
-    batch=lambda axis, args, dims, **marks: (random_unwrap_p.bind(_front(args, dims), **marks), 0),
+    reference=_same,
+    batch=_unwrap_batch,
 )
-
-
-def _zero_jvp(primitive: Primitive, primals: Values, params: dict[str, Any]):
-    out = primitive.bind(*primals, **params)
-    return out, Zero(out.aval.to_tangent_aval())

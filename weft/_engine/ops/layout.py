@@ -233,12 +233,16 @@ def _reshape_transpose(ct: Any, x: UndefPrimal, *, new_sizes: Ints) -> Any:
     return reshape(ct, x.aval.shape)
 
 
+def _reshape_reference(x: NumPyArray, *, new_sizes: Ints) -> NumPyArray:
+    return x.reshape(new_sizes)
+
+
 reshape_p: Primitive = layout(
     "reshape",
     moves="reshape",
     out_sharding=OUT_SHARDING,
     type=_reshape_type,
-    reference=lambda x, *, new_sizes: x.reshape(new_sizes),
+    reference=_reshape_reference,
     batch=_reshape_batch,
     transpose=_reshape_transpose,
     factors=_reshape_factors,
@@ -321,12 +325,20 @@ def _transpose_lower(
     return x(tuple(index[i] for i in inverse_permutation(permutation)))
 
 
-transpose_p = layout(
+def _transpose_reference(x: NumPyArray, *, permutation: Ints) -> NumPyArray:
+    return np.transpose(x, permutation)
+
+
+def _transpose_transpose(ct: Value, x: UndefPrimal, *, permutation: Ints) -> Value:
+    return transpose(ct, inverse_permutation(permutation))
+
+
+transpose_p: Primitive = layout(
     "transpose",
     moves="permute",
     type=_transpose_type,
-    reference=lambda x, *, permutation: np.transpose(x, permutation),
-    transpose=lambda ct, x, *, permutation: transpose(ct, inverse_permutation(permutation)),
+    reference=_transpose_reference,
+    transpose=_transpose_transpose,
     batch=_transpose_batch,
     factors=_transpose_factors,
     lower=_transpose_lower,
@@ -378,11 +390,19 @@ def _rev_lower(
     )
 
 
-rev_p = layout(
+def _rev_reference(x: NumPyArray, *, dimensions: Ints) -> NumPyArray:
+    return np.flip(x, dimensions)
+
+
+def _rev_transpose(ct: Value, x: UndefPrimal, *, dimensions: Ints) -> Value:
+    return rev(ct, dimensions)
+
+
+rev_p: Primitive = layout(
     "rev",
     type=_rev_type,
-    reference=lambda x, *, dimensions: np.flip(x, dimensions),
-    transpose=lambda ct, x, *, dimensions: rev(ct, dimensions),
+    reference=_rev_reference,
+    transpose=_rev_transpose,
     batch=_rev_batch,
     factors=_rev_factors,
     lower=_rev_lower,
@@ -439,12 +459,20 @@ def _squeeze_lower(
     )
 
 
-squeeze_p = layout(
+def _squeeze_reference(x: NumPyArray, *, dimensions: Ints) -> NumPyArray:
+    return np.squeeze(x, tuple(dimensions))
+
+
+def _squeeze_transpose(ct: Value, x: UndefPrimal, *, dimensions: Ints) -> Value:
+    return expand_dims(ct, dimensions)
+
+
+squeeze_p: Primitive = layout(
     "squeeze",
     moves="reshape",
     type=_squeeze_type,
-    reference=lambda x, *, dimensions: np.squeeze(x, tuple(dimensions)),
-    transpose=lambda ct, x, *, dimensions: expand_dims(ct, dimensions),
+    reference=_squeeze_reference,
+    transpose=_squeeze_transpose,
     batch=_squeeze_batch,
     factors=_squeeze_factors,
     lower=_squeeze_lower,

@@ -29,7 +29,13 @@ from weft._engine.ops.elementwise import (
     real,
     sub,
 )
-from weft._engine.ops.families import add_tangents, joined_vma, shape_error, zero_tangent
+from weft._engine.ops.families import (
+    add_tangents,
+    joined_vma,
+    scipy_module,
+    shape_error,
+    zero_tangent,
+)
 from weft._engine.ops.layout import reshape, squeeze
 from weft._engine.ops.lowering_specs import ExpandSpec, HostSpec
 from weft._engine.ops.matrix_operands import (
@@ -289,8 +295,8 @@ def _cholesky_jvp(primals: Values, tangents: Values):
     if type(tangents[0]) is Zero:
         return out, zero_tangent(out)
     tangent = matrices.hermitian_of_triangle(tangents[0], lower=True)
-    solve = lambda b, **options: triangular_solve(out, b, lower=True, **options)
-    inner = solve(solve(tangent, transpose_a=True, conjugate_a=True), left_side=True)
+    inner = triangular_solve(out, tangent, lower=True, transpose_a=True, conjugate_a=True)
+    inner = triangular_solve(out, inner, lower=True, left_side=True)
     inner = sub(matrices.tril(inner), matrices.half(matrices.diagonal_part(inner)))
     return out, matrices.dot(out, inner)
 
@@ -327,8 +333,7 @@ def _triangular_solve_reference(
     conjugate_a: bool,
     unit_diagonal: bool,
 ):
-    from scipy.linalg import get_blas_funcs
-
+    get_blas_funcs = scipy_module("linalg").get_blas_funcs
     out = np.zeros(b.shape, b.dtype)
     if out.size == 0:
         return out
@@ -417,8 +422,7 @@ def _lu_type(aval: ShapedArray):
 
 @lu_p.def_reference
 def _lu_reference(x: NumPyArray):
-    from scipy.linalg import get_lapack_funcs
-
+    get_lapack_funcs = scipy_module("linalg").get_lapack_funcs
     m, n = x.shape[-2:]
     k = min_dim(m, n)
 
@@ -514,8 +518,7 @@ def _qr_reference(x: NumPyArray, *, pivoting: bool, full_matrices: bool):
         return map_matrices(
             x, lambda a: np.linalg.qr(a, mode), [(m, k), (k, n)], [x.dtype, x.dtype]
         )
-    from scipy.linalg import qr as pivoted_qr
-
+    pivoted_qr = scipy_module("linalg").qr
     mode = "full" if full_matrices else "economic"
     shapes, kinds = [(m, k), (k, n), (n,)], [x.dtype, x.dtype, np.int32]
     return map_matrices(
@@ -713,8 +716,7 @@ def _eig_type(
 def _eig_reference(
     x: NumPyArray, *, compute_left_eigenvectors: bool, compute_right_eigenvectors: bool, **_: Any
 ):
-    from scipy.linalg import eig as general_eig
-
+    general_eig = scipy_module("linalg").eig
     kind = np.dtype(dtypes.to_complex_dtype(x.dtype))
     wanted = [compute_left_eigenvectors, compute_right_eigenvectors]
 

@@ -175,9 +175,13 @@ def symmetrized(x: Value):
 def gauge(v: Value, t_v: Value):
     """What to add of each column of `v` to its tangent, so that its length stays 1 and its largest entry real."""
     rows, shape = typeof(v).ndim - 2, typeof(v).shape
-    spread = lambda x: broadcast_in_dim(x, shape, (*range(rows), rows + 1))
+    spread: Callable[[Value], Value] = lambda x: broadcast_in_dim(
+        x, shape, (*range(rows), rows + 1)
+    )
     longer = reduce_sum(real(mul(conj(v), t_v)), (rows,))
     size = add(square(real(v)), square(imag(v)))
     largest = eq(broadcasted_iota(np.int32, shape, rows), spread(argmax(size, rows, np.int32)))
-    pick = lambda x: reduce_sum(select_n(largest, full(shape, 0, typeof(x).dtype), x), (rows,))
+    pick: Callable[[Value], Value] = lambda x: reduce_sum(
+        select_n(largest, full(shape, 0, typeof(x).dtype), x), (rows,)
+    )
     return neg(spread(complex_of(longer, div(pick(imag(t_v)), pick(real(v))))))

@@ -24,6 +24,7 @@ from weft._engine.ops.families import (
     add_tangents,
     instantiate,
     joined_vma,
+    scipy_module,
     shape_error,
     zero_tangent,
 )
@@ -256,8 +257,7 @@ def _geqrf_reference(a: NumPyArray):
 
 @hessenberg_p.def_reference
 def _hessenberg_reference(a: NumPyArray):
-    from scipy.linalg import get_lapack_funcs
-
+    get_lapack_funcs = scipy_module("linalg").get_lapack_funcs
     n = a.shape[-1]
 
     def one(x: Value):
@@ -272,8 +272,7 @@ def _hessenberg_reference(a: NumPyArray):
 
 @tridiagonal_p.def_reference
 def _tridiagonal_reference(a: NumPyArray, *, lower: bool):
-    from scipy.linalg import get_lapack_funcs
-
+    get_lapack_funcs = scipy_module("linalg").get_lapack_funcs
     n, real = a.shape[-1], real_dtype(a.dtype)
 
     def one(x: Value):
@@ -290,8 +289,7 @@ def _tridiagonal_reference(a: NumPyArray, *, lower: bool):
 
 @schur_p.def_reference
 def _schur_reference(a: NumPyArray, *, compute_schur_vectors: bool):
-    from scipy.linalg import schur as general
-
+    general = scipy_module("linalg").schur
     n = a.shape[-1]
 
     def one(x: Value):
@@ -380,10 +378,14 @@ def _moved(x: Value, by: int):
 def _times(dl: Value, d: Value, du: Value, x: Value):
     """A x for the tridiagonal A."""
     shape, rows = typeof(x).shape, typeof(x).ndim - 2
-    wide = lambda v: broadcast_in_dim(v, shape, tuple(range(len(shape) - 1)))
+    wide: Callable[[Value], Value] = lambda v: broadcast_in_dim(
+        v, shape, tuple(range(len(shape) - 1))
+    )
     n = shape[rows]
     zero = np.zeros((), typeof(x).dtype)[()]
-    shift = lambda by: pad(x, zero, [(0, 0, 0)] * rows + [(by, -by, 0), (0, 0, 0)]) if n else x
+    shift: Callable[[int], Value] = lambda by: (
+        pad(x, zero, [(0, 0, 0)] * rows + [(by, -by, 0), (0, 0, 0)]) if n else x
+    )
     return add(add(mul(wide(dl), shift(1)), mul(wide(d), x)), mul(wide(du), shift(-1)))
 
 

@@ -35,13 +35,37 @@ from weft._engine.util.source import user_frame
 
 if TYPE_CHECKING:
     from weft._engine.core.primitive import BatchAxis
-    from weft._engine.ops.rule_types import Avals, BatchDims, Ints, NumPyArray, Value, Values
+    from weft._engine.ir.build import Builder
+    from weft._engine.ir.factors import FactorRule
+    from weft._engine.ir.loops import Expr
+    from weft._engine.ops.rule_types import (
+        Avals,
+        BatchDims,
+        ElementIndex,
+        ElementReader,
+        Ints,
+        NumPyArray,
+        Value,
+        Values,
+    )
 
 #: what a primitive's `out_sharding` attribute says: how a user writes where its result is
 OUT_SHARDING, READ_AT = "out_sharding={}", "x.at[...].get(out_sharding={})"
 
 
-def _changes_no_value(primitive: Primitive, transpose: Callable[..., Any]) -> None:
+def _operand(x: Value, **_: Any) -> Value:
+    return x
+
+
+def _operand_element(b: Builder, index: ElementIndex, x: ElementReader, **_: Any) -> Expr:
+    return x(index)
+
+
+def _linear_factors(in_avals: Avals, out_avals: Avals, **_: Any) -> FactorRule:
+    return elementwise_rule(in_avals, out_avals, linear_ins=(0,))
+
+
+def _changes_no_value(primitive: Primitive, transpose: Callable[..., Values]) -> None:
     """Fill the slots of an operation that puts its operand under `sharding`, but the type and batch rules."""
 
     def jvp(primals: Values, tangents: Values, *, sharding: NamedSharding):
@@ -51,13 +75,11 @@ def _changes_no_value(primitive: Primitive, transpose: Callable[..., Any]) -> No
         )
 
     primitive.define(
-        reference=lambda x, *, sharding: x,
+        reference=_operand,
         jvp=jvp,
         transpose=transpose,
-        factors=lambda in_avals, out_avals, **_: elementwise_rule(
-            in_avals, out_avals, linear_ins=(0,)
-        ),
-        lower=lambda b, index, x, *, in_avals, out_avals, sharding: x(index),
+        factors=_linear_factors,
+        lower=_operand_element,
     )
 
 
@@ -136,9 +158,11 @@ def _constraint_batch(
     return sharding_constraint(args[0], wider), dims[0]
 
 
-_changes_no_value(
-    sharding_constraint_p, lambda ct, x, *, sharding: (sharding_constraint(ct, sharding),)
-)
+def _constraint_transpose(ct: Value, x: UndefPrimal, *, sharding: NamedSharding) -> Values:
+    return (sharding_constraint(ct, sharding),)
+
+
+_changes_no_value(sharding_constraint_p, _constraint_transpose)
 
 
 #: params: order, of all dims, the slowest first. The value, with the order in which it is stored where it is a result; the compiler
@@ -161,14 +185,18 @@ def _layout_batch(axis: BatchAxis, args: Values, dims: Sequence[int], *, order: 
     return layout_constraint(args[0], (at, *[d + (d >= at) for d in order])), at
 
 
+def _layout_transpose(ct: Value, x: UndefPrimal, *, order: Ints) -> Values:
+    return (layout_constraint(ct, order),)
+
+
 layout_constraint_p.define(
-    type=lambda aval, *, order: aval,
-    reference=lambda x, *, order: x,
+    type=_operand,
+    reference=_operand,
     jvp=_layout_jvp,
     batch=_layout_batch,
-    transpose=lambda ct, x, *, order: (layout_constraint(ct, order),),
-    factors=lambda in_avals, out_avals, **_: elementwise_rule(in_avals, out_avals, linear_ins=(0,)),
-    lower=lambda b, index, x, *, in_avals, out_avals, order: x(index),
+    transpose=_layout_transpose,
+    factors=_linear_factors,
+    lower=_operand_element,
 )
 
 
@@ -213,9 +241,11 @@ def _check_kind(aval: ShapedArray, spec: PartitionSpec) -> None:
         )
 
 
-_changes_no_value(
-    reshard_p, lambda ct, x, *, sharding: (ct,)
-)  # a cotangent takes its type where it is complete
+def _reshard_transpose(ct: Value, x: UndefPrimal, *, sharding: NamedSharding) -> Values:
+    return (ct,)  # a cotangent takes its type where it is complete
+
+
+_changes_no_value(reshard_p, _reshard_transpose)
 _batched_by_type(reshard_p)
 
 
@@ -228,8 +258,16 @@ def mesh_cast(x: Value, sharding: NamedSharding | None):
     return mesh_cast_p.bind(x, sharding=sharding)
 
 
-mesh_cast_p.define(type=lambda aval, *, sharding: aval.update(sharding=sharding))
-_changes_no_value(mesh_cast_p, lambda ct, x, *, sharding: (mesh_cast(ct, dual(x.aval.explicit)),))
+@mesh_cast_p.def_type
+def _mesh_cast_type(aval: ShapedArray, *, sharding: NamedSharding | None) -> ShapedArray:
+    return aval.update(sharding=sharding)
+
+
+def _mesh_cast_transpose(ct: Value, x: UndefPrimal, *, sharding: NamedSharding | None) -> Values:
+    return (mesh_cast(ct, dual(x.aval.explicit)),)
+
+
+_changes_no_value(mesh_cast_p, _mesh_cast_transpose)
 _batched_by_type(mesh_cast_p)
 
 
@@ -314,18 +352,26 @@ def _terms_factors(in_avals: Avals, out_avals: Avals, **_: Any):
     return b.rule([ins], [[*terms, *ins]], special={terms[0]: "replicate"}, linear_ins=(0,))
 
 
+def _terms_jvp(
+    primals: Values, tangents: Values, *, sharding: NamedSharding
+) -> tuple[Value, Value]:
+    (t,) = tangents
+    out = terms_p.bind(primals[0], sharding=sharding)
+    return out, t if type(t) is Zero else terms_p.bind(t, sharding=sharding)
+
+
+def _terms_batch(
+    axis: BatchAxis, args: Values, dims: Sequence[int], *, sharding: NamedSharding
+) -> tuple[Value, int]:
+    return terms_p.bind(args[0], sharding=sharding), dims[0] + 1
+
+
 terms_p.define(
     reference=_terms_reference,
-    jvp=lambda primals, tangents, *, sharding: (
-        terms_p.bind(primals[0], sharding=sharding),
-        tangents[0] if type(tangents[0]) is Zero else terms_p.bind(tangents[0], sharding=sharding),
-    ),
+    jvp=_terms_jvp,
     transpose=_terms_transpose,
     factors=_terms_factors,
-    batch=lambda axis, args, dims, *, sharding: (
-        terms_p.bind(args[0], sharding=sharding),
-        dims[0] + 1,
-    ),
+    batch=_terms_batch,
     lower=unsupported("partitioning says where the terms are"),
 )
 
@@ -515,7 +561,7 @@ def _barrier_batch(axis: BatchAxis, args: Values, dims: BatchDims, *, alike: Any
             shape=whole,
             broadcast_dimensions=tuple(range(1, len(whole))),
         )
-        front = lambda x, d: registry["transpose"].bind(
+        front: Callable[[Value, int], Value] = lambda x, d: registry["transpose"].bind(
             x, permutation=(d, *(k for k in range(len(whole)) if k != d))
         )
         args = [repeat(x) if d is None else front(x, d) for x, d in zip(args, dims)]
@@ -523,9 +569,13 @@ def _barrier_batch(axis: BatchAxis, args: Values, dims: BatchDims, *, alike: Any
     return optimization_barrier(args, alike), dims
 
 
+def _all_operands(*xs: Value, alike: bool = False) -> list[Value]:
+    return list(xs)
+
+
 optimization_barrier_p.define(
-    type=lambda *avals, alike=False: avals,
-    reference=lambda *xs, alike=False: list(xs),
+    type=_all_operands,
+    reference=_all_operands,
     batch=_barrier_batch,
     factors=_barrier_factors,
     lower=unsupported("barriers are gone before fusion"),

@@ -114,7 +114,7 @@ def _on_scalars(whole: Jaxpr, xs: Sequence[Any]) -> list[Any]:
 def _key(program: Jaxpr) -> tuple[Any, ...] | None:
     """A hashable name of a program of scalars: equal ones compute the same."""
     numbers: dict[Var, int] = {}
-    name = lambda a: (
+    name: Callable[[Atom], tuple[Any, str]] = lambda a: (
         (repr(a.val), a.aval.dtype.name)
         if type(a) is Literal
         else (numbers.setdefault(a, len(numbers)), a.aval.dtype.name)
@@ -360,16 +360,20 @@ def _logsumexp_pair(earlier: Value, later: Value):
     (x, s), (y, t) = earlier, later
     total = _logaddexp(x, y)
     empty = eq(total, -np.inf)
-    share = lambda v: select(empty, 0, functions.exp(sub(v, select(empty, 0, total))))
+    share: Callable[[Value], Value] = lambda v: select(
+        empty, 0, functions.exp(sub(v, select(empty, 0, total)))
+    )
     return total, add(mul(s, share(x)), mul(t, share(y)))
 
 
 def _prefixes_of_logaddexp(x: NumPyArray, *, axis: int, reverse: bool):
-    pair = lambda earlier, later: [_logaddexp(earlier[0], later[0])]
+    pair: Callable[[Values, Values], list[Value]] = lambda earlier, later: [
+        _logaddexp(earlier[0], later[0])
+    ]
     combine = combination(pair, [typeof(x)])
     if combine is not None:
         return associative_scan(combine, [x], axis, reverse)[0]
-    turned = lambda x: layout.rev(x, (axis,)) if reverse else x
+    turned: Callable[[Value], Value] = lambda x: layout.rev(x, (axis,)) if reverse else x
     return turned(prefixes([turned(x)], pair, axis)[0])
 
 

@@ -34,7 +34,7 @@ from weft._engine.util.promotion import sum_dtype
 
 if TYPE_CHECKING:
     from weft._engine.core.primitive import BatchAxis
-    from weft._engine.ops.contraction import Precision
+    from weft._engine.ops.contraction import DotNumbers, Precision
     from weft._engine.ops.rule_types import Avals, BatchDims, NumPyArray, Value, Values
 
 ragged_dot_p = RaggedOp("ragged_dot")
@@ -102,7 +102,9 @@ def _masked(
     contracted: bool,
     **params: Any,
 ):
-    product = lambda x, y, numbers: dot_general_p.bind(x, y, dimension_numbers=numbers, **params)
+    product: Callable[[Value, Value, DotNumbers], Value] = lambda x, y, numbers: dot_general_p.bind(
+        x, y, dimension_numbers=numbers, **params
+    )
     return masked(lhs, rhs, starts, ends, rows, contracted, product)
 
 
@@ -185,7 +187,7 @@ def _transpose(
     preferred_element_type: np.dtype[Any] | None,
 ):
     starts, ends, rows = places
-    turned = lambda x: transpose(
+    turned: Callable[[Value], Value] = lambda x: transpose(
         x, (*range(typeof(x).ndim - 2), typeof(x).ndim - 1, typeof(x).ndim - 2)
     )
     if is_undef(lhs):
@@ -254,7 +256,7 @@ def _by_groups(lhs: Value, rhs: Value, starts: Value, ends: Value, rows: Value, 
     first = broadcast_in_dim(
         slice_in_dim(rows, 0, 1, axis=len(groups) - 1), groups, tuple(range(len(groups)))
     )
-    here = lambda x: clamp(np.int32(0), sub(x, first), np.int32(m))
+    here: Callable[[Value], Value] = lambda x: clamp(np.int32(0), sub(x, first), np.int32(m))
     begin = here(starts)
     return grouped_dot_p.bind(
         lhs, rhs, begin, clamp(np.int32(0), sub(here(ends), begin), np.int32(m)), **params

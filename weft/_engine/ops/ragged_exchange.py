@@ -9,7 +9,7 @@ Laws: slices sent to one position do not overlap. Over its own axis it is one lo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -149,7 +149,9 @@ def _filled(outputs: Any, operands: Any, starts: Any, sizes: Any, targets: Any) 
     slices = typeof(starts).shape[1]
     base = np.repeat(np.arange(n, dtype=np.int32) * np.int32(rows), slices // n)
     shape = (count, to, slices)
-    spread = lambda x: broadcast_in_dim(convert_element_type(x, np.int32), shape, (0, 2))
+    spread: Callable[[Value], Value] = lambda x: broadcast_in_dim(
+        convert_element_type(x, np.int32), shape, (0, 2)
+    )
     into = sub(broadcasted_iota(np.int32, shape, 1), spread(targets))
     covers = bitwise_and(ge(into, np.int32(0)), lt(into, spread(sizes)))
     place = add(add(spread(starts), into), broadcast_in_dim(base, shape, (2,)))
@@ -165,7 +167,7 @@ def _several(
     """Over several axes: every position gathers the rows of all, and keeps those that are sent to it."""
     n, own, aval = rules.axes_size(axis_name), rules.position(axis_name), typeof(output)
     k = typeof(numbers[0]).shape[0] // n
-    gathered = lambda x: rules.all_gather_p.bind(
+    gathered: Callable[[Value], Value] = lambda x: rules.all_gather_p.bind(
         x,
         all_gather_dimension=0,
         axis_name=axis_name,
@@ -173,7 +175,7 @@ def _several(
         tiled=False,
         axis_index_groups=None,
     )
-    for_me = lambda x: reshape(
+    for_me: Callable[[Value], Value] = lambda x: reshape(
         dynamic_slice_in_dim(gathered(x), mul(own, np.int32(k)), k, 1), (1, n * k)
     )
     filled = _filled(
@@ -194,7 +196,9 @@ def _one_list(count: int, operand: Any, output: Any, *numbers: Any, axis_name: A
         k = typeof(x).shape[1] // n
         return reshape(transpose(reshape(x, (count, n, k)), (1, 0, 2)), (n * count * k,))
 
-    flat = lambda x: reshape(x, (typeof(x).shape[0] * typeof(x).shape[1], *typeof(x).shape[2:]))
+    flat: Callable[[Value], Value] = lambda x: reshape(
+        x, (typeof(x).shape[0] * typeof(x).shape[1], *typeof(x).shape[2:])
+    )
     out = ragged_all_to_all_p.bind(
         flat(operand), flat(output), side_by_side(starts, rows), side_by_side(sizes, 0), side_by_side(targets, to),
         side_by_side(received, 0), axis_name=axis_name, axis_index_groups=None,
@@ -215,7 +219,7 @@ def _transpose(
     axis_index_groups: Groups | None,
 ):
     # what was sent is sent back
-    exchanged = lambda x: rules.all_to_all_p.bind(
+    exchanged: Callable[[Value], Value] = lambda x: rules.all_to_all_p.bind(
         x, split_axis=0, concat_axis=0, axis_name=axis_name, axis_size=rules.axes_size(axis_name), tiled=True,
         axis_index_groups=None,
     )  # fmt: skip
@@ -239,7 +243,9 @@ def _transpose(
 def _written(aval: ShapedArray, starts: Any, sizes: Any) -> Any:
     """Which elements of an output are in slices that begin at the rows `starts` and have `sizes` rows."""
     shape = (aval.shape[0], typeof(starts).shape[0])
-    spread = lambda x: broadcast_in_dim(convert_element_type(x, np.int32), shape, (1,))
+    spread: Callable[[Value], Value] = lambda x: broadcast_in_dim(
+        convert_element_type(x, np.int32), shape, (1,)
+    )
     into = sub(broadcasted_iota(np.int32, shape, 0), spread(starts))
     covered = reduce_or(bitwise_and(ge(into, np.int32(0)), lt(into, spread(sizes))), (1,))
     return broadcast_in_dim(covered, aval.shape, (0,))

@@ -32,6 +32,7 @@ from weft._engine.util.source import named
 
 if TYPE_CHECKING:
     from weft._engine.core.primitive import BatchAxis
+    from weft._engine.core.trace import UndefPrimal
     from weft._engine.ops.rule_types import Avals, Ints, NumPyArray, Value, Values
 
 # --- neutral elements -------------------------------------------------------------------------------------------------
@@ -137,6 +138,10 @@ def _sum_reference(x: NumPyArray, axes: Ints):
     return np.sum(x, axis=axes, dtype=x.dtype)
 
 
+def _sum_transpose(ct: Value, x: UndefPrimal, *, axes: Ints) -> Value:
+    return spread(ct, x.aval.shape, axes)
+
+
 reduce_sum_p = reduction(
     "reduce_sum",
     families.NUMBER,
@@ -145,7 +150,7 @@ reduce_sum_p = reduction(
     identity=_zero,
     jvp="linear",
     linear=True,
-    transpose=lambda ct, x, *, axes: spread(ct, x.aval.shape, axes),
+    transpose=_sum_transpose,
 )
 reduce_prod_p = reduction(
     "reduce_prod",
@@ -304,10 +309,11 @@ def _arg_reduction(name: str, reference: Callable[..., Any]) -> Primitive:
             special={along: "replicate"},
         )
 
+    @p.def_reference
+    def run(x: NumPyArray, *, axes: Ints, index_dtype: np.dtype[Any]) -> NumPyArray:
+        return np.asarray(reference(x, axes[0])).astype(index_dtype)
+
     p.define(
-        reference=lambda x, *, axes, index_dtype: np.asarray(reference(x, axes[0])).astype(
-            index_dtype
-        ),
         jvp=families.zero_jvp(p),
         transpose=unsupported("is not linear in any operand"),
         lower=ReduceSpec(name, lowest if name == "argmax" else highest),
@@ -405,6 +411,10 @@ def _cumsum_reference(x: NumPyArray, axis: int):
     return np.cumsum(x, axis=axis, dtype=x.dtype)
 
 
+def _cumsum_transpose(ct: Value, x: UndefPrimal, *, axis: int, reverse: bool) -> Value:
+    return cumsum(ct, axis, not reverse)
+
+
 cumsum_p = cumulative(
     "cumsum",
     families.NUMBER,
@@ -412,7 +422,7 @@ cumsum_p = cumulative(
     lower=ScanSpec("add", _zero),
     jvp="linear",
     linear=True,
-    transpose=lambda ct, x, *, axis, reverse: cumsum(ct, axis, not reverse),
+    transpose=_cumsum_transpose,
 )
 cumprod_p = cumulative(
     "cumprod",

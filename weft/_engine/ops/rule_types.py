@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy.typing as npt
 
+from weft._engine.ir.build import Builder
 from weft._engine.ir.loops import Expr
 from weft._engine.ir.types import ShapedArray
 
@@ -29,6 +30,40 @@ class ElementReader(Protocol):
     """Gives the element of an operand at a position; it is not loaded where `guard` is false."""
 
     def __call__(self, index: ElementIndex, guard: Expr | None = None, /) -> Expr: ...
+
+
+class _RuleOfParams(Protocol):
+    def __call__(self, x: Value, y: Value, z: Value, /, **params: Any) -> Value: ...
+
+
+class _RuleOfTwoAndParams(Protocol):
+    def __call__(self, x: Value, y: Value, /, **params: Any) -> Value: ...
+
+
+#: a derivative by one operand: the tangent, the result and the operands give a tangent, or the cotangent and the operands a cotangent
+OperandRule: TypeAlias = (
+    Callable[[Value, Value], Value]
+    | Callable[[Value, Value, Value], Value]
+    | Callable[[Value, Value, Value, Value], Value]
+    | Callable[[Value, Value, Value, Value, Value], Value]
+    | _RuleOfTwoAndParams
+    | _RuleOfParams
+    | Callable[..., Value]
+)
+#: the meaning of an elementwise op in NumPy
+Reference: TypeAlias = (
+    Callable[[NumPyArray], Any]
+    | Callable[[NumPyArray, NumPyArray], Any]
+    | Callable[[NumPyArray, NumPyArray, NumPyArray], Any]
+    | Callable[..., Any]
+)
+#: the scalar code of an elementwise op
+Emit: TypeAlias = (
+    Callable[[Builder, Expr], Expr]
+    | Callable[[Builder, Expr, Expr], Expr]
+    | Callable[[Builder, Expr, Expr, Expr], Expr]
+    | Callable[..., Any]
+)
 
 
 class FormulaValue(Protocol):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 import functools
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from weft._engine.util.source import user_frame
 if TYPE_CHECKING:
     from weft._engine.core.primitive import BatchAxis
     from weft._engine.ir.build import Builder
+    from weft._engine.ir.loops import Expr
     from weft._engine.ir.types import ShapedArray
     from weft._engine.ops.rule_types import (
         Avals,
@@ -303,7 +304,9 @@ def _slice_batch(
 @slice_p.def_factors
 def _slice_factors(in_avals: Avals, out_avals: Avals, **params: Any):
     b = RuleBuilder()
-    ins, outs, special = [], [], {}
+    ins: list[int] = []
+    outs: list[int] = []
+    special: dict[int, str] = {}
     for size, count in zip(in_avals[0].shape, out_avals[0].shape):
         shared_or_special(b, size, count, size == count, ins, outs, special)
     return b.rule(
@@ -451,7 +454,9 @@ def _pad_factors(
     in_avals: Avals, out_avals: Avals, *, padding_config: tuple[tuple[int, int, int], ...]
 ):
     b = RuleBuilder()
-    ins, outs, special = [], [], {}
+    ins: list[int] = []
+    outs: list[int] = []
+    special: dict[int, str] = {}
     for size, padded, config in zip(in_avals[0].shape, out_avals[0].shape, padding_config):
         shared_or_special(b, size, padded, not any(config), ins, outs, special)
     return b.rule(
@@ -475,7 +480,8 @@ def _pad_lower(
     out_avals: Avals,
     padding_config: tuple[tuple[int, int, int], ...],
 ):
-    position, inside = [], None
+    position: list[Expr] = []
+    inside: Expr | None = None
     for i, n, (lo, hi, inner) in zip(index, in_avals[0].shape, padding_config):
         at = b.isub(i, lo)
         conditions = [b.icmp("ge", at, 0)] if lo > 0 else []
@@ -498,7 +504,7 @@ def _pad_lower(
 @concatenate_p.def_type
 def _concatenate_type(*operands: ShapedArray, dimension: int):
     first = operands[0]
-    rest = lambda a: a.shape[:dimension] + a.shape[dimension + 1 :]
+    rest: Callable[[ShapedArray], Ints] = lambda a: a.shape[:dimension] + a.shape[dimension + 1 :]
     for a in operands:
         if a.ndim != first.ndim or a.dtype != first.dtype or rest(a) != rest(first):
             table = [(f"operand {i}", b.str_short()) for i, b in enumerate(operands)]
@@ -546,7 +552,8 @@ def _concatenate_factors(in_avals: Avals, out_avals: Avals, *, dimension: int):
     b = RuleBuilder()
     outs = b.news(out_avals[0].shape)
     special = {outs[dimension]: "halo"}
-    ins, group = [], [outs[dimension]]
+    ins: list[list[int]] = []
+    group = [outs[dimension]]
     for a in in_avals:
         f = b.new(a.shape[dimension])
         special[f] = "halo"

@@ -92,26 +92,46 @@ def _positions(aval: ShapedArray) -> ShapedArray:
     return ShapedArray(aval.shape, _INDEX, False, None, aval.vma)
 
 
+def _row_type(aval: ShapedArray) -> ShapedArray:
+    return aval
+
+
+def _sorted_rows_reference(x: NumPyArray) -> NumPyArray:
+    return _sort_reference(x, dimension=x.ndim - 1, is_stable=True, num_keys=1)[0]
+
+
+def _order_type(aval: ShapedArray, *previous: ShapedArray, descending: bool) -> ShapedArray:
+    return _positions(aval)
+
+
+def _leading_type(aval: ShapedArray, *, k: int):
+    return _top_k_type(aval, axis=aval.ndim - 1, k=k)
+
+
+def _leading_reference(x: NumPyArray, *, k: int):
+    return _top_k_reference(x, axis=x.ndim - 1, k=k)
+
+
 #: the elements of each row in ascending order
 sorted_rows_p = _on_rows(
     "sorted_rows",
     "values",
-    type=lambda aval: aval,
-    reference=lambda x: _sort_reference(x, dimension=x.ndim - 1, is_stable=True, num_keys=1)[0],
+    type=_row_type,
+    reference=_sorted_rows_reference,
 )
 #: operands: key and, optionally, positions; params: descending. The positions, by the elements there; see `ir.program.Sort`
 row_order_p = _on_rows(
     "row_order",
     "order",
-    type=lambda aval, *previous, descending: _positions(aval),
+    type=_order_type,
     reference=_order_reference,
 )
 #: params: k. The k greatest of each row and their positions
 leading_p = _on_rows(
     "leading",
     "top",
-    type=lambda aval, *, k: _top_k_type(aval, axis=aval.ndim - 1, k=k),
-    reference=lambda x, *, k: _top_k_reference(x, axis=x.ndim - 1, k=k),
+    type=_leading_type,
+    reference=_leading_reference,
 )
 
 

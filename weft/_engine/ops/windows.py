@@ -19,8 +19,10 @@ from weft._engine.util import dtypes
 
 if TYPE_CHECKING:
     from weft._engine.ir.build import Builder
+    from weft._engine.ir.loops import Expr
     from weft._engine.ir.types import ShapedArray
     from weft._engine.ops.rule_types import ElementIndex, ElementReader, NumPyArray
+    from weft._engine.util.errors import ShapeError
 
 
 class GatherDimensionNumbers(NamedTuple):
@@ -146,7 +148,8 @@ def reference_positions(
             shape[d] = size
         return values.reshape(shape)
 
-    positions, inside = [], np.ones((1,) * rank, bool)
+    positions: list[NumPyArray] = []
+    inside: NumPyArray = np.ones((1,) * rank, bool)
     for d, (n, size) in enumerate(zip(operand_shape, slice_sizes)):
         if d in numbers.operand_batching_dims:
             dim = numbers.start_indices_batching_dims[numbers.operand_batching_dims.index(d)]
@@ -180,7 +183,8 @@ def window_position(
     """Position in the operand of element `index` of the result, and a bool for "the window is inside", or None."""
     batch = tuple(index[d] for d in batch_dims(len(index), numbers))
     kept = dict(zip(kept_dims(len(operand_shape), numbers), numbers.offset_dims))
-    position, inside = [], None
+    position: list[Expr] = []
+    inside: Expr | None = None
     for d, (n, size) in enumerate(zip(operand_shape, slice_sizes)):
         if d in numbers.operand_batching_dims:
             position.append(
@@ -235,7 +239,7 @@ def check_dims(
         ("indices", indices.str_short()),
         ("dimension_numbers", numbers),
     ]
-    fail = lambda what: shape_error(api, what, table)
+    fail: Callable[[str], ShapeError] = lambda what: shape_error(api, what, table)
     if not dtypes.issubdtype(indices.dtype, np.integer):
         raise TypeError(f"{api}: indices must be integers, got {indices.str_short()}.")
     op, names = "gather", GatherDimensionNumbers._fields
@@ -300,7 +304,7 @@ def check_numbers(
         ("dimension_numbers", numbers),
         ("window", slice_sizes),
     ]
-    fail = lambda what: shape_error(api, what, table)
+    fail: Callable[[str], ShapeError] = lambda what: shape_error(api, what, table)
     if len(slice_sizes) != operand.ndim:
         raise fail("the window needs one size per dim of the operand.")
     gone = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
@@ -353,7 +357,7 @@ def index_factors(
     for d, f in zip(batch_dims(len(window_shape), numbers), of_indices):
         window[d] = f
     kept = dict(zip(kept_dims(operand.ndim, numbers), numbers.offset_dims))
-    of_operand = []
+    of_operand: list[int] = []
     for d, (n, size) in enumerate(zip(operand.shape, slice_sizes)):
         if d in numbers.operand_batching_dims:
             of_operand.append(

@@ -11,7 +11,7 @@ import numpy as np
 from weft._engine.core.trace import typeof
 from weft._engine.ops.arithmetic import add, div, mul, neg, square, sub
 from weft._engine.ops.comparison import gt, le, select
-from weft._engine.ops.families import FLOATING, function, of_scipy
+from weft._engine.ops.families import FLOATING, function, of_scipy, scipy_module
 from weft._engine.ops.functions.exponential import exp
 from weft._engine.ops.functions.logarithmic import log_of_normal, rough_log_of_normal
 from weft._engine.ops.functions.roots import sqrt
@@ -208,10 +208,9 @@ def log_ndtr(f: Formulas, x: FormulaValue):
 
 
 def _hazard_reference(x: NumPyArray):
-    import scipy.special
-
+    special = scipy_module("special")
     wide = np.asarray(x, np.float64)
-    return (np.sqrt(2 / np.pi) / scipy.special.erfcx(wide / np.sqrt(2))).astype(x.dtype)
+    return (np.sqrt(2 / np.pi) / special.erfcx(wide / np.sqrt(2))).astype(x.dtype)
 
 
 #: where the difference loses more than four bits, and the levels of the continued fraction that float64 and float32 need from there on

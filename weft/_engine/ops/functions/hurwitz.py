@@ -18,7 +18,7 @@ from weft._engine.ops.arithmetic import add, div, min, mul, neg, sub
 from weft._engine.ops.bitwise import bitwise_and
 from weft._engine.ops.casting import convert_element_type
 from weft._engine.ops.comparison import gt, select
-from weft._engine.ops.families import FLOATING, function, of_scipy
+from weft._engine.ops.families import FLOATING, function, of_scipy, scipy_module
 from weft._engine.ops.functions.logarithmic import log
 from weft._engine.ops.functions.powers import pow, power_in_double
 
@@ -239,8 +239,11 @@ def _slope_by_order(t: Value, out: Value, s: Value, q: Value):
 
 
 def _polygamma_reference(m: NumPyArray, x: NumPyArray):
-    from scipy.special import gamma, psi, zeta
-
+    gamma, psi, zeta = (
+        scipy_module("special").gamma,
+        scipy_module("special").psi,
+        scipy_module("special").zeta,
+    )
     wide = np.asarray(x, np.float64)
     order = np.asarray(m, np.float64)
     wide = np.where(wide == -np.inf, np.nan, wide)  # poles all the way
@@ -255,8 +258,7 @@ def _polygamma_reference(m: NumPyArray, x: NumPyArray):
 
 def _large_derivative(m: Value, x: Value):
     """gamma(m + 1) zeta(m + 1, x) for large m, where a factor may overflow and the other underflow."""
-    from scipy.special import gammaln
-
+    gammaln = scipy_module("special").gammaln
     exponent = np.where(m > 1e18, m * (np.log(m / x) - 1), gammaln(m + 1) - (m + 1) * np.log(x))
     ratios = 1 + sum(np.exp(-(m + 1) * np.log1p(k / x)) for k in range(1, 24))
     rest = np.exp(-(m + 1) * np.log1p(24 / x)) * ((x + 24) / m + 0.5)

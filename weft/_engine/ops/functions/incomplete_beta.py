@@ -29,6 +29,7 @@ from weft._engine.ops.families import (
     no_derivative,
     of_scipy,
     pull,
+    scipy_module,
     widened,
 )
 from weft._engine.ops.functions.gammas import digamma, lgamma_in_double
@@ -50,8 +51,7 @@ _LEFT_OUT = 2.0**-36
 
 def _parts(a: Any, b: Any, x: Any, y: Any) -> tuple[np.ndarray, ...]:
     """(a, b, x, y, function, what it leaves of one, where it is far in its tail), in float64."""
-    from scipy.special import betainc, betaincc
-
+    betainc, betaincc = (scipy_module("special").betainc, scipy_module("special").betaincc)
     a, b, x, y = np.broadcast_arrays(*[np.asarray(v, np.float64) for v in (a, b, x, y)])
     low = x <= y
     value = np.where(low, betainc(a, b, x), betaincc(b, a, y))
@@ -71,8 +71,7 @@ def _series(a: np.ndarray, b: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 def _log_betainc(a: Any, b: Any, x: Any, y: Any) -> np.ndarray:
     """The logarithm of the function at x, in float64 as all of this."""
-    from scipy.special import betaln
-
+    betaln = scipy_module("special").betaln
     with np.errstate(all="ignore"):
         a, b, x, y, value, rest, far = _parts(a, b, x, y)
         out = np.asarray(np.where(value < 0.5, np.log(value), np.log1p(-rest)))
@@ -125,7 +124,7 @@ def _exact_density(a: np.ndarray, b: np.ndarray, x: np.ndarray, y: np.ndarray) -
 
 def _log_binomial(a: np.ndarray, b: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """log(x^a y^b gamma(a + b + 1) / (gamma(a + 1) gamma(b + 1))) without differences of large logarithms, as C. Loader found."""
-    from scipy.special import gammaln, xlogy
+    gammaln, xlogy = (scipy_module("special").gammaln, scipy_module("special").xlogy)
 
     def rest(v: Value):  # of Stirling's formula
         inverse = 1 / np.maximum(v, 10)
