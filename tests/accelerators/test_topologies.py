@@ -224,3 +224,22 @@ def test_options_of_gpu_clients_are_accepted(option):
     )
     assert ("INVALID_ARGUMENT: Unexpected option name" in done.stderr) == bool(option)
     assert option or not done.returncode or "No visible GPU devices" in done.stderr
+
+
+@on_gpus
+def test_plans_are_compared_with_the_compiler(tmp_path):
+    """The program of a small plan: its state takes the predicted bytes, its peak is within a third."""
+    config = {
+        "hidden_size": 1024,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 8,
+        "vocab_size": 2048,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    command = ["plan", "--model", "config.json", "--cluster", "h100:8", "--verify"]
+    run = run_weft(*command, cwd=tmp_path, **ENVIRONMENT)
+    assert run.returncode == 0, run.stderr
+    state, peak = run.stdout.splitlines()[-2:]
+    assert "training state" in state and "peak" in peak
+    errors = [int(line.rpartition("(")[2].partition("%")[0]) for line in (state, peak)]
+    assert abs(errors[0]) <= 2 and abs(errors[1]) <= 34

@@ -29,7 +29,7 @@ from weft.tools.report import collectives_of
 from weft.tools.run import run_program, show
 
 #: settings of plugins that keep their logs off the report
-_QUIET = {
+QUIET_PLUGINS = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "TPU_MIN_LOG_LEVEL": "3",
     "TPU_STDERR_LOG_LEVEL": "3",
@@ -120,7 +120,7 @@ def compile_program(
     Return the program's exit status, 1 if the plugin refused something, 2 for a target that is
     unknown or whose plugin is not installed.
     """
-    for variable, value in _QUIET.items():
+    for variable, value in QUIET_PLUGINS.items():
         os.environ.setdefault(variable, value)
     compilation = TargetCompilation()
     try:

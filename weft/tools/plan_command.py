@@ -7,6 +7,7 @@ Out:  a table of plans, the first one with its seconds, its bytes and a chart of
 from __future__ import annotations
 
 import math
+import os
 import runpy
 import sys
 from pathlib import Path
@@ -57,7 +58,7 @@ def print_plans(options: PlanOptions) -> int:
     else:
         print(as_text(renderables))
     print_summary(plans[0])
-    return 0
+    return print_verification(plans[0]) if options.verify else 0
 
 
 def print_summary(best: TrainingPlan) -> None:
@@ -68,6 +69,21 @@ def print_summary(best: TrainingPlan) -> None:
     )
     for rejected in summary.rejected or ("none",):
         print(f"  {rejected}")
+
+
+def print_verification(best: TrainingPlan) -> int:
+    """Compile the plan's program without its devices and print its memory; return 1 with a message if that is not possible."""
+    from weft._engine.planner.verification import verify  # loads the backend of plugins
+    from weft.tools.compile_command import QUIET_PLUGINS
+
+    for variable, value in QUIET_PLUGINS.items():
+        os.environ.setdefault(variable, value)
+    try:
+        print(f"\n{verify(best)}")
+    except (RuntimeError, ValueError) as error:  # NotImplementedError, too
+        print(f"weft plan: not verified: {error}", file=sys.stderr)
+        return 1
+    return 0
 
 
 def read_model(options: PlanOptions) -> TransformerModel:

@@ -21,8 +21,8 @@ from weft._engine.planner.transformer import TransformerModel
 from weft._engine.planner.units import spell_bytes, spell_count
 from weft._engine.util.record import record, replace
 
-#: micro batches that a chart shows for each pipeline stage, at most
-_MOST_CHARTED = 6
+#: micro batches for which a chart has room
+_MOST_CHARTED = 24
 
 
 @record
@@ -101,7 +101,8 @@ class TrainingPlan:
     def timelines(self) -> list[list[Interval]]:
         """Return the activities of each pipeline stage, over at most a few micro batches."""
         layout, parts = self.layout, self.time.parts
-        rounds = max(1, _MOST_CHARTED // layout.interleave)
+        idle = (layout.pipeline - 1) / layout.interleave
+        rounds = max(1, int((_MOST_CHARTED - idle) // layout.pipeline))
         count = min(layout.micro_batches, rounds * layout.pipeline)
         shown = replace(layout, batch=count * layout.data * layout.micro_batch)
         whole = self.seconds - parts["bubble"] - parts["data"] - parts["optimizer"]
