@@ -19,6 +19,7 @@ PAGES = {
     "looking-inside.md": 11,
     "memory-layouts.md": 10,
     "partitioning.md": 11,
+    "planning.md": 10,
     "shard-map.md": 16,
 }
 
@@ -26,7 +27,7 @@ PAGES = {
 @needs_pages
 @pytest.mark.parametrize("name", PAGES)
 def test_the_examples_of_a_page_run(name):
-    loose = name in ("partitioning.md", "getting-started.md", "export.md")
+    loose = name in ("partitioning.md", "getting-started.md", "export.md", "planning.md")
     assert (
         run_examples(name, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE if loose else 0)
         >= PAGES[name]

@@ -5,6 +5,7 @@ import textwrap
 
 import pytest
 
+from tests.harness.pages import needs_pages, page
 from tests.harness.processes import run_weft
 from weft.tools.plan_command import PlanOptions, print_plans
 
@@ -20,6 +21,12 @@ def test_the_five_best_plans(tmp_path):
     assert "llama3-70b, 70.6 billion parameters" in text and "8 nodes of 8 x h100" in text
     assert "stage 0 F" in text or "all devices F" in text
     assert "layouts considered" in text and "does not leave a node" in text
+
+
+@needs_pages
+def test_the_page_shows_the_output(capsys):
+    _, out, _ = output(capsys, model="llama3-70b", cluster="h100:64")
+    assert out.strip() in page("planning.md").read_text()
 
 
 def output(capsys, **options):

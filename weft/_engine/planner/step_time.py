@@ -120,38 +120,41 @@ def step_time(
     """
     layer = layer_cost(model, layout, machine) if layer is None else layer
     head = head_seconds(model, layout, machine) if head is None else head
-    passes = 3 if layout.recompute == "full" else 2
     layers, head_is_layer = stage_layers(model, layout)
-    exposed = 1 - layout.overlap.tensor * (1 - CONTENTION)
-    tensor_all = passes * layer.tensor + layer.tensor_gather
-    once = {
-        "matmul": 3 * layer.matmul,
-        "attention": layer.attention + layer.attention_backward,
-        "elementwise": 3 * layer.elementwise,
-        "recompute": layer.recompute,
-        "tensor": exposed * tensor_all,
-        "context": passes * layer.context,
-        "expert": passes * layer.expert,
-    }
+    once, hidden = _layer_seconds(layer, layout)
     sends = _send_seconds(model, layout, machine)
     sends -= min(sends * layout.overlap.pipeline, layers * sum(once.values()))
     stage = layers * sum(once.values()) + sends
     count = layout.micro_batches
-    parts = {name: seconds * layers * count for name, seconds in once.items()}
     if head_is_layer:  # the last chunk has a head instead of a layer: only what is longer counts
         head = max(0.0, head - sum(once.values()))
-    bubble = (layout.pipeline - 1) / layout.interleave * stage
-    data, hidden = _data_seconds(model, layout, machine, stage, layers * layer.backward)
-    hidden += (1 - exposed) * tensor_all * layers * count
+    data, hidden_data = _data_seconds(model, layout, machine, stage, layers * layer.backward)
     return StepTime(
-        **parts,
+        **{name: seconds * layers * count for name, seconds in once.items()},
         head=head * count,
         data=data,
-        bubble=bubble,
+        bubble=(layout.pipeline - 1) / layout.interleave * stage,
         sends=sends * count,
         optimizer=_optimizer_seconds(model, layout, machine),
-        hidden=hidden,
+        hidden=hidden_data + hidden * layers * count,
     )
+
+
+def _layer_seconds(layer: LayerCost, layout: TrainingLayout) -> tuple[dict[str, float], float]:
+    """Return the seconds of all passes of a micro batch through a layer, by cause, and the hidden seconds."""
+    passes = 3 if layout.recompute == "full" else 2
+    tensor = passes * layer.tensor + layer.tensor_gather
+    hidden = layout.overlap.tensor * (1 - CONTENTION) * tensor
+    parts = {
+        "matmul": 3 * layer.matmul,
+        "attention": layer.attention + layer.attention_backward,
+        "elementwise": 3 * layer.elementwise,
+        "recompute": layer.recompute,
+        "tensor": tensor - hidden,
+        "context": passes * layer.context,
+        "expert": passes * layer.expert,
+    }
+    return parts, hidden
 
 
 def _send_seconds(model: TransformerModel, layout: TrainingLayout, machine: Machine) -> float:
