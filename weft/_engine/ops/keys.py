@@ -56,10 +56,9 @@ def random_unwrap(keys: Value, uses: bool = False):
     return random_unwrap_p.bind(keys, **{"uses": True} if uses else {})
 
 
-def generator_of(keys) -> Generator:
+def generator_of(keys: Any) -> Generator:
     """The generator of typed keys."""
-    dtype = typeof(keys).dtype
-    assert isinstance(dtype, dtypes.KeyDType)
+    dtype: Any = typeof(keys).dtype
     return dtype.impl
 
 
@@ -76,9 +75,10 @@ def _wrap_type(aval: ShapedArray, *, impl: Generator):
 
 @random_unwrap_p.def_type
 def _unwrap_type(aval: ShapedArray, *, uses: bool = False, expects: Any = None):
-    if not isinstance(aval.dtype, dtypes.KeyDType):
+    dtype: Any = aval.dtype
+    if not dtypes.is_extended(dtype):
         raise TypeError(f"random_unwrap: expected typed keys, got {aval.str_short()}.")
-    return ShapedArray(aval.shape + aval.dtype.impl.key_shape, np.uint32)
+    return ShapedArray(aval.shape + dtype.impl.key_shape, np.uint32)
 
 
 def _front(args: Values, dims: Sequence[int]):
