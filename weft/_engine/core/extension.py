@@ -126,7 +126,7 @@ class ExtensionPrimitive(Primitive):
         self.bind_with_trace = bind_with_trace
         return bind_with_trace
 
-    # the property of other primitives; classes of libraries state it as a method
+    # a property of other primitives; classes of libraries define it as a method
     def impl(self, *args: Any, **params: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The operation on values: by its implementation, else compiled from its lowering."""
         return (self.implementation or self.missing_rule("impl"))(*args, **params)

@@ -30,13 +30,5 @@ def is_tuple_or_list(x: object) -> TypeGuard[tuple[Any, ...] | list[Any]]:
     return isinstance(x, (tuple, list))
 
 
-def is_dict(x: object) -> TypeGuard[dict[Any, Any]]:
-    return isinstance(x, dict)
-
-
-def is_numpy_array(x: object) -> TypeGuard[np.ndarray[Any, np.dtype[Any]]]:
-    return isinstance(x, np.ndarray)
-
-
 def is_numpy_value(x: object) -> TypeGuard[np.ndarray[Any, np.dtype[Any]] | np.generic[Any]]:
     return isinstance(x, (np.ndarray, np.generic))
