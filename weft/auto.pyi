@@ -9,8 +9,11 @@ from weft._engine.planner.layout import TrainingLayout, TrainingPrecision
 from weft._engine.planner.named_models import find_model
 from weft._engine.planner.training_plan import TrainingPlan
 from weft._engine.planner.transformer import TransformerModel
+from weft.tools.automatic.plan import Comparison, ShardingPlan, load
+from weft.tools.automatic.search import shardings
 
 __all__ = [
-    "Cluster", "MACHINES", "Machine", "TrainingLayout", "TrainingPlan", "TrainingPrecision",
-    "TransformerModel", "find_machine", "find_model", "plan",
+    "Cluster", "Comparison", "MACHINES", "Machine", "ShardingPlan", "TrainingLayout",
+    "TrainingPlan", "TrainingPrecision", "TransformerModel", "find_machine", "find_model", "load",
+    "plan", "shardings",
 ]

@@ -292,7 +292,7 @@ def _partitioning(lowering: Lowering) -> Partitioning:
     if request.automatic is None:
         return PropagatingPartitioning(cost)
     if request.automatic.method is not None:
-        return request.automatic.method
+        return request.automatic.method.with_ties(_state_ties(lowering))
     from weft._engine.partition.auto.partitioning import LayoutSearch  # few programs need it
 
     return LayoutSearch(request.automatic.mesh, ties=_state_ties(lowering), cost=cost)

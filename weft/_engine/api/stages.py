@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft._engine import backends
+from weft._engine.api.calls.build import request_of
 from weft._engine.api.execute import const_arrays, executable_for, to_array
 from weft._engine.api.layouts import argument_order, check_donated_layouts
 from weft._engine.api.struct import ShapeDtypeStruct
@@ -28,6 +29,7 @@ from weft._engine.ir.rewrite import dce, without_high
 from weft._engine.ir.shardings import Sharding
 from weft._engine.ir.types import ShapedArray
 from weft._engine.runtime.array import Array, placement_of_new
+from weft._engine.runtime.executable import CompileRequest
 from weft._engine.transforms.expand import expand
 from weft._engine.util import tree
 from weft._engine.util.config import Override
@@ -305,8 +307,7 @@ class Lowered(metaclass=Sealed):
         if device_assignment is not None:
             self._check_devices(tuple(device_assignment))
         program = self._traced._program
-        consts = const_arrays(self._jaxpr)
-        specs = (*[c._spec for c in consts], *self.in_specs)
+        consts, specs = self._constants()
         options = {
             **(self._traced._jitted.options.compiler_options or {}),
             **(compiler_options or {}),
@@ -319,6 +320,17 @@ class Lowered(metaclass=Sealed):
             function_module(self._traced._jitted.fun),
         )
         return Compiled.make(self, executable, consts)
+
+    def _constants(self) -> tuple[list[Array], tuple[ArraySpec, ...]]:
+        """Return the constants, and the specs of these and of the arguments."""
+        consts = const_arrays(self._jaxpr)
+        return consts, (*[c._spec for c in consts], *self.in_specs)
+
+    def compile_request(self) -> CompileRequest:
+        """Return the request that `compile` makes."""
+        backend = self._traced._jitted.options.backend
+        options = self._traced._program.options(backend)
+        return request_of(self._jaxpr, self._constants()[1], options)
 
     def _check_devices(self, given: tuple[Device, ...]) -> None:
         own = next((s.sharding.device_assignment for s in self.in_specs if s.committed), given)

@@ -149,12 +149,12 @@ def partition(
 def partition_with_layouts(
     jaxpr: Jaxpr,
     mesh: Mesh,
-    in_specs: Sequence[Spec],
-    out_specs: Sequence[Spec],
+    in_specs: Sequence[Spec | None],
+    out_specs: Sequence[Spec | None],
     layouts: Mapping[Var, Spec],
     cost: CostModel = DEFAULT,
 ) -> PartitionResult:
-    """Partition `jaxpr`, given the specs of all arguments and results, and `layouts` of variables."""
+    """Partition `jaxpr`, given specs of arguments and results, and `layouts` of variables inside."""
     request = _Request(
         jaxpr, mesh, tuple(in_specs), tuple(out_specs), cost, mesh, False, layouts=layouts
     )
@@ -473,6 +473,10 @@ class Partitioning(Protocol):
     @property
     def mesh(self) -> Mesh | None: ...
 
+    def with_ties(self, ties: tuple[tuple[int, int], ...]) -> Partitioning:
+        """Return the same for a program with pairs of a result and the argument that it replaces."""
+        ...
+
     def partition(
         self,
         jaxpr: Jaxpr,
@@ -494,6 +498,10 @@ class PropagatingPartitioning:
     @property
     def mesh(self) -> None:
         return None
+
+    def with_ties(self, ties: tuple[tuple[int, int], ...]) -> PropagatingPartitioning:
+        """Return the same: propagation needs no ties."""
+        return self
 
     def partition(
         self,

@@ -95,6 +95,32 @@ class ProgramOptions:
 def build(jaxpr: Jaxpr, specs: Sequence[ArraySpec], options: ProgramOptions) -> Executable:
     """Compile `jaxpr` for argument specs (those of its constants first), for the devices that they are on, or those of the backend."""
     count = len(jaxpr.constvars)
+    request = request_of(jaxpr, specs, options)
+    with derived_trace(eval_trace):
+        check = result_check()
+    if config.captured_constants_warn_bytes >= 0:
+        _warn_of_large_constants(request.in_specs[:count], request.name)
+    if config.dump_ir_to:
+        _dump(request, options.name)
+    _report_compilation(request.name, request.in_specs[count:])
+    donated = request.donated
+    if check is not None:  # it reads the arguments again
+        request = replace(request, donated=[])
+    executable = _in_orders(request, options.out_layouts)
+    executable.check, executable.donated = check, _donatable(executable, donated)
+    if config.check:
+        _add_verifier(executable)
+    arguments = range(len(specs) - count)
+    executable.arg_names = (
+        *["a closed-over array"] * count,
+        *(options.arg_names or [f"argument {i}" for i in arguments]),
+    )
+    return executable
+
+
+def request_of(jaxpr: Jaxpr, specs: Sequence[ArraySpec], options: ProgramOptions) -> CompileRequest:
+    """Return the request to compile `jaxpr` for argument specs, with its constants as leading arguments."""
+    count = len(jaxpr.constvars)
     name = options.name or jaxpr.name
     program = _without_constvars(jaxpr)
     out_shardings = list(options.out_shardings) or [None] * len(jaxpr.outvars)
@@ -106,34 +132,17 @@ def build(jaxpr: Jaxpr, specs: Sequence[ArraySpec], options: ProgramOptions) -> 
     used = used_vars(program)
     # donated arguments that the program does not read are just kept
     donated = [d + count for d in options.donated if program.invars[d + count] in used]
-    with derived_trace(eval_trace):
-        check = result_check()
-    if config.captured_constants_warn_bytes >= 0:
-        _warn_of_large_constants(specs[:count], name)
-    if config.dump_ir_to:
-        _dump(program, options.name, specs, out_shardings, donated)
-    _report_compilation(name, specs[count:])
-    request = CompileRequest(
+    return CompileRequest(
         program,
         specs,
         out_shardings,
-        donated if check is None else [],  # a check reads the arguments again
+        donated,
         name or "program",
         assignment,
         current_mesh() is not None and any(has_explicit_axes(s.sharding) for s in specs),
         assignment[0].client if options.backend is None else backends.get(options.backend),
         options.automatic,
     )
-    executable = _in_orders(request, options.out_layouts)
-    executable.check, executable.donated = check, _donatable(executable, donated)
-    if config.check:
-        _add_verifier(executable)
-    arguments = range(len(specs) - count)
-    executable.arg_names = (
-        *["a closed-over array"] * count,
-        *(options.arg_names or [f"argument {i}" for i in arguments]),
-    )
-    return executable
 
 
 def _add_verifier(executable: Executable) -> None:
@@ -286,26 +295,21 @@ def _default_out_shardings(
     ]
 
 
-def _dump(
-    program: Jaxpr,
-    name: str,
-    specs: Sequence[ArraySpec],
-    out_shardings: Sequence[Sharding | None],
-    donated: Sequence[int],
-) -> None:
+def _dump(request: CompileRequest, name: str) -> None:
     """Write the texts that `dump_ir_modes` lists into the folder `dump_ir_to`."""
     from weft._engine.hlo.text.stablehlo import stablehlo_text
     from weft._engine.ir import dump
 
+    program = request.jaxpr
     name = name or program.name
-    flags = [i in donated for i in range(len(program.invars))]
-    in_shardings = [s.sharding if s.committed else None for s in specs]
+    flags = [i in request.donated for i in range(len(program.invars))]
+    in_shardings = [s.sharding if s.committed else None for s in request.in_specs]
     texts = {
         "stablehlo": lambda: stablehlo_text(
             program,
             dump.module_name(name)[4:],
             in_shardings,
-            out_shardings,
+            request.out_shardings,
             flags,
             config.include_debug_info_in_dumps,
         ),

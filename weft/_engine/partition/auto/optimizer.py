@@ -104,6 +104,17 @@ class Optimizer:
                 return joint
         return best
 
+    def alternative(self, solution: Solution, node: Node, seconds: float = 10.0) -> Solution | None:
+        """Return the best solution with another layout of `node`, in which at most one axis is used otherwise elsewhere."""
+        deadline, chosen = time.monotonic() + seconds, solution.chosen
+        found: list[Solution] = []
+        for axis in self.axes:
+            held = {n: {a: u for a, u in c.uses if a != axis} for n, c in chosen.items()}
+            other = self._step(held, deadline, IMPROVEMENT, without=(node, chosen[node]))
+            if other is not None:
+                found.append(other)
+        return min(found, key=lambda one: one.price, default=None)
+
     def price_of(self, solution: Solution, prices: MeshPrices) -> float:
         """Return the price of a solution under other prices of moves."""
         choices = {n: [choice] for n, choice in solution.chosen.items()}
@@ -135,13 +146,21 @@ class Optimizer:
         deadline: float,
         gap: float,
         most: float = math.inf,
+        without: tuple[Node, Choice] | None = None,
     ) -> Solution | None:
-        """Return the best solution in which axes are used as `held` says; None if there is none, or too many variables."""
+        """Return the best solution in which axes are used as `held` says; None if there is none, or more than `most` choices.
+
+        `without` forbids the placements of a choice of a node.
+        """
         choices: dict[Node, list[Choice]] = {}
         partials: dict[Var, frozenset[frozenset[Any]]] = {}
         total = 0
         for node in self.graph.nodes:
             choices[node] = self.lister.choices(node, held[node], partials)
+            if without is not None and node is without[0]:
+                choices[node] = [c for c in choices[node] if not _is_placed_as(c, without[1])]
+                if not choices[node]:
+                    return None
             partials.update(partial_sets([node], choices))
             total += len(choices[node])
             if total > most:
@@ -221,6 +240,10 @@ class _Uses:
         if solution is not None and (must_take or solution.price <= self.price):
             self.best = solution
             self.uses = {n: dict(c.uses) for n, c in solution.chosen.items()}
+
+
+def _is_placed_as(choice: Choice, other: Choice) -> bool:
+    return (choice.reads, choice.makes) == (other.reads, other.makes)
 
 
 def _is_output(node: Node | None) -> bool:

@@ -8,10 +8,10 @@ Laws: given specs and constraints are kept. A program that costs more than that 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from weft._engine.ir.collective_spec import COLLECTIVES
-from weft._engine.ir.jaxpr import Jaxpr, Literal, Var, subjaxprs
+from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft._engine.ir.mesh import Mesh
 from weft._engine.ir.specs import Spec
 from weft._engine.ir.structure import Unserializable, structure
@@ -28,10 +28,12 @@ from weft._engine.partition.partition import (
 from weft._engine.partition.rules.moves import match_moves
 from weft._engine.util import cache
 from weft._engine.util.errors import ShardingError
-from weft._engine.util.record import record, replace
+from weft._engine.util.record import field, record, replace
 
 #: seconds of a search and the relative gap at which it ends, if nothing else is asked for
 SECONDS, GAP = 60.0, 1e-3
+#: what a program was made from: layouts of all values, of arguments and results, or propagation alone
+LAYOUTS, BOUNDARY, ORDINARY = "layouts", "boundary", "ordinary"
 #: how far the price of the optimizer may be from that of the program, and how often it solves again
 ACCURACY, COMBINING_ROUNDS = 0.02, 3
 
@@ -40,13 +42,16 @@ ACCURACY, COMBINING_ROUNDS = 0.02, 3
 class Decision:
     """The result of a search: the partitioned program, and how it was found.
 
-    ordinary     the program of the ordinary partitioner for the same given specs
+    given        the specs that the search was given
+    ordinary     the program of the ordinary partitioner for these
     method       what made the program: `layouts` of all values, `boundary` (of arguments and results), or `ordinary`
     """
 
     program: Jaxpr
+    given: GivenSpecs
     result: PartitionResult
     ordinary: PartitionResult
+    optimizer: Optimizer
     solution: Solution
     prices: MeshPrices
     method: str
@@ -55,6 +60,11 @@ class Decision:
     def price(self) -> float:
         """The price of the program, in bytes sent over the fastest axis."""
         return price_of(self.result, self.prices)
+
+    @property
+    def donated(self) -> frozenset[int]:
+        """The arguments whose memory results take."""
+        return frozenset(self.given.ties.values())
 
 
 def price_of(result: PartitionResult, prices: MeshPrices) -> float:
@@ -78,6 +88,13 @@ class LayoutSearch:
     gap: float = GAP
     ties: tuple[tuple[int, int], ...] = ()
     cost: CostModel = DEFAULT
+    memory: float | None = None  # most bytes of a device
+    #: receives the decision
+    report: Callable[[Decision], None] | None = field(default=None, compare=False, repr=False)
+
+    def with_ties(self, ties: tuple[tuple[int, int], ...]) -> LayoutSearch:
+        """Return the search for a program with these ties."""
+        return replace(self, ties=ties)
 
     def partition(
         self,
@@ -88,7 +105,10 @@ class LayoutSearch:
         keeps_targets: bool = False,
     ) -> PartitionResult:
         """Return the cheapest program found."""
-        return self.decide(jaxpr, mesh, in_specs, out_specs, keeps_targets).result
+        decision = self.decide(jaxpr, mesh, in_specs, out_specs, keeps_targets)
+        if self.report is not None:
+            self.report(decision)
+        return decision.result
 
     def decide(
         self,
@@ -103,28 +123,35 @@ class LayoutSearch:
         prices = prices_on(dict(mesh.shape), self.machine, self.cost)
         ties = _consistent_ties(program, in_specs, out_specs, self.ties)
         given = GivenSpecs(tuple(in_specs), tuple(out_specs), ties)
-        solution, planned = self._solved(program, mesh, given, prices)
+        optimizer, solution, planned = self._solved(program, mesh, given, prices)
         ins, outs = solution.in_specs, solution.out_specs
         candidates = {
-            "layouts": planned,
-            "boundary": partition(program, mesh, ins, outs, prices.model),
-            "ordinary": partition(program, mesh, in_specs, out_specs, prices.model, keeps_targets),
+            LAYOUTS: planned,
+            BOUNDARY: partition(program, mesh, ins, outs, prices.model),
+            ORDINARY: partition(program, mesh, in_specs, out_specs, prices.model, keeps_targets),
         }
         method = min(candidates, key=lambda name: price_of(candidates[name], prices))
         return Decision(
-            program, candidates[method], candidates["ordinary"], solution, prices, method
+            program,
+            given,
+            candidates[method],
+            candidates[ORDINARY],
+            optimizer,
+            solution,
+            prices,
+            method,
         )
 
     def _solved(
         self, program: Jaxpr, mesh: Mesh, given: GivenSpecs, prices: MeshPrices
-    ) -> tuple[Solution, PartitionResult]:
-        """Return the best solution and its program.
+    ) -> tuple[Optimizer, Solution, PartitionResult]:
+        """Return the optimizer that found the best solution, this solution, and its program.
 
         The optimizer does not see which reductions the partitioner combines, which matters where latency does. It solves
         again with the share of reductions that was left, until that share is what it assumed.
         """
         deadline = time.monotonic() + self.seconds
-        found: list[tuple[float, Solution, PartitionResult]] = []
+        found: list[tuple[float, Optimizer, Solution, PartitionResult]] = []
         for _ in range(COMBINING_ROUNDS):
             optimizer = Optimizer(program, prices, given, constraint_reader(mesh))
             solution = optimizer.solve(max(deadline - time.monotonic(), 0.0), self.gap)
@@ -132,36 +159,38 @@ class LayoutSearch:
                 program, mesh, solution.in_specs, solution.out_specs, solution.layouts, prices.model
             )
             price = price_of(result, prices)
-            found.append((price, solution, result))
+            found.append((price, optimizer, solution, result))
             is_right = abs(solution.price - price) <= ACCURACY * price
             share = reduction_share(result)
             if is_right or share == prices.reduction_share:
                 break
             prices = prices.with_reduction_share(share)
-            found[-1] = (
-                price,
-                replace(solution, price=optimizer.price_of(solution, prices)),
-                result,
-            )
+            repriced = replace(solution, price=optimizer.price_of(solution, prices))
+            found[-1] = (price, optimizer, repriced, result)
             if time.monotonic() > deadline:
                 break
-        _, solution, result = min(found, key=lambda one: (one[0], abs(one[1].price - one[0])))
-        return solution, result
+        best = min(found, key=lambda one: (one[0], abs(one[2].price - one[0])))
+        return best[1:]
 
 
 @record
 class LayoutPlan:
     """Layouts that an earlier search chose for the program with the digest `program`.
 
-    `layouts` has the number of a variable in the order of `variables_of`, and its spec.
+    Arguments and results with the spec None are open to propagation. `layouts` has the number of a variable in the order of
+    `variables_of`, and its spec.
     """
 
     mesh: Mesh
     program: str
-    in_specs: tuple[Spec, ...]
-    out_specs: tuple[Spec, ...]
+    in_specs: tuple[Spec | None, ...]
+    out_specs: tuple[Spec | None, ...]
     layouts: tuple[tuple[int, Spec], ...]
     cost: CostModel = DEFAULT
+
+    def with_ties(self, ties: tuple[tuple[int, int], ...]) -> LayoutPlan:
+        """Return the same: the plan has the layouts of results."""
+        return self
 
     def partition(
         self,
@@ -182,9 +211,24 @@ class LayoutPlan:
             )
         variables = variables_of(program)
         layouts = {variables[number]: spec for number, spec in self.layouts}
+        if not layouts:
+            return partition(program, mesh, self.in_specs, self.out_specs, self.cost, keeps_targets)
         return partition_with_layouts(
             program, mesh, self.in_specs, self.out_specs, layouts, self.cost
         )
+
+
+def layout_plan(decision: Decision, mesh: Mesh) -> LayoutPlan:
+    """Return the plan that makes the program of a decision again."""
+    solution, given, layouts = decision.solution, decision.given, ()
+    ins, outs = solution.in_specs, solution.out_specs
+    if decision.method == ORDINARY:
+        ins, outs = given.in_specs, given.out_specs
+    if decision.method == LAYOUTS:
+        numbers = {v: i for i, v in enumerate(variables_of(decision.program))}
+        layouts = tuple(sorted((numbers[v], spec) for v, spec in solution.layouts.items()))
+    digest = program_digest(decision.program)
+    return LayoutPlan(mesh, digest, ins, outs, layouts, decision.prices.model)
 
 
 def program_digest(program: Jaxpr) -> str:
@@ -199,12 +243,16 @@ def program_digest(program: Jaxpr) -> str:
 
 def variables_of(jaxpr: Jaxpr) -> list[Var]:
     """Return all variables of a program and of the programs in it, in order."""
-    found: list[Var] = [*jaxpr.constvars, *jaxpr.invars]
+    return [*jaxpr.constvars, *jaxpr.invars, *(v for v, _ in made_variables(jaxpr))]
+
+
+def made_variables(jaxpr: Jaxpr) -> Iterator[tuple[Var, Eqn]]:
+    """Yield the variables of a program and of those in it, with their equations; of arguments inside, the equation around."""
     for eqn in jaxpr.eqns:
         for _, inner in subjaxprs(eqn.params):
-            found += variables_of(inner)
-        found += eqn.outvars
-    return found
+            yield from ((v, eqn) for v in (*inner.constvars, *inner.invars))
+            yield from made_variables(inner)
+        yield from ((v, eqn) for v in eqn.outvars)
 
 
 def _consistent_ties(

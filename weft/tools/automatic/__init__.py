@@ -1,0 +1,1 @@
+"""Automatic sharding for people: plans that can be read, compared, saved and used."""

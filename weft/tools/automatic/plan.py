@@ -1,0 +1,382 @@
+"""`ShardingPlan`: the result of a search for shardings.
+
+In:   a `Decision` of `partition.auto`, and the names and types of arguments and results.
+Out:  shardings, prices, reasons, annotations; a function with these layouts; a file.
+Laws: a plan is for one program. Used with another one it raises `ShardingError` and changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from weft._engine.api.jit import jit
+from weft._engine.api.layouts import flat_shardings
+from weft._engine.api.placement.device_put import device_put
+from weft._engine.ir.mesh import AUTO, AbstractMesh, Mesh
+from weft._engine.ir.program_mesh import to_spec
+from weft._engine.ir.shardings import NamedSharding, Sharding
+from weft._engine.ir.specs import Spec
+from weft._engine.partition.auto.partitioning import Decision, LayoutPlan
+from weft._engine.partition.cost import CostModel
+from weft._engine.runtime.topology import make_mesh
+from weft._engine.util import tree
+from weft._engine.util.errors import ShardingError
+from weft._engine.util.record import field, record
+from weft.tools.automatic.annotations import Annotation, fewest_annotations
+from weft.tools.automatic.planned_value import PlannedValue, concrete_mesh, partition_spec
+from weft.tools.automatic.pricing import (
+    LayoutCost,
+    cost_of_inputs,
+    known_layouts,
+    spell_bytes,
+    spell_price,
+)
+
+#: version of the file format
+_FORMAT = 1
+
+
+@record(frozen=False, eq=False)
+class ShardingPlan:
+    """The shardings of a function that `weft.auto.shardings` found.
+
+    Attributes:
+
+    - `mesh`: the mesh of the shardings.
+    - `in_shardings`, `out_shardings`: trees of shardings, like the arguments (a tuple) and the results.
+    - `constraints`: the fewest constraints inside the function that reproduce the result; see `annotations`.
+    - `cost`: what a call costs: `price` (seconds of a machine, or bytes), bytes that a device sends, most bytes that it holds.
+    - `ordinary`: the same for the program that the partitioner makes without a search.
+    - `peak`: most bytes that a device holds at a time.
+    - `gap`: how far the price can be from that of the best layouts for the optimizer, relatively.
+    - `status`: "optimal", "time limit", or "ordinary" if the search found nothing better than the ordinary partitioner.
+    """
+
+    __module__ = "weft.auto"
+
+    mesh: Any
+    inputs: tuple[PlannedValue, ...]
+    outputs: tuple[PlannedValue, ...]
+    cost: LayoutCost
+    ordinary: LayoutCost
+    gap: float
+    status: str
+    layout_plan: LayoutPlan = field(repr=False)
+    donate_argnums: tuple[int, ...] = ()
+    function: Callable[..., Any] | None = field(default=None, repr=False)
+    in_tree: Any = field(default=None, repr=False)
+    out_tree: Any = field(default=None, repr=False)
+    decision: Decision | None = field(default=None, repr=False)
+
+    # --- shardings
+
+    @property
+    def in_shardings(self) -> Any:
+        """The shardings of the arguments: a tuple with a tree for each."""
+        return self._tree(self.in_tree, self.inputs, "in_shardings")
+
+    @property
+    def out_shardings(self) -> Any:
+        """The shardings of the results."""
+        return self._tree(self.out_tree, self.outputs, "out_shardings")
+
+    @property
+    def constraints(self) -> list[Annotation]:
+        """The constraints inside the function that reproduce the plan."""
+        return self.annotations()
+
+    @property
+    def peak(self) -> int:
+        """Most bytes that a device holds at a time."""
+        return self.cost.peak
+
+    def _tree(self, structure: Any, values: Sequence[PlannedValue], name: str) -> Any:
+        shardings = [NamedSharding(self.mesh, partition_spec(v.spec)) for v in values]
+        if structure is None:
+            raise ValueError(
+                f"plan.{name}: a plan that was loaded has specs by key path, not as a tree. Read plan.inputs and plan.outputs, "
+                "or use plan.jit(f) and plan.place(args)."
+            )
+        return tree.tree_unflatten(structure, shardings)
+
+    # --- use
+
+    def place(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the tuple of positional arguments, moved to the shardings of the plan.
+
+        ValueError for arguments with other key paths than the planned ones.
+        """
+        leaves, structure = tree.tree_flatten(args)
+        paths = [tree.keystr(path) for path, _ in tree.tree_flatten_with_path(args)[0]]
+        if paths != [v.path for v in self.inputs]:
+            raise ValueError(
+                f"plan.place: the arguments are not the planned ones: {_first_difference(paths, self.inputs)}. Give the tuple "
+                "of all positional arguments."
+            )
+        shardings = [NamedSharding(self.mesh, partition_spec(v.spec)) for v in self.inputs]
+        return tree.tree_unflatten(structure, [device_put(x, s) for x, s in zip(leaves, shardings)])
+
+    def jit(self, f: Callable[..., Any] | None = None, **options: Any) -> Callable[..., Any]:
+        """Return `f` (by default the planned function), jitted with the layouts of the plan.
+
+        `options` are those of `weft.jit`; donated arguments are those of the plan. A function whose program differs raises
+        `ShardingError` when it is called.
+        """
+        function = self.function if f is None else f
+        if function is None:
+            raise ValueError(
+                "plan.jit: a plan that was loaded does not hold the function. Give it: plan.jit(f)."
+            )
+        auto = AUTO(self.layout_plan.mesh, self.layout_plan)
+        options.setdefault("donate_argnums", self.donate_argnums)
+        return jit(function, in_shardings=auto, out_shardings=auto, **options)
+
+    # --- reasons and comparisons
+
+    def why(self, key_path: str) -> str:
+        """Return why the argument with a key path such as `[0]['w']` has its layout, in a sentence."""
+        found = [i for i, v in enumerate(self.inputs) if v.path == key_path]
+        if not found:
+            known = ", ".join(v.path for v in self.inputs[:8])
+            raise KeyError(
+                f"plan.why: no argument has the key path {key_path!r}. Key paths are {known}, ..."
+            )
+        (number,) = found
+        return self._reason(number)
+
+    def _reason(self, number: int) -> str:
+        decision = self._need_decision("why")
+        value = self.inputs[number]
+        node = decision.optimizer.graph.inputs[
+            number + len(decision.program.invars) - len(self.inputs)
+        ]
+        other = decision.optimizer.alternative(decision.solution, node)
+        spec = partition_spec(value.spec)
+        if decision.given.in_specs[decision.optimizer.graph.inputs.index(node)] is not None:
+            return f"{value.path} is {spec}: it was given."
+        if other is None:
+            return f"{value.path} is {spec}: no other layout is possible."
+        least = decision.solution.price
+        more = other.price - least
+        share = more / least if least else 0.0
+        runner_up = partition_spec(other.chosen[node].makes[0].dims)
+        extra = spell_price(self._in_unit(max(more, 0.0)), self.cost.unit)
+        if more <= least * decision_tolerance(self.gap):
+            return f"{value.path} is {spec}: {runner_up} costs the same."
+        return f"{value.path} is {spec}: the next best layout, {runner_up}, costs {extra} more ({share:+.1%})."
+
+    def _in_unit(self, price: float) -> float:
+        seconds = self._need_decision("why").prices.seconds_per_byte
+        return price if seconds is None else price * seconds
+
+    def compare(self, **shardings: Any) -> Comparison:
+        """Return the costs of the plan, of well-known layouts, and of `shardings`: prefix trees of input shardings by name."""
+        decision = self._need_decision("compare")
+        mesh = self.layout_plan.mesh
+        costs = {"plan": self.cost, "ordinary partitioner": self.ordinary}
+        for name, specs in known_layouts(decision, mesh).items():
+            costs[name] = cost_of_inputs(decision, mesh, specs)
+        for name, given in shardings.items():
+            costs[name] = cost_of_inputs(decision, mesh, self._specs(given, name))
+        return Comparison(costs)
+
+    def _specs(self, given: Any, name: str) -> list[Spec | None]:
+        """Return the specs of all arguments of the program for a prefix tree of shardings."""
+        decision = self._need_decision("compare")
+        variables = decision.program.invars
+        count = len(variables) - len(self.inputs)
+        mesh = self.layout_plan.mesh
+        flat = flat_shardings(
+            given,
+            self.in_tree,
+            [v.aval for v in variables[count:]],
+            f"plan.compare: {name}",
+            mesh_of=lambda: mesh,
+        )
+        specs = [
+            None if s is None else to_spec(_on_mesh(s, mesh), mesh, v.aval.ndim)
+            for s, v in zip(flat, variables[count:])
+        ]
+        return [None] * count + specs
+
+    def annotations(self, within: float = 1.02) -> list[Annotation]:
+        """Return the fewest constraints with which the ordinary partitioner comes `within` this factor of the plan's price.
+
+        The shardings of arguments and results are given besides. Found greedily, so one fewer may do.
+        """
+        decision = self._need_decision("annotations")
+        return fewest_annotations(decision, self.layout_plan.mesh, within)[0]
+
+    def price_of_memory(self, points: int = 5) -> list[tuple[float, float]]:
+        """Return pairs of most bytes of a device and the price within them; to the smallest cap that a layout fits."""
+        raise NotImplementedError("plan.price_of_memory: the optimizer has no cap of memory yet.")
+
+    def _need_decision(self, method: str) -> Decision:
+        if self.decision is None:
+            raise ValueError(
+                f"plan.{method}: a plan that was loaded has no program to search in. Make it again with weft.auto.shardings."
+            )
+        return self.decision
+
+    # --- text and files
+
+    def text(self) -> str:
+        """Return the report: costs, layouts with reasons, collectives, comparisons, annotations."""
+        from weft.tools.automatic.plan_text import plan_text
+
+        return plan_text(self)
+
+    def __str__(self) -> str:
+        return (
+            f"plan for {self.layout_plan.mesh.shape_tuple}: {self.cost} ({self.status}, gap {self.gap:.1e}); "
+            f"ordinary partitioner: {spell_price(self.ordinary.price, self.ordinary.unit)}"
+        )
+
+    def json(self) -> dict[str, Any]:
+        """Return everything that `save` writes, as plain data."""
+        plan = self.layout_plan
+        costs = {
+            name: {
+                "price": c.price,
+                "unit": c.unit,
+                "bytes_sent": c.bytes_sent,
+                "peak": c.peak,
+                "collectives": dict(c.collectives),
+            }
+            for name, c in (("cost", self.cost), ("ordinary", self.ordinary))
+        }
+        values = {
+            name: [
+                {"path": v.path, "shape": list(v.shape), "dtype": v.dtype, "spec": _plain(v.spec)}
+                for v in group
+            ]
+            for name, group in (("inputs", self.inputs), ("outputs", self.outputs))
+        }
+        return {
+            "format": _FORMAT,
+            "mesh": {"axes": list(plan.mesh.axis_names), "sizes": list(plan.mesh.axis_sizes)},
+            "program": plan.program,
+            "in_specs": [_plain(s) for s in plan.in_specs],
+            "out_specs": [_plain(s) for s in plan.out_specs],
+            "layouts": [[number, _plain(spec)] for number, spec in plan.layouts],
+            "model": {name: getattr(plan.cost, name) for name in CostModel.__match_args__},
+            "gap": self.gap,
+            "status": self.status,
+            "donate_argnums": list(self.donate_argnums),
+            **costs,
+            **values,
+        }
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the plan to a file, which `weft.auto.load` reads."""
+        Path(path).write_text(json.dumps(self.json(), indent=1) + "\n", encoding="utf-8")
+
+
+@record
+class Comparison:
+    """Costs of layouts by name; prints as a table."""
+
+    costs: Mapping[str, LayoutCost]
+
+    def __getitem__(self, name: str) -> LayoutCost:
+        return self.costs[name]
+
+    def __str__(self) -> str:
+        width = max(map(len, self.costs))
+        least = self.costs["plan"].price
+        lines: list[str] = []
+        for name, cost in self.costs.items():
+            ratio = cost.price / least if least else 1.0
+            lines.append(f"{name:{width}}  {ratio:7.3f}x  {cost}")
+        return "\n".join(lines)
+
+
+def load(path: str | PathLike[str], mesh: Mesh | AbstractMesh | None = None) -> ShardingPlan:
+    """Return the plan that `ShardingPlan.save` wrote.
+
+    Parameters:
+
+    - `path`: the file.
+    - `mesh`: the mesh to use; by default one of this process's devices with the plan's axes.
+
+    Raises `ValueError` for a file that is no plan, and `ShardingError` for a mesh with other axes. When the plan is used, the
+    program of the function is compared with the planned one.
+    """
+    try:
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
+        axes, sizes = tuple(data["mesh"]["axes"]), tuple(data["mesh"]["sizes"])
+        is_known = data["format"] == _FORMAT
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+        raise ValueError(f"weft.auto.load: {path} is not a sharding plan: {error!r}.") from None
+    if not is_known:
+        raise ValueError(
+            f"weft.auto.load: {path} has format {data['format']}; this version of weft reads {_FORMAT}. Make the plan again."
+        )
+    own = make_mesh(sizes, axes) if mesh is None else mesh
+    if (tuple(own.axis_names), tuple(own.axis_sizes)) != (axes, sizes):
+        raise ShardingError(
+            f"weft.auto.load: the plan is for a mesh {dict(zip(axes, sizes))}, and the given one is {dict(own.shape)}. "
+            "Plans depend on the mesh; make one for this mesh."
+        )
+    plan = LayoutPlan(
+        concrete_mesh(own),
+        data["program"],
+        tuple(_spec(s) for s in data["in_specs"]),
+        tuple(_spec(s) for s in data["out_specs"]),
+        tuple((number, _spec(spec) or ()) for number, spec in data["layouts"]),
+        CostModel(**data["model"]),
+    )
+    inputs, outputs = (
+        tuple(
+            PlannedValue(v["path"], tuple(v["shape"]), v["dtype"], _spec(v["spec"]) or ())
+            for v in data[name]
+        )
+        for name in ("inputs", "outputs")
+    )
+    cost, ordinary = (LayoutCost(**data[name]) for name in ("cost", "ordinary"))
+    return ShardingPlan(
+        own,
+        inputs,
+        outputs,
+        cost,
+        ordinary,
+        data["gap"],
+        data["status"],
+        plan,
+        tuple(data["donate_argnums"]),
+    )
+
+
+def decision_tolerance(gap: float) -> float:
+    """Return how much two prices may differ, relatively, and count as equal."""
+    return max(gap, 1e-3)
+
+
+def _on_mesh(sharding: Sharding, mesh: Mesh) -> Sharding:
+    is_named = isinstance(sharding, NamedSharding)
+    return NamedSharding(mesh, sharding.spec) if is_named else sharding
+
+
+def _first_difference(paths: Sequence[str], inputs: Sequence[PlannedValue]) -> str:
+    for path, value in zip(paths, inputs):
+        if path != value.path:
+            return f"there is {path} where the plan has {value.path}"
+    return f"there are {len(paths)} leaves, the plan has {len(inputs)}"
+
+
+def _plain(spec: Spec | None) -> list[Any] | None:
+    return None if spec is None else [list(axes) for axes in spec]
+
+
+def _spec(plain: list[Any] | None) -> Spec | None:
+    return None if plain is None else tuple(tuple(axes) for axes in plain)
+
+
+def spell_summary(plan: ShardingPlan) -> str:
+    """Return what a plan saves in a line."""
+    saved = 1 - plan.cost.price / plan.ordinary.price if plan.ordinary.price else 0.0
+    return f"{spell_price(plan.cost.price, plan.cost.unit)}, {saved:.0%} less than the ordinary partitioner's; holds {spell_bytes(plan.peak)}"

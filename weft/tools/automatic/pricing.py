@@ -1,0 +1,132 @@
+"""Prices of ways to shard a program, side by side.
+
+In:   a `Decision` of automatic sharding, and input shardings to compare with.
+Out:  a `LayoutCost` each: the price of the program that the partitioner makes, bytes sent, peak memory, collectives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from weft._engine.core.primitive import ElementwiseOp, LayoutOp
+from weft._engine.ir.jaxpr import Jaxpr, Var
+from weft._engine.ir.mesh import Mesh
+from weft._engine.ir.specs import Spec
+from weft._engine.partition.auto.memory import peak_bytes
+from weft._engine.partition.auto.partitioning import Decision, price_of
+from weft._engine.partition.partition import PartitionResult, partition
+from weft._engine.partition.reshard import is_even
+from weft._engine.util.record import record
+
+
+@record
+class LayoutCost:
+    """What a program costs: `price` in `unit`, bytes that a device sends, most bytes that it holds, collectives by kind."""
+
+    price: float
+    unit: str
+    bytes_sent: int
+    peak: int
+    collectives: Mapping[str, int]
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{n} {kind}" for kind, n in sorted(self.collectives.items()))
+        return (
+            f"{spell_price(self.price, self.unit)}, sends {spell_bytes(self.bytes_sent)}, "
+            f"holds {spell_bytes(self.peak)}; {counts or 'no collectives'}"
+        )
+
+
+def cost_of(decision: Decision, result: PartitionResult) -> LayoutCost:
+    """Return the cost of a partitioned program."""
+    price, unit = price_of(result, decision.prices), "B"
+    seconds = decision.prices.seconds_per_byte
+    if seconds is not None:
+        price, unit = price * seconds, "s"
+    peak = peak_bytes(result.jaxpr, decision.donated)
+    return LayoutCost(price, unit, result.bytes_sent, peak, result.counts)
+
+
+def cost_of_inputs(decision: Decision, mesh: Mesh, in_specs: Sequence[Spec | None]) -> LayoutCost:
+    """Return the cost with given shardings of arguments; tied results follow them, others are found by propagation."""
+    outs: list[Spec | None] = list(decision.given.out_specs)
+    for out, argument in decision.given.ties.items():
+        outs[out] = in_specs[argument]
+    result = partition(decision.program, mesh, in_specs, outs, decision.prices.model)
+    return cost_of(decision, result)
+
+
+def known_layouts(decision: Decision, mesh: Mesh) -> dict[str, list[Spec]]:
+    """Return the specs of arguments of well-known ways to train in parallel, by name.
+
+    The state is what a result replaces (donated arguments); the rest is the batch. Parameters are the part of the state that
+    products and lookups read; the rest is the optimizer's. A program without a state has only `replicated` and
+    `data parallel`.
+    """
+    program, sizes = decision.program, dict(mesh.shape)
+    axes = tuple(mesh.axis_names)
+    state = set(decision.given.ties.values())
+    read = _read_by_products(program)
+    whole: list[Spec] = [((),) * v.aval.ndim for v in program.invars]
+    rows = [_split_first(v, axes, sizes, dims=1) for v in program.invars]
+    split = [_split_first(v, axes, sizes) for v in program.invars]
+    choose = lambda pick: [pick(i, v) for i, v in enumerate(program.invars)]  # noqa: E731
+    found = {
+        "replicated": whole,
+        "data parallel": choose(lambda i, v: whole[i] if i in state else rows[i]),
+    }
+    if state:
+        optimizer = {i for i in state if program.invars[i] not in read}
+        found["ZeRO-1"] = choose(
+            lambda i, v: split[i] if i in optimizer else whole[i] if i in state else rows[i]
+        )
+        found["FSDP"] = choose(lambda i, v: split[i] if i in state else rows[i])
+    return found
+
+
+def _read_by_products(program: Jaxpr) -> set[Var]:
+    """Return the arguments that an operation reads which is neither elementwise nor a change of layout."""
+    found: set[Var] = set()
+    for eqn in program.eqns:
+        if not isinstance(eqn.primitive, (ElementwiseOp, LayoutOp)):
+            found |= {a for a in eqn.invars if isinstance(a, Var)}
+    return found & set(program.invars)
+
+
+def _split_first(
+    var: Any, axes: tuple[Any, ...], sizes: Mapping[Any, int], dims: int | None = None
+) -> Spec:
+    """Return `var` split by as many axes as possible along the first of its first `dims` dims that they divide; else whole."""
+    shape = var.aval.shape
+    for count in range(len(axes), 0, -1):
+        for d in range(len(shape) if dims is None else min(dims, len(shape))):
+            if shape[d] and is_even(shape[d], axes[:count], sizes):
+                return tuple(axes[:count] if k == d else () for k in range(len(shape)))
+    return ((),) * len(shape)
+
+
+def spell_price(price: float, unit: str) -> str:
+    """Write a price with a prefix.
+
+    >>> spell_price(0.00034, "s"), spell_price(58.9e6, "B"), spell_price(900, "B")
+    ('340 us', '58.90 MB', '900 B')
+    """
+    if unit == "s":
+        for scale, name in ((1.0, "s"), (1e-3, "ms")):
+            if price >= scale:
+                return f"{price / scale:.3g} {name}"
+        return f"{price * 1e6:.3g} us"
+    return spell_bytes(price)
+
+
+def spell_bytes(n: float) -> str:
+    """Write a number of bytes.
+
+    >>> spell_bytes(1_500_000), spell_bytes(12), spell_bytes(2.5e9)
+    ('1.50 MB', '12 B', '2.50 GB')
+    """
+    for scale, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if n >= scale:
+            return f"{n / scale:.2f} {name}"
+    return f"{n:.0f} B"
