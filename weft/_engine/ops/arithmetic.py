@@ -363,7 +363,7 @@ def _extremum(
         won = ne(out, other) if is_complex(out) else wins(mine, other)
         return select(won, t, select(eq(mine, other), mul(t, 0.5), 0))
 
-    def of_all(x: Value, y: Value):
+    def of_all(x: Value, y: Value) -> NumPyArray:
         if not np.iscomplexobj(x):
             return reference(x, y)
         by_real = wins_in_numpy(x.real, y.real) | (

@@ -150,7 +150,8 @@ def mulhi(x: NumPyArray, y: NumPyArray):
     half = dtype.type(dtype.itemsize * 4)
     # products of halves; an arithmetic shift keeps the sign of the upper ones
     shift = shift_right_arithmetic if dtype.kind == "i" else shift_right_logical
-    low, high = lambda v: bitwise_and(v, dtype.type((1 << int(half)) - 1)), lambda v: shift(v, half)
+    low: Callable[[Value], Value] = lambda v: bitwise_and(v, dtype.type((1 << int(half)) - 1))
+    high: Callable[[Value], Value] = lambda v: shift(v, half)
     carried = add(mul(high(x), low(y)), shift_right_logical(mul(low(x), low(y)), half))
     other = add(mul(low(x), high(y)), low(carried))
     return add(add(mul(high(x), high(y)), high(carried)), high(other))

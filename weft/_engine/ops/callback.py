@@ -216,7 +216,7 @@ def _assembled(
     operands: Sequence[np.ndarray], mapped: tuple[Any, ...], layout: Layout
 ) -> tuple[list[np.ndarray], tuple[Any, ...]]:
     """Operands with the blocks along the axes of the layout put together, and the axes that are left to map over."""
-    whole = []
+    whole: list[NumPyArray] = []
     mesh = layout.of_mesh(mapped)
     for k, x in enumerate(operands):
         lead = [(m.name, of_mesh) for m, of_mesh in zip(mapped, mesh) if m.operands[k]][
@@ -228,7 +228,7 @@ def _assembled(
         for d, names in enumerate(layout.specs[k], len(lead)):
             blocks = math.prod(x.shape[place[name]] for name in names if name in place) * x.shape[d]
             repeats = -(-layout.shapes[k][d - len(lead)] // blocks) if blocks else 1
-            split = []
+            split: list[int] = []
             for name in names:
                 if name in place:
                     split.append(place[name])
@@ -448,17 +448,19 @@ inspect_sharding_p = CallbackOp("inspect_sharding", multiple_results=True, asks_
 
 
 @inspect_sharding_p.def_type
-def _inspect_type(aval: ShapedArray, *, callback: Callable[..., Any]):
+def _inspect_type(aval: ShapedArray, *, callback: Callable[..., Any]) -> list[ShapedArray]:
     return []
 
 
 @inspect_sharding_p.def_reference
-def _inspect_reference(x: NumPyArray, *, callback: Callable[..., Any]):
+def _inspect_reference(x: NumPyArray, *, callback: Callable[..., Any]) -> list[NumPyArray]:
     return []
 
 
 @inspect_sharding_p.def_batch
-def _inspect_batch(axis: BatchAxis, args: Values, dims: BatchDims, *, callback: Callable[..., Any]):
+def _inspect_batch(
+    axis: BatchAxis, args: Values, dims: BatchDims, *, callback: Callable[..., Any]
+) -> tuple[Values, list[int]]:
     return inspect_sharding_p.bind(*args, callback=callback), []
 
 

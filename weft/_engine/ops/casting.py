@@ -30,6 +30,8 @@ from weft._engine.ops.families import (
 from weft._engine.util import dtypes
 
 if TYPE_CHECKING:
+    from weft._engine.core.primitive import Primitive
+    from weft._engine.core.trace import UndefPrimal
     from weft._engine.ir.build import Builder
     from weft._engine.ir.loops import Expr
     from weft._engine.ir.shardings import NamedSharding
@@ -130,7 +132,15 @@ def _keeps_sums(in_avals: Avals, out_avals: Avals, **params: Any) -> tuple[int, 
     return (0,) if widens else ()
 
 
-convert_element_type_p = elementwise(
+def _convert_tangent(t: Value, out: Value, x: Value, **params: Any) -> Value:
+    return in_dtype(t, typeof(out).dtype)
+
+
+def _convert_cotangent(ct: Value, x: UndefPrimal, **params: Any) -> Value:
+    return in_dtype(ct, x.aval.dtype)
+
+
+convert_element_type_p: Primitive = elementwise(
     "convert_element_type",
     ANY,
     _convert_reference,
@@ -138,8 +148,8 @@ convert_element_type_p = elementwise(
     emit=_convert_emit,
     widen=False,
     computes="cast",
-    jvp=[lambda t, out, x, **params: in_dtype(t, typeof(out).dtype)],
-    transpose=[lambda ct, x, **params: in_dtype(ct, x.aval.dtype)],
+    jvp=[_convert_tangent],
+    transpose=[_convert_cotangent],
     linear_ins=_keeps_sums,
 )
 
@@ -211,10 +221,14 @@ def _bitcast_type(aval: ShapedArray, *, new_dtype: np.dtype[Any]) -> ShapedArray
     return ShapedArray(aval.shape, new_dtype, False, None, aval.vma)
 
 
+def _bitcast_reference(x: NumPyArray, *, new_dtype: np.dtype[Any]) -> NumPyArray:
+    return np.ascontiguousarray(x).reshape(x.shape).view(new_dtype)
+
+
 bitcast_convert_type_p = elementwise(
     "bitcast_convert_type",
     ANY,
-    lambda x, *, new_dtype: np.ascontiguousarray(x).reshape(x.shape).view(new_dtype),
+    _bitcast_reference,
     type_rule=_bitcast_type,
     widen=False,
     jvp="zero",
@@ -266,7 +280,7 @@ def bitcast_convert_type(operand: Value, new_dtype: dtypes.DTypeLike) -> Any:
     )
 
 
-def _uint(bits: int) -> np.dtype:
+def _uint(bits: int) -> np.dtype[Any]:
     return dtypes.as_dtype(f"uint{bits}")
 
 
@@ -275,11 +289,11 @@ def _held(bits: int) -> np.dtype:
     return _uint(max(bits, 8))
 
 
-def _cast(x: Value, dtype: dtypes.DType):
+def _cast(x: Value, dtype: dtypes.DType) -> Value:
     return convert_element_type_p.bind(x, new_dtype=dtype, weak_type=False, sharding=None)
 
 
-def _bits_apart(x: Value, aval: ShapedArray, target: np.dtype[Any]):
+def _bits_apart(x: Value, aval: ShapedArray, target: np.dtype[Any]) -> Value:
     old, new = dtypes.itemsize_bits(aval.dtype), dtypes.itemsize_bits(target)
     shape, wide = (*aval.shape, old // new), _held(old)
     whole = _cast(bitcast_convert_type(x, _uint(old)), wide)
@@ -303,7 +317,7 @@ def _check_parts(aval: ShapedArray, target: np.dtype[Any]) -> None:
         )
 
 
-def _complex_apart(x: Value, aval: ShapedArray, target: np.dtype[Any]):
+def _complex_apart(x: Value, aval: ShapedArray, target: np.dtype[Any]) -> Value:
     """Through integers as wide as the parts: there may be none as wide as the whole."""
     half = _uint(aval.dtype.itemsize * 4)
     parts = [
@@ -319,13 +333,13 @@ def _complex_apart(x: Value, aval: ShapedArray, target: np.dtype[Any]):
     return registry["reshape"].bind(out, new_sizes=(*aval.shape, count)) if count > 1 else out
 
 
-def _complex_together(x: Value, aval: ShapedArray, target: np.dtype[Any]):
+def _complex_together(x: Value, aval: ShapedArray, target: np.dtype[Any]) -> Value:
     _check_parts(aval, target)
     half, count = (
         dtypes.to_real_dtype(target),
         dtypes.itemsize_bits(target) // dtypes.itemsize_bits(aval.dtype) // 2,
     )
-    parts = []
+    parts: list[Value] = []
     for k in range(2):
         start = (*[0] * (aval.ndim - 1), k * count)
         part = registry["slice"].bind(
@@ -337,7 +351,7 @@ def _complex_together(x: Value, aval: ShapedArray, target: np.dtype[Any]):
     return complex(*parts)
 
 
-def _bits_together(x: Value, aval: ShapedArray, target: np.dtype[Any]):
+def _bits_together(x: Value, aval: ShapedArray, target: np.dtype[Any]) -> Value:
     old, new = dtypes.itemsize_bits(aval.dtype), dtypes.itemsize_bits(target)
     _check_parts(aval, target)
     bits = _cast(_cast(bitcast_convert_type(x, _uint(old)), _held(old)), _held(new))
@@ -359,11 +373,11 @@ def _real_of(dtype: dtypes.DType, **_: Any):
     return dtypes.to_real_dtype(dtype)
 
 
-def _neg(x: Value):
+def _neg(x: Value) -> Value:
     return registry["neg"].bind(x)
 
 
-def _zero_like(x: Value):
+def _zero_like(x: Value) -> Value:
     return exact(0, typeof(x).dtype)
 
 
@@ -455,7 +469,7 @@ real = unary(real_p, "The real part of complex `x`.")
 imag = unary(imag_p, "The imaginary part of complex `x`.")
 
 
-def complex(x: Value, y: Value):
+def complex(x: Value, y: Value) -> Value:
     """The complex number `x + iy`, elementwise.
 
     >>> complex(np.float32(1), np.float32(2)).item()
@@ -464,7 +478,7 @@ def complex(x: Value, y: Value):
     return complex_p.bind(*match(x, y))
 
 
-def conj(x: Value):
+def conj(x: Value) -> Value:
     """The complex conjugate of `x`; a real `x` becomes complex."""
     if not dtype_in(typeof(x).dtype, COMPLEX):
         return complex_p.bind(x, 0.0 if isinstance(x, float) else _zero_like(x))

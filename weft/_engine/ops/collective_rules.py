@@ -177,7 +177,7 @@ def _in_groups(over: Callable[..., Any], axis: BatchAxis, x: Any, params: dict[s
 def all_reduce(
     name: str,
     reduce: Primitive,
-    unbatched: Callable[..., Any],
+    unbatched: Callable[[Value, int], Value],
     groups: tuple[Any, ...],
     **facts: Any,
 ) -> Primitive:

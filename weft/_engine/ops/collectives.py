@@ -48,7 +48,7 @@ AxisName = Any
 
 def axes_of(axis_name: AxisName) -> rules.Axes:
     """Names as a tuple; NameError if one is not in scope, ValueError if one is named twice."""
-    axes = tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)
+    axes: rules.Axes = tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)
     for name in axes:
         axis_env_size(name)
     if len(set(axes)) != len(axes):

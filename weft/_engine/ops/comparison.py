@@ -160,11 +160,11 @@ def _select_jvp(primals: Values, tangents: Values):
 
 
 @select_n_p.def_transpose
-def _select_transpose(ct: Value, which: Value, *cases: Value):
+def _select_transpose(ct: Value, which: Value, *cases: Value) -> list[Value]:
     if type(ct) is Zero:
         return [None, *(Zero(c.aval) if type(c) is UndefPrimal else None for c in cases)]
     zero = exact(0, typeof(ct).dtype)
-    cts = []
+    cts: list[Value] = []
     for i, case in enumerate(cases):
         if type(case) is not UndefPrimal:
             cts.append(None)

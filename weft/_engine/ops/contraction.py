@@ -161,7 +161,7 @@ class DotAlgorithmPreset(enum.Enum):
 
 _FLOAT8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
 _NAMES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
-PrecisionLike = Union[None, str, Precision, DotAlgorithm, DotAlgorithmPreset, tuple]
+PrecisionLike = Union[None, str, Precision, DotAlgorithm, DotAlgorithmPreset, tuple[Any, ...]]
 PrecisionLike.__doc__ = "The precision of a product: a name, a `Precision`, a dot algorithm, or two of them for the operands."
 
 
@@ -248,7 +248,7 @@ def dot_general(
     preferred_element_type: Any = None,
     *,
     out_sharding: Any = None,
-):
+) -> Value:
     """The sum of products of `lhs` and `rhs` over contracting dims, for each index of the batch dims.
 
     `dimension_numbers` is ((lhs contracting, rhs contracting), (lhs batch, rhs batch)); the result has the batch dims, then the other
@@ -326,7 +326,7 @@ def dot(
     precision: PrecisionLike = None,
     preferred_element_type: Any = None,
     out_sharding: Any = None,
-):
+) -> Value:
     """The product of vectors, matrices, or one of each: the last dim of `lhs` is contracted with the first of `rhs`.
 
     >>> float(dot(np.array([1.0, 2.0]), np.array([3.0, 4.0])))
@@ -348,7 +348,7 @@ def dot(
     )
 
 
-def batch_matmul(lhs: Value, rhs: Value, precision: PrecisionLike = None):
+def batch_matmul(lhs: Value, rhs: Value, precision: PrecisionLike = None) -> Value:
     """Products of the matrices in the last two dims, all dims before them being batch dims of equal sizes."""
     n = typeof(lhs).ndim
     batch = tuple(range(n - 2))

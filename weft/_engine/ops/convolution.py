@@ -95,7 +95,9 @@ def _numbers_of_names(specs: tuple[Any, ...], ndim: int) -> ConvDimensionNumbers
     spatial = [letter for letter in rhs if letter not in "OI"]
     if any(set(text) - set(pair) != set(spatial) for text, pair in ((lhs, "NC"), (out, "NC"))):
         raise ValueError(f"conv_general_dilated: {specs} must name the same spatial dims.")
-    place = lambda text, pair: tuple(text.index(letter) for letter in (*pair, *spatial))
+    place: Callable[[str, str], tuple[int, ...]] = lambda text, pair: tuple(
+        text.index(letter) for letter in (*pair, *spatial)
+    )
     return ConvDimensionNumbers(place(lhs, "NC"), place(rhs, "OI"), place(out, "NC"))
 
 
@@ -117,7 +119,7 @@ def padtype_to_pads(
         raise ValueError(
             f"padding {padding!r} is not understood. Use 'SAME', 'SAME_LOWER', 'VALID' or pairs of numbers."
         )
-    pads = []
+    pads: list[tuple[int, int]] = []
     for n, k, s in zip(in_shape, window_shape, window_strides):
         total = as_int(max_dim((-(-n // s) - 1) * s + k - n, 0))
         less, more = total // 2, total - total // 2

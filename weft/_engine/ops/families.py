@@ -18,7 +18,7 @@ import importlib
 import operator
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -137,7 +137,7 @@ def operand_table(avals: Avals) -> list[tuple[str, str]]:
 
 def canonical_dims(name: str, dims: Sequence[int], ndim: int) -> tuple[int, ...]:
     """Dims as non-negative ints; ShapeError if one is out of range or given twice."""
-    out = []
+    out: list[int] = []
     for d in dims:
         try:
             at = operator.index(d)
@@ -153,9 +153,12 @@ def canonical_dims(name: str, dims: Sequence[int], ndim: int) -> tuple[int, ...]
     return tuple(out)
 
 
+_NO_AXES: frozenset[Any] = frozenset()
+
+
 def joined_vma(avals: Avals) -> frozenset[Any]:
     """Manual mesh axes over which any of the operands varies."""
-    return frozenset().union(*(a.vma for a in avals))
+    return _NO_AXES.union(*(a.vma for a in avals))
 
 
 # --- values that rules need -------------------------------------------------------------------------------------------
@@ -262,7 +265,7 @@ def _match_dtypes(args: tuple[Any, ...], avals: list[ShapedArray]) -> tuple[Any,
 def _with_whole_numbers(args: tuple[Any, ...], avals: list[ShapedArray]) -> tuple[Any, ...]:
     """Match operands of different dtypes if NumPy's numbers keep theirs: numbers of 64 bits count as ones of 32 where these are
     off, but not among arrays of 64 bits. Otherwise the type rule reports the dtypes."""
-    whole = [
+    whole: list[Any] = [
         exact(x, x.dtype) if isinstance(x, np.generic) and x.dtype != a.dtype else x
         for x, a in zip(args, avals)
     ]
@@ -423,12 +426,12 @@ def unbroadcast(ct: Any, aval: ShapedArray) -> Any:
 
 
 def _transpose_rule(per_operand: Sequence[OperandRule | EllipsisType | None]) -> Callable[..., Any]:
-    def transpose(ct: Value, *args: Values, **params: Any):
+    def transpose(ct: Value, *args: Values, **params: Any) -> list[Value]:
         if type(ct) is Zero:
             return [
                 Zero(x.aval.to_tangent_aval()) if type(x) is UndefPrimal else None for x in args
             ]
-        out = []
+        out: list[Value] = []
         for x, rule in zip(args, _stretched(per_operand, len(args))):
             if type(x) is not UndefPrimal:
                 out.append(None)
@@ -509,7 +512,7 @@ def elementwise(
     transpose: Sequence[OperandRule | EllipsisType | None] | None = None,
     emit: str | Emit | None = None,
     lower: Any = None,
-    result: Callable[[np.dtype[Any]], np.dtype[Any]] | Callable[..., np.dtype[Any]] | None = None,
+    result: Callable[[np.dtype[Any]], np.dtype[Any]] | None = None,
     type_rule: Callable[..., Any] | None = None,
     linear_ins: Ints | Callable[[Avals, Avals], Ints] | Callable[..., Ints] = (),
     additive: bool = False,
@@ -586,7 +589,7 @@ def function(
     reference: Reference,
     *,
     jvp: Sequence[OperandRule | EllipsisType | None] | str = (),
-    result: Callable[[np.dtype[Any]], np.dtype[Any]] | Callable[..., np.dtype[Any]] | None = None,
+    result: Callable[[np.dtype[Any]], np.dtype[Any]] | None = None,
     type_rule: Callable[..., Any] | None = None,
     emit: Emit | None = None,
     widen: bool = True,
@@ -711,12 +714,22 @@ def scipy_module(name: str) -> Any:
     return importlib.import_module(f"scipy.{name}")
 
 
+if TYPE_CHECKING:
+    _NearZero: TypeAlias = (
+        Callable[[NumPyArray], NumPyArray] | Callable[[NumPyArray, NumPyArray], NumPyArray]
+    )
+
 #: first arguments of which SciPy's functions are replaced by their limits at zero, which have full precision there
 _NEAR_ZERO = 1e-150
 
 
 def of_scipy(
-    name: str, wide: bool = False, odd: bool = False, near_zero: Reference | None = None
+    name: str,
+    wide: bool = False,
+    odd: bool = False,
+    near_zero: Callable[[NumPyArray], NumPyArray]
+    | Callable[[NumPyArray, NumPyArray], NumPyArray]
+    | None = None,
 ) -> Callable[..., Any]:
     """The reference in scipy.special, imported when first used; `wide` computes in float64 and rounds.
 

@@ -108,13 +108,13 @@ def igamma_grad_a(a: NumPyArray, x: NumPyArray):
     return np.where((a > 0) & ((x == 0) | (x == np.inf)), 0.0, value)
 
 
-def _log_density(a: NumPyArray, x: NumPyArray):
+def _log_density(a: NumPyArray, x: NumPyArray) -> NumPyArray:
     """Of x^a e^-x / gamma(1 + a)."""
     gammaln, xlogy = (scipy_module("special").gammaln, scipy_module("special").xlogy)
     return xlogy(a, x) - x - gammaln(a + 1)
 
 
-def _log_value(a: NumPyArray, x: NumPyArray, upper: bool):
+def _log_value(a: NumPyArray, x: NumPyArray, upper: bool) -> NumPyArray:
     gammainc, gammaincc = (scipy_module("special").gammainc, scipy_module("special").gammaincc)
     a, x = np.broadcast_arrays(np.asarray(a, np.float64), np.asarray(x, np.float64))
     with np.errstate(all="ignore"):
@@ -130,17 +130,17 @@ def _log_value(a: NumPyArray, x: NumPyArray, upper: bool):
     return out
 
 
-def log_igamma(a: NumPyArray, x: NumPyArray):
+def log_igamma(a: NumPyArray, x: NumPyArray) -> NumPyArray:
     """The logarithm of the lower function."""
     return _log_value(a, x, False)
 
 
-def log_igammac(a: NumPyArray, x: NumPyArray):
+def log_igammac(a: NumPyArray, x: NumPyArray) -> NumPyArray:
     """The logarithm of the upper function."""
     return _log_value(a, x, True)
 
 
-def _hazard(a: NumPyArray, x: NumPyArray, upper: bool):
+def _hazard(a: NumPyArray, x: NumPyArray, upper: bool) -> NumPyArray:
     a, x = np.asarray(a, np.float64), np.asarray(x, np.float64)
     with np.errstate(all="ignore"):
         value = np.exp(_log_density(a, x) + np.log(a) - np.log(x) - _log_value(a, x, upper))
@@ -154,11 +154,11 @@ def _hazard(a: NumPyArray, x: NumPyArray, upper: bool):
     return np.where(inside, value, edge)
 
 
-def igamma_hazard(a: NumPyArray, x: NumPyArray):
+def igamma_hazard(a: NumPyArray, x: NumPyArray) -> NumPyArray:
     """The derivative of `log_igamma` by `x`."""
     return _hazard(a, x, False)
 
 
-def igammac_hazard(a: NumPyArray, x: NumPyArray):
+def igammac_hazard(a: NumPyArray, x: NumPyArray) -> NumPyArray:
     """The derivative of `log_igammac` by `x`, negated."""
     return _hazard(a, x, True)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from weft._engine.ops.rule_types import NumPyArray, Value
 
 #: columns that blocked routines take at a time, at most
-_BLOCK = 64
+BLOCK = 64
 
 #: One routine on every matrix of a batch. Its `arguments` are written as in `ir.program.LibraryCall`, its operands
 #: being the arrays x0, x1, ..., its results y0, y1, ...; y0 begins as a copy of x0, and `results` has the core shapes and
@@ -77,7 +77,7 @@ def _library_call_reference(
     return outs
 
 
-def _call(
+def call_routine(
     name: str,
     operands: Sequence[Any],
     arguments: Arguments,
@@ -94,7 +94,7 @@ def _call(
     )
 
 
-def _real(dtype: np.dtype[Any]) -> np.dtype:
+def real_of(dtype: np.dtype[Any]) -> np.dtype:
     return (
         np.dtype(dtypes.to_real_dtype(dtype))
         if dtypes.issubdtype(dtype, np.complexfloating)
@@ -102,15 +102,15 @@ def _real(dtype: np.dtype[Any]) -> np.dtype:
     )
 
 
-def _work(dtype: dtypes.DTypeLike, count: int) -> tuple[Any, ...]:
+def work_of(dtype: dtypes.DTypeLike, count: int) -> tuple[Any, ...]:
     """Two arguments: memory to work in, and how much it is."""
     return (("work", np.dtype(dtype).name, count), count)
 
 
-def _unless_failed(info: Value, *values: Value) -> list[Any]:
+def unless_failed(info: Value, *values: Value) -> list[Any]:
     """`values`, NaN where `info` is not 0."""
     fine = eq(info, full(typeof(info).shape, 0, np.int32))
-    out = []
+    out: list[Value] = []
     for value in values:
         aval = typeof(value)
         mask = broadcast_in_dim(fine, aval.shape, tuple(range(typeof(info).ndim)))
@@ -127,12 +127,12 @@ def _columns_made(x: Value, count: int):
     return pad(x, np.zeros((), typeof(x).dtype)[()], config)
 
 
-def _identities(x: Value, rows: int, columns: int):
+def identities(x: Value, rows: int, columns: int):
     """An identity of `rows` and `columns` for every matrix of `x`."""
     return identity(ShapedArray((*typeof(x).shape[:-2], rows, columns), np.dtype(typeof(x).dtype)))
 
 
-def _zeros(x: Value, *core: int, dtype: np.dtype[Any] | None = None):
+def zeros_of(x: Value, *core: int, dtype: np.dtype[Any] | None = None):
     return full((*typeof(x).shape[:-2], *core), 0, dtype or typeof(x).dtype)
 
 
@@ -141,8 +141,8 @@ def cholesky(x: Value):
     n = typeof(x).shape[-1]
     if n == 0:
         return x
-    found, info = _call("potrf", [x], ("U", n, "y0", n, "y1"), [((), np.int32)])
-    return _unless_failed(info, tril(found))[0]
+    found, info = call_routine("potrf", [x], ("U", n, "y0", n, "y1"), [((), np.int32)])
+    return unless_failed(info, tril(found))[0]
 
 
 def triangular_solve(
@@ -176,7 +176,7 @@ def triangular_solve(
         "y0",
         columns,
     )
-    return _call("trsm", [b, a], arguments, [])[0]
+    return call_routine("trsm", [b, a], arguments, [])[0]
 
 
 def lu(x: Value) -> list[Any]:
@@ -185,8 +185,8 @@ def lu(x: Value) -> list[Any]:
     k = min(m, n)
     if k == 0:
         order = broadcasted_iota(np.int32, (*typeof(x).shape[:-2], m), typeof(x).ndim - 2)
-        return [x, _zeros(x, 0, dtype=np.dtype(np.int32)), order]
-    packed, pivots, _ = _call(
+        return [x, zeros_of(x, 0, dtype=np.dtype(np.int32)), order]
+    packed, pivots, _ = call_routine(
         "getrf",
         [matrix_transpose(x)],
         (m, n, "y0", m, "y1", "y2"),
@@ -215,7 +215,7 @@ def _exchanged(pivots: Value, size: int):
     numbers = broadcasted_iota(
         dtypes.canonicalize_dtype(np.float64), (*lead, 1, size), len(lead) + 1
     )
-    moved = _call("laswp", [numbers, pivots], (1, "y0", size, 1, k, "x1", 1), [])[0]
+    moved = call_routine("laswp", [numbers, pivots], (1, "y0", size, 1, k, "x1", 1), [])[0]
     return convert_element_type(reshape(moved, (*lead, size)), np.int32)
 
 
@@ -226,10 +226,10 @@ def qr(x: Value, *, pivoting: bool, full_matrices: bool) -> list[Any]:
     columns = m if full_matrices else k
     if k == 0:
         order = broadcasted_iota(np.int32, (*typeof(x).shape[:-2], n), typeof(x).ndim - 2)
-        return [_identities(x, m, columns), _zeros(x, columns, n), *([order] if pivoting else [])]
+        return [identities(x, m, columns), zeros_of(x, columns, n), *([order] if pivoting else [])]
     turned, taus, order = matrix_transpose(x), ((k,), dtype), []
     if pivoting:
-        scratch = [("work", _real(dtype).name, 2 * n)] if is_complex(x) else []
+        scratch = [("work", real_of(dtype).name, 2 * n)] if is_complex(x) else []
         arguments = (
             m,
             n,
@@ -237,33 +237,35 @@ def qr(x: Value, *, pivoting: bool, full_matrices: bool) -> list[Any]:
             m,
             "y1",
             "y2",
-            *_work(dtype, 2 * n + (n + 1) * _BLOCK),
+            *work_of(dtype, 2 * n + (n + 1) * BLOCK),
             *scratch,
             "y3",
         )
-        packed, pivots, tau, _ = _call(
+        packed, pivots, tau, _ = call_routine(
             "geqp3", [turned], arguments, [((n,), np.int32), taus, ((), np.int32)]
         )
         order = [sub(pivots, full(typeof(pivots).shape, 1, np.int32))]
     else:
         packed, tau = _reflectors(turned, m, n)
-    arguments = (m, columns, k, "y0", m, "x1", *_work(dtype, columns * _BLOCK), "y1")
-    q, _ = _call("orgqr ungqr", [_columns_made(packed, columns), tau], arguments, [((), np.int32)])
+    arguments = (m, columns, k, "y0", m, "x1", *work_of(dtype, columns * BLOCK), "y1")
+    q, _ = call_routine(
+        "orgqr ungqr", [_columns_made(packed, columns), tau], arguments, [((), np.int32)]
+    )
     return [matrix_transpose(q), _columns_made(triu(matrix_transpose(packed)), columns), *order]
 
 
 def _reflectors(turned: Value, m: int, n: int) -> list[Any]:
     """R and the reflectors that make Q, from columns to columns, with their factors."""
     dtype = typeof(turned).dtype
-    arguments = (m, n, "y0", m, "y1", *_work(dtype, n * _BLOCK), "y2")
-    return _call("geqrf", [turned], arguments, [((min(m, n),), dtype), ((), np.int32)])[:2]
+    arguments = (m, n, "y0", m, "y1", *work_of(dtype, n * BLOCK), "y2")
+    return call_routine("geqrf", [turned], arguments, [((min(m, n),), dtype), ((), np.int32)])[:2]
 
 
 def geqrf(x: Value) -> list[Any]:
     """R and the reflectors that make Q, as columns."""
     m, n = typeof(x).shape[-2:]
     if 0 in (m, n):
-        return [x, _zeros(x, 0)]
+        return [x, zeros_of(x, 0)]
     packed, taus = _reflectors(matrix_transpose(x), m, n)
     return [matrix_transpose(packed), taus]
 
@@ -272,12 +274,12 @@ def eigh(x: Value, *, lower: bool, sort_eigenvalues: bool) -> list[Any]:
     """Eigenvectors come as columns, and so do the matrices: from the other triangle they would have other signs."""
     n, dtype = typeof(x).shape[-1], typeof(x).dtype
     if n == 0:
-        return [x, _zeros(x, 0, dtype=_real(dtype))]
+        return [x, zeros_of(x, 0, dtype=real_of(dtype))]
     whole, square = 1 + 6 * n + 2 * n * n, n * n
     if is_complex(x):
-        scratch = (*_work(dtype, square + (_BLOCK + 2) * n), *_work(_real(dtype), whole))
+        scratch = (*work_of(dtype, square + (BLOCK + 2) * n), *work_of(real_of(dtype), whole))
     else:
-        scratch = _work(dtype, whole + _BLOCK * n)
+        scratch = work_of(dtype, whole + BLOCK * n)
     arguments = (
         "V",
         "L" if lower else "U",
@@ -286,29 +288,29 @@ def eigh(x: Value, *, lower: bool, sort_eigenvalues: bool) -> list[Any]:
         n,
         "y1",
         *scratch,
-        *_work(np.int32, 3 + 5 * n),
+        *work_of(np.int32, 3 + 5 * n),
         "y2",
     )
-    v, w, info = _call(
-        "syevd heevd", [matrix_transpose(x)], arguments, [((n,), _real(dtype)), ((), np.int32)]
+    v, w, info = call_routine(
+        "syevd heevd", [matrix_transpose(x)], arguments, [((n,), real_of(dtype)), ((), np.int32)]
     )
-    return _unless_failed(info, matrix_transpose(v), w)
+    return unless_failed(info, matrix_transpose(v), w)
 
 
 def svd(x: Value, *, full_matrices: bool, compute_uv: bool, steps_of_qr: bool = False) -> list[Any]:
     """As columns, though the transpose has the same singular values: its vectors have other signs."""
     m, n = typeof(x).shape[-2:]
     dtype, k = typeof(x).dtype, min(m, n)
-    real = _real(dtype)
+    real = real_of(dtype)
     left, right = (m, n) if full_matrices else (k, k)
     if k == 0:
         return [
-            _zeros(x, 0, dtype=real),
-            *([_identities(x, m, left), _identities(x, right, n)] if compute_uv else []),
+            zeros_of(x, 0, dtype=real),
+            *([identities(x, m, left), identities(x, right, n)] if compute_uv else []),
         ]
-    spread = _BLOCK * (m + n) + max(m, n)
+    spread = BLOCK * (m + n) + max(m, n)
     job = ("A" if full_matrices else "S") if compute_uv else "N"
-    scratch = _work(dtype, spread + 7 * k + (4 * k * k if compute_uv else 0))
+    scratch = work_of(dtype, spread + 7 * k + (4 * k * k if compute_uv else 0))
     if is_complex(x):
         scratch = (
             *scratch,
@@ -321,13 +323,13 @@ def svd(x: Value, *, full_matrices: bool, compute_uv: bool, steps_of_qr: bool = 
     vectors = ("y2", m, "y3", right) if compute_uv else ("y1", m, "y1", right)
     jobs, scratch = (job,), (*scratch, ("work", "int32", 8 * k))
     if steps_of_qr:
-        work = _work(dtype, spread + 5 * k)
+        work = work_of(dtype, spread + 5 * k)
         jobs, scratch = (job, job), (*work, *[("work", real.name, 5 * k)] * is_complex(x))
     info_at = f"y{4 if compute_uv else 2}"
     arguments = (*jobs, m, n, "y0", m, "y1", *vectors, *scratch, info_at)
     cores = [((left, m), dtype), ((n, right), dtype)] if compute_uv else []
     routine = "gesvd" if steps_of_qr else "gesdd"
-    _, s, *vectors, info = _call(
+    _, s, *vectors, info = call_routine(
         routine, [matrix_transpose(x)], arguments, [((k,), real), *cores, ((), np.int32)]
     )
-    return _unless_failed(info, s, *map(matrix_transpose, vectors))
+    return unless_failed(info, s, *map(matrix_transpose, vectors))

@@ -5,6 +5,7 @@ In, out and laws: those of `ops.lapack`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +24,15 @@ from weft._engine.ops.elementwise import (
 )
 from weft._engine.ops.families import full
 from weft._engine.ops.functions import is_finite
-from weft._engine.ops.lapack import _BLOCK, _call, _identities, _real, _unless_failed, _work, _zeros
+from weft._engine.ops.lapack import (
+    BLOCK,
+    call_routine,
+    identities,
+    real_of,
+    unless_failed,
+    work_of,
+    zeros_of,
+)
 from weft._engine.ops.layout import broadcast_in_dim, reshape
 from weft._engine.ops.matrices import matrix_transpose
 from weft._engine.ops.reduce import reduce_and
@@ -40,20 +49,20 @@ def hessenberg(x: Value) -> list[Any]:
     """Reflectors are columns, so the routine sees the matrix as it is."""
     n, dtype = typeof(x).shape[-1], typeof(x).dtype
     if n < 2:
-        return [x, _zeros(x, max(n - 1, 0))]
-    arguments = (n, 1, n, "y0", n, "y1", *_work(dtype, n * _BLOCK), "y2")
-    packed, taus, info = _call(
+        return [x, zeros_of(x, max(n - 1, 0))]
+    arguments = (n, 1, n, "y0", n, "y1", *work_of(dtype, n * BLOCK), "y2")
+    packed, taus, info = call_routine(
         "gehrd", [matrix_transpose(x)], arguments, [((n - 1,), dtype), _INFO]
     )
-    return _unless_failed(info, matrix_transpose(packed), taus)
+    return unless_failed(info, matrix_transpose(packed), taus)
 
 
 def tridiagonal(x: Value, *, lower: bool) -> list[Any]:
     """The triangle is the one that the routine sees, whose reflectors are columns."""
     n, dtype = typeof(x).shape[-1], typeof(x).dtype
-    real = _real(dtype)
+    real = real_of(dtype)
     if n == 0:
-        return [x, _zeros(x, 0, dtype=real), _zeros(x, 0, dtype=real), _zeros(x, 0)]
+        return [x, zeros_of(x, 0, dtype=real), zeros_of(x, 0, dtype=real), zeros_of(x, 0)]
     arguments = (
         "L" if lower else "U",
         n,
@@ -62,11 +71,11 @@ def tridiagonal(x: Value, *, lower: bool) -> list[Any]:
         "y1",
         "y2",
         "y3",
-        *_work(dtype, n * _BLOCK),
+        *work_of(dtype, n * BLOCK),
         "y4",
     )
     rest = max(n - 1, 1)  # results without elements need no memory
-    packed, d, e, taus, info = _call(
+    packed, d, e, taus, info = call_routine(
         "sytrd hetrd",
         [matrix_transpose(x)],
         arguments,
@@ -74,7 +83,7 @@ def tridiagonal(x: Value, *, lower: bool) -> list[Any]:
     )
     last = typeof(e).ndim - 1
     e, taus = [slice_in_dim(v, 0, n - 1, 1, last) for v in (e, taus)]
-    return _unless_failed(info, matrix_transpose(packed), d, e, taus)
+    return unless_failed(info, matrix_transpose(packed), d, e, taus)
 
 
 def schur(x: Value, *, compute_schur_vectors: bool) -> list[Any]:
@@ -84,7 +93,7 @@ def schur(x: Value, *, compute_schur_vectors: bool) -> list[Any]:
         return [x, x][: 2 if compute_schur_vectors else 1]
     # nothing is sorted: the function that would select is not called, and the memory for its answers not read
     if is_complex(x):
-        values, scratch = [((n,), dtype)], [("work", _real(dtype).name, n)]
+        values, scratch = [((n,), dtype)], [("work", real_of(dtype).name, n)]
     else:
         values, scratch = [((n,), dtype), ((n,), dtype)], []
     names = [f"y{1 + i}" for i in range(len(values))]
@@ -100,15 +109,17 @@ def schur(x: Value, *, compute_schur_vectors: bool) -> list[Any]:
         *names,
         vectors,
         n,
-        *_work(dtype, (_BLOCK + 3) * n),
+        *work_of(dtype, (BLOCK + 3) * n),
         *scratch,
         ("work", "int32", n),
         info,
     )
     turned, fine = _finite(matrix_transpose(x))
-    form, *_, q, status = _call("gees", [turned], arguments, [*values, ((n, n), dtype), _INFO])
+    form, *_, q, status = call_routine(
+        "gees", [turned], arguments, [*values, ((n, n), dtype), _INFO]
+    )
     status = select_n(fine, full(typeof(status).shape, 1, np.int32), status)
-    return _unless_failed(
+    return unless_failed(
         status, *[matrix_transpose(v) for v in (form, q)[: 2 if compute_schur_vectors else 1]]
     )
 
@@ -120,10 +131,10 @@ def householder_product(a: Value, taus: Value):
     if 0 in (m, n):
         return a
     if k == 0:
-        return _identities(a, m, n)
-    arguments = (m, n, k, "y0", m, "x1", *_work(typeof(a).dtype, n * _BLOCK), "y1")
-    q, info = _call("orgqr ungqr", [matrix_transpose(a), taus], arguments, [_INFO])
-    return _unless_failed(info, matrix_transpose(q))[0]
+        return identities(a, m, n)
+    arguments = (m, n, k, "y0", m, "x1", *work_of(typeof(a).dtype, n * BLOCK), "y1")
+    q, info = call_routine("orgqr ungqr", [matrix_transpose(a), taus], arguments, [_INFO])
+    return unless_failed(info, matrix_transpose(q))[0]
 
 
 def ormqr(a: Value, taus: Value, c: Value, *, left: bool, transpose: bool):
@@ -143,13 +154,13 @@ def ormqr(a: Value, taus: Value, c: Value, *, left: bool, transpose: bool):
         "x2",
         "y0",
         m,
-        *_work(typeof(a).dtype, (m + n) * _BLOCK + 65 * _BLOCK),
+        *work_of(typeof(a).dtype, (m + n) * BLOCK + 65 * BLOCK),
         "y1",
     )
-    out, info = _call(
+    out, info = call_routine(
         "ormqr unmqr", [matrix_transpose(c), matrix_transpose(a), taus], arguments, [_INFO]
     )
-    return _unless_failed(info, matrix_transpose(out))[0]
+    return unless_failed(info, matrix_transpose(out))[0]
 
 
 def tridiagonal_solve(dl: Value, d: Value, du: Value, b: Value):
@@ -163,8 +174,8 @@ def tridiagonal_solve(dl: Value, d: Value, du: Value, b: Value):
     whole = reshape(concatenate([turned, dl, d, du], last), (*lead, columns + 3, n))
     at = n * columns
     arguments = (n, columns, ("y0", at + 1), ("y0", at + n), ("y0", at + 2 * n), "y0", n, "y1")
-    out, info = _call("gtsv", [whole], arguments, [_INFO])
-    return _unless_failed(info, matrix_transpose(slice_in_dim(out, 0, columns, 1, last)))[0]
+    out, info = call_routine("gtsv", [whole], arguments, [_INFO])
+    return unless_failed(info, matrix_transpose(slice_in_dim(out, 0, columns, 1, last)))[0]
 
 
 def eig(
@@ -179,7 +190,7 @@ def eig(
     wanted = [compute_left_eigenvectors, compute_right_eigenvectors]
     kind = np.dtype(dtypes.to_complex_dtype(dtype))
     if n == 0:
-        return [_zeros(x, 0, dtype=kind), *[_zeros(x, 0, 0, dtype=kind)] * sum(wanted)]
+        return [zeros_of(x, 0, dtype=kind), *[zeros_of(x, 0, 0, dtype=kind)] * sum(wanted)]
     turned, fine = _finite(matrix_transpose(x))
     jobs = ["V" if w else "N" for w in wanted]
     if is_complex(x):
@@ -193,11 +204,11 @@ def eig(
             n,
             "y3",
             n,
-            *_work(dtype, n * _BLOCK),
-            ("work", _real(dtype).name, 2 * n),
+            *work_of(dtype, n * BLOCK),
+            ("work", real_of(dtype).name, 2 * n),
             "y4",
         )
-        _, w, *found, info = _call(
+        _, w, *found, info = call_routine(
             "geev", [turned], arguments, [((n,), dtype), *[((n, n), dtype)] * 2, _INFO]
         )
         vectors = [matrix_transpose(v) for v, needed in zip(found, wanted) if needed]
@@ -213,22 +224,22 @@ def eig(
             n,
             "y4",
             n,
-            *_work(dtype, n * _BLOCK),
+            *work_of(dtype, n * BLOCK),
             "y5",
         )
-        _, wr, wi, *found, info = _call(
+        _, wr, wi, *found, info = call_routine(
             "geev", [turned], arguments, [*[((n,), dtype)] * 2, *[((n, n), dtype)] * 2, _INFO]
         )
         w = complex_of(wr, wi)
         vectors = [_joined(matrix_transpose(v), wi) for v, needed in zip(found, wanted) if needed]
-    return _unless_failed(select_n(fine, full(typeof(info).shape, 1, np.int32), info), w, *vectors)
+    return unless_failed(select_n(fine, full(typeof(info).shape, 1, np.int32), info), w, *vectors)
 
 
 def _joined(v: Value, wi: Value):
     """Complex eigenvectors of real columns: with the next one as imaginary part where `wi` is positive, of the one before as conjugate."""
     shape, last = typeof(v).shape, typeof(v).ndim - 1
     zero = np.zeros((), typeof(v).dtype)[()]
-    shifted = lambda by: pad(v, zero, [(0, 0, 0)] * last + [(by, -by, 0)])
+    shifted: Callable[[int], Value] = lambda by: pad(v, zero, [(0, 0, 0)] * last + [(by, -by, 0)])
     sign = broadcast_in_dim(wi, shape, (*range(last - 1), last))
     nothing = full(shape, 0, typeof(v).dtype)
     first, second = gt(sign, nothing), lt(sign, nothing)

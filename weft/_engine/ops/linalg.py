@@ -290,7 +290,7 @@ def _cholesky_reference(x: NumPyArray):
 
 
 @cholesky_p.def_jvp
-def _cholesky_jvp(primals: Values, tangents: Values):
+def _cholesky_jvp(primals: Values, tangents: Values) -> tuple[Value, Value]:
     out = cholesky_p.bind(*primals)
     if type(tangents[0]) is Zero:
         return out, zero_tangent(out)
@@ -398,7 +398,9 @@ def _triangular_solve_factors(
         r.new(a.shape[-1]),
     )
     free = r.new(b.shape[-1 if left_side else -2])
-    place = lambda f: [*lead, f, free] if left_side else [*lead, free, f]
+    place: Callable[[int], list[int]] = lambda f: (
+        [*lead, f, free] if left_side else [*lead, free, f]
+    )
     special = dict.fromkeys((rows, columns, inner, outer), "replicate")
     return r.rule(
         [[*lead, rows, columns], place(inner)], [place(outer)], special=special, linear_ins=(1,)
@@ -527,7 +529,9 @@ def _qr_reference(x: NumPyArray, *, pivoting: bool, full_matrices: bool):
 
 
 @qr_p.def_jvp
-def _qr_jvp(primals: Values, tangents: Values, *, pivoting: bool, full_matrices: bool):
+def _qr_jvp(
+    primals: Values, tangents: Values, *, pivoting: bool, full_matrices: bool
+) -> tuple[Values, list[Value]]:
     outs = qr_p.bind(*primals, pivoting=pivoting, full_matrices=full_matrices)
     if type(tangents[0]) is Zero:
         return outs, [zero_tangent(o) for o in outs]
@@ -579,7 +583,9 @@ def _eigh_reference(x: NumPyArray, *, lower: bool, sort_eigenvalues: bool):
 
 
 @eigh_p.def_jvp
-def _eigh_jvp(primals: Values, tangents: Values, *, lower: bool, sort_eigenvalues: bool):
+def _eigh_jvp(
+    primals: Values, tangents: Values, *, lower: bool, sort_eigenvalues: bool
+) -> tuple[Values, list[Value]]:
     v, w = outs = eigh_p.bind(*primals, lower=lower, sort_eigenvalues=sort_eigenvalues)
     if type(tangents[0]) is Zero:
         return outs, [zero_tangent(o) for o in outs]
@@ -639,7 +645,7 @@ def _svd_jvp(
     full_matrices: bool,
     compute_uv: bool,
     steps_of_qr: bool = False,
-):
+) -> tuple[Values, list[Value]]:
     outs = svd_p.bind(
         *primals, full_matrices=full_matrices, compute_uv=compute_uv, steps_of_qr=steps_of_qr
     )
@@ -738,7 +744,7 @@ def _eig_jvp(
     compute_left_eigenvectors: bool,
     compute_right_eigenvectors: bool,
     enable_eigvec_derivs: bool = False,
-):
+) -> tuple[Values, list[Value]]:
     outs = eig_p.bind(
         *primals,
         compute_left_eigenvectors=compute_left_eigenvectors,
@@ -753,7 +759,7 @@ def _eig_jvp(
         )
     w, *vectors = outs
     t = matrices.like(tangents[0], w)
-    t_vectors = []
+    t_vectors: list[Value] = []
     if compute_left_eigenvectors:  # the right ones of the adjoint
         t_vectors.append(_eigenvectors_jvp(conj(w), vectors[0], matrices.adjoint(t))[1])
     v = (

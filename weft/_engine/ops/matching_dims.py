@@ -46,7 +46,7 @@ def _match_unit_dims(b: RuleBuilder, source: _Side, target: _Side) -> None:
     """Give dims of size 1 on both sides shared factors: those with as many elements before them, then the others in order."""
     partners = target.unit_dims()
     free = dict.fromkeys(dim for dims in partners.values() for dim in dims)
-    unmatched = []
+    unmatched: list[int] = []
     for offset, dims in source.unit_dims().items():
         here = partners.get(offset, [])
         for k, dim in enumerate(dims):
@@ -151,7 +151,7 @@ def reindex(b: Builder, index: ElementIndex, source: Ints, target: Ints) -> tupl
 def _unravel(b: Builder, flat: IndexLike, shape: Ints) -> list[Any]:
     if len(shape) == 1:
         return [flat]
-    out = []
+    out: list[IndexLike] = []
     for d in reversed(range(len(shape))):
         out.append(b.irem(flat, shape[d]) if d else flat)
         flat = b.idiv(flat, shape[d]) if d else flat

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from weft._engine.ops.rule_types import Value
 
 
-def dot(x: Value, y: Value):
+def dot(x: Value, y: Value) -> Value:
     """Matrix products, in full precision."""
     return batch_matmul(x, y, Precision.HIGHEST)
 
@@ -56,7 +56,7 @@ def adjoint(x: Value):
     return conj(matrix_transpose(x)) if is_complex(x) else matrix_transpose(x)
 
 
-def triangle(x: Value, keep: Callable[..., Any]):
+def triangle(x: Value, keep: Callable[[Value, Value], Value]):
     """`x` where `keep(row, column)` holds, zeros elsewhere."""
     shape = typeof(x).shape
     rows, columns = (broadcasted_iota(np.int32, shape, len(shape) - 2 + i) for i in (0, 1))

@@ -77,10 +77,8 @@ def masked(
     shape, at = typeof(lhs).shape, typeof(lhs).ndim - 2
     batch, groups = tuple(range(at)), typeof(starts).shape[-1]
     wide = (*shape[:-1], groups)
-    along, across = (
-        (lambda x: broadcast_in_dim(x, wide, (*batch, at))),
-        (lambda x: broadcast_in_dim(x, wide, (*batch, at + 1))),
-    )
+    along: Callable[[Value], Value] = lambda x: broadcast_in_dim(x, wide, (*batch, at))
+    across: Callable[[Value], Value] = lambda x: broadcast_in_dim(x, wide, (*batch, at + 1))
     inside = bitwise_and(ge(along(rows), across(starts)), lt(along(rows), across(ends)))
     spread = (*wide, shape[-1])
     parted = select(

@@ -126,7 +126,9 @@ def _shift(x: Value, by: int, axis: int, fill: complex):
     return registry["pad"].bind(x, exact(fill, aval.dtype), padding_config=config)
 
 
-def _reduce_min_max(fn: Callable[..., Any], neutral: Callable[[np.dtype[Any]], Any]):
+def _reduce_min_max(
+    fn: Callable[..., Any], neutral: Callable[[np.dtype[Any]], Any]
+) -> Callable[[NumPyArray, Ints], NumPyArray]:
     return lambda x, axes: fn(
         x, axis=axes, initial=np.asarray(neutral(x.dtype)).astype(x.dtype)[()]
     )
@@ -321,7 +323,7 @@ def _arg_reduction(name: str, reference: Callable[..., Any]) -> Primitive:
     return p
 
 
-def _first(find: Callable[..., Any]) -> Callable[..., Any]:
+def _first(find: Callable[..., Any]) -> Callable[[NumPyArray, int], Any]:
     """`find`, in float32 for narrow floats. NumPy, too, takes the first NaN as the extreme."""
     return lambda x, axis: find(x.astype(np.float32) if families.is_narrow(x.dtype) else x, axis)
 

@@ -272,7 +272,7 @@ def _slice_transpose(
     ct: Value, operand: Value, *, start_indices: Ints, limit_indices: Ints, strides: Ints | None
 ):
     shape = operand.aval.shape
-    config = []
+    config: list[tuple[int, int, int]] = []
     for lo, step, size, count in zip(
         start_indices, _steps(strides, len(shape)), shape, typeof(ct).shape
     ):
@@ -375,7 +375,7 @@ def _pad_type(
             "pad: needs one (low, high, interior) per dim.\n"
             f"    operand {operand.str_short()}   padding_config {padding_config}"
         )
-    shape = []
+    shape: list[int] = []
     for d, (size, (lo, hi, inner)) in enumerate(zip(operand.shape, padding_config)):
         padded = lo + hi + _dilated(size, inner)
         if inner < 0 or padded < 0:

@@ -65,7 +65,7 @@ def function_module(fun: Callable) -> str:
     return getattr(fun, "__module__", None) or type(fun).__module__
 
 
-def named(fun: Callable, name: str, doc: str) -> Callable:
+def named(fun: Callable[..., Any], name: str, doc: str) -> Callable[..., Any]:
     """`fun`, which is made by another function, under its public name and with its docstring."""
     fun.__name__ = fun.__qualname__ = name
     fun.__doc__ = doc

@@ -126,14 +126,14 @@ def _log_binomial(a: np.ndarray, b: np.ndarray, x: np.ndarray, y: np.ndarray) ->
     """log(x^a y^b gamma(a + b + 1) / (gamma(a + 1) gamma(b + 1))) without differences of large logarithms, as C. Loader found."""
     gammaln, xlogy = (scipy_module("special").gammaln, scipy_module("special").xlogy)
 
-    def rest(v: Value):  # of Stirling's formula
+    def rest(v: NumPyArray) -> NumPyArray:  # of Stirling's formula
         inverse = 1 / np.maximum(v, 10)
         return inverse * np.polyval(
             (1 / 156, -691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12),
             inverse * inverse,
         )
 
-    def width(v: Value):  # lgamma(v + 1) - v log(v) + v
+    def width(v: NumPyArray) -> NumPyArray:  # lgamma(v + 1) - v log(v) + v
         few = np.minimum(v, 10)
         return np.where(
             v > 10,
@@ -142,8 +142,8 @@ def _log_binomial(a: np.ndarray, b: np.ndarray, x: np.ndarray, y: np.ndarray) ->
         )
 
     def deviance(
-        v: Value, gap: Value, ratio: Value
-    ):  # v (r - 1 - log(r)) of r = 1 + gap / v, which is the ratio
+        v: NumPyArray, gap: NumPyArray, ratio: NumPyArray
+    ) -> NumPyArray:  # v (r - 1 - log(r)) of r = 1 + gap / v, which is the ratio
         t = gap / np.where(v > 0, v, 1)
         near = (v > 0) & (np.abs(t) < 0.4)
         t = np.where(near, t, 0)
@@ -152,7 +152,7 @@ def _log_binomial(a: np.ndarray, b: np.ndarray, x: np.ndarray, y: np.ndarray) ->
         return np.where(near, v * (s * (t - 2 * s * s * series)), gap - xlogy(v, ratio))
 
     gap, low, high = a * y - b * x, np.minimum(a, b), np.maximum(a, b)
-    wide = np.where(
+    wide: NumPyArray = np.where(
         high > 10,
         0.5 * np.log1p(low / np.maximum(high, 10)) + rest(a + b) - rest(high),
         width(a + b) - width(high),
