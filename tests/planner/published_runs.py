@@ -11,11 +11,12 @@ Sources:
 - mpt: MosaicML 2023, README.md of scripts/train/benchmarking in llm-foundry: H100, FSDP.
 - megatron-bridge: NVIDIA, Megatron-Bridge performance summary (2025): H100, 8-bit floats.
 - llama3: Grattafiori et al. 2024 (arXiv:2407.21783), table 4: H100, 8,192 tokens.
+- maxtext: Google 2024, README.md and configs/v5e/32b.sh of MaxText: TPU v5e.
 - palm: Chowdhery et al. 2022 (arXiv:2204.02311), section 4: TPU v4, two pods.
 
 Fitted numbers: one. `matmul_efficiency` of the machine of torchtitan, on its two runs without tensor parallelism
-(`fitted_low_power_efficiency`); its other four runs are predictions. The efficiencies of A100 and H100 are those of published
-microbenchmarks (`partition.auto.machine`), those of TPUs are the defaults: all runs on them are predictions. The constants of
+(`fitted_low_power_efficiency`); its other four runs are predictions. The efficiencies of A100 and H100 come from published
+microbenchmarks (`partition.auto.machine`), the TPUs have the defaults: all runs on them are predictions. The constants of
 the model that no machine states (softmax in fused attention, contention) were chosen once, with the errors of all groups in view.
 """
 
@@ -67,6 +68,7 @@ MACHINES_OF = {
     "mpt-more": MACHINES["h100"],
     "mpt-a100": MACHINES["a100"],
     "llama3": MACHINES["h100"],
+    "maxtext": MACHINES["tpu-v5e"],
     "mpt": MACHINES["h100"],
     "megatron-bridge": MACHINES["h100"],
     "palm": MACHINES["tpu-v4"],
@@ -299,9 +301,19 @@ def llama3() -> Iterator[PublishedRun]:
         yield PublishedRun("llama3", f"405B on {gpus}", model, layout, seconds)
 
 
+def maxtext() -> Iterator[PublishedRun]:
+    """The config "32b" on a v5e pod: 132 TFLOP/s per chip, 4 sequences each, full recomputation; its scale gives 40 billion."""
+    model = TransformerModel(
+        8192, 32, 64, 2048, 32000, feed_forward=28672, head_dim=256, gated=True
+    )
+    layout = TrainingLayout(1024, 4, data=256, zero=3, precision=HALF_GRADIENTS, overlap=FSDP)
+    seconds = model.flops_per_token * 1024 * model.seq / (132e12 * 256)
+    yield PublishedRun("maxtext", "32b FSDP 256", model, layout, seconds)
+
+
 RUNS = (*narayanan(), *korthikanti(), *torchtitan(), *mpt(), *megatron_bridge(), *palm())
 #: runs that were added after all constants were chosen
-HELD_OUT_RUNS = (*more_of_mpt(), *llama3())
+HELD_OUT_RUNS = (*more_of_mpt(), *llama3(), *maxtext())
 LOW_POWER_FIT = ("8B FSDP 8", "8B FSDP 128")
 
 

@@ -103,12 +103,12 @@ def _model_of_file(path: str, function: str) -> TransformerModel:
     maker = values.get(function)
     if not callable(maker):
         raise ValueError(f"{path!r} has no function {function!r}.")
-    made = maker()
-    if not (isinstance(made, tuple) and len(made) >= 3 and callable(made[0])):
+    training = maker()
+    if not (isinstance(training, tuple) and len(training) >= 3 and callable(training[0])):
         raise ValueError(
-            f"{function!r} of {path!r} returned {type(made).__name__}. It returns a loss function, its parameters and its data."
+            f"{function!r} of {path!r} returned {type(training).__name__}. It returns a loss function, its parameters and its data."
         )
-    return as_model(*made)
+    return as_model(*training)
 
 
 def default_batch(model: TransformerModel, cluster: Cluster) -> int:

@@ -42,8 +42,8 @@ def plan(
     - `batch`: sequences of a step, of all devices.
     - `memory`: bytes that a plan may use on each device (default: 92 % of the machine's).
 
-    An unknown model or machine, a function without recognizable layers, and a batch or memory for which there is no plan
-    raise `ValueError`; if no plan fits, the message states the smallest possible peak.
+    An unknown model or machine, a function without recognizable layers, and a batch or memory without any plan raise
+    `ValueError`; if no plan fits, the message states the smallest possible peak.
 
     >>> best = weft.auto.plan("llama3-70b", cluster="h100:64", batch=512)[0]
     >>> best.mesh_shape

@@ -24,7 +24,7 @@ from weft._engine.util.record import record
 ACTIVATION_BYTES = 2
 #: share of the seconds of a hidden collective that computation loses to it: it occupies some of the units and of the memory
 CONTENTION = 0.2
-#: kernels of a layer beside its matmuls
+#: kernels of a layer other than matmuls
 _SMALL_KERNELS = 8
 #: fused attention: seconds relative to its two products (softmax between them), and of its backward pass relative to two
 #: forward passes (it computes the scores again: 5 products instead of 4)
@@ -43,7 +43,7 @@ class LayerCost:
 
     `matmul`, `elementwise` and `attention` are computation. `tensor` is one set of collectives over the tensor axis: all
     that a forward pass needs. `tensor_gather` is the additional gather of inputs in the backward pass of divided norms.
-    `context` and `expert` are the exposed exchanges of keys and values and those of tokens.
+    `context` is the exposed exchange of keys and values, `expert` the exchange of tokens.
     """
 
     matmul: float
@@ -190,7 +190,7 @@ def _elementwise(
 
 
 def _context_exchange(model: TransformerModel, layout: TrainingLayout, machine: Machine) -> float:
-    """Return the seconds in which keys and values go around the ring of the context axis."""
+    """Return the seconds of passing keys and values around the ring of the context axis."""
     width = 2 * kv_width(model, layout) * ACTIVATION_BYTES
     nbytes = layout.micro_batch * model.seq * width
     return collective_seconds(machine, "all_gather", nbytes, layout.context, layout.tensor)
@@ -199,7 +199,7 @@ def _context_exchange(model: TransformerModel, layout: TrainingLayout, machine: 
 def _expert_exchange(
     model: TransformerModel, layout: TrainingLayout, machine: Machine, tokens: int
 ) -> float:
-    """Return the seconds in which tokens reach their experts and return."""
+    """Return the seconds of sending tokens to their experts and back."""
     copies = tokens * model.experts_per_token / layout.sequence_split
     nbytes = copies * model.hidden * ACTIVATION_BYTES
     one = collective_seconds(machine, "all_to_all", nbytes, layout.expert, layout.tensor)

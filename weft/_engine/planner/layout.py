@@ -121,5 +121,5 @@ class TrainingLayout:
 
     @property
     def sequence_split(self) -> int:
-        """Devices over which norms and residuals are divided, beside the context axis."""
+        """The tensor axis's share in the division of norms and residuals."""
         return self.tensor if self.sequence_parallel else 1

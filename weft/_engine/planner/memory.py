@@ -105,8 +105,8 @@ def _layer_bytes(model: TransformerModel, layout: TrainingLayout) -> dict[str, f
     hidden = model.hidden * ACTIVATION_BYTES / layout.sequence_split
     queries = model.query_width / layout.tensor * ACTIVATION_BYTES
     keys_values = 2 * kv_width(model, layout) * ACTIVATION_BYTES
-    kept = 4 * hidden + (hidden if model.dropout else 0)  # inputs and results of the norms, masks
-    kept += 2 * queries + keys_values + _mlp_bytes(model, layout)
+    stored = 4 * hidden + (hidden if model.dropout else 0)  # inputs and results of the norms, masks
+    stored += 2 * queries + keys_values + _mlp_bytes(model, layout)
     scores = 0.0
     if not model.flash:
         pairs = model.heads / layout.tensor * model.seq
@@ -114,8 +114,8 @@ def _layer_bytes(model: TransformerModel, layout: TrainingLayout) -> dict[str, f
     # every second product's result is kept: queries, values, attention, half of the MLP, the layer's input and result
     selective = 2 * hidden + 2 * queries + keys_values / 2 + _mlp_bytes(model, layout) / 2
     return {
-        "none": tokens * (kept + scores),
-        "selective": tokens * (min(selective, kept) if model.flash else kept),
+        "none": tokens * (stored + scores),
+        "selective": tokens * (min(selective, stored) if model.flash else stored),
         "full": tokens * hidden,
     }
 

@@ -1,4 +1,4 @@
-"""Models from configs: the fields of a `config.json` of the Hugging Face Hub, or those of `TransformerModel`.
+"""Models from configs: the fields of a `config.json` of the Hugging Face Hub, or of a `TransformerModel`.
 
 In:   a mapping, or the path of a JSON file.
 Out:  a `TransformerModel`.
@@ -46,7 +46,7 @@ _UNGATED = frozenset(
 def model_from_config(config: Mapping[str, Any]) -> TransformerModel:
     """Return the model that a config describes.
 
-    The fields are those of `TransformerModel`, or those of a `config.json`. A config without width, layers or heads
+    The fields have the names of `TransformerModel` or of a `config.json`. A config without width, layers or heads
     raises `ValueError` that lists the accepted names; numbers that cannot be a model raise `ValueError`.
 
     >>> config = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
@@ -56,20 +56,20 @@ def model_from_config(config: Mapping[str, Any]) -> TransformerModel:
     ('8.03', True)
     """
     fields = {name: _value(config, name) for name in TransformerModel.__annotations__}
-    given = {name: value for name, value in fields.items() if value is not None}
-    missing = [name for name in _REQUIRED if name not in given]
+    stated = {name: value for name, value in fields.items() if value is not None}
+    missing = [name for name in _REQUIRED if name not in stated]
     if missing:
         names = "; ".join(f"{name}: {' or '.join((name, *_NAMES[name]))}" for name in missing)
         raise ValueError(
             f"plan: the config has no {', '.join(missing)}. Accepted names are {names}."
         )
-    if "gated" not in given:
-        given["gated"] = config.get("model_type") not in _UNGATED
-    if "shared_width" not in given and config.get("n_shared_experts"):
-        width = given.get("expert_width") or given.get("feed_forward", 0)
-        given["shared_width"] = config["n_shared_experts"] * width
+    if "gated" not in stated:
+        stated["gated"] = config.get("model_type") not in _UNGATED
+    if "shared_width" not in stated and config.get("n_shared_experts"):
+        width = stated.get("expert_width") or stated.get("feed_forward", 0)
+        stated["shared_width"] = config["n_shared_experts"] * width
     defaults = {"name": str(config.get("model_type", "model")), **_DEFAULTS}
-    return TransformerModel(**{**defaults, **given})
+    return TransformerModel(**{**defaults, **stated})
 
 
 def _value(config: Mapping[str, Any], field: str) -> Any:

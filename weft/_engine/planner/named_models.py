@@ -157,7 +157,7 @@ MODELS: Mapping[str, TransformerModel] = MappingProxyType(
 
 
 def find_model(name: str, seq: int | None = None) -> TransformerModel:
-    """Return the model of that name, for sequences of `seq` tokens (default: those of its pretraining).
+    """Return the model of that name, for sequences of `seq` tokens (default: the length of its pretraining).
 
     An unknown name raises `ValueError` with the closest ones.
 

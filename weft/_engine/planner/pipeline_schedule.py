@@ -5,7 +5,7 @@ Out:  `Interval`s of each stage.
 Laws: no two intervals of a stage overlap. With chunks of equal length the last interval ends after
       `micro_batches + (pipeline - 1) / interleave` micro batches, the time that `step_time` charges.
 
-The order is that of Narayanan et al. 2021 (arXiv:2104.04473): one forward and one backward pass at a time (1F1B), over
+The order follows Narayanan et al. 2021 (arXiv:2104.04473): one forward and one backward pass at a time (1F1B), over
 interleaved chunks where the layout has them.
 """
 

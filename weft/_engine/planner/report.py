@@ -55,22 +55,22 @@ def table(
     columns: Sequence[str], rows: Iterable[Sequence[str]], numeric: Iterable[str] = ()
 ) -> Table:
     """Return a table with a heading; columns named in `numeric` are aligned to the right."""
-    right, made = set(numeric), Table(box=SIMPLE_HEAD, pad_edge=False)
+    right, grid = set(numeric), Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        made.add_column(column, justify="right" if column in right else "left", no_wrap=True)
+        grid.add_column(column, justify="right" if column in right else "left", no_wrap=True)
     for row in rows:
-        made.add_row(*row)
-    return made
+        grid.add_row(*row)
+    return grid
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> Table:
     """Return lines of a label and a text."""
-    made = Table.grid(padding=(0, 2))
-    made.add_column(style="dim", no_wrap=True)
-    made.add_column()
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column()
     for label, text in rows:
-        made.add_row(label, text)
-    return made
+        grid.add_row(label, text)
+    return grid
 
 
 def bars(heading: str, parts: Mapping[str, tuple[float, str]]) -> Table:
@@ -91,18 +91,18 @@ def gantt_chart(timelines: Sequence[Sequence[Interval]]) -> Table:
     count = len(timelines)
     step = (count - 1) / (_MOST_ROWS - 1) if count > _MOST_ROWS else 1
     numbers = [round(i * step) for i in range(min(count, _MOST_ROWS))]
-    made = Table.grid(padding=(0, 1))
+    grid = Table.grid(padding=(0, 1))
     for number in numbers:
         name = f"stage {number}" if count > 1 else "all devices"
-        made.add_row(name, _chart_row(timelines[number], end))
+        grid.add_row(name, _chart_row(timelines[number], end))
     scale = f"0{spell_seconds(end):>{_CHART_COLUMNS - 1}}"
-    made.add_row("", Text(scale, style="dim"))
+    grid.add_row("", Text(scale, style="dim"))
     used = {interval.activity for timeline in timelines for interval in timeline}
     legend = ", ".join(
         f"{letter} {name}" for name, (letter, _) in _ACTIVITIES.items() if name in used
     )
-    made.add_row("", Text(f"{legend}, · idle", style="dim"))
-    return made
+    grid.add_row("", Text(f"{legend}, · idle", style="dim"))
+    return grid
 
 
 def _chart_row(timeline: Sequence[Interval], end: float) -> Text:

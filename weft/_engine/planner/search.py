@@ -1,4 +1,4 @@
-"""The search: all layouts of a model on a cluster, those that fit, and the fastest of them.
+"""The search: the fastest layouts of a model on a cluster that fit in memory.
 
 In:   a model, a cluster, the batch, the memory of a device.
 Out:  `TrainingPlan`s in the order of their seconds; the rejected classes of candidates.
@@ -76,7 +76,7 @@ class _Rejections:
         self.shapes[key] = self.shapes.get(key, 0) + 1
 
     def classes(self) -> tuple[RejectedClass, ...]:
-        """Return the classes of which no candidate fits, then the shapes that cannot be layouts."""
+        """Return the classes without a fitting candidate, then the shapes that cannot be layouts."""
         too_large = [
             RejectedClass(
                 "parameters whole" if split == 1 else f"parameters over {split} devices",

@@ -38,7 +38,7 @@ PART_NAMES = {
     "sends": "sends between pipeline stages",
     "optimizer": "optimizer",
 }
-#: bytes that the optimizer reads and writes beside the state: parameters, gradients
+#: bytes of parameters and gradients that the optimizer reads and writes
 _OPTIMIZER_TRAFFIC = 18
 
 
@@ -109,7 +109,7 @@ def step_time(
     layer: LayerCost | None = None,
     head: float | None = None,
 ) -> StepTime:
-    """Return the seconds of a step; `layer` and `head` are those of `layer_cost` and `head_seconds`, if they are known.
+    """Return the seconds of a step; `layer` and `head` are results of `layer_cost` and `head_seconds` to reuse.
 
     >>> from weft._engine.partition.auto.machine import MACHINES
     >>> from weft._engine.planner.named_models import find_model
@@ -158,7 +158,7 @@ def _layer_seconds(layer: LayerCost, layout: TrainingLayout) -> tuple[dict[str, 
 
 
 def _send_seconds(model: TransformerModel, layout: TrainingLayout, machine: Machine) -> float:
-    """Return the seconds in which the activations of a micro batch enter and leave all chunks of a stage."""
+    """Return the seconds of sending a micro batch's activations into and out of all chunks of a stage."""
     if layout.pipeline == 1:
         return 0.0
     tokens = layout.micro_batch * model.seq // layout.context

@@ -23,7 +23,7 @@ from weft._engine.planner.transformer import TransformerModel
 from weft._engine.util.record import record, replace
 from weft._engine.util.tree import tree_leaves
 
-#: largest relative difference between the parameters of a function and those of the recognized model
+#: largest relative difference between the numbers of parameters of a function and of the recognized model
 _MOST_DIFFERENCE = 0.1
 
 
@@ -31,7 +31,7 @@ _MOST_DIFFERENCE = 0.1
 class TracedProduct:
     """A matrix product of a program, `count` times: `batch` products of `rows` x `depth` and `depth` x `columns`.
 
-    `batch` and `columns` are those of the weight if there is one, and of the second operand otherwise.
+    `columns` are the weight's if there is one, otherwise the second operand's.
     """
 
     has_weight: bool
@@ -60,13 +60,13 @@ def model_from_function(function: Callable[..., Any], *arguments: Any) -> Transf
     is_parameter = [i < len(parameters) for i in range(len(jaxpr.invars))]
     products = [*_products(jaxpr, is_parameter, 1)]
     model = _recognize(name, products)
-    given = sum(math.prod(getattr(leaf, "shape", ())) for leaf in parameters)
+    count = sum(math.prod(getattr(leaf, "shape", ())) for leaf in parameters)
     shared = replace(model, tied=True)
-    if abs(shared.parameters - given) < abs(model.parameters - given):
+    if abs(shared.parameters - count) < abs(model.parameters - count):
         model = shared
-    if not given or abs(model.parameters / given - 1) > _MOST_DIFFERENCE:
+    if not count or abs(model.parameters / count - 1) > _MOST_DIFFERENCE:
         raise ValueError(
-            f"plan: {name} has {given:,} parameters, but the recognized layers ({_spell(model)}) have {model.parameters:,}. "
+            f"plan: {name} has {count:,} parameters, but the recognized layers ({_spell(model)}) have {model.parameters:,}. "
             "Describe the model by a `TransformerModel` instead."
         )
     return model

@@ -21,7 +21,7 @@ from weft._engine.planner.transformer import TransformerModel
 from weft._engine.planner.units import spell_bytes, spell_count
 from weft._engine.util.record import record, replace
 
-#: micro batches for which a chart has room
+#: most micro batches in a chart
 _MOST_CHARTED = 24
 
 

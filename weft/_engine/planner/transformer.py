@@ -23,7 +23,7 @@ class TransformerModel:
     - `tied`: whether the output projection shares the embedding.
     - `parallel_block`: whether attention and MLP read the same input, and their results are added together.
     - `dropout`: whether a layer has dropout.
-    - `experts`, `experts_per_token`, `expert_width`: experts of a layer, those that a token uses, and their inner width
+    - `experts`, `experts_per_token`, `expert_width`: experts of a layer, experts that a token uses, and their inner width
       (default `feed_forward`); no experts make the model dense.
     - `shared_width`: inner width of experts that all tokens use.
     - `dense_layers`: layers at the start that have a dense MLP although the others have experts.
@@ -133,7 +133,7 @@ class TransformerModel:
 
     @property
     def dense_parameters(self) -> int:
-        """Parameters of all layers but those of routed experts."""
+        """Parameters of all layers without routed experts."""
         dense_layers = self.layers - self.expert_layers
         router_and_shared = self.hidden * (self.experts + self.mlp_matrices * self.shared_width)
         return (

@@ -4,7 +4,7 @@ In:   a `TrainingPlan`, and an installed PJRT plugin for its machine.
 Out:  `Verification`: predicted and compiled bytes of a device.
 
 Compiled is one pipeline stage with the optimizer: its layers, the embedding and the output projection, and one micro batch on each
-replica. The prediction that it is compared with is that of the same stage and micro batch, not that of the whole plan.
+replica. The prediction is made for the same stage and micro batch, not for the whole plan.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def _resting_bytes(model: TransformerModel, layout: TrainingLayout) -> float:
 
 
 def target_name(kind: str, devices: int, per_node: int) -> str:
-    """Return the name of a target with so many devices.
+    """Return the name of a target with `devices` devices.
 
     >>> target_name("h100", 64, 8), target_name("v5p", 32, 8960), target_name("v5e", 8, 256)
     ('h100:8x8', 'v5p:2x4x4', 'v5e:2x4')

@@ -75,8 +75,8 @@ class Machine:
     torus_dims: int = 0
 
     def __post_init__(self) -> None:
-        given = self.peak_flops
-        rates = tuple(sorted(given.items() if isinstance(given, Mapping) else given))
+        stated = self.peak_flops
+        rates = tuple(sorted(stated.items() if isinstance(stated, Mapping) else stated))
         object.__setattr__(self, "peak_flops", rates)
         facts = {f"peak_flops[{dtype!r}]": rate for dtype, rate in rates} | {
             name: cast(float, getattr(self, name)) for name in _POSITIVE
@@ -272,7 +272,7 @@ _TPU = Machine(
     "tpu",
     {"bfloat16": 275e12, "float32": 275e12},
     memory_bandwidth=1.2e12,
-    memory=32e9,
+    memory=32 * 2**30,
     link_bandwidth=180e9,
     devices_per_node=4096,
     link_latency=2e-6,
@@ -315,7 +315,7 @@ MACHINES: Mapping[str, Machine] = MappingProxyType(
                 name="tpu-v5e",
                 peak_flops={"bfloat16": 197e12, "float32": 197e12, "int8": 393e12},
                 memory_bandwidth=0.819e12,
-                memory=16e9,
+                memory=16 * 2**30,
                 link_bandwidth=90e9,
                 devices_per_node=256,
                 network_bandwidth=256 * 3.125e9,
@@ -327,7 +327,7 @@ MACHINES: Mapping[str, Machine] = MappingProxyType(
                 name="tpu-v5p",
                 peak_flops={"bfloat16": 459e12, "float32": 459e12, "int8": 918e12},
                 memory_bandwidth=2.765e12,
-                memory=95e9,
+                memory=95 * 2**30,
                 link_bandwidth=360e9,
                 devices_per_node=8960,
                 network_bandwidth=8960 * 6.25e9,
@@ -338,7 +338,7 @@ MACHINES: Mapping[str, Machine] = MappingProxyType(
                 name="tpu-v6e",
                 peak_flops={"bfloat16": 918e12, "float32": 918e12, "int8": 1836e12},
                 memory_bandwidth=1.64e12,
-                memory=32e9,
+                memory=32 * 2**30,
                 link_bandwidth=180e9,
                 devices_per_node=256,
                 network_bandwidth=256 * 12.5e9,
@@ -367,8 +367,7 @@ def find_machine(name: str) -> Machine:
 def this_cpu() -> Machine:
     """Return the machine that this process runs on; a device is a core.
 
-    Cores, vector width and memory are those of the system; clock rate, memory bandwidth and efficiencies are those of
-    the preset "cpu".
+    Cores, vector width and memory are the system's; clock rate, memory bandwidth and efficiencies are those in the preset "cpu".
 
     >>> this_cpu().name, this_cpu().devices_per_node >= 1
     ('cpu', True)
