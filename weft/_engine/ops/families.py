@@ -545,7 +545,8 @@ def elementwise(
             else _transpose_rule(transpose),
         }
 
-    return op_class(name, fill=rules, **{"computes": computes, **attrs})
+    attrs.setdefault("computes", computes)
+    return op_class(name, fill=rules, **attrs)
 
 
 def jvp_of(
