@@ -17,7 +17,7 @@ import pytest
 
 from weft._engine.codegen.program import program
 from weft._engine.codegen.toolchain import objects, target
-from weft._engine.codegen.toolchain.objects import CompileRequest
+from weft._engine.codegen.toolchain.objects import ObjectRequest
 from weft._engine.util import cache
 
 
@@ -30,9 +30,9 @@ def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
 
 
-def orders(count: int, written: list[int]) -> list[CompileRequest]:
-    def make(i: int) -> CompileRequest:
-        return CompileRequest(
+def orders(count: int, written: list[int]) -> list[ObjectRequest]:
+    def make(i: int) -> ObjectRequest:
+        return ObjectRequest(
             cache.key("test", str(i)), lambda: (written.append(i), text(i))[1], quick=i % 2 == 0
         )
 
@@ -62,7 +62,7 @@ def test_disk_comes_before_the_compiler():
 
 
 def test_errors_of_any_thread_are_raised():
-    bad = CompileRequest(cache.key("bad"), lambda: "define nonsense")
+    bad = ObjectRequest(cache.key("bad"), lambda: "define nonsense")
     with pytest.raises(RuntimeError):
         objects.prepare([*orders(3, []), bad], 3)
     with pytest.raises(RuntimeError):

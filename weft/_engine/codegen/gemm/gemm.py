@@ -25,7 +25,7 @@ from weft._engine.codegen.gemm.descriptor import POINTERS as POINTERS
 from weft._engine.codegen.ir.gemm_types import Machine, Recipe, machine
 from weft._engine.codegen.runtime import pool
 from weft._engine.codegen.toolchain.native_library import LibraryModule, is_kept, link, request
-from weft._engine.codegen.toolchain.objects import CompileRequest, is_there
+from weft._engine.codegen.toolchain.objects import ObjectRequest, is_there
 from weft._engine.ir.program import Gemm
 from weft._engine.util.record import record
 
@@ -149,7 +149,7 @@ def ensure(symbol: str, wanted: frozenset[str] | None = None, draft: bool = Fals
 
 def requests(
     symbol: str, wanted: frozenset[str] | None = None, draft: bool = False
-) -> list[CompileRequest]:
+) -> list[ObjectRequest]:
     """What to prepare before `ensure` is called."""
     have = _to_make(symbol, wanted, draft)
     # the driver first, which takes longest where kernels and packers are assembled

@@ -25,7 +25,7 @@ from weft._engine.codegen.program.native import NativeProgram
 from weft._engine.codegen.runtime import pool, symbols
 from weft._engine.codegen.toolchain import loader, objects, target
 from weft._engine.codegen.toolchain.native_library import compile_apart
-from weft._engine.codegen.toolchain.objects import CompileRequest
+from weft._engine.codegen.toolchain.objects import ObjectRequest
 from weft._engine.ir import loops_text
 from weft._engine.ir.loops import Kernel
 from weft._engine.ir.program import (
@@ -95,7 +95,7 @@ def _forget_kernels() -> None:
 def _provide(
     kernels: dict[str, Kernel],
     quick: Collection[str],
-    others: Sequence[CompileRequest],
+    others: Sequence[ObjectRequest],
     meanwhile: Callable[[], object] | None = None,
 ) -> dict[str, CompiledKernel]:
     """Load kernels, compiling what is missing, some only as drafts; objects that will be wanted next are prepared at the same time."""
@@ -130,12 +130,12 @@ def _opt_level(kernel: Kernel, is_draft: bool) -> OptLevel:
     return "brief" if is_brief(kernel) else "draft" if is_draft else "optimized"
 
 
-def _batch_request(batch: dict[str, Kernel], opt_level: OptLevel) -> CompileRequest:
+def _batch_request(batch: dict[str, Kernel], opt_level: OptLevel) -> ObjectRequest:
     key = cache.key("batch", *batch, *["draft"] * (opt_level == "draft"))
-    return CompileRequest(key, functools.partial(_batch_ir, batch), opt_level != "optimized")
+    return ObjectRequest(key, functools.partial(_batch_ir, batch), opt_level != "optimized")
 
 
-def _link_new(batch: dict[str, Kernel], request: CompileRequest, is_draft: bool = False) -> None:
+def _link_new(batch: dict[str, Kernel], request: ObjectRequest, is_draft: bool = False) -> None:
     """Link what was compiled now; a kernel that is as good as it will ever be is found on disk by its name."""
     _link_batch(batch, request.key, objects.take(request), False, is_draft)
     where = f"{request.key} {' '.join(batch)}".encode()
@@ -207,7 +207,7 @@ class _ProgramBuild:
         self.modules = self.emitter.modules(native.ENTRY)
         identity = target.current().identity
         self.entry_requests = [
-            CompileRequest(cache.key(identity, "entry", text), functools.partial(str, text), True)
+            ObjectRequest(cache.key(identity, "entry", text), functools.partial(str, text), True)
             for _, text in self.modules
         ]
         self.used = routines.used()
@@ -284,7 +284,7 @@ class _Routine(NamedTuple):
     wanted: frozenset[str] | None  # the optional functions of a matmul
     draft: bool
 
-    def requests(self) -> list[CompileRequest]:
+    def requests(self) -> list[ObjectRequest]:
         return self.made_by.requests(self.symbol, self.wanted, self.draft)
 
     def address(self) -> int:
@@ -398,7 +398,7 @@ def improve(program: Program, is_over: Callable[[], bool]) -> NativeProgram | No
     return None if is_over() else compile_program(program)
 
 
-def _library_requests(program: Program) -> list[CompileRequest]:
+def _library_requests(program: Program) -> list[ObjectRequest]:
     """What has to be compiled for the matmuls, sorts and Fourier transforms of a program."""
     routines = _RoutinesOf()
     for step, _ in _flat(program.steps):

@@ -29,7 +29,7 @@ from weft._engine.codegen.toolchain.native_library import (
     request,
     text_of,
 )
-from weft._engine.codegen.toolchain.objects import CompileRequest
+from weft._engine.codegen.toolchain.objects import ObjectRequest
 from weft._engine.util.machine_model import MODEL
 from weft._engine.util.threads import DaemonThread, allowed_threads, held_over_forks
 from weft._engine.util.user_code import suspended
@@ -193,7 +193,7 @@ def _part() -> LibraryModule:
     return LibraryModule(f"pool {machine}", lambda: source(machine), _EXPORTS, quick=True)
 
 
-def requests() -> list[CompileRequest]:
+def requests() -> list[ObjectRequest]:
     """What to prepare before `symbols` is called."""
     return [] if _made or _is_prewarming() else [request(_part())]
 

@@ -14,7 +14,7 @@ from typing import Protocol
 from weft._engine.codegen.runtime import pool
 from weft._engine.codegen.toolchain import target
 from weft._engine.codegen.toolchain.native_library import LibraryModule, is_kept, link, request
-from weft._engine.codegen.toolchain.objects import CompileRequest
+from weft._engine.codegen.toolchain.objects import ObjectRequest
 
 
 class RoutineMaker(Protocol):
@@ -22,7 +22,7 @@ class RoutineMaker(Protocol):
 
     def requests(
         self, name: str, /, wanted: frozenset[str] | None = None, draft: bool = False
-    ) -> list[CompileRequest]:
+    ) -> list[ObjectRequest]:
         """What to prepare before `ensure` is called."""
         ...
 
@@ -54,7 +54,7 @@ class Routines:
 
     def requests(
         self, name: str, wanted: frozenset[str] | None = None, draft: bool = False
-    ) -> list[CompileRequest]:
+    ) -> list[ObjectRequest]:
         missing = self._missing(name, draft)
         return [*pool.requests(), *map(request, missing)] if missing else []
 

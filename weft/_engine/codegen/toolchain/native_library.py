@@ -71,9 +71,9 @@ def text_of(name: str) -> str:
         return file.read()
 
 
-def request(part: LibraryModule) -> objects.CompileRequest:
+def request(part: LibraryModule) -> objects.ObjectRequest:
     """What to `objects.prepare` for a part to be linked soon."""
-    return objects.CompileRequest(_key(part), part.text, part.quick)
+    return objects.ObjectRequest(_key(part), part.text, part.quick)
 
 
 def are_at_hand(parts: Sequence[LibraryModule], wait: bool = False) -> bool:
@@ -93,13 +93,13 @@ def are_at_hand(parts: Sequence[LibraryModule], wait: bool = False) -> bool:
     return not _apart[names].is_alive()
 
 
-def _compile_all(requests: Sequence[objects.CompileRequest]) -> None:
+def _compile_all(requests: Sequence[objects.ObjectRequest]) -> None:
     with contextlib.suppress(Exception):
         for wanted in requests:
             compile_apart(wanted)
 
 
-def compile_apart(wanted: objects.CompileRequest) -> None:
+def compile_apart(wanted: objects.ObjectRequest) -> None:
     """Compile a module while others may compile, too."""
     objects.keep(wanted, target.emit_apart(wanted.text(), wanted.quick))
 

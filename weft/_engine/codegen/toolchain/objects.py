@@ -15,7 +15,7 @@ from weft._engine.codegen.toolchain import loader, target
 from weft._engine.util import cache
 
 
-class CompileRequest(NamedTuple):
+class ObjectRequest(NamedTuple):
     """A module that is wanted; `quick` for code in which little time is spent: it is not optimized."""
 
     key: str
@@ -27,7 +27,7 @@ _prepared: dict[str, bytes] = {}
 
 
 def prepare(
-    requests: Iterable[CompileRequest], threads: int, meanwhile: Callable[[], object] | None = None
+    requests: Iterable[ObjectRequest], threads: int, meanwhile: Callable[[], object] | None = None
 ) -> None:
     """Compile the modules that are neither prepared nor on disk, on up to `threads` threads; give what takes long first.
 
@@ -43,18 +43,18 @@ def prepare(
             keep(request, data)
 
 
-def is_there(request: CompileRequest) -> bool:
+def is_there(request: ObjectRequest) -> bool:
     """Whether a module need not be compiled."""
     return request.key in _prepared or cache.has(request.key)
 
 
-def keep(request: CompileRequest, data: bytes) -> None:
+def keep(request: ObjectRequest, data: bytes) -> None:
     """Have the object of a module ready for `take`."""
     _prepared[request.key] = data
     cache.later(request.key, lambda: data)
 
 
-def take(request: CompileRequest) -> bytes:
+def take(request: ObjectRequest) -> bytes:
     """The object of a module; a prepared one is handed out once."""
     data = _prepared.pop(request.key, None)
     if data is None:
@@ -65,7 +65,7 @@ def take(request: CompileRequest) -> bytes:
     return data
 
 
-def image(requests: Sequence[CompileRequest]) -> loader.Image | None:
+def image(requests: Sequence[ObjectRequest]) -> loader.Image | None:
     """Modules linked together, each after those that it names; None where our linker cannot do it."""
     key = cache.key("image", *[request.key for request in requests])
     data = cache.read(key)

@@ -168,7 +168,7 @@ class _Compilations:
 
 
 def emit_object(ir: str, target: Target, quick: bool = False) -> bytes:
-    """Machine code (a relocatable object) of one textual LLVM module; `quick` as for an `objects.CompileRequest`.
+    """Machine code (a relocatable object) of one textual LLVM module; `quick` as for an `objects.ObjectRequest`.
 
     It waits for no other compilation: the caller may have locks that user code needs while `_lock` is held.
     """
