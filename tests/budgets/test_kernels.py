@@ -7,6 +7,7 @@ import weft
 import weft.lax as lax
 import weft.numpy as wnp
 from weft import nn
+from weft._engine.ir.loops import LoopKind
 from weft._engine.ir.loops_text import print_kernel
 from weft._engine.ir.program import Gemm
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
@@ -68,7 +69,7 @@ def test_row_kernels(name, function, args, rows, ends, passes):
     assert (len(over_rows), plan.kernel_count) == (rows, rows + ends)
     (kernel,) = over_rows
     row = kernel.body[0].body[-1].body
-    assert sum(getattr(stmt, "kind", "") == "vector" for stmt in row) == passes
+    assert sum(getattr(stmt, "kind", None) is LoopKind.VECTOR for stmt in row) == passes
     results = sum(b.nbytes for b in plan.program.slots if b.kind == "out")
     assert plan.program.arena_bytes <= results // 4
 

@@ -21,7 +21,7 @@ import scipy.special as special
 
 from tests.codegen import incomplete
 from tests.codegen.harness import run_native
-from weft._engine.ir.loops import Buf, For, Index, Kernel, Load, Op, Store
+from weft._engine.ir.loops import Buf, For, Index, Kernel, Load, LoopKind, Op, Store
 from weft._engine.ir.loops_eval import DTYPES
 from weft._engine.ir.registry import Function
 from weft._engine.ops import functions
@@ -377,7 +377,7 @@ def native(op: str, type_: str, *args: np.ndarray, result: str | None = None) ->
     value = Op(op, tuple(Load(buf.name, i, type_) for buf in bufs), result or type_)
     kernel = Kernel(
         (*bufs, Buf("y", result or type_, n, "out")),
-        (For("i", n, (Store("y", i, value),), "vector"),),
+        (For("i", n, (Store("y", i, value),), LoopKind.VECTOR),),
     )
     y = np.zeros(n, DTYPES[result or type_])
     run_native(kernel, *args, y)

@@ -29,7 +29,7 @@ from weft._engine.codegen.ir.microkernels import STREAMS
 from weft._engine.codegen.runtime import pool
 from weft._engine.codegen.toolchain import target
 from weft._engine.ir.build import Builder
-from weft._engine.ir.loops import Buf, For, Kernel, Store
+from weft._engine.ir.loops import Buf, For, Kernel, LoopKind, Store
 from weft._engine.ir.program import PLACE, BufRef, Gemm
 from weft._engine.util.record import replace
 
@@ -144,7 +144,7 @@ def bias_epilogue(case):
     )
     return Kernel(
         bufs,
-        (For("r", word["rows"], (For("c", word["cols"], (store,), "vector"),)),),
+        (For("r", word["rows"], (For("c", word["cols"], (store,), LoopKind.VECTOR),)),),
         name="epilogue",
     )
 
@@ -493,7 +493,7 @@ def test_an_epilogue_that_lies_as_c_is_asked_for():
 
 def test_program_runs_matmuls():
     from weft._engine.codegen.program.program import compile_program
-    from weft._engine.ir.program import Loop, Program, Slot
+    from weft._engine.ir.program import Loop, Program, Slot, SlotKind
 
     m, n, k, rounds = 9, 20, 30, 3
     epilogue = bias_epilogue(Case(m, n, k))
@@ -517,7 +517,7 @@ def test_program_runs_matmuls():
         Gemm(m, n, k, BufRef(0), BufRef(1), BufRef(4), (k, 1), (n, 1), (1, m), "f32", "f32", "f32"),
     )  # fmt: skip
     arrays = [a, b, bias, c, d]
-    kinds = ["in", "in", "in", "out", "out"]
+    kinds = [SlotKind.INPUT] * 3 + [SlotKind.OUTPUT] * 2
     program = compile_program(
         Program(tuple(Slot(kind, x.nbytes) for kind, x in zip(kinds, arrays)), steps, 0)
     )
@@ -869,7 +869,7 @@ def test_an_epilogue_sees_rows_once_that_are_made_twice():
     bufs = Buf("s", "f32", 4096), Buf("place", "i64", len(PLACE)), Buf("y", "i32", m * n, "inout")
     epilogue = Kernel(
         bufs,
-        (For("r", word["rows"], (For("c", word["cols"], (count,), "vector"),)),),
+        (For("r", word["rows"], (For("c", word["cols"], (count,), LoopKind.VECTOR),)),),
         name="epilogue",
     )
     step = Gemm(

@@ -25,6 +25,7 @@ from weft._engine.ir.loops import (
     Kernel,
     Let,
     Load,
+    LoopKind,
     Op,
     Pack,
     Prefetch,
@@ -54,7 +55,8 @@ def elementwise(op: str, types: list[str], result: str, size: int) -> Kernel:
     bufs = [Buf(f"x{n}", type_, size) for n, type_ in enumerate(types)]
     value = Op(op, tuple(Load(buf.name, i, buf.type) for buf in bufs), result)
     return Kernel(
-        (*bufs, Buf("y", result, size, "out")), (For("i", size, (Store("y", i, value),), "vector"),)
+        (*bufs, Buf("y", result, size, "out")),
+        (For("i", size, (Store("y", i, value),), LoopKind.VECTOR),),
     )
 
 
@@ -149,7 +151,9 @@ def test_every_size(type_, size):
 @pytest.mark.parametrize("type_", ["f32", "bool", "f64", "u8"])
 def test_computed_extent(type_, size):
     n = Load("n", ix(0), "i64")
-    body = For("i", n, (Store("y", i, add(Load("x", i, type_), Load("x", i, type_))),), "vector")
+    body = For(
+        "i", n, (Store("y", i, add(Load("x", i, type_), Load("x", i, type_))),), LoopKind.VECTOR
+    )
     kernel = Kernel(
         (Buf("n", "i64", 1), Buf("x", type_, 300), Buf("y", type_, 300, "inout")), (body,)
     )
@@ -183,13 +187,13 @@ def test_reductions(op, type_, size):
         (Buf("x", type_, size), Buf("y", type_, 2, "out")),
         (
             Init("s", first),
-            For("i", size, (Accum("s", op, Load("x", i, type_)),), "vector"),
+            For("i", size, (Accum("s", op, Load("x", i, type_)),), LoopKind.VECTOR),
             Init("t", first),
             For(
                 "j",
                 size,
                 (Accum("t", op, Load("x", j, type_), Op("lt", (j, ix(11)), "bool")),),
-                "vector",
+                LoopKind.VECTOR,
             ),
             Store("y", ix(0), Ref("s", type_)),
             Store("y", ix(1), Ref("t", type_)),
@@ -208,7 +212,7 @@ def test_complex_sum():
         (Buf("x", "c64", 83), Buf("y", "c64", 1, "out")),
         (
             Init("s", Const(0j, "c64")),
-            For("i", 83, (Accum("s", "add", Load("x", i, "c64")),), "vector"),
+            For("i", 83, (Accum("s", "add", Load("x", i, "c64")),), LoopKind.VECTOR),
             Store("y", ix(0), Ref("s", "c64")),
         ),
     )
@@ -224,12 +228,12 @@ def test_strided_access(stride, type_):
     size = abs(stride) * (n - 1) + 1
     read = Kernel(
         (Buf("x", type_, size), Buf("y", type_, n, "out")),
-        (For("i", n, (Store("y", i, Load("x", at, type_)),), "vector"),),
+        (For("i", n, (Store("y", i, Load("x", at, type_)),), LoopKind.VECTOR),),
     )
     check(read, *arrays(read))
     write = Kernel(
         (Buf("x", type_, n), Buf("y", type_, size, "inout")),
-        (For("i", n, (Store("y", at, Load("x", i, type_)),), "vector"),),
+        (For("i", n, (Store("y", at, Load("x", i, type_)),), LoopKind.VECTOR),),
     )
     check(write, *arrays(write))
 
@@ -242,12 +246,14 @@ def test_gather_and_scatter(type_, n):
     at = Load("w", i, "i64")
     gather = Kernel(
         (Buf("x", type_, n), Buf("w", "i64", n), Buf("y", type_, n, "out")),
-        (For("i", n, (Store("y", i, Load("x", at, type_)),), "vector"),),
+        (For("i", n, (Store("y", i, Load("x", at, type_)),), LoopKind.VECTOR),),
     )
     data = arrays(gather)
     data[1] = where
     check(gather, *data)
-    scatter = Kernel(gather.bufs, (For("i", n, (Store("y", at, Load("x", i, type_)),), "vector"),))
+    scatter = Kernel(
+        gather.bufs, (For("i", n, (Store("y", at, Load("x", i, type_)),), LoopKind.VECTOR),)
+    )
     check(scatter, *data)
 
 
@@ -256,7 +262,7 @@ def test_gather_through_i32():
     at = Op("cast", (Load("w", i, "i32"),), "i64")
     kernel = Kernel(
         (Buf("x", "f32", n), Buf("w", "i32", n), Buf("y", "f32", n, "out")),
-        (For("i", n, (Store("y", i, Load("x", at, "f32")),), "vector"),),
+        (For("i", n, (Store("y", i, Load("x", at, "f32")),), LoopKind.VECTOR),),
     )
     data = arrays(kernel)
     data[1] = np.random.default_rng(2).integers(0, n, n).astype(np.int32)
@@ -272,7 +278,7 @@ def test_guarded_access(type_, n):
     padded = Load("x", shifted, type_, inside, Const(2, type_))
     kernel = Kernel(
         (Buf("x", type_, max(n - 4, 0)), Buf("y", type_, n, "inout")),
-        (For("i", n, (Store("y", i, padded, Op("ne", (i, ix(4)), "bool")),), "vector"),),
+        (For("i", n, (Store("y", i, padded, Op("ne", (i, ix(4)), "bool")),), LoopKind.VECTOR),),
     )
     check(kernel, *arrays(kernel))
 
@@ -287,7 +293,7 @@ def test_guards_that_never_hold():
                     "i",
                     20,
                     (Store("y", i, Load("x", ix(1 << 20), "f32", never, Const(3.0, "f32"))),),
-                    "vector",
+                    LoopKind.VECTOR,
                 ),
                 Store("y", ix(1 << 20), Load("x", ix(1 << 30), "f32", never), never),
             ),
@@ -305,7 +311,14 @@ def test_one_guard_for_all_lanes_leads_the_address_inside(type_, step):
     at = add(offset, i) if step == 1 else add(offset, Op("sub", (ix(n - 1), i), "i64"))
     kernel = Kernel(
         (Buf("n", "i64", 1), Buf("x", type_, n), Buf("y", type_, n, "out")),
-        (For("i", n, (Store("y", i, Load("x", at, type_, holds, Const(2, type_))),), "vector"),),
+        (
+            For(
+                "i",
+                n,
+                (Store("y", i, Load("x", at, type_, holds, Const(2, type_))),),
+                LoopKind.VECTOR,
+            ),
+        ),
     )
     for number in (0, 9):
         check(kernel, np.full(1, number, np.int64), *arrays(kernel)[1:])
@@ -319,7 +332,7 @@ def test_rows_and_columns():
     x = Load("x", at, "f32")
     body = (
         Init("m", Const(float("-inf"), "f32")),
-        For("j", cols, (Accum("m", "max", x),), "vector"),
+        For("j", cols, (Accum("m", "max", x),), LoopKind.VECTOR),
         Init("s", Const(0.0, "f32")),
         For(
             "j",
@@ -329,18 +342,18 @@ def test_rows_and_columns():
                 Store("tmp", j, Ref("e", "f32")),
                 Accum("s", "add", Ref("e", "f32")),
             ),
-            "vector",
+            LoopKind.VECTOR,
         ),
         For(
             "j",
             cols,
             (Store("y", at, Op("div", (Load("tmp", j, "f32"), Ref("s", "f32")), "f32")),),
-            "vector",
+            LoopKind.VECTOR,
         ),
     )
     kernel = Kernel(
         (Buf("x", "f32", rows * cols), Buf("y", "f32", rows * cols, "out")),
-        (For("i", rows, body, "parallel"),),
+        (For("i", rows, body, LoopKind.PARALLEL),),
         (Buf("tmp", "f32", cols),),
     )
     data = [
@@ -355,12 +368,12 @@ def test_large_scratch():
     kernel = Kernel(
         (Buf("x", "f32", 40), Buf("y", "f32", 40, "out")),
         (
-            For("i", 40, (Store("t", add(i, ix(n - 40)), Load("x", i, "f32")),), "vector"),
+            For("i", 40, (Store("t", add(i, ix(n - 40)), Load("x", i, "f32")),), LoopKind.VECTOR),
             For(
                 "j",
                 40,
                 (Store("y", j, Load("t", Op("sub", (ix(n - 1), j), "i64"), "f32")),),
-                "vector",
+                LoopKind.VECTOR,
             ),
         ),
         (Buf("t", "f32", n),),
@@ -384,7 +397,7 @@ def test_serial_reduction_inside_a_vector_loop():
                     ),
                     Store("y", j, Ref("s", "f64")),
                 ),
-                "vector",
+                LoopKind.VECTOR,
             ),
         ),
     )
@@ -401,7 +414,7 @@ def test_reduction_over_a_serial_loop_in_a_vector_loop():
                 "j",
                 cols,
                 (For("i", rows, (Accum("s", "add", Load("x", add(mul(i, ix(cols)), j), "i32")),)),),
-                "vector",
+                LoopKind.VECTOR,
             ),
             Store("y", ix(0), Ref("s", "i32")),
         ),
@@ -426,7 +439,7 @@ def test_scan_in_a_vector_loop():
                         (Accum("s", "add", Load("x", at, "f32")), Store("y", at, Ref("s", "f32"))),
                     ),
                 ),
-                "vector",
+                LoopKind.VECTOR,
             ),
         ),
     )
@@ -438,7 +451,7 @@ def test_accumulating_stores():
     kernel = Kernel(
         (Buf("x", "f32", n), Buf("w", "i64", n), Buf("y", "f32", n, "inout")),
         (
-            For("i", n, (Store("y", i, Load("x", i, "f32"), accumulate="max"),), "vector"),
+            For("i", n, (Store("y", i, Load("x", i, "f32"), accumulate="max"),), LoopKind.VECTOR),
             For("k", n, (Store("y", Load("w", k, "i64"), Load("x", k, "f32"), accumulate="add"),)),
         ),
     )
@@ -496,7 +509,7 @@ def test_uniform_if_in_a_vector_loop():
                             ),
                             Store("y", add(mul(i, ix(21)), j), Ref("a", "f32")),
                         ),
-                        "vector",
+                        LoopKind.VECTOR,
                     ),
                 ),
             ),
@@ -509,7 +522,14 @@ def test_alias_in_place():
     n = 77
     kernel = Kernel(
         (Buf("x", "f32", n), Buf("y", "f32", n, "out", alias="x")),
-        (For("i", n, (Store("y", i, add(Load("x", i, "f32"), Const(1.0, "f32"))),), "vector"),),
+        (
+            For(
+                "i",
+                n,
+                (Store("y", i, add(Load("x", i, "f32"), Const(1.0, "f32"))),),
+                LoopKind.VECTOR,
+            ),
+        ),
     )
     x = np.arange(n, dtype=np.float32)
     run_native(kernel, x, x)
@@ -529,7 +549,7 @@ def test_iota_values():
                     Store("z", i, Op("cast", (Ref("v", "i64"),), "f32")),
                     Store("w", i, Op("cast", (Ref("v", "i64"),), "u8")),
                 ),
-                "vector",
+                LoopKind.VECTOR,
             ),
         ),
     )
@@ -546,7 +566,7 @@ def test_division_and_remainder_of_indices():
                 "i",
                 n,
                 (Store("y", i, Load("x", add(mul(rest, ix(12)), quotient), "f32")),),
-                "vector",
+                LoopKind.VECTOR,
             ),
         ),
     )
@@ -561,7 +581,7 @@ def test_streaming_stores(type_, offset):
     at = add(i, ix(offset))
     kernel = Kernel(
         (Buf("x", type_, n), Buf("y", type_, n + offset, "inout")),
-        (For("i", n, (Store("y", at, Load("x", i, type_), streaming=True),), "vector"),),
+        (For("i", n, (Store("y", at, Load("x", i, type_), streaming=True),), LoopKind.VECTOR),),
     )
     check(kernel, *arrays(kernel))
     room = np.zeros((n + offset) * ITEMSIZE[type_] + 64, np.uint8)
@@ -573,7 +593,7 @@ def test_streaming_stores(type_, offset):
 
 
 @pytest.mark.parametrize("type_", ["bf16", "f32", "c64"])
-@pytest.mark.parametrize("kind", ["vector", "serial"])
+@pytest.mark.parametrize("kind", [LoopKind.VECTOR, LoopKind.SERIAL])
 @pytest.mark.parametrize("step", [-1, 0, 1, 3, 1000])
 def test_prefetches_change_nothing(type_, kind, step):
     n = 77
@@ -623,14 +643,16 @@ def packed(type_: str, extent, room: int, kind: str) -> Kernel:
 
 @pytest.mark.parametrize("size", range(1, 71))
 def test_packing_with_tails(size):
-    kernel = packed("f32", size, size, "vector")
+    kernel = packed("f32", size, size, LoopKind.VECTOR)
     check(kernel, *arrays(kernel))
-    kernel = packed("i32", Op("min", (add(j, ix(size - 1)), ix(size)), "i64"), size, "vector")
+    kernel = packed(
+        "i32", Op("min", (add(j, ix(size - 1)), ix(size)), "i64"), size, LoopKind.VECTOR
+    )
     check(kernel, *arrays(kernel))
 
 
 @pytest.mark.parametrize("type_", [*REAL, "bool"])
-@pytest.mark.parametrize("kind", ["vector", "serial"])
+@pytest.mark.parametrize("kind", [LoopKind.VECTOR, LoopKind.SERIAL])
 def test_packing(type_, kind):
     kernel = packed(type_, 200, 200, kind)
     check(kernel, *arrays(kernel))
@@ -641,14 +663,14 @@ def test_what_a_computed_extent_counts_is_counted_once(most):
     extent = Op("min", (add(j, ix(most - 2)), ix(most)), "i64")
     body = (
         Init("n", ix(0)),
-        For("i", extent, (Accum("n", "add", Load("x", i, "i64")),), "vector"),
+        For("i", extent, (Accum("n", "add", Load("x", i, "i64")),), LoopKind.VECTOR),
         Store("y", j, Ref("n", "i64")),
     )
     kernel = Kernel((Buf("x", "i64", most), Buf("y", "i64", 4, "out")), (For("j", 4, body),))
     check(kernel, *arrays(kernel))
     narrow = (
         Init("s", Const(0, "i32")),
-        For("i", extent, (Accum("s", "add", Load("x", i, "i32")),), "vector"),
+        For("i", extent, (Accum("s", "add", Load("x", i, "i32")),), LoopKind.VECTOR),
         Store("y", j, Ref("s", "i32")),
     )
     kernel = Kernel((Buf("x", "i32", most), Buf("y", "i32", 4, "out")), (For("j", 4, narrow),))
@@ -668,7 +690,7 @@ def test_division_by_a_constant(op, divisor):
                 "i",
                 n,
                 (Store("y", i, Op(op, (Load("x", i, "i64"), ix(divisor)), "i64")),),
-                "vector",
+                LoopKind.VECTOR,
             ),
         ),
     )
@@ -716,11 +738,11 @@ def test_extent_with_a_known_bound(most):
                             Store("y", at, Load("x", at, "f32")),
                             Accum("s", "max", Load("x", at, "f32")),
                         ),
-                        "vector",
+                        LoopKind.VECTOR,
                     ),
                     Store("z", k, Ref("s", "f32")),
                 ),
-                "parallel",
+                LoopKind.PARALLEL,
             ),
         ),
     )
@@ -762,7 +784,7 @@ def test_long_bodies(size, computed):
                     ),
                     Accum("count", "add", Const(1, "i32")),
                 ),
-                "vector",
+                LoopKind.VECTOR,
             ),
             Store("z", ix(0), Ref("low", "f32")),
             Store("z", ix(1), Ref("high", "f32")),

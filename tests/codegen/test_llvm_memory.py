@@ -6,7 +6,7 @@ import pytest
 
 from weft._engine.codegen.program.build_record import kernel_ir
 from weft._engine.codegen.toolchain import llvm_c, target
-from weft._engine.ir.loops import Buf, For, Index, Kernel, Load, Op, Store
+from weft._engine.ir.loops import Buf, For, Index, Kernel, Load, LoopKind, Op, Store
 
 PLAIN = "define i32 @add(i32 %x, i32 %y) nounwind {\n  %sum = add i32 %x, %y\n  ret i32 %sum\n}"
 _C = ctypes.CDLL(None)
@@ -45,7 +45,7 @@ def exponential(number: int) -> str:
     value = Op("exp", (Load("x", i, "f32"),), "f32")
     kernel = Kernel(
         (Buf("x", "f32", size), Buf("y", "f32", size, "out")),
-        (For("i", size, (Store("y", i, value),), "vector"),),
+        (For("i", size, (Store("y", i, value),), LoopKind.VECTOR),),
     )
     return kernel_ir(kernel, f"kernel{number}")
 

@@ -8,7 +8,7 @@ import pytest
 from tests.codegen.harness import random_array, run_native, ulps
 from weft._engine.codegen.kernel.vectorization_plan import OUTLINE_FROM, mostly_calls, repeated_math
 from weft._engine.codegen.program.build_record import kernel_ir
-from weft._engine.ir.loops import Buf, For, Index, Kernel, Load, Op, Store
+from weft._engine.ir.loops import Buf, For, Index, Kernel, Load, LoopKind, Op, Store
 from weft._engine.ops import functions
 
 _I = Index("i")
@@ -22,7 +22,7 @@ def repeated(op: str, type_: str, size: int, times: int) -> Kernel:
     for k in range(times):
         bufs += [Buf(f"x{k}", type_, size, "in"), Buf(f"y{k}", type_, size, "out")]
         body.append(Store(f"y{k}", _I, Op(op, (Load(f"x{k}", _I, type_),) * arity, type_)))
-    return Kernel(tuple(bufs), (For("i", size, tuple(body), "vector"),))
+    return Kernel(tuple(bufs), (For("i", size, tuple(body), LoopKind.VECTOR),))
 
 
 @pytest.mark.parametrize("size", [1, 5, 64, 203])

@@ -12,7 +12,7 @@ from weft._engine.codegen.program import program
 from weft._engine.codegen.program.entry import PART
 from weft._engine.codegen.program.program import compile_program
 from weft._engine.codegen.toolchain import objects
-from weft._engine.ir.loops import Buf, Const, For, Index, Kernel, Load, Op, Store
+from weft._engine.ir.loops import Buf, Const, For, Index, Kernel, Load, LoopKind, Op, Store
 from weft._engine.ir.loops_eval import DTYPES
 from weft._engine.ir.program import (
     Branch,
@@ -23,6 +23,7 @@ from weft._engine.ir.program import (
     Loop,
     Program,
     Slot,
+    SlotKind,
     WhileLoop,
 )
 from weft._engine.util import cache
@@ -39,7 +40,7 @@ def shift(n: int, by: float, type_: str = "f32") -> Kernel:
     value = Op("add", (Load("x", i, type_), Const(by, type_)), type_)
     return Kernel(
         (Buf("x", type_, n), Buf("y", type_, n, "out")),
-        (For("i", n, (Store("y", i, value),), "vector"),),
+        (For("i", n, (Store("y", i, value),), LoopKind.VECTOR),),
     )
 
 
@@ -52,11 +53,11 @@ def run(prog: Program, *arrays: np.ndarray):
 
 def slots(*arrays: np.ndarray, out: int, temps: tuple[int, ...] = ()) -> tuple[Slot, ...]:
     """Slots for arrays, the last `out` of them outputs, then temps one after another."""
-    kinds = ["in"] * (len(arrays) - out) + ["out"] * out
+    kinds = [SlotKind.INPUT] * (len(arrays) - out) + [SlotKind.OUTPUT] * out
     offsets = np.cumsum([0, *temps])
     return (
         *(Slot(kind, array.nbytes) for kind, array in zip(kinds, arrays)),
-        *(Slot("temp", size, int(at)) for size, at in zip(temps, offsets)),
+        *(Slot(SlotKind.TEMP, size, int(at)) for size, at in zip(temps, offsets)),
     )
 
 
@@ -121,8 +122,10 @@ def test_a_part_that_fails_stops_the_program():
 def test_parallel_kernel_runs_every_task():
     tasks, n = 37, 1000
     at = Op("add", (Op("mul", (t, ix(n)), "i64"), i), "i64")
-    body = For("i", n, (Store("y", at, Op("cast", (at,), "i32")),), "vector")
-    kernel = Kernel((Buf("y", "i32", tasks * n, "out"),), (For("t", tasks, (body,), "parallel"),))
+    body = For("i", n, (Store("y", at, Op("cast", (at,), "i32")),), LoopKind.VECTOR)
+    kernel = Kernel(
+        (Buf("y", "i32", tasks * n, "out"),), (For("t", tasks, (body,), LoopKind.PARALLEL),)
+    )
     y = np.zeros(tasks * n, np.int32)
     run(Program(slots(y, out=1), (Launch(kernel, (BufRef(0),)),), 0), y)
     np.testing.assert_array_equal(y, np.arange(tasks * n))
@@ -402,9 +405,11 @@ def test_loops_of_unknown_length_are_optimized():
     n = Load("n", Const(0, "i64"), "i64")
     body = (Store("y", i, Const(1.0, "f32")),)
     assert not vectorization_plan.is_brief(
-        Kernel((Buf("n", "i64", 1), Buf("y", "f32", 8, "out")), (For("i", n, body, "vector"),))
+        Kernel(
+            (Buf("n", "i64", 1), Buf("y", "f32", 8, "out")), (For("i", n, body, LoopKind.VECTOR),)
+        )
     )
-    nest = For("t", 5, (For("i", 13, (Store("y", i, Const(1.0, "f32")),), "vector"),))
+    nest = For("t", 5, (For("i", 13, (Store("y", i, Const(1.0, "f32")),), LoopKind.VECTOR),))
     assert not vectorization_plan.is_brief(
         Kernel((Buf("y", "f32", 13, "out"),), (nest,))
     )  # 65 iterations
@@ -420,7 +425,7 @@ def test_optimized_and_other_kernels_give_the_same_bits(op, type_):
         )
         return Kernel(
             (Buf("x", type_, n), Buf("y", type_, n, "out")),
-            (For("i", n, (Store("y", i, value),), "vector"),),
+            (For("i", n, (Store("y", i, value),), LoopKind.VECTOR),),
         )
 
     x = np.random.default_rng(3).uniform(0.1, 30, 1024).astype(DTYPES[type_])

@@ -18,6 +18,7 @@ from weft._engine.ir.loops import (
     Kernel,
     Let,
     Load,
+    LoopKind,
     Op,
     Ref,
     Store,
@@ -191,16 +192,19 @@ class Maker:
         if vector_inner:
             if self.chance(0.2):
                 inner = [If(Op("lt", (Index("i"), ix(2)), "bool"), tuple(inner))]
-            outer = self.pick(["serial", "parallel"])
+            outer = self.pick([LoopKind.SERIAL, LoopKind.PARALLEL])
             body = For(
                 "i",
                 self.rows,
-                (*before, For("j", self.cols, tuple(inner), "vector"), *after),
+                (*before, For("j", self.cols, tuple(inner), LoopKind.VECTOR), *after),
                 outer,
             )
         else:
             body = For(
-                "j", self.cols, (*before, For("i", self.rows, tuple(inner)), *after), "vector"
+                "j",
+                self.cols,
+                (*before, For("i", self.rows, tuple(inner)), *after),
+                LoopKind.VECTOR,
             )
         return Kernel((*self.bufs, *outs), (body,))
 

@@ -15,7 +15,18 @@ import weft.numpy as wnp
 from tests.codegen.harness import Fenced, check, random_array, run_native
 from weft._engine.codegen.kernel import kernel_emitter
 from weft._engine.codegen.toolchain import target
-from weft._engine.ir.loops import Buf, Const, For, Index, Interleave, Kernel, Load, Op, Store
+from weft._engine.ir.loops import (
+    Buf,
+    Const,
+    For,
+    Index,
+    Interleave,
+    Kernel,
+    Load,
+    LoopKind,
+    Op,
+    Store,
+)
 
 DTYPES = ["bool", "int8", "int16", "int32", "float32", "float64", "float16", "complex64"]
 
@@ -62,7 +73,7 @@ def windows_kernel(
         Buf("y", type_, n, "out"),
     )
     extent = n if told else Op("min", (Load("n", Const(0, "i64"), "i64"), Const(n, "i64")), "i64")
-    return Kernel(bufs, (For("i", extent, (Store("y", Index("i"), value),), "vector"),))
+    return Kernel(bufs, (For("i", extent, (Store("y", Index("i"), value),), LoopKind.VECTOR),))
 
 
 @pytest.mark.sampled(3)
@@ -135,7 +146,7 @@ def test_halves_of_windows_where_functions_are_called(type_):
     for n in (6, 7, 14):
         kernel = Kernel(
             (Buf("x", type_, 3 * n + 2), Buf("y", "f32", n, "out")),
-            (For("i", n, (Store("y", Index("i"), value),), "vector"),),
+            (For("i", n, (Store("y", Index("i"), value),), LoopKind.VECTOR),),
         )
         x = np.linspace(-3, 3, 3 * n + 2).astype(
             random_array(np.random.default_rng(0), type_, 1).dtype
@@ -176,7 +187,7 @@ def rows_kernel(type_: str, count: int, gap: int, size: int, extent) -> Kernel:
         Buf("n", "i64", 1),
         Buf("y", type_, size * (count + gap), "inout"),
     ]
-    return Kernel(tuple(bufs), (For("i", extent, (Interleave("y", at, values),), "vector"),))
+    return Kernel(tuple(bufs), (For("i", extent, (Interleave("y", at, values),), LoopKind.VECTOR),))
 
 
 @pytest.mark.parametrize("type_", ["bool", "i8", "i16", "i32", "f32", "f64", "bf16", "f16", "c64"])

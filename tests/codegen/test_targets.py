@@ -14,6 +14,7 @@ from tests.codegen.test_random_kernels import Maker
 from tests.codegen.test_vector_scan import numbers, running
 from weft._engine.codegen.program.build_record import kernel_ir
 from weft._engine.codegen.toolchain import target
+from weft._engine.ir.loops import LoopKind
 
 LEVELS = ["avx2", "generic"]
 pytestmark = pytest.mark.skipif(
@@ -46,7 +47,7 @@ def test_prefixes(level, type_, how):
 @pytest.mark.parametrize("type_", ["f32", "i8", "f64", "bool", "bf16"])
 def test_packing(level, type_):
     for size in (1, 5, 8, 9, 17, 70, 290):
-        kernel = packed(type_, size, size, "vector")
+        kernel = packed(type_, size, size, LoopKind.VECTOR)
         check(kernel, *arrays(kernel))
 
 

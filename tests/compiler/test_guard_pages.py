@@ -111,7 +111,9 @@ def expose(planned: P.Program) -> P.Program:
     slots = []
     for old in positions:
         slot = planned.slots[old]
-        slots.append(P.Slot("out", slot.nbytes) if slot.kind == "temp" and not slot.own else slot)
+        slots.append(
+            P.Slot(P.SlotKind.OUTPUT, slot.nbytes) if slot.is_temp and not slot.own else slot
+        )
 
     def moved(part):
         if type(part) is P.BufRef:

@@ -23,10 +23,10 @@ IN_PLACE = kernel(Buf("x0", "f32", 4), Buf("y0", "f32", 4, "out", "x0"))
 
 def program(*steps, temps=((16, 0), (16, 64))):
     slots = (
-        P.Slot("in", 16),
-        P.Slot("out", 16),
-        P.Slot("const", 16),
-        *[P.Slot("temp", n, at) for n, at in temps],
+        P.Slot(P.SlotKind.INPUT, 16),
+        P.Slot(P.SlotKind.OUTPUT, 16),
+        P.Slot(P.SlotKind.CONSTANT, 16),
+        *[P.Slot(P.SlotKind.TEMP, n, at) for n, at in temps],
     )
     return P.Program(slots, steps, 1024)
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from weft._engine.ir.loops import Buf, Const, For, Index, Kernel, Load, Op, Store
+from weft._engine.ir.loops import Buf, Const, For, Index, Kernel, Load, LoopKind, Op, Store
 from weft._engine.ir.program import (
     Branch,
     BufRef,
@@ -14,6 +14,7 @@ from weft._engine.ir.program import (
     Loop,
     Program,
     Slot,
+    SlotKind,
     WhileLoop,
 )
 from weft._engine.ir.text.program import program_text
@@ -24,7 +25,7 @@ def doubling(name):
     body = Store("y", i, Op("mul", (Load("x", i, "f32"), Const(2.0, "f32")), "f32"))
     return Kernel(
         (Buf("x", "f32", 8, "in"), Buf("y", "f32", 8, "out")),
-        (For("i", 8, (body,), "vector"),),
+        (For("i", 8, (body,), LoopKind.VECTOR),),
         name=name,
     )
 
@@ -66,7 +67,7 @@ def test_every_kind_of_step():
             ),
         ),
     )
-    slots = (Slot("in", 32), Slot("out", 32), Slot("temp", 128, 16))
+    slots = (Slot(SlotKind.INPUT, 32), Slot(SlotKind.OUTPUT, 32), Slot(SlotKind.TEMP, 128, 16))
     text = program_text(Program(slots, steps, 144, "f"))
     assert text.splitlines()[:18] == [
         "program f  arena 144 B",

@@ -175,7 +175,14 @@ WRONG_ACCESSES = {
     "two tasks": (
         L.Kernel(
             (L.Buf("x", "f32", 4), L.Buf("y", "f32", 1, "out")),
-            (L.For("i", 4, (L.Store("y", L.Const(0, "i64"), L.Load("x", I, "f32")),), "parallel"),),
+            (
+                L.For(
+                    "i",
+                    4,
+                    (L.Store("y", L.Const(0, "i64"), L.Load("x", I, "f32")),),
+                    L.LoopKind.PARALLEL,
+                ),
+            ),
         ),
         "written by two tasks, with different values",
     ),
@@ -202,7 +209,7 @@ WRONG_ACCESSES = {
                         ),
                         L.Store("y", I, L.Load("s", I, "f32")),
                     ),
-                    "parallel",
+                    L.LoopKind.PARALLEL,
                 ),
             ),
             SCRATCH,

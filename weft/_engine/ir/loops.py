@@ -12,6 +12,7 @@ Scalar types are short names: bool i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f6
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import StrEnum
 from typing import Any, Literal, NoReturn, Union, final
 
 from weft._engine.ir.registry import functions
@@ -198,8 +199,12 @@ class Prefetch:
     index: Expr
 
 
-#: how the iterations of a loop run
-LoopKind = Literal["serial", "vector", "parallel"]
+class LoopKind(StrEnum):
+    """How the iterations of a loop run."""
+
+    SERIAL = "serial"
+    VECTOR = "vector"
+    PARALLEL = "parallel"
 
 
 @record
@@ -210,17 +215,17 @@ class For:
     var: str
     extent: int | Expr
     body: tuple[Stmt, ...]
-    kind: LoopKind = "serial"
+    kind: LoopKind = LoopKind.SERIAL
 
     @property
     def is_parallel(self) -> bool:
         """True if the iterations are tasks of the thread pool."""
-        return self.kind == "parallel"
+        return self.kind is LoopKind.PARALLEL
 
     @property
     def is_vector(self) -> bool:
         """True if the iterations are lanes of vectors."""
-        return self.kind == "vector"
+        return self.kind is LoopKind.VECTOR
 
 
 @record

@@ -390,9 +390,9 @@ class _Parser:
 _KEYWORDS: dict[str, Callable[[_Parser], L.Stmt]] = {
     "let": lambda parser: parser.binding(L.Let),
     "acc": lambda parser: parser.binding(L.Init),
-    "serial": lambda parser: parser.loop("serial"),
-    "vector": lambda parser: parser.loop("vector"),
-    "parallel": lambda parser: parser.loop("parallel"),
+    "serial": lambda parser: parser.loop(L.LoopKind.SERIAL),
+    "vector": lambda parser: parser.loop(L.LoopKind.VECTOR),
+    "parallel": lambda parser: parser.loop(L.LoopKind.PARALLEL),
     "interleave": _Parser.interleave,
     "pack": _Parser.pack,
     "prefetch": _Parser.prefetch,

@@ -11,6 +11,7 @@ Laws: steps run in order; a step's parallelism is its own; nothing returns to Py
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from enum import StrEnum
 from typing import Any, Literal, Union, get_args
 
 from weft._engine.ir.loops import Kernel
@@ -24,7 +25,13 @@ OUTLINED_BYTES = 1 << 14
 OUTLINED_CALL_BYTES = 1 << 27
 
 
-SlotKind = Literal["in", "out", "temp", "const"]
+class SlotKind(StrEnum):
+    """The origin of a buffer."""
+
+    INPUT = "in"
+    OUTPUT = "out"
+    CONSTANT = "const"
+    TEMP = "temp"  # in the arena
 
 
 @record
@@ -40,19 +47,19 @@ class Slot:
     @property
     def is_temp(self) -> bool:
         """Whether the buffer lives in the arena."""
-        return self.kind == "temp"
+        return self.kind is SlotKind.TEMP
 
     @property
     def is_input(self) -> bool:
-        return self.kind == "in"
+        return self.kind is SlotKind.INPUT
 
     @property
     def is_output(self) -> bool:
-        return self.kind == "out"
+        return self.kind is SlotKind.OUTPUT
 
     @property
     def is_constant(self) -> bool:
-        return self.kind == "const"
+        return self.kind is SlotKind.CONSTANT
 
 
 @record

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from enum import StrEnum
 from typing import Any
 
 from weft._engine.codegen.ir.scoped_writer import ScopedWriter
@@ -48,30 +49,38 @@ def _order(name: str) -> Callable[[V, Any], V]:
         y = x.real.operand(x.kind, other)
         return V(
             x.real,
-            "m",
+            RegisterKind.MASK,
             x.real.b.pure(f"{instruction} {x.real.types[x.kind]} {x.name}, {y}", x.name, y),
         )
 
     return apply
 
 
+class RegisterKind(StrEnum):
+    """The type of the lanes of a register."""
+
+    FLOAT = "f"
+    INTEGER = "i"  # of the size of the floats
+    MASK = "m"
+
+
 class V:
-    """A register value: kind `f` (float), `i` (integer of the float's size) or `m` (mask)."""
+    """A register value."""
 
     __slots__ = ("kind", "name", "real")
 
-    def __init__(self, real: Real, kind: str, name: str):
+    def __init__(self, real: Real, kind: RegisterKind, name: str):
         self.real = real
         self.kind = kind
         self.name = name
 
     @property
     def is_float(self) -> bool:
-        return self.kind == "f"
+        return self.kind is RegisterKind.FLOAT
 
     @property
     def is_mask(self) -> bool:
-        return self.kind == "m"
+        return self.kind is RegisterKind.MASK
 
     __add__, __radd__ = _operator("fadd", "add"), _operator("fadd", "add", swap=True)
     __sub__, __rsub__ = _operator("fsub", "sub"), _operator("fsub", "sub", swap=True)
@@ -84,7 +93,11 @@ class V:
     def __neg__(self) -> V:
         if not self.is_float:
             return 0 - self
-        return V(self.real, "f", self.real.b.pure(f"fneg {self.real.t} {self.name}", self.name))
+        return V(
+            self.real,
+            RegisterKind.FLOAT,
+            self.real.b.pure(f"fneg {self.real.t} {self.name}", self.name),
+        )
 
     def __invert__(self) -> V:
         return self ^ (1 if self.is_mask else -1)
@@ -92,7 +105,7 @@ class V:
     def is_nan(self) -> V:
         """Mask of NaN."""
         text = f"fcmp uno {self.real.t} {self.name}, {self.name}"
-        return V(self.real, "m", self.real.b.pure(text, self.name))
+        return V(self.real, RegisterKind.MASK, self.real.b.pure(text, self.name))
 
 
 def _instruction(name: str) -> Callable[[Real, V], V]:
@@ -109,68 +122,91 @@ class Real(Formulas):
         self.short = self.demand in ("f16", "bf16")
         self.t = lanes.f64 if self.wide else lanes.f32
         self.it = lanes.i64 if self.wide else lanes.i32
-        self.types = {"f": self.t, "i": self.it, "m": lanes.i1}
+        self.types = {
+            RegisterKind.FLOAT: self.t,
+            RegisterKind.INTEGER: self.it,
+            RegisterKind.MASK: lanes.i1,
+        }
         self.int_type = "i64" if self.wide else "i32"
         self.has_fma = lanes.target.has_fma
         self.zmm = lanes.target.level == "avx512" and lanes.w * self.bits == 512
         #: powers take few instructions and any argument
         self.brief = self.short and self.zmm
 
-    def operand(self, kind: str, value: V | float) -> str:
+    def operand(self, kind: RegisterKind, value: V | float) -> str:
         """The text of an operand: a register, or a constant of this kind."""
         if isinstance(value, V):
             return value.name
-        return self.lanes.const(value, {"f": self.type, "i": self.int_type, "m": "bool"}[kind])
+        return self.lanes.const(
+            value,
+            {
+                RegisterKind.FLOAT: self.type,
+                RegisterKind.INTEGER: self.int_type,
+                RegisterKind.MASK: "bool",
+            }[kind],
+        )
 
     def v(self, name: str) -> V:
         """A float register as a value."""
-        return V(self, "f", name)
+        return V(self, RegisterKind.FLOAT, name)
 
     def c(self, value: V | float) -> V:
         """A float constant, or a value as it is."""
-        return V(self, "f", self.operand("f", value))
+        return V(self, RegisterKind.FLOAT, self.operand(RegisterKind.FLOAT, value))
 
     def fma(self, x: V | float, y: V | float, z: V | float) -> V:
         """x * y + z."""
-        a, b, c = (self.operand("f", value) for value in (x, y, z))
-        return V(self, "f", self.lanes.fma(self.t, a, b, c))
+        a, b, c = (self.operand(RegisterKind.FLOAT, value) for value in (x, y, z))
+        return V(self, RegisterKind.FLOAT, self.lanes.fma(self.t, a, b, c))
 
     def exact_fma(self, x: V, y: V, z: V) -> V:
         """x * y + z rounded once on every machine."""
-        return V(self, "f", self.lanes.arithmetic("fma", self.type, [x.name, y.name, z.name]))
+        return V(
+            self,
+            RegisterKind.FLOAT,
+            self.lanes.arithmetic("fma", self.type, [x.name, y.name, z.name]),
+        )
 
     def select(self, cond: V, x: V | float, y: V | float) -> V:
         """Lanewise choice; one of x and y is a value."""
-        kind = x.kind if isinstance(x, V) else y.kind if isinstance(y, V) else "f"
+        kind = x.kind if isinstance(x, V) else y.kind if isinstance(y, V) else RegisterKind.FLOAT
         a, b = (self.operand(kind, value) for value in (x, y))
         return V(self, kind, self.lanes.select(cond.name, self.types[kind], a, b))
 
     def intrinsic(self, name: str, *args: V) -> V:
         """What is a single instruction, or expanded well by LLVM."""
-        return V(self, "f", self.b.intrinsic(name, self.t, *[arg.name for arg in args]))
+        return V(
+            self, RegisterKind.FLOAT, self.b.intrinsic(name, self.t, *[arg.name for arg in args])
+        )
 
     # magnitude, square root, integer part, and the nearest integer, halves to even
     abs, sqrt, trunc, round_even = map(_instruction, ("fabs", "sqrt", "trunc", "roundeven"))
 
     def max(self, x: V, y: V) -> V:
         """The greater; a NaN where one is."""
-        return V(self, "f", self.lanes.arithmetic("max", self.type, [x.name, y.name]))
+        return V(
+            self, RegisterKind.FLOAT, self.lanes.arithmetic("max", self.type, [x.name, y.name])
+        )
 
     def copysign(self, x: V | float, y: V) -> V:
         """The size of x with the sign of y."""
-        return V(self, "f", self.b.intrinsic("copysign", self.t, self.operand("f", x), y.name))
+        return V(
+            self,
+            RegisterKind.FLOAT,
+            self.b.intrinsic("copysign", self.t, self.operand(RegisterKind.FLOAT, x), y.name),
+        )
 
     def to_bits(self, x: V) -> V:
         """The bits of a float."""
-        return V(self, "i", self.lanes.convert("bitcast", self.t, x.name, self.it))
+        return V(self, RegisterKind.INTEGER, self.lanes.convert("bitcast", self.t, x.name, self.it))
 
     def from_bits(self, x: V) -> V:
         """The float of some bits."""
-        return V(self, "f", self.lanes.convert("bitcast", self.it, x.name, self.t))
+        return V(self, RegisterKind.FLOAT, self.lanes.convert("bitcast", self.it, x.name, self.t))
 
     def to_float(self, x: V) -> V:
         """An integer as a float."""
-        return V(self, "f", self.lanes.convert("sitofp", self.it, x.name, self.t))
+        return V(self, RegisterKind.FLOAT, self.lanes.convert("sitofp", self.it, x.name, self.t))
 
     def table(self, name: str) -> tuple[float, ...]:
         """The coefficients of the tabulated polynomial `name`, as many as the demand needs."""
@@ -229,7 +265,7 @@ class Real(Formulas):
         listed = ", ".join([f"{kind} {text}" for kind, text in passed])
         return V(
             self,
-            "f",
+            RegisterKind.FLOAT,
             self.b.pure(
                 f"call {t} @{called}({listed})", *[arg.name for arg in args if isinstance(arg, V)]
             ),
@@ -262,7 +298,13 @@ class Real(Formulas):
                     for kind in _KINDS[name]
                 ]
             )
-            return self._whole("fixupimm", y, x, V(self, "i", self.operand("i", table)), 0)
+            return self._whole(
+                "fixupimm",
+                y,
+                x,
+                V(self, RegisterKind.INTEGER, self.operand(RegisterKind.INTEGER, table)),
+                0,
+            )
         return super().at(y, x, **known)
 
     def in_double(self) -> Real:
@@ -275,18 +317,22 @@ class Real(Formulas):
             return x
         return V(
             Real(self.lanes, "f64"),
-            "f",
+            RegisterKind.FLOAT,
             self.lanes.convert("fpext", self.t, x.name, self.lanes.f64),
         )
 
     def narrow(self, x: V) -> V:
         """A double back in this precision."""
-        return V(self, "f", self.lanes.convert("fptrunc", self.lanes.f64, x.name, self.t))
+        return V(
+            self, RegisterKind.FLOAT, self.lanes.convert("fptrunc", self.lanes.f64, x.name, self.t)
+        )
 
     def library(self, function: str, *args: V) -> V:
         """A function of the C library on every lane."""
         return V(
-            self, "f", self.lanes.per_lane(function, function, self.t, *[arg.name for arg in args])
+            self,
+            RegisterKind.FLOAT,
+            self.lanes.per_lane(function, function, self.t, *[arg.name for arg in args]),
         )
 
     def repeat(self, step: Callable[..., tuple[V, list[V]]], *start: V | float) -> list[V]:
@@ -295,14 +341,17 @@ class Real(Formulas):
         def body(*names: str) -> list[str]:
             number, *values = [self.v(name) for name in names[:-1]]
             return [
-                value.name for value in self.advanced(step, number, values, V(self, "m", names[-1]))
+                value.name
+                for value in self.advanced(
+                    step, number, values, V(self, RegisterKind.MASK, names[-1])
+                )
             ]
 
         first = [
             (self.t, (value if isinstance(value, V) else self.c(value)).name)
             for value in (1.0, *start)
         ]
-        going = (self.lanes.i1, self.operand("m", True))
+        going = (self.lanes.i1, self.operand(RegisterKind.MASK, True))
         names = self.b.loop_while([lambda *names: self.lanes.any(names[-1])], body, [*first, going])
         return [self.v(name) for name in names[1:-1]]
 
@@ -330,13 +379,13 @@ class Real(Formulas):
         if self.zmm:
             self.b.declare("llvm.x86.avx512.permvar.sf.512", self.t, self.t, self.it)
             text = f"call {self.t} @llvm.x86.avx512.permvar.sf.512({self.t} {self._row(table)}, {self.it} {number.name})"
-            return V(self, "f", b.pure(text, number.name))
+            return V(self, RegisterKind.FLOAT, b.pure(text, number.name))
         if lanes.w == 8 and lanes.target.level in ("avx2", "avx512"):
             self.b.declare("llvm.x86.avx2.permps", self.t, self.t, self.it)
             low, high = (
                 V(
                     self,
-                    "f",
+                    RegisterKind.FLOAT,
                     b.pure(
                         f"call {self.t} @llvm.x86.avx2.permps({self.t} {self._row(half)}, {self.it} {number.name})",
                         number.name,
@@ -367,9 +416,9 @@ class Real(Formulas):
             place = b.pure(f"getelementptr [16 x float], ptr @{name}, i64 0, i32 {at}", at)
             entry = b.pure(f"load float, ptr {place}, align 4", place)
             if lanes.w == 1:
-                return V(self, "f", entry)
+                return V(self, RegisterKind.FLOAT, entry)
             made = b.pure(f"insertelement {self.t} {made}, float {entry}, i32 {lane}", made, entry)
-        return V(self, "f", made)
+        return V(self, RegisterKind.FLOAT, made)
 
     # --- rare lanes
 
@@ -384,7 +433,7 @@ class Real(Formulas):
         call = f"call {self.t} @{helper}({listed}, {self.lanes.i1} {where.name})"
         return V(
             self,
-            "f",
+            RegisterKind.FLOAT,
             self.lanes.rarely(where.name, [(y.name, call)], self.t, *[v.name for v in passed])[0],
         )
 
@@ -400,7 +449,7 @@ class Real(Formulas):
                 if isinstance(function, str)
                 else function(inner, *args)
             )
-            made = inner.select(V(inner, "m", "%m"), made, inner.v("%y"))
+            made = inner.select(V(inner, RegisterKind.MASK, "%m"), made, inner.v("%y"))
             b.declarations |= own.declarations
             b.helpers |= own.helpers
             params = ", ".join([f"{t} %x{k}" for k in range(arity)])

@@ -19,7 +19,7 @@ from weft._engine.compiler.lowering.lower import Lowering, reachable
 from weft._engine.compiler.lowering.substitution import Substitution
 from weft._engine.ir.build import Builder, type_name
 from weft._engine.ir.jaxpr import Var
-from weft._engine.ir.loops import Buf, Expr, Kernel, Load, Store
+from weft._engine.ir.loops import Buf, Expr, Kernel, Load, LoopKind, Store
 from weft._engine.ir.program import PLACE
 
 
@@ -92,9 +92,11 @@ class EpilogueLowering(Lowering):
         for i, (index, value) in enumerate(zip(done, emit.before_stores(done[len(roots) :]))):
             emit.append(Store(f"y{i}", index, value))
         emit.close(
-            "c", b.imin(word["cols"], self.dot.n), "vector" if self.dot.n > 1 else "serial"
+            "c",
+            b.imin(word["cols"], self.dot.n),
+            LoopKind.VECTOR if self.dot.n > 1 else LoopKind.SERIAL,
         )  # codegen sees whether they are few
-        emit.close("r", word["rows"], "serial")
+        emit.close("r", word["rows"], LoopKind.SERIAL)
         leaves = list(self.names)
         bufs = [
             Buf("sums", self.sums.type, self.dot.m * self.dot.n),

@@ -55,11 +55,11 @@ def update_kernel(eqn: Eqn) -> tuple[Kernel, list[int]]:
         source = b.iadd(source, b.imul(i, row_major(window)[d]))
     bufs.append(Buf("y0", stored, operand.aval.size, "inout"))
     parallel = update.aval.nbytes > MODEL.parallel_bytes and len(names) > 1
-    kinds: list[LoopKind] = ["serial"] * len(names)
+    kinds: list[LoopKind] = [LoopKind.SERIAL] * len(names)
     if parallel:
-        kinds[0] = "parallel"
+        kinds[0] = LoopKind.PARALLEL
     if names:
-        kinds[-1] = "vector"
+        kinds[-1] = LoopKind.VECTOR
     body = loops_around(
         b, names, extents, kinds, lambda: [Store("y0", target, b.load("x0", source, stored))]
     )

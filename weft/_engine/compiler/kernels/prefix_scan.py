@@ -30,6 +30,7 @@ from weft._engine.ir.loops import (
     Init,
     Kernel,
     Let,
+    LoopKind,
     Prefetch,
     Ref,
     Scan,
@@ -218,7 +219,7 @@ class _Writer:
                 per if rows % per == 0 else b.imin(b.isub(rows, b.imul(b.index("t"), per)), per)
             )
             body = (For("r", extent, body),)
-        body = (For("t", tasks, body, "parallel" if tasks > 1 else "serial"),)
+        body = (For("t", tasks, body, LoopKind.PARALLEL if tasks > 1 else LoopKind.SERIAL),)
         size, totals = run.outer * run.length * run.inner, run.outer * run.blocks * run.inner
         bufs = [Buf(f"x{i}", type_, size) for i, type_ in enumerate(run.types)]
         if cut:
@@ -427,11 +428,13 @@ class _Writer:
                 "k",
                 steps,
                 (step, *(self.stored(self.at(k), names) if self.stores else ()), *coming),
-                "serial" if run.inner > 1 else "vector",
+                LoopKind.SERIAL if run.inner > 1 else LoopKind.VECTOR,
             )
         )
         body += self.ended(accs)
-        return (For("j", run.inner, tuple(body), "vector"),) if run.inner > 1 else tuple(body)
+        return (
+            (For("j", run.inner, tuple(body), LoopKind.VECTOR),) if run.inner > 1 else tuple(body)
+        )
 
     def in_strips(self, steps: int | Expr, k: Expr) -> tuple[Stmt, ...]:
         """The accumulators are side by side in scratch."""
@@ -444,7 +447,7 @@ class _Writer:
         def keep(values: Sequence[Expr], then: list[Stmt]) -> For:
             lets = [Let(name.name, value) for name, value in zip(names, values)]
             keeps = [Store(f"s{i}", self.j, name) for i, name in enumerate(names)]
-            return For("j", extent, (*lets, *keeps, *then), "vector")
+            return For("j", extent, (*lets, *keeps, *then), LoopKind.VECTOR)
 
         # the next rows of a strip are elsewhere, where no hardware prefetcher finds them
         distance = _SCAN_PREFETCH_ROWS
@@ -465,5 +468,5 @@ class _Writer:
             body += [] if run.neutral is not None else [keep(self.joined(kept), self.begun(names))]
         body.append(For("k", steps, (step,)))
         if run.blocks > 1:
-            body.append(For("j", extent, tuple(self.ended(kept)), "vector"))
+            body.append(For("j", extent, tuple(self.ended(kept)), LoopKind.VECTOR))
         return tuple(body)

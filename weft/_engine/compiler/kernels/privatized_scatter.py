@@ -23,7 +23,7 @@ from weft._engine.compiler.kernels.scatters import (
 from weft._engine.core.primitive import registry
 from weft._engine.ir.build import type_name
 from weft._engine.ir.jaxpr import Eqn
-from weft._engine.ir.loops import INTEGERS, ITEMSIZE, Buf, Expr, For, Kernel, Stmt, Store
+from weft._engine.ir.loops import INTEGERS, ITEMSIZE, Buf, Expr, For, Kernel, LoopKind, Stmt, Store
 from weft._engine.util.machine_model import MODEL
 
 # thresholds, measured on several machines
@@ -112,7 +112,7 @@ def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list
     whole = b.imul(iterations, _TABLE_UNROLLED)
     at = b.imul(b.index("batch", SCATTER_BLOCK // _TABLE_UNROLLED, 2), _TABLE_UNROLLED)
     body: list[Stmt] = [
-        For("k", left, (find,), "vector"),
+        For("k", left, (find,), LoopKind.VECTOR),
         For(
             "batch",
             iterations,
@@ -134,7 +134,7 @@ def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list
         s.stored,
     )
     stmts: list[Stmt] = [
-        For("j", copies * apart, (Store("y0", b.iadd(table, j), neutral),), "vector"),
+        For("j", copies * apart, (Store("y0", b.iadd(table, j), neutral),), LoopKind.VECTOR),
         For("block", -(-share // SCATTER_BLOCK), tuple(body)),
     ]
     if copies > 1:
@@ -149,12 +149,12 @@ def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list
                         _together(s, combine, "y0", b.iadd(table, j), copies, apart),
                     ),
                 ),
-                "vector",
+                LoopKind.VECTOR,
             )
         )
     bufs = (*s.bufs, Buf("y0", s.stored, _TABLE_TASKS * copies * apart, "out"))
     tasks, places = (
-        For("t", _TABLE_TASKS, tuple(stmts), "parallel"),
+        For("t", _TABLE_TASKS, tuple(stmts), LoopKind.PARALLEL),
         Buf("places", "i32", SCATTER_BLOCK),
     )
     return Kernel(bufs, (tasks,), (places,), eqn.primitive.name), s.reads
@@ -171,7 +171,9 @@ def combined_tables(eqn: Eqn) -> Kernel:
     stored = Store(
         "y0", j, _together(s, combine, "x0", j, _TABLE_TASKS, copies * apart), None, combine
     )
-    return Kernel(bufs, (For("j", s.operand.size, (stored,), "vector"),), name="combined_tables")
+    return Kernel(
+        bufs, (For("j", s.operand.size, (stored,), LoopKind.VECTOR),), name="combined_tables"
+    )
 
 
 def _together(s: Scatter, combine: str, buf: str, at: Expr, count: int, apart: int) -> Expr:

@@ -150,7 +150,7 @@ def in_order(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[in
         # a task owns some columns of the window and sees all updates there, in order
         tasks = -(-lanes // _SCATTER_TASK_COLUMNS)
         start = b.imul(b.index("t", tasks, 0), _SCATTER_TASK_COLUMNS)
-        names, extents, kinds = ["t"], [tasks], ["parallel"]
+        names, extents, kinds = ["t"], [tasks], [LoopKind.PARALLEL]
     for d in [*outer, *inner]:
         if shape[d] == 1:
             continue
@@ -167,12 +167,12 @@ def in_order(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[in
             index[d] = b.index(f"i{d}", shape[d], len(names))
         names.append(f"i{d}")
         extents.append(n)
-        kinds.append("serial")
+        kinds.append(LoopKind.SERIAL)
     place, inside = s.place(tuple(index), read_indices)
     store, side_by_side = s.update(place, read_updates(tuple(index)), inside)
     body: list[Stmt] = [store]
     if inner and side_by_side:
-        kinds[-1] = "vector"
+        kinds[-1] = LoopKind.VECTOR
         body = [*_places_later(s, tuple(index), inner[-1], read_indices), store]
     bufs = (*s.bufs, Buf("y0", s.stored, s.operand.size, "inout"))
     return Kernel(
@@ -251,7 +251,9 @@ def owned(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[int]]
     place, inside = s.place(index(number, {}), read_indices)
     mine = s.among(place, inside, first, b.imin(b.isub(s.operand.size, first), share))
     extent = SCATTER_BLOCK if n % SCATTER_BLOCK == 0 else b.imin(b.isub(n, start), SCATTER_BLOCK)
-    find = For("k", extent, (Pack("count", "numbers", b.cast(number, "i32"), mine),), "vector")
+    find = For(
+        "k", extent, (Pack("count", "numbers", b.cast(number, "i32"), mine),), LoopKind.VECTOR
+    )
     own = b.cast(b.load("numbers", b.index("q", SCATTER_BLOCK, 0), "i32"), "i64")
 
     def update(columns: dict[int, Expr]) -> tuple[Store, bool]:
@@ -265,7 +267,7 @@ def owned(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[int]]
     )
     bufs = (*s.bufs, Buf("y0", s.stored, s.operand.size, "inout"))
     tasks, numbers = (
-        For("t", SCATTER_OWNERS, (body,), "parallel"),
+        For("t", SCATTER_OWNERS, (body,), LoopKind.PARALLEL),
         Buf("numbers", "i32", SCATTER_BLOCK),
     )
     return Kernel(bufs, (tasks,), (numbers,), eqn.primitive.name), s.reads
@@ -290,10 +292,12 @@ def _over_columns(s: Scatter, update: Callable) -> tuple[Stmt, ...]:
         emit.written = frozenset([store.buf])
         index, value = emit.compute([store.index, store.value])
         emit.append(Store(store.buf, index, value, None, store.accumulate))
-        emit.close(f"from{start}", size, "vector" if s.inner and side_by_side else "serial")
+        emit.close(
+            f"from{start}", size, LoopKind.VECTOR if s.inner and side_by_side else LoopKind.SERIAL
+        )
         start += size
     for d in reversed(s.inner[:-1]):
-        emit.close(f"i{d}", s.shape[d], "serial")
+        emit.close(f"i{d}", s.shape[d], LoopKind.SERIAL)
     return tuple(emit.scopes[1].body)
 
 
@@ -368,11 +372,15 @@ def sorted_by_row(eqn: Eqn) -> tuple[Kernel, list[int]]:
         b, tuple(index[d] for d in s.outer), row_major(tuple(shape[d] for d in s.outer))
     )
     over_updates = lambda *stores: loops_around(
-        b, [f"i{d}" for d in dims], [shape[d] for d in dims], ["serial"] * len(dims), lambda: stores
+        b,
+        [f"i{d}" for d in dims],
+        [shape[d] for d in dims],
+        [LoopKind.SERIAL] * len(dims),
+        lambda: stores,
     )
     j, total, end = b.index("j", rows, 0), Ref("total", "i32"), b.load("y0", row, "i32", inside)
     body = (
-        For("j", rows, (Store("y0", j, b.const(0, "i32")),), "vector"),
+        For("j", rows, (Store("y0", j, b.const(0, "i32")),), LoopKind.VECTOR),
         *over_updates(Store("y0", row, one, inside, "add")),
         Init("total", b.const(0, "i32")),
         For(
@@ -438,7 +446,7 @@ class _RowByRow:
             Buf("order", "i32", self.count),
             Buf("y0", s.stored, s.operand.size, "out"),
         )
-        body = (For("t", tasks, (For("r", n, self.one_row(operand)),), "parallel"),)
+        body = (For("t", tasks, (For("r", n, self.one_row(operand)),), LoopKind.PARALLEL),)
         return Kernel(bufs, body, (Buf("row", self.wide, segment),), s.eqn.primitive.name)
 
     def one_row(self, operand: str) -> tuple[Stmt, ...]:
@@ -462,7 +470,7 @@ class _RowByRow:
         )
         next_row = Prefetch(operand, b.iadd(here, self.prefetch_rows * self.width))
         next_update = [Prefetch(later.buf, later.index)] if isinstance(later, Load) else []
-        along = lambda *stmts: For("j", self.extent, stmts, "vector")
+        along = lambda *stmts: For("j", self.extent, stmts, LoopKind.VECTOR)
         written = lambda x: Store(
             "y0", here, b.stored(x, stored), streaming=s.operand.nbytes >= MODEL.stream_bytes
         )

@@ -13,13 +13,12 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable
-from typing import Literal
 
 from weft._engine.compiler.loops.access_analysis import Access, AccessAnalysis, Dim, cost_of
 from weft._engine.compiler.lowering.let_placement import Emitter
 from weft._engine.compiler.lowering.lower import Lowered, Output, Reduction, reachable
 from weft._engine.ir.build import Builder
-from weft._engine.ir.loops import Buf, Const, Expr, Interleave, Store
+from weft._engine.ir.loops import Buf, Const, Expr, Interleave, LoopKind, Store
 from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import field, record, replace
 
@@ -46,14 +45,14 @@ class LoopLevel:
     level: int
     name: str
     extent: int | Expr
-    kind: Literal["parallel", "serial", "vector"]
+    kind: LoopKind
     before: Callable[[], None] | None = None
     begin: Callable[[], None] | None = None
     own_sums: bool = False
 
     @property
     def is_vector(self) -> bool:
-        return self.kind == "vector"
+        return self.kind is LoopKind.VECTOR
 
 
 @record(frozen=False)
@@ -188,7 +187,7 @@ class LoopNest:
         row = segment = b.const(0, "i64")
         if tasks > 1:
             t = b.index("t", tasks, Level.TASK)
-            loops.append(LoopLevel(Level.TASK, "t", tasks, "parallel"))
+            loops.append(LoopLevel(Level.TASK, "t", tasks, LoopKind.PARALLEL))
             self.part = t
             if segments > 1:
                 row, segment = b.idiv(t, segments), b.irem(t, segments)
@@ -198,7 +197,9 @@ class LoopNest:
             r = b.index("r", per, Level.ROW)
             left = b.isub(total, row)
             loops.append(
-                LoopLevel(Level.ROW, "r", per if total % per == 0 else b.imin(left, per), "serial")
+                LoopLevel(
+                    Level.ROW, "r", per if total % per == 0 else b.imin(left, per), LoopKind.SERIAL
+                )
             )
             row = b.iadd(row, r)
         return loops, row, segment

@@ -41,6 +41,7 @@ from weft._engine.ir.loops import (
     Init,
     Kernel,
     Load,
+    LoopKind,
     Op,
     Prefetch,
     Ref,
@@ -220,7 +221,7 @@ class _LoopNestBuilder(LoopNest):
             extent = b.imin(b.isub(vector.extent, start), chunk)
         where[id(vector)] = b.iadd(start, b.index("j", chunk, Level.ROW_VECTOR))
         self.run = start, b.imin(b.iadd(start, chunk), vector.extent), chunk
-        return LoopLevel(Level.ROW_VECTOR, "j", extent, "vector")
+        return LoopLevel(Level.ROW_VECTOR, "j", extent, LoopKind.VECTOR)
 
     def _split_of(self, row: Expr, rows: list[Dim], counts: list[int]) -> dict[int, Expr]:
         where: dict[int, Expr] = {}
@@ -243,7 +244,7 @@ class _LoopNestBuilder(LoopNest):
                     ]
                 )
                 emit.append(Store(self.out_names[out.var], at, out.init))
-                emit.close(f"z{columns}", columns, "vector")
+                emit.close(f"z{columns}", columns, LoopKind.VECTOR)
 
     def _rows(self, where: dict[int, Expr]) -> None:
         """The body of one row: passes over the columns, then what is stored once."""
@@ -283,7 +284,9 @@ class _LoopNestBuilder(LoopNest):
         b, loops = self.b, []
         for k, dim in enumerate(columns):
             level = Level.COLUMN + 2 * k
-            name, kind = ("j", "vector") if dim is self.vector else (f"c{k}", "serial")
+            name, kind = (
+                ("j", LoopKind.VECTOR) if dim is self.vector else (f"c{k}", LoopKind.SERIAL)
+            )
             where[id(dim)] = b.index(name, dim.extent, level)
             loops.append(LoopLevel(level, name, dim.extent, kind))
         apart = _apart_from(columns, self.vector)
@@ -298,7 +301,7 @@ class _LoopNestBuilder(LoopNest):
             where[id(dim)] = b.iadd(start, b.index("j2", length, loop.level + 1))
             extent = b.imin(b.isub(dim.extent, start), length) if dim.extent % length else length
             loops[k : k + 1] = [
-                LoopLevel(loop.level, "k", blocks, "serial"),
+                LoopLevel(loop.level, "k", blocks, LoopKind.SERIAL),
                 LoopLevel(loop.level + 1, "j2", extent, loop.kind, own_sums=True),
             ]
         return loops
@@ -343,7 +346,7 @@ class _LoopNestBuilder(LoopNest):
                 self.decided = {id(load): unguarded(self, load, at) for load, _ in self.guarded}
             emit.open(Level.ROW_VECTOR)
             self._rows(where)
-            emit.close(name, segment.extent, "vector")
+            emit.close(name, segment.extent, LoopKind.VECTOR)
         self.decided = {}
         for k, remainder in enumerate(low.remainders):
             when = (
@@ -362,10 +365,10 @@ class _LoopNestBuilder(LoopNest):
             emit.open(Level.ROW_VECTOR)
             emit.open(Level.REMAINDER)
             self._outputs(remainder.outputs, where)
-            emit.close(f"e{k}", b.isub(stop, start), "vector")
+            emit.close(f"e{k}", b.isub(stop, start), LoopKind.VECTOR)
             once = b.const(1, "i64")
             times = once if when is None else b.select(when, once, b.const(0, "i64"))
-            emit.close(f"w{k}", times, "serial")
+            emit.close(f"w{k}", times, LoopKind.SERIAL)
 
     def _outputs(
         self, outputs: list[Output], where: dict[int, Expr], guard: Expr | None = None

@@ -24,7 +24,7 @@ from weft._engine.compiler.loops.loop_levels import Level, LoopLevel, LoopNest, 
 from weft._engine.compiler.loops.prefetch import fetched
 from weft._engine.compiler.lowering.lower import Output, Reduction, reachable
 from weft._engine.compiler.lowering.substitution import Substitution
-from weft._engine.ir.loops import FLOATS, Buf, Const, Expr, Op, Prefetch, Ref, Store
+from weft._engine.ir.loops import FLOATS, Buf, Const, Expr, LoopKind, Op, Prefetch, Ref, Store
 from weft._engine.util.record import record, replace
 
 # thresholds, measured on several machines
@@ -171,7 +171,11 @@ class OuterReduction:
         self.chunk = chunk
         if total == 1:
             return []
-        return [LoopLevel(Level.TASK, "t", total, "parallel" if nest.tasks() > 1 else "serial")]
+        return [
+            LoopLevel(
+                Level.TASK, "t", total, LoopKind.PARALLEL if nest.tasks() > 1 else LoopKind.SERIAL
+            )
+        ]
 
     def write(self, where: dict[int, Expr]) -> None:
         """Pass after pass over the rows, then what is stored once."""
@@ -197,7 +201,7 @@ class OuterReduction:
         if final:
             nest.emit.open(_VECTOR)
             nest.store(final, nest.emit.compute(roots))
-            nest.emit.close("j", self.extent, "vector")
+            nest.emit.close("j", self.extent, LoopKind.VECTOR)
 
     def _begin(self, reductions: list[Reduction]) -> None:
         emit, b, j = self.nest.emit, self.b, self.b.index("j")
@@ -210,7 +214,7 @@ class OuterReduction:
             if place is not None:
                 # the first of equals is the first of all until something better comes
                 emit.append(Store(self.kept[place.name], j, b.const(0, place.init.type)))
-        emit.close("j", self.extent, "vector")
+        emit.close("j", self.extent, LoopKind.VECTOR)
 
     def _over_rows(
         self, where: dict[int, Expr], reductions: list[Reduction], outputs: list[Output]
@@ -228,7 +232,7 @@ class OuterReduction:
                 first = b.iadd(b.imul(b.index(var, count, _ROWS), together), start)
                 emit.open(_ROWS)
                 self._pass(where, reductions, outputs, [b.iadd(first, k) for k in range(together)])
-                emit.close(var, count, "serial")
+                emit.close(var, count, LoopKind.SERIAL)
 
     def _over_blocks(
         self, where: dict[int, Expr], reductions: list[Reduction], online_sums: list[OnlineSum]
@@ -252,8 +256,8 @@ class OuterReduction:
                     [],
                     [b.iadd(first, i) for i in range(pair)],
                 )
-                emit.close("e", size // pair, "serial")
-                emit.close(var, blocks, "serial")
+                emit.close("e", size // pair, LoopKind.SERIAL)
+                emit.close(var, blocks, LoopKind.SERIAL)
             start += blocks * size
         emit.open(_VECTOR)
         sums = [
@@ -269,7 +273,7 @@ class OuterReduction:
             online_sums, emit.compute([b.op("mul", x, y) for x, y in zip(sums, scales)])
         ):
             emit.append(Store(self.kept[online_sum.sum.name], b.index("j"), value))
-        emit.close("j", self.extent, "vector")
+        emit.close("j", self.extent, LoopKind.VECTOR)
 
     def _scaled(self, online_sum: OnlineSum, where: dict[int, Expr], top: Expr) -> Expr:
         """The sum so far, when the maximum becomes the greater of what it was and `top`."""
@@ -338,7 +342,7 @@ class OuterReduction:
         for (name, op), value in zip(targets, emit.before_stores(done[: len(roots)])):
             emit.append(Store(name, b.index("j"), value, None, op))
         self.nest.store(outputs * len(rows), done[len(roots) : len(roots) + len(stored)])
-        emit.close("j", self.extent, "vector")
+        emit.close("j", self.extent, LoopKind.VECTOR)
 
     def _row_values(
         self,

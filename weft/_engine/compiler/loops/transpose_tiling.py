@@ -19,7 +19,7 @@ from weft._engine.compiler.loops.loop_levels import LoopLevel, LoopNest, segment
 from weft._engine.compiler.loops.prefetch import PREFETCH_FROM_BYTES
 from weft._engine.compiler.lowering.substitution import Substitution
 from weft._engine.ir.build import type_name
-from weft._engine.ir.loops import ITEMSIZE, Buf, Expr, Interleave, Load, Prefetch
+from weft._engine.ir.loops import ITEMSIZE, Buf, Expr, Interleave, Load, LoopKind, Prefetch
 from weft._engine.util.machine_model import MODEL
 
 # thresholds, measured on several machines
@@ -179,20 +179,20 @@ class TransposeTiling:
         self.first, self.along = self.start, group
         nest.split(b.iadd(self.base, b.index("u", cols, _LINES)), self.line, self.counts, where)
         loops += [
-            LoopLevel(_TILES, "c", self._parts(left, cols), "serial"),
+            LoopLevel(_TILES, "c", self._parts(left, cols), LoopKind.SERIAL),
             LoopLevel(
                 _GROUPS,
                 "h",
                 1 if self.together else self._parts(extent, group),
-                "serial",
+                LoopKind.SERIAL,
                 begin=lambda: self.stage(where),
             ),
-            LoopLevel(_LINES, "u", cols, "serial"),
+            LoopLevel(_LINES, "u", cols, LoopKind.SERIAL),
         ]
         if self.skewed:
             return [*loops, *self._skewed(where, tall)]
         where[id(vector)] = b.iadd(self.start, b.index("j", group, _VECTOR))
-        return [*loops, LoopLevel(_VECTOR, "j", group, "vector")]
+        return [*loops, LoopLevel(_VECTOR, "j", group, LoopKind.VECTOR)]
 
     def _skewed(self, where: dict[int, Expr], tall: int) -> list[LoopLevel]:
         """The loops over a row that begins and ends where lines of the result do, but for the first and the last of a row.
@@ -216,7 +216,10 @@ class TransposeTiling:
         )
         extent = b.select(head, begin, b.isub(stop, begin))
         heads = b.select(top, b.const(2, "i64"), b.const(1, "i64"))
-        return [LoopLevel(_HEADS, "p", heads, "serial"), LoopLevel(_VECTOR, "j", extent, "vector")]
+        return [
+            LoopLevel(_HEADS, "p", heads, LoopKind.SERIAL),
+            LoopLevel(_VECTOR, "j", extent, LoopKind.VECTOR),
+        ]
 
     def _part(self, number: Expr, size: int, extent: int) -> tuple[Expr, int | Expr]:
         """Where a part of a dim begins, and what there is of its `size` elements."""
@@ -283,8 +286,8 @@ class TransposeTiling:
             emit.append(Prefetch(buf, index))
         for i, name in enumerate(names):
             emit.append(Interleave(name, at, tuple(values[i : at_once * len(names) : len(names)])))
-        emit.close("w", cols, "vector")
-        emit.close("v", self._parts(along, at_once), "serial")
+        emit.close("w", cols, LoopKind.VECTOR)
+        emit.close("v", self._parts(along, at_once), LoopKind.SERIAL)
 
     def _substitution(self, where: dict[int, Expr], row: Expr, place: Expr) -> Substitution:
         """Code at a row of the operand and a place in its line."""

@@ -23,7 +23,7 @@ class Buffer:
     """Memory of one value. `kind` is that of its slot; `forward` is set when it is part of another one after all."""
 
     nbytes: int
-    kind: SlotKind = "temp"
+    kind: SlotKind = SlotKind.TEMP
     number: int = -1  # position among the buffers of its kind, for in, out and const
     region: "Region | None" = None  # the loop body it belongs to
     first: int = 1 << 60
@@ -37,7 +37,7 @@ class Buffer:
     @property
     def is_temp(self) -> bool:
         """Whether the buffer lives in the arena."""
-        return self.kind == "temp"
+        return self.kind is SlotKind.TEMP
 
     @property
     def has_slot(self) -> bool:

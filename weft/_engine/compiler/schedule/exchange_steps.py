@@ -67,7 +67,7 @@ def _words(plan: ProgramBuilder) -> Ref:
     """The constant that the process fills in."""
     if plan.words_at is None:
         saved, plan.region = plan.region, None
-        plan.words_at = Ref(plan.new(8 * P.FIRST_WORD, "const", len(plan.consts)))
+        plan.words_at = Ref(plan.new(8 * P.FIRST_WORD, P.SlotKind.CONSTANT, len(plan.consts)))
         plan.region = saved
         plan.consts.append(np.zeros(P.FIRST_WORD, np.int64))
         plan.words += [("start",), ("wait",)]

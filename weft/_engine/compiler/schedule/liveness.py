@@ -61,7 +61,7 @@ class ProgramBuilder:
 
     # ---- buffers and time
 
-    def new(self, nbytes: int, kind: P.SlotKind = "temp", number: int = -1) -> Buffer:
+    def new(self, nbytes: int, kind: P.SlotKind = P.SlotKind.TEMP, number: int = -1) -> Buffer:
         """A buffer of the region that is being written."""
         made = Buffer(nbytes, kind, number, self.region)
         self.buffers.append(made)
@@ -78,7 +78,9 @@ class ProgramBuilder:
         found = self.const_refs.get(key)
         if found is None:
             saved, self.region = self.region, None
-            found = self.const_refs[key] = Ref(self.new(array.nbytes, "const", len(self.consts)))
+            found = self.const_refs[key] = Ref(
+                self.new(array.nbytes, P.SlotKind.CONSTANT, len(self.consts))
+            )
             self.region = saved
             self.consts.append(array)
         return found

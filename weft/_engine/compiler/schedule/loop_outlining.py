@@ -197,7 +197,10 @@ class _Writer:
         self.vars = saved
         return [
             loops.For(
-                name, loop.extent, (*self._inits(private=True), *body) if top else body, "serial"
+                name,
+                loop.extent,
+                (*self._inits(private=True), *body) if top else body,
+                loops.LoopKind.SERIAL,
             )
         ]
 
@@ -306,7 +309,14 @@ class _Writer:
         self.names = {}
         at = loops.Index("j")
         return self._body(
-            (loops.For("j", count, (loops.Store("y", at, loops.Load("x", at, type_)),), "vector"),)
+            (
+                loops.For(
+                    "j",
+                    count,
+                    (loops.Store("y", at, loops.Load("x", at, type_)),),
+                    loops.LoopKind.VECTOR,
+                ),
+            )
         )
 
     def _branch(self, step: P.Branch) -> list[loops.Stmt]:

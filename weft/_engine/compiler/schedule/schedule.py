@@ -108,7 +108,7 @@ def walk(steps) -> list:
 KernelCheck = Callable[[Fusion, Group, BuiltKernel], None]
 
 
-_ORDER_OF_SLOTS = {"in": 0, "out": 1, "const": 2, "temp": 3}
+_ORDER_OF_SLOTS = {kind: i for i, kind in enumerate(P.SlotKind)}
 
 
 def schedule(
@@ -118,8 +118,8 @@ def schedule(
     jaxpr = expand(jaxpr)
     plan = ProgramBuilder([jaxpr.invars[i] for i in donated])
     plan.check_kernel = check_kernel
-    ins = [plan.new(v.aval.nbytes, "in", i) for i, v in enumerate(jaxpr.invars)]
-    outs = [plan.new(v.aval.nbytes, "out", i) for i, v in enumerate(jaxpr.outvars)]
+    ins = [plan.new(v.aval.nbytes, P.SlotKind.INPUT, i) for i, v in enumerate(jaxpr.invars)]
+    outs = [plan.new(v.aval.nbytes, P.SlotKind.OUTPUT, i) for i, v in enumerate(jaxpr.outvars)]
     Body(plan, jaxpr, [Ref(b) for b in ins], [Ref(b) for b in outs]).run()
     of_type = lambda v: (v.aval.shape, v.aval.dtype)
     aliases = donate(

@@ -26,8 +26,8 @@ from weft._engine.util.trees.narrowing import is_tuple
 def program_text(program: P.Program) -> str:
     """The whole program, with the text of each distinct kernel after its steps.
 
-    >>> from weft._engine.ir.program import BufRef, Copy, Program, Slot
-    >>> slots = (Slot("in", 8), Slot("out", 8))
+    >>> from weft._engine.ir.program import BufRef, Copy, Program, Slot, SlotKind
+    >>> slots = (Slot(SlotKind.INPUT, 8), Slot(SlotKind.OUTPUT, 8))
     >>> print(program_text(Program(slots, (Copy(BufRef(1), BufRef(0), 8),), 0, "f")))
     program f  arena 0 B
       s0 in 8 B
@@ -45,9 +45,7 @@ def program_text(program: P.Program) -> str:
 
     lines = [f"program {program.name}  arena {program.arena_bytes} B"]
     for i, slot in enumerate(program.slots):
-        place = (
-            f" at {slot.offset}{' of a task' if slot.own else ''}" if slot.kind == "temp" else ""
-        )
+        place = f" at {slot.offset}{' of a task' if slot.own else ''}" if slot.is_temp else ""
         lines.append(f"  s{i} {slot.kind} {slot.nbytes} B{place}")
     lines.append("steps")
     lines += _steps(program.steps, name_of, "  ")
