@@ -34,10 +34,6 @@ MAX_COMPARISONS = 53
 MOST_MODULES = 22
 #: folders whose modules are a family of equal things, one for each group of functions or each distribution
 FAMILIES = {"weft/_engine/numpy", "weft/_engine/ops", "weft/scipy/stats"}
-#: files that formatting made longer; this set only shrinks
-KNOWN_LONG = {
-    "weft/experimental/hijax.py",
-}
 #: package -> import circles in it that still wait to be taken apart; a number here is never raised
 KNOWN_CIRCLES: dict[str, int] = {}
 
@@ -86,7 +82,7 @@ def test_what_to_read_next_is_there():
 
 def test_a_file_is_one_room():
     lengths = {str(path.relative_to(HOUSE)): len(path.read_text().splitlines()) for path in SOURCES}
-    assert {path for path, lines in lengths.items() if lines > MOST_LINES} == KNOWN_LONG
+    assert {path for path, lines in lengths.items() if lines > MOST_LINES} == set()
 
 
 def test_no_folder_is_crowded():

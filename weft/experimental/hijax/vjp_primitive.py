@@ -1,49 +1,18 @@
-"""Operations of users with a rule for each transformation, as classes: `VJPHiPrimitive`, and `HiPrimitive`, on values of hi types.
-
-In:   a class with the types of its arguments and results, an implementation `expand`, and rules as methods.
-Out:  objects that are called like functions. Programs hold one equation for a call; it is expanded when they are compiled.
-Laws: a transformation asks for its rule when it meets the operation, and raises NotImplementedError, with the method to write, where
-      there is none. Zeros are given to rules as arrays. Types are those of arrays, in trees, or hi types. A program holds the arrays of
-      values of hi types, so that rules for these are asked for where values are: under a transformation, not of a traced program.
-Next: `control.hitypes`, the types whose values are objects of users.
-"""
+"""`VJPHiPrimitive`, and the two ops that represent calls of one and their derivatives in programs."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft._engine.api.vmap import vmap
 from weft._engine.control.call_rules import WholeCall
-from weft._engine.control.custom_rules import custom_jvp, custom_lin_p
-from weft._engine.control.hitypes import (
-    AbstractValue,
-    AvalMutableQDD,
-    AvalQDD,
-    HiPspec,
-    HiType,
-    MutableHiType,
-    arrays_of,
-    aval_method,
-    aval_property,
-    control_flow_allowed_effects,
-    flatten,
-    is_linear,
-    is_mutable,
-    lowered,
-    made_here,
-    on_contents,
-    register_hitype,
-)
-from weft._engine.control.ref import AbstractRef, TransformedRef, is_ref
-from weft._engine.core.interpret import evaluate
+from weft._engine.control.custom_rules import custom_lin_p
+from weft._engine.control.hitypes import arrays_of, flatten, is_linear
 from weft._engine.core.primitive import BatchAxis
 from weft._engine.core.stage import StageTrace, hoist_tracers, stage
 from weft._engine.core.trace import (
-    EvalTrace,
     Trace,
-    UndefPrimal,
     Zero,
     any_tracers,
     is_undef,
@@ -52,15 +21,14 @@ from weft._engine.core.trace import (
     typeof,
 )
 from weft._engine.hooks import hi_types
-from weft._engine.ir.types import ShapedArray
-from weft._engine.ops.elementwise import add_any, convert_element_type
+from weft._engine.ops.elementwise import convert_element_type
 from weft._engine.ops.reduce import reduce_sum
 from weft._engine.transforms.batch import BatchTrace, move_dim
 from weft._engine.transforms.jvp import JVPTrace, instantiate
 from weft._engine.transforms.linearize import LinearTrace
-from weft._engine.transforms.transpose import backward_pass
-from weft._engine.transforms.vmappable import MappingSpec
 from weft._engine.util import dtypes, tree
+from weft.experimental.hijax.accumulators import NO_COTANGENT, ValAccum
+from weft.experimental.hijax.values import instantiated, lower_values, raise_values, tangent_type
 
 #: params: jaxpr (what `expand` is traced to), num_consts, prim (the object), name
 call_hi_primitive_p = WholeCall(
@@ -76,110 +44,6 @@ hi_linearized_p = WholeCall(
     only_derivatives=("bwd",),
     is_high=True,
 )
-
-
-__all__ = [
-    "AbstractRef",
-    "AbstractValue",
-    "AvalMutableQDD",
-    "AvalQDD",
-    "GradAccum",
-    "HiPrimitive",
-    "HiPspec",
-    "HiType",
-    "MappingSpec",
-    "MutableHiType",
-    "NullAccum",
-    "RefAccum",
-    "ShapedArray",
-    "TransformedRef",
-    "VJPHiPrimitive",
-    "ValAccum",
-    "Zero",
-    "aval_method",
-    "aval_property",
-    "control_flow_allowed_effects",
-    "instantiate_zeros",
-    "is_undefined_primal",
-    "jvp_from_lin",
-    "linearize_from_jvp",
-    "register_hitype",
-    "vjp_from_jvp",
-    "vjp_from_lin",
-]
-
-# ---- accumulators of cotangents
-
-
-class GradAccum:
-    """Where `vjp_bwd` and `transpose` put the cotangent of an argument of type `aval`."""
-
-    def __init__(self, aval: ShapedArray):
-        self.aval = aval
-
-    def accum(self, x: Any) -> None:
-        """Add `x` to the cotangent."""
-        raise NotImplementedError(f"{type(self).__name__}.accum")
-
-
-class ValAccum(GradAccum):
-    """Sums cotangents; `freeze` gives the sum, or a `Zero`."""
-
-    def __init__(self, aval: ShapedArray, val: Any = None):
-        super().__init__(aval)
-        self.val = val
-
-    def accum(self, x: Any) -> None:
-        """Add `x` to the cotangent."""
-        if x is not None and x is not _Nothing and type(x) is not Zero:
-            self.val = x if self.val is None else add_any(self.val, x)
-
-    def freeze(self) -> Any:
-        """The sum."""
-        return Zero(self.aval) if self.val is None else self.val
-
-
-class NullAccum(GradAccum):
-    """For an argument whose cotangent nobody wants."""
-
-    def accum(self, x: Any) -> None:
-        """Drop `x`."""
-
-
-class RefAccum(GradAccum):
-    """Adds cotangents to a reference to a mutable array."""
-
-    def __init__(self, aval: ShapedArray, ref: Any):
-        super().__init__(aval)
-        self.ref = ref
-
-    def accum(self, x: Any) -> None:
-        """Add `x` to what the reference holds."""
-        if x is not None and x is not _Nothing and type(x) is not Zero:
-            self.ref.addupdate(x)
-
-
-def instantiate_zeros(tangent: Any) -> Any:
-    """An array of zeros for a `Zero`; anything else as it is.
-
-    >>> from weft.experimental.hijax import ShapedArray, Zero, instantiate_zeros
-    >>> instantiate_zeros(Zero(ShapedArray((2,), np.dtype('float32')))).tolist(), instantiate_zeros(3)
-    ([0.0, 0.0], 3)
-    """
-    return instantiate(tangent)
-
-
-def is_undefined_primal(x: Any) -> bool:
-    """Whether `x` stands for a linear argument of which only the type is known, or its accumulator.
-
-    >>> from weft.experimental.hijax import is_undefined_primal
-    >>> is_undefined_primal(3.0)
-    False
-    """
-    return is_undef(x) or isinstance(x, GradAccum)
-
-
-# ---- the class
 
 
 class VJPHiPrimitive:
@@ -339,15 +203,9 @@ def _filled(arguments: Any, cts: Any) -> tuple:
     whole = tuple(arguments)
     flat = tree.broadcast_prefix(tuple(cts), whole, is_leaf=lambda x: x is None or type(x) is Zero)
     return tree.tree_unflatten(
-        tree.tree_structure(whole), [_Nothing if x is None or type(x) is Zero else x for x in flat]
+        tree.tree_structure(whole),
+        [NO_COTANGENT if x is None or type(x) is Zero else x for x in flat],
     )
-
-
-class _NothingType:
-    """Stands for no cotangent where None would be no leaf."""
-
-
-_Nothing: Any = _NothingType()
 
 
 def _flat_results(prim: VJPHiPrimitive, out: Any, what: str) -> list:
@@ -356,20 +214,10 @@ def _flat_results(prim: VJPHiPrimitive, out: Any, what: str) -> list:
         raise TypeError(
             f"{type(prim).__name__}: {what} must have the structure of out_aval, {prim.out_tree}, got {structure}."
         )
-    return list(map(_instantiated, leaves))
+    return list(map(instantiated, leaves))
 
 
-def _instantiated(x: Any) -> Any:
-    """A value for a `Zero`; anything else as it is."""
-    if type(x) is not Zero or not x.aval.is_high:
-        return instantiate(x)
-    aval: Any = x.aval
-    if type(aval).vspace_zero is not HiType.vspace_zero:
-        return aval.vspace_zero()
-    return aval.raise_val(*[instantiate(Zero(a)) for a in aval.lo_ty()])
-
-
-def _tangents(prim: VJPHiPrimitive, found: Any, what: str) -> list:
+def flat_tangents(prim: VJPHiPrimitive, found: Any, what: str) -> list:
     """Flat tangents; one of dtype float0 is zero, whatever it is a tangent of."""
     leaves = _flat_results(prim, found, what)
     avals = [a.to_tangent_aval() for a in prim.out_avals_flat]
@@ -422,14 +270,14 @@ def _dispatch(trace: Trace | None, prim: VJPHiPrimitive, args: Sequence) -> list
     name, ins, outs = type(prim).__name__, prim.in_avals_flat, prim.out_avals_flat
 
     def flat(*arrays):
-        found = prim.expand(*tree.tree_unflatten(prim.in_tree, _raise(ins, arrays)))
-        return _lower(name, outs, _flat_results(prim, found, "the result of expand"))
+        found = prim.expand(*tree.tree_unflatten(prim.in_tree, raise_values(ins, arrays)))
+        return lower_values(name, outs, _flat_results(prim, found, "the result of expand"))
 
-    arrays = _lower(name, ins, args)
+    arrays = lower_values(name, ins, args)
     jaxpr, consts = hoist_tracers(stage(flat, [typeof(x) for x in arrays], name))
     params = {"jaxpr": jaxpr, "num_consts": len(consts), "prim": prim, "name": name}
     found: Any = trace.process(call_hi_primitive_p, [*consts, *arrays], params)
-    return _raise(outs, found)
+    return raise_values(outs, found)
 
 
 def _split(trace: JVPTrace | BatchTrace, x: Any) -> tuple:
@@ -447,9 +295,7 @@ def _split(trace: JVPTrace | BatchTrace, x: Any) -> tuple:
             f"vmap: a value of type {aval} was made of mapped arrays, and an operation with rules is applied to it: "
             "nothing says how it is mapped as a whole. Make it by an operation that has a rule for vmap."
         )
-    return aval.raise_val(*firsts), _tangent_type("grad", aval).raise_val(
-        *map(instantiate, seconds)
-    )
+    return aval.raise_val(*firsts), tangent_type("grad", aval).raise_val(*map(instantiate, seconds))
 
 
 def _join(trace: JVPTrace | BatchTrace, value: Any, more: Any) -> Any:
@@ -482,16 +328,18 @@ def _apply_jvp(prim: VJPHiPrimitive, primals: Sequence, tangents: Sequence) -> t
     later = isinstance(trace_state.trace, StageTrace)  # tangents go into a program
     if later and prim._has("vjp_fwd"):
         outs, residuals = _pair(prim, prim.vjp_fwd(unflatten(nonzero), *args), "vjp_fwd")
-        return outs, _linear_call(prim, args, residuals, list(map(_instantiated, tangents)), outs)
-    full = unflatten(list(map(_instantiated, tangents)))
+        return outs, _linear_call(prim, args, residuals, list(map(instantiated, tangents)), outs)
+    full = unflatten(list(map(instantiated, tangents)))
     if prim._has("jvp") and not (type(trace_state.trace) is LinearTrace and not prim._has("lin")):
         out, out_tangents = prim.jvp(args, full)
-        return _flat_results(prim, out, "the result of jvp"), _tangents(
+        return _flat_results(prim, out, "the result of jvp"), flat_tangents(
             prim, out_tangents, "the tangent of jvp"
         )
     if prim._has("lin"):
         outs, residuals = _pair(prim, prim.lin(unflatten(nonzero), *args), "lin")
-        return outs, _tangents(prim, prim.linearized(residuals, *full), "the result of linearized")
+        return outs, flat_tangents(
+            prim, prim.linearized(residuals, *full), "the result of linearized"
+        )
     prim.vjp_fwd(unflatten(nonzero), *args) if later else prim.jvp(args, full)
     raise AssertionError("a rule that is not there was called")
 
@@ -507,11 +355,13 @@ def _linear_call(
         [a.to_tangent_aval() for a in prim.in_avals_flat],
         [typeof(o).to_tangent_aval() for o in outs],
     )
-    tangents = _lower(name, in_types, tangents)
+    tangents = lower_values(name, in_types, tangents)
 
     def bwd(res, cts):
         accums = [ValAccum(a) for a in in_types]
-        cts = tree.tree_unflatten(prim.out_tree, _raise(out_types, list(map(instantiate, cts))))
+        cts = tree.tree_unflatten(
+            prim.out_tree, raise_values(out_types, list(map(instantiate, cts)))
+        )
         prim.vjp_bwd(
             tree.tree_unflatten(kept_tree, res)[0], cts, *tree.tree_unflatten(prim.in_tree, accums)
         )
@@ -519,16 +369,18 @@ def _linear_call(
 
     def forward(*xs):
         _, primals = tree.tree_unflatten(kept_tree, xs[:n])
-        given = tree.tree_unflatten(prim.in_tree, _raise(in_types, xs[n:]))
+        given = tree.tree_unflatten(prim.in_tree, raise_values(in_types, xs[n:]))
         if prim._has("jvp"):
-            return _lower(
-                name, out_types, _tangents(prim, prim.jvp(primals, given)[1], "the tangent of jvp")
+            return lower_values(
+                name,
+                out_types,
+                flat_tangents(prim, prim.jvp(primals, given)[1], "the tangent of jvp"),
             )
         _, found = _pair(prim, prim.lin(tree.tree_map(lambda _: True, primals), *primals), "lin")
-        return _lower(
+        return lower_values(
             name,
             out_types,
-            _tangents(prim, prim.linearized(found, *given), "the result of linearized"),
+            flat_tangents(prim, prim.linearized(found, *given), "the result of linearized"),
         )
 
     bwd.__name__ = name
@@ -554,7 +406,7 @@ def _typed_tangents(types: list, avals: tuple, tangents: Sequence) -> list:
     ]
     return [
         Zero(a) if not a.is_high and a.dtype == dtypes.float0 else t
-        for a, t in zip(types, _raise(types, lowered))
+        for a, t in zip(types, raise_values(types, lowered))
     ]
 
 
@@ -565,11 +417,9 @@ def _cotangents(name: str, accum: ValAccum) -> list:
         return [None] * len(types)
     return [
         None if a.dtype == dtypes.float0 else ct
-        for a, ct in zip(types, _lower(name, [accum.aval], [accum.val]))
+        for a, ct in zip(types, lower_values(name, [accum.aval], [accum.val]))
     ]
 
-
-# ---- the two operations
 
 for _p in (call_hi_primitive_p, hi_linearized_p):
     _p.define(partial_eval=None, partial_eval_eqn=None)  # what tangents enter stays whole
@@ -599,9 +449,9 @@ def _call_jvp(primals: Sequence, tangents: Sequence, *, jaxpr, num_consts, prim,
         in_tangents += (
             [Zero(a.to_tangent_aval())]
             if zero
-            else _raise([a.to_tangent_aval()], list(map(instantiate, arrays)))
+            else raise_values([a.to_tangent_aval()], list(map(instantiate, arrays)))
         )
-    results, found = _apply_jvp(prim, _raise(ins, primals[num_consts:]), in_tangents)
+    results, found = _apply_jvp(prim, raise_values(ins, primals[num_consts:]), in_tangents)
     out_tangents = []
     for a, t in zip(outs, found):
         tangent = a.to_tangent_aval()
@@ -609,10 +459,10 @@ def _call_jvp(primals: Sequence, tangents: Sequence, *, jaxpr, num_consts, prim,
             Zero(x) if type(t) is Zero or x.dtype == dtypes.float0 else y
             for x, y in zip(
                 tangent.lo_ty(),
-                [t] if not a.is_high else _lower(name, [tangent], [_instantiated(t)]),
+                [t] if not a.is_high else lower_values(name, [tangent], [instantiated(t)]),
             )
         ]
-    return _lower(name, outs, results), out_tangents
+    return lower_values(name, outs, results), out_tangents
 
 
 @call_hi_primitive_p.def_batch
@@ -631,11 +481,13 @@ def _call_transpose(cts: Sequence, *args, jaxpr, num_consts, prim, name):
     for a in prim.in_avals_flat:
         parts = [next(arrays) for _ in a.lo_ty()]
         given += (
-            [ValAccum(a.to_tangent_aval())] if any(map(is_undef, parts)) else _raise([a], parts)
+            [ValAccum(a.to_tangent_aval())]
+            if any(map(is_undef, parts))
+            else raise_values([a], parts)
         )
     outs = [a.to_tangent_aval() for a in prim.out_avals_flat]
     prim.transpose(
-        tree.tree_unflatten(prim.out_tree, _raise(outs, list(map(instantiate, cts)))),
+        tree.tree_unflatten(prim.out_tree, raise_values(outs, list(map(instantiate, cts)))),
         *tree.tree_unflatten(prim.in_tree, given),
     )
     found = [
@@ -656,9 +508,6 @@ def _linearized_transpose(cts: Sequence, *args, jaxpr, bwd, num_res, name):
     return [None] * num_res + [
         fit(ct, x) if is_undef(x) else None for ct, x in zip(found, args[num_res:])
     ]
-
-
-# ---- mapped operations
 
 
 class _Mapped(VJPHiPrimitive):
@@ -751,240 +600,3 @@ class _Mapped(VJPHiPrimitive):
         own = tree.broadcast_prefix(self.out_dims, self.prim.out_aval, is_leaf=none)
         outside = lambda d, own: d if d is None or own is None else d + (own <= d)
         return tree.tree_unflatten(self.out_tree, list(map(outside, outs, own)))
-
-
-# ---- rules derived from others
-
-
-def _linear_program(prim: VJPHiPrimitive, primals: tuple) -> tuple[Any, Any]:
-    """The result of `jvp` at a point, and the program of its tangents, which holds what it needs."""
-    linear = LinearTrace(trace_state.trace)
-    name, types, out_types = (
-        type(prim).__name__,
-        *[
-            [a.to_tangent_aval() for a in avals]
-            for avals in (prim.in_avals_flat, prim.out_avals_flat)
-        ],
-    )
-    given = [linear.new_arg(lo) for a in types for lo in a.lo_ty()]
-    try:
-        with set_trace(linear):
-            out, out_tangents = prim.jvp(
-                primals, tree.tree_unflatten(prim.in_tree, _raise(types, given))
-            )
-            flat = _lower(name, out_types, _tangents(prim, out_tangents, "the tangent of jvp"))
-        program = linear.to_jaxpr(given, flat)
-    finally:
-        linear.finished = True
-    return out, program
-
-
-def _lin_from_jvp(self, nzs_in, *primals):
-    out, program = _linear_program(self, primals)
-
-    def run(consts, *tangents):
-        ins, outs = [
-            [a.to_tangent_aval() for a in avals]
-            for avals in (self.in_avals_flat, self.out_avals_flat)
-        ]
-        found = evaluate(
-            program.replace(consts=consts),
-            *_lower(type(self).__name__, ins, tree.tree_leaves(tangents)),
-        )
-        return tree.tree_unflatten(self.out_tree, _raise(outs, found))
-
-    return out, tree.Partial(run, program.consts)
-
-
-def _linearized_from_jvp(self, residuals, *tangents):
-    return residuals(*tangents)
-
-
-def _transposed(prim: VJPHiPrimitive, linear: Callable, ct: Any) -> tuple:
-    """The cotangents of the arguments of a linear function of tangents."""
-    name = type(prim).__name__
-    types, out_types = [
-        [a.to_tangent_aval() for a in avals] for avals in (prim.in_avals_flat, prim.out_avals_flat)
-    ]
-    flat = lambda *ts: _lower(
-        name,
-        out_types,
-        _tangents(prim, linear(*tree.tree_unflatten(prim.in_tree, _raise(types, ts))), "a tangent"),
-    )
-    arrays = [lo for a in types for lo in a.lo_ty()]
-    program = stage(flat, arrays, name)
-    found = backward_pass(
-        program, [UndefPrimal(a) for a in arrays], _lower(name, out_types, tree.tree_leaves(ct))
-    )
-    return tree.tree_unflatten(prim.in_tree, _raise(types, list(map(instantiate, found))))
-
-
-def _vjp_fwd_from_jvp(self, nzs_in, *primals):
-    return self(*primals), primals
-
-
-def _vjp_bwd_from_jvp(self, primals, ct):
-    return _transposed(self, lambda *tangents: self.jvp(primals, tangents)[1], ct)
-
-
-def _vjp_fwd_from_lin(self, nzs_in, *primals):
-    return self.lin(nzs_in, *primals)[:2]
-
-
-def _vjp_bwd_from_lin(self, residuals, ct):
-    return _transposed(self, functools.partial(self.linearized, residuals), ct)
-
-
-def jvp_from_lin(self, primals, tangents):
-    """The method `jvp`, by `lin` and `linearized`; TypeError where these come from `jvp`.
-
-    >>> from weft.experimental.hijax import VJPHiPrimitive, jvp_from_lin
-    >>> class Double(VJPHiPrimitive):
-    ...     jvp = jvp_from_lin
-    """
-    if type(self).lin is _lin_from_jvp:
-        raise TypeError(
-            f"{type(self).__name__} sets both jvp = jvp_from_lin and lin, linearized = linearize_from_jvp, each of "
-            "which needs the other. Write one of them."
-        )
-    out, residuals = self.lin(tree.tree_map(lambda _: True, tuple(primals)), *primals)[:2]
-    return out, self.linearized(residuals, *tangents)
-
-
-#: the methods (lin, linearized), derived from `jvp`
-linearize_from_jvp = (_lin_from_jvp, _linearized_from_jvp)
-#: the methods (vjp_fwd, vjp_bwd_retval), derived from `jvp`: it is evaluated again in the backward pass
-vjp_from_jvp = (_vjp_fwd_from_jvp, _vjp_bwd_from_jvp)
-#: the methods (vjp_fwd, vjp_bwd_retval), derived from `lin` and `linearized`
-vjp_from_lin = (_vjp_fwd_from_lin, _vjp_bwd_from_lin)
-
-
-# ---- operations on values of hi types
-
-
-class HiPrimitive:
-    """An operation on arrays and values of hi types, to derive from; `bind(*args, **params)` applies it.
-
-    The methods to write: `to_lojax(*args, **params)`, the implementation, which takes hi values apart and makes them;
-    `abstract_eval(*types, **params)`, which gives the type of the result (a list of types with `multiple_results`) and a set of effects,
-    and is asked inside of transformations; `jvp(primals, tangents, **params)`, the derivative; without it, `to_lojax` is differentiated.
-    What `jvp` gives is transposed as the operations in it are. On mutable values `to_lojax` runs when the operation is applied, under
-    whatever transformation. Inside of transformations NotImplementedError is raised for effects of other operations, and when
-    differentiating, for types whose tangents do not consist of the tangents of their arrays.
-
-    >>> import dataclasses
-    >>> from weft.experimental.hijax import HiPrimitive
-    >>> class Cube(HiPrimitive):
-    ...     def abstract_eval(self, x): return x, set()
-    ...     def to_lojax(self, x): return x ** 3
-    ...     def jvp(self, primals, tangents): return self.bind(*primals), 3 * primals[0] ** 2 * tangents[0]
-    >>> float(weft.grad(Cube("cube").bind)(2.0))
-    12.0
-    """
-
-    multiple_results = False
-
-    def __init__(self, name: str):
-        self.name = name
-
-    def __repr__(self) -> str:
-        return self.name
-
-    def is_high(self, *avals, **params) -> bool:
-        """Whether it is to be lowered by `to_lojax`."""
-        return True
-
-    def is_effectful(self, params) -> bool:
-        """Whether it has effects."""
-        return False
-
-    def _missing(self, method: str) -> NotImplementedError:
-        return NotImplementedError(
-            f"{type(self).__name__} ({self.name}) must implement `{method}`."
-        )
-
-    def abstract_eval(self, *arg_avals, **params):
-        """The type of the result, and the effects."""
-        raise self._missing("abstract_eval")
-
-    def to_lojax(self, *args, **params):
-        """The result, by operations on the arrays that the arguments consist of."""
-        raise self._missing("to_lojax")
-
-    def jvp(self, primals, tangents, **params):
-        """`(result, its tangent)`."""
-        raise self._missing("jvp")
-
-    def transpose(self, *args, **params):
-        """The transpose, of a linear operation."""
-        raise self._missing("transpose")
-
-    def bind(self, *args, **params):
-        """The result on these arguments."""
-        if any(map(is_mutable, args)):  # it runs now, on what they hold
-            return on_contents(lambda *xs: self.to_lojax(*xs, **params), args)
-        if type(trace_state.trace) is EvalTrace:
-            return self.to_lojax(*args, **params)
-        avals = [x.type if is_ref(x) else typeof(x) for x in args]
-        found, effects = self.abstract_eval(*avals, **params)
-        if not self.multiple_results and found.is_high and found.has_qdd:
-            return made_here(self.to_lojax(*args, **params))
-        if effects:
-            raise NotImplementedError(
-                f"{self.name}: operations of hi types with effects ({', '.join(map(repr, effects))}) are not "
-                "supported inside of transformations."
-            )
-        out_avals = list(found) if self.multiple_results else [found]
-        as_list = lambda out: list(out) if self.multiple_results else [out]
-
-        def flat(*xs):
-            return _lower(
-                self.name, out_avals, as_list(self.to_lojax(*_raise(avals, xs), **params))
-            )
-
-        def flat_jvp(primals, tangents):
-            tangent_avals, out_tangent_avals = [
-                [_tangent_type(self.name, a) for a in types] for types in (avals, out_avals)
-            ]
-            out, out_tangents = self.jvp(
-                _raise(avals, primals), _raise(tangent_avals, tangents), **params
-            )
-            return _lower(self.name, out_avals, as_list(out)), _lower(
-                self.name, out_tangent_avals, as_list(out_tangents)
-            )
-
-        flat.__name__ = self.name
-        call: Any = flat
-        if type(self).jvp is not HiPrimitive.jvp:
-            call = custom_jvp(flat)
-            call.defjvp(flat_jvp)
-        outs = _raise(out_avals, call(*_lower(self.name, avals, args)))
-        return outs if self.multiple_results else outs[0]
-
-
-def _raise(avals: Sequence, arrays: Sequence) -> list:
-    """Values of types, from the arrays of all."""
-    given = iter(arrays)
-    return [
-        a.raise_val(*[next(given) for _ in a.lo_ty()]) if a.is_high else next(given) for a in avals
-    ]
-
-
-def _lower(name: str, avals: Sequence, values: Sequence) -> list:
-    """The arrays of all values."""
-    return [
-        x
-        for a, v in zip(avals, values, strict=True)
-        for x in (lowered(_instantiated(v), name) if a.is_high else [instantiate(v)])
-    ]
-
-
-def _tangent_type(name: str, aval: Any) -> Any:
-    """The type of tangents of values of a type, whose arrays must be the tangents of the arrays of such a value."""
-    tangent = aval.to_tangent_aval()
-    if aval.is_high and not is_linear(aval):
-        raise NotImplementedError(
-            f"{name}: differentiating with respect to the type {aval} is not supported: its tangents, of type "
-            f"{tangent}, consist of {tangent.lo_ty()}, not of the tangents of the arrays {aval.lo_ty()}."
-        )
-    return tangent
