@@ -13,6 +13,7 @@ from weft._engine.api.arrays import clear_caches
 from weft._engine.backends.base import Backend
 from weft._engine.runtime.array import default_sharding
 from weft._engine.runtime.device import Device
+from weft._engine.util.refusals import refusal
 
 
 def get_backend(platform: str | Backend | None = None) -> Backend:
@@ -67,10 +68,7 @@ def register_backend_cache(cache: Any, for_what: str) -> None:
 
 def register_backend_factory(name: str, factory: Callable, **_options: Any) -> None:
     """A backend of another runtime: NotImplementedError."""
-    raise NotImplementedError(
-        f"register_backend_factory: {name!r} cannot be added as a runtime of XLA; a backend of weft is a class of "
-        "weft._engine.backends (docs/adding-a-backend.md)."
-    )
+    raise refusal(__name__, "register_backend_factory")
 
 
 def get_compile_options(
@@ -83,7 +81,4 @@ def get_compile_options(
     backend: Any = None,
 ) -> Any:
     """XLA's options of compilation: NotImplementedError."""
-    raise NotImplementedError(
-        "get_compile_options: weft does not compile with XLA; give options with "
-        "weft.jit(fun).lower(...).compile(compiler_options={...})."
-    )
+    raise refusal(__name__, "get_compile_options")

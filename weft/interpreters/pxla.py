@@ -25,9 +25,4 @@ class _ThreadResources:
 thread_resources = _ThreadResources()
 
 
-create_compile_options = refused_function(
-    __name__,
-    "create_compile_options",
-    "create_compile_options: weft does not compile with XLA; options of a compilation are given to "
-    "weft.jit(fun).lower(...).compile(compiler_options={...}).",
-)
+create_compile_options = refused_function(__name__, "create_compile_options")

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from weft._engine.util import events
+from weft._engine.util.refusals import refusal
 from weft._engine.util.state import guard
 from weft.profiler.xplane import Span, encode
 
@@ -205,9 +206,7 @@ def annotate_function(func: Callable, name: str | None = None, **decorator_kwarg
 
 def start_server(port: int, requires_backend: bool = True) -> NoReturn:
     """Not supported: a server that records traces on request while a program runs."""
-    raise NotImplementedError(
-        "profiler.start_server is not supported. Use start_trace and stop_trace, or `with trace(dir)`."
-    )
+    raise refusal("weft.profiler", "start_server")
 
 
 def stop_server() -> NoReturn:

@@ -28,7 +28,11 @@ from weft._engine.pallas.specs import MemoryRef, scratch_type
 from weft._engine.util import dtypes, tree
 from weft._engine.util.config import config
 from weft._engine.util.errors import describe
+from weft._engine.util.refusals import refusal
 from weft._engine.util.source import api_boundary, user_frame, wraps
+
+#: the module that exports these functions
+_PUBLIC_MODULE = "weft.experimental.pallas"
 
 
 class _Grids(threading.local):
@@ -312,9 +316,7 @@ def empty_ref_like(x: Any) -> Ref:
 
 def get_global(what: Any) -> Any:
     """Memory that all kernels of a program share: there is none here, NotImplementedError."""
-    raise NotImplementedError(
-        "get_global: memory that outlives a kernel. Pass an array with input_output_aliases."
-    )
+    raise refusal(_PUBLIC_MODULE, "get_global")
 
 
 def select_ref(idx: Any, *refs: Any) -> Any:

@@ -13,6 +13,7 @@ from weft._engine.pallas.memory import (
     store as store,
 )
 from weft._engine.util.record import record
+from weft._engine.util.refusals import refusal
 
 __all__ = [
     "CompilerParams",
@@ -89,8 +90,6 @@ def elementwise_inline_asm(
 
     >>> weft.experimental.pallas.triton.elementwise_inline_asm("", args=[], constraints="", pack=1, result_shape_dtypes=[])
     Traceback (most recent call last):
-    NotImplementedError: elementwise_inline_asm: assembler of a GPU. Write the function with weft.numpy.
+    NotImplementedError: weft.experimental.pallas.triton.elementwise_inline_asm: it is assembler of a GPU. Write the function with weft.numpy.
     """
-    raise NotImplementedError(
-        "elementwise_inline_asm: assembler of a GPU. Write the function with weft.numpy."
-    )
+    raise refusal(__name__, "elementwise_inline_asm")
