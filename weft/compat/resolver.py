@@ -12,7 +12,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Sequence
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -73,7 +73,6 @@ def is_shim(file: str) -> bool:
 
 def installed_shim() -> bool:
     """Whether `import jax` finds a package in this environment that is weft's own."""
-    from importlib.machinery import PathFinder
 
     spec = PathFinder.find_spec("jax")
     return spec is not None and spec.origin is not None and is_shim(spec.origin)
@@ -303,7 +302,6 @@ def _spec(module_of_weft: str) -> ModuleSpec | None:
 
 
 def _config() -> Any:
-    from weft._engine.util.config import config
 
     return config
 

@@ -39,6 +39,8 @@ from weft._engine.cpython.code_objects import assigned_free_variables
 from weft._engine.ir.jaxpr import DropVar, Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft._engine.ir.rewrite import atom_key, inline_calls, is_transparent
 from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.casting import convert_element_type
+from weft._engine.ops.layout import broadcast_in_dim
 from weft._engine.ops.placement import laid_out_as
 from weft._engine.util import dtypes, tree
 from weft._engine.util.config import config
@@ -73,7 +75,6 @@ def runs_in_python() -> bool:
 
 def unchanging(values: Any) -> Any:
     """A tree whose NumPy arrays are arrays that nobody changes: `x += 1` in a function then makes another one, as where it is staged."""
-    from weft._engine.ops.layout import broadcast_in_dim
 
     same = lambda x: broadcast_in_dim(x, x.shape, tuple(range(x.ndim)))
     return tree.tree_map(
@@ -637,6 +638,5 @@ def strong(x: Any, dtype: Any) -> Any:
     """`x` as a value of exactly `dtype`."""
     if isinstance(x, (bool, int, float, complex)):
         return np.asarray(x).astype(dtype)[()]
-    from weft._engine.ops.casting import convert_element_type
 
     return convert_element_type(x, dtype)

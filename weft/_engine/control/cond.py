@@ -35,7 +35,11 @@ from weft._engine.core.trace import Tracer, Zero, is_undef, typeof
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
 from weft._engine.ir.rewrite import dce as dce_jaxpr, inline_calls, is_transparent, used_vars
 from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.arithmetic import stop_gradient
+from weft._engine.ops.casting import convert_element_type
+from weft._engine.ops.comparison import clamp, eq, ne, select_n
 from weft._engine.ops.families import zeros
+from weft._engine.ops.layout import broadcast_in_dim
 from weft._engine.transforms.batch import batch_jaxpr, move_dim
 from weft._engine.transforms.jvp import jvp_jaxpr
 from weft._engine.transforms.linearize import partial_eval_jaxpr
@@ -144,8 +148,6 @@ def _batch(axis, args, dims, *, branches):
 
 def _batch_select(axis, index, operands, batched, branches):
     """Every branch runs on the whole batch, and each example takes the results of its own; effects are guarded."""
-    from weft._engine.ops.comparison import clamp, eq, select_n
-    from weft._engine.ops.layout import broadcast_in_dim
 
     index = clamp(np.int32(0), index, np.int32(len(branches) - 1))
     cases = []
@@ -182,9 +184,6 @@ def _differentiated_where(chosen, x):
     aval = typeof(x)
     if not isinstance(x, Tracer) or aval.to_tangent_aval().dtype == dtypes.float0:
         return x
-    from weft._engine.ops.arithmetic import stop_gradient
-    from weft._engine.ops.comparison import select_n
-    from weft._engine.ops.layout import broadcast_in_dim
 
     return select_n(broadcast_in_dim(chosen, aval.shape, (0,)), stop_gradient(x), x)
 
@@ -200,7 +199,6 @@ def _handed_on(branches) -> list[int | None]:
 
 
 def _is_nonzero(x):
-    from weft._engine.ops.comparison import ne
 
     return ne(x, np.zeros((), typeof(x).dtype)[()])
 
@@ -543,7 +541,6 @@ def _as_int32(x):
     """A scalar index as int32."""
     if isinstance(x, (bool, int, np.generic)):
         return np.int32(x)
-    from weft._engine.ops.casting import convert_element_type
 
     return convert_element_type(x, np.int32)
 
@@ -620,8 +617,6 @@ def _clamped(index, n: int):
         return np.int32(min(max(int(index), 0), n - 1))
     dtype = typeof(index).dtype
     if dtype.itemsize > 4 or dtype == np.uint32:
-        from weft._engine.ops.comparison import clamp
-
         index = clamp(np.zeros((), dtype)[()], index, np.asarray(n - 1, dtype)[()])
     return _as_int32(index)
 

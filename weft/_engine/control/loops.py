@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._engine.control.body import adapted, runs_in_python, unchanging
+from weft._engine.control.body import adapted, runs_in_python, strong, unchanging
 from weft._engine.control.ref import threaded, threads_refs
 from weft._engine.control.scan import bind_scan, check_unroll, scan
 from weft._engine.control.while_loop import bind_while
@@ -17,6 +17,10 @@ from weft._engine.core.primitive import BatchAxis
 from weft._engine.core.stage import UsesRefs
 from weft._engine.core.trace import EvalTrace, Tracer, current_trace, typeof
 from weft._engine.ir.symbolic import Dim, max_dim
+from weft._engine.ops.arithmetic import add
+from weft._engine.ops.comparison import lt
+from weft._engine.ops.layout import reshape
+from weft._engine.ops.slicing import concatenate, slice_in_dim
 from weft._engine.transforms.batch import batch_flat, to_dim
 from weft._engine.util import dtypes, tree
 from weft._engine.util.errors import describe
@@ -129,7 +133,6 @@ def _bounds(lower: Any, upper: Any) -> tuple:
                     "Cast one of them with .astype.",
                 )
             )
-        from weft._engine.control.body import strong
 
         if avals[0].weak_type and avals[0].dtype.kind == avals[1].dtype.kind:
             return strong(lower, avals[1].dtype), upper
@@ -152,13 +155,11 @@ def _steps(lower: int | float, upper: int | float) -> int:
 
 
 def _increment(i):
-    from weft._engine.ops.arithmetic import add
 
     return add(i, np.ones((), typeof(i).dtype)[()])
 
 
 def _below(state):
-    from weft._engine.ops.comparison import lt
 
     return lt(state[0], state[1])
 
@@ -200,8 +201,6 @@ def map(f: Callable, xs: Any, *, batch_size: int | None = None) -> Any:
 
 def _map_batches(f: Callable, leaves: list, structure: Any, size: int, batch_size: int) -> Any:
     """Whole batches by a scan, what is left over by one more batch."""
-    from weft._engine.ops.layout import reshape
-    from weft._engine.ops.slicing import concatenate, slice_in_dim
 
     whole = size - size % batch_size
     parts = []

@@ -29,7 +29,8 @@ from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft._engine.ir.rewrite import dce as dce_jaxpr, inline_calls, is_transparent, used_vars
 from weft._engine.ir.symbolic import as_size
 from weft._engine.ops.families import add_tangents, zeros
-from weft._engine.transforms.batch import batch_jaxpr, move_dim
+from weft._engine.ops.layout import expand_dims
+from weft._engine.transforms.batch import add_batch_dim, batch_jaxpr, move_dim
 from weft._engine.transforms.jvp import instantiate, jvp_jaxpr
 from weft._engine.transforms.linearize import Partial, partial_eval_jaxpr
 from weft._engine.transforms.transpose import transpose_with_refs
@@ -159,8 +160,6 @@ def _batch(axis, args, dims, **params):
         if d is not None:
             x = move_dim(x, d, int(i >= nc + nk))
         elif nc <= i < nc + nk and carry_batched[i - nc]:
-            from weft._engine.transforms.batch import add_batch_dim
-
             x = add_batch_dim(x, axis.size, 0)
         operands.append(x)
     outs = scan_p.bind(*operands, **_params(mapped, params, nc, nk))
@@ -766,7 +765,6 @@ def _in_python(
     f: Callable, carry: Any, xs_flat: Sequence, xs_tree: Any, length: int, reverse: bool
 ) -> tuple[Any, Any]:
     """The loop as Python runs it, for debugging."""
-    from weft._engine.ops.layout import expand_dims
     from weft._engine.ops.slicing import concatenate, index_in_dim
 
     rows: list = []

@@ -28,6 +28,9 @@ from weft._engine.core.stage import UsesRefs, stage
 from weft._engine.core.trace import Zero, trace_state, typeof
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
 from weft._engine.ir.rewrite import dce as dce_jaxpr, map_jaxprs, used_vars
+from weft._engine.ops.comparison import select_n
+from weft._engine.ops.layout import broadcast_in_dim
+from weft._engine.ops.reduce import reduce_or
 from weft._engine.transforms.batch import add_batch_dim, batch_flat, batch_jaxpr, move_dim
 from weft._engine.transforms.jvp import instantiate, jvp_jaxpr
 from weft._engine.transforms.linearize import partial_eval_jaxpr
@@ -270,9 +273,6 @@ def _masked(
     flag: Jaxpr, step: Jaxpr, n_cond: int, n_body: int, batched: tuple
 ) -> tuple[Jaxpr, Jaxpr]:
     """Condition and body of a loop over a batch, of which each example stops by itself. A step with effects is guarded."""
-    from weft._engine.ops.comparison import select_n
-    from weft._engine.ops.layout import broadcast_in_dim
-    from weft._engine.ops.reduce import reduce_or
 
     carry_avals = flag.in_avals[n_cond:]
 

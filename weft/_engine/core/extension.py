@@ -17,7 +17,7 @@ from weft._engine.core.interpret import run_reference
 from weft._engine.core.primitive import OPTIONAL_SLOTS, Primitive, Unsupported
 from weft._engine.core.scalars import typed
 from weft._engine.core.stage import stage
-from weft._engine.core.trace import derived_trace, eval_trace, implementations
+from weft._engine.core.trace import derived_trace, eval_trace, implementations, typeof
 from weft._engine.ir.jaxpr import Jaxpr, subjaxprs
 from weft._engine.ir.types import ShapedArray
 from weft._engine.util.errors import describe
@@ -158,7 +158,6 @@ class ExtensionPrimitive(Primitive):
         return self.bind_with_trace(trace_state.trace, [typed(x) for x in args], params)
 
     def _reference(self, *args: Any, **params: Any) -> Any:
-        from weft._engine.core.trace import typeof
 
         out = run_reference(expansion(self, tuple(map(typeof, args)), params), *args)
         return out if self.multiple_results else out[0]

@@ -6,7 +6,9 @@ Without facts about bytecode, the text of the source is read instead.
 from __future__ import annotations
 
 import functools
+import inspect
 import opcode
+import textwrap
 import types
 from collections.abc import Callable
 from types import CodeType
@@ -87,8 +89,6 @@ def _stored_cells(code: CodeType) -> frozenset[str]:
 def _nonlocal_names(code: CodeType) -> frozenset[str]:
     """Return the names that the source of a function declares as nonlocal; none if it has no source."""
     import ast  # of the fallback alone
-    import inspect
-    import textwrap
 
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(code)))

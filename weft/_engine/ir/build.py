@@ -15,6 +15,8 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any, Union, overload
 
+import numpy as np
+
 from weft._engine.ir.loops import (
     COMPARISONS,
     COMPLEX_OF,
@@ -735,7 +737,6 @@ def _wrap(value: int, type: str) -> int:
 
 def _round_half(value: float, type: str) -> float:
     import ml_dtypes
-    import numpy as np
 
     with np.errstate(over="ignore"):
         return float(np.float32(value).astype(ml_dtypes.bfloat16 if type == "bf16" else np.float16))

@@ -11,6 +11,7 @@ import numpy as np
 from weft._engine import backends
 from weft._engine.api.callbacks import debug_callback
 from weft._engine.api.execute import to_array
+from weft._engine.api.jit import jit
 from weft._engine.api.layouts import flat_layouts, flat_shardings
 from weft._engine.api.placement.device_put import device_put
 from weft._engine.backends.formats import Layout, is_layout, order_of
@@ -636,7 +637,6 @@ def composite(decomposition: Callable, name: str, version: int = 0) -> Callable:
     >>> float(tangent(3.0, scale=2.0))
     1.5
     """
-    from weft._engine.api.jit import jit
 
     if not callable(decomposition):
         raise TypeError(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from weft._engine.api.jit import jit
 from weft._engine.numpy import (
     choosing,
     creation,
@@ -46,7 +47,6 @@ def _split_bytes(bytes_, weights: tuple[int, ...]):
 @functools.cache
 def _compiled(fun: Callable) -> Callable:
     """Of an array and constants; eager calls would compute each of its operations alone."""
-    from weft._engine.api.jit import jit
 
     return jit(fun, static_argnums=1)
 
@@ -161,7 +161,6 @@ class _Constant:
 
 
 def _piecewise(x, conditions, functions: tuple, args, kw):
-    from weft._engine.api.jit import jit
 
     def choose(x, conditions, functions, args, kw):
         apply = lambda f: mp.broadcast_to(

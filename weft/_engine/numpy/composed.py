@@ -22,6 +22,7 @@ from weft._engine.numpy.promote import (
     promote_dtypes_inexact,
     value,
 )
+from weft._engine.numpy.reductions import sum as total
 from weft._engine.ops import elementwise as ew, layout
 from weft._engine.util import dtypes
 
@@ -250,7 +251,6 @@ def interp(x, xp, fp, left=None, right=None, period=None):
 
 def trapezoid(y, x=None, dx: float = 1.0, axis: int = -1):
     """The integral of samples `y` by the trapezoidal rule."""
-    from weft._engine.numpy.reductions import sum as total
 
     if x is None:
         y = concrete(promote_dtypes_inexact(value(y))[0])

@@ -12,6 +12,7 @@ from weft._engine.ir.symbolic import Dim, max_dim, min_dim, note_nonnegative
 from weft._engine.numpy import choosing, creation, manipulation as mp
 from weft._engine.numpy.facts import shape
 from weft._engine.numpy.promote import array_of, cast, check_known
+from weft._engine.numpy.reductions import cumsum
 from weft._engine.numpy.repeating import resize
 from weft._engine.ops import layout
 from weft._engine.util import dtypes
@@ -250,7 +251,6 @@ def place(arr, mask, vals, *, inplace: bool = True):
     """`arr` with the values `vals`, in turn, where `mask` holds (a new array: pass inplace=False)."""
     if inplace:
         raise ValueError("place: arrays are immutable; pass inplace=False and use the result.")
-    from weft._engine.numpy.reductions import cumsum
 
     arr, vals = array_of("place", arr), mp.ravel(vals)
     mask = mp.ravel(array_of("place", mask) != 0)

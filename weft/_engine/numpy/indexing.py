@@ -16,6 +16,7 @@ import numpy as np
 from weft._engine.control import ref_index
 from weft._engine.core.trace import Tracer, typeof
 from weft._engine.ir.symbolic import Dim, as_size, max_dim, min_dim, slice_bounds
+from weft._engine.numpy.creation import array
 from weft._engine.numpy.promote import broadcast_shapes, broadcast_to_shape, cast, concrete, value
 from weft._engine.ops import elementwise as ew, indexing as ix
 from weft._engine.ops.casting import size_as
@@ -103,7 +104,6 @@ def as_tuple(index) -> tuple:
 
 def as_index_array(sequence):
     """A list or tuple inside an index: an array of positions, or a mask."""
-    from weft._engine.numpy.creation import array
 
     if any(isinstance(leaf, (Array, Tracer)) for leaf in tree_leaves(sequence)):
         return array(sequence)

@@ -16,7 +16,7 @@ from weft._engine.core.trace import Tracer
 from weft._engine.numpy import eager
 from weft._engine.numpy.promote import is_arraylike
 from weft._engine.runtime.array import Array
-from weft._engine.util import events
+from weft._engine.util import dtypes, events
 
 #: the namespace of the public functions, set by `attach`
 wnp: Any = None
@@ -84,7 +84,6 @@ def _transpose(self, *axes):
 def _view(self, dtype=None, type=None):
     """Return the same bits as another dtype. Elements of another size change the last dim."""
     from weft._engine.ops.elementwise import bitcast_convert_type
-    from weft._engine.util import dtypes
 
     if dtype is None:
         return self
@@ -173,7 +172,6 @@ def _contains(self, element):
 def _byteswap(self):
     """The elements with the order of their bytes reversed, of the same dtype."""
     from weft._engine.ops.elementwise import complex as complex_of
-    from weft._engine.util import dtypes
 
     if self.dtype.itemsize == 1 or self.dtype == np.bool_:
         return self

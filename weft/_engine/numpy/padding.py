@@ -10,6 +10,7 @@ import numpy as np
 from weft._engine.ir.symbolic import Dim, as_int, max_dim, min_dim
 from weft._engine.numpy import indexing
 from weft._engine.numpy.choosing import clip, where
+from weft._engine.numpy.creation import linspace
 from weft._engine.numpy.manipulation import broadcast_to, concatenate, flip
 from weft._engine.numpy.promote import array_of, canonical_axis, cast, concrete, value
 from weft._engine.numpy.ufuncs import minimum, remainder
@@ -209,7 +210,6 @@ def _pad_statistic(a, widths, mode: str, length):
 def _pad_ramp(a, widths, end_values):
     """Borders that go in equal steps from the edge to an end value."""
     ends = np.broadcast_to(np.asarray(end_values), (a.ndim, 2))
-    from weft._engine.numpy.creation import linspace
 
     for d, (before, after) in enumerate(widths):
         n = a.shape[d]

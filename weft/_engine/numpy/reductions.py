@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft._engine.numpy import promote
+from weft._engine.numpy.creation import asarray, full
 from weft._engine.numpy.kinds import check_no_out, truth
 from weft._engine.numpy.ufuncs import (
     equal,
@@ -562,7 +563,6 @@ def _array_api_cumulative(fun, x, axis, dtype, include_initial, first):
         axis = 0
     out = fun(x, axis, dtype)
     if include_initial:
-        from weft._engine.numpy.creation import full
         from weft._engine.ops.slicing import concatenate
 
         axis = promote.canonical_axes(axis, x.ndim)[0]
@@ -580,8 +580,6 @@ def array_equal(a1, a2, equal_nan: bool = False):
     """Whether shapes and all elements are equal."""
     a, b = _array_or_list(a1), _array_or_list(a2)
     if tuple(a.shape) != tuple(b.shape):
-        from weft._engine.numpy.creation import asarray
-
         return asarray(False)
     same = equal(a, b)
     if equal_nan:
@@ -590,14 +588,12 @@ def array_equal(a1, a2, equal_nan: bool = False):
 
 
 def _array_or_list(x):
-    from weft._engine.numpy.creation import asarray
 
     return asarray(x)
 
 
 def array_equiv(a1, a2):
     """Whether all elements are equal after broadcasting."""
-    from weft._engine.numpy.creation import asarray
 
     try:
         return all(equal(asarray(a1), asarray(a2)))

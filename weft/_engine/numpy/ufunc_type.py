@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from weft._engine.api.jit import FaceFunction
+from weft._engine.numpy import promote
 from weft._engine.util import dtypes
 from weft._engine.util.source import api_boundary
 
@@ -172,7 +173,6 @@ class ufunc(FaceFunction):
             )
 
     def _operand(self, a: Any, dtype: Any, method: str) -> Any:
-        from weft._engine.numpy import promote
 
         a = promote.array_of(f"{self.name}.{method}", a)
         return (
@@ -186,7 +186,6 @@ class ufunc(FaceFunction):
         return _numpy("astype")(a, bool) if self._has_own and self.name.startswith("logical") else a
 
     def _along(self, a: Any, axis: Any, method: str) -> tuple[Any, int]:
-        from weft._engine.numpy import promote
 
         if isinstance(axis, (tuple, list)):
             raise NotImplementedError(
@@ -369,7 +368,6 @@ def _mask_rows(where: Any, shape: tuple[int, ...], axis: int | None, dim: int) -
 
 def _over_elements(func: Callable, nin: int) -> Callable:
     """`func` of scalars as a function of arrays of one shape after broadcasting."""
-    from weft._engine.numpy import promote
     from weft._engine.numpy.vectorizing import vectorize
 
     mapped = vectorize(func)

@@ -9,6 +9,7 @@ import numpy as np
 
 from weft._engine.core.trace import typeof
 from weft._engine.numpy import promote as promotion
+from weft._engine.numpy.creation import full_like, zeros_like
 from weft._engine.numpy.kinds import (
     check_no_out,
     check_real,
@@ -131,13 +132,11 @@ def _square(x):
 
 
 def _zeros(x):
-    from weft._engine.numpy.creation import zeros_like
 
     return zeros_like(x)
 
 
 def _filled(x, fill, dtype=None):
-    from weft._engine.numpy.creation import full_like
 
     return full_like(x, fill, dtype=dtype)
 

@@ -14,6 +14,7 @@ from weft._engine.control import ref_index
 from weft._engine.core.scalars import exact
 from weft._engine.core.trace import Tracer, eval_trace, trace_state, typeof
 from weft._engine.numpy import eager_index, indexing
+from weft._engine.numpy.creation import asarray, ones_like, zeros
 from weft._engine.numpy.indexing import (
     Plan,
     getitem,
@@ -34,7 +35,7 @@ from weft._engine.numpy.promote import (
 from weft._engine.ops import elementwise as ew, indexing as ix
 from weft._engine.ops.casting import size_as
 from weft._engine.ops.dynamic_slicing import dynamic_update_slice_p
-from weft._engine.ops.layout import broadcast_in_dim, reshape, rev
+from weft._engine.ops.layout import broadcast_in_dim, reshape, rev, transpose
 from weft._engine.ops.placement import with_out_sharding
 from weft._engine.runtime.array import Array
 from weft._engine.util import dtypes
@@ -200,7 +201,6 @@ class _At:
         return power(self.array, self._ones_times(values, **kwargs))
 
     def _ones_times(self, values, **kwargs):
-        from weft._engine.numpy.creation import ones_like
 
         return _At(ones_like(self.array), self.index).multiply(values, **kwargs)
 
@@ -263,7 +263,6 @@ class _At:
         """Apply `func` again to elements that the index names several times; it was applied once to each."""
         from weft._engine.control.loops import fori_loop
         from weft._engine.numpy.choosing import where
-        from weft._engine.numpy.creation import zeros
 
         times = _At(zeros(np.shape(self.array), np.int32), self.index).add(1, mode=mode)
         here = _At(times, self.index).get(mode=mode)
@@ -383,7 +382,6 @@ def _listed(values):
     """Lists of values as arrays."""
     if not isinstance(values, (list, tuple)):
         return values
-    from weft._engine.numpy.creation import asarray
 
     return asarray(values)
 
@@ -527,7 +525,6 @@ def _batch_first(values, plan: Plan, range_dims: list[int]):
     order = [k for key in keys for k in sources[key]]
     if order == list(range(len(order))):
         return values
-    from weft._engine.ops.layout import transpose
 
     return transpose(values, tuple(order))
 

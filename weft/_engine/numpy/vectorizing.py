@@ -11,6 +11,7 @@ import numpy as np
 from weft._engine.core.trace import typeof
 from weft._engine.numpy.creation import asarray
 from weft._engine.numpy.promote import broadcast_shapes, check_ranks, value
+from weft._engine.ops.layout import reshape
 from weft._engine.util.source import api_boundary, function_name
 from weft._engine.util.tree import is_tree_node
 
@@ -171,7 +172,6 @@ def _axis_at(lead, shape, level: int):
 
 
 def _drop_ones(x, lead, shape):
-    from weft._engine.ops.layout import reshape
 
     keep = [n for d, n in enumerate(lead) if n != 1 or shape[d + len(shape) - len(lead)] == 1]
     return reshape(x, (*keep, *x.shape[len(lead) :])) if len(keep) < len(lead) else x

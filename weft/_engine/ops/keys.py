@@ -11,6 +11,7 @@ from weft._engine.core.primitive import LayoutOp, unsupported
 from weft._engine.core.trace import Zero, typeof
 from weft._engine.ir.factors import RuleBuilder
 from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.layout import transpose
 from weft._engine.util import dtypes
 from weft._engine.util.errors import ShapeError
 from weft._engine.util.record import record
@@ -82,7 +83,6 @@ def _unwrap_type(aval: ShapedArray, *, uses: bool = False, expects: Any = None):
 
 
 def _front(args: Values, dims: Sequence[int]):
-    from weft._engine.ops.layout import transpose
 
     x, d = args[0], dims[0]
     return x if d == 0 else transpose(x, (d, *(k for k in range(x.aval.ndim) if k != d)))

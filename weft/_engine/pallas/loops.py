@@ -27,6 +27,7 @@ from weft._engine.core.trace import Tracer, typeof
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
 from weft._engine.ir.rewrite import dce, is_call, used_vars
 from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.arithmetic import div, mul, rem
 from weft._engine.ops.casting import convert_element_type_p
 from weft._engine.ops.dynamic_slicing import dynamic_slice_p, dynamic_update_slice_p
 from weft._engine.ops.layout import broadcast_in_dim, reshape, squeeze, transpose
@@ -96,7 +97,6 @@ def _trimmed(m: BlockMapping, x: Any) -> Any:
 
 def _starts(m: BlockMapping, ids: Sequence[Any], mapped: int, scalars: Sequence[Any]) -> list:
     """Where the block of an iteration begins."""
-    from weft._engine.ops.arithmetic import mul
 
     numbers = evaluate(m.index, *ids[mapped:], *scalars)
     starts = [ids[axis] for axis in m.lead]
@@ -151,7 +151,6 @@ def _in_range(starts: Sequence[Any], shape: Sequence[int], sizes: Sequence[int])
 
 def _unraveled(number: Any, sizes: Sequence[Any]) -> list:
     """The indices of iteration `number` of a grid, whose last axis is the fastest."""
-    from weft._engine.ops.arithmetic import div, rem
 
     ids: list = []
     for n, size in enumerate(reversed(list(sizes))):
@@ -445,7 +444,6 @@ def _begin(
     blank: str,
 ) -> Any:
     """What a part owns of an array, as it is at first: of an aliased input, or nothing."""
-    from weft._engine.ops.arithmetic import mul
 
     if x is None:
         return blank_value(ShapedArray(shape, m.aval.dtype), blank)

@@ -8,6 +8,7 @@ Laws: there is one memory, so that a memory space is a name; what it is called w
 from __future__ import annotations
 
 import enum
+import json
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -320,7 +321,6 @@ class CostEstimate:
 
     def to_json(self) -> bytes:
         """The numbers as JSON."""
-        import json
 
         names = ("flops", "transcendentals", "bytes_accessed", "remote_bytes_transferred")
         return json.dumps({name: getattr(self, name) for name in names}).encode()

@@ -7,6 +7,7 @@ Out:  `ProcessFailureError`s; the stacks of this process as text.
 from __future__ import annotations
 
 import sys
+import threading
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -137,7 +138,6 @@ def of_absence(
 
 def stacks(most: int = 12) -> str:
     """What the threads of this process are doing, the main thread first; frames of waiting itself are left out."""
-    import threading
 
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     main = threading.main_thread().ident

@@ -24,6 +24,7 @@ import time
 import warnings
 from collections.abc import Callable
 
+from weft._engine.util.config import config
 from weft._engine.util.errors import ProcessFailureError
 from weft._engine.util.user_code import suspended
 
@@ -86,7 +87,6 @@ _warned: list[str] = []
 
 
 def _configured() -> str | None:
-    from weft._engine.util.config import config
 
     return config.compilation_cache_dir if config.enable_compilation_cache else "off"
 
@@ -361,7 +361,6 @@ def prune(limit: int | None = None) -> int:
 
 
 def _limit() -> int:
-    from weft._engine.util.config import config
 
     given: int = config.compilation_cache_max_size
     return given if given >= 0 else _DEFAULT_LIMIT

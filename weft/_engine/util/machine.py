@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
+import platform
 
 
 def name() -> str:
@@ -21,7 +22,6 @@ def architecture() -> str:
     """Return what `platform.machine()` returns, without importing `platform` where the system call exists."""
     if hasattr(os, "uname"):
         return os.uname().machine
-    import platform
 
     return platform.machine()
 

@@ -42,6 +42,7 @@ from weft._engine.backends.pjrt.program import (
     find_unsplit_results,
 )
 from weft._engine.backends.xla_flags import check_are_options
+from weft._engine.hlo.replica_program import replica_program_text
 from weft._engine.hooks import PENDING_BUFFER_TYPES
 from weft._engine.ir.jaxpr import Eqn
 from weft._engine.util import cache
@@ -236,7 +237,6 @@ class PjrtBackend(PluginBackend):
 
     # ---- programs
     def compile(self, program: LocalProgram, lowered: None, stage: Stage) -> Loaded:
-        from weft._engine.hlo.replica_program import replica_program_text
 
         calls: list[HostCall] = []
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import json
 import os
+import pkgutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -315,7 +317,6 @@ def _add_failure(name: str, error: Exception) -> None:
 
 def _options_from_file(name: str) -> dict[str, Any]:
     """Return the options in the JSON file PJRT_<NAME>_CREATE_OPTIONS, if the environment has one."""
-    import json
 
     path = os.environ.get(f"PJRT_{name.upper()}_CREATE_OPTIONS", "")
     return json.loads(Path(path).read_text()).get("create_options", {}) if path else {}
@@ -326,7 +327,6 @@ def register_third_party() -> None:
 
     Each is expected to call `register_plugin`; one that fails is listed in reports.
     """
-    import pkgutil
     from importlib.metadata import EntryPoint, entry_points
 
     known = {library.split("/")[1] for p in KNOWN_PLUGINS for library in p.libraries}

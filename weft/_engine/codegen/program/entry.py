@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from weft._engine.codegen.ir.writer import Writer
+from weft._engine.codegen.runtime import symbols
 from weft._engine.codegen.toolchain.native_library import text_of
 from weft._engine.ir import program as P
 from weft._engine.util.machine_model import MODEL
@@ -351,7 +352,6 @@ class EntryEmitter:
     def library_call(self, step: P.LibraryCall) -> None:
         """Call a routine for every problem of a batch (see `codegen.library.lapack`)."""
         from weft._engine.codegen.library import lapack
-        from weft._engine.codegen.runtime import symbols
 
         if not step.count:
             return
