@@ -28,6 +28,7 @@ from weft._engine.codegen.ir.values import (
     leaves,
 )
 from weft._engine.codegen.kernel.expressions import Expressions
+from weft._engine.codegen.kernel.horizontal_reduction import folded, neutral
 from weft._engine.codegen.kernel.precision_demand import demands_of
 from weft._engine.codegen.kernel.vectorization_plan import (
     VectorizationPlan,
@@ -438,16 +439,12 @@ class KernelEmitter(Expressions):
             for name in plan.scanned:
                 self.env[name] = in_all_lanes(self, self.env[name])
         if starts:
-            from weft._engine.codegen.kernel.horizontal_reduction import neutral
-
             for name, start in starts.items():
                 self.env[name] = neutral(self, plan.reductions[name], start.type)
 
     def _fold_accumulators(self, plan: VectorizationPlan, starts: dict[str, Value]) -> None:
         """Make the accumulators of a vector loop scalars again."""
         if starts:
-            from weft._engine.codegen.kernel.horizontal_reduction import folded
-
             for name, start in starts.items():
                 self.env[name] = folded(self, plan.reductions[name], start, self.env[name])
         if plan.scanned:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from weft._engine.codegen.kernel import kernel_emitter
 from weft._engine.codegen.toolchain import target
 from weft._engine.ir import loops_text
 from weft._engine.ir.loops import Kernel, check
@@ -67,7 +68,6 @@ def kernel_ir(kernel: Kernel, symbol: str = "kernel") -> str:
 
 
 def module_ir(kernels: Sequence[tuple[Kernel, str]], machine: target.Target) -> str:
-    from weft._engine.codegen.kernel import kernel_emitter
 
     if os.environ.get("WEFT_VERIFY") == "1":
         for kernel, _ in kernels:
