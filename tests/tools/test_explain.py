@@ -3,7 +3,6 @@
 import functools
 import html
 import re
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ import pytest
 import weft
 import weft.lax as lax
 import weft.numpy as wnp
+from tests.harness.page_tags import Tags
 from tests.harness.processes import run_weft
 from weft._engine.partition.cost import CAUSES
 from weft.sharding import NamedSharding, PartitionSpec as P
@@ -194,23 +194,6 @@ def test_assertions(mesh):
         assert "test_explain.py" in str(error.value) or "0 collectives" in str(error.value)
     with pytest.raises(ValueError, match="no collective 'gather'"):
         told.assert_no("gather")
-
-
-class Tags(HTMLParser):
-    """Whether the tags of a page are closed in order, and what it loads."""
-
-    def __init__(self):
-        super().__init__()
-        self.open, self.loads, self.count = [], [], {}
-
-    def handle_starttag(self, tag, attrs):
-        self.count[tag] = self.count.get(tag, 0) + 1
-        self.loads += [value for name, value in attrs if name in ("src", "href")]
-        if tag not in ("meta", "br"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
 
 
 def test_the_page_is_whole_and_needs_nothing(mesh, tmp_path):

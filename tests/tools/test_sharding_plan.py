@@ -216,6 +216,8 @@ def test_text_has_every_part(plan):
     for part in (
         "Arguments:",
         "Results:",
+        "Intermediate values:",
+        "test_sharding_plan.py:",
         "Collectives (",
         "Compared with:",
         "the plan within 2 %",

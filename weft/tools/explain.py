@@ -83,7 +83,7 @@ class Explanation:
 
     def to_html(self) -> str:
         """A self-contained HTML page with everything, every value drawn as it is sharded."""
-        from weft.tools.page import page
+        from weft.tools.explain_page import page
 
         return page(self)
 
@@ -92,7 +92,7 @@ class Explanation:
         Path(path).write_text(self.to_html(), encoding="utf-8")
 
     def _repr_html_(self) -> str:
-        from weft.tools.page import fragment
+        from weft.tools.explain_page import fragment
 
         return fragment(self)
 

@@ -34,7 +34,7 @@ def explain_program(
 def print_explanations(executables: Sequence[Any], html: str | None) -> None:
     """Print the explanations of those that communicate, and count the others; write them to the file `html` too."""
     from weft.tools.explain import explanation_of
-    from weft.tools.page import pages
+    from weft.tools.explain_page import pages
 
     explanations = [
         explanation_of(executable) for executable in executables if executable.stages.collectives

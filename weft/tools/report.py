@@ -144,10 +144,11 @@ def collectives(compiled: Any) -> list[Collective]:
 
 def collectives_of(executable: Any) -> list[Collective]:
     """The collectives of an executable, in program order; arguments go by their key paths, such as `params['up']`."""
-    return [_collective(r, executable.arg_names) for r in executable.stages.collectives]
+    return [collective_of(r, executable.arg_names) for r in executable.stages.collectives]
 
 
-def _collective(r: Any, arg_names: Sequence[str]) -> Collective:
+def collective_of(r: Any, arg_names: Sequence[str]) -> Collective:
+    """Return the collective of the record of a partitioned program, whose arguments have these names."""
     lines = tuple(map(str, r.sources))
     name = "" if r.argument is None else str(arg_names[r.argument])
     parts = r.parts or (r,)

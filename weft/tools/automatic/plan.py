@@ -27,14 +27,15 @@ from weft._engine.util import tree
 from weft._engine.util.errors import ShardingError
 from weft._engine.util.record import field, record
 from weft.tools.automatic.annotations import Annotation, fewest_annotations
+from weft.tools.automatic.plan_report import PlanReport
 from weft.tools.automatic.planned_value import PlannedValue, concrete_mesh, partition_spec
 from weft.tools.automatic.pricing import (
     LayoutCost,
     cost_of_inputs,
     known_layouts,
-    spell_bytes,
     spell_price,
 )
+from weft.tools.automatic.reasons import reason_of_argument
 
 #: version of the file format
 _FORMAT = 1
@@ -71,6 +72,7 @@ class ShardingPlan:
     in_tree: Any = field(default=None, repr=False)
     out_tree: Any = field(default=None, repr=False)
     decision: Decision | None = field(default=None, repr=False)
+    report: PlanReport | None = field(default=None, repr=False)
 
     # --- shardings
 
@@ -151,27 +153,10 @@ class ShardingPlan:
     def _reason(self, number: int) -> str:
         decision = self._need_decision("why")
         value = self.inputs[number]
-        node = decision.optimizer.graph.inputs[
-            number + len(decision.program.invars) - len(self.inputs)
-        ]
-        other = decision.optimizer.alternative(decision.solution, node)
-        spec = partition_spec(value.spec)
-        if decision.given.in_specs[decision.optimizer.graph.inputs.index(node)] is not None:
-            return f"{value.path} is {spec}: it was given."
-        if other is None:
-            return f"{value.path} is {spec}: no other layout is possible."
-        least = decision.solution.price
-        more = other.price - least
-        share = more / least if least else 0.0
-        runner_up = partition_spec(other.chosen[node].makes[0].dims)
-        extra = spell_price(self._in_unit(max(more, 0.0)), self.cost.unit)
-        if more <= least * decision_tolerance(self.gap):
-            return f"{value.path} is {spec}: {runner_up} costs the same."
-        return f"{value.path} is {spec}: the next best layout, {runner_up}, costs {extra} more ({share:+.1%})."
-
-    def _in_unit(self, price: float) -> float:
-        seconds = self._need_decision("why").prices.seconds_per_byte
-        return price if seconds is None else price * seconds
+        reason = reason_of_argument(
+            decision, number + len(decision.program.invars) - len(self.inputs)
+        )
+        return f"{value.path} is {partition_spec(value.spec)}: {reason}"
 
     def compare(self, **shardings: Any) -> Comparison:
         """Return the costs of the plan, of well-known layouts, and of `shardings`: prefix trees of input shardings by name."""
@@ -224,11 +209,27 @@ class ShardingPlan:
 
     # --- text and files
 
+    def _parts(self) -> PlanReport:
+        if self.report is None:
+            self.report = PlanReport(self)
+        return self.report
+
     def text(self) -> str:
         """Return the report: costs, layouts with reasons, collectives, comparisons, annotations."""
         from weft.tools.automatic.plan_text import plan_text
 
-        return plan_text(self)
+        return plan_text(self._parts())
+
+    def html(self) -> str:
+        """Return the report as a self-contained HTML page, every value drawn as it is sharded."""
+        from weft.tools.automatic.plan_page import plan_page
+
+        return plan_page(self._parts())
+
+    def _repr_html_(self) -> str:
+        from weft.tools.automatic.plan_page import plan_summary
+
+        return plan_summary(self._parts())
 
     def __str__(self) -> str:
         return (
@@ -351,11 +352,6 @@ def load(path: str | PathLike[str], mesh: Mesh | AbstractMesh | None = None) -> 
     )
 
 
-def decision_tolerance(gap: float) -> float:
-    """Return how much two prices may differ, relatively, and count as equal."""
-    return max(gap, 1e-3)
-
-
 def _on_mesh(sharding: Sharding, mesh: Mesh) -> Sharding:
     is_named = isinstance(sharding, NamedSharding)
     return NamedSharding(mesh, sharding.spec) if is_named else sharding
@@ -374,9 +370,3 @@ def _plain(spec: Spec | None) -> list[Any] | None:
 
 def _spec(plain: list[Any] | None) -> Spec | None:
     return None if plain is None else tuple(tuple(axes) for axes in plain)
-
-
-def spell_summary(plan: ShardingPlan) -> str:
-    """Return what a plan saves in a line."""
-    saved = 1 - plan.cost.price / plan.ordinary.price if plan.ordinary.price else 0.0
-    return f"{spell_price(plan.cost.price, plan.cost.unit)}, {saved:.0%} less than the ordinary partitioner's; holds {spell_bytes(plan.peak)}"

@@ -1,0 +1,105 @@
+"""The page of `weft.explain`: facts, collectives, and every value of the program drawn as it is sharded.
+
+In:   an `Explanation`.
+Out:  self-contained HTML. Each equation lists the collectives that it needs.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from typing import Any
+
+from weft._engine.ir.specs import joined
+from weft._engine.partition.reshard import Placement
+from weft.tools.advice import spell_placement
+from weft.tools.page import (
+    Drawings,
+    collectives_section,
+    document,
+    heading_row,
+    spell_axes,
+    titled_fragment,
+    value_row,
+)
+from weft.tools.report import spell_equation
+
+
+def page(explanation: Any) -> str:
+    """Return the whole page."""
+    return pages([explanation])
+
+
+def pages(explanations: Sequence[Any]) -> str:
+    """Return several explanations on one page."""
+    names = dict.fromkeys(one.name for one in explanations)
+    return document(f"weft.explain: {', '.join(names)}", "".join(map(fragment, explanations)))
+
+
+def fragment(explanation: Any) -> str:
+    """Return the body of the page, which a notebook shows too."""
+    parts = [collectives_section(explanation.collectives)]
+    if explanation.partition is not None and explanation.partition.program is not None:
+        parts.append(_program(explanation))
+    else:
+        parts.append("<h2>Program</h2><p>It runs on one device: nothing is split.</p>")
+    return titled_fragment(explanation.name, explanation.facts(), parts)
+
+
+def _program(explanation: Any) -> str:
+    result = explanation.partition
+    draw = Drawings(dict(result.axes), [device.id for device in result.mesh.flat_devices])
+
+    def rows(names: Sequence[str], variables: Sequence[Any], specs: Sequence[Any]) -> list[str]:
+        return [
+            value_row(name, draw(var.aval.shape, Placement(spec)), _type(var.aval, Placement(spec)))
+            for name, var, spec in zip(names, variables, specs)
+        ]
+
+    sends = _sends(result.records)
+    table = [
+        heading_row("arguments"),
+        *rows(explanation.arg_names, result.program.invars, result.in_specs),
+        heading_row("equations"),
+        *(_equation(p, draw, sends.get(id(p.eqn), ())) for p in result.placed_eqns),
+        heading_row("results"),
+        *rows(explanation.result_names, result.program.outvars, result.out_specs),
+    ]
+    mesh = html.escape(spell_axes(result.axes))
+    return f"<h2>Program</h2><p>mesh: {mesh}</p><table>{''.join(table)}</table>"
+
+
+def _sends(records: Sequence[Any]) -> dict[int, list[str]]:
+    """Return the collectives that each equation needs, by the identity of the equation."""
+    found: dict[int, list[str]] = {}
+    for r in records:
+        for part in r.parts or (r,):
+            axes = ", ".join(map(str, joined(part.axes)))
+            text = f"{part.kind} over {axes}, {part.bytes_per_device * part.count:,} B"
+            found.setdefault(id(part.eqn), []).append(text)
+    return found
+
+
+def _equation(placed: Any, draw: Drawings, sends: Sequence[str]) -> str:
+    eqn = placed.eqn
+    times = f"{placed.count} x " if placed.count != 1 else ""
+    drawings = '<span class="line">differs by device</span>'
+    if not placed.manual:
+        drawn = zip(eqn.outvars[:4], placed.placements)
+        drawings = "".join(draw(v.aval.shape, place) for v, place in drawn)
+    texts = [html.escape(_type(v.aval, place)) for v, place in zip(eqn.outvars, placed.placements)]
+    more = f"<br>and {len(texts) - 4} more" if len(texts) > 4 else ""
+    line = ""
+    if eqn.source is not None:
+        line = f'<div class="line">{html.escape(str(eqn.source))}</div>'
+    sent = "".join(f'<div class="sends">{html.escape(text)}</div>' for text in sends)
+    title = html.escape(spell_equation(eqn))
+    name = f"{times}{html.escape(str(eqn.primitive))}{line}{sent}"
+    return (
+        f'<tr><td style="padding-left: {1 + 2 * placed.depth}em" title="{title}">{name}</td>'
+        f'<td>{drawings}</td><td class="code">{"<br>".join(texts[:4])}{more}</td></tr>'
+    )
+
+
+def _type(aval: Any, place: Any) -> str:
+    return f"{aval.str_short()}  {spell_placement(place)}"
