@@ -47,7 +47,7 @@ def finish(recipe: Recipe, decls: Declarations) -> str:
         def elements(j: str) -> None:
             for p in range(recipe.parts):
                 at = f.add(f.mul(f.mul(j, recipe.parts), recipe.acc_bytes), p * recipe.acc_bytes)
-                value = f.let(f"load {acc}, ptr {f.at(sums, at)}, align {recipe.acc_bytes}")
+                value = f.read(acc, f.at(sums, at), recipe.acc_bytes)
                 place = f.at(f.at(c, f.mul(j, "%cns")), p * part_bytes)
                 rounded = f.convert(value, recipe.acc, part, 0)
                 f.do(f"store {out} {rounded}, ptr {place}, align {bits_of(out) // 8}")

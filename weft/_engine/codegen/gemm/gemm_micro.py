@@ -232,7 +232,7 @@ def broadcast(f: FunctionWriter, recipe: Recipe, pointer: str, lanes: int) -> st
     """Return a step of A in every lane."""
     kind = "i32" if recipe.joined else llvm_type(recipe.acc)
     align = recipe.in_bytes if recipe.joined else recipe.acc_bytes
-    return f.splat(f.let(f"load {kind}, ptr {pointer}, align {align}"), kind, lanes)
+    return f.splat(f.read(kind, pointer, align), kind, lanes)
 
 
 def multiply_add(f: FunctionWriter, recipe: Recipe, x: str, y: str, sum: str, lanes: int) -> str:

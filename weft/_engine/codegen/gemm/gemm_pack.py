@@ -99,9 +99,7 @@ def interleave(f: FunctionWriter, recipe: Recipe, parts: list[str], lanes: int) 
 
 def _element(f: FunctionWriter, recipe: Recipe, src: str, at: str) -> str:
     unit = _in_unit(recipe)
-    value = f.let(
-        f"load {unit}, ptr {f.at(src, at)}, align {min(recipe.in_bytes, bits_of(unit) // 8, 8)}"
-    )
+    value = f.read(unit, f.at(src, at), min(recipe.in_bytes, bits_of(unit) // 8, 8))
     return _convert(f, recipe, value, 0)
 
 
@@ -262,7 +260,7 @@ def _store_joined(
         inside = f.less(at, k)
         # What is missing at the end repeats a readable address and is then cleared.
         there = f.at(src, f.mul(f.pick(inside, at, first), ks))
-        value = f.let(f"load {_in_unit(recipe)}, ptr {there}, align {recipe.in_bytes}")
+        value = f.read(_in_unit(recipe), there, recipe.in_bytes)
         value = f.let(
             f"select i1 {inside}, {kind} {f.convert(value, recipe.in_type, recipe.joined, 0)}, {kind} 0"
         )
@@ -475,8 +473,8 @@ def _pack_complex_b(f: FunctionWriter, recipe: Recipe, wanted: Collection[str]) 
         def row(s: str) -> None:
             def column(col: str) -> None:
                 src = f.at(f.at("%src", f.mul(s, "%ks")), f.mul(col, "%ns"))
-                re = f.let(f"load {real}, ptr {src}, align {half}")
-                im = f.let(f"load {real}, ptr {f.at(src, half)}, align {half}")
+                re = f.read(real, src, half)
+                im = f.read(real, f.at(src, half), half)
                 for beat, pair in enumerate([(re, im), (f.let(f"fneg {real} {im}"), re)]):
                     for p, value in enumerate(pair):
                         f.do(

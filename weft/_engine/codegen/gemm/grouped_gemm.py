@@ -32,9 +32,7 @@ def calls(step: Gemm, words: Sequence[int], name: str, function: str) -> str:
         f.do(f"store {kind} {value}, ptr {f.at('%desc', 8 * word)}, align 8")
 
     def read(base: str, at: str) -> str:
-        return f.let(
-            f"zext i32 {f.let(f'load i32, ptr {f.at(base, f.mul(at, 4))}, align 4')} to i64"
-        )
+        return f.let(f"zext i32 {f.read('i32', f.at(base, f.mul(at, 4)), 4)} to i64")
 
     def moved(places: Sequence[str], at: str, strides: Sequence[int]) -> list[str]:
         return [f.at(place, f.mul(at, stride)) for place, stride in zip(places, strides)]

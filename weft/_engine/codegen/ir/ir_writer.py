@@ -110,12 +110,10 @@ class FunctionWriter(Writer):
         return self.pick(self.less(a, b), b, a)
 
     def at(self, base: str, offset: Operand) -> str:
-        return (
-            base if str(offset) == "0" else self.let(f"getelementptr i8, ptr {base}, i64 {offset}")
-        )
+        return base if str(offset) == "0" else self.element("i8", base, offset)
 
     def word(self, base: str, index: int, type: str = "i64") -> str:
-        return self.let(f"load {type}, ptr {self.at(base, 8 * index)}, align 8")
+        return self.read(type, self.at(base, 8 * index))
 
     # -- control
 

@@ -70,6 +70,20 @@ class Writer:
         """An instruction without a result."""
         self.lines.append(f"  {line}")
 
+    # --- memory
+
+    def element(self, type: str, base: str, index: Operand) -> str:
+        """The address of an element of an array of `type`."""
+        return self.let(f"getelementptr {type}, ptr {base}, i64 {index}")
+
+    def read(self, type: str, pointer: str, align: int = 8) -> str:
+        """The value of `type` at an address that is a multiple of `align` bytes."""
+        return self.let(f"load {type}, ptr {pointer}, align {align}")
+
+    def write(self, type: str, value: Operand, pointer: str, align: int = 8) -> None:
+        """Store a value of `type` at an address that is a multiple of `align` bytes."""
+        self.do(f"store {type} {value}, ptr {pointer}, align {align}")
+
     def block(self, label: str) -> None:
         """Begin a block."""
         self.lines.append(f"{label}:")

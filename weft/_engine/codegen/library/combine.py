@@ -127,7 +127,7 @@ class _Reduction:
         both = f.slot("[2 x ptr]")
         f.do(f"store ptr %in, ptr {both}, align 8")
         f.do(f"store ptr %inout, ptr {f.at(both, 8)}, align 8")
-        count = f.let(f"sext i32 {f.let('load i32, ptr %length, align 4')} to i64")
+        count = f.let(f"sext i32 {f.read('i32', '%length', 4)} to i64")
         f.do(f"call void @{self.name}(ptr %inout, ptr {both}, i64 2, i64 {count})")
         return f.end()
 
@@ -152,7 +152,7 @@ class _Reduction:
         )
 
         def load(k: str) -> str:
-            array = f.let(f"load ptr, ptr {f.at('%list', f.mul(k, 8))}, align 8")
+            array = f.read("ptr", f.at("%list", f.mul(k, 8)))
             return self._widened(f, f.load(memory, lanes, f.at(array, place)), lanes)
 
         step: Callable[[str, str], list[str]] = lambda k, total: [
@@ -256,9 +256,7 @@ class _NarrowFloats(_Reduction):
 
     def _widened(self, f: FunctionWriter, value: str, lanes: int) -> str:
         index = f.let(f"zext i8 {f.let(f'extractelement <1 x i8> {value}, i32 0')} to i64")
-        number = f.let(
-            f"load float, ptr {f.let(f'getelementptr float, ptr @widen, i64 {index}')}, align 4"
-        )
+        number = f.read("float", f.element("float", "@widen", index), 4)
         return f.let(f"insertelement <1 x float> poison, float {number}, i32 0")
 
     def _narrowed(self, f: FunctionWriter, value: str, lanes: int) -> str:
@@ -266,7 +264,5 @@ class _NarrowFloats(_Reduction):
         rest = f.let(f"icmp ne i32 {f.let(f'and i32 {bits}, 65535')}, 0")
         upper = f.let(f"or i32 {f.let(f'lshr i32 {bits}, 16')}, {f.let(f'zext i1 {rest} to i32')}")
         index = f.let(f"zext i32 {upper} to i64")
-        byte = f.let(
-            f"load i8, ptr {f.let(f'getelementptr i8, ptr @narrow, i64 {index}')}, align 1"
-        )
+        byte = f.read("i8", f.element("i8", "@narrow", index), 1)
         return f.let(f"insertelement <1 x i8> poison, i8 {byte}, i32 0")

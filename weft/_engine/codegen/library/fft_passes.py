@@ -63,9 +63,7 @@ class Vectors:
 
     def factor(self, base: str, index: Operand) -> str:
         """A number of a table, in all lanes."""
-        one = self.f.let(
-            f"load {self.part}, ptr {self.f.at(base, self.f.mul(index, self.size))}, align {self.size}"
-        )
+        one = self.f.read(self.part, self.f.at(base, self.f.mul(index, self.size)), self.size)
         return self.f.splat(one, self.part, self.lanes)
 
     def number(self, value: float) -> str:

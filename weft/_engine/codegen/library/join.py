@@ -112,9 +112,7 @@ def _blocks(f: FunctionWriter, step: Join) -> None:
 
     def move(count: int):
         def rows(_: str, source: str, to: str) -> Sequence[str]:
-            values = [
-                f.let(f"load {kind}, ptr {f.at(source, i * width)}, align 1") for i in range(count)
-            ]
+            values = [f.read(kind, f.at(source, i * width), 1) for i in range(count)]
             for i, value in enumerate(values):
                 f.do(f"store {kind} {value}, ptr {f.at(to, i * step.pitch)}, align 1")
             return [f.at(source, count * width), f.at(to, count * step.pitch)]

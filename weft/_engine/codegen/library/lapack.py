@@ -220,7 +220,7 @@ def _before(f: FunctionWriter, array: str, place: str, wide: str, i: str) -> Non
     kind = f"i{8 * lapack.integer_bytes()}"
     value = "0"
     if array.startswith("x"):
-        value = f.let(f"load i32, ptr {f.at(place, f.mul(i, 4))}, align 4")
+        value = f.read("i32", f.at(place, f.mul(i, 4)), 4)
         value = value if kind == "i32" else f.let(f"sext i32 {value} to {kind}")
     f.do(f"store {kind} {value}, ptr {f.at(wide, f.mul(i, lapack.integer_bytes()))}")
 

@@ -159,9 +159,7 @@ class _Keys:
         )
 
     def element(self, f: FunctionWriter, base: str, index: str) -> str:
-        return f.let(
-            f"load {self.word}, ptr {f.at(base, f.mul(index, self.bits // 8))}, align {self.bits // 8}"
-        )
+        return f.read(self.word, f.at(base, f.mul(index, self.bits // 8)), self.bits // 8)
 
     def put(self, f: FunctionWriter, base: str, index: str, value: str) -> None:
         f.do(
@@ -195,15 +193,11 @@ class _Radix:
         return f.at(base, f.mul(index, self.bytes))
 
     def _load(self, f: FunctionWriter, base: str, index: str) -> str:
-        return f.let(
-            f"load {self.item}, ptr {self._at(f, base, index)}, align {min(self.bytes, 8)}"
-        )
+        return f.read(self.item, self._at(f, base, index), min(self.bytes, 8))
 
     def _head(self, f: FunctionWriter, base: str, index: str) -> str:
         """The key of an item in memory; it is in the upper half."""
-        return f.let(
-            f"load {self.head}, ptr {f.at(self._at(f, base, index), self.half // 8)}, align {min(self.bytes, 8)}"
-        )
+        return f.read(self.head, f.at(self._at(f, base, index), self.half // 8), min(self.bytes, 8))
 
     def _put(self, f: FunctionWriter, base: str, index: str, item: str) -> None:
         f.do(
@@ -231,7 +225,7 @@ class _Radix:
             given = f.let("icmp ne ptr %previous, null")
 
             def placed() -> list[str]:
-                here = f.let(f"load i32, ptr {f.at('%previous', f.mul(j, 4))}, align 4")
+                here = f.read("i32", f.at("%previous", f.mul(j, 4)), 4)
                 return [f.let(f"zext i32 {here} to i64")]
 
             (at,) = f.when_value(given, placed, [j], "i64")
@@ -457,12 +451,10 @@ class _Top:
         lower = complement if item == "i64" else f.let(f"zext i64 {complement} to {item}")
         new = f.let(f"or {item} {upper}, {lower}")
         before = lambda at: self._at(f, f.sub(at, 1))
-        less = lambda at: f.let(
-            f"icmp ult {item} {f.let(f'load {item}, ptr {before(at)}, align 8')}, {new}"
-        )
+        less = lambda at: f.let(f"icmp ult {item} {f.read(item, before(at))}, {new}")
 
         def move(at: str) -> list[str]:
-            there = f.let(f"load {item}, ptr {before(at)}, align 8")
+            there = f.read(item, before(at))
             f.do(f"store {item} {there}, ptr {self._at(f, at)}, align 8")
             return [f.sub(at, 1)]
 
@@ -535,7 +527,7 @@ class _Top:
         f.loop(whole, n, 1, lambda i: offer(i, keys.of(f, keys.element(f, source, i))))
 
         def write(j: str) -> None:
-            item = f.let(f"load {self.item}, ptr {f.at(kept, f.mul(j, self.bytes))}, align 8")
+            item = f.read(self.item, f.at(kept, f.mul(j, self.bytes)))
             position = f.let(f"xor i32 {f.let(f'trunc {self.item} {item} to i32')}, -1")
             f.do(f"store i32 {position}, ptr {f.at(places, f.mul(j, 4))}, align 4")
             keys.put(f, out, j, keys.element(f, source, f.let(f"zext i32 {position} to i64")))

@@ -72,10 +72,7 @@ class _TinyWriter:
     def load(self, place: str, rows: int, columns: int) -> Matrix:
         f, size = self.f, self.nbytes
         at = lambda i, j: f.at(place, (j * rows + i) * size)
-        return [
-            [f.let(f"load {self.type}, ptr {at(i, j)}, align {size}") for j in range(columns)]
-            for i in range(rows)
-        ]
+        return [[f.read(self.type, at(i, j), size) for j in range(columns)] for i in range(rows)]
 
     def store(self, value: str, place: str, index: int) -> None:
         self.f.do(
@@ -169,7 +166,7 @@ class _TinyWriter:
         """Exchange elements of a column in place, one after another."""
         column = self.load(place, size, 1)
         for k in range(count):
-            pivot = self.f.let(f"load i32, ptr {self.f.at(pivots, 4 * k)}, align 4")
+            pivot = self.f.read("i32", self.f.at(pivots, 4 * k), 4)
             self._exchange_rows(column, k, pivot, [i for i in range(size) if i != k])
         for i, (value,) in enumerate(column):
             self.store(value, place, i)

@@ -135,18 +135,18 @@ class EntryEmitter:
 
     def address(self, ref: P.BufRef) -> str:
         """The address a reference denotes at this place."""
-        slot, offset = self.program.slots[ref.slot], ref.offset
+        function, slot, offset = self.function, self.program.slots[ref.slot], ref.offset
         if slot.is_temp:
             pointer, offset = "%own" if slot.own else "%arena", offset + slot.offset
         else:
-            pointer = self._value(
-                f"load ptr, ptr {self._value(f'getelementptr ptr, ptr %slots, i64 {self.positions[ref.slot]}')}, align 8"
+            pointer = function.read(
+                "ptr", function.element("ptr", "%slots", self.positions[ref.slot])
             )
         if offset:
-            pointer = self._value(f"getelementptr i8, ptr {pointer}, i64 {offset}")
+            pointer = function.element("i8", pointer, offset)
         for var, stride in ref.strides:
             moved = self._value(f"mul i64 {self.vars[var]}, {stride}")
-            pointer = self._value(f"getelementptr i8, ptr {pointer}, i64 {moved}")
+            pointer = function.element("i8", pointer, moved)
         return pointer
 
     def _context(self, words: Sequence[str | int]) -> None:
@@ -161,9 +161,7 @@ class EntryEmitter:
         for i, word in enumerate(words):
             if not (known and isinstance(word, int)):
                 kind = "i64" if isinstance(word, int) else "ptr"
-                self._line(
-                    f"store {kind} {word}, ptr {self._value(f'getelementptr i64, ptr %ctx, i64 {i}')}, align 8"
-                )
+                self.function.write(kind, word, self.function.element("i64", "%ctx", i))
 
     def _table(self, words: Sequence[str | int]) -> str:
         """The name of a constant array with the numbers among `words`."""
@@ -442,21 +440,19 @@ class EntryEmitter:
         )
         operands = f"ptr {self.address(step.source)}, ptr {self.address(step.out)}"
         request = self._value(f"call i64 {function}(i64 {handle}, {operands})")
-        self._line(f"store i64 {request}, ptr {self.address(step.request)}, align 8")
+        self.function.write("i64", request, self.address(step.request))
         refused = self._value(f"icmp slt i64 {request}, 0")
         self._fail_unless_zero(self._value(f"zext i1 {refused} to i32"))
 
     def wait(self, step: P.Wait) -> None:
         """Wait for an exchange."""
         function = self._word(self.address(step.words), P.WAIT_WORD, "ptr")
-        request = self._value(f"load i64, ptr {self.address(step.request)}, align 8")
+        request = self.function.read("i64", self.address(step.request))
         self._fail_unless_zero(self._value(f"call i32 {function}(i64 {request})"))
 
     def _word(self, words: str, number: int, kind: str) -> str:
         """One of the words that the process has filled in."""
-        return self._value(
-            f"load {kind}, ptr {self._value(f'getelementptr i64, ptr {words}, i64 {number}')}, align 8"
-        )
+        return self.function.read(kind, self.function.element("i64", words, number))
 
     def loop(self, step: P.Loop) -> None:
         """A counted loop."""
@@ -542,8 +538,8 @@ class EntryEmitter:
             words = ["%slots", base, *self.vars.values()]
             self.function.context_words = max(self.function.context_words, len(words))
             for i, word in enumerate(words):
-                self._line(
-                    f"store {'i64' if i else 'ptr'} {word}, ptr {self._value(f'getelementptr i64, ptr %ctx, i64 {i}')}, align 8"
+                self.function.write(
+                    "i64" if i else "ptr", word, self.function.element("i64", "%ctx", i)
                 )
             if per_round == tasks:
                 self._run(function, tasks)
@@ -564,7 +560,7 @@ class EntryEmitter:
 
         def test() -> str:
             self._steps(step.cond_body)
-            flag = self._value(f"load i8, ptr {self.address(step.cond)}, align 1")
+            flag = self.function.read("i8", self.address(step.cond), 1)
             return self._value(f"icmp ne i8 {flag}, 0")
 
         def body() -> None:
@@ -580,7 +576,7 @@ class EntryEmitter:
         if last <= 0:
             self._steps(step.branches[0] if step.branches else ())
             return
-        index = self._value(f"load i32, ptr {self.address(step.index)}, align 4")
+        index = self.function.read("i32", self.address(step.index), 4)
         positive = self._value(f"icmp sgt i32 {index}, 0")
         index = self._value(f"select i1 {positive}, i32 {index}, i32 0")
         self.function.switch(index, [lambda body=body: self._steps(body) for body in step.branches])

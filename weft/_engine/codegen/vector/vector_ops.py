@@ -307,17 +307,15 @@ def lane_helper(builder: ScopedWriter, label: str, function: str, width: int, ar
             own.do(f"store {v} %a{i}, ptr {place}, align 64")
 
         def body(lane: str) -> list[str]:
-            places = [own.let(f"getelementptr double, ptr {place}, i64 {lane}") for place in kept]
-            passed = ", ".join(
-                [f"double {own.let(f'load double, ptr {place}, align 8')}" for place in places]
-            )
+            places = [own.element("double", place, lane) for place in kept]
+            passed = ", ".join([f"double {own.read('double', place)}" for place in places])
             own.do(
                 f"store double {own.let(f'call double @{function}({passed})')}, ptr {places[0]}, align 8"
             )
             return []
 
         own.counted_loop("0", str(width), 1, body, (), certain=True)
-        made = own.let(f"load {v}, ptr {kept[0]}, align 64")
+        made = own.read(v, kept[0], 64)
         builder.helpers[name] = own.helper(
             name, v, ", ".join([f"{v} %a{i}" for i in range(arity)]), made
         )
