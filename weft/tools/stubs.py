@@ -18,7 +18,7 @@ from weft._engine.util import lazy
 
 _HEAD = '"""Public names for type checkers. Written by `python -m weft.tools.stubs`; do not edit."""\n# ruff: noqa: I001\n# fmt: off\n\n'
 #: of modules of the engine that have other names, too
-_OTHERS = "\nfrom typing import Any\n\ndef __getattr__(name: str) -> Any: ...\n"
+_OTHERS = "\nfrom typing import Any\n\ndef __getattr__(name: str) -> Any: ...  # pyright: ignore[reportIncompleteStub]  # on purpose\n"
 _WIDTH = 100
 
 

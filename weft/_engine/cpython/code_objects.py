@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 import opcode
+import sys
 import textwrap
 import types
 from collections.abc import Callable
@@ -130,6 +131,11 @@ def _with_variables(
     renamed = types.FunctionType(code, module, name, function.__defaults__, function.__closure__)
     renamed.__kwdefaults__ = function.__kwdefaults__
     return renamed
+
+
+def caller_globals() -> dict[str, Any]:
+    """Return the globals of the caller of the function that calls this."""
+    return sys._getframe(2).f_globals
 
 
 def rename(

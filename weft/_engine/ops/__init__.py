@@ -1,6 +1,6 @@
 """Op families: each operation with all that it means, closed under transposition. Start reading at `families`."""
 
-import weft._engine.ops.functions  # noqa: F401  (announces what it states, too)
+import weft._engine.ops.functions  # noqa: F401  # pyright: ignore[reportUnusedImport]  (announces what it states, too)
 from weft._engine.ir.registry import registry
 from weft._engine.util.lazy import loader
 

@@ -363,11 +363,11 @@ def _extremum(
         won = ne(out, other) if is_complex(out) else wins(mine, other)
         return select(won, t, select(eq(mine, other), mul(t, 0.5), 0))
 
-    def of_all(x: Value, y: Value) -> NumPyArray:
+    def of_all(x: NumPyArray, y: NumPyArray) -> NumPyArray:
         if not np.iscomplexobj(x):
             return reference(x, y)
-        by_real = wins_in_numpy(x.real, y.real) | (
-            (x.real == y.real) & wins_in_numpy(x.imag, y.imag)
+        by_real = wins_in_numpy(np.real(x), np.real(y)) | (
+            (np.real(x) == np.real(y)) & wins_in_numpy(np.imag(x), np.imag(y))
         )
         return np.where(by_real, x, y)
 
@@ -495,10 +495,15 @@ def reciprocal(x: Value):
 
 # --- identity ---------------------------------------------------------------------------------------------------------
 
+
+def _operand(x: NumPyArray) -> NumPyArray:
+    return x
+
+
 stop_gradient_p = elementwise(
     "stop_gradient",
     ANY,
-    lambda x: x,
+    _operand,
     emit=lambda b, x: x,
     jvp="zero",
     widen=False,

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from weft._engine.ir.build import Builder
     from weft._engine.ops.rule_types import (
         Avals,
+        BatchDims,
         ElementIndex,
         ElementReader,
         Ints,
@@ -233,13 +234,16 @@ def layout(
     ):
         return lower(b, index, x, in_avals[0], out_avals[0], **params)
 
+    def batch_one(axis: BatchAxis, args: Values, dims: BatchDims, **params: Any):
+        return batch(axis, args[0], dims[0], **params)
+
     p.define(
         type=type,
         reference=reference,
         jvp=linear_jvp(p),
         transpose=unary_transpose(transpose),
         factors=all_factors,
-        batch=lambda axis, args, dims, **params: batch(axis, args[0], dims[0], **params),
+        batch=batch_one,
         lower=pull,
     )
     return p

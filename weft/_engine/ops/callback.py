@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -132,7 +132,7 @@ _through = _Through()
 @contextlib.contextmanager
 def called_through(
     call: Callable[[Any, tuple[Any, ...], Sequence[Any]], Sequence[Any]],
-) -> Iterator[None]:
+) -> Generator[None]:
     """Have `call(callback, position, operands)` give the results of the callbacks that this thread runs in a block."""
     outer = vars(_through).get("call")
     vars(_through)["call"] = call
@@ -156,7 +156,7 @@ def reporting(primitive: Primitive, source: Any) -> Callable[..., Any]:
 
 
 @contextlib.contextmanager
-def reported(primitive: Primitive, callback: Any, source: Any) -> Iterator[None]:
+def reported(primitive: Primitive, callback: Any, source: Any) -> Generator[None]:
     """Turn exceptions of `callback` into CallbackErrors that name the line `source`."""
     try:
         yield
@@ -362,8 +362,9 @@ def _observe_primals(primitive: Primitive) -> None:
     """The derivative of an operation that only reads: it is applied to the values, and there is nothing to differentiate."""
 
     @primitive.def_jvp
-    def jvp(primals: Values, tangents: Values, **params: Any):
-        return primitive.bind(*primals, **params), []
+    def jvp(primals: Values, tangents: Values, **params: Any) -> tuple[Value, list[Value]]:
+        no_results: list[Value] = []
+        return primitive.bind(*primals, **params), no_results
 
 
 _observe_primals(debug_callback_p)

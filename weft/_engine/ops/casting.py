@@ -28,6 +28,7 @@ from weft._engine.ops.families import (
     unary,
 )
 from weft._engine.util import dtypes
+from weft._engine.util.trees.narrowing import class_of
 
 if TYPE_CHECKING:
     from weft._engine.core.primitive import Primitive
@@ -196,7 +197,7 @@ def convert_element_type(
         aval.dtype == target
         and aval.weak_type == weak_type
         and sharding is None
-        and hasattr(type(operand), "aval")
+        and hasattr(class_of(operand), "aval")
     ):
         return operand
     if aval.dtype != target and (dtypes.is_extended(aval.dtype) or dtypes.is_extended(target)):

@@ -10,16 +10,25 @@ import numpy as np
 
 from weft._engine.core.trace import axis_env_size, typeof
 from weft._engine.ir.types import ShapedArray
-from weft._engine.ops.families import shape_error
+from weft._engine.ops.families import shape_error, zeros
 from weft._engine.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather_p
 from weft._engine.ops.layout import iota, reshape, squeeze, transpose
+from weft._engine.ops.slicing import concatenate, slice_in_dim
 
 if TYPE_CHECKING:
     from weft._engine.core.primitive import BatchAxis
+    from weft._engine.ops.rule_types import Value
 
 Axes = tuple[Any, ...]
+#: pairs of a source and a target
+Perm = Sequence[tuple[int, int]]
 #: the positions along an axis, in groups
 Groups = tuple[tuple[int, ...], ...]
+
+
+def axes_size(axes: Axes) -> int:
+    """The number of positions along `axes`."""
+    return math.prod(axis_env_size(a) for a in axes)
 
 
 def other_axes(axes: Axes, name: Any) -> tuple[Axes, int, int]:
@@ -101,3 +110,49 @@ def check_blocks(api: str, aval: ShapedArray, dim: int, size: int, tiled: bool) 
     if not tiled and extent != size:
         raise shape_error(api, f"dim {dim} must have one entry per position along the axis.", facts, "",
                           "Use tiled=True to send blocks of several entries.")  # fmt: skip
+
+
+#: the number of runs of rows above which a permutation is a gather
+_MOST_RUNS = 8
+
+
+def permute_rows(x: Any, perm: Perm) -> Any:
+    """The rows of `x` (along dim 0) moved as `perm` says, zeros where nothing goes."""
+    n = typeof(x).shape[0]
+    source: dict[int, int | None] = dict.fromkeys(range(n)) | {d: s for s, d in perm}
+    if all(s == d for d, s in source.items()):
+        return x
+    runs: list[tuple[int | None, int]] = []  # first source row (None: zeros), length
+    for d in range(n):
+        s = source[d]
+        if runs:
+            first, length = runs[-1]
+            if (s is None and first is None) or (
+                s is not None and first is not None and s == first + length
+            ):
+                runs[-1] = (first, length + 1)
+                continue
+        runs.append((s, 1))
+    if len(runs) > _MOST_RUNS:
+        return take_rows(x, np.asarray([n if s is None else s for s in source.values()], np.int32))
+    shape = typeof(x).shape
+    blank: Callable[[int], Value] = lambda length: zeros(
+        typeof(x).update(shape=(length, *shape[1:]), weak_type=False)
+    )
+    return concatenate([blank(k) if s is None else slice_in_dim(x, s, s + k) for s, k in runs], 0)
+
+
+def take_rows(x: Any, rows: Any) -> Any:
+    """The rows of `x` with the numbers `rows`; zeros for those that it does not have."""
+    shape = typeof(x).shape
+    numbers = GatherDimensionNumbers(tuple(range(1, len(shape))), (0,), (0,))
+    return gather_p.bind(
+        x,
+        reshape(rows, (*typeof(rows).shape, 1)),
+        dimension_numbers=numbers,
+        slice_sizes=(1, *shape[1:]),
+        indices_are_sorted=False,
+        unique_indices=False,
+        mode=GatherScatterMode.FILL_OR_DROP,
+        fill_value=0,
+    )

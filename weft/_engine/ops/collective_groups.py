@@ -16,7 +16,7 @@ from weft._engine.core.primitive import BatchAxis, Primitive
 from weft._engine.core.trace import typeof
 from weft._engine.ir.collective_spec import collective_axes, spec_of
 from weft._engine.ops import collective_rules as rules
-from weft._engine.ops.collective_blocks import Groups
+from weft._engine.ops.collective_blocks import Groups, axes_size, take_rows
 from weft._engine.ops.comparison import eq, select
 from weft._engine.ops.dynamic_slicing import dynamic_slice_in_dim
 from weft._engine.ops.elementwise import add, mul, rem, sub
@@ -34,7 +34,7 @@ def checked_groups(api: str, axes: rules.Axes, groups: Any, uneven: bool = False
     if groups is None:
         return None
     found = tuple(tuple(int(i) for i in members) for members in groups)
-    size = rules.axes_size(axes)
+    size = axes_size(axes)
     if sorted(i for members in found for i in members) != list(range(size)):
         raise ValueError(
             f"{api}: axis_index_groups must hold each of the {size} positions along {axes} exactly once, got {found}."
@@ -201,4 +201,4 @@ def _in_order(rounds: list[Any], own: Any, size: int) -> Any:
     """Values received in rounds 0, 1, ..., by the sender's place in the group."""
     rows = concatenate([reshape(y, (1, *typeof(y).shape)) for y in rounds], 0)
     sender = iota(np.int32, size)
-    return rules.take_rows(rows, rem(sub(add(own, np.int32(size)), sender), np.int32(size)))
+    return take_rows(rows, rem(sub(add(own, np.int32(size)), sender), np.int32(size)))

@@ -15,25 +15,27 @@ Next: `docs/adding-a-collective.md`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft._engine.core.primitive import BatchAxis, CollectiveOp, Primitive, unsupported
+from weft._engine.core.primitive import BatchAxis, CollectiveOp, Primitive, registry, unsupported
 from weft._engine.core.trace import Zero, axis_env_size, tracked_axes, typeof
 from weft._engine.ir.collective_spec import CollectiveSpec, collective_axes, register
 from weft._engine.ir.factors import RuleBuilder, elementwise_rule
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.collective_blocks import (
     Axes,
+    Perm,
     block_dims,
     check_blocks,
     diagonal,
     other_axes,
     own_part,
+    permute_rows,
     regroup,
+    take_rows,
 )
 from weft._engine.ops.dynamic_slicing import dynamic_slice_in_dim, dynamic_update_slice_in_dim
 from weft._engine.ops.elementwise import add, convert_element_type, div, eq, mul, select_n
@@ -45,7 +47,6 @@ from weft._engine.ops.families import (
     zero_tangent,
     zeros,
 )
-from weft._engine.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather_p
 from weft._engine.ops.layout import iota, reshape, squeeze
 from weft._engine.ops.reduce import reduce_max_p, reduce_min_p, reduce_sum, reduce_sum_p
 from weft._engine.ops.rules import at_front, jointly_linear
@@ -56,8 +57,6 @@ if TYPE_CHECKING:
     from weft._engine.core.trace import UndefPrimal
     from weft._engine.ops.collective_blocks import Groups
     from weft._engine.ops.rule_types import Avals, BatchDims, NumPyArray, Value, Values
-
-Perm = Sequence[tuple[int, int]]
 
 _NO_REFERENCE = "A collective means nothing on one array alone; stack the mesh axes first."
 _NO_KERNEL = "Collectives become ordinary operations when the mesh axes are stacked."
@@ -113,15 +112,10 @@ def _factors(spec: CollectiveSpec) -> Callable[..., Any]:
 # --- helpers
 
 
-def axes_size(axes: Axes) -> int:
-    """The number of positions along `axes`."""
-    return math.prod(axis_env_size(a) for a in axes)
-
-
-def position(axes: Axes) -> Any:
-    """This position's number along `axes`, the first being the major one."""
+def position(axis_name: Axes) -> Any:
+    """This position's number along the axes, the first being the major one."""
     index: Any = None
-    for name in axes:
+    for name in axis_name:
         here = axis_index_p.bind(axis_name=name)
         index = here if index is None else add(mul(index, np.int32(axis_env_size(name))), here)
     return np.int32(0) if index is None else index
@@ -164,11 +158,11 @@ def _in_groups(over: Callable[..., Any], axis: BatchAxis, x: Any, params: dict[s
     groups = params["axis_index_groups"]
     order = [i for members in groups for i in members]
     count, size = len(groups), len(groups[0])
-    y = _permuted(x, [(s, d) for d, s in enumerate(order)])
+    y = permute_rows(x, [(s, d) for d, s in enumerate(order)])
     y = move_dim(reshape(y, (count, size, *typeof(y).shape[1:])), 1, 0)
     y, dim = over(BatchAxis(size, axis.name), y, 0, **params | {"axis_index_groups": None})
     y = move_dim(at_front(y, dim, size), 1, 0)
-    return _permuted(reshape(y, (count * size, *typeof(y).shape[2:])), list(enumerate(order)))
+    return permute_rows(reshape(y, (count * size, *typeof(y).shape[2:])), list(enumerate(order)))
 
 
 # --- psum, pmax, pmin
@@ -226,15 +220,19 @@ def _psum_transpose(ct: Value, x: UndefPrimal, *, axes: Axes, axis_index_groups:
     return [psum_p.bind(ct, axes=copied, axis_index_groups=None) if copied else ct]
 
 
-def _extremum_jvp(primitive: Primitive, primals: Values, tangents: Values, **params: Any):
-    """The mean tangent of the positions that attain the extremum."""
-    out = primitive.bind(*primals, **params)
-    zero = zero_tangent(out)
-    if type(tangents[0]) is Zero or zero.aval.dtype == dtypes.float0:
-        return out, zero
-    attained = convert_element_type(eq(primals[0], out), typeof(out).dtype)
-    total = psum_p.bind(mul(tangents[0], attained), **params)
-    return out, div(total, psum_p.bind(attained, **params))
+def _extremum_jvp(name: str) -> Callable[..., tuple[Value, Value]]:
+    """The derivative of the collective `name`: the mean tangent of the positions that attain the extremum."""
+
+    def jvp(primals: Values, tangents: Values, **params: Any):
+        out = registry[name].bind(*primals, **params)
+        zero = zero_tangent(out)
+        if type(tangents[0]) is Zero or zero.aval.dtype == dtypes.float0:
+            return out, zero
+        attained = convert_element_type(eq(primals[0], out), typeof(out).dtype)
+        total = psum_p.bind(mul(tangents[0], attained), **params)
+        return out, div(total, psum_p.bind(attained, **params))
+
+    return jvp
 
 
 psum_p = all_reduce(
@@ -246,10 +244,24 @@ psum_p = all_reduce(
     to_apply="add",
     transpose=_psum_transpose,
 )
-pmax_p = all_reduce("pmax", reduce_max_p, lambda x, n: x, ORDERED, completes=("max", "or"), to_apply="maximum",
-                    jvp=lambda *args, **params: _extremum_jvp(pmax_p, *args, **params))  # fmt: skip
-pmin_p = all_reduce("pmin", reduce_min_p, lambda x, n: x, ORDERED, completes=("min", "and"), to_apply="minimum",
-                    jvp=lambda *args, **params: _extremum_jvp(pmin_p, *args, **params))  # fmt: skip
+pmax_p = all_reduce(
+    "pmax",
+    reduce_max_p,
+    lambda x, n: x,
+    ORDERED,
+    completes=("max", "or"),
+    to_apply="maximum",
+    jvp=_extremum_jvp("pmax"),
+)
+pmin_p = all_reduce(
+    "pmin",
+    reduce_min_p,
+    lambda x, n: x,
+    ORDERED,
+    completes=("min", "and"),
+    to_apply="minimum",
+    jvp=_extremum_jvp("pmin"),
+)
 
 
 # --- pvary
@@ -268,10 +280,15 @@ def _pvary_transpose(ct: Value, x: UndefPrimal, *, axes: Axes):
     return [psum_p.bind(ct, axes=axes, axis_index_groups=None)]
 
 
-pvary_p = collective(CollectiveSpec("pvary", _pvary_type, _pvary, lambda values, **params: values, transpose=_pvary_transpose,
-                                    hlo="copy"))  # fmt: skip
+def _exchange_nothing(values: Sequence[NumPyArray], **params: Any):
+    return values
 
 
+pvary_p = collective(
+    CollectiveSpec(
+        "pvary", _pvary_type, _pvary, _exchange_nothing, transpose=_pvary_transpose, hlo="copy"
+    )
+)
 pvary_p.casts = True
 
 
@@ -311,7 +328,7 @@ pcast_p = collective(
         "pcast",
         _pcast_type,
         _pcast,
-        lambda values, **params: values,
+        _exchange_nothing,
         transpose=_pcast_transpose,
         hlo="copy",
     )
@@ -645,7 +662,7 @@ def _ppermute(axis: BatchAxis, x: Value, dim: int | None, *, axis_name: Axes, pe
         return x, None  # all send the same value, all receive it
     x = at_front(x, dim, axis.size)
     if not rest:
-        return _permuted(x, perm), 0
+        return permute_rows(x, perm), 0
     own: Callable[[int], int] = lambda i: i // minor % axis.size
     others: Callable[[int], int] = lambda i: i // (minor * axis.size) * minor + i % minor
     moves: dict[tuple[int, int], list[tuple[int, int]]] = {}
@@ -654,7 +671,7 @@ def _ppermute(axis: BatchAxis, x: Value, dim: int | None, *, axis_name: Axes, pe
     plans = {tuple(sorted(pairs)) for pairs in moves.values()}
     if len(plans) == 1 and len({s for s, _ in moves}) == len({d for _, d in moves}) == len(moves):
         (plan,) = plans  # the same moves along the other axes for all
-        y, stays = _permuted(x, tuple(moves)), all(s == d for s, d in plan)
+        y, stays = permute_rows(x, tuple(moves)), all(s == d for s, d in plan)
         if not stays or len(plan) != major * minor:
             y = ppermute_p.bind(y, axis_name=rest, perm=plan)
         return y, 0
@@ -694,51 +711,6 @@ def _picked(
     return take_rows(reshape(everything, (count * size, *shape)), numbers)
 
 
-_MOST_RUNS = 8
-
-
-def _permuted(x: Any, perm: Perm) -> Any:
-    """The rows of `x` (along dim 0) moved as `perm` says, zeros where nothing goes."""
-    n = typeof(x).shape[0]
-    source: dict[int, int | None] = dict.fromkeys(range(n)) | {d: s for s, d in perm}
-    if all(s == d for d, s in source.items()):
-        return x
-    runs: list[tuple[int | None, int]] = []  # first source row (None: zeros), length
-    for d in range(n):
-        s = source[d]
-        if runs:
-            first, length = runs[-1]
-            if (s is None and first is None) or (
-                s is not None and first is not None and s == first + length
-            ):
-                runs[-1] = (first, length + 1)
-                continue
-        runs.append((s, 1))
-    if len(runs) > _MOST_RUNS:
-        return take_rows(x, np.asarray([n if s is None else s for s in source.values()], np.int32))
-    shape = typeof(x).shape
-    blank: Callable[[int], Value] = lambda length: zeros(
-        typeof(x).update(shape=(length, *shape[1:]), weak_type=False)
-    )
-    return concatenate([blank(k) if s is None else slice_in_dim(x, s, s + k) for s, k in runs], 0)
-
-
-def take_rows(x: Any, rows: Any) -> Any:
-    """The rows of `x` with the numbers `rows`; zeros for those that it does not have."""
-    shape = typeof(x).shape
-    numbers = GatherDimensionNumbers(tuple(range(1, len(shape))), (0,), (0,))
-    return gather_p.bind(
-        x,
-        reshape(rows, (*typeof(rows).shape, 1)),
-        dimension_numbers=numbers,
-        slice_sizes=(1, *shape[1:]),
-        indices_are_sorted=False,
-        unique_indices=False,
-        mode=GatherScatterMode.FILL_OR_DROP,
-        fill_value=0,
-    )
-
-
 def _exchange_permuted(values: Sequence[NumPyArray], *, perm: Perm, **params: Any):
     source = {d: s for s, d in perm}
     return [values[source[i]] if i in source else np.zeros_like(x) for i, x in enumerate(values)]
@@ -769,9 +741,21 @@ def _pbroadcast_transpose(ct: Value, x: UndefPrimal, *, axis_name: Axes, source:
     return [select_n(eq(position(axis_name), np.int32(source)), zeros(typeof(total)), total)]
 
 
-pbroadcast_p = collective(CollectiveSpec(
-    "pbroadcast", _pbroadcast_type, _pbroadcast, lambda values, source, **params: [values[source]] * len(values),
-    lambda nbytes, n: nbytes, transpose=_pbroadcast_transpose, hlo="collective-broadcast"))  # fmt: skip
+def _exchange_broadcast(values: Sequence[NumPyArray], *, source: int, **params: Any):
+    return [values[source]] * len(values)
+
+
+pbroadcast_p = collective(
+    CollectiveSpec(
+        "pbroadcast",
+        _pbroadcast_type,
+        _pbroadcast,
+        _exchange_broadcast,
+        lambda nbytes, n: nbytes,
+        transpose=_pbroadcast_transpose,
+        hlo="collective-broadcast",
+    )
+)
 
 
 # --- axis_index
@@ -786,8 +770,28 @@ def _axis_index_jvp(primals: Values, tangents: Values, *, axis_name: Axes):
     return out, zero_tangent(out)
 
 
-axis_index_p = collective(CollectiveSpec(
-    "axis_index", _axis_index_type, lambda axis, *, axis_name: (iota(np.int32, axis.size), 0),
-    lambda values, **params: [np.asarray(i, np.int32) for i in range(len(values))],
-    factors=lambda in_avals, out_avals, **params: RuleBuilder().rule([], [[]]), jvp=_axis_index_jvp, hlo="partition-id"),
-    transpose=unsupported("has no operand"), several=lambda axis_name: position(axis_name))  # fmt: skip
+def _axis_index(axis: BatchAxis, *, axis_name: Axes):
+    return iota(np.int32, axis.size), 0
+
+
+def _number_positions(values: Sequence[NumPyArray], **params: Any):
+    return [np.asarray(i, np.int32) for i in range(len(values))]
+
+
+def _axis_index_factors(in_avals: Avals, out_avals: Avals, **params: Any):
+    return RuleBuilder().rule([], [[]])
+
+
+axis_index_p = collective(
+    CollectiveSpec(
+        "axis_index",
+        _axis_index_type,
+        _axis_index,
+        _number_positions,
+        factors=_axis_index_factors,
+        jvp=_axis_index_jvp,
+        hlo="partition-id",
+    ),
+    transpose=unsupported("has no operand"),
+    several=position,
+)

@@ -10,6 +10,7 @@ Next: `ops.collective_rules` says what each means.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from weft._engine.core.trace import Tracer, axis_env_size, lenient, tracked_axes
 from weft._engine.ir.explicit import told_axes
 from weft._engine.ir.mesh import current_mesh
 from weft._engine.ops import collective_rules as rules
+from weft._engine.ops.collective_blocks import axes_size
 from weft._engine.ops.collective_groups import (
     Groups,
     bind_over,
@@ -36,6 +38,7 @@ from weft._engine.ops.rules import insert
 from weft._engine.ops.slicing import canonical_dim
 from weft._engine.util import dtypes
 from weft._engine.util.tree import tree_map
+from weft._engine.util.trees.narrowing import class_of, is_tuple_or_list
 
 if TYPE_CHECKING:
     from weft._engine.ops.rule_types import Value
@@ -48,7 +51,7 @@ AxisName = Any
 
 def axes_of(axis_name: AxisName) -> rules.Axes:
     """Names as a tuple; NameError if one is not in scope, ValueError if one is named twice."""
-    axes: rules.Axes = tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)
+    axes: rules.Axes = tuple(axis_name) if is_tuple_or_list(axis_name) else (axis_name,)
     for name in axes:
         axis_env_size(name)
     if len(set(axes)) != len(axes):
@@ -60,7 +63,7 @@ def axes_of(axis_name: AxisName) -> rules.Axes:
 
 def axis_size(axis_name: AxisName) -> int:
     """The number of positions along the named axis, or axes together."""
-    return rules.axes_size(axes_of(axis_name))
+    return axes_size(axes_of(axis_name))
 
 
 def axis_index(axis_name: AxisName) -> Any:
@@ -94,7 +97,7 @@ def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     [0.25, 0.75]
     """
     axes, dims, groups = _reduced("psum", axis_name, axis_index_groups, uneven=True)
-    size = len(groups[0]) if groups else rules.axes_size(axes)
+    size = len(groups[0]) if groups else axes_size(axes)
     uneven = groups if is_uneven(groups) else None
 
     def one(leaf: Value):
@@ -103,14 +106,14 @@ def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
             and not uneven
             and not isinstance(leaf, Tracer)
             and typeof(leaf).ndim == 0
-            and not hasattr(type(leaf), "aval")
+            and not hasattr(class_of(leaf), "aval")
         ):
             return leaf * size
         if typeof(leaf).dtype == np.bool_:
             leaf = convert_element_type(leaf, np.int32)
         if uneven is not None:
             return sum_in_uneven(_operand(leaf, axes), axes, uneven)
-        return _reduce("psum", rules.psum_p, reduce_sum, leaf, axes, dims, groups)
+        return _reduce("psum", rules.psum_p, reduce_sum, axes, dims, groups, leaf)
 
     return tree_map(one, x)
 
@@ -125,7 +128,7 @@ def pmean(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     """
     axes, dims, groups = _reduced("pmean", axis_name, axis_index_groups, uneven=True)
     members = psum(np.int32(1), axis_name, axis_index_groups=groups) if is_uneven(groups) else None
-    size = len(groups[0]) if groups else rules.axes_size(axes)
+    size = len(groups[0]) if groups else axes_size(axes)
 
     def one(leaf: Value, total: Value):
         count = size * int(np.prod([typeof(leaf).shape[d] for d in dims]))
@@ -146,24 +149,22 @@ def pmean(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
 def pmax(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     """The greatest `x` of all positions along the named axes, elementwise."""
     axes, dims, groups = _reduced("pmax", axis_name, axis_index_groups)
-    return tree_map(
-        lambda leaf: _reduce("pmax", rules.pmax_p, reduce_max, leaf, axes, dims, groups), x
-    )
+    reduce = functools.partial(_reduce, "pmax", rules.pmax_p, reduce_max, axes, dims, groups)
+    return tree_map(reduce, x)
 
 
 def pmin(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     """The least `x` of all positions along the named axes, elementwise."""
     axes, dims, groups = _reduced("pmin", axis_name, axis_index_groups)
-    return tree_map(
-        lambda leaf: _reduce("pmin", rules.pmin_p, reduce_min, leaf, axes, dims, groups), x
-    )
+    reduce = functools.partial(_reduce, "pmin", rules.pmin_p, reduce_min, axes, dims, groups)
+    return tree_map(reduce, x)
 
 
 def _reduced(
     api: str, axis_name: AxisName, groups: Any, uneven: bool = False
 ) -> tuple[rules.Axes, tuple[int, ...], Groups | None]:
     """The named axes, the dims given by number, and the groups of a reduction."""
-    given = tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)
+    given = tuple(axis_name) if is_tuple_or_list(axis_name) else (axis_name,)
     dims = tuple(a for a in given if isinstance(a, int))
     axes = axes_of(tuple(a for a in given if not isinstance(a, int)))
     if dims and groups is not None:
@@ -177,10 +178,10 @@ def _reduce(
     api: str,
     primitive: Any,
     over_dims: Callable[..., Any],
-    leaf: Any,
     axes: rules.Axes,
     dims: tuple[Any, ...],
     groups: Any,
+    leaf: Any,
 ) -> Any:
     if dims:
         leaf = over_dims(leaf, canonical_dims(api, dims, typeof(leaf).ndim))
@@ -212,7 +213,7 @@ def all_gather(
     _check_to("all_gather", to, ("varying", "invarying", "reduced"))
     axes = axes_of(axis_name)
     groups = checked_groups("all_gather", axes, axis_index_groups)
-    size = len(groups[0]) if groups else rules.axes_size(axes)
+    size = len(groups[0]) if groups else axes_size(axes)
 
     def one(leaf: Value):
         dim = canonical_dim(axis, typeof(leaf).ndim + (not tiled), "all_gather")
@@ -223,7 +224,7 @@ def all_gather(
 
     gathered = tree_map(one, x) if axes else x
     return (
-        tree_map(lambda leaf: rules.typed(leaf, axes, to), gathered)
+        tree_map(functools.partial(rules.typed, axes=axes, to=to), gathered)
         if to == "reduced"
         else gathered
     )
@@ -244,7 +245,7 @@ def all_gather_invariant(x: Any, axis_name: AxisName, *, axis: int = 0, tiled: b
             _operand(leaf, axes),
             all_gather_dimension=dim,
             axis_name=axes,
-            axis_size=rules.axes_size(axes),
+            axis_size=axes_size(axes),
             tiled=tiled,
         )
 
@@ -269,7 +270,7 @@ def psum_scatter(
     """
     axes = axes_of(axis_name)
     groups = checked_groups("psum_scatter", axes, axis_index_groups)
-    size = len(groups[0]) if groups else rules.axes_size(axes)
+    size = len(groups[0]) if groups else axes_size(axes)
 
     def one(leaf: Value):
         if typeof(leaf).dtype == np.bool_:
@@ -299,7 +300,7 @@ def all_to_all(
     """
     axes = axes_of(axis_name)
     groups = checked_groups("all_to_all", axes, axis_index_groups)
-    size = len(groups[0]) if groups else rules.axes_size(axes)
+    size = len(groups[0]) if groups else axes_size(axes)
 
     def exchange(leaf: Value, split: int, concat: int):
         return bind_over(
@@ -348,7 +349,7 @@ def ppermute(x: Any, axis_name: AxisName, perm: rules.Perm) -> Any:
         raise ValueError(
             f"ppermute: positions must lie in 0..{size - 1} along {axes}, got {pairs}."
         )
-    return tree_map(lambda leaf: bind_ppermute(leaf, axes, pairs), x) if axes else x
+    return tree_map(functools.partial(bind_ppermute, axes=axes, pairs=pairs), x) if axes else x
 
 
 def bind_ppermute(x: Any, axes: rules.Axes, pairs: rules.Perm) -> Any:
@@ -373,16 +374,15 @@ def pswapaxes(x: Any, axis_name: AxisName, axis: int, *, axis_index_groups: Any 
 def pbroadcast(x: Any, axis_name: AxisName, source: int) -> Any:
     """The value of position `source` along the named axes, at all positions."""
     axes = axes_of(axis_name)
-    if not 0 <= source < rules.axes_size(axes):
+    if not 0 <= source < axes_size(axes):
         raise ValueError(
-            f"pbroadcast: source must lie in 0..{rules.axes_size(axes) - 1} along {axes}, got {source}."
+            f"pbroadcast: source must lie in 0..{axes_size(axes) - 1} along {axes}, got {source}."
         )
-    return tree_map(
-        lambda leaf: rules.pbroadcast_p.bind(
-            _operand(leaf, axes), axis_name=axes, source=int(source)
-        ),
-        x,
-    )
+
+    def one(leaf: Value):
+        return rules.pbroadcast_p.bind(_operand(leaf, axes), axis_name=axes, source=int(source))
+
+    return tree_map(one, x)
 
 
 # --- types
@@ -401,7 +401,7 @@ def _told(axis_name: AxisName) -> AxisName:
     mesh = current_mesh()
     if mesh is None:
         return axis_name
-    axes = axis_name if isinstance(axis_name, (tuple, list)) else (axis_name,)
+    axes = axis_name if is_tuple_or_list(axis_name) else (axis_name,)
     told = told_axes(axes, mesh)
     return tuple(a for a in axes if a in told)
 
@@ -409,7 +409,7 @@ def _told(axis_name: AxisName) -> AxisName:
 def _varying(x: Any, axis_name: AxisName, api: str) -> Any:
     """`x` as varying over those of the axes that types track; all must be in scope."""
     axes = axes_of(_told(axis_name))
-    rules.axes_size(axes)
+    axes_size(axes)
     axes = tuple(a for a in axes if a in tracked_axes())
 
     def one(leaf: Value):
@@ -442,7 +442,7 @@ def pcast(x: Any, axis_name: AxisName, *, to: str) -> Any:
     if isinstance(axis_name, (set, frozenset)):
         raise TypeError(f"pcast: axis_name must be a tuple or a str, got the set {axis_name!r}.")
     axes = axes_of(_told(axis_name))
-    rules.axes_size(axes)
+    axes_size(axes)
 
     def one(leaf: Value):
         if to == "unreduced":
@@ -485,4 +485,4 @@ def _check_to(api: str, to: str, known: tuple[str, ...]) -> None:
 def own_slice(x: Any, axis_name: AxisName, dim: int) -> Any:
     """This position's block of dim `dim` of a value that all positions have."""
     axes = axes_of(axis_name)
-    return rules.own_slice_p.bind(x, axis_name=axes, axis_size=rules.axes_size(axes), dim=int(dim))
+    return rules.own_slice_p.bind(x, axis_name=axes, axis_size=axes_size(axes), dim=int(dim))

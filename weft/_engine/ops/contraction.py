@@ -364,7 +364,7 @@ def _dims(dims: Sequence[int], ndim: int) -> Dims:
 
 def _free(ndim: int, *taken: Dims) -> Dims:
     """Dims of an operand that are neither contracted nor batch dims."""
-    used = frozenset().union(*taken)
+    used = {d for dims in taken for d in dims}
     return tuple(d for d in range(ndim) if d not in used)
 
 

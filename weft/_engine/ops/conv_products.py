@@ -113,7 +113,8 @@ def _strided(x: np.ndarray, shape: Sequence[int], strides: Sequence[int]) -> np.
 def _windows_reference(
     x: NumPyArray, *, dims: Ints, places: Ints, taps: Ints, strides: Ints, dilation: Ints
 ):
-    shape, steps, inner = list(x.shape), list(x.strides), []
+    shape, steps = list(x.shape), list(x.strides)
+    inner: list[int] = []
     for d, n, s, step in zip(dims, places, strides, dilation):
         inner.append(x.strides[d] * step)
         shape[d], steps[d] = n, x.strides[d] * s
@@ -186,10 +187,20 @@ shifted_p.define(lower=_shifted_lower)
 # --- convolutions
 
 
+class ConvDimensionNumbers(NamedTuple):
+    """Where the dims of a convolution are: (batch, feature, *spatial) of lhs and result, (out, in, *spatial) of rhs."""
+
+    __module__ = "weft.lax"
+
+    lhs_spec: Sequence[int]
+    rhs_spec: Sequence[int]
+    out_spec: Sequence[int]
+
+
 class Conv(NamedTuple):
     """The parameters of a convolution."""
 
-    dimension_numbers: Any
+    dimension_numbers: ConvDimensionNumbers
     window_strides: tuple[Any, ...]
     padding: tuple[Any, ...]
     lhs_dilation: tuple[Any, ...]
@@ -203,10 +214,10 @@ class Conv(NamedTuple):
         """Sizes of the spatial dims of the result."""
         numbers = self.dimension_numbers
         return [
-            out_size(lhs_shape[d], lo, hi, ld, rhs_shape[k], rd, s)
-            for d, k, (lo, hi), ld, rd, s in zip(
-                numbers.lhs_spec[2:],
-                numbers.rhs_spec[2:],
+            out_size(n, lo, hi, ld, k, rd, s)
+            for n, k, (lo, hi), ld, rd, s in zip(
+                [lhs_shape[d] for d in numbers.lhs_spec[2:]],
+                [rhs_shape[d] for d in numbers.rhs_spec[2:]],
                 self.padding,
                 self.lhs_dilation,
                 self.rhs_dilation,
@@ -416,7 +427,8 @@ def _phases(image: Value, kernel: Value, p: Conv):
     phases = _Phases.of(image, kernel, p)
 
     def phase(offsets: Sequence[int]):
-        part, pads = kernel, []
+        part = kernel
+        pads: list[tuple[int, int]] = []
         for i, (d, k) in enumerate(zip(numbers.lhs_spec[2:], numbers.rhs_spec[2:])):
             first, before = phases.begin(i, offsets[i])
             part = _every(part, k, first, spread[i])

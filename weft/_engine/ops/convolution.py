@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from weft._engine.ops.contraction import (
     rounded,
     sums_of_products,
 )
-from weft._engine.ops.conv_products import Conv, dilated, expand_conv
+from weft._engine.ops.conv_products import Conv, ConvDimensionNumbers, dilated, expand_conv
 from weft._engine.ops.families import ANY, check_dtype, joined_vma, move_dim, shape_error
 from weft._engine.ops.layout import reshape, rev, transpose
 from weft._engine.ops.lowering_specs import ExpandSpec
@@ -42,16 +42,6 @@ if TYPE_CHECKING:
     from weft._engine.util.errors import ShapeError
 
 conv_general_dilated_p = ConvolutionOp("conv_general_dilated", out_sharding=OUT_SHARDING)
-
-
-class ConvDimensionNumbers(NamedTuple):
-    """Where the dims of a convolution are: (batch, feature, *spatial) of lhs and result, (out, in, *spatial) of rhs."""
-
-    __module__ = "weft.lax"
-
-    lhs_spec: Sequence[int]
-    rhs_spec: Sequence[int]
-    out_spec: Sequence[int]
 
 
 # --- the functions
@@ -141,7 +131,7 @@ def conv_general_dilated(
     preferred_element_type: Any = None,
     *,
     out_sharding: Any = None,
-):
+) -> Value:
     """Slide the kernels `rhs` over `lhs`: products summed over input features and over the kernel's window.
 
     By default `lhs` is (batch, features, spatial dims...) and `rhs` (output features, input features, spatial dims...);
@@ -218,7 +208,7 @@ def conv(
     padding: str,
     precision: PrecisionLike = None,
     preferred_element_type: Any = None,
-):
+) -> Value:
     """Convolution of lhs [batch, feature, spatial...] with rhs [out feature, in feature, spatial...]."""
     return conv_general_dilated(
         lhs,
@@ -239,7 +229,7 @@ def conv_with_general_padding(
     rhs_dilation: Sequence[int] | None,
     precision: PrecisionLike = None,
     preferred_element_type: Any = None,
-):
+) -> Value:
     """`conv` with explicit padding and dilations."""
     return conv_general_dilated(
         lhs,
@@ -264,7 +254,7 @@ def conv_transpose(
     precision: PrecisionLike = None,
     preferred_element_type: Any = None,
     use_consistent_padding: bool = False,
-):
+) -> Value:
     """The convolution that enlarges `lhs` by `strides`; with `transpose_kernel`, a gradient of `conv`.
 
     Pairs of numbers are the padding of the enlarged `lhs`; with `use_consistent_padding`, that of the convolution whose gradient this is.
@@ -333,7 +323,7 @@ def conv_general_dilated_patches(
     dimension_numbers: Any = None,
     precision: PrecisionLike = None,
     preferred_element_type: Any = None,
-):
+) -> Value:
     """The windows that a kernel of `filter_shape` sees, flattened (input feature major) into the feature dim."""
     filter_shape = tuple(int(k) for k in filter_shape)
     aval = typeof(lhs)
@@ -646,8 +636,14 @@ def _conv_batch(
 ):
     (lhs, rhs), (left, right) = args, dims
     numbers, size = dimension_numbers, axis.size
-    bind = lambda lhs, rhs, features=feature_group_count, batches=batch_group_count: (
-        conv_general_dilated_p.bind(
+
+    def bind(
+        lhs: Value,
+        rhs: Value,
+        features: int = feature_group_count,
+        batches: int = batch_group_count,
+    ) -> Value:
+        return conv_general_dilated_p.bind(
             lhs,
             rhs,
             dimension_numbers=numbers,
@@ -655,7 +651,7 @@ def _conv_batch(
             batch_group_count=batches,
             **params,
         )
-    )
+
     groups = max(feature_group_count, batch_group_count)
     if right is None:  # one more part of the batch
         assert left is not None
@@ -712,7 +708,9 @@ def _conv_factors(in_avals: Avals, out_avals: Avals, **params: Any):
         lhs_dims.append((f,))
         rhs_dims.append((g,))
         out_dims.append((h,))
-    place = lambda dims, spec: [dims[i] for i in inverse(spec)]
+    place: Callable[[Sequence[Any], Sequence[int]], list[Any]] = lambda dims, spec: [
+        dims[i] for i in inverse(spec)
+    ]
     sums = sums_of_products(
         [inner, *[g for (g,) in rhs_dims[2:]]], (lhs.dtype, rhs.dtype), out_avals[0].dtype
     )
@@ -729,9 +727,9 @@ def _conv_factors(in_avals: Avals, out_avals: Avals, **params: Any):
 @conv_general_dilated_p.def_localize
 def _localize_conv(params: dict[str, Any], in_avals: Avals, out_avals: Avals) -> dict[str, Any]:
     """Parameters for local shapes: so many groups as there are features, or batches, for them."""
-    numbers = params["dimension_numbers"]
+    numbers: ConvDimensionNumbers = params["dimension_numbers"]
     lhs, rhs, out = in_avals[0].shape, in_avals[1].shape, out_avals[0].shape
-    changes = {}
+    changes: dict[str, int] = {}
     if params["feature_group_count"] > 1:
         changes["feature_group_count"] = lhs[numbers.lhs_spec[1]] // max(
             rhs[numbers.rhs_spec[1]], 1

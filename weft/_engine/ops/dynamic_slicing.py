@@ -40,6 +40,7 @@ from weft._engine.ops.slicing import (
 from weft._engine.util import dtypes
 from weft._engine.util.errors import ShapeError
 from weft._engine.util.promotion import common_dtype
+from weft._engine.util.trees.narrowing import is_integer
 
 if TYPE_CHECKING:
     from weft._engine.core.primitive import BatchAxis
@@ -213,7 +214,7 @@ def _start_scalars(
 
 
 def _start(index: Value, size: int, wraps: bool):
-    if isinstance(index, (int, np.integer)):
+    if is_integer(index):
         value = int(index)
         value = value + size if value < 0 and wraps else value
         if isinstance(value, Dim):

@@ -26,4 +26,4 @@ __all__ = [
 
 from typing import Any
 
-def __getattr__(name: str) -> Any: ...
+def __getattr__(name: str) -> Any: ...  # pyright: ignore[reportIncompleteStub]  # on purpose

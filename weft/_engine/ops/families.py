@@ -16,9 +16,8 @@ from __future__ import annotations
 import functools
 import importlib
 import operator
-import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias
 
 import numpy as np
 
@@ -31,7 +30,7 @@ from weft._engine.core.primitive import (
 )
 from weft._engine.core.scalars import exact
 from weft._engine.core.trace import UndefPrimal, Zero, typeof
-from weft._engine.cpython.code_objects import rename
+from weft._engine.cpython.code_objects import caller_globals, rename
 from weft._engine.ir.factors import FactorRule, elementwise_rule
 from weft._engine.ir.registry import Function, functions
 from weft._engine.ir.types import ShapedArray
@@ -40,6 +39,7 @@ from weft._engine.util import dtypes
 from weft._engine.util.errors import ShapeError, describe
 from weft._engine.util.source import user_frame
 from weft._engine.util.state import clearing
+from weft._engine.util.trees.narrowing import class_of, is_numpy_scalar
 
 if TYPE_CHECKING:
     from types import EllipsisType
@@ -135,7 +135,7 @@ def operand_table(avals: Avals) -> list[tuple[str, str]]:
     return [(names[i] if names else f"operand {i}", a.str_short()) for i, a in enumerate(avals)]
 
 
-def canonical_dims(name: str, dims: Sequence[int], ndim: int) -> tuple[int, ...]:
+def canonical_dims(name: str, dims: Sequence[SupportsIndex], ndim: int) -> tuple[int, ...]:
     """Dims as non-negative ints; ShapeError if one is out of range or given twice."""
     out: list[int] = []
     for d in dims:
@@ -266,7 +266,7 @@ def _with_whole_numbers(args: tuple[Any, ...], avals: list[ShapedArray]) -> tupl
     """Match operands of different dtypes if NumPy's numbers keep theirs: numbers of 64 bits count as ones of 32 where these are
     off, but not among arrays of 64 bits. Otherwise the type rule reports the dtypes."""
     whole: list[Any] = [
-        exact(x, x.dtype) if isinstance(x, np.generic) and x.dtype != a.dtype else x
+        exact(x, x.dtype) if is_numpy_scalar(x) and x.dtype != a.dtype else x
         for x, a in zip(args, avals)
     ]
     return match_dtypes(*whole) if any(x is not y for x, y in zip(args, whole)) else args
@@ -426,7 +426,7 @@ def unbroadcast(ct: Any, aval: ShapedArray) -> Any:
 
 
 def _transpose_rule(per_operand: Sequence[OperandRule | EllipsisType | None]) -> Callable[..., Any]:
-    def transpose(ct: Value, *args: Values, **params: Any) -> list[Value]:
+    def transpose(ct: Value, *args: Value, **params: Any) -> list[Value]:
         if type(ct) is Zero:
             return [
                 Zero(x.aval.to_tangent_aval()) if type(x) is UndefPrimal else None for x in args
@@ -656,13 +656,13 @@ _CHOOSE_ACCURACY = frozenset(
 
 def unary(primitive: Primitive, text: str, name: str = "") -> Callable[..., Any]:
     """The public function of one operand that applies `primitive`, with its docstring."""
-    return _applied(primitive, name or primitive.name, ("x",), text, sys._getframe(1).f_globals)
+    return _applied(primitive, name or primitive.name, ("x",), text, caller_globals())
 
 
 def binary(primitive: Primitive, text: str, name: str = "") -> Callable[..., Any]:
     """The public function of two operands, whose dtypes are matched, that applies `primitive`."""
     return of_one_kind(
-        _applied(primitive, name or primitive.name, ("x", "y"), text, sys._getframe(1).f_globals)
+        _applied(primitive, name or primitive.name, ("x", "y"), text, caller_globals())
     )
 
 
@@ -673,7 +673,7 @@ def of_one_kind(fun: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(fun)
     def public(x: Value, y: Value, **kwargs: Any):
-        kind, other = type(x), type(y)
+        kind, other = class_of(x), class_of(y)
         if kind is not other and kind in numbers and other in numbers:
             same_dtypes(name, (typeof(x), typeof(y)))
         return fun(x, y, **kwargs)
@@ -715,6 +715,11 @@ def scipy_module(name: str) -> Any:
     return importlib.import_module(f"scipy.{name}")
 
 
+def scipy_special(name: str) -> Callable[..., NumPyArray]:
+    """Return a function of scipy.special."""
+    return getattr(scipy_module("special"), name)
+
+
 if TYPE_CHECKING:
     _NearZero: TypeAlias = (
         Callable[[NumPyArray], NumPyArray] | Callable[[NumPyArray, NumPyArray], NumPyArray]
@@ -741,7 +746,7 @@ def of_scipy(
     def reference(*xs: NumPyArray):
         args = [np.asarray(x, np.float64) for x in xs] if wide else xs
         with np.errstate(all="ignore"):
-            out = np.asarray(getattr(scipy_module("special"), name)(*args))
+            out = np.asarray(scipy_special(name)(*args))
             if near_zero is not None:
                 out = np.where(
                     (np.abs(args[0]) < _NEAR_ZERO) & (args[0] != 0), near_zero(*args), out

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft._engine.ops.families import scipy_module
+from weft._engine.ops.families import scipy_special
 
 if TYPE_CHECKING:
     from weft._engine.ops.rule_types import NumPyArray
@@ -23,7 +23,7 @@ _SMALL = 1e-300  # stands for the zero that a continued fraction must not divide
 
 def _by_series(a: NumPyArray, x: NumPyArray):
     """The slope from P = density x/a S with S = 1 + x/(a+1) + x^2/((a+1)(a+2)) + ..."""
-    psi = scipy_module("special").psi
+    psi = scipy_special("psi")
     term, slope = np.ones_like(a), np.zeros_like(a)
     total, total_slope = np.ones_like(a), np.zeros_like(a)
     for n in range(1, _TERMS):
@@ -38,7 +38,7 @@ def _by_series(a: NumPyArray, x: NumPyArray):
 
 def _by_fraction(a: NumPyArray, x: NumPyArray):
     """The slope from Q = density x h with the continued fraction h of Legendre, by Lentz's method on dual numbers."""
-    psi = scipy_module("special").psi
+    psi = scipy_special("psi")
     b = x + 1 - a
     b = np.where(np.abs(b) < _SMALL, _SMALL, b)
     c, c_slope = np.full_like(a, 1 / _SMALL), np.zeros_like(a)
@@ -87,7 +87,7 @@ def random_gamma_grad(a: NumPyArray, x: NumPyArray):
 
 def igamma_grad_x(a: NumPyArray, x: NumPyArray):
     """The derivative of the lower function by `x`."""
-    gammaln, xlogy = (scipy_module("special").gammaln, scipy_module("special").xlogy)
+    gammaln, xlogy = scipy_special("gammaln"), scipy_special("xlogy")
     a, x = np.asarray(a, np.float64), np.asarray(x, np.float64)
     with np.errstate(all="ignore"):
         value = np.exp(xlogy(a - 1, x) - x - gammaln(a))
@@ -110,12 +110,12 @@ def igamma_grad_a(a: NumPyArray, x: NumPyArray):
 
 def _log_density(a: NumPyArray, x: NumPyArray) -> NumPyArray:
     """Of x^a e^-x / gamma(1 + a)."""
-    gammaln, xlogy = (scipy_module("special").gammaln, scipy_module("special").xlogy)
+    gammaln, xlogy = scipy_special("gammaln"), scipy_special("xlogy")
     return xlogy(a, x) - x - gammaln(a + 1)
 
 
 def _log_value(a: NumPyArray, x: NumPyArray, upper: bool) -> NumPyArray:
-    gammainc, gammaincc = (scipy_module("special").gammainc, scipy_module("special").gammaincc)
+    gammainc, gammaincc = scipy_special("gammainc"), scipy_special("gammaincc")
     a, x = np.broadcast_arrays(np.asarray(a, np.float64), np.asarray(x, np.float64))
     with np.errstate(all="ignore"):
         value, rest = (gammaincc, gammainc)[:: 1 if upper else -1]

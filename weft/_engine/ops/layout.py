@@ -31,6 +31,7 @@ from weft._engine.ops.matching_dims import match_dims, reindex
 from weft._engine.ops.placement import OUT_SHARDING, takes_out_sharding, with_out_sharding
 from weft._engine.util import dtypes
 from weft._engine.util.errors import InconclusiveDimensionOperation
+from weft._engine.util.trees.narrowing import class_of
 
 if TYPE_CHECKING:
     from weft._engine.core.primitive import BatchAxis
@@ -143,7 +144,11 @@ broadcast_in_dim_p = layout(
     factors=_broadcast_factors,
     lower=_broadcast_lower,
 )
-broadcast_in_dim_p.def_localize(lambda params, ins, outs: dict(params, shape=outs[0].shape))
+
+
+@broadcast_in_dim_p.def_localize
+def _localize_broadcast(params: dict[str, Any], ins: Avals, outs: Avals) -> dict[str, Any]:
+    return dict(params, shape=outs[0].shape)
 
 
 @takes_out_sharding
@@ -158,7 +163,11 @@ def broadcast_in_dim(operand: Value, shape: Sequence[int], broadcast_dimensions:
         tuple(map(int, broadcast_dimensions)),
     )
     aval = typeof(operand)
-    if aval.shape == shape and dims == tuple(range(len(shape))) and hasattr(type(operand), "aval"):
+    if (
+        aval.shape == shape
+        and dims == tuple(range(len(shape)))
+        and hasattr(class_of(operand), "aval")
+    ):
         return operand
     if len(dims) == aval.ndim and any(a > b for a, b in pairwise(dims)):
         order = sorted(range(len(dims)), key=dims.__getitem__)
@@ -179,7 +188,7 @@ def expand_dims(array: Value, dimensions: Sequence[int]):
     >>> expand_dims(np.ones(3), (0,)).shape
     (1, 3)
     """
-    if not dimensions and hasattr(type(array), "aval"):
+    if not dimensions and hasattr(class_of(array), "aval"):
         return array
     shape = typeof(array).shape
     ndim = len(shape) + len(dimensions)
@@ -248,7 +257,11 @@ reshape_p: Primitive = layout(
     factors=_reshape_factors,
     lower=_reshape_lower,
 )
-reshape_p.def_localize(lambda params, ins, outs: dict(params, new_sizes=outs[0].shape))
+
+
+@reshape_p.def_localize
+def _localize_reshape(params: dict[str, Any], ins: Avals, outs: Avals) -> dict[str, Any]:
+    return dict(params, new_sizes=outs[0].shape)
 
 
 @takes_out_sharding
@@ -263,7 +276,7 @@ def reshape(
     new_sizes = tuple([n if type(n) is int else as_size(n) for n in new_sizes])
     if dimensions is not None:
         operand = transpose(operand, dimensions)
-    if typeof(operand).shape == new_sizes and hasattr(type(operand), "aval"):
+    if typeof(operand).shape == new_sizes and hasattr(class_of(operand), "aval"):
         return operand
     return reshape_p.bind(operand, new_sizes=new_sizes)
 
@@ -352,7 +365,7 @@ def transpose(operand: Value, permutation: Sequence[int]):
     (4, 2, 3)
     """
     permutation = tuple(map(int, permutation))
-    if permutation == tuple(range(typeof(operand).ndim)) and hasattr(type(operand), "aval"):
+    if permutation == tuple(range(typeof(operand).ndim)) and hasattr(class_of(operand), "aval"):
         return operand
     return transpose_p.bind(operand, permutation=permutation)
 
@@ -488,7 +501,7 @@ def squeeze(array: Value, dimensions: Sequence[int]):
     dims = canonical_dims("squeeze", dimensions, typeof(array).ndim)
     return (
         squeeze_p.bind(array, dimensions=dims)
-        if dims or not hasattr(type(array), "aval")
+        if dims or not hasattr(class_of(array), "aval")
         else array
     )
 
@@ -636,10 +649,15 @@ dim_as_value_p.define(
 
 # --- copies and constants ---------------------------------------------------------------------------------------------
 
+
+def _copy_reference(x: NumPyArray) -> NumPyArray:
+    return np.array(x)
+
+
 copy_p = elementwise(
     "copy",
     ANY,
-    lambda x: np.array(x),
+    _copy_reference,
     jvp="linear",
     transpose=[lambda ct, x: copy(ct)],
     emit=lambda b, x: x,
@@ -694,7 +712,7 @@ def xla_metadata_value(x: Value, xla_metadata_kvs: tuple[Any, ...]):
 
 def full(
     shape: Sequence[int], fill_value: Value, dtype: dtypes.DTypeLike = None, *, sharding: Any = None
-):
+) -> Value:
     """An array of `shape` in which every element is the scalar `fill_value`, laid out as `sharding`. Without a `dtype` it is weakly typed
     if `fill_value` is.
 
@@ -715,7 +733,7 @@ def full(
         registry["convert_element_type"].bind(
             fill_value, new_dtype=dtype, weak_type=weak, sharding=None
         )
-        if weak or hasattr(type(fill_value), "aval")
+        if weak or hasattr(class_of(fill_value), "aval")
         else exact(fill_value, dtype)
     )
     sizes = tuple([n if type(n) is int else as_size(n) for n in shape])

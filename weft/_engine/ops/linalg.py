@@ -430,7 +430,8 @@ def _lu_reference(x: NumPyArray):
 
     def one(a: Value):
         if k == 0:
-            return a, np.zeros(0, np.int32), np.arange(m)
+            no_pivots = np.zeros(0, np.int32)
+            return a, no_pivots, _permutation(no_pivots, m)
         (getrf,) = get_lapack_funcs(("getrf",), (a,))
         packed, pivots, _info = getrf(a)
         return packed, pivots, _permutation(pivots, m)

@@ -105,7 +105,7 @@ def stacked_type(
 
 def map_matrices(
     x: np.ndarray,
-    fn: Callable[..., Any],
+    fn: Callable[[np.ndarray], Any],
     shapes: Sequence[tuple[int, ...]],
     kinds: Sequence[Any],
     many: bool = True,

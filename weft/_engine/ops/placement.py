@@ -27,7 +27,7 @@ from weft._engine.ir.explicit import dual, type_sharding
 from weft._engine.ir.factors import RuleBuilder, elementwise_rule
 from weft._engine.ir.mesh import AxisType, Mesh, current_mesh, spec_mesh, typed_by_default
 from weft._engine.ir.registry import registry
-from weft._engine.ir.shardings import NamedSharding
+from weft._engine.ir.shardings import NamedSharding, Sharding
 from weft._engine.ir.specs import PartitionSpec, UnreducedKind
 from weft._engine.ir.types import ShapedArray
 from weft._engine.util.errors import ShardingError, ShardingTypeError, describe
@@ -87,7 +87,9 @@ def _batched_by_type(primitive: Primitive) -> None:
     """Fill the batch slot where `sharding` is the type of the result: it gets a dim, split as the examples are."""
 
     @primitive.def_batch
-    def batch(axis: BatchAxis, args: Values, dims: Sequence[int], *, sharding: NamedSharding):
+    def batch(
+        axis: BatchAxis, args: Values, dims: Sequence[int], *, sharding: NamedSharding | None
+    ):
         wider = None if sharding is None else sharding.with_dim(dims[0], axis.splits)
         return primitive.bind(args[0], sharding=wider), dims[0]
 
@@ -119,7 +121,7 @@ def _constraint_type(aval: ShapedArray, *, sharding: NamedSharding):
 def _check_not_manual(aval: ShapedArray, sharding: Any) -> None:
     """A block inside of a shard_map is what one device has of its manual axes: no constraint can split it over them."""
     inside = current_mesh()
-    manual = set(inside.manual_axes) if inside is not None else set()
+    manual: set[Any] = set(inside.manual_axes) if inside is not None else set()
     named = [a for a in getattr(getattr(sharding, "spec", None), "axes", ()) if a in manual]
     if named:
         raise ShardingError(
@@ -135,27 +137,24 @@ def _check_not_manual(aval: ShapedArray, sharding: Any) -> None:
 
 
 @sharding_constraint_p.def_batch
-def _constraint_batch(
-    axis: BatchAxis, args: Values, dims: Sequence[int], *, sharding: NamedSharding
-):
+def _constraint_batch(axis: BatchAxis, args: Values, dims: Sequence[int], *, sharding: Sharding):
+    if not axis.spread:
+        return sharding_constraint(args[0], sharding.with_free_dim(dims[0])), dims[0]
+    if not isinstance(sharding, NamedSharding):
+        raise ShardingError(
+            f"vmap: spmd_axis_name={axis.spread} is to split the mapped dim, and the constraint inside is a "
+            f"{type(sharding).__name__}, which names no mesh axes.\n  Constrain to NamedSharding(mesh, spec), or to a "
+            "PartitionSpec inside the mesh context manager."
+        )
+    twice = [a for a in axis.spread if a in sharding.spec.axes]
+    if twice:
+        raise ShardingError(
+            f"vmap: spmd_axis_name={axis.spread} splits the mapped dim, and the constraint {sharding.spec} inside "
+            f"splits another by {twice[0]!r}.\n  A mesh axis splits at most one dim."
+        )
     wider = sharding.with_free_dim(dims[0])
-    if axis.spread:
-        if not isinstance(wider, NamedSharding):
-            raise ShardingError(
-                f"vmap: spmd_axis_name={axis.spread} is to split the mapped dim, and the constraint inside is a "
-                f"{type(sharding).__name__}, which names no mesh axes.\n  Constrain to NamedSharding(mesh, spec), or to a "
-                "PartitionSpec inside the mesh context manager."
-            )
-        twice = [a for a in axis.spread if a in sharding.spec.axes]
-        if twice:
-            raise ShardingError(
-                f"vmap: spmd_axis_name={axis.spread} splits the mapped dim, and the constraint {sharding.spec} inside "
-                "splits "
-                f"another by {twice[0]!r}.\n  A mesh axis splits at most one dim."
-            )
-        entries = [axis.spread if d == dims[0] else entry for d, entry in enumerate(wider.spec)]
-        wider = wider.with_spec(entries)
-    return sharding_constraint(args[0], wider), dims[0]
+    entries = [axis.spread if d == dims[0] else entry for d, entry in enumerate(wider.spec)]
+    return sharding_constraint(args[0], wider.with_spec(entries)), dims[0]
 
 
 def _constraint_transpose(ct: Value, x: UndefPrimal, *, sharding: NamedSharding) -> Values:
@@ -405,7 +404,7 @@ def named_sharding(sharding: Any, what: str) -> NamedSharding:
         )
     if (
         isinstance(sharding, NamedSharding)
-        and sharding._memory_kind is not None
+        and sharding.memory_kind is not None
         and not isinstance(mesh, Mesh)
     ):
         raise ShardingError(
@@ -533,7 +532,7 @@ def _barrier_jvp(primals: Values, tangents: Values, *, alike: Any = False):
 
 
 @optimization_barrier_p.def_transpose
-def _barrier_transpose(cts: Values, *args: Values, alike: Any = False):
+def _barrier_transpose(cts: Values, *args: Value, alike: Any = False):
     given = [ct for ct in cts if type(ct) is not Zero]
     moved = iter(optimization_barrier(given) if given else [])
     passed = [None if type(ct) is Zero else next(moved) for ct in cts]

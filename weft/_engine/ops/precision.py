@@ -14,6 +14,7 @@ import numpy as np
 from weft._engine.core.trace import typeof
 from weft._engine.ops.families import FLOATING, check_dtype, elementwise
 from weft._engine.util import dtypes
+from weft._engine.util.trees.narrowing import class_of
 
 if TYPE_CHECKING:
     from weft._engine.ir.build import Builder
@@ -105,7 +106,7 @@ def reduce_precision(operand: Value, exponent_bits: int, mantissa_bits: int):
     if (
         exponent_bits >= int(info.nexp)
         and mantissa_bits >= int(info.nmant)
-        and hasattr(type(operand), "aval")
+        and hasattr(class_of(operand), "aval")
     ):
         return operand
     return reduce_precision_p.bind(

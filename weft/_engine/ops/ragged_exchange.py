@@ -20,6 +20,7 @@ from weft._engine.ir.collective_spec import CollectiveSpec
 from weft._engine.ir.factors import RuleBuilder
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops import collective_rules as rules
+from weft._engine.ops.collective_blocks import axes_size, take_rows
 from weft._engine.ops.collective_groups import bind_over
 from weft._engine.ops.collectives import axes_of
 from weft._engine.ops.dynamic_slicing import dynamic_slice_in_dim
@@ -62,7 +63,7 @@ def ragged_all_to_all(
         )
     tracked = tracked_axes().intersection(axes)
     given = (operand, output, input_offsets, send_sizes, output_offsets, recv_sizes)
-    _check([typeof(x) for x in given], rules.axes_size(axes))
+    _check([typeof(x) for x in given], axes_size(axes))
     args = [cast(x, tracked) if tracked else x for x in given]
     return bind_over(ragged_all_to_all_p, *args, axis_name=axes, axis_index_groups=None)
 
@@ -156,7 +157,7 @@ def _filled(outputs: Any, operands: Any, starts: Any, sizes: Any, targets: Any) 
     covers = bitwise_and(ge(into, np.int32(0)), lt(into, spread(sizes)))
     place = add(add(spread(starts), into), broadcast_in_dim(base, shape, (2,)))
     source = reduce_max(select_n(covers, full(shape, -1, np.int32), place), (2,))
-    came = rules.take_rows(reshape(operands, (n * rows, *inner)), reshape(source, (count * to,)))
+    came = take_rows(reshape(operands, (n * rows, *inner)), reshape(source, (count * to,)))
     written = broadcast_in_dim(ge(source, np.int32(0)), (count, to, *inner), (0, 1))
     return select_n(written, outputs, reshape(came, (count, to, *inner)))
 
@@ -165,7 +166,7 @@ def _several(
     operand: Any, output: Any, *numbers: Any, axis_name: Any, axis_index_groups: Any
 ) -> Any:
     """Over several axes: every position gathers the rows of all, and keeps those that are sent to it."""
-    n, own, aval = rules.axes_size(axis_name), rules.position(axis_name), typeof(output)
+    n, own, aval = axes_size(axis_name), rules.position(axis_name), typeof(output)
     k = typeof(numbers[0]).shape[0] // n
     gathered: Callable[[Value], Value] = lambda x: rules.all_gather_p.bind(
         x,
@@ -186,7 +187,7 @@ def _several(
 
 def _one_list(count: int, operand: Any, output: Any, *numbers: Any, axis_name: Any) -> Any:
     """`count` exchanges (dim 0 of everything) as one, of the rows of all one below the other."""
-    n = rules.axes_size(axis_name)
+    n = axes_size(axis_name)
     starts, sizes, targets, received = numbers
     rows, to = typeof(operand).shape[1], typeof(output).shape[1]
 
@@ -220,7 +221,7 @@ def _transpose(
 ):
     # what was sent is sent back
     exchanged: Callable[[Value], Value] = lambda x: rules.all_to_all_p.bind(
-        x, split_axis=0, concat_axis=0, axis_name=axis_name, axis_size=rules.axes_size(axis_name), tiled=True,
+        x, split_axis=0, concat_axis=0, axis_name=axis_name, axis_size=axes_size(axis_name), tiled=True,
         axis_index_groups=None,
     )  # fmt: skip
     came_to = exchanged(targets)

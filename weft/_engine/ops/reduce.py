@@ -29,6 +29,7 @@ from weft._engine.ops.lowering_specs import ReduceSpec, ScanSpec
 from weft._engine.ops.placement import takes_out_sharding
 from weft._engine.util import dtypes
 from weft._engine.util.source import named
+from weft._engine.util.trees.narrowing import is_integer
 
 if TYPE_CHECKING:
     from weft._engine.core.primitive import BatchAxis
@@ -348,7 +349,7 @@ def argmin(operand: Value, axis: int, index_dtype: dtypes.DTypeLike):
 
 def _arg_reduce(p: Primitive, operand: Value, axis: int, index_dtype: dtypes.DTypeLike):
     ndim = typeof(operand).ndim
-    if isinstance(axis, (int, np.integer)) and not 0 <= axis < ndim:
+    if is_integer(axis) and not 0 <= axis < ndim:
         raise ValueError(f"Invalid axis {axis} for operand of {p.name}, which has {ndim} dims.")
     axes = families.canonical_dims(p.name, (axis,), ndim)
     return p.bind(operand, axes=axes, index_dtype=dtypes.check_dtype(index_dtype, p.name))
@@ -382,7 +383,9 @@ def prefix_scan(
     return [rev(x, (axis,)) if reverse else x for x in elements]
 
 
-def paired_jvp(combine: Callable[..., Any], neutral: Callable[..., Any]) -> Callable[..., Any]:
+def paired_jvp(
+    combine: Callable[..., Any], neutral: Callable[[dtypes.DType], Any]
+) -> Callable[..., Any]:
     """jvp of a running reduction: the running combination of (value, tangent) pairs."""
 
     def jvp(t: Value, out: Value, x: Value, *, axis: int, reverse: bool):

@@ -46,6 +46,7 @@ OperandRule: TypeAlias = (
     | Callable[[Value, Value, Value], Value]
     | Callable[[Value, Value, Value, Value], Value]
     | Callable[[Value, Value, Value, Value, Value], Value]
+    | Callable[[Value, Value, Value, Value, Value, Value], Value]
     | _RuleOfTwoAndParams
     | _RuleOfParams
     | Callable[..., Value]

@@ -27,6 +27,7 @@ from weft._engine.ops.reduce import reduce_sum
 from weft._engine.ops.rules import at_front, aval_of, insert, jointly_linear, shaped_like
 from weft._engine.util.errors import ShapeError, describe
 from weft._engine.util.source import user_frame
+from weft._engine.util.trees.narrowing import class_of
 
 if TYPE_CHECKING:
     from weft._engine.core.primitive import BatchAxis
@@ -82,7 +83,7 @@ def slice(
     if steps is not None and all(s == 1 for s in steps):
         steps = None
     shape = typeof(operand).shape
-    if steps is None and limit == shape and not any(start) and hasattr(type(operand), "aval"):
+    if steps is None and limit == shape and not any(start) and hasattr(class_of(operand), "aval"):
         return operand
     return slice_p.bind(operand, start_indices=start, limit_indices=limit, strides=steps)
 
@@ -149,7 +150,7 @@ def pad(operand: Value, padding_value: Value, padding_config: Sequence[tuple[int
             "Dimension size after padding is not at least 0: padding_config cuts off more than there is.",
             table,
         )
-    if not any(map(any, config)) and hasattr(type(operand), "aval"):
+    if not any(map(any, config)) and hasattr(class_of(operand), "aval"):
         return operand
     return pad_p.bind(operand, _scalar_like(padding_value, aval), padding_config=config)
 
@@ -165,7 +166,7 @@ def concatenate(operands: Sequence[Any], dimension: int):
         raise ValueError(
             "concatenate: needs at least one operand. To make an empty array, use full with a zero shape."
         )
-    if len(operands) == 1 and hasattr(type(operands[0]), "aval"):
+    if len(operands) == 1 and hasattr(class_of(operands[0]), "aval"):
         return operands[0]
     return concatenate_p.bind(
         *operands, dimension=canonical_dim(dimension, typeof(operands[0]).ndim, "concatenate")
@@ -583,7 +584,7 @@ def _concatenate_lower(
     starts = [0, *ends[:-1]]
     parts = [k for k in range(len(operands)) if ends[k] > starts[k]] or [0]
 
-    def joined(first: int, last: int):
+    def joined(first: int, last: int) -> Expr:
         """The element of the operands with numbers `first` to `last` (exclusive) among `parts`, chosen by halves: many operands
         are few choices deep."""
         if last - first > 1:

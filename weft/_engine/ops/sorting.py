@@ -33,6 +33,7 @@ from weft._engine.ops.layout import broadcast_in_dim, broadcasted_iota, expand_d
 from weft._engine.ops.lowering_specs import ExpandSpec, SortSpec
 from weft._engine.ops.slicing import slice_in_dim
 from weft._engine.util import dtypes
+from weft._engine.util.trees.narrowing import is_tuple_or_list
 
 if TYPE_CHECKING:
     from weft._engine.core.primitive import BatchAxis
@@ -152,8 +153,8 @@ def sort(operand: Value, dimension: int = -1, is_stable: bool = True, num_keys: 
     >>> np.asarray(sort(np.array([3, 1, 2]))).tolist()
     [1, 2, 3]
     """
-    single = not isinstance(operand, (tuple, list))
-    operands = (operand,) if single else tuple(operand)
+    several = is_tuple_or_list(operand)
+    operands = tuple(operand) if several else (operand,)
     if not operands:
         raise TypeError("sort: needs at least one operand.")
     if not 1 <= num_keys <= len(operands):
@@ -162,7 +163,7 @@ def sort(operand: Value, dimension: int = -1, is_stable: bool = True, num_keys: 
         )
     (dim,) = canonical_dims("sort", (dimension,), typeof(operands[0]).ndim)
     outs = sort_p.bind(*operands, dimension=dim, is_stable=bool(is_stable), num_keys=int(num_keys))
-    return outs[0] if single else tuple(outs)
+    return tuple(outs) if several else outs[0]
 
 
 @sort_p.def_type

@@ -33,10 +33,10 @@ from weft._engine.ir.jaxpr import Jaxpr, subjaxprs
 from weft._engine.ir.rewrite import map_jaxprs
 from weft._engine.ir.specs import DimSpec, Spec
 from weft._engine.ops.callback import guard_calls
+from weft._engine.ops.collective_blocks import axes_size
 from weft._engine.ops.collective_groups import bind_over
 from weft._engine.ops.collective_rules import (
     all_gather_p,
-    axes_size,
     axis_index_p,
     pbroadcast_p,
     position,

@@ -25,7 +25,8 @@ from weft._engine.hlo.rules.regions import meeting
 from weft._engine.ir.collective_spec import collective_axes, spec_of
 from weft._engine.ir.jaxpr import Eqn
 from weft._engine.ir.types import ShapedArray
-from weft._engine.ops.collective_rules import axes_size, position, ppermute_p
+from weft._engine.ops.collective_blocks import axes_size
+from weft._engine.ops.collective_rules import position, ppermute_p
 from weft._engine.ops.comparison import select
 from weft._engine.ops.dynamic_slicing import dynamic_index_in_dim
 from weft._engine.ops.layout import broadcast_in_dim

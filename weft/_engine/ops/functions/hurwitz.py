@@ -18,7 +18,7 @@ from weft._engine.ops.arithmetic import add, div, min, mul, neg, sub
 from weft._engine.ops.bitwise import bitwise_and
 from weft._engine.ops.casting import convert_element_type
 from weft._engine.ops.comparison import gt, select
-from weft._engine.ops.families import FLOATING, function, of_scipy, scipy_module
+from weft._engine.ops.families import FLOATING, function, of_scipy, scipy_special
 from weft._engine.ops.functions.logarithmic import log
 from weft._engine.ops.functions.powers import pow, power_in_double
 
@@ -141,7 +141,11 @@ def _zeta_of_any(f: Formulas, s: FormulaValue, q: FormulaValue, even: FormulaVal
 
 def _factorial(f: Formulas, m: FormulaValue):
     """Of whole numbers up to 20, in doubles."""
-    return f.repeat(lambda n, product: (n < m, [product * n]), 1.0)[0]
+
+    def step(n: FormulaValue, product: FormulaValue) -> tuple[FormulaValue, list[FormulaValue]]:
+        return n < m, [product * n]
+
+    return f.repeat(step, 1.0)[0]
 
 
 def _small_factorial(f: Formulas, m: FormulaValue):
@@ -240,9 +244,9 @@ def _slope_by_order(t: Value, out: Value, s: Value, q: Value):
 
 def _polygamma_reference(m: NumPyArray, x: NumPyArray):
     gamma, psi, zeta = (
-        scipy_module("special").gamma,
-        scipy_module("special").psi,
-        scipy_module("special").zeta,
+        scipy_special("gamma"),
+        scipy_special("psi"),
+        scipy_special("zeta"),
     )
     wide = np.asarray(x, np.float64)
     order = np.asarray(m, np.float64)
@@ -256,9 +260,9 @@ def _polygamma_reference(m: NumPyArray, x: NumPyArray):
     return np.where(order == 0, psi(wide), sign_ * size).astype(x.dtype)
 
 
-def _large_derivative(m: Value, x: Value):
+def _large_derivative(m: NumPyArray, x: NumPyArray) -> NumPyArray:
     """gamma(m + 1) zeta(m + 1, x) for large m, where a factor may overflow and the other underflow."""
-    gammaln = scipy_module("special").gammaln
+    gammaln = scipy_special("gammaln")
     exponent = np.where(m > 1e18, m * (np.log(m / x) - 1), gammaln(m + 1) - (m + 1) * np.log(x))
     ratios = 1 + sum(np.exp(-(m + 1) * np.log1p(k / x)) for k in range(1, 24))
     rest = np.exp(-(m + 1) * np.log1p(24 / x)) * ((x + 24) / m + 0.5)

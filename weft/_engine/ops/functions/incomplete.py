@@ -19,7 +19,7 @@ import numpy as np
 
 from weft._engine.ops.arithmetic import add, div, mul, neg, sub
 from weft._engine.ops.comparison import eq, le, lt, select
-from weft._engine.ops.families import FLOATING, function, no_derivative, scipy_module
+from weft._engine.ops.families import FLOATING, function, no_derivative, scipy_special
 from weft._engine.ops.functions.errors import scaled_tail
 from weft._engine.ops.functions.gammas import digamma, digamma_above_half, log_less_digamma
 from weft._engine.ops.functions.incomplete_coefficients import (
@@ -66,7 +66,7 @@ def _small(x: Value):
 
 def _igamma_reference(a: NumPyArray, x: NumPyArray):
     """SciPy's, and its limits for small arguments and for orders whose logarithm of gamma is infinite."""
-    gammainc, gammaln = (scipy_module("special").gammainc, scipy_module("special").gammaln)
+    gammainc, gammaln = scipy_special("gammainc"), scipy_special("gammaln")
     wide, z = np.asarray(a, np.float64), np.asarray(x, np.float64)
     with np.errstate(all="ignore"):
         out = np.where(
@@ -78,7 +78,7 @@ def _igamma_reference(a: NumPyArray, x: NumPyArray):
 
 def _igammac_reference(a: NumPyArray, x: NumPyArray):
     """As `_igamma_reference`. For small orders the function is a times the exponential integral."""
-    exp1, gammaincc = (scipy_module("special").exp1, scipy_module("special").gammaincc)
+    exp1, gammaincc = scipy_special("exp1"), scipy_special("gammaincc")
     wide, z = np.asarray(a, np.float64), np.asarray(x, np.float64)
     with np.errstate(all="ignore"):
         out = np.where(_small(wide) & (z > 0), wide * exp1(z), gammaincc(wide, z))

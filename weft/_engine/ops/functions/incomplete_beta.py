@@ -29,7 +29,7 @@ from weft._engine.ops.families import (
     no_derivative,
     of_scipy,
     pull,
-    scipy_module,
+    scipy_special,
     widened,
 )
 from weft._engine.ops.functions.gammas import digamma, lgamma_in_double
@@ -51,7 +51,7 @@ _LEFT_OUT = 2.0**-36
 
 def _parts(a: Any, b: Any, x: Any, y: Any) -> tuple[np.ndarray, ...]:
     """(a, b, x, y, function, what it leaves of one, where it is far in its tail), in float64."""
-    betainc, betaincc = (scipy_module("special").betainc, scipy_module("special").betaincc)
+    betainc, betaincc = scipy_special("betainc"), scipy_special("betaincc")
     a, b, x, y = np.broadcast_arrays(*[np.asarray(v, np.float64) for v in (a, b, x, y)])
     low = x <= y
     value = np.where(low, betainc(a, b, x), betaincc(b, a, y))
@@ -71,7 +71,7 @@ def _series(a: np.ndarray, b: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 def _log_betainc(a: Any, b: Any, x: Any, y: Any) -> np.ndarray:
     """The logarithm of the function at x, in float64 as all of this."""
-    betaln = scipy_module("special").betaln
+    betaln = scipy_special("betaln")
     with np.errstate(all="ignore"):
         a, b, x, y, value, rest, far = _parts(a, b, x, y)
         out = np.asarray(np.where(value < 0.5, np.log(value), np.log1p(-rest)))
@@ -124,7 +124,7 @@ def _exact_density(a: np.ndarray, b: np.ndarray, x: np.ndarray, y: np.ndarray) -
 
 def _log_binomial(a: np.ndarray, b: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """log(x^a y^b gamma(a + b + 1) / (gamma(a + 1) gamma(b + 1))) without differences of large logarithms, as C. Loader found."""
-    gammaln, xlogy = (scipy_module("special").gammaln, scipy_module("special").xlogy)
+    gammaln, xlogy = scipy_special("gammaln"), scipy_special("xlogy")
 
     def rest(v: NumPyArray) -> NumPyArray:  # of Stirling's formula
         inverse = 1 / np.maximum(v, 10)
@@ -285,7 +285,11 @@ log_betainc_p = elementwise(
     _rounded(_log_betainc),
     lower=HostSpec(elementwise=True),
     op_class=LibraryOp,
-    jvp=[*_no_parameters("log_betainc"), lambda t, out, *args: mul(t, betainc_hazard(*args)), None],
+    jvp=[
+        *_no_parameters("log_betainc"),
+        lambda t, out, a, b, x, y: mul(t, betainc_hazard(a, b, x, y)),
+        None,
+    ],
 )
 betainc_hazard_p = elementwise(
     "betainc_hazard",

@@ -12,7 +12,7 @@ from weft._engine.ops.families import FLOATING, INEXACT, function
 
 if TYPE_CHECKING:
     from weft._engine.ir.formulas import Formulas
-    from weft._engine.ops.rule_types import FormulaValue
+    from weft._engine.ops.rule_types import FormulaValue, NumPyArray
 
 
 @function(
@@ -33,9 +33,13 @@ def sqrt(f: Formulas, x: FormulaValue):
     return f.sqrt(x)
 
 
+def _rsqrt_reference(x: NumPyArray) -> NumPyArray:
+    return np.divide(np.ones((), x.dtype), np.sqrt(x))
+
+
 @function(
     INEXACT,
-    lambda x: np.divide(np.ones((), x.dtype), np.sqrt(x)),
+    _rsqrt_reference,
     jvp=[lambda t, out, x: mul(t, mul(-0.5, div(out, x)))],
     cost=4,
     ulp=(2, 2),

@@ -30,5 +30,13 @@ def is_tuple_or_list(x: object) -> TypeGuard[tuple[Any, ...] | list[Any]]:
     return isinstance(x, (tuple, list))
 
 
+def is_integer(x: object) -> TypeGuard[int | np.integer[Any]]:
+    return isinstance(x, (int, np.integer))
+
+
+def is_numpy_scalar(x: object) -> TypeGuard[np.generic[Any]]:
+    return isinstance(x, np.generic)
+
+
 def is_numpy_value(x: object) -> TypeGuard[np.ndarray[Any, np.dtype[Any]] | np.generic[Any]]:
     return isinstance(x, (np.ndarray, np.generic))
