@@ -72,6 +72,8 @@ hi_types: dict[type, Callable[[Any], Any]] = {}
 array_makers: dict[type, Callable[[Any], Any]] = {}
 #: class of a library's values -> the function that returns the type of the array that one stands for
 type_makers: dict[type, Callable[[Any], Any]] = {}
+#: functions of a jitted function, a call and its `TracedProgram`, called after a jitted function was traced
+after_tracing: list[Callable[[Any, Any, Any], None]] = []
 #: functions of a backend, called before it compiles a program; an exception forbids the program
 before_compilation: list[Callable[[Any], None]] = []
 #: functions of an executable, called after it was made or loaded

@@ -1,5 +1,5 @@
 """The command `weft`: run a program that imports jax on weft, explain what it communicates, check its compiled functions, compile it
-for devices that are not attached, plan a training run on a cluster, install weft as jax, describe this machine.
+for devices that are not attached, find its shardings, plan a training run on a cluster, install weft as jax, describe this machine.
 
     weft run [--devices N] SCRIPT [ARGUMENTS] [--devices N] [-- ARGUMENTS]
     weft run [--devices N] -m MODULE [ARGUMENTS]
@@ -7,6 +7,7 @@ for devices that are not attached, plan a training run on a cluster, install wef
     weft explain [--devices N] [--html FILE] SCRIPT [ARGUMENTS] [--html FILE] [-- ARGUMENTS]
     weft check [--devices N] SCRIPT [ARGUMENTS] [-- ARGUMENTS]
     weft compile --target NAME [--json FILE] SCRIPT [ARGUMENTS] [--json FILE] [-- ARGUMENTS]
+    weft auto --mesh SIZES [--machine NAME] [--memory GB] [--html FILE] [--save FILE] SCRIPT [ARGUMENTS] [-- ARGUMENTS]
     weft plan --model NAME --cluster MACHINE:DEVICES [--batch N] [--seq N] [--memory GB] [--top N] [--verify]
     weft shim install [--version VERSION]
     weft shim uninstall
@@ -84,6 +85,21 @@ def _run(argv: Sequence[str] | None) -> int:
             options.target,
             options.json,
             as_module=options.as_module,
+        )
+    if options.command == "auto":
+        from weft.tools.auto_command import AutoOptions, plan_program
+
+        return plan_program(
+            AutoOptions(
+                options.program,
+                options.arguments,
+                options.mesh,
+                options.machine,
+                options.memory,
+                options.html,
+                options.save,
+                options.as_module,
+            )
         )
     if options.command == "plan":
         from weft.tools.plan_command import PlanOptions, print_plans
@@ -209,6 +225,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
         parser.error(
             "weft compile: give the devices to compile for, as in --target v5p:8x8x8 or --target h100:8"
         )
+    if argv[0] == "auto" and options.mesh is None:
+        parser.error("weft auto: give the mesh to shard over, as in --mesh 8 or --mesh 4x2")
     return options
 
 
@@ -217,6 +235,7 @@ _RUNNERS = {
     "explain": "run a program, then print what its compiled functions communicate",
     "check": "run a program and compare its compiled functions with op-by-op execution",
     "compile": "compile the functions of a program for devices that are not attached, and report memory and costs",
+    "auto": "run a program, then find shardings for its largest jitted function",
 }
 #: the long options of each command, and what stands for their values
 _OPTIONS = {
@@ -224,6 +243,13 @@ _OPTIONS = {
     "explain": {"--devices": "N", "--html": "FILE"},
     "check": {"--devices": "N"},
     "compile": {"--target": "NAME", "--json": "FILE"},
+    "auto": {
+        "--mesh": "SIZES",
+        "--machine": "NAME",
+        "--memory": "GB",
+        "--html": "FILE",
+        "--save": "FILE",
+    },
 }
 _SHIM = (
     "Put distributions jax and jaxlib into the environment of this Python, whose modules are weft's: libraries that require jax can "
@@ -239,6 +265,10 @@ _EXAMPLES = {
     "compile": (
         ("train.py --target v5p:8x8x8 --epochs 3", "--epochs 3 goes to train.py"),
         ("--target h100:8 train.py -- --json 3", "--json 3 goes to train.py"),
+    ),
+    "auto": (
+        ("train.py --mesh 4x2 --epochs 3", "--epochs 3 goes to train.py"),
+        ("--mesh data=4,model=2 train.py -- --mesh 3", "--mesh 3 goes to train.py"),
     ),
     "explain": (
         ("train.py --epochs 3 --html page.html", "--epochs 3 goes to train.py"),
@@ -470,8 +500,10 @@ def _check_nodes(parser: argparse.ArgumentParser, options: argparse.Namespace) -
 
 
 def _usage(name: str) -> str:
-    options = " ".join(f"[{option} {value}]" for option, value in _OPTIONS[name].items()).replace(
-        "[--target NAME]", "--target NAME"
+    options = (
+        " ".join(f"[{option} {value}]" for option, value in _OPTIONS[name].items())
+        .replace("[--target NAME]", "--target NAME")
+        .replace("[--mesh SIZES]", "--mesh SIZES")
     )
     return f"weft {name} [-h] {options} [-m] PROGRAM [ARGUMENTS] [-- ARGUMENTS]"
 
@@ -490,7 +522,9 @@ def _long_options(name: str) -> argparse.ArgumentParser:
             "--target", metavar="NAME", help="the devices, such as v5e:2x4, v5p:8x8x8 or h100:8"
         )
         parser.add_argument("--json", metavar="FILE", help="write the reports to FILE as JSON, too")
-    if name == "explain":
+    if name == "auto":
+        _add_auto_options(parser)
+    elif name == "explain":
         parser.add_argument(
             "--html", metavar="FILE", help="write the explanations to FILE as an HTML page, too"
         )
@@ -503,6 +537,28 @@ def _long_options(name: str) -> argparse.ArgumentParser:
             help=argparse.SUPPRESS,
         )
     return parser
+
+
+def _add_auto_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--mesh",
+        metavar="SIZES",
+        help="the mesh to shard over, as in 8, 4x2 or data=4,model=2",
+    )
+    parser.add_argument(
+        "--machine",
+        metavar="NAME",
+        help="the machine whose seconds count, such as h100 (default: bytes sent count)",
+    )
+    parser.add_argument(
+        "--memory", type=_gigabytes, metavar="GB", help="most memory that a device may hold"
+    )
+    parser.add_argument(
+        "--html", metavar="FILE", help="write the report to FILE as an HTML page, too"
+    )
+    parser.add_argument(
+        "--save", metavar="FILE", help="write the plan to FILE, for weft.auto.load, too"
+    )
 
 
 class _OfExplain(argparse.Action):
@@ -554,6 +610,16 @@ def _seconds(text: str) -> float:
     if not 0 <= seconds < float("inf"):
         raise argparse.ArgumentTypeError(f"expected a number of seconds, got {text!r}")
     return seconds
+
+
+def _gigabytes(text: str) -> float:
+    try:
+        size = float(text)
+    except ValueError:
+        size = 0.0
+    if not 0 < size < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected gigabytes above 0, got {text!r}")
+    return size
 
 
 def _positive(text: str) -> int:

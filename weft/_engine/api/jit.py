@@ -67,7 +67,7 @@ from weft._engine.core.trace import (
     trace_state,
     typeof,
 )
-from weft._engine.hooks import hi_types
+from weft._engine.hooks import after_tracing, hi_types
 from weft._engine.ir.explicit import type_sharding
 from weft._engine.ir.mesh import AUTO, device_mesh, spec_mesh, unplaced
 from weft._engine.ir.types import ShapedArray
@@ -505,6 +505,8 @@ class JitFunction(Dispatching):
             self.name,
             time.perf_counter() - start,
         )
+        for listener in after_tracing:
+            listener(self, call, traced)
         return traced
 
     def _check_tracing(self, key: tuple) -> None:

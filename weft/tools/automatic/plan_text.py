@@ -65,6 +65,8 @@ def _shortened(text: str) -> str:
 
 def _collectives(report: PlanReport) -> str:
     records = report.collectives
+    if not records:
+        return "Collectives: none"
     lines = [f"Collectives ({sum(r.count for r in records)}):"]
     lines += [f"  {_collective(r)}" for r in records[:MOST_COLLECTIVES]]
     if len(records) > MOST_COLLECTIVES:

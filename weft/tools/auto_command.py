@@ -1,0 +1,156 @@
+"""`weft auto SCRIPT --mesh 4x2`: run a program, then find shardings for its largest jitted function.
+
+In:   what `weft run` takes, a mesh, a machine, and the files to write.
+Out:  the program's own output; after it the report of the plan.
+How:  the program runs on as many virtual devices as the mesh has. The types of arguments and the donation of each jitted
+      function are recorded when it is traced. The one with the most floating point operations is planned.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from weft._engine import hooks
+from weft._engine.ir.mesh import AxisType, Mesh
+from weft._engine.partition.auto.machine import Machine, find_machine
+from weft._engine.runtime.device import devices
+from weft._engine.runtime.topology import make_mesh
+from weft._engine.util.config import MAX_DEVICES
+from weft._engine.util.record import record
+from weft.tools.automatic.search import shardings
+from weft.tools.automatic.step_recorder import JittedStep, StepRecorder
+from weft.tools.run import run_program
+
+#: names of the axes of a mesh that has sizes alone
+AXIS_NAMES = "xyzuvw"
+
+
+@record
+class AutoOptions:
+    """The options of the command; `memory` is in gigabytes."""
+
+    program: str
+    arguments: Sequence[str]
+    mesh: str
+    machine: str | None = None
+    memory: float | None = None
+    html: str | None = None
+    save: str | None = None
+    as_module: bool = False
+
+
+def plan_program(options: AutoOptions) -> int:
+    """Run the program and print the plan of its step; return 2 with a message if it cannot be planned."""
+    try:
+        axes = parse_mesh(options.mesh)
+        machine = None if options.machine is None else find_machine(options.machine)
+        check_files(options.html, options.save)
+    except ValueError as error:
+        return _fail(str(error))
+    recorder = StepRecorder()
+    status = run_recorded(options, math.prod(axes.values()), recorder)
+    if status:
+        return _fail(f"{options.program} ended with exit status {status}; nothing is planned.")
+    step = recorder.largest()
+    if step is None:
+        return _fail(
+            f"{options.program} called no jitted function. weft auto plans the largest function of weft.jit or jax.jit "
+            "that the program calls."
+        )
+    return _plan(step, axes, machine, options)
+
+
+def _plan(
+    step: JittedStep, axes: dict[str, int], machine: Machine | None, options: AutoOptions
+) -> int:
+    memory = None if options.memory is None else options.memory * 1e9
+    try:
+        plan = shardings(
+            step.function,
+            *step.args,
+            mesh=_mesh(axes),
+            memory=memory,
+            donate_argnums=step.donate_argnums,
+            machine=machine,
+        )
+    except (ValueError, TypeError, RuntimeError) as error:  # ShardingError, NotImplementedError too
+        return _fail(f"{step.name} cannot be planned: {error}")
+    print(f"\n{step.name}, {step.flops:.4g} floating point operations in a call\n")
+    print(plan.text(), end="")
+    if options.html is not None:
+        Path(options.html).write_text(plan.html(), encoding="utf-8")
+    if options.save is not None:
+        plan.save(options.save)
+    return 0
+
+
+def run_recorded(options: AutoOptions, needed: int, recorder: StepRecorder) -> int:
+    """Run the program with at least so many devices and return its exit status."""
+    known = os.environ.get("WEFT_NUM_DEVICES", "")
+    count = max(needed, int(known) if known.isdigit() else 0)
+    hooks.after_tracing.append(recorder.on_trace)
+    try:
+        return run_program(
+            options.program, options.arguments, as_module=options.as_module, devices=count
+        )
+    except SystemExit as stop:
+        if stop.code is None or isinstance(stop.code, int):
+            return stop.code or 0
+        print(stop.code, file=sys.stderr)  # as Python does
+        return 1
+    finally:
+        hooks.after_tracing.remove(recorder.on_trace)
+
+
+def _fail(message: str) -> int:
+    print(f"weft auto: {message}", file=sys.stderr)
+    return 2
+
+
+# --- options
+
+
+def parse_mesh(text: str) -> dict[str, int]:
+    """Return the sizes of the axes of a mesh such as 4x2 or data=4,model=2, by name; ValueError for other texts.
+
+    >>> parse_mesh("4x2"), parse_mesh("data=4,model=2")
+    ({'x': 4, 'y': 2}, {'data': 4, 'model': 2})
+    """
+    if "=" in text:
+        pairs = [part.partition("=")[::2] for part in text.split(",")]
+    else:
+        pairs = list(zip(AXIS_NAMES, text.split("x")))
+        if len(text.split("x")) > len(AXIS_NAMES):
+            raise ValueError(f"--mesh {text}: a mesh has at most {len(AXIS_NAMES)} axes.")
+    axes = {name.strip(): int(size) for name, size in pairs if size.strip().isdigit()}
+    if len(axes) < len(pairs) or not all(name.isidentifier() and n for name, n in axes.items()):
+        raise ValueError(
+            f"--mesh {text}: expected sizes such as 8 or 4x2, or axes such as data=4,model=2."
+        )
+    if math.prod(axes.values()) > MAX_DEVICES:
+        raise ValueError(
+            f"--mesh {text} needs {math.prod(axes.values()):,} devices. A process has at most {MAX_DEVICES} virtual devices; "
+            "weft plan chooses meshes of larger machines."
+        )
+    return axes
+
+
+def check_files(*paths: str | None) -> None:
+    """Raise ValueError if a file cannot be written since its folder does not exist."""
+    for path in paths:
+        if path is not None and not Path(path).absolute().parent.is_dir():
+            raise ValueError(f"{path} cannot be written: its folder does not exist.")
+
+
+def _mesh(axes: dict[str, int]) -> Mesh:
+    """Return the mesh; ValueError if the program has made fewer devices than it needs."""
+    count = math.prod(axes.values())
+    if len(devices()) < count:
+        raise ValueError(
+            f"the mesh needs {count} devices, and the program has {len(devices())}. Leave the number of devices to weft auto."
+        )
+    return make_mesh(tuple(axes.values()), tuple(axes), (AxisType.Auto,) * len(axes))
