@@ -14,6 +14,7 @@ from typing import Any
 from weft._engine.core.trace import typeof
 from weft._engine.ir.types import ShapedArray
 from weft._engine.util import dtypes, tree
+from weft._engine.util.source import positional_names
 
 
 def check_static_argnums(static: Iterable[int], n_args: int) -> None:
@@ -104,7 +105,7 @@ def argument_names(
     ["params['up'][0]", "params['up'][1]", 'xs[0]', 'scale']
     """
     parameters = signature.parameters.values() if signature is not None else ()
-    named = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    named = positional_names(signature) if signature is not None else []
     rest = next((p.name for p in parameters if p.kind == p.VAR_POSITIONAL), "args")
     n = len(args) + len(left_out)
     absent = {k % n for k in left_out}

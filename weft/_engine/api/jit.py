@@ -87,6 +87,7 @@ from weft._engine.util.source import (
     explained,
     function_module,
     function_name,
+    positional_names,
 )
 from weft._engine.util.state import Dispatching
 
@@ -646,12 +647,10 @@ class FaceFunction(JitFunction):
     @functools.cached_property
     def options(self) -> JitOptions:
         """All arguments but the arrays are static. Computed at the first call: there are hundreds of these functions."""
-        parameters = list(inspect.signature(self.fun).parameters.values())
-        positional = [
-            p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-        ]
-        dynamic = {positional[a].name if isinstance(a, int) else a for a in self.arrays}
-        numbers = tuple([i for i, p in enumerate(positional) if p.name not in dynamic])
+        signature = inspect.signature(self.fun)
+        parameters, positional = signature.parameters.values(), positional_names(signature)
+        dynamic = {positional[a] if isinstance(a, int) else a for a in self.arrays}
+        numbers = tuple([i for i, name in enumerate(positional) if name not in dynamic])
         by_name = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
         names = tuple([p.name for p in by_name if p.name not in dynamic])
         return JitOptions(

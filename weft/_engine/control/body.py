@@ -46,7 +46,7 @@ from weft._engine.util import dtypes, tree
 from weft._engine.util.config import config
 from weft._engine.util.errors import describe
 from weft._engine.util.record import record, replace
-from weft._engine.util.source import function_name, user_frame
+from weft._engine.util.source import function_name, positional_names, user_frame
 from weft._engine.util.state import clearing
 
 
@@ -441,12 +441,10 @@ def bind_arguments(fun: Callable, args: Sequence, kwargs: dict) -> tuple:
         ):  # as below, sooner
             return tuple(args)
         try:
-            parameters = inspect.signature(fun).parameters.values()
+            names = positional_names(inspect.signature(fun))
         except (ValueError, TypeError):
             return tuple(args)
-        if len(args) >= sum(
-            p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters
-        ):
+        if len(args) >= len(names):
             return tuple(args)
     bound = inspect.signature(fun).bind(*args, **kwargs)
     bound.apply_defaults()

@@ -31,7 +31,7 @@ from weft._engine.util.config import config
 from weft._engine.util.errors import UnexpectedTracerError
 from weft._engine.util.events import reports_as
 from weft._engine.util.record import record
-from weft._engine.util.source import function_name, user_frame
+from weft._engine.util.source import function_name, positional_names, user_frame
 
 
 @record
@@ -607,11 +607,7 @@ def call_with_refs(fun: Callable, api: str, args: Sequence) -> Any:
 def names_of(fun: Callable, args: Sequence) -> list[str]:
     """The names of the flat arguments of a call by position."""
     try:
-        named = [
-            p.name
-            for p in inspect.signature(fun).parameters.values()
-            if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-        ]
+        named = positional_names(inspect.signature(fun))
     except (ValueError, TypeError):
         named = []
     roots = [(named[i] if i < len(named) else f"args[{i}]", x) for i, x in enumerate(args)]

@@ -54,6 +54,19 @@ def function_name(fun: Callable) -> str:
     return getattr(fun, "__name__", type(fun).__name__)
 
 
+def positional_names(signature: inspect.Signature) -> list[str]:
+    """Return the names of the parameters that can be passed by position.
+
+    >>> positional_names(inspect.signature(lambda a, /, b, *c, d=1: 0))
+    ['a', 'b']
+    """
+    return [
+        parameter.name
+        for parameter in signature.parameters.values()
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+
+
 def function_module(fun: Callable) -> str:
     """Return the name of the module that defines a function, seen through `functools.partial`s.
 

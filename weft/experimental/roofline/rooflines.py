@@ -8,6 +8,7 @@ Laws: a rule of `register_roofline` comes first. Operations that only arrange, c
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -108,10 +109,9 @@ def _reduce(
 
 
 def _scan(
-    ctx: RooflineRuleContext, x: RooflineShape, *, axis: int, **params: Any
+    ctx: RooflineRuleContext, x: RooflineShape, *, axis: int, each: int = 1, **params: Any
 ) -> RooflineResult:
-    """As many operations as follow one another, twice as many for those that take exponentials before."""
-    each = 2 if ctx.primitive.name == "cumlogsumexp" else 1
+    """Count `each` operations per element along the axis."""
     return RooflineResult(unfused_flops=each * x.shape[axis], unfused_hbm_bytes=_traffic(ctx))
 
 
@@ -183,12 +183,12 @@ def _sort(
     ctx: RooflineRuleContext,
     x: RooflineShape,
     *rest: RooflineShape,
-    dimension: int = -1,
+    dimension: int | None = None,
     axis: int = -1,
     **params: Any,
 ) -> RooflineResult:
     """Each element takes part in as many comparisons as a merge sort of its row has levels."""
-    n = x.shape[dimension if ctx.primitive.name == "sort" else axis]
+    n = x.shape[axis if dimension is None else dimension]
     return RooflineResult(
         unfused_flops=x.size * max(n - 1, 0).bit_length(), unfused_hbm_bytes=_traffic(ctx)
     )
@@ -232,11 +232,12 @@ def _scatter(
     x: RooflineShape,
     indices: RooflineShape,
     updates: RooflineShape,
+    combines: bool = True,
     **params: Any,
 ) -> RooflineResult:
     """Updates are read, and what they change is read and written; one operation combines two elements, unless one replaces the other."""
     return RooflineResult(
-        unfused_flops=0 if ctx.primitive.name == "scatter" else updates.size,
+        unfused_flops=updates.size if combines else 0,
         unfused_hbm_bytes=3 * updates.bytes + indices.bytes,
     )
 
@@ -360,6 +361,8 @@ _KINDS: dict[str, Rule] = {
 }
 #: operation -> rule, where the kind says too little
 _OPERATIONS: dict[str, Rule] = {
+    "cumlogsumexp": functools.partial(_scan, each=2),  # exponentials come first
+    "scatter": functools.partial(_scatter, combines=False),
     "sort": _sort,
     "top_k": _sort,
     "threefry_sequence": _nothing,

@@ -16,9 +16,8 @@ from weft._engine.api.layouts import check_constrained
 from weft._engine.backends.base import Device
 from weft._engine.ir.shardings import SingleDeviceSharding
 from weft._engine.util.record import record, replace
-from weft._engine.util.source import function_name, warn_user
+from weft._engine.util.source import function_name, positional_names, warn_user
 
-_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _NOT_BY_NAME = (
     inspect.Parameter.POSITIONAL_ONLY,
     inspect.Parameter.VAR_POSITIONAL,
@@ -131,7 +130,7 @@ class Parameters:
         signature = signature_of(fun)
         self.by_name = None if signature is None else signature.parameters
         kinds = [] if signature is None else list(signature.parameters.values())
-        self.positional = [p.name for p in kinds if p.kind in _BY_POSITION]
+        self.positional = [] if signature is None else positional_names(signature)
         self.is_variadic = any(p.kind == p.VAR_POSITIONAL for p in kinds)
         self.takes_keywords = any(p.kind == p.VAR_KEYWORD for p in kinds)
 
