@@ -154,12 +154,17 @@ def partition_with_layouts(
     layouts: Mapping[Var, Spec],
     cost: CostModel = DEFAULT,
 ) -> PartitionResult:
-    """Partition `jaxpr`, given specs of arguments and results, and `layouts` of variables inside."""
+    """Partition `jaxpr`, given specs of arguments and results, and `layouts` of variables inside.
+
+    Values are moved to their layouts as soon as they are made. The layouts already decide whether sums are computed by all
+    devices, so that costs as much as any other computation.
+    """
+    cost = replace(cost, repeated_latency=0)
     request = _Request(
         jaxpr, mesh, tuple(in_specs), tuple(out_specs), cost, mesh, False, layouts=layouts
     )
     request, program, target_specs = _propagated(request)
-    result = _Attempts(request, program, target_specs).first
+    result = _Attempts(request, program, target_specs, early=layouts).first
     check_partitioned(result.programs, result.mesh.shape)
     return replace(result, programs=())
 
@@ -242,6 +247,7 @@ class _Attempts:
         program: Jaxpr,
         target_specs: Propagation,
         earlier: _Attempts | None = None,
+        early: Mapping[Var, Spec] = MappingProxyType({}),
     ):
         self.request, self.program, self.target_specs = request, program, target_specs
         #: strategies, which all attempts with these rules share
@@ -254,7 +260,7 @@ class _Attempts:
             self.strategies = earlier.strategies
         self.cuts: dict[Any, int] = {}  # axes that would have to be cut for an attempt to send less
         self.repeatable: list[Eqn] = []
-        self.first = self.partitioned()
+        self.first = self.partitioned(early=early)
 
     def best(self) -> PartitionResult:
         """The attempt that sends least, of those that may send less than the first."""

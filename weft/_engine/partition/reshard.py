@@ -410,12 +410,23 @@ class _SearchSpace:
             yield self.step("psum", place, group), Placement(place.dims, place.partial - set(group))
         for a in ordered:
             for d in range(len(self.shape)):
-                if a in self.target.axes and self.may_split(d, place.dims[d], (*place.dims[d], a)):
-                    after = Placement(
-                        (*place.dims[:d], (*place.dims[d], a), *place.dims[d + 1 :]),
-                        place.partial - {a},
-                    )
-                    yield self.step("reduce_scatter", place, (a,), dim=d), after
+                if a in self.target.axes:
+                    yield from self._scattered(place, d, (a,))
+        for d, wanted in enumerate(self.target.dims):
+            begin = len(place.dims[d])
+            end = begin + sum(1 for _ in itertools.takewhile(rest.__contains__, wanted[begin:]))
+            if wanted[:begin] == place.dims[d] and end > begin + 1:
+                yield from self._scattered(place, d, wanted[begin:end])
+
+    def _scattered(
+        self, place: Placement, d: int, axes: tuple[Any, ...]
+    ) -> Iterator[tuple[Step, Placement]]:
+        """Yield the step that sums over `axes` and cuts dim `d` by them, where that is possible."""
+        after = (*place.dims[d], *axes)
+        if self.may_split(d, place.dims[d], after):
+            dims = (*place.dims[:d], after, *place.dims[d + 1 :])
+            step = self.step("reduce_scatter", place, axes, dim=d)
+            yield step, Placement(dims, place.partial - set(axes))
 
     def _slices(self, place: Placement) -> Iterator[tuple[Step, Placement]]:
         used = place.axes | place.partial

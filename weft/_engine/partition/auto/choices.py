@@ -33,7 +33,7 @@ from weft._engine.partition.strategies import (
     makes_partial_sums,
 )
 from weft._engine.partition.values import LocalTrace
-from weft._engine.util.record import record
+from weft._engine.util.record import record, replace
 
 #: what an axis does in a choice: the dim or factor that it splits, and whether a sum over it passes through
 AxisUse = tuple[Hashable, bool]
@@ -52,6 +52,25 @@ class Choice:
     def use(self, axis: Any) -> AxisUse:
         """Return how the choice uses `axis`."""
         return next(use for a, use in self.uses if a == axis)
+
+
+@record
+class HeldAxes:
+    """The axes whose uses are given, for one node. The others are free; `together`: all split the same dim."""
+
+    uses: Mapping[Any, AxisUse]
+    together: bool = False
+
+    def picks(self, sizes: Iterable[Any], options: Sequence[Hashable]) -> Iterator[tuple[Any, ...]]:
+        """Yield what each axis splits: of the free ones, one of `options`."""
+        axes = list(sizes)
+        if self.together:
+            for option in options:
+                yield tuple(self.uses[a][0] if a in self.uses else option for a in axes)
+        else:
+            yield from itertools.product(
+                *([self.uses[a][0]] if a in self.uses else options for a in axes)
+            )
 
 
 #: a choice of one equation: price, placements of operands and of results
@@ -82,10 +101,10 @@ class ChoiceLister:
     def choices(
         self,
         node: Node,
-        held: Mapping[Any, AxisUse],
+        held: HeldAxes,
         partials: Mapping[Var, frozenset[frozenset[Any]]],
     ) -> list[Choice]:
-        """Return the choices of `node` in which the axes of `held` are used as it says.
+        """Return the choices of `node` that use the axes of `held` as it says.
 
         `partials` has the sets of axes over which the variables that the node reads can be sums.
         """
@@ -110,20 +129,17 @@ class ChoiceLister:
     # --- values ---
 
     def _layouts(
-        self, shape: Sequence[int], held: Mapping[Any, AxisUse], even: bool
+        self, shape: Sequence[int], held: HeldAxes, even: bool
     ) -> Iterator[tuple[Spec, tuple[tuple[Any, AxisUse], ...]]]:
         """Yield the layouts of a value, with the use of each axis. Axes split a dim in the order of the mesh."""
-        dims: list[list[Hashable]] = [
-            [held[a][0]] if a in held else [None, *range(len(shape))] for a in self.sizes
-        ]
-        for picked in itertools.product(*dims):
+        for picked in held.picks(self.sizes, [None, *range(len(shape))]):
             uses = tuple((a, (d, False)) for a, d in zip(self.sizes, picked))
             spec = tuple(tuple(a for a, (d, _) in uses if d == k) for k in range(len(shape)))
             fits = is_even if even else worth_splitting
             if all(fits(n, axes, self.sizes) for n, axes in zip(shape, spec)):
                 yield spec, uses
 
-    def _boundary(self, node: Node, held: Mapping[Any, AxisUse]) -> list[Choice]:
+    def _boundary(self, node: Node, held: HeldAxes) -> list[Choice]:
         if node in self.given:
             return [self._same_everywhere(node, self.given[node])]
         return [
@@ -146,7 +162,7 @@ class ChoiceLister:
             for a in self.sizes
         )
 
-    def _link(self, node: Node, held: Mapping[Any, AxisUse]) -> list[Choice]:
+    def _link(self, node: Node, held: HeldAxes) -> list[Choice]:
         found: list[Choice] = []
         for spec, uses in self._layouts(node.shape, held, even=True):
             places = {v: Placement(((),) * lead + spec) for v, lead in node.leads.items()}
@@ -172,21 +188,21 @@ class ChoiceLister:
         )
         return Choice(0.0, tuple(specs[read.var] for read in node.reads), makes, none)
 
-    def _constraint(self, node: Node, held: Mapping[Any, AxisUse]) -> list[Choice]:
+    def _constraint(self, node: Node, held: HeldAxes) -> list[Choice]:
         """Return the layouts that agree with a constraint; dims that it leaves open are free."""
         asked = self.constraint_spec(node.eqns[0])
         given = {a for axes in asked for a in axes or ()}
         found: list[Choice] = []
-        for spec, uses in self._layouts(node.shape, {}, even=False):
+        for spec, uses in self._layouts(node.shape, HeldAxes({}), even=False):
             agrees = all(want is None or want == axes for want, axes in zip(asked, spec))
-            follows = all(a in given or use == held.get(a, use) for a, use in uses)
+            follows = all(a in given or use == held.uses.get(a, use) for a, use in uses)
             if agrees and follows:
                 found.append(self._everywhere(node, Placement(spec), uses))
         if found:
             return found
         return [self._same_everywhere(node, tuple(axes or () for axes in asked))]
 
-    def _map(self, node: Node, held: Mapping[Any, AxisUse]) -> list[Choice]:
+    def _map(self, node: Node, held: HeldAxes) -> list[Choice]:
         """Return the layouts of elementwise equations of one shape."""
         nbytes = sum(a.aval.nbytes for eqn in node.eqns for a in (*eqn.invars, *eqn.outvars))
         rate = self.prices.model.local_bytes_per_byte
@@ -205,7 +221,7 @@ class ChoiceLister:
     def _equation(
         self,
         node: Node,
-        held: Mapping[Any, AxisUse],
+        held: HeldAxes,
         partials: Mapping[Var, frozenset[frozenset[Any]]],
     ) -> list[Choice]:
         (eqn,) = node.eqns
@@ -237,7 +253,7 @@ class ChoiceLister:
         self,
         eqn: Eqn,
         rule: FactorRule | None,
-        held: Mapping[Any, AxisUse],
+        held: HeldAxes,
         partials: Mapping[Var, frozenset[frozenset[Any]]],
     ) -> Iterator[tuple[FactorAxes, frozenset[Any]]]:
         """Yield the splits of the factors of an equation, with the axes over which sums pass through."""
@@ -245,11 +261,7 @@ class ChoiceLister:
             yield {}, frozenset()
             return
         deferrals = self._deferrals(eqn, rule, held, partials)
-        factors = self._splittable(eqn, rule)
-        options: list[list[Any]] = [
-            [held[a][0]] if a in held else [None, *factors] for a in self.sizes
-        ]
-        for picked in itertools.product(*options):
+        for picked in held.picks(self.sizes, [None, *self._splittable(eqn, rule)]):
             axes = self._with_followers(_axes_by_factor(zip(self.sizes, picked)), rule)
             used = {a for mine in axes.values() for a in mine}
             if self._is_possible(eqn, rule, axes):
@@ -259,7 +271,7 @@ class ChoiceLister:
         self,
         eqn: Eqn,
         rule: FactorRule,
-        held: Mapping[Any, AxisUse],
+        held: HeldAxes,
         partials: Mapping[Var, frozenset[frozenset[Any]]],
     ) -> set[frozenset[Any]]:
         """Return the sets of axes over which sums may pass through an equation."""
@@ -268,7 +280,7 @@ class ChoiceLister:
             for a in eqn.invars:
                 if isinstance(a, Var):
                     found |= partials.get(a, frozenset())
-        return {s for s in found if all((a in s) == held[a][1] for a in held)}
+        return {s for s in found if all((a in s) == passes for a, (_, passes) in held.uses.items())}
 
     def _splittable(self, eqn: Eqn, rule: FactorRule) -> list[int]:
         """Return the factors of which an axis can be used: no followers of a group, which go with their leader."""
@@ -366,7 +378,7 @@ class ChoiceLister:
         ]
         return Strategy(axes, ins, outs)
 
-    def _products(self, node: Node, held: Mapping[Any, AxisUse]) -> list[Choice]:
+    def _products(self, node: Node, held: HeldAxes) -> list[Choice]:
         """Return the choices of products over the same dims, all split by the same axes along these dims."""
         splits = [
             self._splits_by_dims(eqn, shared, held)
@@ -383,14 +395,13 @@ class ChoiceLister:
         return choices
 
     def _splits_by_dims(
-        self, eqn: Eqn, shared: Mapping[int, int], held: Mapping[Any, AxisUse]
+        self, eqn: Eqn, shared: Mapping[int, int], held: HeldAxes
     ) -> dict[Hashable, tuple[_EquationChoice, tuple[tuple[Any, AxisUse], ...]]]:
         """Return the splits of a product by the axes of each dim that it shares with others, whose numbers are `shared`."""
         rule = self.propagation.rule(eqn)
         factor_of: dict[Any, int] = {number: f for f, number in shared.items()}
-        own: dict[Any, AxisUse] = {
-            a: (factor_of.get(number), False) for a, (number, _) in held.items()
-        }
+        uses = {a: (factor_of.get(number), False) for a, (number, _) in held.uses.items()}
+        own = replace(held, uses=uses)
         found: dict[Hashable, tuple[_EquationChoice, tuple[tuple[Any, AxisUse], ...]]] = {}
         for axes, deferred in self._splits(eqn, rule, own, {}):
             priced = self._price(eqn, rule, axes, deferred)

@@ -160,8 +160,9 @@ class IntegerProgram:
         )
         forms = list(dict.fromkeys(q for need in needs.values() for q in need))
         shape, item = tuple(var.aval.shape), var.aval.dtype.itemsize
+        share = self.prices.shares.of(v for _, _, v in members)
         costs = {
-            (p, q): self.prices.move(p, q, shape, item) * count
+            (p, q): self.prices.move(p, q, shape, item, share) * count
             for p in made
             for q in forms
             if q.partial <= p.partial

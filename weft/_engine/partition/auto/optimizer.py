@@ -3,7 +3,7 @@
 In:   a program, a mesh, prices, given layouts, ties between results and arguments.
 Out:  a `Solution`: the layouts of arguments, results and intermediate values, its price and how far it can be from the best.
 How:  for one axis, all uses of it are chosen jointly while the uses of the other axes are held; the axes take turns until
-      nothing improves. Each order of the axes is a start of its own.
+      nothing improves. Each order of the axes is a start of its own, and so are all axes as one.
 Next: `partition.auto.partitioning` makes the program of one device with these layouts.
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from weft._engine.ir.jaxpr import Jaxpr, Var
@@ -22,12 +22,14 @@ from weft._engine.partition.auto.choices import (
     AxisUse,
     Choice,
     ChoiceLister,
+    HeldAxes,
     partial_sets,
 )
 from weft._engine.partition.auto.graph import DecisionGraph, Kind, Node
 from weft._engine.partition.auto.integer_program import IntegerProgram
-from weft._engine.partition.auto.prices import MeshPrices
+from weft._engine.partition.auto.prices import MeshPrices, ReductionShares
 from weft._engine.partition.propagation.propagate import Propagation
+from weft._engine.partition.reshard import Placement
 from weft._engine.util.record import record, replace
 
 #: an improvement that is worth another round, relative to the price
@@ -40,6 +42,10 @@ SECONDS_TO_PRICE = 60.0
 MOST_JOINT = 800
 #: how much a sharded parameter costs at rest, and a later dim; per byte. They decide between equal solutions.
 AT_REST, LATER_DIM = 1e-3, 1e-4
+
+
+#: axes that split the same dim
+AxisGroup = tuple[Any, ...]
 
 
 @record
@@ -88,61 +94,89 @@ class Optimizer:
 
     def solve(self, seconds: float, gap: float) -> Solution:
         """Return the best layouts found in `seconds`; the search stops at a relative `gap`."""
+        return min(self.solutions(seconds, gap), key=lambda solution: solution.price)
+
+    def solutions(self, seconds: float, gap: float) -> list[Solution]:
+        """Return the layouts after each round of each start, and those of all axes at once where there are few choices."""
         deadline = time.monotonic() + seconds
-        orders = list(itertools.permutations(self.axes))
-        if len(orders) > 2:
-            orders = [orders[0], orders[-1]]
-        best: Solution | None = None
-        for order in orders:
-            solution = self._axis_by_axis(order, deadline, gap, best is None)
-            if solution is not None and (best is None or solution.price < best.price):
-                best = solution
-        assert best is not None  # the first order is finished whatever the time
+        found = self.solutions_by_axis(seconds, gap)
         if len(self.axes) > 1 and time.monotonic() < deadline:
-            joint = self._step({node: {} for node in self.graph.nodes}, deadline, gap, MOST_JOINT)
-            if joint is not None and joint.price < best.price:
-                return joint
-        return best
+            joint = self.solve_jointly(deadline - time.monotonic(), gap, MOST_JOINT)
+            if joint is not None:
+                found.append(joint)
+        return found
+
+    def solutions_by_axis(self, seconds: float, gap: float) -> list[Solution]:
+        """Return the layouts after each round of each start, without repetitions."""
+        deadline = time.monotonic() + seconds
+        found: list[Solution] = []
+        for start in self._starts():
+            for solution in self._group_by_group(start, deadline, gap, not found):
+                if all(solution.layouts != known.layouts for known in found):
+                    found.append(solution)
+        return found
+
+    def solve_jointly(self, seconds: float, gap: float, most: float = math.inf) -> Solution | None:
+        """Return the best layouts over all axes at once; None if there are more than `most` choices."""
+        free = dict.fromkeys(self.graph.nodes, HeldAxes({}))
+        return self._step(free, time.monotonic() + seconds, gap, most)
 
     def alternative(self, solution: Solution, node: Node, seconds: float = 10.0) -> Solution | None:
         """Return the best solution with another layout of `node`, in which at most one axis is used otherwise elsewhere."""
         deadline, chosen = time.monotonic() + seconds, solution.chosen
         found: list[Solution] = []
         for axis in self.axes:
-            held = {n: {a: u for a, u in c.uses if a != axis} for n, c in chosen.items()}
+            held = {n: HeldAxes({a: u for a, u in c.uses if a != axis}) for n, c in chosen.items()}
             other = self._step(held, deadline, IMPROVEMENT, without=(node, chosen[node]))
             if other is not None:
                 found.append(other)
         return min(found, key=lambda one: one.price, default=None)
 
-    def price_of(self, solution: Solution, prices: MeshPrices) -> float:
-        """Return the price of a solution under other prices of moves."""
+    def _starts(self) -> list[list[AxisGroup]]:
+        """Return the orders of the first round: all axes as one, and one axis at a time."""
+        orders = [[(a,) for a in order] for order in itertools.permutations(self.axes)]
+        if len(self.axes) < 2:
+            return [order or [()] for order in orders]
+        return [[tuple(self.axes)], orders[0], orders[-1]]
+
+    def set_shares(self, shares: ReductionShares) -> None:
+        """Search with all-reduces that take `shares` of collectives."""
+        self.prices = self.prices.with_shares(shares)
+
+    def price_of(self, solution: Solution) -> float:
+        """Return the price of a solution under the present prices."""
         choices = {n: [choice] for n, choice in solution.chosen.items()}
-        outcome = IntegerProgram(self.graph, choices, prices, {}).solve(SECONDS_TO_PRICE, 0.0)
+        outcome = IntegerProgram(self.graph, choices, self.prices, {}).solve(SECONDS_TO_PRICE, 0.0)
         assert outcome is not None  # moves exist, since the solution has them
         return outcome.price
 
-    def _axis_by_axis(
-        self, order: Sequence[Any], deadline: float, gap: float, must_finish: bool
-    ) -> Solution | None:
-        """Return the best solution from one order of the axes; with `must_finish`, whatever time the first round takes."""
+    def _group_by_group(
+        self, start: Sequence[AxisGroup], deadline: float, gap: float, must_finish: bool
+    ) -> Iterator[Solution]:
+        """Yield the layouts after each round: first over the groups of axes in `start`, then over one axis at a time.
+
+        With `must_finish`, the first round is completed whatever time it takes.
+        """
         state = _Uses(self.graph.nodes, self.prices.sizes)
-        for turn in range(ROUNDS):
+        single: list[AxisGroup] = [(a,) for a in self.axes]
+        for i in range(ROUNDS):
             before = state.price
-            for axis in order or [None]:
-                is_late = time.monotonic() > deadline
-                if is_late and not (must_finish and not turn):
-                    return state.best and replace(state.best, is_complete=False)
-                held = state.without(axis)
+            for group in start if not i else single:
+                if time.monotonic() > deadline and not (must_finish and not i):
+                    if state.best is not None:
+                        yield replace(state.best, is_complete=False)
+                    return
+                held = state.without(group)
                 if held is not None:
-                    state.take(self._step(held, deadline, gap), must_take=not turn)
-            if len(order) < 2 or state.price > before * (1 - IMPROVEMENT):
-                break
-        return state.best
+                    state.take(self._step(held, deadline, gap), must_take=not i)
+            if state.best is not None:
+                yield state.best
+            if len(single) < 2 or (i and state.price > before * (1 - IMPROVEMENT)):
+                return
 
     def _step(
         self,
-        held: Mapping[Node, Mapping[Any, AxisUse]],
+        held: Mapping[Node, HeldAxes],
         deadline: float,
         gap: float,
         most: float = math.inf,
@@ -192,11 +226,11 @@ class Optimizer:
         return var.aval.nbytes * (AT_REST * bool(split) + LATER_DIM * later)
 
     def _with_layouts(self, solution: Solution) -> Solution:
-        """Return `solution` with the layouts of variables; of sums over devices, the layout that they are reduced to."""
+        """Return `solution` with the layouts of variables: where all readers need a value otherwise, the layout that it is moved to."""
         layouts: dict[Var, Spec] = {}
         for node, choice in solution.chosen.items():
             for var, place in zip(node.makes, choice.makes):
-                spec = place.dims if not place.partial else self._reduced_spec(var, solution.chosen)
+                spec = self._spec_after(node, var, place, solution.chosen)
                 if spec is not None:
                     layouts[var] = spec
         ins = tuple(solution.chosen[n].makes[0].dims for n in self.graph.inputs)
@@ -208,10 +242,16 @@ class Optimizer:
                 outs.append(solution.chosen[node].reads[0].dims)
         return replace(solution, in_specs=ins, out_specs=tuple(outs), layouts=layouts)
 
-    def _reduced_spec(self, var: Var, chosen: Mapping[Node, Choice]) -> Spec | None:
+    def _spec_after(
+        self, node: Node, var: Var, place: Placement, chosen: Mapping[Node, Choice]
+    ) -> Spec | None:
+        """Return the layout of a value once it is moved for its readers; None for a sum that they read as such."""
         needs = [chosen[m].reads[r] for m, r in self.graph.readers.get(var, ())]
+        stays = place in needs or not needs or not node.eqns or node.kind is Kind.FIXED
+        if stays and not place.partial:
+            return place.dims
         if not needs or any(q.partial for q in needs):
-            return None
+            return None if place.partial else place.dims
         return max(needs, key=lambda q: len(q.axes)).dims
 
 
@@ -221,18 +261,21 @@ class _Uses:
     def __init__(self, nodes: Iterable[Node], sizes: Mapping[Any, int]):
         self.uses: dict[Node, dict[Any, AxisUse]] = {n: dict.fromkeys(sizes, UNUSED) for n in nodes}
         self.best: Solution | None = None
-        self._solved: dict[Any, Mapping[Node, Mapping[Any, AxisUse]]] = {}
+        self._solved: dict[AxisGroup, Mapping[Node, HeldAxes]] = {}
 
     @property
     def price(self) -> float:
         return math.inf if self.best is None else self.best.price
 
-    def without(self, axis: Any) -> Mapping[Node, Mapping[Any, AxisUse]] | None:
-        """Return the uses of the other axes; None if `axis` was chosen for these before."""
-        held = {n: {a: u for a, u in of.items() if a != axis} for n, of in self.uses.items()}
-        if self._solved.get(axis) == held:
+    def without(self, group: AxisGroup) -> Mapping[Node, HeldAxes] | None:
+        """Return the uses of the axes outside `group`; None if the group was chosen for these before."""
+        held = {
+            n: HeldAxes({a: u for a, u in uses.items() if a not in group}, len(group) > 1)
+            for n, uses in self.uses.items()
+        }
+        if self._solved.get(group) == held:
             return None
-        self._solved[axis] = held
+        self._solved[group] = held
         return held
 
     def take(self, solution: Solution | None, must_take: bool) -> None:

@@ -17,7 +17,7 @@ from weft._engine.ir.specs import Spec
 from weft._engine.ir.structure import Unserializable, structure
 from weft._engine.partition.auto.machine import Machine
 from weft._engine.partition.auto.optimizer import GivenSpecs, Optimizer, Solution
-from weft._engine.partition.auto.prices import MeshPrices, prices_on
+from weft._engine.partition.auto.prices import MeshPrices, ReductionShares, prices_on
 from weft._engine.partition.cost import DEFAULT, CostModel
 from weft._engine.partition.partition import (
     PartitionResult,
@@ -35,7 +35,7 @@ SECONDS, GAP = 60.0, 1e-3
 #: what a program was made from: layouts of all values, of arguments and results, or propagation alone
 LAYOUTS, BOUNDARY, ORDINARY = "layouts", "boundary", "ordinary"
 #: how far the price of the optimizer may be from that of the program, and how often it solves again
-ACCURACY, COMBINING_ROUNDS = 0.02, 3
+ACCURACY, COMBINING_ROUNDS = 1e-3, 3
 
 
 @record
@@ -69,13 +69,23 @@ class Decision:
 
 def price_of(result: PartitionResult, prices: MeshPrices) -> float:
     """Return the price of a partitioned program: of its collectives and of its work."""
-    return prices.of_records(result.records) + result.work
+    return prices.on_parts(dict(result.mesh.shape)).of_records(result.records) + result.work
 
 
-def reduction_share(result: PartitionResult) -> float:
-    """Return the number of reductions of a program divided by the number before they were combined."""
-    reductions = [r for r in result.records if COLLECTIVES[r.kind].reduces]
-    return len(reductions) / max(sum(len(r.parts) or 1 for r in reductions), 1)
+def latency_of(result: PartitionResult, prices: MeshPrices) -> float:
+    """Return the part of the price of a program that is the latency of collectives."""
+    links = prices.on_parts(dict(result.mesh.shape)).links
+    return sum(r.count * max(links[a].latency for a in r.axes) for r in result.records)
+
+
+def reduction_shares(results: Iterable[PartitionResult], default: float) -> ReductionShares:
+    """Return the share of a collective that all-reduces take in programs, the last counts; of other values, `default`."""
+    shares: dict[Var, float] = {}
+    for r in (r for result in results for r in result.records):
+        parts = r.parts or (r,)
+        if COLLECTIVES[r.kind].completes:
+            shares.update((part.value, 1 / len(parts)) for part in parts if part.value is not None)
+    return ReductionShares(default, shares)
 
 
 @record
@@ -147,30 +157,49 @@ class LayoutSearch:
     ) -> tuple[Optimizer, Solution, PartitionResult]:
         """Return the optimizer that found the best solution, this solution, and its program.
 
-        The optimizer does not see which reductions the partitioner combines, which matters where latency does. It solves
-        again with the share of reductions that was left, until that share is what it assumed.
+        The optimizer does not see which reductions the partitioner combines, which matters where latency does. Then it
+        solves again as if all were combined, and with what the partitioner combined of that.
         """
         deadline = time.monotonic() + self.seconds
-        found: list[tuple[float, Optimizer, Solution, PartitionResult]] = []
+        found: list[_Realized] = []
+        optimizer = Optimizer(program, prices, given, constraint_reader(mesh))
         for _ in range(COMBINING_ROUNDS):
-            optimizer = Optimizer(program, prices, given, constraint_reader(mesh))
-            solution = optimizer.solve(max(deadline - time.monotonic(), 0.0), self.gap)
-            result = partition_with_layouts(
-                program, mesh, solution.in_specs, solution.out_specs, solution.layouts, prices.model
-            )
-            price = price_of(result, prices)
-            found.append((price, optimizer, solution, result))
-            is_right = abs(solution.price - price) <= ACCURACY * price
-            share = reduction_share(result)
-            if is_right or share == prices.reduction_share:
+            is_first = not found
+            left = max(deadline - time.monotonic(), 0.0)
+            solutions = optimizer.solutions(left, self.gap)
+            realized = [_realize(program, mesh, s, prices) for s in solutions]
+            realized.sort(key=_price_of)
+            found.append(best := realized[0])
+            matters = is_first and latency_of(best.result, prices) > ACCURACY * best.price
+            is_off = not is_first and abs(best.solution.price - best.price) > ACCURACY * best.price
+            if time.monotonic() > deadline or not (matters or is_off):
                 break
-            prices = prices.with_reduction_share(share)
-            repriced = replace(solution, price=optimizer.price_of(solution, prices))
-            found[-1] = (price, optimizer, repriced, result)
-            if time.monotonic() > deadline:
-                break
-        best = min(found, key=lambda one: (one[0], abs(one[2].price - one[0])))
-        return best[1:]
+            results = [] if is_first else [one.result for one in reversed(realized)]
+            optimizer.set_shares(reduction_shares(results, 0.0))
+        best = min(found, key=_price_of)
+        optimizer.set_shares(reduction_shares([best.result], 1.0))
+        priced = replace(best.solution, price=optimizer.price_of(best.solution))
+        return optimizer, priced, best.result
+
+
+@record
+class _Realized:
+    """A solution, its program and the price of that."""
+
+    solution: Solution
+    result: PartitionResult
+    price: float
+
+
+def _price_of(realized: _Realized) -> float:
+    return realized.price
+
+
+def _realize(program: Jaxpr, mesh: Mesh, solution: Solution, prices: MeshPrices) -> _Realized:
+    """Return the program with the layouts of a solution."""
+    ins, outs = solution.in_specs, solution.out_specs
+    result = partition_with_layouts(program, mesh, ins, outs, solution.layouts, prices.model)
+    return _Realized(solution, result, price_of(result, prices))
 
 
 @record

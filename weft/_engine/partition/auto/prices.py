@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from weft._engine.ir.collective_spec import COLLECTIVES
+from weft._engine.ir.jaxpr import Var
 from weft._engine.partition.auto.machine import Machine, collective_seconds
 from weft._engine.partition.cost import DEFAULT, CollectiveRecord, CostModel
 from weft._engine.partition.reshard import Placement, Step, plan
@@ -19,6 +21,19 @@ from weft._engine.util.record import record
 
 #: price of a slice of a local block: of two equal plans the one with fewer slices is cheaper
 SLICE = 1.0
+
+
+@record
+class ReductionShares:
+    """How many collectives each all-reduce of a value takes: below 1, since the partitioner combines them."""
+
+    default: float = 1.0
+    of_values: Mapping[Var, float] = MappingProxyType({})
+
+    def of(self, values: Iterable[Var]) -> float:
+        """Return the mean share of `values`."""
+        shares = [self.of_values.get(v, self.default) for v in values]
+        return sum(shares) / len(shares)
 
 
 @record
@@ -38,13 +53,12 @@ class MeshPrices:
         model: CostModel = DEFAULT,
         links: Mapping[Any, AxisLink] | None = None,
         seconds_per_byte: float | None = None,
-        reduction_share: float = 1.0,
+        shares: ReductionShares | None = None,
     ):
         self.sizes, self.model = dict(sizes), model
         self.links = {a: (links or {}).get(a, AxisLink(1.0, model.latency)) for a in sizes}
         self.seconds_per_byte = seconds_per_byte  # of the fastest axis, if it is known
-        #: collectives per move that reduces: below 1, since the partitioner combines reductions
-        self.reduction_share = reduction_share
+        self.shares = shares or ReductionShares()
         self._moves: dict[tuple[Any, ...], float] = {}
 
     def collective(self, axes: Iterable[Any], nbytes: float) -> float:
@@ -65,31 +79,53 @@ class MeshPrices:
         return nbytes * share + max(self.links[a].latency for a in over)
 
     def move(
-        self, source: Placement, target: Placement, shape: tuple[int, ...], itemsize: int
+        self,
+        source: Placement,
+        target: Placement,
+        shape: tuple[int, ...],
+        itemsize: int,
+        share: float = 1.0,
     ) -> float:
-        """Return the price of moving a value of global `shape` from `source` to `target`."""
+        """Return the price of moving a value of global `shape` from `source` to `target`.
+
+        An all-reduce among the steps takes `share` of a collective.
+        """
         if source == target:
             return 0.0
-        key = (source, target, shape, itemsize)
+        key = (source, target, shape, itemsize, share)
         price = self._moves.get(key)
         if price is None:
             steps = plan(source, target, shape, itemsize, self.sizes, int(self.model.latency))
-            price = self._moves[key] = sum(self._step(step) for step, _ in steps)
+            price = self._moves[key] = sum(self._step(step, share) for step, _ in steps)
         return price
 
-    def _step(self, step: Step) -> float:
+    def _step(self, step: Step, share: float) -> float:
         spec = COLLECTIVES[step.kind]
         if spec.is_local:
             return SLICE
         price = self.collective(step.axes, step.nbytes)
-        if spec.reduces and self.reduction_share < 1:
-            latency = max(self.links[a].latency for a in step.axes)
-            price -= (1 - self.reduction_share) * latency
+        if spec.completes:
+            price -= (1 - share) * max(self.links[a].latency for a in step.axes)
         return price
 
-    def with_reduction_share(self, share: float) -> MeshPrices:
-        """Return the prices with `share` collectives per move that reduces."""
-        return MeshPrices(self.sizes, self.model, self.links, self.seconds_per_byte, share)
+    def with_shares(self, shares: ReductionShares) -> MeshPrices:
+        """Return the prices where all-reduces take `shares` of collectives."""
+        return MeshPrices(self.sizes, self.model, self.links, self.seconds_per_byte, shares)
+
+    def on_parts(self, sizes: Mapping[Any, int]) -> MeshPrices:
+        """Return the prices on a mesh that has parts of the axes instead, in the same order, with their links."""
+        if dict(sizes) == self.sizes:
+            return self
+        links: dict[Any, AxisLink] = {}
+        own = iter(self.sizes.items())
+        left, link = 1, AxisLink()
+        for part, n in sizes.items():
+            if left == 1:
+                axis, left = next(own)
+                link = self.links[axis]
+            links[part] = link
+            left //= n
+        return MeshPrices(sizes, self.model, links, self.seconds_per_byte, self.shares)
 
     def of_records(self, records: Iterable[CollectiveRecord]) -> float:
         """Return the price of the collectives of a partitioned program."""

@@ -1,0 +1,1 @@
+"""Programs and hand-written layouts that automatic sharding is compared with. Run `python -m benchmarks.automatic`."""
