@@ -310,13 +310,19 @@ class Partitioner:
             outs = self.hold(eqn)
         else:
             outs = self.compute_split(eqn)
-            for var, value in zip(eqn.outvars, outs):
-                if var in self.early:
-                    place = Placement(self.early[var])
-                    self.materialize(
-                        value, place, "operand", f"later operations take it as {place}"
-                    )
         self.set_values(eqn.outvars, outs)
+        if not isinstance(primitive, (*SPECIAL, ConstraintOp, TermsOp, BarrierOp)):
+            for var, value in zip(eqn.outvars, outs):
+                self.move_early(var, value)
+
+    def move_early(self, var: Var, value: Value) -> None:
+        """Move a result to its layout in `early`, if it has one. Of a sum, the reduced form is then the first."""
+        if var not in self.early:
+            return
+        place = Placement(self.early[var])
+        local = self.materialize(value, place, "operand", f"later operations take it as {place}")
+        if value.placement.partial:
+            value.forms = {place: local, **value.forms}
 
     def constrain(self, eqn: Eqn) -> Value:
         """The operand, laid out as the constraint says; dims it leaves open follow propagation."""

@@ -10,6 +10,7 @@ Next: `choices` lists the ways to lay out a node; `integer_program` chooses.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from enum import Enum, auto
@@ -30,10 +31,13 @@ from weft._engine.core.primitive import (
 )
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft._engine.ir.rewrite import params_key
+from weft._engine.partition.cost import DEFAULT, CostModel
 from weft._engine.partition.partial_sums import live_eqns
 from weft._engine.partition.propagation.propagate import Propagation, region_links
 from weft._engine.util.record import record
 
+#: a product is cheap if computing all of it costs less than this part of sending its largest operand or result
+_CHEAP = 0.01
 #: how many equations back a sum over devices is looked for
 _PARTIAL_DEPTH = 3
 
@@ -106,8 +110,15 @@ class DecisionGraph:
     ties      result number -> number of the argument that has its layout, as donated state has from step to step
     """
 
-    def __init__(self, jaxpr: Jaxpr, propagation: Propagation, ties: Mapping[int, int]):
+    def __init__(
+        self,
+        jaxpr: Jaxpr,
+        propagation: Propagation,
+        ties: Mapping[int, int],
+        cost: CostModel = DEFAULT,
+    ):
         self.jaxpr, self.propagation, self.ties = jaxpr, propagation, dict(ties)
+        self.cost = cost
         self.maker: dict[Var, Node] = {}
         self.readers: dict[Var, list[tuple[Node, int]]] = {}
         self.inputs: list[Node] = []
@@ -258,7 +269,10 @@ class DecisionGraph:
         return passes and any(self._may_be_partial(a, depth - 1) for a in operands)
 
     def _merged_products(self, nodes: list[Node]) -> list[Node]:
-        """`nodes` with products over the same dims as one node: one choice of axes for a product and its derivatives."""
+        """`nodes` with products over the same dims as one node: one choice of axes for a product and its derivatives.
+
+        Cheap products stay apart: it may pay to compute one on all devices and to split its derivatives.
+        """
         dims = self._equal_dims(nodes)
         groups: dict[Hashable, list[tuple[Node, dict[int, Hashable]]]] = defaultdict(list)
         kept: list[Node] = []
@@ -305,7 +319,7 @@ class DecisionGraph:
                     equal.union(first, (atom, d))
 
     def _factor_colors(self, node: Node, equal: UnionFind) -> dict[int, Hashable] | None:
-        """A name for each factor of a product; None if the node is no plain product over distinct dims."""
+        """A name for each factor of a product; None if the node is no plain product over distinct dims, or cheap."""
         if node.kind is not Kind.EQUATION or not isinstance(node.eqns[0].primitive, ContractOp):
             return None
         (eqn,) = node.eqns
@@ -317,6 +331,9 @@ class DecisionGraph:
             for d, of_dim in enumerate(factors) if type(atom) is not Literal else ():
                 if len(of_dim) == 1:
                     colors[of_dim[0]] = equal.find((atom, d))
+        largest = max(a.aval.nbytes for a in (*eqn.invars, *eqn.outvars))
+        if 2 * math.prod(rule.sizes) / self.cost.flops_per_byte < _CHEAP * largest:
+            return None
         live = [f for f, size in enumerate(rule.sizes) if size > 1]
         if any(f not in colors for f in live) or len({colors[f] for f in live}) < len(live):
             return None

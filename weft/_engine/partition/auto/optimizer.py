@@ -83,7 +83,7 @@ class Optimizer:
     ):
         self.jaxpr, self.prices = jaxpr, prices
         propagation = Propagation(prices.sizes)
-        self.graph = DecisionGraph(jaxpr, propagation, given.ties)
+        self.graph = DecisionGraph(jaxpr, propagation, given.ties, prices.model)
         boundary = [
             *zip(self.graph.inputs, given.in_specs),
             *((n, s) for n, s in zip(self.graph.outputs, given.out_specs) if _is_output(n)),
