@@ -16,6 +16,7 @@ from weft._engine.partition.auto.prices import prices_on
 from weft._engine.partition.cost import DEFAULT
 from weft._engine.partition.partition import PartitionResult, constraint_reader, partition
 from weft._engine.partition.rules.moves import match_moves
+from weft._engine.transforms.erase import erase
 
 #: how much more than the best of the others an automatic program may cost
 BOUND = 1.005
@@ -72,7 +73,7 @@ def make_mesh(sizes: Sequence[int]) -> weft.sharding.Mesh:
 
 def trace(program: Program, mesh: weft.sharding.Mesh) -> Jaxpr:
     """Return the program that `jit` partitions."""
-    return simplify(weft.make_jaxpr(program.bind(mesh))(*program.args))
+    return simplify(erase(weft.make_jaxpr(program.bind(mesh))(*program.args)))
 
 
 def joint_price(

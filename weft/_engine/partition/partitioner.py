@@ -116,8 +116,9 @@ class Partitioner:
     open_ended: bool = False  # whether this program is inside a while loop
     eqn: Eqn | None = None  # the present equation
     cost: CostModel = DEFAULT
-    #: weight of the cost of moving results to target specs that were not requested
-    target_weight: float = 1.0
+    target_weight: float = (
+        1.0  # of the cost of moving results to target specs that were not requested
+    )
     #: layouts of variables to move to as soon as they are computed
     early: Mapping[Var, Spec] = field(default_factory=dict)
     partial_sums: Any = None  # deferred reductions, and who reads what
@@ -299,7 +300,7 @@ class Partitioner:
 
     def compute(self, eqn: Eqn) -> None:
         """Add the local equations of one global equation."""
-        primitive = eqn.primitive
+        primitive, is_split = eqn.primitive, False
         if isinstance(primitive, SPECIAL):
             outs = self.special(self, eqn)
         elif isinstance(primitive, ConstraintOp):
@@ -309,20 +310,15 @@ class Partitioner:
         elif isinstance(primitive, BarrierOp):
             outs = self.hold(eqn)
         else:
-            outs = self.compute_split(eqn)
+            outs, is_split = self.compute_split(eqn), True
         self.set_values(eqn.outvars, outs)
-        if not isinstance(primitive, (*SPECIAL, ConstraintOp, TermsOp, BarrierOp)):
-            for var, value in zip(eqn.outvars, outs):
-                self.move_early(var, value)
-
-    def move_early(self, var: Var, value: Value) -> None:
-        """Move a result to its layout in `early`, if it has one. Of a sum, the reduced form is then the first."""
-        if var not in self.early:
-            return
-        place = Placement(self.early[var])
-        local = self.materialize(value, place, "operand", f"later operations take it as {place}")
-        if value.placement.partial:
-            value.forms = {place: local, **value.forms}
+        for var, value in zip(eqn.outvars, outs if is_split else ()):
+            place = Placement(self.early[var]) if var in self.early else value.placement
+            local = self.materialize(
+                value, place, "operand", f"later operations take it as {place}"
+            )
+            if place.partial != value.placement.partial:  # of a sum, the reduced form is then first
+                value.forms = {place: local, **value.forms}
 
     def constrain(self, eqn: Eqn) -> Value:
         """The operand, laid out as the constraint says; dims it leaves open follow propagation."""

@@ -29,6 +29,7 @@ from weft._engine.core.primitive import (
     ProductOp,
     RegionOp,
 )
+from weft._engine.ir.factors import FactorRule
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft._engine.ir.rewrite import params_key
 from weft._engine.partition.cost import DEFAULT, CostModel
@@ -324,20 +325,22 @@ class DecisionGraph:
             return None
         (eqn,) = node.eqns
         rule = self.propagation.rule(eqn)
-        if rule is None or rule.special or rule.groups:
+        if rule is None or rule.special or rule.groups or self._is_cheap(eqn, rule):
             return None
         colors: dict[int, Hashable] = {}
         for atom, factors in [*zip(eqn.invars, rule.ins), *zip(eqn.outvars, rule.outs)]:
             for d, of_dim in enumerate(factors) if type(atom) is not Literal else ():
                 if len(of_dim) == 1:
                     colors[of_dim[0]] = equal.find((atom, d))
-        largest = max(a.aval.nbytes for a in (*eqn.invars, *eqn.outvars))
-        if 2 * math.prod(rule.sizes) / self.cost.flops_per_byte < _CHEAP * largest:
-            return None
         live = [f for f, size in enumerate(rule.sizes) if size > 1]
         if any(f not in colors for f in live) or len({colors[f] for f in live}) < len(live):
             return None
         return {f: colors[f] for f in live}
+
+    def _is_cheap(self, product: Eqn, rule: FactorRule) -> bool:
+        """Whether computing all of a product costs next to nothing, compared to sending its largest operand or result."""
+        largest = max(a.aval.nbytes for a in (*product.invars, *product.outvars))
+        return 2 * math.prod(rule.sizes) / self.cost.flops_per_byte < _CHEAP * largest
 
 
 class UnionFind:
