@@ -30,7 +30,7 @@ MODULES = {
 NAMED = re.compile(r"`((?:\w+/)+[\w.]+\.(?:py|pyi|ll|txt|md))`")
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 MOST_LINES = 800
-MAX_COMPARISONS = 46
+MAX_COMPARISONS = 44
 MOST_MODULES = 22
 #: folders whose modules are a family of equal things, one for each group of functions or each distribution
 FAMILIES = {"weft/_engine/numpy", "weft/_engine/ops", "weft/scipy/stats"}

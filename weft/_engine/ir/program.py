@@ -133,6 +133,14 @@ PLACE = ("row", "rows", "col", "cols", "batch", "pitch")
 MOST_EPILOGUE_ARGS = 24
 
 
+class SortKind(StrEnum):
+    """The result of sorting a row."""
+
+    VALUES = "values"
+    ORDER = "order"
+    TOP = "top"
+
+
 @record
 class Sort:
     """Sort `rows` dense rows of `n` elements of `type` at `source`. By `kind`:
@@ -143,7 +151,7 @@ class Sort:
     top:    `out` has the `k` greatest in descending order, `places` their i32 positions, the first of equals first
     """
 
-    kind: Literal["values", "order", "top"]
+    kind: SortKind
     type: str
     rows: int
     n: int
@@ -157,12 +165,12 @@ class Sort:
     @property
     def gives_order(self) -> bool:
         """Whether `out` has positions instead of elements."""
-        return self.kind == "order"
+        return self.kind is SortKind.ORDER
 
     @property
     def gives_top(self) -> bool:
         """Whether `out` has the `k` greatest elements alone."""
-        return self.kind == "top"
+        return self.kind is SortKind.TOP
 
 
 @record

@@ -14,7 +14,6 @@ from weft._engine.util.record import record
 
 #: an address of a documentation network: nothing is sent there, but routes lead there
 _ELSEWHERE = {socket.AF_INET: "192.0.2.1", socket.AF_INET6: "2001:db8::1"}
-_ALL_INTERFACES = ("", "0.0.0.0", "::")
 
 
 @record

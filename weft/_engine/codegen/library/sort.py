@@ -18,7 +18,7 @@ from weft._engine.codegen.ir.ir_writer import FunctionWriter, const
 from weft._engine.codegen.ir.writer import Declarations
 from weft._engine.codegen.runtime.routines import Routines
 from weft._engine.codegen.toolchain.native_library import LibraryModule
-from weft._engine.ir.program import Sort
+from weft._engine.ir.program import Sort, SortKind
 
 # thresholds, measured on several machines
 #: elements of a row that is sorted by insertion
@@ -68,8 +68,9 @@ def parts(name: str, draft: bool = False) -> list[LibraryModule]:
     >>> "define void @weft_sort_values_i32(ptr %words" in parts("weft_sort_values_i32")[-1].text()
     True
     """
-    _, _, kind, type_ = name.split("_")
-    if kind == "top":
+    _, _, kind_text, type_ = name.split("_")
+    kind = SortKind(kind_text)
+    if kind is SortKind.TOP:
         found = [
             LibraryModule(
                 name, lambda: _text(lambda decls: _Top(type_, decls).parts(name)), (name,)
@@ -179,9 +180,9 @@ def _words(f: FunctionWriter) -> dict[str, str]:
 class _Radix:
     """Rows by counting digits, least significant first. Items are keys, or keys above positions."""
 
-    def __init__(self, kind: str, type_: str, decls: Declarations):
+    def __init__(self, kind: SortKind, type_: str, decls: Declarations):
         self.keys = _Keys(type_, decls)
-        self.ordering = kind == "order"
+        self.ordering = kind is SortKind.ORDER
         self.half = (64 if self.keys.bits == 64 else 32) if self.ordering else 0
         self.item = f"i{(2 * self.half) if self.ordering else self.keys.bits}"
         self.bytes = int(self.item[1:]) // 8

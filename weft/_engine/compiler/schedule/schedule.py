@@ -373,7 +373,7 @@ class Body(BufferAssignment):
 
     def _sort(self, eqn: Eqn) -> None:
         """Rows along the last dim, by `codegen.library.sort`."""
-        aval, kind = eqn.invars[0].aval, eqn.primitive.lower.kind
+        aval, kind = eqn.invars[0].aval, P.SortKind(eqn.primitive.lower.kind)
         n = aval.shape[-1]
         ins, outs = [self.ref(a) for a in eqn.invars], [self.result(v) for v in eqn.outvars]
         options = {"k": eqn.params.get("k", 0), "descending": eqn.params.get("descending", False)}
