@@ -21,6 +21,11 @@ MOST_USED = (Path(__file__).parent / "most_used_names.txt").read_text().split()
 #: what these functions do cannot fail
 NEVER_RAISE = {"weft.effects_barrier", "weft.block_until_ready"}
 
+#: types in `ops.rule_types` that users do not know
+ENGINE_ALIASES = re.compile(
+    r"\b(Avals|BatchDims|ElementIndex|FormulaValue|Ints|NumPyArray|Values?)\b"
+)
+
 
 def public_modules() -> Iterator[ModuleType]:
     """The modules of the public API, `weft` first."""
@@ -71,6 +76,16 @@ def test_every_public_name_has_a_docstring_and_a_signature(module):
         if inspect.isfunction(value) and not str(inspect.signature(value))
     }
     assert (unsaid, unsigned) == (set(), set())
+
+
+@pytest.mark.parametrize("module", [*public_modules()], ids=lambda module: module.__name__)
+def test_no_signature_shows_an_alias_of_the_engine(module):
+    shown = {
+        name
+        for name, value in public_names(module)
+        if inspect.isfunction(value) and ENGINE_ALIASES.search(str(inspect.signature(value)))
+    }
+    assert shown == set()
 
 
 def _doc(value: Any) -> str:

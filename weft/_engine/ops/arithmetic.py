@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from weft._engine.ir.build import Builder
     from weft._engine.ir.loops import Expr
     from weft._engine.ir.types import ShapedArray
-    from weft._engine.ops.rule_types import Emit, NumPyArray, Value
+    from weft._engine.ops.rule_types import Array, ArrayLike, Emit, NumPyArray, Value
 
 
 def is_complex(x: Value) -> bool:
@@ -120,7 +120,7 @@ mul_p = elementwise(
 )
 
 
-def neg(x: Value):
+def neg(x: ArrayLike) -> Array:
     """`-x`, elementwise.
 
     >>> np.asarray(neg(np.array([1, -2]))).tolist()
@@ -130,7 +130,7 @@ def neg(x: Value):
 
 
 @of_one_kind
-def add(x: Value, y: Value):
+def add(x: ArrayLike, y: ArrayLike) -> Array:
     """`x + y`, elementwise, for numbers of one dtype; a Python number takes the dtype of the other operand.
 
     Shapes are equal, or one operand has no dims. Raises ShapeError for other shapes, TypeError for different dtypes.
@@ -150,7 +150,7 @@ sub = binary(sub_p, "`x - y`, elementwise.")
 
 
 @of_one_kind
-def mul(x: Value, y: Value, *, out_dtype: dtypes.DTypeLike | None = None):
+def mul(x: ArrayLike, y: ArrayLike, *, out_dtype: dtypes.DTypeLike | None = None) -> Array:
     """`x * y`, elementwise, for numbers of one dtype; a Python number takes the dtype of the other operand.
 
     With `out_dtype` the product is computed in that dtype. Shapes are equal, or one operand has no dims. Raises ShapeError for other
@@ -256,7 +256,7 @@ def _truncated(x: NumPyArray):
 
 
 @of_one_kind
-def div(x: Value, y: Value):
+def div(x: ArrayLike, y: ArrayLike) -> Array:
     """`x / y`, elementwise; integers truncate toward zero.
 
     >>> np.asarray(div(np.array([7, -7]), 2)).tolist()
@@ -391,7 +391,7 @@ min_p = _extremum("min", np.minimum, "and", lt, np.less, np.inf)
 
 
 @of_one_kind
-def max(x: Value, y: Value):
+def max(x: ArrayLike, y: ArrayLike) -> Array:
     """The larger of `x` and `y`, elementwise; NaN if either is.
 
     >>> np.asarray(max(np.array([1.0, np.nan]), 2.0)).tolist()
@@ -478,7 +478,7 @@ integer_pow_p = elementwise(
 square = unary(square_p, "`x * x`, elementwise.")
 
 
-def integer_pow(x: Value, y: int):
+def integer_pow(x: ArrayLike, y: int) -> Array:
     """`x` to the power of the Python int `y`, by repeated multiplication. TypeError for a power that is no integer.
 
     >>> np.asarray(integer_pow(np.array([1, 2, 3]), 3)).tolist()
@@ -488,7 +488,7 @@ def integer_pow(x: Value, y: int):
     return x if y == 1 and hasattr(x, "aval") else integer_pow_p.bind(x, y=y)
 
 
-def reciprocal(x: Value):
+def reciprocal(x: ArrayLike) -> Array:
     """`1 / x`, elementwise."""
     return integer_pow(x, -1)
 

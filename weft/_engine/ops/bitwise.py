@@ -17,7 +17,7 @@ from weft._engine.ops.families import BOOL_OR_INTEGER, INTEGER, binary, elementw
 if TYPE_CHECKING:
     from weft._engine.ir.build import Builder
     from weft._engine.ir.loops import Expr
-    from weft._engine.ops.rule_types import NumPyArray, Value
+    from weft._engine.ops.rule_types import Array, ArrayLike, NumPyArray, Value
 
 and_p = elementwise("and", BOOL_OR_INTEGER, np.bitwise_and, jvp="zero")
 or_p = elementwise("or", BOOL_OR_INTEGER, np.bitwise_or, jvp="zero")
@@ -25,7 +25,7 @@ xor_p = elementwise("xor", BOOL_OR_INTEGER, np.bitwise_xor, jvp="zero")
 not_p = elementwise("not", BOOL_OR_INTEGER, np.bitwise_not, jvp="zero", is_involution=True)
 
 
-def bitwise_and(x: Value, y: Value):
+def bitwise_and(x: ArrayLike, y: ArrayLike) -> Array:
     """`x & y`, elementwise.
 
     >>> np.asarray(bitwise_and(np.array([6, 5]), 3)).tolist()
@@ -127,7 +127,7 @@ clz_p = elementwise("clz", INTEGER, _clz, jvp="zero")
 population_count = unary(population_count_p, "The number of ones among the bits of `x`.")
 
 
-def clz(x: Value):
+def clz(x: ArrayLike) -> Array:
     """The number of zeros before the highest one bit of `x`.
 
     >>> np.asarray(clz(np.array([1, 0], np.uint8))).tolist()
@@ -136,7 +136,7 @@ def clz(x: Value):
     return clz_p.bind(x)
 
 
-def mulhi(x: NumPyArray, y: NumPyArray):
+def mulhi(x: ArrayLike, y: ArrayLike) -> Array:
     """The upper half of the products of integers, as wide as they are: what `x * y` cuts off.
 
     Raises TypeError for what are no integers of one dtype.

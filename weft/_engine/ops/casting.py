@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from weft._engine.ir.loops import Expr
     from weft._engine.ir.shardings import NamedSharding
     from weft._engine.ops.rule_types import (
+        Array,
+        ArrayLike,
         Avals,
         ElementIndex,
         ElementReader,
@@ -168,11 +170,11 @@ def in_dtype(operand: Value, dtype: np.dtype) -> Any:
 
 
 def convert_element_type(
-    operand: Value,
+    operand: ArrayLike,
     new_dtype: dtypes.DTypeLike,
     weak_type: bool = False,
     sharding: NamedSharding | None = None,
-) -> Any:
+) -> Array:
     """`operand` with its elements converted to `new_dtype`, of the same shape.
 
     Floats are truncated toward zero on the way to integers and clamped to their range; integers wrap around. `weak_type` makes the
@@ -252,7 +254,7 @@ def _bitcast_lower(
     return b.bitcast(x(index), b.type_of(out_avals[0]), b.type_of(in_avals[0]))
 
 
-def bitcast_convert_type(operand: Value, new_dtype: dtypes.DTypeLike) -> Any:
+def bitcast_convert_type(operand: ArrayLike, new_dtype: dtypes.DTypeLike) -> Array:
     """The bits of `operand` read as `new_dtype`. A narrower dtype adds a last dim of the parts (lowest first), a
     wider one takes it away.
 
@@ -470,7 +472,7 @@ real = unary(real_p, "The real part of complex `x`.")
 imag = unary(imag_p, "The imaginary part of complex `x`.")
 
 
-def complex(x: Value, y: Value) -> Value:
+def complex(x: ArrayLike, y: ArrayLike) -> Array:
     """The complex number `x + iy`, elementwise.
 
     >>> complex(np.float32(1), np.float32(2)).item()
@@ -479,7 +481,7 @@ def complex(x: Value, y: Value) -> Value:
     return complex_p.bind(*match(x, y))
 
 
-def conj(x: Value) -> Value:
+def conj(x: ArrayLike) -> Array:
     """The complex conjugate of `x`; a real `x` becomes complex."""
     if not dtype_in(typeof(x).dtype, COMPLEX):
         return complex_p.bind(x, 0.0 if isinstance(x, float) else _zero_like(x))

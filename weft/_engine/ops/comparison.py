@@ -31,7 +31,7 @@ from weft._engine.util import dtypes
 if TYPE_CHECKING:
     from weft._engine.ir.build import Builder
     from weft._engine.ir.loops import Expr
-    from weft._engine.ops.rule_types import NumPyArray, Value, Values
+    from weft._engine.ops.rule_types import Array, ArrayLike, NumPyArray, Value, Values
 
 _BOOL = np.dtype(np.bool_)
 
@@ -51,7 +51,7 @@ ge_p = _comparison("ge", np.greater_equal)
 
 
 @of_one_kind
-def eq(x: Value, y: Value):
+def eq(x: ArrayLike, y: ArrayLike) -> Array:
     """Whether `x == y`, elementwise; of random keys, whether all of their data is equal.
 
     >>> np.asarray(eq(np.array([1, 2]), np.array([1, 3]))).tolist()
@@ -62,7 +62,7 @@ def eq(x: Value, y: Value):
 
 
 @of_one_kind
-def ne(x: Value, y: Value):
+def ne(x: ArrayLike, y: ArrayLike) -> Array:
     """Whether `x != y`, elementwise; of random keys, whether some of their data differs.
 
     >>> np.asarray(ne(np.array([1, 2]), np.array([1, 3]))).tolist()
@@ -174,7 +174,7 @@ def _select_transpose(ct: Value, which: Value, *cases: Value) -> list[Value]:
     return [None, *cts]
 
 
-def select_n(which: Value, *cases: Value):
+def select_n(which: ArrayLike, *cases: ArrayLike) -> Array:
     """`cases[which]`, elementwise: `which` is bool (False takes the first case) or int32.
 
     >>> np.asarray(select_n(np.array([True, False]), np.array([1, 2]), np.array([3, 4]))).tolist()
@@ -183,7 +183,7 @@ def select_n(which: Value, *cases: Value):
     return select_n_p.bind(which, *(match_dtypes(*cases) if cases else ()))
 
 
-def select(pred: Value, on_true: Value, on_false: Value):
+def select(pred: ArrayLike, on_true: ArrayLike, on_false: ArrayLike) -> Array:
     """`on_true` where `pred` holds, else `on_false`."""
     return select_n(pred, on_false, on_true)
 

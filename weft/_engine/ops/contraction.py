@@ -42,7 +42,15 @@ from weft._engine.util.promotion import sum_dtype
 
 if TYPE_CHECKING:
     from weft._engine.core.primitive import BatchAxis
-    from weft._engine.ops.rule_types import Avals, BatchDims, NumPyArray, Value, Values
+    from weft._engine.ops.rule_types import (
+        Array,
+        ArrayLike,
+        Avals,
+        BatchDims,
+        NumPyArray,
+        Value,
+        Values,
+    )
 
 dot_general_p = ContractOp("dot_general", out_sharding=OUT_SHARDING)
 
@@ -241,14 +249,14 @@ def _one_precision(value: Any) -> Precision:
 
 
 def dot_general(
-    lhs: Value,
-    rhs: Value,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
     dimension_numbers: DotDimensionNumbers,
     precision: PrecisionLike = None,
     preferred_element_type: Any = None,
     *,
     out_sharding: Any = None,
-) -> Value:
+) -> Array:
     """The sum of products of `lhs` and `rhs` over contracting dims, for each index of the batch dims.
 
     `dimension_numbers` is ((lhs contracting, rhs contracting), (lhs batch, rhs batch)); the result has the batch dims, then the other
@@ -319,14 +327,14 @@ def convert(x: Value, dtype: np.dtype):
 
 
 def dot(
-    lhs: Value,
-    rhs: Value,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
     *,
     dimension_numbers: DotDimensionNumbers | None = None,
     precision: PrecisionLike = None,
     preferred_element_type: Any = None,
     out_sharding: Any = None,
-) -> Value:
+) -> Array:
     """The product of vectors, matrices, or one of each: the last dim of `lhs` is contracted with the first of `rhs`.
 
     >>> float(dot(np.array([1.0, 2.0]), np.array([3.0, 4.0])))
@@ -348,7 +356,7 @@ def dot(
     )
 
 
-def batch_matmul(lhs: Value, rhs: Value, precision: PrecisionLike = None) -> Value:
+def batch_matmul(lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None) -> Array:
     """Products of the matrices in the last two dims, all dims before them being batch dims of equal sizes."""
     n = typeof(lhs).ndim
     batch = tuple(range(n - 2))

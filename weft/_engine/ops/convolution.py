@@ -38,7 +38,15 @@ from weft._engine.util.promotion import sum_dtype
 
 if TYPE_CHECKING:
     from weft._engine.core.primitive import BatchAxis
-    from weft._engine.ops.rule_types import Avals, BatchDims, NumPyArray, Value, Values
+    from weft._engine.ops.rule_types import (
+        Array,
+        ArrayLike,
+        Avals,
+        BatchDims,
+        NumPyArray,
+        Value,
+        Values,
+    )
     from weft._engine.util.errors import ShapeError
 
 conv_general_dilated_p = ConvolutionOp("conv_general_dilated", out_sharding=OUT_SHARDING)
@@ -118,8 +126,8 @@ def padtype_to_pads(
 
 
 def conv_general_dilated(
-    lhs: Value,
-    rhs: Value,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
     window_strides: Sequence[int],
     padding: str | Sequence[tuple[int, int]],
     lhs_dilation: Sequence[int] | None = None,
@@ -131,7 +139,7 @@ def conv_general_dilated(
     preferred_element_type: Any = None,
     *,
     out_sharding: Any = None,
-) -> Value:
+) -> Array:
     """Slide the kernels `rhs` over `lhs`: products summed over input features and over the kernel's window.
 
     By default `lhs` is (batch, features, spatial dims...) and `rhs` (output features, input features, spatial dims...);
@@ -202,13 +210,13 @@ def _bind(lhs: Value, rhs: Value, p: Conv):
 
 
 def conv(
-    lhs: Value,
-    rhs: Value,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
     window_strides: Sequence[int],
     padding: str,
     precision: PrecisionLike = None,
     preferred_element_type: Any = None,
-) -> Value:
+) -> Array:
     """Convolution of lhs [batch, feature, spatial...] with rhs [out feature, in feature, spatial...]."""
     return conv_general_dilated(
         lhs,
@@ -221,15 +229,15 @@ def conv(
 
 
 def conv_with_general_padding(
-    lhs: Value,
-    rhs: Value,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
     window_strides: Sequence[int],
     padding: Sequence[tuple[int, int]],
     lhs_dilation: Sequence[int] | None,
     rhs_dilation: Sequence[int] | None,
     precision: PrecisionLike = None,
     preferred_element_type: Any = None,
-) -> Value:
+) -> Array:
     """`conv` with explicit padding and dilations."""
     return conv_general_dilated(
         lhs,
@@ -244,8 +252,8 @@ def conv_with_general_padding(
 
 
 def conv_transpose(
-    lhs: Value,
-    rhs: Value,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
     strides: Sequence[int],
     padding: str | Sequence[tuple[int, int]],
     rhs_dilation: Sequence[int] | None = None,
@@ -254,7 +262,7 @@ def conv_transpose(
     precision: PrecisionLike = None,
     preferred_element_type: Any = None,
     use_consistent_padding: bool = False,
-) -> Value:
+) -> Array:
     """The convolution that enlarges `lhs` by `strides`; with `transpose_kernel`, a gradient of `conv`.
 
     Pairs of numbers are the padding of the enlarged `lhs`; with `use_consistent_padding`, that of the convolution whose gradient this is.
@@ -314,7 +322,7 @@ def _transposed_padding(k: int, s: int, kind: str) -> tuple[int, int]:
 
 
 def conv_general_dilated_patches(
-    lhs: Value,
+    lhs: ArrayLike,
     filter_shape: Sequence[int],
     window_strides: Sequence[int],
     padding: str | Sequence[tuple[int, int]],
@@ -323,7 +331,7 @@ def conv_general_dilated_patches(
     dimension_numbers: Any = None,
     precision: PrecisionLike = None,
     preferred_element_type: Any = None,
-) -> Value:
+) -> Array:
     """The windows that a kernel of `filter_shape` sees, flattened (input feature major) into the feature dim."""
     filter_shape = tuple(int(k) for k in filter_shape)
     aval = typeof(lhs)

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from weft._engine.ir.loops import Expr
     from weft._engine.ir.types import ShapedArray
     from weft._engine.ops.rule_types import (
+        Array,
+        ArrayLike,
         Avals,
         BatchDims,
         ElementIndex,
@@ -70,12 +72,12 @@ def _dynamic_slice_localize(params: dict[str, Any], ins: Avals, outs: Avals) -> 
 
 
 def dynamic_slice(
-    operand: Value,
-    start_indices: Values,
+    operand: ArrayLike,
+    start_indices: Sequence[ArrayLike],
     slice_sizes: Sequence[int],
     *,
     allow_negative_indices: bool | Sequence[bool] = True,
-):
+) -> Array:
     """The window of `slice_sizes` whose first element is at `start_indices`, clamped to be inside `operand`.
 
     `start_indices` is a sequence of scalars or a one-dimensional array; negative ones count from the end. Where
@@ -90,12 +92,12 @@ def dynamic_slice(
 
 
 def dynamic_update_slice(
-    operand: Value,
-    update: Value,
-    start_indices: Values,
+    operand: ArrayLike,
+    update: ArrayLike,
+    start_indices: Sequence[ArrayLike],
     *,
     allow_negative_indices: bool | Sequence[bool] = True,
-):
+) -> Array:
     """`operand` with the window at `start_indices` (clamped to be inside) replaced by `update`; negative indices are those of
     `dynamic_slice`.
 
@@ -110,13 +112,13 @@ def dynamic_update_slice(
 
 
 def dynamic_slice_in_dim(
-    operand: Value,
-    start_index: Value,
+    operand: ArrayLike,
+    start_index: ArrayLike,
     slice_size: int,
     axis: int = 0,
     *,
     allow_negative_indices: bool = True,
-):
+) -> Array:
     """`slice_size` consecutive parts of `operand` along dim `axis`, from `start_index` on (clamped)."""
     shape = typeof(operand).shape
     axis = canonical_dim(axis, len(shape), "dynamic_slice_in_dim")
@@ -133,13 +135,13 @@ def _starts_along(axis: int, start: Value, ndim: int) -> list[Any]:
 
 
 def dynamic_index_in_dim(
-    operand: Value,
-    index: Value,
+    operand: ArrayLike,
+    index: ArrayLike,
     axis: int = 0,
     keepdims: bool = True,
     *,
     allow_negative_indices: bool = True,
-):
+) -> Array:
     """The part of `operand` at `index` (clamped) of dim `axis`."""
     axis = canonical_dim(axis, typeof(operand).ndim, "dynamic_index_in_dim")
     part = dynamic_slice_in_dim(
@@ -149,13 +151,13 @@ def dynamic_index_in_dim(
 
 
 def dynamic_update_slice_in_dim(
-    operand: Value,
-    update: Value,
-    start_index: Value,
+    operand: ArrayLike,
+    update: ArrayLike,
+    start_index: ArrayLike,
     axis: int,
     *,
     allow_negative_indices: bool = True,
-):
+) -> Array:
     """`operand` with `update` written along dim `axis` from `start_index` on (clamped)."""
     ndim = typeof(operand).ndim
     axis = canonical_dim(axis, ndim, "dynamic_update_slice_in_dim")
@@ -166,8 +168,13 @@ def dynamic_update_slice_in_dim(
 
 
 def dynamic_update_index_in_dim(
-    operand: Value, update: Value, index: Value, axis: int, *, allow_negative_indices: bool = True
-):
+    operand: ArrayLike,
+    update: ArrayLike,
+    index: ArrayLike,
+    axis: int,
+    *,
+    allow_negative_indices: bool = True,
+) -> Array:
     """`operand` with its part at `index` (clamped) of dim `axis` replaced by `update`, which may lack that dim."""
     ndim = typeof(operand).ndim
     axis = canonical_dim(axis, ndim, "dynamic_update_index_in_dim")

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from weft._engine.core.primitive import BatchAxis
     from weft._engine.ir.build import Builder
     from weft._engine.ops.rule_types import (
+        Array,
+        ArrayLike,
         Avals,
         BatchDims,
         ElementIndex,
@@ -691,21 +693,22 @@ def _applied(
 ) -> Callable[..., Any]:
     bind, matched = primitive.bind, match
 
-    def one(x: Value):
+    def one(x: ArrayLike) -> Array:
         return bind(x)
 
-    def one_of_accuracy(x: Value, *, accuracy: Any = None):
+    def one_of_accuracy(x: ArrayLike, *, accuracy: Any = None) -> Array:
         if accuracy is not None:
             from weft._engine.ops.accuracy import check_accuracy
 
             check_accuracy(name, accuracy)
         return bind(x)
 
-    def two(x: Value, y: Value):
+    def two(x: ArrayLike, y: ArrayLike) -> Array:
         return bind(*matched(x, y))
 
     made = two if len(operands) == 2 else one_of_accuracy if name in _CHOOSE_ACCURACY else one
     made = rename(made, operands, name, module)
+    made.__annotations__ = dict.fromkeys(operands, "ArrayLike") | {"return": "Array"}
     made.__doc__ = text
     return made
 

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from weft._engine.core.primitive import BatchAxis
     from weft._engine.ir.build import Builder
     from weft._engine.ops.rule_types import (
+        Array,
+        ArrayLike,
         Avals,
         BatchDims,
         ElementIndex,
@@ -55,8 +57,8 @@ gather_p = IndexOp("gather", out_sharding=READ_AT)
 
 
 def gather(
-    operand: Value,
-    start_indices: Value,
+    operand: ArrayLike,
+    start_indices: ArrayLike,
     dimension_numbers: GatherDimensionNumbers,
     slice_sizes: Sequence[int],
     *,
@@ -64,7 +66,7 @@ def gather(
     indices_are_sorted: bool = False,
     mode: Any = None,
     fill_value: Any = None,
-):
+) -> Array:
     """The windows of `slice_sizes` of `operand` at `start_indices`. `mode` None clips.
 
     >>> numbers = GatherDimensionNumbers((), (0,), (0,))
@@ -535,15 +537,15 @@ def _scatter_function(primitive: Primitive, doc: str) -> Callable[..., Any]:
     """The public function of one scatter: all have one signature."""
 
     def function(
-        operand: Value,
-        scatter_indices: Value,
-        updates: Value,
+        operand: ArrayLike,
+        scatter_indices: ArrayLike,
+        updates: ArrayLike,
         dimension_numbers: ScatterDimensionNumbers,
         *,
         indices_are_sorted: bool = False,
         unique_indices: bool = False,
         mode: Any = None,
-    ):
+    ) -> Array:
         return primitive.bind(
             operand,
             scatter_indices,
@@ -585,12 +587,12 @@ scatter_max = _scatter_function(
 
 
 def scatter_sub(
-    operand: Value,
-    scatter_indices: Value,
-    updates: Value,
+    operand: ArrayLike,
+    scatter_indices: ArrayLike,
+    updates: ArrayLike,
     dimension_numbers: ScatterDimensionNumbers,
     **options: Any,
-):
+) -> Array:
     """`operand` with `updates` subtracted from the windows at `scatter_indices`; options as those of `scatter_add`."""
     return scatter_add(operand, scatter_indices, neg(updates), dimension_numbers, **options)
 

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from weft._engine.core.primitive import BatchAxis
     from weft._engine.ir.build import Builder
     from weft._engine.ops.rule_types import (
+        Array,
+        ArrayLike,
         Avals,
         ElementIndex,
         ElementReader,
@@ -152,7 +154,9 @@ def _localize_broadcast(params: dict[str, Any], ins: Avals, outs: Avals) -> dict
 
 
 @takes_out_sharding
-def broadcast_in_dim(operand: Value, shape: Sequence[int], broadcast_dimensions: Sequence[int]):
+def broadcast_in_dim(
+    operand: ArrayLike, shape: Sequence[int], broadcast_dimensions: Sequence[int]
+) -> Array:
     """`operand` repeated to `shape`; its dim i becomes dim `broadcast_dimensions[i]` of the result.
 
     >>> np.asarray(broadcast_in_dim(np.array([1, 2]), (2, 3), (0,))).tolist()
@@ -176,13 +180,13 @@ def broadcast_in_dim(operand: Value, shape: Sequence[int], broadcast_dimensions:
 
 
 @takes_out_sharding
-def broadcast(operand: Value, sizes: Sequence[int]):
+def broadcast(operand: ArrayLike, sizes: Sequence[int]) -> Array:
     """`operand` repeated along new leading dims of `sizes`."""
     shape = (*sizes, *typeof(operand).shape)
     return broadcast_in_dim(operand, shape, tuple(range(len(sizes), len(shape))))
 
 
-def expand_dims(array: Value, dimensions: Sequence[int]):
+def expand_dims(array: ArrayLike, dimensions: Sequence[int]) -> Array:
     """`array` with dims of size 1 put in at `dimensions` of the result.
 
     >>> expand_dims(np.ones(3), (0,)).shape
@@ -266,8 +270,8 @@ def _localize_reshape(params: dict[str, Any], ins: Avals, outs: Avals) -> dict[s
 
 @takes_out_sharding
 def reshape(
-    operand: Value, new_sizes: Sequence[int], dimensions: Sequence[int] | None = None
-) -> Any:
+    operand: ArrayLike, new_sizes: Sequence[int], dimensions: Sequence[int] | None = None
+) -> Array:
     """`operand` with its elements, in row-major order, in shape `new_sizes`; `dimensions` permutes its dims first.
 
     >>> reshape(np.arange(6), (2, 3)).shape
@@ -281,7 +285,7 @@ def reshape(
     return reshape_p.bind(operand, new_sizes=new_sizes)
 
 
-def collapse(operand: Value, start_dimension: int, stop_dimension: int | None = None):
+def collapse(operand: ArrayLike, start_dimension: int, stop_dimension: int | None = None) -> Array:
     """`operand` with dims from `start_dimension` up to `stop_dimension` made into one.
 
     >>> collapse(np.ones((2, 3, 4)), 0, 2).shape
@@ -358,7 +362,7 @@ transpose_p: Primitive = layout(
 )
 
 
-def transpose(operand: Value, permutation: Sequence[int]):
+def transpose(operand: ArrayLike, permutation: Sequence[int]) -> Array:
     """`operand` with its dims in the order `permutation`.
 
     >>> transpose(np.ones((2, 3, 4)), (2, 0, 1)).shape
@@ -422,7 +426,7 @@ rev_p: Primitive = layout(
 )
 
 
-def rev(operand: Value, dimensions: Sequence[int]):
+def rev(operand: ArrayLike, dimensions: Sequence[int]) -> Array:
     """`operand` with the order along `dimensions` reversed.
 
     >>> np.asarray(rev(np.array([1, 2, 3]), (0,))).tolist()
@@ -492,7 +496,7 @@ squeeze_p: Primitive = layout(
 )
 
 
-def squeeze(array: Value, dimensions: Sequence[int]):
+def squeeze(array: ArrayLike, dimensions: Sequence[int]) -> Array:
     """`array` without `dimensions`, which must have size 1.
 
     >>> squeeze(np.ones((1, 3)), (0,)).shape
@@ -568,7 +572,7 @@ def _iota_lower(
 iota_p.define(transpose=unsupported("has no operands"), batch=unsupported("has no operands"))
 
 
-def iota(dtype: dtypes.DTypeLike, size: int | Dim):
+def iota(dtype: dtypes.DTypeLike, size: int | Dim) -> Array:
     """The numbers 0, 1, ... up to `size`, in one dim.
 
     >>> np.asarray(iota("int32", 3)).tolist()
@@ -578,7 +582,7 @@ def iota(dtype: dtypes.DTypeLike, size: int | Dim):
 
 
 @takes_out_sharding
-def broadcasted_iota(dtype: dtypes.DTypeLike, shape: Sequence[int | Dim], dimension: int):
+def broadcasted_iota(dtype: dtypes.DTypeLike, shape: Sequence[int | Dim], dimension: int) -> Array:
     """An array of `shape` whose elements are their own index along `dimension`."""
     dtype = dtypes.check_dtype(dtype, "broadcasted_iota")
     return iota_p.bind(
@@ -711,8 +715,12 @@ def xla_metadata_value(x: Value, xla_metadata_kvs: tuple[Any, ...]):
 
 
 def full(
-    shape: Sequence[int], fill_value: Value, dtype: dtypes.DTypeLike = None, *, sharding: Any = None
-) -> Value:
+    shape: Sequence[int],
+    fill_value: ArrayLike,
+    dtype: dtypes.DTypeLike = None,
+    *,
+    sharding: Any = None,
+) -> Array:
     """An array of `shape` in which every element is the scalar `fill_value`, laid out as `sharding`. Without a `dtype` it is weakly typed
     if `fill_value` is.
 

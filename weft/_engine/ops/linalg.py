@@ -20,15 +20,7 @@ from weft._engine.ir.symbolic import min_dim
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops import lapack, lapack_forms, matrices
 from weft._engine.ops.arithmetic import is_complex
-from weft._engine.ops.elementwise import (
-    add,
-    conj,
-    div,
-    mul,
-    neg,
-    real,
-    sub,
-)
+from weft._engine.ops.elementwise import add, conj, div, mul, neg, real, sub
 from weft._engine.ops.families import (
     add_tangents,
     joined_vma,
@@ -55,7 +47,15 @@ from weft._engine.util import dtypes
 
 if TYPE_CHECKING:
     from weft._engine.core.primitive import BatchAxis
-    from weft._engine.ops.rule_types import Avals, BatchDims, NumPyArray, Value, Values
+    from weft._engine.ops.rule_types import (
+        Array,
+        ArrayLike,
+        Avals,
+        BatchDims,
+        NumPyArray,
+        Value,
+        Values,
+    )
 
 _NOT_LINEAR = "is not linear in its operand; derivatives come from its jvp rule"
 
@@ -87,7 +87,7 @@ eig_p = _library("eig", lapack_forms.eig, is_unique=False)
 # --- the functions
 
 
-def cholesky(x: Value, *, symmetrize_input: bool = True):
+def cholesky(x: ArrayLike, *, symmetrize_input: bool = True) -> Array:
     """The lower triangular L with L L^H = x, for positive definite x; NaN for others.
 
     Without `symmetrize_input` only the lower triangle of x is read, and derivatives are those by its entries.
@@ -99,15 +99,15 @@ def cholesky(x: Value, *, symmetrize_input: bool = True):
 
 
 def triangular_solve(
-    a: Value,
-    b: Value,
+    a: ArrayLike,
+    b: ArrayLike,
     *,
     left_side: bool = False,
     lower: bool = False,
     transpose_a: bool = False,
     conjugate_a: bool = False,
     unit_diagonal: bool = False,
-):
+) -> Array:
     """The x with op(a) x = b (`left_side`) or x op(a) = b, for triangular a; b may be a vector.
 
     op transposes and conjugates as `transpose_a` and `conjugate_a` say. Only the triangle that `lower` names is read.
@@ -135,12 +135,12 @@ def triangular_solve(
     return squeeze(out, (typeof(out).ndim - (1 if left_side else 2),)) if vector else out
 
 
-def lu(x: Value) -> tuple[Any, ...]:
+def lu(x: ArrayLike) -> tuple[Any, ...]:
     """The factors of x with rows exchanged, packed in one matrix; the exchanges; and the permutation they make."""
     return tuple(lu_p.bind(x))
 
 
-def lu_pivots_to_permutation(pivots: Value, permutation_size: int):
+def lu_pivots_to_permutation(pivots: ArrayLike, permutation_size: int) -> Array:
     """The permutation that the row exchanges `pivots` make.
 
     >>> np.asarray(lu_pivots_to_permutation(np.array([2, 2, 2], np.int32), 3)).tolist()
@@ -150,14 +150,18 @@ def lu_pivots_to_permutation(pivots: Value, permutation_size: int):
 
 
 def qr(
-    x: Value, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool | None = None
+    x: ArrayLike,
+    *,
+    pivoting: bool = False,
+    full_matrices: bool = True,
+    use_magma: bool | None = None,
 ) -> tuple[Any, ...]:
     """Orthonormal Q and upper triangular R with Q R = x; with `pivoting`, of x with columns permuted, and which."""
     return tuple(qr_p.bind(x, pivoting=bool(pivoting), full_matrices=bool(full_matrices)))
 
 
 def eigh(
-    x: Value,
+    x: ArrayLike,
     *,
     lower: bool = True,
     symmetrize_input: bool = True,
@@ -181,7 +185,7 @@ def eigh(
 
 
 def svd(
-    x: Value,
+    x: ArrayLike,
     *,
     full_matrices: bool = True,
     compute_uv: bool = True,
@@ -218,7 +222,7 @@ def svd(
 
 
 def eig(
-    x: Value,
+    x: ArrayLike,
     *,
     compute_left_eigenvectors: bool = True,
     compute_right_eigenvectors: bool = True,

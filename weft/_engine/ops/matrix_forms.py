@@ -36,7 +36,15 @@ from weft._engine.ops.slicing import pad
 
 if TYPE_CHECKING:
     from weft._engine.core.primitive import BatchAxis
-    from weft._engine.ops.rule_types import Avals, BatchDims, NumPyArray, Value, Values
+    from weft._engine.ops.rule_types import (
+        Array,
+        ArrayLike,
+        Avals,
+        BatchDims,
+        NumPyArray,
+        Value,
+        Values,
+    )
 
 _NO_DERIVATIVE = "has no derivative: the form is not unique, and its parts are not smooth"
 
@@ -101,7 +109,7 @@ def geqrf(a: Value) -> tuple[Any, ...]:
     return tuple(geqrf_p.bind(a))
 
 
-def hessenberg(a: Value) -> tuple[Any, ...]:
+def hessenberg(a: ArrayLike) -> tuple[Any, ...]:
     """The Hessenberg form H = Q^H a Q of square matrices, with the reflectors of Q below its first subdiagonal, and their factors.
 
     `householder_product(h[..., 1:, :-1], taus)` is Q without its first row and column. Raises TypeError for other dtypes than floating
@@ -114,7 +122,7 @@ def hessenberg(a: Value) -> tuple[Any, ...]:
     return tuple(hessenberg_p.bind(a))
 
 
-def tridiagonal(a: Value, *, lower: bool = True) -> tuple[Any, ...]:
+def tridiagonal(a: ArrayLike, *, lower: bool = True) -> tuple[Any, ...]:
     """The tridiagonal form of symmetric or Hermitian matrices: the reflectors of the transformation in one triangle, the diagonal, the
     other diagonal, and the factors of the reflectors. Only the triangle that `lower` names is read.
 
@@ -126,7 +134,7 @@ def tridiagonal(a: Value, *, lower: bool = True) -> tuple[Any, ...]:
 
 
 def schur(
-    x: Value,
+    x: ArrayLike,
     *,
     compute_schur_vectors: bool = True,
     sort_eig_vals: bool = False,
@@ -148,7 +156,7 @@ def schur(
     return tuple(schur_p.bind(x, compute_schur_vectors=bool(compute_schur_vectors)))
 
 
-def householder_product(a: Value, taus: Value):
+def householder_product(a: ArrayLike, taus: ArrayLike) -> Array:
     """The columns of the orthogonal (unitary) matrix that is the product of Householder reflectors, as `qr` in LAPACK leaves them.
 
     Reflector k is 1 - taus[k] v v^H, where v has zeros, a one at k, and column k of `a` below. Raises ShapeError unless `a` has at least
@@ -160,7 +168,9 @@ def householder_product(a: Value, taus: Value):
     return householder_product_p.bind(a, taus)
 
 
-def ormqr(a: Value, taus: Value, c: Value, *, left: bool = True, transpose: bool = False):
+def ormqr(
+    a: ArrayLike, taus: ArrayLike, c: ArrayLike, *, left: bool = True, transpose: bool = False
+) -> Array:
     """Q c, or c Q unless `left`, for the square Q of the reflectors in `a` and `taus`; with `transpose`, Q^H in its place.
 
     >>> ormqr(np.eye(3, 2, dtype=np.float32), np.zeros(2, np.float32), np.ones((3, 4), np.float32)).shape

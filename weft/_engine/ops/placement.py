@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from weft._engine.ir.factors import FactorRule
     from weft._engine.ir.loops import Expr
     from weft._engine.ops.rule_types import (
+        Array,
+        ArrayLike,
         Avals,
         BatchDims,
         ElementIndex,
@@ -98,7 +100,7 @@ def _batched_by_type(primitive: Primitive) -> None:
 sharding_constraint_p = ConstraintOp("sharding_constraint")
 
 
-def sharding_constraint(x: Value, sharding: Any):
+def sharding_constraint(x: ArrayLike, sharding: Any) -> Array:
     """`x`, laid out as `sharding` says wherever the program computes it."""
     if not hasattr(sharding, "splits"):
         raise TypeError(

@@ -19,7 +19,7 @@ from weft._engine.util.trees.narrowing import class_of
 if TYPE_CHECKING:
     from weft._engine.ir.build import Builder
     from weft._engine.ir.loops import Expr
-    from weft._engine.ops.rule_types import NumPyArray, Value
+    from weft._engine.ops.rule_types import Array, ArrayLike, NumPyArray
 
 
 def _parts(bits: int, exponent_bits: int, mantissa_bits: int) -> tuple[int, float | None, float]:
@@ -86,7 +86,7 @@ reduce_precision_p = elementwise(
 )
 
 
-def reduce_precision(operand: Value, exponent_bits: int, mantissa_bits: int):
+def reduce_precision(operand: ArrayLike, exponent_bits: int, mantissa_bits: int) -> Array:
     """`operand` rounded to floats with so many bits of exponent and mantissa, in its own dtype.
 
     TypeError for numbers that are not floating and for widths that are no integers; ValueError for fewer than 1 bit of exponent or 0 of

@@ -34,7 +34,16 @@ from weft._engine.util.record import field, record
 if TYPE_CHECKING:
     from weft._engine.core.primitive import BatchAxis
     from weft._engine.ir.jaxpr import Atom
-    from weft._engine.ops.rule_types import Avals, BatchDims, Ints, NumPyArray, Value, Values
+    from weft._engine.ops.rule_types import (
+        Array,
+        ArrayLike,
+        Avals,
+        BatchDims,
+        Ints,
+        NumPyArray,
+        Value,
+        Values,
+    )
 
 LARGEST = 200  # operations of a combination, shared ones counted wherever they are used
 
@@ -386,7 +395,7 @@ cumlogsumexp_p = cumulative(
 )
 
 
-def cumlogsumexp(operand: Value, axis: int = 0, reverse: bool = False):
+def cumlogsumexp(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
     """Running log(sum(exp)) along dim `axis`, from the end if `reverse`; of complex numbers with a phase in (-pi, pi]."""
     if families.dtype_in(typeof(operand).dtype, families.COMPLEX):
         from weft._engine.ops.complex_functions import principal

@@ -34,7 +34,7 @@ from weft._engine.util.trees.narrowing import is_integer
 if TYPE_CHECKING:
     from weft._engine.core.primitive import BatchAxis
     from weft._engine.core.trace import UndefPrimal
-    from weft._engine.ops.rule_types import Avals, Ints, NumPyArray, Value, Values
+    from weft._engine.ops.rule_types import Array, ArrayLike, Avals, Ints, NumPyArray, Value, Values
 
 # --- neutral elements -------------------------------------------------------------------------------------------------
 
@@ -206,7 +206,7 @@ reduce_xor_p = reduction(
 
 
 def _reduction(p: Primitive, text: str) -> Callable[..., Any]:
-    def reduce(operand: Value, axes: Sequence[int]):
+    def reduce(operand: ArrayLike, axes: Sequence[int]) -> Array:
         return p.bind(
             operand, axes=tuple(sorted(families.canonical_dims(p.name, axes, typeof(operand).ndim)))
         )
@@ -231,7 +231,7 @@ def _ordered_reduction(p: Primitive, worst: float, text: str) -> Callable[..., A
     """Of complex numbers by real part, then by imaginary part among those with the extreme real part."""
     of_reals = _reduction(p, text)
 
-    def reduce(operand: Value, axes: Sequence[int]):
+    def reduce(operand: ArrayLike, axes: Sequence[int]) -> Array:
         aval = typeof(operand)
         if not families.dtype_in(aval.dtype, families.COMPLEX):
             return of_reals(operand, axes)
@@ -333,7 +333,7 @@ argmax_p = _arg_reduction("argmax", _first(np.argmax))
 argmin_p = _arg_reduction("argmin", _first(np.argmin))
 
 
-def argmax(operand: Value, axis: int, index_dtype: dtypes.DTypeLike):
+def argmax(operand: ArrayLike, axis: int, index_dtype: dtypes.DTypeLike) -> Array:
     """The index of the largest element along dim `axis`: the first of equals, the first NaN if there is one.
 
     >>> int(argmax(np.array([1.0, 5.0, 5.0]), 0, np.int32))
@@ -342,7 +342,7 @@ def argmax(operand: Value, axis: int, index_dtype: dtypes.DTypeLike):
     return _arg_reduce(argmax_p, operand, axis, index_dtype)
 
 
-def argmin(operand: Value, axis: int, index_dtype: dtypes.DTypeLike):
+def argmin(operand: ArrayLike, axis: int, index_dtype: dtypes.DTypeLike) -> Array:
     """The index of the smallest element along dim `axis`: the first of equals, the first NaN if there is one."""
     return _arg_reduce(argmin_p, operand, axis, index_dtype)
 
@@ -458,7 +458,7 @@ def running(p: Primitive, operand: Value, axis: int, reverse: bool):
     return p.bind(operand, axis=axis, reverse=bool(reverse))
 
 
-def cumsum(operand: Value, axis: int = 0, reverse: bool = False):
+def cumsum(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
     """Running sums along dim `axis`, from the end if `reverse`.
 
     >>> np.asarray(cumsum(np.array([1, 2, 3]))).tolist()
@@ -470,7 +470,7 @@ def cumsum(operand: Value, axis: int = 0, reverse: bool = False):
 def _running(
     p: Primitive, what: str, of_two: Callable[..., Any] | None = None, fill: complex = 0
 ) -> Callable[..., Any]:
-    def cumulate(operand: Value, axis: int = 0, reverse: bool = False):
+    def cumulate(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
         if of_two is not None and dtypes.is_complex(typeof(operand).dtype):
             return _by_doubling(of_two, fill, operand, axis, reverse)
         return running(p, operand, axis, reverse)

@@ -15,6 +15,10 @@ from weft._engine.ir.types import ShapedArray
 #: or, in derivatives, a symbolic zero
 Value: TypeAlias = Any
 Values: TypeAlias = Sequence[Value]
+#: operands and results in the signatures of public functions, under the names of `weft.typing.ArrayLike` and `weft.Array`; both may be
+#: tracers
+ArrayLike: TypeAlias = Any
+Array: TypeAlias = Any
 #: per operand the dim that `vmap` maps over, or None
 BatchDims: TypeAlias = Sequence[int | None]
 Avals: TypeAlias = Sequence[ShapedArray]

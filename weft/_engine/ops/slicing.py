@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from weft._engine.ir.loops import Expr
     from weft._engine.ir.types import ShapedArray
     from weft._engine.ops.rule_types import (
+        Array,
+        ArrayLike,
         Avals,
         BatchDims,
         ElementIndex,
@@ -68,11 +70,11 @@ def _slice_localize(params: dict[str, Any], ins: Avals, outs: Avals) -> dict[str
 
 
 def slice(
-    operand: Value,
+    operand: ArrayLike,
     start_indices: Sequence[int],
     limit_indices: Sequence[int],
     strides: Sequence[int] | None = None,
-):
+) -> Array:
     """The elements from `start_indices` up to, not including, `limit_indices`, in steps of `strides`.
 
     >>> np.asarray(slice(np.arange(6), (1,), (6,), (2,))).tolist()
@@ -89,12 +91,12 @@ def slice(
 
 
 def slice_in_dim(
-    operand: Value,
+    operand: ArrayLike,
     start_index: int | Dim | None,
     limit_index: int | Dim | None,
     stride: int = 1,
     axis: int = 0,
-):
+) -> Array:
     """`operand[..., start:limit:stride, ...]` along dim `axis`, negative indices counting from the end."""
     shape = typeof(operand).shape
     axis = canonical_dim(axis, len(shape), "slice_in_dim")
@@ -108,7 +110,7 @@ def slice_in_dim(
     return slice(operand, starts, limits, strides)
 
 
-def index_in_dim(operand: Value, index: int, axis: int = 0, keepdims: bool = True):
+def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool = True) -> Array:
     """The part of `operand` at `index` of dim `axis`; the dim stays, with size 1, if `keepdims`."""
     shape = typeof(operand).shape
     axis = canonical_dim(axis, len(shape), "index_in_dim")
@@ -121,7 +123,9 @@ def index_in_dim(operand: Value, index: int, axis: int = 0, keepdims: bool = Tru
     return part if keepdims else squeeze(part, (axis,))
 
 
-def pad(operand: Value, padding_value: Value, padding_config: Sequence[tuple[int, int, int]]):
+def pad(
+    operand: ArrayLike, padding_value: ArrayLike, padding_config: Sequence[tuple[int, int, int]]
+) -> Array:
     """`operand` surrounded by `padding_value`: per dim (low, high, interior); negative low and high cut off.
 
     >>> np.asarray(pad(np.array([1, 2, 3]), 0, [(1, 0, 1)])).tolist()
@@ -155,7 +159,7 @@ def pad(operand: Value, padding_value: Value, padding_config: Sequence[tuple[int
     return pad_p.bind(operand, _scalar_like(padding_value, aval), padding_config=config)
 
 
-def concatenate(operands: Sequence[Any], dimension: int):
+def concatenate(operands: Sequence[ArrayLike], dimension: int) -> Array:
     """`operands` joined along dim `dimension`.
 
     >>> np.asarray(concatenate([np.array([1, 2]), np.array([3])], 0)).tolist()
@@ -173,7 +177,7 @@ def concatenate(operands: Sequence[Any], dimension: int):
     )
 
 
-def split(operand: Value, sizes: Sequence[int], axis: int = 0) -> list[Any]:
+def split(operand: ArrayLike, sizes: Sequence[int], axis: int = 0) -> list[Array]:
     """The consecutive parts of `operand` of lengths `sizes` along dim `axis`.
 
     >>> [np.asarray(p).tolist() for p in split(np.arange(5), (2, 3))]

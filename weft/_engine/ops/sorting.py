@@ -37,7 +37,14 @@ from weft._engine.util.trees.narrowing import is_tuple_or_list
 
 if TYPE_CHECKING:
     from weft._engine.core.primitive import BatchAxis
-    from weft._engine.ops.rule_types import Avals, BatchDims, NumPyArray, Value, Values
+    from weft._engine.ops.rule_types import (
+        ArrayLike,
+        Avals,
+        BatchDims,
+        NumPyArray,
+        Value,
+        Values,
+    )
 
 _INDEX = np.dtype(np.int32)
 
@@ -146,7 +153,7 @@ def _columns(key: NumPyArray) -> list[Any]:
 sort_p = SortOp("sort", multiple_results=True)
 
 
-def sort(operand: Value, dimension: int = -1, is_stable: bool = True, num_keys: int = 1) -> Any:
+def sort(operand: ArrayLike, dimension: int = -1, is_stable: bool = True, num_keys: int = 1) -> Any:
     """`operand` in ascending order along `dimension`. A sequence of operands is ordered by its first `num_keys`
     members, compared one after the other; the rest move along.
 
@@ -268,7 +275,7 @@ sort_p.define(transpose=unsupported("is not linear in any operand"), lower=Expan
 top_k_p = SortOp("top_k", multiple_results=True)
 
 
-def top_k(operand: Value, k: int, *, axis: int = -1) -> Sequence[Any]:
+def top_k(operand: ArrayLike, k: int, *, axis: int = -1) -> Sequence[Any]:
     """The `k` largest elements along dim `axis`, in descending order, and their int32 indices.
 
     >>> values, indices = top_k(np.array([5, 9, 7]), 2)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from weft._engine.ir.formulas import Formulas
     from weft._engine.ir.loops import Expr
     from weft._engine.ops.rule_types import (
+        Array,
+        ArrayLike,
         Avals,
         ElementIndex,
         ElementReader,
@@ -98,7 +100,7 @@ round_p = elementwise(
 )
 
 
-def round(x: Value, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO):
+def round(x: ArrayLike, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Array:
     """The integer nearest to `x`, as a float; halves go away from zero, or to the even neighbour.
 
     >>> np.asarray(round(np.array([0.5, -2.5]))).tolist()
@@ -148,7 +150,7 @@ def _nextafter_lower(
     return b.op_of_type("nextafter", *xs, type=b.type_of(out_avals[0]))
 
 
-def nextafter(x1: Value, x2: Value):
+def nextafter(x1: ArrayLike, x2: ArrayLike) -> Array:
     """Return the next float after `x1` in the direction of `x2`."""
     x, y = match(x1, x2)
     return _nextafter_half(x, y) if typeof(x).dtype.itemsize == 2 else _nextafter(x, y)
