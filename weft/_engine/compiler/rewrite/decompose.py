@@ -41,7 +41,6 @@ from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft._engine.ir.rewrite import cse, dce, inline_calls, map_jaxprs, substitute, use_counts
 from weft._engine.ops import complex_functions
 from weft._engine.ops.lowering_specs import ContractSpec, JoinSpec
-from weft._engine.ops.slicing import concatenate, slice_in_dim
 from weft._engine.util.dtypes import is_complex, is_native_integer
 from weft._engine.util.machine_model import MODEL
 from weft._engine.util.promotion import sum_dtype
@@ -502,6 +501,8 @@ def _in_two_steps(eqn: Eqn, kept: tuple[int, ...], split: int):
         if inner:
             wide = bind(wide, axes=inner)
         if rest is not None:
+            from weft._engine.ops.slicing import concatenate
+
             wide = concatenate([wide, rest], outer[-1])
         return [_convert(bind(wide, axes=outer), dtype)]
 
@@ -523,6 +524,7 @@ def _cut(x, d: int, parts: int):
     whole = n - n % parts
     if whole == n:
         return x, None
+    from weft._engine.ops.slicing import slice_in_dim
 
     rest = slice_in_dim(x, whole, n, axis=d)
     return slice_in_dim(x, 0, whole, axis=d), rest
