@@ -1,6 +1,7 @@
 """Compare automatic sharding with the ordinary partitioner and hand-written layouts.
 
-    python -m benchmarks.automatic [--programs mlp,moe] [--meshes 8,4x2,2x2x2] [--machine h100|none] [--drawn] [--values]
+    python -m benchmarks.automatic [--programs mlp,moe] [--meshes 8,4x2,2x2x2] [--machine h100|none] [--drawn]
+    python -m benchmarks.automatic --times 12,48,56 --meshes 8,4x2
 
 In:  the programs of `programs.py` on meshes of 8 devices, and the constants of a machine.
 Out: a table of prices: by the optimizer's model, of the realized program, of the ordinary partitioner and of the best
@@ -15,8 +16,8 @@ import sys
 
 os.environ.setdefault("WEFT_NUM_DEVICES", "8")
 
-from benchmarks.automatic.measure import BOUND, Comparison, compare
-from benchmarks.automatic.programs import DRAWN, PROGRAMS
+from benchmarks.automatic.measure import BOUND, Comparison, compare, time_optimizer
+from benchmarks.automatic.programs import DRAWN, PROGRAMS, transformer
 
 #: how many bytes of the best hand-written layout a drawn transformer may send
 DRAWN_BOUND = 1.02
@@ -43,6 +44,17 @@ def misses(c: Comparison) -> bool:
     return c.ratio > BOUND
 
 
+def show_times(layers: list[int], meshes: list[tuple[int, ...]], seconds: float) -> None:
+    """Print the processor time of choosing the layouts of transformers, without tracing."""
+    print("| layers | equations | mesh | s |\n|---|---|---|---|")
+    for count in layers:
+        program = transformer(f"transformer-{count}", layers=count)
+        for sizes in meshes:
+            equations, used = time_optimizer(program, sizes, seconds)
+            mesh = "x".join(map(str, sizes))
+            print(f"| {count} | {equations} | {mesh} | {used:.2g} |", flush=True)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--programs", default="")
@@ -54,19 +66,23 @@ def main() -> int:
         "--drawn", action="store_true", help="transformers with shapes drawn by a seed"
     )
     parser.add_argument("--seconds", type=float, default=60.0, help="most seconds of a search")
+    parser.add_argument("--times", help="numbers of layers: time the optimizer on transformers")
     options = parser.parse_args()
+    meshes = [tuple(int(n) for n in mesh.split("x")) for mesh in options.meshes.split(",")]
+    if options.times:
+        show_times([int(n) for n in options.times.split(",")], meshes, options.seconds)
+        return 0
     table = DRAWN if options.drawn else PROGRAMS
     names = options.programs.split(",") if options.programs else list(table)
     machine = None if options.machine == "none" else options.machine
     missed = []
     print(HEADER)
     for name in names:
-        for mesh in options.meshes.split(","):
-            sizes = tuple(int(n) for n in mesh.split("x"))
+        for sizes in meshes:
             found = compare(table[name](), sizes, machine, options.seconds)
             print(show(found), flush=True)
             if misses(found):
-                missed.append(f"{name} on {mesh}: {found.ratio:.3f} times {found.best_hand}")
+                missed.append(f"{name} on {found.mesh}: {found.ratio:.3f} times {found.best_hand}")
     for line in missed:
         print(line, file=sys.stderr)
     return bool(missed)

@@ -11,7 +11,7 @@ from weft._engine.compiler.rewrite.simplify import simplify
 from weft._engine.ir.jaxpr import Jaxpr
 from weft._engine.partition.auto.machine import find_machine
 from weft._engine.partition.auto.optimizer import GivenSpecs, Optimizer
-from weft._engine.partition.auto.partitioning import Decision, LayoutSearch, price_of
+from weft._engine.partition.auto.partitioning import GAP, Decision, LayoutSearch, price_of
 from weft._engine.partition.auto.prices import prices_on
 from weft._engine.partition.cost import DEFAULT
 from weft._engine.partition.partition import PartitionResult, constraint_reader, partition
@@ -76,23 +76,36 @@ def trace(program: Program, mesh: weft.sharding.Mesh) -> Jaxpr:
     return simplify(erase(weft.make_jaxpr(program.bind(mesh))(*program.args)))
 
 
-def joint_price(
-    program: Program, sizes: Sequence[int], seconds: float = 60.0
-) -> tuple[float, float]:
-    """Return the model's price of the layouts found axis by axis, and of those found over all axes at once."""
-    mesh = make_mesh(sizes)
-    jaxpr = match_moves(trace(program, mesh))
+def make_optimizer(program: Program, jaxpr: Jaxpr, mesh: weft.sharding.Mesh) -> Optimizer:
+    """Return the optimizer of a traced program with the default prices: bytes."""
     given = GivenSpecs(
         (None,) * len(jaxpr.invars),
         (None,) * len(jaxpr.outvars),
         {i: i for i in range(program.state)},
     )
     prices = prices_on(dict(mesh.shape), None, DEFAULT)
-    optimizer = Optimizer(jaxpr, prices, given, constraint_reader(mesh))
+    return Optimizer(jaxpr, prices, given, constraint_reader(mesh))
+
+
+def joint_price(
+    program: Program, sizes: Sequence[int], seconds: float = 60.0
+) -> tuple[float, float]:
+    """Return the model's price of the layouts found axis by axis, and of those found over all axes at once."""
+    mesh = make_mesh(sizes)
+    optimizer = make_optimizer(program, match_moves(trace(program, mesh)), mesh)
     found = min(solution.price for solution in optimizer.solutions_by_axis(seconds, 0.0))
     joint = optimizer.solve_jointly(seconds, 0.0)
     assert joint is not None
     return found, joint.price
+
+
+def time_optimizer(program: Program, sizes: Sequence[int], seconds: float) -> tuple[int, float]:
+    """Return the number of equations of a program and the processor time of choosing its layouts."""
+    mesh = make_mesh(sizes)
+    jaxpr = match_moves(trace(program, mesh))
+    start = time.process_time()
+    make_optimizer(program, jaxpr, mesh).solutions(seconds, GAP)
+    return len(jaxpr.eqns), time.process_time() - start
 
 
 def search(
