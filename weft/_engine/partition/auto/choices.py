@@ -38,6 +38,8 @@ from weft._engine.util.record import record, replace
 #: what an axis does in a choice: the dim or factor that it splits, and whether a sum over it passes through
 AxisUse = tuple[Hashable, bool]
 UNUSED: AxisUse = (None, False)
+#: kinds of nodes whose keys determine their choices
+_SHARED = (Kind.EQUATION, Kind.PRODUCTS)
 
 
 @record
@@ -97,6 +99,7 @@ class ChoiceLister:
             propagation, constraint_spec, trace, _no_special, cost=prices.model
         )
         self._priced: dict[Hashable, _EquationChoice | None] = {}
+        self._listed: dict[Hashable, list[Choice]] = {}
 
     def choices(
         self,
@@ -106,8 +109,25 @@ class ChoiceLister:
     ) -> list[Choice]:
         """Return the choices of `node` that use the axes of `held` as it says.
 
-        `partials` has the sets of axes over which the variables that the node reads can be sums.
+        `partials` has the sets of axes over which the variables that the node reads can be sums. Equal nodes share choices.
         """
+        is_shared = node.kind in _SHARED and node not in self.given
+        sums = tuple(partials.get(read.var) for read in node.reads)
+        key = (node.key, held.together, tuple(held.uses.items()), sums)
+        found = self._listed.get(key) if is_shared else None
+        if found is None:
+            found = self._list(node, held, partials)
+            if is_shared:
+                self._listed[key] = found
+        return found
+
+    def _list(
+        self,
+        node: Node,
+        held: HeldAxes,
+        partials: Mapping[Var, frozenset[frozenset[Any]]],
+    ) -> list[Choice]:
+        """Return the choices of a node, of those with equal placements the cheapest."""
         with extend_axis_env(list(self.sizes.items())), set_trace(self.partitioner.trace):
             match node.kind:
                 case Kind.INPUT | Kind.OUTPUT:
