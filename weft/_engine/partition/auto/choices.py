@@ -38,8 +38,6 @@ from weft._engine.util.record import record, replace
 #: what an axis does in a choice: the dim or factor that it splits, and whether a sum over it passes through
 AxisUse = tuple[Hashable, bool]
 UNUSED: AxisUse = (None, False)
-#: kinds of nodes whose keys determine their choices
-_SHARED = (Kind.EQUATION, Kind.PRODUCTS)
 
 
 @record
@@ -111,7 +109,7 @@ class ChoiceLister:
 
         `partials` has the sets of axes over which the variables that the node reads can be sums. Equal nodes share choices.
         """
-        is_shared = node.kind in _SHARED and node not in self.given
+        is_shared = node.kind is Kind.EQUATION or node.kind is Kind.PRODUCTS
         sums = tuple(partials.get(read.var) for read in node.reads)
         key = (node.key, held.together, tuple(held.uses.items()), sums)
         found = self._listed.get(key) if is_shared else None
