@@ -9,8 +9,9 @@ from benchmarks.automatic.measure import (
     compare,
     joint_price,
     make_mesh,
+    time_optimizer,
 )
-from benchmarks.automatic.programs import DRAWN, PROGRAMS
+from benchmarks.automatic.programs import DRAWN, PROGRAMS, transformer
 
 #: how far from the optimum over all axes the price may be, and what a drawn transformer may send
 JOINT_BOUND, DRAWN_BOUND = 1.01, 1.02
@@ -71,6 +72,17 @@ def test_is_near_the_optimum_over_both_axes(name):
 def test_drawn_transformer_sends_little(name):
     found = compare(DRAWN[name](), (8,), None)
     assert found.realized.bytes_sent <= DRAWN_BOUND * found.fewest_bytes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "layers, mesh, seconds",
+    [(12, "8", 2), (48, "8", 3), (56, "8", 60), (12, "4x2", 30), (48, "4x2", 45)],
+)
+def test_search_takes_little_processor_time(layers, mesh, seconds):
+    program = transformer(f"transformer-{layers}", layers=layers)
+    _, used = time_optimizer(program, MESHES[mesh], 600.0)
+    assert used <= seconds
 
 
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in DEEP])
