@@ -11,6 +11,7 @@ from tests.harness.processes import ROOT
 #: page -> the fewest examples that are on it
 PAGES = {
     "asynchronous-dispatch.md": 12,
+    "automatic-sharding.md": 24,
     "collectives.md": 16,
     "explain.md": 11,
     "explicit-sharding.md": 11,
@@ -27,7 +28,13 @@ PAGES = {
 @needs_pages
 @pytest.mark.parametrize("name", PAGES)
 def test_the_examples_of_a_page_run(name):
-    loose = name in ("partitioning.md", "getting-started.md", "export.md", "planning.md")
+    loose = name in (
+        "partitioning.md",
+        "getting-started.md",
+        "export.md",
+        "planning.md",
+        "automatic-sharding.md",
+    )
     assert (
         run_examples(name, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE if loose else 0)
         >= PAGES[name]

@@ -54,7 +54,7 @@ def shardings(
 
     Raises `TypeError` for a mesh that is none, and `ShardingError` for a `memory` in which no layout fits.
 
-    The search is the integer program of DESIGN notes 0048: all layouts are chosen at once, one mesh axis after the other.
+    The search is the integer program of docs/design/0049: all layouts are chosen at once, one mesh axis after the other.
 
     >>> mesh = weft.make_mesh((8,), ("x",))
     >>> types = weft.ShapeDtypeStruct((64, 512), np.float32), weft.ShapeDtypeStruct((512, 4096), np.float32)
