@@ -461,7 +461,8 @@ class Compiled(metaclass=Sealed):
         if reported is not None:
             return MemoryStats(**reported)
         local = lambda specs: sum(s.nbytes // max(1, _count(s)) for s in specs)
-        n = max(1, len(e.in_specs[0].sharding.device_assignment)) if e.in_specs else 1
+        devices = e.in_specs[0].sharding.device_assignment if e.in_specs else ()
+        n = max(1, sum(d.process_index == d.client.process_index() for d in devices))
         arguments, results, shared = (
             local(e.in_specs),
             local(e.out_specs),

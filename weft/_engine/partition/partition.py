@@ -36,7 +36,7 @@ from weft._engine.partition.reshard import Placement
 from weft._engine.partition.rules.moves import match_moves
 from weft._engine.partition.shard_check import PartitionedProgram, check_partitioned
 from weft._engine.partition.spmd import partition_program
-from weft._engine.partition.values import PlacedEqn
+from weft._engine.partition.values import FormSchedule, PlacedEqn
 from weft._engine.util.errors import ShardingError
 from weft._engine.util.record import record, replace
 
@@ -146,25 +146,41 @@ def partition(
     return replace(found, programs=())
 
 
+@record
+class ValueLayouts:
+    """Layouts of variables inside a program: their specs, and forms that are dropped after an equation instead of kept."""
+
+    specs: Mapping[Var, Spec]
+    dropped: Mapping[Eqn, Sequence[tuple[Var, Spec]]] = MappingProxyType({})
+
+
 def partition_with_layouts(
     jaxpr: Jaxpr,
     mesh: Mesh,
     in_specs: Sequence[Spec | None],
     out_specs: Sequence[Spec | None],
-    layouts: Mapping[Var, Spec],
+    layouts: ValueLayouts,
     cost: CostModel = DEFAULT,
 ) -> PartitionResult:
-    """Partition `jaxpr`, given specs of arguments and results, and `layouts` of variables inside.
+    """Partition `jaxpr`, given specs of arguments and results, and layouts of variables inside.
 
     Values are moved to their layouts as soon as they are made. The layouts already decide whether sums are computed by all
     devices, so that costs as much as any other computation.
     """
     cost = replace(cost, repeated_latency=0)
     request = _Request(
-        jaxpr, mesh, tuple(in_specs), tuple(out_specs), cost, mesh, False, layouts=layouts
+        jaxpr,
+        mesh,
+        tuple(in_specs),
+        tuple(out_specs),
+        cost,
+        mesh,
+        False,
+        layouts=layouts.specs,
+        dropped=layouts.dropped,
     )
     request, program, target_specs = _propagated(request)
-    result = _Attempts(request, program, target_specs, early=layouts).first
+    result = _Attempts(request, program, target_specs, early=layouts.specs).first
     check_partitioned(result.programs, result.mesh.shape)
     return replace(result, programs=())
 
@@ -183,6 +199,8 @@ class _Request:
     settling: Settling = Settling.BY_SIZE
     splits_slices: bool = False  # whether axes of sliced dims split other dims of the slices
     layouts: Mapping[Var, Spec] = MappingProxyType({})  # of variables inside, in addition
+    #: forms of variables that are dropped after an equation
+    dropped: Mapping[Eqn, Sequence[tuple[Var, Spec]]] = MappingProxyType({})
 
     def refined(self, cuts: Mapping[Any, int]) -> _Request:
         """The same with each axis of `cuts` split into a major part of the given size and the rest."""
@@ -312,7 +330,7 @@ class _Attempts:
             current_trace(),
             cost or request.cost,
             target_weight,
-            early,
+            FormSchedule(early, request.dropped),
             self.strategies,
         )
         self.cuts.update(made.finer_axes)

@@ -65,10 +65,18 @@ from weft._engine.partition.strategies import (
     Strategy,
     StrategySet,
     completed_by,
+    computes_nothing,
     makes_partial_sums,
     replicates_reduction,
 )
-from weft._engine.partition.values import LocalTrace, NotPartial, Origin, PlacedEqn, Value
+from weft._engine.partition.values import (
+    FormSchedule,
+    LocalTrace,
+    NotPartial,
+    Origin,
+    PlacedEqn,
+    Value,
+)
 from weft._engine.util.record import field, record
 
 #: kinds of equations that hold programs, call Python or are collectives already: `partition.regions` computes them
@@ -116,11 +124,10 @@ class Partitioner:
     open_ended: bool = False  # whether this program is inside a while loop
     eqn: Eqn | None = None  # the present equation
     cost: CostModel = DEFAULT
-    target_weight: float = (
-        1.0  # of the cost of moving results to target specs that were not requested
-    )
-    #: layouts of variables to move to as soon as they are computed
-    early: Mapping[Var, Spec] = field(default_factory=dict)
+    #: weight of the cost of moving results to target specs that were not requested
+    target_weight: float = 1.0
+    #: when forms of values are made and dropped
+    schedule: FormSchedule = field(default_factory=FormSchedule)
     partial_sums: Any = None  # deferred reductions, and who reads what
 
     def __post_init__(self) -> None:
@@ -271,6 +278,8 @@ class Partitioner:
             index = len(self.placed_eqns)
             with np.errstate(all="ignore"):
                 self.compute(eqn)
+                for var, spec in self.schedule.dropped.get(eqn, ()):
+                    self.env[var].drop(Placement(spec))
             placements = tuple(self.env[v].placement for v in eqn.outvars)
             self.placed_eqns.insert(
                 index, PlacedEqn(eqn, placements, self.count, self.depth, self.manual)
@@ -312,8 +321,9 @@ class Partitioner:
         else:
             outs, is_split = self.compute_split(eqn), True
         self.set_values(eqn.outvars, outs)
+        early = self.schedule.early
         for var, value in zip(eqn.outvars, outs if is_split else ()):
-            place = Placement(self.early[var]) if var in self.early else value.placement
+            place = Placement(early[var]) if var in early else value.placement
             local = self.materialize(
                 value, place, "operand", f"later operations take it as {place}"
             )
@@ -458,7 +468,7 @@ class Partitioner:
 
     def compute_split(self, eqn: Eqn) -> list[Value]:
         """The results of an equation, by the cheapest strategy."""
-        if _computes_nothing(eqn):
+        if computes_nothing(eqn):
             return [self.zeros(v) for v in eqn.outvars]
         values = [self.read(a) for a in eqn.invars]
         rule, terms = (
@@ -783,16 +793,6 @@ class Partitioner:
 
 class NotSplittable(Exception):
     """The operation cannot run on the local shapes."""
-
-
-def _computes_nothing(eqn: Eqn) -> bool:
-    """Whether results have no elements, or are sums of no products because an operand has none."""
-    if eqn.effects or not eqn.outvars:
-        return False
-    is_product = isinstance(eqn.primitive, ProductOp)
-    return not any(v.aval.size for v in eqn.outvars) or (
-        is_product and not all(a.aval.size for a in eqn.invars)
-    )
 
 
 def _takes(eqn: Eqn, i: int, place: Placement) -> str:

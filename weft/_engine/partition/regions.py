@@ -203,7 +203,7 @@ def local_program(
         open_ended=outer.open_ended or open_ended,
         cost=outer.cost,
         target_weight=outer.target_weight,
-        early=outer.early,
+        schedule=outer.schedule,
         strategy_lists=outer.strategy_lists,
     )
     try:

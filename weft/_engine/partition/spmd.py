@@ -9,8 +9,7 @@ Next: `partitioner` computes one equation after the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft._engine.core.stage import StageTracer
@@ -23,7 +22,9 @@ from weft._engine.partition.partial_sums import variables
 from weft._engine.partition.partitioner import Partitioner
 from weft._engine.partition.propagation.propagate import Propagation
 from weft._engine.partition.reshard import Placement
-from weft._engine.partition.values import LocalTrace, Value
+from weft._engine.partition.values import FormSchedule, LocalTrace, Value
+
+NOTHING_SCHEDULED = FormSchedule()
 
 
 def partition_program(
@@ -35,13 +36,13 @@ def partition_program(
     parent: Any,
     cost: CostModel,
     target_weight: float = 1.0,
-    early: Mapping[Var, Spec] = MappingProxyType({}),
+    schedule: FormSchedule = NOTHING_SCHEDULED,
     strategies: dict[tuple[Any, ...], list[Any]] | None = None,
 ) -> tuple[Jaxpr, list[Spec], Partitioner]:
     """The local program of a whole `jaxpr`, the specs of its results (those of `outs` where given), and who made them.
 
     `target_weight` scales the cost of moving a result to its target spec, where the user did not request that spec.
-    The variables of `early` are moved to the layouts given there as soon as they are made. Calls with the same `target_specs`
+    Forms of values are made and dropped as `schedule` says. Calls with the same `target_specs`
     may share `strategies`, which then are listed once.
     """
     trace = LocalTrace(parent, jaxpr.name)
@@ -52,7 +53,7 @@ def partition_program(
         _special,
         cost=cost,
         target_weight=target_weight,
-        early=early,
+        schedule=schedule,
         strategy_lists={} if strategies is None else strategies,
     )
     partitioner.fixed_results.update(

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from weft._engine.core.primitive import ProductOp
 from weft._engine.ir.collective_spec import COMPLETED_BY, CollectiveSpec
 from weft._engine.ir.factors import (
     FactorAxes,
@@ -269,3 +270,13 @@ def replicates_reduction(rule: FactorRule, values: Sequence[Value], axes: Factor
 def _common(sets: Iterable[set[Any]]) -> set[Any]:
     first, *others = sets
     return first.intersection(*others)
+
+
+def computes_nothing(eqn: Eqn) -> bool:
+    """Whether results have no elements, or are sums of no products because an operand has none."""
+    if eqn.effects or not eqn.outvars:
+        return False
+    is_product = isinstance(eqn.primitive, ProductOp)
+    return not any(v.aval.size for v in eqn.outvars) or (
+        is_product and not all(a.aval.size for a in eqn.invars)
+    )

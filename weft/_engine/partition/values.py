@@ -7,15 +7,17 @@ Next: `partition.partitioner`, which computes with them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weft._engine.core.stage import StageTrace
-from weft._engine.ir.jaxpr import Eqn
+from weft._engine.ir.jaxpr import Eqn, Var
+from weft._engine.ir.specs import Spec
 from weft._engine.ir.types import ShapedArray
+from weft._engine.ops.placement import optimization_barrier
 from weft._engine.partition.cost import Why
 from weft._engine.partition.reshard import Placement
-from weft._engine.util.record import record
+from weft._engine.util.record import field, record
 
 
 class LocalTrace(StageTrace):
@@ -58,6 +60,18 @@ class PlacedEqn:
     manual: frozenset[Any]
 
 
+@record
+class FormSchedule:
+    """When forms of values are made and dropped.
+
+    early      the layout to which a variable is moved as soon as it is computed
+    dropped    after an equation, forms that are made again where they are needed later, instead of kept
+    """
+
+    early: Mapping[Var, Spec] = field(default_factory=dict)
+    dropped: Mapping[Eqn, Sequence[tuple[Var, Spec]]] = field(default_factory=dict)
+
+
 class Value:
     """A global value inside the local program: its type and the local forms it has so far, by placement."""
 
@@ -83,6 +97,12 @@ class Value:
     def placement(self) -> Placement:
         """How it was made."""
         return next(iter(self.forms))
+
+    def drop(self, place: Placement) -> None:
+        """Drop a form. It is made again from the first one, which stands behind a barrier: equal moves are not merged."""
+        first = self.placement
+        if place != first and self.forms.pop(place, None) is not None:
+            (self.forms[first],) = optimization_barrier([self.forms[first]])
 
     @property
     def partial_axes(self) -> frozenset[Any]:

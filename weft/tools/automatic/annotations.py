@@ -16,7 +16,12 @@ from weft._engine.ir.jaxpr import Eqn, Var
 from weft._engine.ir.mesh import Mesh
 from weft._engine.ir.specs import Spec, joined
 from weft._engine.partition.auto.partitioning import Decision, made_variables, price_of
-from weft._engine.partition.partition import PartitionResult, partition, partition_with_layouts
+from weft._engine.partition.partition import (
+    PartitionResult,
+    ValueLayouts,
+    partition,
+    partition_with_layouts,
+)
 from weft._engine.util.record import record
 
 #: most annotations, and most candidates that are tried for each
@@ -80,7 +85,7 @@ def _with_layouts(decision: Decision, mesh: Mesh, layouts: Mapping[Var, Spec]) -
     ins, outs = solution.in_specs, solution.out_specs
     if not layouts:
         return partition(decision.program, mesh, ins, outs, model)
-    return partition_with_layouts(decision.program, mesh, ins, outs, layouts, model)
+    return partition_with_layouts(decision.program, mesh, ins, outs, ValueLayouts(layouts), model)
 
 
 def _groups(decision: Decision) -> dict[Annotation, dict[Var, Spec]]:

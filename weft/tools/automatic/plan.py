@@ -20,23 +20,34 @@ from weft._engine.ir.mesh import AUTO, AbstractMesh, Mesh
 from weft._engine.ir.program_mesh import to_spec
 from weft._engine.ir.shardings import NamedSharding, Sharding
 from weft._engine.ir.specs import Spec
-from weft._engine.partition.auto.partitioning import Decision, LayoutPlan
+from weft._engine.partition.auto.partitioning import (
+    Decision,
+    LayoutPlan,
+    LayoutSearch,
+    MemoryLimit,
+)
 from weft._engine.partition.cost import CostModel
 from weft._engine.runtime.topology import make_mesh
 from weft._engine.util import tree
 from weft._engine.util.errors import ShardingError
-from weft._engine.util.record import field, record
+from weft._engine.util.record import field, record, replace
 from weft.tools.automatic.annotations import Annotation, fewest_annotations
+from weft.tools.automatic.device_memory import measured_peak
 from weft.tools.automatic.plan_report import PlanReport
 from weft.tools.automatic.planned_value import PlannedValue, concrete_mesh, partition_spec
 from weft.tools.automatic.pricing import (
     LayoutCost,
+    cost_of,
     cost_of_inputs,
     known_layouts,
     spell_price,
 )
 from weft.tools.automatic.reasons import reason_of_argument
 
+#: the memory of each point of the price of memory, relative to the one before
+LESS_MEMORY = 0.9
+#: most seconds of the search for one point
+MOST_SECONDS = 10.0
 #: version of the file format
 _FORMAT = 1
 
@@ -73,6 +84,7 @@ class ShardingPlan:
     out_tree: Any = field(default=None, repr=False)
     decision: Decision | None = field(default=None, repr=False)
     report: PlanReport | None = field(default=None, repr=False)
+    search: LayoutSearch | None = field(default=None, repr=False)
 
     # --- shardings
 
@@ -196,9 +208,28 @@ class ShardingPlan:
         decision = self._need_decision("annotations")
         return fewest_annotations(decision, self.layout_plan.mesh, within)[0]
 
-    def price_of_memory(self, points: int = 5) -> list[tuple[float, float]]:
-        """Return pairs of most bytes of a device and the price within them; to the smallest cap that a layout fits."""
-        raise NotImplementedError("plan.price_of_memory: the optimizer has no cap of memory yet.")
+    def price_of_memory(self, points: int = 5) -> list[tuple[int, float]]:
+        """Return pairs of the most bytes that a device holds and the price, for plans in less and less memory.
+
+        The first is this plan; each of the at most `points` others may hold 0.9 of the memory of the one before. It ends where
+        nothing fits.
+        """
+        decision = self._need_decision("price_of_memory")
+        assert self.search is not None  # plans with a decision have it
+        found = [(self.peak, self.cost.price)]
+        for _ in range(points):
+            limit = MemoryLimit(LESS_MEMORY * found[-1][0], measured_peak)
+            ties = tuple(decision.given.ties.items())
+            seconds = min(self.search.seconds, MOST_SECONDS)
+            search = replace(self.search, limit=limit, report=None, ties=ties, seconds=seconds)
+            specs = decision.given.in_specs, decision.given.out_specs
+            try:
+                other = search.decide(decision.program, self.layout_plan.mesh, *specs)
+            except ShardingError:
+                break
+            cost = cost_of(other, other.result)
+            found.append((cost.peak, cost.price))
+        return found
 
     def _need_decision(self, method: str) -> Decision:
         if self.decision is None:
@@ -264,6 +295,7 @@ class ShardingPlan:
             "in_specs": [_plain(s) for s in plan.in_specs],
             "out_specs": [_plain(s) for s in plan.out_specs],
             "layouts": [[number, _plain(spec)] for number, spec in plan.layouts],
+            "dropped": [[*numbers, _plain(spec)] for *numbers, spec in plan.dropped],
             "model": {name: getattr(plan.cost, name) for name in CostModel.__match_args__},
             "gap": self.gap,
             "status": self.status,
@@ -330,6 +362,7 @@ def load(path: str | PathLike[str], mesh: Mesh | AbstractMesh | None = None) -> 
         tuple(_spec(s) for s in data["out_specs"]),
         tuple((number, _spec(spec) or ()) for number, spec in data["layouts"]),
         CostModel(**data["model"]),
+        tuple((after, number, _spec(spec) or ()) for after, number, spec in data["dropped"]),
     )
     inputs, outputs = (
         tuple(

@@ -148,13 +148,10 @@ class PlanReport:
 
     @functools.cached_property
     def price_of_memory(self) -> list[tuple[float, float]]:
-        """Most bytes of a device and the price within them; empty if there is no search by memory."""
+        """Most bytes of a device and the price within them; empty for a plan that was loaded."""
         if self.decision is None:
             return []
-        try:
-            return [(float(cap), float(price)) for cap, price in self.plan.price_of_memory()]
-        except NotImplementedError:
-            return []
+        return [(float(peak), float(price)) for peak, price in self.plan.price_of_memory()]
 
 
 def _alike(values: Sequence[PlannedValue], are_arguments: bool) -> list[ValueGroup]:

@@ -13,11 +13,11 @@ from weft._engine.core.primitive import ElementwiseOp, LayoutOp
 from weft._engine.ir.jaxpr import Jaxpr, Var
 from weft._engine.ir.mesh import Mesh
 from weft._engine.ir.specs import Spec
-from weft._engine.partition.auto.memory import peak_bytes
 from weft._engine.partition.auto.partitioning import Decision, price_of
 from weft._engine.partition.partition import PartitionResult, partition
 from weft._engine.partition.reshard import is_even
 from weft._engine.util.record import record
+from weft.tools.automatic.device_memory import device_peak
 
 
 @record
@@ -44,7 +44,7 @@ def cost_of(decision: Decision, result: PartitionResult) -> LayoutCost:
     seconds = decision.prices.seconds_per_byte
     if seconds is not None:
         price, unit = price * seconds, "s"
-    peak = peak_bytes(result.jaxpr, decision.donated)
+    peak = device_peak(result, decision.donated)
     return LayoutCost(price, unit, result.bytes_sent, peak, result.counts)
 
 

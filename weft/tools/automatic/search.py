@@ -17,10 +17,12 @@ from weft._engine.partition.auto.partitioning import (
     SECONDS,
     Decision,
     LayoutSearch,
+    MemoryLimit,
     layout_plan,
 )
 from weft._engine.util import tree
 from weft._engine.util.record import replace
+from weft.tools.automatic.device_memory import measured_peak
 from weft.tools.automatic.plan import ShardingPlan
 from weft.tools.automatic.planned_value import PlannedValue, concrete_mesh
 from weft.tools.automatic.pricing import cost_of
@@ -72,7 +74,7 @@ def shardings(
         find_machine(machine) if isinstance(machine, str) else machine,
         seconds,
         gap,
-        memory=memory,
+        limit=None if memory is None else MemoryLimit(memory, measured_peak),
         report=decisions.append,
     )
     auto = AUTO(search.mesh)
@@ -99,6 +101,7 @@ def shardings(
         f,
         *structures,
         decision,
+        search=search,
     )
 
 

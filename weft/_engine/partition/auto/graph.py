@@ -10,6 +10,7 @@ Next: `choices` lists the ways to lay out a node; `integer_program` chooses.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
@@ -41,6 +42,8 @@ from weft._engine.util.record import record
 _CHEAP = 0.01
 #: how many equations back a sum over devices is looked for
 _PARTIAL_DEPTH = 3
+#: the share of a program between two reads of a value, and the bytes of a value, from which forms of it may be made twice
+LONG_TIME, LARGE = 0.1, 1 << 15
 
 
 class Kind(Enum):
@@ -124,6 +127,9 @@ class DecisionGraph:
         self.readers: dict[Var, list[tuple[Node, int]]] = {}
         self.inputs: list[Node] = []
         self.outputs: list[Node | None] = []
+        #: the time at which a variable is made; 0 for arguments
+        self.births: dict[Var, int] = {}
+        self.equations: dict[int, Eqn] = {}  # by time
         self._time = 0
         nodes = self._collect(jaxpr)
         self._index(nodes)
@@ -131,6 +137,29 @@ class DecisionGraph:
         order = {Kind.INPUT: 0, Kind.LINK: 1, Kind.OUTPUT: 3}
         self.nodes = sorted(nodes, key=lambda n: (order.get(n.kind, 2), n.time))
         self._index(self.nodes)
+
+    def lifetime(self, var: Var) -> tuple[int, int] | None:
+        """Return the times at which a variable is made and read last; None for one that is not stored.
+
+        Arguments whose memory no result takes live to the end.
+        """
+        readers = self.readers.get(var)
+        is_argument = self.maker[var].kind is Kind.INPUT
+        if is_argument and not self.maker[var].reads:
+            return 0, self.end
+        if not readers:
+            return None
+        return self.births.get(var, 0), max(node.reads[r].time for node, r in readers)
+
+    def late_readers(self, var: Var) -> frozenset[tuple[Node, int]]:
+        """Return the readers of a variable after the longest time without one, if that is long and the variable is large."""
+        readers = sorted(self.readers.get(var, ()), key=lambda reader: _time_of(reader))
+        times = [_time_of(reader) for reader in readers]
+        gaps = [(b - a, i) for i, (a, b) in enumerate(itertools.pairwise(times))]
+        longest, at = max(gaps, key=lambda gap: gap[0], default=(0, 0))
+        if longest < LONG_TIME * self.end or var.aval.nbytes < LARGE:
+            return frozenset()
+        return frozenset(readers[at + 1 :])
 
     @property
     def end(self) -> int:
@@ -185,6 +214,8 @@ class DecisionGraph:
         node.eqns = [eqn]
         node.reads = [Read(a, count, self._time) for a in eqn.invars if type(a) is not Literal]
         node.makes = list(eqn.outvars)
+        self.births.update(dict.fromkeys(eqn.outvars, self._time))
+        self.equations[self._time] = eqn
         return node
 
     def _add_region(self, eqn: Eqn, count: int, nodes: list[Node]) -> None:
@@ -195,6 +226,7 @@ class DecisionGraph:
         operands = {a for a in eqn.invars if type(a) is not Literal}
         made = inside | set(eqn.outvars)
         reads = dict.fromkeys(operands, count)
+        self.births.update(dict.fromkeys(made, self._time))
         links = [
             _link_node(group, made, reads, runs, self._time)
             for group in _joined_links(region_links(eqn), made)
@@ -363,6 +395,11 @@ class UnionFind:
         first, second = self.find(a), self.find(b)
         if first is not second:
             self._parent[second] = first
+
+
+def _time_of(reader: tuple[Node, int]) -> int:
+    node, number = reader
+    return node.reads[number].time
 
 
 def trip_count(eqn: Eqn) -> int:

@@ -11,39 +11,73 @@ Laws: rows state what moves exist in terms of what choices exist, as marginals w
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
+from enum import Enum, auto
 
 import numpy as np
 
-from weft._engine.ir.jaxpr import Var
+from weft._engine.ir.jaxpr import Eqn, Var
+from weft._engine.ir.specs import Spec
 from weft._engine.partition.auto.choices import Choice
 from weft._engine.partition.auto.graph import DecisionGraph, Node
+from weft._engine.partition.auto.memory import FloatArray, Held, MemoryRows, bytes_of
 from weft._engine.partition.auto.prices import SLICE, MeshPrices
-from weft._engine.partition.auto.solver import SparseRows, minimize_integer
+from weft._engine.partition.auto.solver import Optimum, SparseRows, minimize_integer
 from weft._engine.partition.reshard import Placement
-from weft._engine.util.record import record
+from weft._engine.util.record import field, record
 
 #: rounds of color refinement: how far nodes must have alike surroundings to share their variables
 ROUNDS = 4
 #: most layouts of a value between which slices of forms that exist anyway are offered
 MOST_SHARED = 40
+#: most rows of memory that are added to one program
+MEMORY_ROUNDS = 40
+#: how many of the largest values at the peak are named
+MOST_NAMED = 4
 
 
 @record
 class Outcome:
-    """What the solver found: a choice for each node, the price, and a lower bound of the price."""
+    """What the solver found: a choice for each node, the price, a lower bound of it, the peak, and the forms to drop."""
 
     chosen: Mapping[Node, Choice]
     price: float
     bound: float
+    peak: float = 0.0  # bytes; 0 if memory does not matter
+    dropped: Mapping[Eqn, Sequence[tuple[Var, Spec]]] = field(default_factory=dict)
+    largest: Sequence[tuple[Var, float]] = ()  # values at the peak, with their bytes
+
+
+class Span(Enum):
+    """When a form that a move makes is there, by the readers that use it."""
+
+    ALL = auto()
+    EARLY = auto()
+    LATE = auto()
+    BETWEEN = auto()  # kept from the early readers to the late ones
+
+
+#: form -> variables that are 1 where it is made, with the layout that it is made from
+Arrivals = dict[Placement, list[tuple[int, Placement]]]
+
+
+@record
+class MovedForm:
+    """A form that a move makes where a variable of the program is 1."""
+
+    column: int
+    place: Placement
+    span: Span
 
 
 class IntegerProgram:
     """The variables and rows for one set of choices.
 
     preference   a small addition to the price of choices, which decides between equally good ones
+    may_drop     whether forms of values may be dropped and made again, which saves memory
     """
 
     def __init__(
@@ -52,17 +86,16 @@ class IntegerProgram:
         choices: Mapping[Node, Sequence[Choice]],
         prices: MeshPrices,
         preference: Mapping[Node, Sequence[float]],
+        may_drop: bool = False,
     ):
         self.graph, self.choices, self.prices = graph, choices, prices
+        self.may_drop = may_drop
         self.costs: list[float] = []
-        self._rows: list[int] = []
-        self._columns: list[int] = []
-        self._values: list[float] = []
-        self._lower: list[float] = []
-        self._upper: list[float] = []
+        self._rows = SparseRows([], [], [], [], [])
         self.classes = self._equal_nodes()
         self.class_of = {n: k for k, members in enumerate(self.classes) for n in members}
         self.first_column: list[int] = []
+        self._moved: list[tuple[MovedForm, list[Var]]] = []  # with the values that share it
         self._add_choices(preference)
         self.binaries = len(self.costs)
         for members in self._equal_values():
@@ -127,11 +160,7 @@ class IntegerProgram:
         return len(self.costs) - 1
 
     def _row(self, terms: Sequence[tuple[int, float]], lower: float, upper: float) -> None:
-        self._rows += [len(self._lower)] * len(terms)
-        self._columns += [column for column, _ in terms]
-        self._values += [value for _, value in terms]
-        self._lower.append(lower)
-        self._upper.append(upper)
+        self._rows.append(terms, lower, upper)
 
     def _add_choices(self, preference: Mapping[Node, Sequence[float]]) -> None:
         """Add a binary variable per choice; each set of equal nodes takes one."""
@@ -148,13 +177,7 @@ class IntegerProgram:
         """Add the moves of equal values from the layouts that they are made in to those that readers need."""
         node, i, var = members[0]
         made = self._columns_by_placement(node, [c.makes[i] for c in self.choices[node]])
-        needs: dict[tuple[int, int], dict[Placement, list[int]]] = {}
-        for reader, r in self.graph.readers[var]:
-            key = self._reader(reader, r)
-            if key not in needs:
-                needs[key] = self._columns_by_placement(
-                    reader, [c.reads[r] for c in self.choices[reader]]
-                )
+        needs = self._needs(var)
         count = sum(
             max(reader.reads[r].count for reader, r in self.graph.readers[v]) for _, _, v in members
         )
@@ -170,9 +193,33 @@ class IntegerProgram:
         if not any(costs.values()) and len(costs) == len(made) * len(forms):
             return  # all layouts are the same
         if len(needs) == 1:
-            self._add_marginals(made, next(iter(needs.values())), costs)
+            moved = self._add_marginals(made, next(iter(needs.values())), costs)
         else:
-            self._add_forms(made, list(needs.values()), costs, count)
+            moved = self._add_forms(made, self._reader_groups(var, needs), costs, count)
+        variables = [v for _, _, v in members]
+        self._moved += [(form, variables) for form in moved]
+
+    def _needs(self, var: Var) -> dict[tuple[int, int], dict[Placement, list[int]]]:
+        """Return the layouts in which each different reader can need a variable, with the choices that do."""
+        needs: dict[tuple[int, int], dict[Placement, list[int]]] = {}
+        for reader, r in self.graph.readers[var]:
+            key = self._reader(reader, r)
+            if key not in needs:
+                places = [c.reads[r] for c in self.choices[reader]]
+                needs[key] = self._columns_by_placement(reader, places)
+        return needs
+
+    def _reader_groups(
+        self, var: Var, needs: Mapping[tuple[int, int], Mapping[Placement, list[int]]]
+    ) -> list[list[Mapping[Placement, list[int]]]]:
+        """Return what the readers of a value need, in one group; in an early and a late one if forms may be made again."""
+        late = self.graph.late_readers(var) if self.may_drop else set[tuple[Node, int]]()
+        keys = {self._reader(node, r) for node, r in late}
+        groups = [
+            [need for key, need in needs.items() if (key in keys) == is_late]
+            for is_late in (False, True)
+        ]
+        return [group for group in groups if group]
 
     def _columns_by_placement(
         self, node: Node, places: Sequence[Placement]
@@ -188,68 +235,233 @@ class IntegerProgram:
         made: Mapping[Placement, list[int]],
         need: Mapping[Placement, list[int]],
         costs: Mapping[tuple[Placement, Placement], float],
-    ) -> None:
-        """Add the moves to one reader: for each layout on either side, the moves sum to the choices with that layout."""
+    ) -> list[MovedForm]:
+        """Add the moves to one reader: for each layout on either side, the moves sum to the choices with that layout.
+
+        Return the moves that make another form.
+        """
+        moved: list[MovedForm] = []
         leaving: dict[Placement, list[int]] = defaultdict(list)
         arriving: dict[Placement, list[int]] = defaultdict(list)
         for (p, q), cost in costs.items():
             column = self._column(cost)
             leaving[p].append(column)
             arriving[q].append(column)
+            if p != q:
+                moved.append(MovedForm(column, q, Span.ALL))
         for moves, choices in ((leaving, made), (arriving, need)):
             for place, columns in choices.items():
                 terms = [(c, 1.0) for c in moves[place]] + [(c, -1.0) for c in columns]
                 self._row(terms, 0.0, 0.0)
+        return moved
 
     def _add_forms(
         self,
         made: Mapping[Placement, list[int]],
-        needs: Sequence[Mapping[Placement, list[int]]],
+        groups: Sequence[Sequence[Mapping[Placement, list[int]]]],
         costs: Mapping[tuple[Placement, Placement], float],
         count: int,
-    ) -> None:
-        """Add the moves to several readers: a variable per form that exists, which at least one reader may use."""
-        forms = list(dict.fromkeys(q for need in needs for q in need))
-        exists = {q: self._column(0.0) for q in forms}
-        arriving: dict[Placement, list[int]] = defaultdict(list)
+    ) -> list[MovedForm]:
+        """Add the moves to several readers: a variable per form that exists, which at least one reader may use.
+
+        The late group of readers uses a form of the early one that is kept, or another move. Return the moves that make another form.
+        """
+        moved: list[MovedForm] = []
+        earlier: dict[Placement, int] = {}
+        for number, needs in enumerate(groups):
+            span = Span.ALL if len(groups) == 1 else Span.LATE if number else Span.EARLY
+            exists = self._add_existence(needs)
+            arriving = self._add_arrivals(made, exists, costs)
+            other = [(c, q) for q, arrivals in arriving.items() for c, p in arrivals if p != q]
+            other += self._add_slices(exists, arriving, count)
+            moved += [MovedForm(column, q, span) for column, q in other]
+            kept = self._add_kept(earlier, exists, arriving)
+            moved += [MovedForm(column, q, Span.BETWEEN) for column, q in kept]
+            for q, column in exists.items():
+                self._row([*((c, 1.0) for c, _ in arriving[q]), (column, -1.0)], 0.0, 0.0)
+            earlier = exists
+        return moved
+
+    def _add_existence(
+        self, needs: Sequence[Mapping[Placement, list[int]]]
+    ) -> dict[Placement, int]:
+        """Add a variable per form that a reader may need: at least 1 if one does."""
+        exists = {q: self._column(0.0) for need in needs for q in need}
         for need in needs:
             for q, columns in need.items():
                 self._row([(exists[q], 1.0), *((c, -1.0) for c in columns)], 0.0, np.inf)
+        return exists
+
+    def _add_arrivals(
+        self,
+        made: Mapping[Placement, list[int]],
+        exists: Mapping[Placement, int],
+        costs: Mapping[tuple[Placement, Placement], float],
+    ) -> Arrivals:
+        """Add a variable per move from a layout in which the value is made; return them by the form that they make."""
+        arriving: Arrivals = defaultdict(list)
         for (p, q), cost in costs.items():
-            column = self._column(cost)
-            arriving[q].append(column)
-            self._row([(column, 1.0), *((c, -1.0) for c in made[p])], -np.inf, 0.0)
-        self._add_slices(exists, arriving, count)
-        for q in forms:
-            self._row([*((c, 1.0) for c in arriving[q]), (exists[q], -1.0)], 0.0, 0.0)
+            if q in exists:
+                column = self._column(cost)
+                arriving[q].append((column, p))
+                self._row([(column, 1.0), *((c, -1.0) for c in made[p])], -np.inf, 0.0)
+        return arriving
+
+    def _add_kept(
+        self, earlier: Mapping[Placement, int], exists: Mapping[Placement, int], arriving: Arrivals
+    ) -> list[tuple[int, Placement]]:
+        """Add a variable per form that is kept from earlier readers."""
+        kept: list[tuple[int, Placement]] = []
+        for q in exists:
+            if q in earlier:
+                column = self._column(0.0)
+                arriving[q].append((column, q))
+                self._row([(column, 1.0), (earlier[q], -1.0)], -np.inf, 0.0)
+                kept.append((column, q))
+        return kept
 
     def _add_slices(
-        self, exists: Mapping[Placement, int], arriving: dict[Placement, list[int]], count: int
-    ) -> None:
-        """Add the forms that are slices of another form, which costs next to nothing."""
+        self, exists: Mapping[Placement, int], arriving: Arrivals, count: int
+    ) -> list[tuple[int, Placement]]:
+        """Add the forms that are slices of another form, which costs next to nothing; return their variables."""
         if len(exists) > MOST_SHARED:
-            return
+            return []
+        moved: list[tuple[int, Placement]] = []
         for coarse, fine in itertools.permutations(exists, 2):
             if _is_slice(fine, coarse):
                 column = self._column(SLICE * count)
-                arriving[fine].append(column)
+                arriving[fine].append((column, coarse))
+                moved.append((column, fine))
                 self._row([(column, 1.0), (exists[coarse], -1.0)], -np.inf, 0.0)
+        return moved
 
     # --- solving ---
 
-    def solve(self, seconds: float, gap: float) -> Outcome | None:
-        """Return the best solution within a time and a relative gap; None if there is none."""
-        rows = SparseRows(self._rows, self._columns, self._values, self._lower, self._upper)
-        optimum = minimize_integer(self.costs, rows, self.binaries, seconds, gap)
-        if optimum is None:
-            return None
+    def solve(self, seconds: float, gap: float, memory: float | None = None) -> Outcome | None:
+        """Return the best solution within a time and a relative gap; None if there is none.
+
+        With `memory`, a device holds at most so many bytes at any time, as far as the program knows.
+        """
+        optimum = minimize_integer(self.costs, self._rows, self.binaries, seconds, gap)
+        if memory is not None and optimum is not None:
+            optimum = self._within(memory, optimum, seconds, gap)
+        return None if optimum is None else self._outcome(optimum.x, optimum.bound)
+
+    def smallest_peak(self, seconds: float, gap: float) -> Outcome | None:
+        """Return the solution in which a device holds least at the worst time."""
+        everything = max(self.held.total(), 1.0)
+        peak = len(self.costs)  # one more variable
+        rows = self._rows.copy()
+        scale = 1e-6 / max(max(self.costs), 1.0)
+        costs = [*(scale * c for c in self.costs), 1.0]
+        optimum: Optimum | None = None
+        times: set[int] = set()
+        for _ in range(MEMORY_ROUNDS):
+            optimum = minimize_integer(costs, rows, self.binaries, seconds, gap)
+            if optimum is None:
+                return None
+            at = int(np.argmax(self.held.profile(optimum.x[:peak])))
+            if at in times:
+                break
+            times.add(at)
+            scaled = [(c, nbytes / everything) for c, nbytes in self.held.row(at)]
+            rows.append([*scaled, (peak, -1.0)], -np.inf, 0.0)
+        assert optimum is not None  # there is at least one round
+        return self._outcome(optimum.x[:peak], 0.0)
+
+    def _outcome(self, x: FloatArray, bound: float) -> Outcome:
+        price = float(np.dot(self.costs, x))
+        if not self.may_drop:
+            return Outcome(self._chosen(x), price, bound)
+        peak = float(np.max(self.held.profile(x)))
+        largest = self.held.largest(x, MOST_NAMED)
+        return Outcome(self._chosen(x), price, bound, peak, self._dropped(x), largest)
+
+    def _within(
+        self, memory: float, optimum: Optimum, seconds: float, gap: float
+    ) -> Optimum | None:
+        """Return the best solution that holds at most `memory` bytes at any time: rows are added where one holds more."""
+        rows = self._rows.copy()
+        found: Optimum | None = optimum
+        for _ in range(MEMORY_ROUNDS):
+            assert found is not None  # of the last round
+            profile = self.held.profile(found.x)
+            at = int(np.argmax(profile))
+            if profile[at] <= memory * (1 + 1e-6):
+                return found
+            rows.append([(c, nbytes / memory) for c, nbytes in self.held.row(at)], -np.inf, 1.0)
+            found = minimize_integer(self.costs, rows, self.binaries, seconds, gap)
+            if found is None:
+                return None
+        return None
+
+    def _chosen(self, x: FloatArray) -> dict[Node, Choice]:
         chosen: dict[Node, Choice] = {}
         for k, members in enumerate(self.classes):
             first = self.first_column[k]
             count = len(self.choices[members[0]])
-            best = int(np.argmax(optimum.x[first : first + count]))
+            best = int(np.argmax(x[first : first + count]))
             chosen.update({n: self.choices[n][best] for n in members})
-        return Outcome(chosen, optimum.value, optimum.bound)
+        return chosen
+
+    @functools.cached_property
+    def held(self) -> MemoryRows:
+        """What each variable of the program says is held, and when."""
+        return MemoryRows(self._held(), self.graph.end, len(self.costs))
+
+    def _held(self) -> list[Held]:
+        sizes, found = self.prices.sizes, list[Held]()
+        for node in self.graph.nodes:
+            first = self.first_column[self.class_of[node]]
+            for i, var in enumerate(node.makes):
+                lifetime = self.graph.lifetime(var)
+                if lifetime is not None:
+                    found += [
+                        Held(first + c, bytes_of(var, choice.makes[i], sizes), *lifetime, var)
+                        for c, choice in enumerate(self.choices[node])
+                    ]
+        for form, variables in self._moved:
+            for var in variables:
+                start, end = self._span(var, form.span)
+                nbytes = bytes_of(var, form.place, sizes)
+                found.append(Held(form.column, nbytes, start, end, var))
+        return found
+
+    def _span(self, var: Var, span: Span) -> tuple[int, int]:
+        """Return the first and the last time at which a form of a value is there."""
+        late = self.graph.late_readers(var)
+        times = {
+            is_late: [
+                node.reads[r].time
+                for node, r in self.graph.readers[var]
+                if ((node, r) in late) == is_late
+            ]
+            for is_late in (False, True)
+        }
+        if not times[False] or not times[True]:
+            span = Span.ALL
+        match span:
+            case Span.EARLY:
+                return min(times[False]), max(times[False])
+            case Span.LATE:
+                return min(times[True]), max(times[True])
+            case Span.BETWEEN:
+                return max(times[False]), max(times[True])
+            case Span.ALL:
+                return min(times[False] + times[True]), max(times[False] + times[True])
+
+    def _dropped(self, x: FloatArray) -> dict[Eqn, list[tuple[Var, Spec]]]:
+        """Return the forms that are made twice, after the last equation that reads them early."""
+        found: dict[Eqn, list[tuple[Var, Spec]]] = {}
+        for form, variables in self._moved:
+            if form.span is not Span.LATE or x[form.column] < 0.5 or form.place.partial:
+                continue
+            for var in variables:
+                _, end = self._span(var, Span.EARLY)
+                eqn = self.graph.equations.get(end)
+                if eqn is not None:
+                    found.setdefault(eqn, []).append((var, form.place.dims))
+        return found
 
 
 def _is_slice(fine: Placement, coarse: Placement) -> bool:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from weft._engine.ir.jaxpr import Jaxpr, Var
+from weft._engine.ir.jaxpr import Eqn, Jaxpr, Var
 from weft._engine.ir.specs import Spec
 from weft._engine.partition.auto.choices import (
     UNUSED,
@@ -30,7 +30,7 @@ from weft._engine.partition.auto.integer_program import IntegerProgram
 from weft._engine.partition.auto.prices import MeshPrices, ReductionShares
 from weft._engine.partition.propagation.propagate import Propagation
 from weft._engine.partition.reshard import Placement
-from weft._engine.util.record import record, replace
+from weft._engine.util.record import field, record, replace
 
 #: an improvement that is worth another round, relative to the price
 IMPROVEMENT = 1e-4
@@ -60,6 +60,16 @@ class Solution:
     gap: float
     variables: int
     is_complete: bool  # whether no time limit stopped the search
+    #: forms of variables that are dropped after an equation, and made again later
+    dropped: Mapping[Eqn, Sequence[tuple[Var, Spec]]] = field(default_factory=dict)
+    peak: float = 0.0  # bytes of a device, estimated; 0 where memory does not matter
+    excess: float = 0.0  # bytes of that above the limit
+    largest: Sequence[tuple[Var, float]] = ()  # values at the peak, with their bytes
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        """What makes one solution better than another: less memory above the limit, then the price."""
+        return self.excess, self.price
 
 
 @record
@@ -91,10 +101,12 @@ class Optimizer:
         specs = {n: spec for n, spec in boundary if n is not None and spec is not None}
         self.lister = ChoiceLister(propagation, prices, constraint_spec, specs)
         self.axes = [a for a, n in prices.sizes.items() if n > 1]
+        #: most bytes that a device may hold, as far as the optimizer knows
+        self.memory: float | None = None
 
     def solve(self, seconds: float, gap: float) -> Solution:
         """Return the best layouts found in `seconds`; the search stops at a relative `gap`."""
-        return min(self.solutions(seconds, gap), key=lambda solution: solution.price)
+        return min(self.solutions(seconds, gap), key=lambda solution: solution.rank)
 
     def solutions(self, seconds: float, gap: float) -> list[Solution]:
         """Return the layouts after each round of each start, and those of all axes at once where there are few choices."""
@@ -146,7 +158,8 @@ class Optimizer:
     def price_of(self, solution: Solution) -> float:
         """Return the price of a solution under the present prices."""
         choices = {n: [choice] for n, choice in solution.chosen.items()}
-        outcome = IntegerProgram(self.graph, choices, self.prices, {}).solve(SECONDS_TO_PRICE, 0.0)
+        program = IntegerProgram(self.graph, choices, self.prices, {}, self.memory is not None)
+        outcome = program.solve(SECONDS_TO_PRICE, 0.0)
         assert outcome is not None  # moves exist, since the solution has them
         return outcome.price
 
@@ -160,7 +173,7 @@ class Optimizer:
         state = _Uses(self.graph.nodes, self.prices.sizes)
         single: list[AxisGroup] = [(a,) for a in self.axes]
         for i in range(ROUNDS):
-            before = state.price
+            before = state.rank
             for group in start if not i else single:
                 if time.monotonic() > deadline and not (must_finish and not i):
                     if state.best is not None:
@@ -171,7 +184,7 @@ class Optimizer:
                     state.take(self._step(held, deadline, gap), must_take=not i)
             if state.best is not None:
                 yield state.best
-            if len(single) < 2 or (i and state.price > before * (1 - IMPROVEMENT)):
+            if len(single) < 2 or (i and not _is_better(state.rank, before)):
                 return
 
     def _step(
@@ -200,8 +213,12 @@ class Optimizer:
             if total > most:
                 return None
         preference = {n: [self._preference(n, c) for c in choices[n]] for n in self.graph.inputs}
-        program = IntegerProgram(self.graph, choices, self.prices, preference)
-        outcome = program.solve(max(deadline - time.monotonic(), 1.0), gap)
+        may_drop = self.memory is not None
+        program = IntegerProgram(self.graph, choices, self.prices, preference, may_drop)
+        left = max(deadline - time.monotonic(), 1.0)
+        outcome = program.solve(left, gap, self.memory)
+        if outcome is None and may_drop:  # other axes may help
+            outcome = program.smallest_peak(left, gap)
         if outcome is None:
             return None
         extra = sum(self._preference(n, outcome.chosen[n]) for n in self.graph.inputs)
@@ -215,6 +232,10 @@ class Optimizer:
             max(0.0, 1 - bound / price) if price > 0 else 0.0,
             len(program.costs),
             True,
+            outcome.dropped,
+            outcome.peak,
+            max(0.0, outcome.peak - (self.memory or math.inf)),
+            outcome.largest,
         )
         return self._with_layouts(solution)
 
@@ -264,8 +285,8 @@ class _Uses:
         self._solved: dict[AxisGroup, Mapping[Node, HeldAxes]] = {}
 
     @property
-    def price(self) -> float:
-        return math.inf if self.best is None else self.best.price
+    def rank(self) -> tuple[float, float]:
+        return (math.inf, math.inf) if self.best is None else self.best.rank
 
     def without(self, group: AxisGroup) -> Mapping[Node, HeldAxes] | None:
         """Return the uses of the axes outside `group`; None if the group was chosen for these before."""
@@ -280,9 +301,14 @@ class _Uses:
 
     def take(self, solution: Solution | None, must_take: bool) -> None:
         """Go on from `solution` if it is better; in the first round, from any."""
-        if solution is not None and (must_take or solution.price <= self.price):
+        if solution is not None and (must_take or solution.rank <= self.rank):
             self.best = solution
             self.uses = {n: dict(c.uses) for n, c in solution.chosen.items()}
+
+
+def _is_better(rank: tuple[float, float], before: tuple[float, float]) -> bool:
+    """Whether a rank is worth another round."""
+    return rank[0] < before[0] or rank[1] < before[1] * (1 - IMPROVEMENT)
 
 
 def _is_placed_as(choice: Choice, other: Choice) -> bool:

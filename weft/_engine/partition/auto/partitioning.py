@@ -8,7 +8,7 @@ Laws: given specs and constraints are kept. A program that costs more than that 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from weft._engine.ir.collective_spec import COLLECTIVES
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var, subjaxprs
@@ -21,6 +21,7 @@ from weft._engine.partition.auto.prices import MeshPrices, ReductionShares, pric
 from weft._engine.partition.cost import DEFAULT, CostModel
 from weft._engine.partition.partition import (
     PartitionResult,
+    ValueLayouts,
     constraint_reader,
     partition,
     partition_with_layouts,
@@ -32,6 +33,8 @@ from weft._engine.util.record import field, record, replace
 
 #: seconds of a search and the relative gap at which it ends, if nothing else is asked for
 SECONDS, GAP = 60.0, 1e-3
+#: how often the optimizer solves within less memory than the limit, and how much of what it seems to need
+LIMIT_ROUNDS, LIMIT_STEP = 6, 0.99
 #: what a program was made from: layouts of all values, of arguments and results, or propagation alone
 LAYOUTS, BOUNDARY, ORDINARY = "layouts", "boundary", "ordinary"
 #: how far the price of the optimizer may be from that of the program, and how often it solves again
@@ -89,6 +92,18 @@ def reduction_shares(results: Iterable[PartitionResult], default: float) -> Redu
 
 
 @record
+class MemoryLimit:
+    """Most bytes that a device may hold. `measure` returns what it holds in a program, given the results that replace arguments."""
+
+    nbytes: float
+    measure: Callable[[PartitionResult, Mapping[int, int]], int]
+
+    def fits(self, result: PartitionResult, ties: Mapping[int, int]) -> bool:
+        """Whether a program stays within the limit."""
+        return self.measure(result, ties) <= self.nbytes
+
+
+@record
 class LayoutSearch:
     """A search for layouts. `ties` pairs a result with the argument whose layout it has."""
 
@@ -98,7 +113,7 @@ class LayoutSearch:
     gap: float = GAP
     ties: tuple[tuple[int, int], ...] = ()
     cost: CostModel = DEFAULT
-    memory: float | None = None  # most bytes of a device
+    limit: MemoryLimit | None = field(default=None, compare=False)
     #: receives the decision
     report: Callable[[Decision], None] | None = field(default=None, compare=False, repr=False)
 
@@ -140,7 +155,9 @@ class LayoutSearch:
             BOUNDARY: partition(program, mesh, ins, outs, prices.model),
             ORDINARY: partition(program, mesh, in_specs, out_specs, prices.model, keeps_targets),
         }
-        method = min(candidates, key=lambda name: price_of(candidates[name], prices))
+        fits = self.limit.fits if self.limit is not None else _always
+        allowed = [name for name, made in candidates.items() if fits(made, ties)]
+        method = min(allowed, key=lambda name: price_of(candidates[name], prices))
         return Decision(
             program,
             given,
@@ -177,9 +194,48 @@ class LayoutSearch:
             results = [] if is_first else [one.result for one in reversed(realized)]
             optimizer.set_shares(reduction_shares(results, 0.0))
         best = min(found, key=_price_of)
+        if self.limit is not None and not self.limit.fits(best.result, given.ties):
+            optimizer.set_shares(reduction_shares([best.result], 1.0))
+            best = self._within_limit(self.limit, optimizer, mesh, given)
         optimizer.set_shares(reduction_shares([best.result], 1.0))
         priced = replace(best.solution, price=optimizer.price_of(best.solution))
         return optimizer, priced, best.result
+
+    def _within_limit(
+        self, limit: MemoryLimit, optimizer: Optimizer, mesh: Mesh, given: GivenSpecs
+    ) -> _Realized:
+        """Return the cheapest program in which a device holds no more than the limit; ShardingError if none is found.
+
+        The optimizer estimates memory; where the program holds more than estimated, it solves again within less.
+        """
+        optimizer.memory = limit.nbytes
+        deadline = time.monotonic() + self.seconds
+        least: tuple[int, Solution] | None = None
+        for _ in range(LIMIT_ROUNDS):
+            solution = optimizer.solve(max(deadline - time.monotonic(), 0.0), self.gap)
+            realized = _realize(optimizer.jaxpr, mesh, solution, optimizer.prices)
+            held = limit.measure(realized.result, given.ties)
+            if held <= limit.nbytes:
+                return realized
+            if least is None or held < least[0]:
+                least = held, solution
+            if solution.excess or time.monotonic() > deadline:
+                break
+            optimizer.memory *= LIMIT_STEP * limit.nbytes / held
+        assert least is not None  # there is at least one round
+        held, solution = least
+        largest = "; ".join(
+            f"{v.aval.str_short()} {nbytes:,.0f} B" for v, nbytes in solution.largest
+        )
+        raise ShardingError(
+            f"automatic sharding: no layout holds at most {limit.nbytes:,.0f} B on a device. The smallest peak found is "
+            f"{held:,} B; the largest blocks then are {largest}.\n"
+            "  Use more devices or a smaller batch, donate the state, or compute layers again in the backward pass with weft.checkpoint."
+        )
+
+
+def _always(result: PartitionResult, ties: Mapping[int, int]) -> bool:
+    return True
 
 
 @record
@@ -198,7 +254,8 @@ def _price_of(realized: _Realized) -> float:
 def _realize(program: Jaxpr, mesh: Mesh, solution: Solution, prices: MeshPrices) -> _Realized:
     """Return the program with the layouts of a solution."""
     ins, outs = solution.in_specs, solution.out_specs
-    result = partition_with_layouts(program, mesh, ins, outs, solution.layouts, prices.model)
+    layouts = ValueLayouts(solution.layouts, solution.dropped)
+    result = partition_with_layouts(program, mesh, ins, outs, layouts, prices.model)
     return _Realized(solution, result, price_of(result, prices))
 
 
@@ -207,7 +264,8 @@ class LayoutPlan:
     """Layouts that an earlier search chose for the program with the digest `program`.
 
     Arguments and results with the spec None are open to propagation. `layouts` has the number of a variable in the order of
-    `variables_of`, and its spec.
+    `variables_of`, and its spec. `dropped` has a form that is made again later: the number of the first result of the equation
+    after which it is dropped, the number of the variable, and the spec.
     """
 
     mesh: Mesh
@@ -216,6 +274,7 @@ class LayoutPlan:
     out_specs: tuple[Spec | None, ...]
     layouts: tuple[tuple[int, Spec], ...]
     cost: CostModel = DEFAULT
+    dropped: tuple[tuple[int, int, Spec], ...] = ()
 
     def with_ties(self, ties: tuple[tuple[int, int], ...]) -> LayoutPlan:
         """Return the same: the plan has the layouts of results."""
@@ -240,24 +299,35 @@ class LayoutPlan:
             )
         variables = variables_of(program)
         layouts = {variables[number]: spec for number, spec in self.layouts}
+        makers = dict(made_variables(program))
+        dropped: dict[Eqn, list[tuple[Var, Spec]]] = {}
+        for result, number, spec in self.dropped:
+            dropped.setdefault(makers[variables[result]], []).append((variables[number], spec))
         if not layouts:
             return partition(program, mesh, self.in_specs, self.out_specs, self.cost, keeps_targets)
         return partition_with_layouts(
-            program, mesh, self.in_specs, self.out_specs, layouts, self.cost
+            program, mesh, self.in_specs, self.out_specs, ValueLayouts(layouts, dropped), self.cost
         )
 
 
 def layout_plan(decision: Decision, mesh: Mesh) -> LayoutPlan:
     """Return the plan that makes the program of a decision again."""
-    solution, given, layouts = decision.solution, decision.given, ()
+    solution, given = decision.solution, decision.given
+    layouts: tuple[tuple[int, Spec], ...] = ()
+    dropped: tuple[tuple[int, int, Spec], ...] = ()
     ins, outs = solution.in_specs, solution.out_specs
     if decision.method == ORDINARY:
         ins, outs = given.in_specs, given.out_specs
     if decision.method == LAYOUTS:
         numbers = {v: i for i, v in enumerate(variables_of(decision.program))}
         layouts = tuple(sorted((numbers[v], spec) for v, spec in solution.layouts.items()))
+        dropped = tuple(
+            (numbers[eqn.outvars[0]], numbers[v], spec)
+            for eqn, forms in solution.dropped.items()
+            for v, spec in forms
+        )
     digest = program_digest(decision.program)
-    return LayoutPlan(mesh, digest, ins, outs, layouts, decision.prices.model)
+    return LayoutPlan(mesh, digest, ins, outs, layouts, decision.prices.model, dropped)
 
 
 def program_digest(program: Jaxpr) -> str:
@@ -266,7 +336,7 @@ def program_digest(program: Jaxpr) -> str:
         return cache.digest(structure(program))[:16]
     except Unserializable as error:
         raise ShardingError(
-            f"weft.auto: the program has no digest, since it holds {error}. Plans are for programs without callbacks."
+            f"automatic sharding: the program has no digest, since it holds {error}. Plans are for programs without callbacks."
         ) from None
 
 

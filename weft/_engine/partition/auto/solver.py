@@ -24,11 +24,25 @@ LARGEST_COST = 1e6
 class SparseRows:
     """Rows of a sparse matrix as triples, and the bounds of each row's product with the variables."""
 
-    rows: Sequence[int]
-    columns: Sequence[int]
-    values: Sequence[float]
-    lower: Sequence[float]
-    upper: Sequence[float]
+    rows: list[int]
+    columns: list[int]
+    values: list[float]
+    lower: list[float]
+    upper: list[float]
+
+    def copy(self) -> SparseRows:
+        """Return rows to which others can be added."""
+        return SparseRows(
+            [*self.rows], [*self.columns], [*self.values], [*self.lower], [*self.upper]
+        )
+
+    def append(self, terms: Sequence[tuple[int, float]], lower: float, upper: float) -> None:
+        """Add a row."""
+        self.rows.extend([len(self.lower)] * len(terms))
+        self.columns.extend(column for column, _ in terms)
+        self.values.extend(value for _, value in terms)
+        self.lower.append(lower)
+        self.upper.append(upper)
 
 
 @record
