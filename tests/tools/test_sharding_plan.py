@@ -53,7 +53,7 @@ def test_plan_has_trees_of_shardings(plan, mesh):
         params
         == [{"up": NamedSharding(mesh, P(None, "x")), "down": NamedSharding(mesh, P("x"))}] * 2
     )
-    assert batch == (NamedSharding(mesh, P()),) * 2
+    assert batch == (NamedSharding(mesh, P()), NamedSharding(mesh, P("x")))
     assert plan.out_shardings == params
 
 

@@ -30,7 +30,7 @@ def partition_spec(spec: Sequence[Any]) -> PartitionSpec:
     """Return axes per dim as a PartitionSpec, without trailing whole dims.
 
     >>> partition_spec((("x",), (), ())), partition_spec(((), ("x", "y")))
-    (P('x'), P(None, ('x', 'y')))
+    (P('x',), P(None, ('x', 'y')))
     """
     entries = [None if not axes else axes[0] if len(axes) == 1 else tuple(axes) for axes in spec]
     while entries and entries[-1] is None:

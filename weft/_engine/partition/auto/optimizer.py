@@ -40,7 +40,7 @@ ROUNDS = 4
 SECONDS_TO_PRICE = 60.0
 #: most choices of the problem over all axes together
 MOST_JOINT = 800
-#: how much a sharded parameter costs at rest, and a later dim; per byte. They decide between equal solutions.
+#: how much an argument costs at rest, and a later dim; per byte. They decide between equal solutions.
 AT_REST, LATER_DIM = 1e-3, 1e-4
 
 
@@ -240,11 +240,16 @@ class Optimizer:
         return self._with_layouts(solution)
 
     def _preference(self, node: Node, choice: Choice) -> float:
-        """Return what a layout of an argument costs by itself: parameters are whole at rest, leading dims are sharded first."""
-        (var,) = node.makes
-        split = [(d, len(axes)) for d, axes in enumerate(choice.makes[0].dims) if axes]
-        later = sum(d * n for d, n in split)
-        return var.aval.nbytes * (AT_REST * bool(split) + LATER_DIM * later)
+        """Return what a layout of an argument costs by itself, which decides between equally good ones.
+
+        A state is whole at rest; of other arguments devices hold little; leading dims are sharded first.
+        """
+        (var,), dims = node.makes, choice.makes[0].dims
+        later = sum(d * len(axes) for d, axes in enumerate(dims))
+        is_state = bool(node.reads)
+        shards = math.prod(self.prices.sizes[a] for axes in dims for a in axes)
+        held = float(shards > 1) if is_state else 1 / shards
+        return var.aval.nbytes * (AT_REST * held + LATER_DIM * later)
 
     def _with_layouts(self, solution: Solution) -> Solution:
         """Return `solution` with the layouts of variables: where all readers need a value otherwise, the layout that it is moved to."""

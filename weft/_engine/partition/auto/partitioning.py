@@ -150,14 +150,14 @@ class LayoutSearch:
         given = GivenSpecs(tuple(in_specs), tuple(out_specs), ties)
         optimizer, solution, planned = self._solved(program, mesh, given, prices)
         ins, outs = solution.in_specs, solution.out_specs
-        candidates = {
-            LAYOUTS: planned,
-            BOUNDARY: partition(program, mesh, ins, outs, prices.model),
+        candidates = {  # of equally good ones, the first
             ORDINARY: partition(program, mesh, in_specs, out_specs, prices.model, keeps_targets),
+            BOUNDARY: partition(program, mesh, ins, outs, prices.model),
+            LAYOUTS: planned,
         }
         fits = self.limit.fits if self.limit is not None else _always
         allowed = [name for name, made in candidates.items() if fits(made, ties)]
-        method = min(allowed, key=lambda name: price_of(candidates[name], prices))
+        method = min(allowed, key=lambda name: round(price_of(candidates[name], prices)))
         return Decision(
             program,
             given,
