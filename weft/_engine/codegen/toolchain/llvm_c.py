@@ -14,6 +14,7 @@ import atexit
 import ctypes
 import functools
 import importlib.util
+import operator
 import os
 import sys
 import threading
@@ -153,7 +154,9 @@ def _answer(name: str) -> str:
 
 def host() -> tuple[str, str]:
     """LLVM's name of this CPU, and its features in alphabetical order, as in `+avx,-avx512f`."""
-    features = sorted(_answer("GetHostCPUFeatures").split(","), key=lambda feature: feature[1:])
+    features = sorted(
+        _answer("GetHostCPUFeatures").split(","), key=operator.itemgetter(slice(1, None))
+    )
     return _answer("GetHostCPUName"), ",".join([feature for feature in features if feature])
 
 
