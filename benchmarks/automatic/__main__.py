@@ -6,7 +6,7 @@
 In:  the programs of `programs.py` on meshes of 8 devices, and the constants of a machine.
 Out: a table of prices: by the optimizer's model, of the realized program, of the ordinary partitioner and of the best
      hand-written layout. Exits with 1 if a program costs more than 1.005 times the best of the others, or if bytes of a
-     drawn transformer are above 1.02 times those of the best hand-written layout.
+     drawn transformer are above 1.02 times the bytes of the best hand-written layout.
 How: prices are microseconds with a machine's published constants, and megabytes without.
 """
 
@@ -79,10 +79,12 @@ def main() -> int:
     print(HEADER)
     for name in names:
         for sizes in meshes:
-            found = compare(table[name](), sizes, machine, options.seconds)
-            print(show(found), flush=True)
-            if misses(found):
-                missed.append(f"{name} on {found.mesh}: {found.ratio:.3f} times {found.best_hand}")
+            comparison = compare(table[name](), sizes, machine, options.seconds)
+            print(show(comparison), flush=True)
+            if misses(comparison):
+                missed.append(
+                    f"{name} on {comparison.mesh}: {comparison.ratio:.3f} times {comparison.best_hand}"
+                )
     for line in missed:
         print(line, file=sys.stderr)
     return bool(missed)

@@ -1,4 +1,4 @@
-"""The price of the program that automatic sharding makes, and those of the ordinary partitioner and of hand-written layouts."""
+"""Prices of programs: by automatic sharding, by the ordinary partitioner, and with hand-written layouts."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,12 @@ from weft._engine.partition.auto.optimizer import GivenSpecs, Optimizer
 from weft._engine.partition.auto.partitioning import GAP, Decision, LayoutSearch, price_of
 from weft._engine.partition.auto.prices import prices_on
 from weft._engine.partition.cost import DEFAULT
-from weft._engine.partition.partition import PartitionResult, constraint_reader, partition
+from weft._engine.partition.partition import (
+    PartitionRequest,
+    PartitionResult,
+    constraint_reader,
+    partition,
+)
 from weft._engine.partition.rules.moves import match_moves
 from weft._engine.transforms.erase import erase
 
@@ -78,13 +83,13 @@ def trace(program: Program, mesh: weft.sharding.Mesh) -> Jaxpr:
 
 def make_optimizer(program: Program, jaxpr: Jaxpr, mesh: weft.sharding.Mesh) -> Optimizer:
     """Return the optimizer of a traced program with the default prices: bytes."""
-    given = GivenSpecs(
+    open_specs = GivenSpecs(
         (None,) * len(jaxpr.invars),
         (None,) * len(jaxpr.outvars),
         {i: i for i in range(program.state)},
     )
     prices = prices_on(dict(mesh.shape), None, DEFAULT)
-    return Optimizer(jaxpr, prices, given, constraint_reader(mesh))
+    return Optimizer(jaxpr, prices, open_specs, constraint_reader(mesh))
 
 
 def joint_price(
@@ -93,10 +98,10 @@ def joint_price(
     """Return the model's price of the layouts found axis by axis, and of those found over all axes at once."""
     mesh = make_mesh(sizes)
     optimizer = make_optimizer(program, match_moves(trace(program, mesh)), mesh)
-    found = min(solution.price for solution in optimizer.solutions_by_axis(seconds, 0.0))
+    by_axis = min(solution.price for solution in optimizer.solutions_by_axis(seconds, 0.0))
     joint = optimizer.solve_jointly(seconds, 0.0)
     assert joint is not None
-    return found, joint.price
+    return by_axis, joint.price
 
 
 def time_optimizer(program: Program, sizes: Sequence[int], seconds: float) -> tuple[int, float]:
@@ -112,14 +117,15 @@ def search(
     program: Program, jaxpr: Jaxpr, mesh: weft.sharding.Mesh, machine: str | None, seconds: float
 ) -> tuple[Decision, float]:
     """Return the automatic decision and the processor time that it took."""
-    found = LayoutSearch(
+    layout_search = LayoutSearch(
         mesh,
         find_machine(machine) if machine else None,
         seconds,
         ties=tuple((i, i) for i in range(program.state)),
     )
     start = time.process_time()
-    decision = found.decide(jaxpr, mesh, [None] * len(jaxpr.invars), [None] * len(jaxpr.outvars))
+    open_specs = (None,) * len(jaxpr.invars), (None,) * len(jaxpr.outvars)
+    decision = layout_search.decide(PartitionRequest(jaxpr, mesh, *open_specs))
     return decision, time.process_time() - start
 
 

@@ -56,11 +56,11 @@ def _leaves(tree, role, tensor=None, batch=None):
     """Return the leaves of an argument; `tensor` is a tree of their tensor dims (-1: none)."""
     shapes = [tuple(x.shape) for x in weft.tree.leaves(tree)]
     dims = weft.tree.leaves(tensor) if tensor is not None else [-1] * len(shapes)
-    found = []
+    leaves = []
     for shape, d in zip(shapes, dims, strict=True):
         has_batch = batch is not None and len(shape) > batch
-        found.append(Leaf(shape, role, batch if has_batch else None, d if d >= 0 else None))
-    return found
+        leaves.append(Leaf(shape, role, batch if has_batch else None, d if d >= 0 else None))
+    return leaves
 
 
 def train(name, loss, params, tensor, data, *, frozen=None, bind=None, most_index=2, experts=False):
@@ -237,8 +237,8 @@ def decoder(name, small=False):
     s = TransformerShape(layers=2, batch=16, length=512, width=512, heads=8, hidden=2048)
     if small:
         s = TransformerShape(layers=2, **SMALL)
-    kept = array(s.batch, s.length, s.heads, s.width // s.heads)
-    caches = [{"key": kept, "value": kept} for _ in range(s.layers)]
+    cache = array(s.batch, s.length, s.heads, s.width // s.heads)
+    caches = [{"key": cache, "value": cache} for _ in range(s.layers)]
     tokens, position = array(s.batch, dtype=I32), array(dtype=I32)
     cache_dims = [{"key": 2, "value": 2}] * s.layers
     leaves = [

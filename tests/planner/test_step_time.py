@@ -127,9 +127,9 @@ def test_tensor_collectives_are_counted_per_pass():
     nbytes = DENSE.seq * DENSE.hidden * 2
     one = collective_seconds(H100, "all_reduce", nbytes, 8)
     assert step_time(DENSE, plain, H100).tensor == pytest.approx(8 * 32 * 2 * 3 * one)
-    kept = replace(plain, recompute="none")
-    assert step_time(DENSE, kept, H100).tensor == pytest.approx(8 * 32 * 2 * 2 * one)
-    divided = replace(kept, sequence_parallel=True)
+    stored = replace(plain, recompute="none")
+    assert step_time(DENSE, stored, H100).tensor == pytest.approx(8 * 32 * 2 * 2 * one)
+    divided = replace(stored, sequence_parallel=True)
     gather = collective_seconds(H100, "all_gather", nbytes, 8)
     expected = 8 * 32 * 2 * (2 * one + gather)
     assert step_time(DENSE, divided, H100).tensor == pytest.approx(expected)

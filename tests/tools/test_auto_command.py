@@ -198,10 +198,10 @@ def test_keywords_and_static_arguments_are_bound(recorder):
     f = weft.jit(step, static_argnums=1, donate_argnames=("scale",), donate_argnums=0)
     x = np.random.default_rng(0).random((8, 8), np.float32)
     expected = f(x.copy(), 3, shift=1.0, scale=x.copy())
-    found = recorder.largest()
-    assert [a.shape for a in found.args] == [(8, 8), (8, 8), ()]
-    assert found.donate_argnums == (0, 1)
-    for actual, result in zip(found.function(x, x, 1.0), expected, strict=True):
+    step_call = recorder.largest()
+    assert [a.shape for a in step_call.args] == [(8, 8), (8, 8), ()]
+    assert step_call.donate_argnums == (0, 1)
+    for actual, result in zip(step_call.function(x, x, 1.0), expected, strict=True):
         np.testing.assert_allclose(actual, result, rtol=1e-5)
 
 

@@ -44,10 +44,10 @@ SLOW = [
 
 
 def assert_no_worse(name, mesh, machine):
-    found = compare(PROGRAMS[name](), MESHES[mesh], machine)
-    best = found.hands[found.best_hand].price
-    assert found.realized.price <= BOUND * found.ordinary.price
-    assert found.realized.price <= BOUND * best, found.best_hand
+    comparison = compare(PROGRAMS[name](), MESHES[mesh], machine)
+    best = comparison.hands[comparison.best_hand].price
+    assert comparison.realized.price <= BOUND * comparison.ordinary.price
+    assert comparison.realized.price <= BOUND * best, comparison.best_hand
 
 
 @pytest.mark.parametrize("name, mesh, machine", QUICK)
@@ -70,8 +70,8 @@ def test_is_near_the_optimum_over_both_axes(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DRAWN)
 def test_drawn_transformer_sends_little(name):
-    found = compare(DRAWN[name](), (8,), None)
-    assert found.realized.bytes_sent <= DRAWN_BOUND * found.fewest_bytes
+    comparison = compare(DRAWN[name](), (8,), None)
+    assert comparison.realized.bytes_sent <= DRAWN_BOUND * comparison.fewest_bytes
 
 
 @pytest.mark.slow

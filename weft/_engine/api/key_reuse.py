@@ -365,10 +365,10 @@ def _moved(eqn: Eqn, ins: list, shape: tuple[int, ...]) -> np.ndarray:
         n is not None for n in ins
     ):
         try:
-            given = [a.val if isinstance(a, Literal) else n for n, a in zip(ins, eqn.invars)]
-            found = np.asarray(eqn.primitive.reference(*given, **eqn.params))
-            if found.shape == shape:
-                return found.astype(np.int64)
+            operands = [a.val if isinstance(a, Literal) else n for n, a in zip(ins, eqn.invars)]
+            numbers = np.asarray(eqn.primitive.reference(*operands, **eqn.params))
+            if numbers.shape == shape:
+                return numbers.astype(np.int64)
         except Exception:  # an operation on numbers alone; its keys count as new
             pass
     if eqn.primitive is dynamic_slice_p and ins[0] is not None and ins[0].shape == shape:

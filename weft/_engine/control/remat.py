@@ -179,8 +179,8 @@ class Remat(Call):
     def rest(self, partial: Partial, unknown: Sequence[bool], params: dict) -> dict:
         """Return the parameters of the unknown part. Its known inputs go behind a barrier."""
         flags = _each(params["prevent_cse"], len(unknown))
-        given = [flag for flag, u in zip(flags, unknown) if not u]
-        held = [any(given) if i is None else given[i] for i in partial.forwarded]
+        known = [flag for flag, u in zip(flags, unknown) if not u]
+        held = [any(known) if i is None else known[i] for i in partial.forwarded]
         return {**params, "prevent_cse": (*held, *[False] * sum(unknown)), "differentiated": True}
 
 

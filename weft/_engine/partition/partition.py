@@ -491,6 +491,20 @@ def _type_reader(
     return read
 
 
+@record
+class PartitionRequest:
+    """A program to partition over a mesh, and the specs that are given for its arguments and results (None: open).
+
+    keeps_targets   whether results without a given spec have the one that propagation finds, instead of the cheapest
+    """
+
+    jaxpr: Jaxpr
+    mesh: Mesh
+    in_specs: tuple[Spec | None, ...]
+    out_specs: tuple[Spec | None, ...]
+    keeps_targets: bool = False
+
+
 class Partitioning(Protocol):
     """How a program is partitioned, given some specs. `mesh` is the mesh that it asks for, if it does."""
 
@@ -501,14 +515,7 @@ class Partitioning(Protocol):
         """Return the same for a program with pairs of a result and the argument that it replaces."""
         ...
 
-    def partition(
-        self,
-        jaxpr: Jaxpr,
-        mesh: Mesh,
-        in_specs: Sequence[Spec | None],
-        out_specs: Sequence[Spec | None],
-        keeps_targets: bool,
-    ) -> PartitionResult:
+    def partition(self, request: PartitionRequest) -> PartitionResult:
         """Return the partitioned program."""
         ...
 
@@ -527,16 +534,10 @@ class PropagatingPartitioning:
         """Return the same: propagation needs no ties."""
         return self
 
-    def partition(
-        self,
-        jaxpr: Jaxpr,
-        mesh: Mesh,
-        in_specs: Sequence[Spec | None],
-        out_specs: Sequence[Spec | None],
-        keeps_targets: bool,
-    ) -> PartitionResult:
+    def partition(self, request: PartitionRequest) -> PartitionResult:
         """Return the partitioned program."""
-        return partition(jaxpr, mesh, in_specs, out_specs, self.cost, keeps_targets)
+        specs = request.in_specs, request.out_specs
+        return partition(request.jaxpr, request.mesh, *specs, self.cost, request.keeps_targets)
 
 
 #: by the cost model of virtual devices
@@ -570,7 +571,8 @@ def partition_for(
     untyped_mesh = _mesh_of_untyped_results(mesh, known, in_context)
     in_wanted = _specs_on(mesh, committed, jaxpr.invars)
     keeps_targets = bool(untyped_mesh.explicit_axes)
-    result = method.partition(jaxpr, mesh, in_wanted, wanted, keeps_targets)
+    request = PartitionRequest(jaxpr, mesh, tuple(in_wanted), tuple(wanted), keeps_targets)
+    result = method.partition(request)
     user = _UserShardings(result.mesh, mesh, known, untyped_mesh, has_types, assignment)
     shown = zip(foreign, result.out_specs, out_shardings, jaxpr.out_avals)
     return replace(

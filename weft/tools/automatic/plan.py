@@ -27,6 +27,7 @@ from weft._engine.partition.auto.partitioning import (
     MemoryLimit,
 )
 from weft._engine.partition.cost import CostModel
+from weft._engine.partition.partition import PartitionRequest
 from weft._engine.runtime.topology import make_mesh
 from weft._engine.util import tree
 from weft._engine.util.errors import ShardingError
@@ -222,9 +223,12 @@ class ShardingPlan:
             ties = tuple(decision.given.ties.items())
             seconds = min(self.search.seconds, MOST_SECONDS)
             search = replace(self.search, limit=limit, report=None, ties=ties, seconds=seconds)
-            specs = decision.given.in_specs, decision.given.out_specs
+            given = decision.given
+            request = PartitionRequest(
+                decision.program, self.layout_plan.mesh, given.in_specs, given.out_specs
+            )
             try:
-                other = search.decide(decision.program, self.layout_plan.mesh, *specs)
+                other = search.decide(request)
             except ShardingError:
                 break
             cost = cost_of(other, other.result)

@@ -315,8 +315,8 @@ def lane_helper(builder: ScopedWriter, label: str, function: str, width: int, ar
             return []
 
         own.counted_loop("0", str(width), 1, body, (), certain=True)
-        made = own.read(v, kept[0], 64)
+        result = own.read(v, kept[0], 64)
         builder.helpers[name] = own.helper(
-            name, v, ", ".join([f"{v} %a{i}" for i in range(arity)]), made
+            name, v, ", ".join([f"{v} %a{i}" for i in range(arity)]), result
         )
     return name

@@ -75,15 +75,15 @@ class ProgramBuilder:
         """A constant of the program; equal small ones are one."""
         array = np.ascontiguousarray(np.asarray(value, dtype))
         key = (array.dtype, array.shape, array.tobytes()) if array.nbytes <= 64 else id(value)
-        found = self.const_refs.get(key)
-        if found is None:
+        ref = self.const_refs.get(key)
+        if ref is None:
             saved, self.region = self.region, None
-            found = self.const_refs[key] = Ref(
+            ref = self.const_refs[key] = Ref(
                 self.new(array.nbytes, P.SlotKind.CONSTANT, len(self.consts))
             )
             self.region = saved
             self.consts.append(array)
-        return found
+        return ref
 
     def touch(self, ref: Ref) -> None:
         """Note that memory is in use now."""

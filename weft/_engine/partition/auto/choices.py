@@ -291,14 +291,15 @@ class ChoiceLister:
         rule: FactorRule,
         held: HeldAxes,
         partials: Mapping[Var, frozenset[frozenset[Any]]],
-    ) -> set[frozenset[Any]]:
-        """Return the sets of axes over which sums may pass through an equation."""
+    ) -> list[frozenset[Any]]:
+        """Return the sets of axes over which sums may pass through an equation, in an order that no hash decides."""
         found = {frozenset[Any]()}
         if rule.linear_ins:
             for a in eqn.invars:
                 if isinstance(a, Var):
                     found |= partials.get(a, frozenset())
-        return {s for s in found if all((a in s) == passes for a, (_, passes) in held.uses.items())}
+        fits = [s for s in found if all((a in s) == passes for a, (_, passes) in held.uses.items())]
+        return sorted(fits, key=lambda axes: sorted(map(str, axes)))
 
     def _splittable(self, eqn: Eqn, rule: FactorRule) -> list[int]:
         """Return the factors of which an axis can be used: no followers of a group, which go with their leader."""

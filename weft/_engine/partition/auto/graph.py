@@ -222,9 +222,9 @@ class DecisionGraph:
         """Add the links of an equation that holds programs, and the nodes of these programs."""
         runs = count * trip_count(eqn)
         programs = [jaxpr for _, jaxpr in subjaxprs(eqn.params)]
-        inside = {v for jaxpr in programs for v in jaxpr.invars}
+        inside = [v for jaxpr in programs for v in jaxpr.invars]
         operands = {a for a in eqn.invars if type(a) is not Literal}
-        made = inside | set(eqn.outvars)
+        made = {*inside, *eqn.outvars}
         reads = dict.fromkeys(operands, count)
         self.births.update(dict.fromkeys(made, self._time))
         links = [
@@ -233,7 +233,7 @@ class DecisionGraph:
         ]
         nodes += [node for node in links if node.leads]
         linked = {v for node in links for v in node.makes}
-        for var in (*inside, *eqn.outvars):
+        for var in dict.fromkeys([*inside, *eqn.outvars]):
             if var not in linked:  # values that have nothing outside: counters, keys
                 node = Node(Kind.FIXED, runs, self._time, ("unlinked", var.aval.shape))
                 node.makes = [var]

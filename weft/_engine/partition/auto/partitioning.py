@@ -20,6 +20,7 @@ from weft._engine.partition.auto.optimizer import GivenSpecs, Optimizer, Solutio
 from weft._engine.partition.auto.prices import MeshPrices, ReductionShares, prices_on
 from weft._engine.partition.cost import DEFAULT, CostModel
 from weft._engine.partition.partition import (
+    PartitionRequest,
     PartitionResult,
     ValueLayouts,
     constraint_reader,
@@ -121,42 +122,32 @@ class LayoutSearch:
         """Return the search for a program with these ties."""
         return replace(self, ties=ties)
 
-    def partition(
-        self,
-        jaxpr: Jaxpr,
-        mesh: Mesh,
-        in_specs: Sequence[Spec | None],
-        out_specs: Sequence[Spec | None],
-        keeps_targets: bool = False,
-    ) -> PartitionResult:
+    def partition(self, request: PartitionRequest) -> PartitionResult:
         """Return the cheapest program found."""
-        decision = self.decide(jaxpr, mesh, in_specs, out_specs, keeps_targets)
+        decision = self.decide(request)
         if self.report is not None:
             self.report(decision)
         return decision.result
 
-    def decide(
-        self,
-        jaxpr: Jaxpr,
-        mesh: Mesh,
-        in_specs: Sequence[Spec | None],
-        out_specs: Sequence[Spec | None],
-        keeps_targets: bool = False,
-    ) -> Decision:
+    def decide(self, request: PartitionRequest) -> Decision:
         """Search, and compare with the ordinary partitioner."""
-        program = match_moves(jaxpr)
+        program, mesh = match_moves(request.jaxpr), request.mesh
+        in_specs, out_specs = request.in_specs, request.out_specs
         prices = prices_on(dict(mesh.shape), self.machine, self.cost)
         ties = _consistent_ties(program, in_specs, out_specs, self.ties)
-        given = GivenSpecs(tuple(in_specs), tuple(out_specs), ties)
+        given = GivenSpecs(in_specs, out_specs, ties)
         optimizer, solution, planned = self._solved(program, mesh, given, prices)
-        ins, outs = solution.in_specs, solution.out_specs
+        ins, outs, cost = solution.in_specs, solution.out_specs, prices.model
         candidates = {  # of equally good ones, the first
-            ORDINARY: partition(program, mesh, in_specs, out_specs, prices.model, keeps_targets),
-            BOUNDARY: partition(program, mesh, ins, outs, prices.model),
+            ORDINARY: partition(program, mesh, in_specs, out_specs, cost, request.keeps_targets),
+            BOUNDARY: partition(program, mesh, ins, outs, cost),
             LAYOUTS: planned,
         }
-        fits = self.limit.fits if self.limit is not None else _always
-        allowed = [name for name, made in candidates.items() if fits(made, ties)]
+        allowed = [
+            name
+            for name, result in candidates.items()
+            if self.limit is None or self.limit.fits(result, ties)
+        ]
         method = min(allowed, key=lambda name: round(price_of(candidates[name], prices)))
         return Decision(
             program,
@@ -234,10 +225,6 @@ class LayoutSearch:
         )
 
 
-def _always(result: PartitionResult, ties: Mapping[int, int]) -> bool:
-    return True
-
-
 @record
 class _Realized:
     """A solution, its program and the price of that."""
@@ -280,20 +267,13 @@ class LayoutPlan:
         """Return the same: the plan has the layouts of results."""
         return self
 
-    def partition(
-        self,
-        jaxpr: Jaxpr,
-        mesh: Mesh,
-        in_specs: Sequence[Spec | None],
-        out_specs: Sequence[Spec | None],
-        keeps_targets: bool = False,
-    ) -> PartitionResult:
+    def partition(self, request: PartitionRequest) -> PartitionResult:
         """Return the program with the layouts of the plan; ShardingError for another program."""
-        program = match_moves(jaxpr)
-        if program_digest(program) != self.program:
+        program, digest = match_moves(request.jaxpr), self.program
+        if program_digest(program) != digest:
             raise ShardingError(
                 f"plan.jit: the function is not the one that was planned: its program for these arguments has the digest "
-                f"{program_digest(program)}, that of the plan is {self.program}.\n"
+                f"{program_digest(program)}, and the plan has {digest}.\n"
                 "  A plan is for one function and one set of shapes and dtypes. Make a plan for these with "
                 "weft.auto.shardings."
             )
@@ -303,11 +283,11 @@ class LayoutPlan:
         dropped: dict[Eqn, list[tuple[Var, Spec]]] = {}
         for result, number, spec in self.dropped:
             dropped.setdefault(makers[variables[result]], []).append((variables[number], spec))
+        specs = self.in_specs, self.out_specs
         if not layouts:
-            return partition(program, mesh, self.in_specs, self.out_specs, self.cost, keeps_targets)
-        return partition_with_layouts(
-            program, mesh, self.in_specs, self.out_specs, ValueLayouts(layouts, dropped), self.cost
-        )
+            return partition(program, request.mesh, *specs, self.cost, request.keeps_targets)
+        values = ValueLayouts(layouts, dropped)
+        return partition_with_layouts(program, request.mesh, *specs, values, self.cost)
 
 
 def layout_plan(decision: Decision, mesh: Mesh) -> LayoutPlan:
