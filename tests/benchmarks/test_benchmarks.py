@@ -150,12 +150,10 @@ def test_summary_compares_whole_processes(report):
     )
 
 
-def test_results_merge_and_notes_survive(report, tmp_path, monkeypatch):
+def test_new_results_replace_rows_of_the_same_name(report, tmp_path, monkeypatch):
     monkeypatch.setattr(report, "HERE", tmp_path)
-    (tmp_path / "notes.md").write_text("## Notes\n\nWritten by hand.\n")
     report.write([step(), step("sin", 0.25)], "1.0")
     report.write([step("sin", 0.125)], "1.0")
     text = (tmp_path / "RESULTS.md").read_text()
-    assert "Written by hand." in text
     assert "| exp | 500 µs | 1 ms | 0.500 |" in text
     assert "| sin | 125 µs | 1 ms | 0.125 |" in text and "0.250 |" not in text
