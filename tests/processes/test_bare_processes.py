@@ -105,5 +105,5 @@ def test_processes_of_several_machines_need_a_secret():
             for rank in range(2)
         ]
         errors = [process.communicate(timeout=60)[1] for process in started]
-    assert "accepts processes of this machine alone" in errors[0]
+    assert "accepts only processes of this machine" in errors[0]
     assert "processes on several machines need the secret of their job" in errors[1]

@@ -131,7 +131,7 @@ def test_several_hosts_need_a_library(tmp_path):
     for rank in found:
         assert (
             rank.exit_code == 1
-            and "processes on 2 hosts exchange data by MPI, and a process has no library of it."
+            and "processes on 2 hosts exchange data by MPI, and a process has no MPI library."
             in rank.err
         )
         assert "process 0  none" in rank.err and "pip install 'weft-arrays[mpich]'" in rank.err

@@ -236,10 +236,10 @@ def test_wrong_settings_are_named(environment):
         ValueError, match="one of slurm, ompi, pmi, k8s, mpi4py or deactivate, got 'lsf'"
     ):
         launchers.find("lsf")
-    with pytest.raises(ValueError, match="was not started by it"):
+    with pytest.raises(ValueError, match="that launcher did not start this process"):
         launchers.find("slurm")
     environment({"PMI_SIZE": "two", "PMI_RANK": "0"})
-    with pytest.raises(ValueError, match="PMI_SIZE is a number, got 'two'"):
+    with pytest.raises(ValueError, match="PMI_SIZE must be a number, got 'two'"):
         launchers.find()
 
 

@@ -120,7 +120,8 @@ def test_counts_of_two_processes_add_up(stores):
     )
     first.key_value_set("text", "x")
     with pytest.raises(
-        JaxRuntimeError, match=r"^INVALID_ARGUMENT: .*'text' has a value that is no whole number"
+        JaxRuntimeError,
+        match=r"^INVALID_ARGUMENT: .*the value of the key 'text' is not a whole number",
     ):
         second.key_value_increment("text", 1)
 

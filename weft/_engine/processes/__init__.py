@@ -1,16 +1,16 @@
 """The processes that run one program: their coordinator, their failures and their collectives.
 
 `current()` is None in a single process. Otherwise a `Processes` has a client of the coordinator (keys
-and values, barriers, heartbeats, failures) and a transport, which carries out `CollectivePlan`s.
-Nothing waits forever: every wait has a deadline, and ends at once where a process is known to have
-failed, with a `ProcessFailureError` that names it. A single process imports nothing of this package
-but this file and `present`.
+and values, barriers, heartbeats, failures) and a transport, which executes `CollectivePlan`s. No wait
+is unbounded: each has a deadline, and ends immediately with a `ProcessFailureError` if a process that
+it needs is known to have failed. A single process imports only this file and `present` from this
+package.
 
 | modules | subject |
 |---|---|
-| `state`, `launchers`, `preemption`, `agreement` | joining and leaving, what launchers say, common decisions |
+| `state`, `launchers`, `preemption`, `agreement` | joining and leaving, launchers, common decisions |
 | `coordinator`, `client`, `connections`, `wire` | the control plane: requests, connections, authenticated frames |
-| `job_secret`, `addresses`, `liveness`, `host_identity` | what connections need: secrets, addresses, signs of life |
+| `job_secret`, `addresses`, `liveness`, `host_identity` | secrets, addresses, probes, machine identities |
 | `store` | keys and values of programs |
 | `plans`, `routes`, `shared_memory`, `mpi`, `pmi`, `transport` | the data plane: windows within a host, MPI between hosts |
 | `failures` | error texts |
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def current() -> Processes | None:
-    """What this process shares with others; None in a single process.
+    """Return the state that this process shares with the other processes; None in a single process.
 
     >>> current() is None
     True

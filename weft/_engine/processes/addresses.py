@@ -12,7 +12,7 @@ from weft._engine.processes.wire import host_and_port
 from weft._engine.util.errors import describe
 from weft._engine.util.record import record
 
-#: an address of a documentation network: nothing is sent there, but routes lead there
+#: addresses in documentation networks: nothing is sent there, but the routing table covers them
 _ELSEWHERE = {socket.AF_INET: "192.0.2.1", socket.AF_INET6: "2001:db8::1"}
 
 
@@ -39,14 +39,14 @@ def join_address(host: str, port: int) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host, given by number, is the machine itself."""
+    """Return whether a numeric host address is this machine's loopback address."""
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
     return False
 
 
 def is_of_this_machine(host: str) -> bool:
-    """Return whether an interface of this machine has the address `host`, given by number."""
+    """Return whether an interface of this machine has the numeric address `host`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.bind((host, 0))
@@ -66,7 +66,7 @@ def find_outward_address() -> str | None:
 
 
 def find_numbers(host: str) -> list[str]:
-    """Return the addresses of a host, by number. Raises OSError if the name is unknown."""
+    """Return the numeric addresses of a host. Raises OSError if the name is unknown."""
     answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(answer[4][0]) for answer in answers))
 
@@ -74,11 +74,11 @@ def find_numbers(host: str) -> list[str]:
 def choose_addresses(
     address: str, has_secret: bool, bind_address: str | None
 ) -> CoordinatorAddress:
-    """Return where to connect and to listen for the coordinator address that a user gave.
+    """Return where to connect and to listen for the coordinator address that a user provided.
 
-    Without a secret the coordinator listens on the loopback interface alone. An address of this
-    machine then means that all processes run here. Raises RuntimeError where other machines would
-    have to connect without a secret, ValueError for an address that is none.
+    Without a secret the coordinator listens only on the loopback interface. An address of this
+    machine then means that all processes run here. Raises RuntimeError if other machines would
+    have to connect without a secret, ValueError for a malformed address.
     """
     host, port = host_and_port(address)
     if bind_address is not None:
@@ -87,7 +87,7 @@ def choose_addresses(
     try:
         numbers = find_numbers(host)
     except OSError:
-        numbers = []  # it may be known later: a pod or a node that starts
+        numbers = []  # the name may be registered later: a pod or a node that is starting
     if numbers and all(map(is_loopback, numbers)):
         is_own_name = host != "localhost" and host not in numbers
         # Debian gives a machine's own name the address 127.0.1.1, which others cannot reach
@@ -128,7 +128,7 @@ def _make_secret_error(address: str) -> RuntimeError:
                 ("secret", f"neither {VARIABLE} nor {FILE_VARIABLE} is set"),
             ],
             None,
-            "Without a secret the coordinator accepts connections from its own machine alone.",
+            "Without a secret the coordinator accepts connections only from its own machine.",
             f"Set {VARIABLE} to the same text for all processes (`openssl rand -hex 32` prints one), "
             f"or {FILE_VARIABLE} to a file with mode 600. `weft launch` does it by itself. "
             f"{INSECURE_VARIABLE}=1 accepts connections from everybody.",
@@ -139,8 +139,8 @@ def _make_secret_error(address: str) -> RuntimeError:
 def open_listeners(addresses: tuple[str, ...]) -> list[socket.socket]:
     """Return sockets that listen at all `addresses`, with the same port.
 
-    A port 0 is replaced by a free one. Raises OSError that names the address if none can be used;
-    of several, those that cannot be used are left out.
+    Port 0 is replaced by a free port. Addresses that cannot be used are skipped. Raises OSError
+    that names an address if none can be used.
     """
     listeners: list[socket.socket] = []
     failure: OSError | None = None

@@ -1,10 +1,10 @@
-"""What processes must have in common: versions when they join, and the programs that they compile.
+"""Agreement between processes: equal versions at startup, equal programs at compile time.
 
-In:   what a process is about to compile: a fingerprint, its lines on demand, more facts for the others; the plugins that it may use.
-Out:  what all of them brought; or an error, the same in all, that shows the versions or the first line in which they differ.
-Laws: versions are facts that all processes get when they join, and compare. Programs are compared in the order in which a set of ranks
-      comes to them, before anybody waits in a collective of theirs. A rank that does not come is an error of the barrier, which names it.
-      Programs whose lines are equal are the same.
+In:   the program that a process is about to compile: its fingerprint, its lines on demand, values for the other ranks; the plugin versions.
+Out:  the values of all ranks; or, on every rank, the same error with the versions or the first lines that differ.
+Laws: versions are facts that all processes exchange and compare when they join. A set of ranks compares its programs in the order in which
+      it compiles them, before any rank waits in a collective of the program. A rank that does not arrive makes the barrier raise an error
+      that names it. Programs with equal lines are equal.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _REMEDY = (
 
 
 def collect_versions(plugins: Mapping[str, str]) -> dict[str, str]:
-    """Return the name and the version of each thing that all processes need to have in common."""
+    """Return the names and versions of the software that all processes must have in common."""
     python = ".".join(map(str, sys.version_info[:3]))
     return {
         "weft": weft_version.__version__,
@@ -72,8 +72,8 @@ def check_versions(versions: Sequence[Mapping[str, str] | None], hosts: Sequence
                 "the processes run different versions.",
                 rows,
                 None,
-                "All processes of a program run the same versions, or they would compile and exchange different things.",
-                "Install the same versions on all hosts; `weft info` prints those of one.",
+                "All processes of a program must run the same versions; otherwise they compile and exchange different things.",
+                "Install the same versions on all hosts; `weft info` prints the versions of one host.",
             ),
             sorted(different),
         )
@@ -85,26 +85,26 @@ def check_program(
     lines: Callable[[], list[tuple[str, str]]],
     brings: Any = None,
 ) -> list[Any]:
-    """What each of `ranks` brings to the program that it is about to compile, in order, once all have come with the same fingerprint.
+    """Return the value `brings` of each of `ranks`, in order, once all ranks have the same fingerprint.
 
-    `lines()` are pairs of what is compared and where it comes from. ProcessFailureError, in all ranks, where fingerprints differ.
+    `lines()` returns pairs of a line of the program and its source location. Raises ProcessFailureError on all ranks if fingerprints differ.
     """
     shared = _shared()
     place = tuple(ranks)
     number = shared.next_number(place)
-    who = hashlib.md5(repr(place).encode(), usedforsecurity=False).hexdigest()[:8]
+    ranks_id = hashlib.md5(repr(place).encode(), usedforsecurity=False).hexdigest()[:8]
 
     def meet(stage: str, what: Any) -> list[Any]:
-        name = f"program {number} of {who}{stage}"
+        name = f"program {number} of {ranks_id}{stage}"
         return shared.client.barrier(name, shared.collective_timeout, ranks, what) or [what]
 
-    found = meet("", [fingerprint, brings])
-    if len({one for one, _ in found}) > 1:
+    replies = meet("", [fingerprint, brings])
+    if len({one for one, _ in replies}) > 1:
         mine = lines()
         hashes = meet(", hashes", [_short(text) for text, _ in mine])
         if any(one != hashes[0] for one in hashes):
             raise _difference(place, hashes, mine, lambda what: meet(", lines", what))
-    return [one for _, one in found]
+    return [one for _, one in replies]
 
 
 def _shared() -> Any:
@@ -123,16 +123,16 @@ def _difference(
     mine: list[tuple[str, str]],
     meet: Callable[[Any], list[Any]],
 ) -> ProcessFailureError:
-    """The error that shows the first line in which programs differ from that of most ranks."""
+    """Return the error that shows the first line in which the programs differ from the majority's program."""
     common = Counter(map(tuple, hashes)).most_common(1)[0][0]
     others = [one for one in hashes if tuple(one) != common]
     at = min(
         next((i for i, (a, b) in enumerate(zip(one, common)) if a != b), min(len(one), len(common)))
         for one in others
     )
-    said = meet(list(mine[at]) if at < len(mine) else ["(the program ends)", ""])
+    lines_at = meet(list(mine[at]) if at < len(mine) else ["(the program ends)", ""])
     by_text: dict[tuple[str, str], list[int]] = {}
-    for rank, (text, where) in zip(ranks, said):
+    for rank, (text, where) in zip(ranks, lines_at):
         by_text.setdefault((text, where), []).append(rank)
     table = []
     for (text, where), some in by_text.items():
@@ -156,13 +156,13 @@ def _difference(
 
 
 def busy(text: str) -> Any:
-    """While entered, others who wait for this process are told that it does `text`, and wait on."""
+    """Return a context manager that reports `text` to ranks that wait for this process, so that they keep waiting."""
     return _shared().busy(text)
 
 
 @contextmanager
 def compiled_by(leader: int, key: str) -> Iterator[bool]:
-    """Whether this process is to compile the program `key`; the others wait in here until `leader` has done it, or failed."""
+    """Yield True if this process must compile the program `key`; other ranks wait until `leader` has compiled it or failed."""
     shared = _shared()
     name = f"weft/compiled/{key}"
     if shared.rank != leader:
@@ -176,7 +176,7 @@ def compiled_by(leader: int, key: str) -> Iterator[bool]:
 
 
 def _await_compiled(shared: Any, leader: int, name: str) -> None:
-    """Wait until `leader` has put the key `name`, beyond the limit while it reports that it is busy."""
+    """Wait until `leader` has put the key `name`; extend the limit while it reports that it is busy."""
     clock = shared.clock(shared.collective_timeout)
     while True:
         try:
@@ -187,7 +187,7 @@ def _await_compiled(shared: Any, leader: int, name: str) -> None:
             if clock.is_over([leader]):
                 report = shared.client.report([leader])
                 raise failures.of_absence(
-                    f"the program that process {leader} compiles for all",
+                    f"the program that process {leader} compiles for all processes",
                     shared.collective_timeout,
                     [shared.rank],
                     [leader],

@@ -1,9 +1,9 @@
 """The connection of a rank to the coordinator.
 
-One daemon thread reads it and sends heartbeats with the progress of this rank. What waits here ends
-with its deadline, with the news of a failure, or with a signal. A connection that breaks while the
-coordinator's process lives is made again within `heartbeat_timeout`, and the requests under way are
-sent once more.
+One daemon thread reads the connection and sends heartbeats with the progress of this rank. A pending
+request ends at its deadline, at the news of a failure, or at a signal. If the connection breaks while
+the coordinator's process is alive, the client reconnects within `heartbeat_timeout` and repeats the
+pending requests.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from weft._engine.processes.liveness import ProbeResponder
 from weft._engine.util.errors import ProcessFailureError, describe
 from weft._engine.util.threads import DaemonThread
 
-#: the time after its own deadline in which an answer may come
+#: seconds after a request's own deadline during which its answer may still arrive
 _SLACK_S = 5.0
 _CONNECT_S = 10.0
-#: the most characters of a report: stacks, or the text of an exception
+#: maximum number of characters of a report: stacks, or the text of an exception
 _MAX_REPORT = 1 << 18
 
 
@@ -39,7 +39,7 @@ class AuthenticationError(ConnectionError):
 class Link:
     """An authenticated connection to the coordinator at `address`.
 
-    Raises AuthenticationError where the secrets differ, OSError where no connection is made within
+    Raises AuthenticationError if the secrets differ, OSError if no connection is possible within
     `timeout` seconds.
     """
 
@@ -50,7 +50,7 @@ class Link:
         self.socket = socket.create_connection(wire.host_and_port(address), timeout=timeout)
         try:
             if self.socket.getsockname() == self.socket.getpeername():
-                raise ConnectionRefusedError("no process listens")  # a port of its own
+                raise ConnectionRefusedError("no process listens")  # TCP connected to itself
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.socket.settimeout(0.5)
             self._authenticate(secret, time.monotonic() + timeout)
@@ -87,7 +87,7 @@ class Link:
         timeout: float = 10.0,
         gives_up: Callable[[], bool] = bool,
     ) -> None:
-        """Send a frame within `timeout` seconds, or until it `gives_up`; TimeoutError after that."""
+        """Send a frame. Raises TimeoutError after `timeout` seconds or once `gives_up()` is true."""
         until = time.monotonic() + timeout
         with self._sending:
             view = memoryview(self._writer.pack(table, data))
@@ -99,9 +99,9 @@ class Link:
                         raise
 
     def receive(self, timeout: float) -> list[tuple[dict[str, Any], bytes]] | None:
-        """Return the frames that arrive within `timeout` seconds, or None if nothing does.
+        """Return the frames that arrive within `timeout` seconds; None if no data arrives.
 
-        Raises ConnectionError at the end of the connection.
+        Raises ConnectionError if the peer has closed the connection.
         """
         if not liveness.wait_readable(self.socket, timeout):
             return None
@@ -111,14 +111,14 @@ class Link:
         return list(self._reader.feed(arrived))
 
     def shutdown(self) -> None:
-        """End the connection; a thread that reads it finds it closed."""
+        """Shut down the connection; the thread that reads it gets an end of file."""
         self.is_closed = True
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
 
 
 class _PendingAnswer:
-    """A request under way, and its answer."""
+    """A pending request and its answer."""
 
     __slots__ = ("data", "done", "request", "table", "until")
 
@@ -130,7 +130,7 @@ class _PendingAnswer:
         self.data = b""
 
     def wait(self) -> bool:
-        """Wait for the answer, or for the end of the connection; False if neither comes in time."""
+        """Wait for the answer or the end of the connection; return False if the deadline passes."""
         while not self.done.wait(max(0.0, self.until - time.monotonic())):
             if time.monotonic() >= self.until:
                 return False
@@ -140,9 +140,9 @@ class _PendingAnswer:
 def meet_anew(
     address: str, secret: bytes, rank: int, facts: dict[str, Any], until: float
 ) -> tuple[int, tuple[int, ...]] | None:
-    """Ask the successor of a lost coordinator to go on with the survivors: see `Client.shrink`.
+    """Rejoin the surviving ranks at the successor of a lost coordinator: see `Client.shrink`.
 
-    Returns None if the process at `address` ends before, or cannot be reached any more.
+    Returns None if the process at `address` ends first, or cannot be reached.
     """
     request = {
         "op": "shrink",
@@ -184,7 +184,7 @@ def _wait_to_shrink(
 
 
 def _shrunk(table: dict[str, Any], timeout: float) -> tuple[int, tuple[int, ...]]:
-    """Return the new number of this rank and the former numbers of all, or raise why there are none."""
+    """Return the new number of this rank and the former numbers of all ranks, or raise the error."""
     if table["ok"]:
         return table["rank"], tuple(table["ranks"])
     if table["why"] == "minority":
@@ -197,10 +197,10 @@ def _shrunk(table: dict[str, Any], timeout: float) -> tuple[int, tuple[int, ...]
 
 
 class Client:
-    """The connection of rank `rank` of `size`; `facts` are plain values that all ranks get to know.
+    """The connection of rank `rank` of `size`; `facts` are plain values that all ranks exchange.
 
     `responder` is the address of the native responder to probes (`liveness`). Raises
-    ProcessFailureError where the coordinator or other ranks do not come within `timeout` seconds.
+    ProcessFailureError if the coordinator or other ranks do not join within `timeout` seconds.
     """
 
     def __init__(
@@ -220,14 +220,14 @@ class Client:
         self._is_failure_seen = False
         #: whether the coordinator runs in the process of rank 0, and ends with it
         self.is_served_by_rank = False
-        #: whether the connection to the coordinator has ended for good
+        #: whether the connection to the coordinator is permanently lost
         self.has_lost_coordinator = False
         #: called once, in the thread of this connection, with the first failure
         self.on_failure: Callable[[dict[str, Any]], None] | None = None
-        #: returns what this rank waits for, for the reports of others
+        #: returns a description of what this rank waits for, for reports to other ranks
         self.at: Callable[[], str] = str
         self.leaving: dict[int, float] = {}
-        #: what threads of this rank report that they do
+        #: thread -> progress text that it reported
         self._progress: dict[int, str] = {}
         self._answers: dict[int, _PendingAnswer] = {}
         self._number = 0
@@ -248,8 +248,8 @@ class Client:
         }
         request = {"op": "join", "rank": rank, "size": size, "facts": facts, "token": self._token}
         try:
-            left = max(1.0, timeout - (time.monotonic() - began))
-            table, data = self._request(request, left)
+            remaining = max(1.0, timeout - (time.monotonic() - began))
+            table, data = self._request(request, remaining)
             self._check(table, f"initialize of {size} processes", timeout, "initialization_timeout")
         except BaseException:
             self.close()
@@ -261,7 +261,8 @@ class Client:
     def is_failure_seen(self) -> bool:
         """Whether the main thread has raised the failure.
 
-        Other threads do not count: the main thread may compute, and has to be interrupted.
+        Failures seen by other threads do not count: the main thread may be computing, and then has
+        to be interrupted.
         """
         return self._is_failure_seen
 
@@ -306,7 +307,10 @@ class Client:
 
     # ---- requests
     def put(self, key: str, value: bytes, replaces: bool = True) -> bool:
-        """Keep a value under a key, in place of one that is there if it `replaces`; whether it is kept."""
+        """Store a value under a key; return True if it was stored.
+
+        Without `replaces` an existing value is not overwritten.
+        """
         table, _ = self._request(
             {"op": "put", "key": key} if replaces else {"op": "put", "key": key, "first": True},
             60.0,
@@ -315,38 +319,44 @@ class Client:
         return table["ok"]
 
     def add(self, key: str, by: int) -> int:
-        """Add to the number under a key, 0 if there is none, and give the sum; ValueError if something else is there."""
+        """Add `by` to the number under a key (initially 0); return the sum.
+
+        Raises ValueError if the key has a value that is not a number.
+        """
         table, _ = self._request({"op": "add", "key": key, "by": by}, 60.0)
         self._check(table, f"the key {key!r}", 60.0)
         return table["sum"]
 
     def get(self, key: str, timeout: float = 60.0) -> bytes:
-        """The value of a key, waited for; ProcessFailureError if nobody puts it in time."""
+        """Wait for the value of a key; raise ProcessFailureError if no process puts it in time."""
         table, data = self._request({"op": "get", "key": key}, timeout)
         self._check(table, f"the key {key!r}", timeout)
         return data
 
     def find(self, key: str) -> bytes | None:
-        """The value that a key has now, or None."""
+        """Return the current value of a key, or None."""
         table, data = self._request({"op": "get", "key": key, "now": True}, 60.0)
         return data if table["ok"] else None
 
     def delete(self, key: str) -> int:
-        """Forget a key and those below it (`key/...`); how many there were."""
+        """Delete a key and all keys below it (`key/...`); return their number."""
         return self._request({"op": "delete", "key": key}, 60.0)[0]["count"]
 
     def keys(self, prefix: str = "") -> list[str]:
-        """The keys that begin so."""
+        """Return the keys that begin with `prefix`."""
         return self._request({"op": "keys", "prefix": prefix}, 60.0)[0]["keys"]
 
     def items(self, prefix: str = "") -> list[tuple[str, bytes]]:
-        """The keys that begin so, with their values."""
+        """Return the keys that begin with `prefix`, with their values."""
         table, data = self._request({"op": "keys", "prefix": prefix, "values": True}, 60.0)
         ends = list(itertools.accumulate(table["sizes"], initial=0))
         return [(key, data[start:end]) for key, start, end in zip(table["keys"], ends, ends[1:])]
 
     def living(self, ranks: Iterable[int], timeout: float = 600.0) -> dict[int, int]:
-        """Those of the ranks that are there once all of them have asked this, each with a number of its own."""
+        """Return the living ranks among `ranks`, each with a number unique to its process.
+
+        Waits until all living ranks of them have called this.
+        """
         asked = sorted(set(ranks))
         table, _ = self._request({"op": "living", "ranks": asked}, timeout)
         self._check(table, f"the question which of the processes {asked} live", timeout)
@@ -360,9 +370,10 @@ class Client:
         brings: Any = None,
         setting: str = "",
     ) -> list[Any]:
-        """Wait for all ranks, or for those named, to come to the barrier `name`; what each of them `brings`, in order.
+        """Wait until all ranks, or the given `ranks`, have arrived at the barrier `name`.
 
-        `setting` is the name of the limit, by default that of collectives.
+        Returns the value `brings` of each of them, in order. `setting` is the name of the setting
+        that limits the wait, for the error; by default that of collectives.
         """
         table, data = self._request(
             {"op": "barrier", "name": name, "ranks": list(ranks or ()), "brings": brings}, timeout
@@ -371,23 +382,23 @@ class Client:
         return json.loads(zlib.decompress(data))["brought"] if data else []
 
     def shrink(self, timeout: float) -> tuple[int, tuple[int, ...]]:
-        """Go on without failed ranks, once all remaining ranks ask for it.
+        """Continue without failed ranks, once all remaining ranks have called this.
 
         Returns the new number of this rank, and the former numbers of the remaining ranks in the
-        order of their new ones. Each of them connects anew.
+        order of their new ones. Each remaining rank must connect again.
         """
         table, _ = self._request({"op": "shrink"}, timeout)
         return _shrunk(table, timeout)
 
     def heartbeat(self) -> None:
-        """Tell the coordinator that this rank lives; the thread of the connection does so every second."""
+        """Send a sign of life; the thread of the connection does so at least every second."""
         progress = ", ".join(list(self._progress.values()))
         self._send({"op": "beat", "progress": progress} if progress else {"op": "beat"})
 
     def progress(self, text: str) -> None:
         """Report what this thread of this rank does, until it reports "".
 
-        Others that wait for this rank get to know it, and wait beyond their limit.
+        Ranks that wait for this rank receive the text and extend their limit.
         """
         if text:
             self._progress[threading.get_ident()] = text
@@ -395,17 +406,17 @@ class Client:
             self._progress.pop(threading.get_ident(), None)
 
     def report(self, ranks: Iterable[int]) -> dict[int, Any]:
-        """Where those ranks are: their Python stacks, what they wait for and their progress."""
+        """Return what each of `ranks` is doing: Python stacks, the awaited collective, progress."""
         table, _ = self._request({"op": "absent", "ranks": list(ranks)}, 3.0)
-        return {int(rank): found for rank, found in table.get("report", {}).items()}
+        return {int(rank): facts for rank, facts in table.get("report", {}).items()}
 
     def tell_error(self, text: str) -> None:
-        """Tell all others that this rank raised an exception, and will not go on."""
+        """Report to all ranks that this rank raised an exception and ends."""
         with contextlib.suppress(OSError, ProcessFailureError):
             self._request({"op": "error", "text": text[-_MAX_REPORT:]}, 1.0)
 
     def leave(self) -> None:
-        """Tell the coordinator that this rank ends as it should."""
+        """Report to the coordinator that this rank ends in good order."""
         with contextlib.suppress(OSError):
             self._send({"op": "leave"})
 
@@ -430,9 +441,10 @@ class Client:
             request = {**table, "number": number, "lowest": lowest, "timeout": timeout}
             answer = self._answers[number] = _PendingAnswer((request, data), timeout)
         if self._ends or self.has_lost_coordinator:
-            answer.done.set()  # the thread that ends the waiting may have done so before
+            # the listening thread may already have released all waiters
+            answer.done.set()
         try:
-            # if the connection breaks, a new one repeats the request, or the thread ends the waiting
+            # if the connection breaks, the request is repeated on a new one or the wait is ended
             with contextlib.suppress(OSError):
                 self._send(request, data)
             has_ended = answer.wait()
@@ -494,7 +506,7 @@ class Client:
             answer.done.set()
 
     def _serve(self) -> str:
-        """Read the connection and send heartbeats; return why the coordinator is given up."""
+        """Read the connection and send heartbeats; return the reason why the coordinator is lost."""
         interval = min(1.0, self.heartbeat_timeout / 5)
         beat = 0.0
         while not self._ends:
@@ -508,7 +520,7 @@ class Client:
                 self._heard = after
                 for table, data in frames:
                     self._handle(table, data)
-            elif after - now > 2 * interval + 1.0:  # this process itself stood still
+            elif after - now > 2 * interval + 1.0:  # this process itself was suspended
                 self._heard = after
             elif after - self._heard > self.heartbeat_timeout - liveness.PROBE_S:
                 if self._is_coordinator_busy():
@@ -526,7 +538,7 @@ class Client:
         )
 
     def _resume(self) -> bool:
-        """Connect again as the same process, and repeat what was asked; return whether it worked."""
+        """Reconnect as the same process and repeat pending requests; return True on success."""
         until = time.monotonic() + self.heartbeat_timeout
         while not self._ends and time.monotonic() < until:
             try:
@@ -562,12 +574,12 @@ class Client:
         return True
 
     def _ask_to_resume(self, link: Link, until: float) -> list[tuple[dict[str, Any], bytes]] | None:
-        """Return the frames after the coordinator's consent, or None if it refuses."""
+        """Return the frames that follow the coordinator's consent, or None if it refuses."""
         link.send({"op": "resume", "token": self._token})
         while time.monotonic() < until and not self._ends:
             frames = link.receive(0.5)
             if frames:
-                # before the request to join has arrived, the coordinator does not know this process
+                # the coordinator does not know this process until it has received the join request
                 is_accepted = frames[0][0].get("ok") or not self._has_joined
                 return frames[1:] if is_accepted else None
         return None

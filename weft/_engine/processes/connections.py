@@ -1,8 +1,8 @@
 """One thread that accepts, authenticates and serves the connections of a coordinator.
 
 A new connection gets a challenge. Until it has proved that it has the job's secret it may send 4 KiB
-within 5 seconds, and there are at most 64 such connections; more wait in the system's queue. What
-cannot be understood ends the connection it came from, and no other.
+within 5 seconds, and there are at most 64 such connections; more wait in the system's queue. Invalid
+data ends the connection on which it arrived, and no other.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_STRANGERS, STRANGER_S = 64, 5.0
 
 
 class Connection:
-    """A connection; `peer` is what the handler keeps with it, once it is authenticated."""
+    """A connection; once it is authenticated, `peer` is the handler's object for it."""
 
     __slots__ = ("challenges", "is_trusted", "opened", "out", "peer", "reader", "socket", "writer")
 
@@ -39,20 +39,20 @@ class Connection:
 
 
 class FrameHandler(Protocol):
-    """What a `ConnectionServer` calls, in its thread."""
+    """The callbacks of a `ConnectionServer`, called in its thread."""
 
     def receive(self, connection: Connection, table: dict[str, Any], data: bytes) -> None:
-        """Take in a frame of an authenticated connection."""
+        """Handle a frame of an authenticated connection."""
 
     def lose(self, connection: Connection) -> None:
-        """Note the end of an authenticated connection."""
+        """Handle the end of an authenticated connection."""
 
     def tick(self, now: float, elapsed: float) -> None:
-        """Do what is due; called about every `TICK_S`, `elapsed` seconds after the last time."""
+        """Do periodic work; called about every `TICK_S`, `elapsed` seconds after the last call."""
 
 
 class ConnectionServer:
-    """Serves the connections to `listeners`; `start` begins, `stop` ends."""
+    """A server for the connections to `listeners`; `start` begins, `stop` ends."""
 
     def __init__(
         self, listeners: Sequence[socket.socket], secret: bytes, handler: FrameHandler
@@ -60,7 +60,7 @@ class ConnectionServer:
         self._listeners, self._secret, self._handler = listeners, secret, handler
         self._strangers: dict[Connection, None] = {}
         self._probes: dict[Probe, Callable[[str], None]] = {}
-        #: how many connections had another secret
+        #: the number of connections that were refused because they had another secret
         self.refused = 0
         self._stops = False
         self._thread: DaemonThread | None = None
@@ -78,7 +78,7 @@ class ConnectionServer:
         self._thread = DaemonThread(self._serve)
 
     def stop(self) -> None:
-        """End, and close all connections."""
+        """End the thread, and close all connections."""
         self._stops = True
         with contextlib.suppress(OSError):
             self._wake_out.send(b".")
@@ -108,7 +108,7 @@ class ConnectionServer:
             self._accept(key.fileobj)  # type: ignore[arg-type]
 
     def _close_all(self) -> None:
-        """Close all connections so that sent frames arrive: unread bytes would discard them."""
+        """Close all connections; first read them to the end, as unread bytes would discard sent frames."""
         for key in list(self._selector.get_map().values()):
             if isinstance(key.data, Connection):
                 with contextlib.suppress(OSError):
@@ -187,11 +187,11 @@ class ConnectionServer:
                     self._handler.receive(connection, table, data)
                 else:
                     self._authenticate(connection, table)
-        except Exception:  # whatever a frame causes ends its connection, and not this thread
+        except Exception:  # a frame that cannot be handled ends its connection, not this thread
             self.close(connection)
 
     def send(self, connection: Connection, table: dict[str, Any], data: bytes = b"") -> None:
-        """Send a frame, later if the network is slow."""
+        """Send a frame, or queue what the network does not accept yet."""
         connection.out += connection.writer.pack(table, data)
         self._flush(connection)
 
@@ -203,13 +203,13 @@ class ConnectionServer:
         except BlockingIOError:
             pass
         except OSError:
-            connection.out.clear()  # reading finds that the connection has ended
+            connection.out.clear()  # the read side will detect that the connection has ended
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.out else 0)
         with contextlib.suppress(KeyError, ValueError):
             self._selector.modify(connection.socket, events, connection)
 
     def close(self, connection: Connection) -> None:
-        """End a connection; the handler is told if it was authenticated."""
+        """End a connection; notify the handler if it was authenticated."""
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(connection.socket)
         connection.socket.close()
@@ -219,7 +219,7 @@ class ConnectionServer:
 
     # ---- probes
     def probe(self, address: str, take: Callable[[str], None]) -> None:
-        """Probe a process, and call `take` with the result in this thread."""
+        """Probe a process; call `take` with the result in this thread."""
         attempt = Probe(address)
         self._probes[attempt] = take
         if attempt.result is None:
@@ -239,7 +239,7 @@ class ConnectionServer:
 
 
 def raise_file_limit(needed: int, purpose: str) -> None:
-    """Allow this process `needed` open files and connections.
+    """Raise this process's limit of open files and connections to at least `needed`.
 
     Every process may raise its limit, usually 1,024, up to its hard limit; OSError if that is lower.
 

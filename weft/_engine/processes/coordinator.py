@@ -1,17 +1,17 @@
 """The coordinator: the list of a job's processes, their keys and values, barriers and failures.
 
-It runs in one thread, in the launcher or beside process 0, computes nothing and takes no part in
+It runs in one thread, in the launcher or in process 0, computes nothing and takes no part in
 collectives. Its clients are `client.Client`s, one for each rank.
 
 A rank fails if it reports an exception, if its connection ends and its process does not answer a
 probe, or if it is silent for `heartbeat_timeout` and does not answer. A busy process answers
-(`liveness`). A connection that breaks while the process lives may be made again within
-`heartbeat_timeout`: requests and answers that were under way are repeated. All other ranks are told
-of a failure at once. Everything that waits here has a deadline; its error lists the ranks that
-arrived and those that did not.
+(`liveness`). A connection that breaks while the process is alive may be restored within
+`heartbeat_timeout`: pending requests and answers are repeated. All other ranks are notified of a
+failure immediately. Every pending request has a deadline; its error lists the ranks that arrived
+and the absent ones.
 
-After a failure the remaining ranks may go on together under new numbers, if they are more than the
-ranks whose end is unproven: of the two sides of a broken network at most one goes on.
+After a failure the remaining ranks may continue together under new numbers, if they outnumber the
+ranks whose end is unproven: of the two sides of a broken network at most one continues.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from weft._engine.processes.connections import (
 from weft._engine.processes.wire import dump_table
 from weft._engine.util.record import field, record
 
-#: the barrier at which ranks wait that have nothing more to do
+#: the final barrier, at which ranks wait that have nothing more to do
 LAST = "weft/last"
-#: how long others may wait for a rank that came to the last barrier: its data may be under way
+#: seconds that others may wait for a rank at the final barrier: its data may still be in transit
 LEFT_S = 2.0
-#: how long ranks that want to go on wait for the proof that others have ended, at least
+#: minimum seconds that ranks wait, before they continue, for the proof that others have ended
 PROOF_S = 5.0
-#: how long, beyond two heartbeat timeouts, survivors may take to come to the successor of a coordinator
+#: seconds, beyond two heartbeat timeouts, within which survivors must connect to a coordinator's successor
 EXPECTED_S = 10.0
 
 
@@ -67,7 +67,7 @@ class _Peer:
 
 @record(frozen=False, eq=False)
 class _WaitingRequest:
-    """A request that is answered later."""
+    """A request whose answer is deferred."""
 
     peer: _Peer
     number: int
@@ -94,13 +94,14 @@ class _StackQuery:
 
 
 class Coordinator:
-    """Serves `size` ranks at `address`; `start` begins, `stop` ends.
+    """A server for `size` ranks at `address`; `start` begins, `stop` ends.
 
-    `notify` gets every failure, and the ranks that go on. `confirm_end`, called in the thread of
-    this coordinator with the first number of a rank, returns whether that rank has certainly ended;
-    the launcher kills it, which takes at most `proof_s` seconds. `machine` identifies the machine of
-    this coordinator, on which it looks for itself. A successor of a lost coordinator gets its
-    `listener`, the facts of the former ranks and the addresses of those `expected`.
+    `notify` is called with every failure, and with the ranks that continue. `confirm_end`, called in
+    the thread of this coordinator with the first number of a rank, returns whether that rank has
+    certainly ended; the launcher kills it, which takes at most `proof_s` seconds. `machine`
+    identifies this machine, on which the coordinator checks processes itself. A successor of a lost
+    coordinator gets its `listener`, the facts of the former ranks and the addresses of the
+    `expected` ones.
 
     >>> coordinator = Coordinator("127.0.0.1:0", 2)
     >>> coordinator.start(); coordinator.stop()
@@ -131,7 +132,7 @@ class Coordinator:
         self.port: int = listeners[0].getsockname()[1]
         self._begin_anew(size)
         self._former_facts = former_facts
-        #: the number that each rank had at first
+        #: the original number of each rank
         self._first_numbers = list(range(size))
         #: survivors of a lost coordinator that have not connected yet, and their addresses
         self._expected = dict(expected or {})
@@ -148,7 +149,7 @@ class Coordinator:
         self._joining: list[_WaitingRequest] = []
         self._has_begun = False
         self._disagreement = ""
-        #: processes that have the news of the disagreement
+        #: processes that were notified of the disagreement
         self._refused: set[int] = set()
         self._barriers: dict[str, _Barrier] = {}
         self._living_queries: dict[tuple[int, ...], list[_WaitingRequest]] = {}
@@ -156,7 +157,7 @@ class Coordinator:
         self._shrinking: dict[int, _WaitingRequest] = {}
         self._proof_until = float("inf")
         self._former_facts: Mapping[str, Sequence[Any]] | None = None
-        #: ranks that came to the last barrier since the others were told of some
+        #: ranks at the final barrier of which the others have not been notified yet
         self._leaving: list[int] = []
         self.failures: list[dict[str, Any]] = []
 
@@ -168,7 +169,7 @@ class Coordinator:
     def stop(self, patience: float = 0.0) -> None:
         """Close all connections; wait at most `patience` seconds for ranks that have not left.
 
-        Where the processes disagree, wait for late ones, which have no news of it.
+        If the processes disagree, also wait for late ones, to notify them of it.
         """
         until = time.monotonic() + patience
         while self._is_awaited() and time.monotonic() < until:
@@ -182,12 +183,12 @@ class Coordinator:
 
     @property
     def has_disagreement(self) -> bool:
-        """Whether the processes did not begin because one has another number of processes."""
+        """Whether the start failed because a process expects another number of processes."""
         return bool(self._disagreement)
 
     # ---- connections
     def receive(self, connection: Connection, table: dict[str, Any], data: bytes) -> None:
-        """Take in a frame."""
+        """Handle a frame."""
         peer: _Peer | None = connection.peer
         if peer is None:
             self._meet(connection, table)
@@ -215,7 +216,7 @@ class Coordinator:
         return _WaitingRequest(peer, table["number"], time.monotonic() + limit, limit)
 
     def _meet(self, connection: Connection, table: dict[str, Any]) -> None:
-        """Take in the first frame of a connection, which identifies the process."""
+        """Handle the first frame of a connection, which identifies the process."""
         if table["op"] == "beat":
             return
         token = str(table["token"])
@@ -256,7 +257,7 @@ class Coordinator:
             self._send(peer, {"op": "leaves", "ranks": gone})
 
     def lose(self, connection: Connection) -> None:
-        """Note the end of a connection: its process may have ended, or connect again."""
+        """Handle the end of a connection: its process may have ended, or may reconnect."""
         peer: _Peer | None = connection.peer
         if peer is None or peer.connection is not connection:
             return
@@ -360,7 +361,7 @@ class Coordinator:
         try:
             total = int(self._values.get(table["key"], b"0")) + table["by"]
         except ValueError:
-            self._refuse(waiting, "its value is no whole number")
+            self._refuse(waiting, "its value is not a whole number")
             return
         self._set_value(table["key"], str(total).encode())
         self._answer(waiting, {"ok": True, "sum": total})
@@ -398,7 +399,7 @@ class Coordinator:
         self._answer(waiting, {"ok": True})
 
     def _report_living(self) -> None:
-        """Answer queries which ranks live, once all that live have made them."""
+        """Answer liveness queries, once all living ranks of a query have made it."""
         left = self._remaining()
         for ranks, waiting in list(self._living_queries.items()):
             living = [rank for rank in ranks if rank in left]
@@ -437,7 +438,7 @@ class Coordinator:
             self._begin()
 
     def _refuse_size(self, waiting: _WaitingRequest, size: int) -> None:
-        """Refuse all processes where one has another number of processes, unless they have begun."""
+        """Refuse all processes if one expects another number of them, unless they have begun."""
         facts = waiting.peer.facts
         why = (
             f"process {waiting.peer.rank} of {size} ({facts['host']}, process {facts['pid']}) does "
@@ -493,7 +494,7 @@ class Coordinator:
             return f"the processes {list(ranks)} meet there, and this is process {rank}"
         if not all(0 <= member < self.size for member in ranks):
             return (
-                f"the processes {list(ranks)} are to meet there, of which some are not there: "
+                f"some of the processes {list(ranks)} do not exist: "
                 f"numbers go from 0 to {self.size - 1}"
             )
         if barrier.ranks != ranks:
@@ -534,7 +535,7 @@ class Coordinator:
         return sorted({*there, *self._expected})
 
     def _shrink(self) -> None:
-        """Begin anew with the remaining ranks, once all of them ask for it and may go on."""
+        """Start over with the remaining ranks, once all have asked for it and they may continue."""
         left = self._remaining()
         if not self._shrinking or any(rank not in self._shrinking for rank in left):
             return
@@ -549,17 +550,17 @@ class Coordinator:
         self._begin_anew(len(left))
         self._first_numbers = [self._first_numbers[rank] for rank in left]
         for rank, waiting in enumerate(asked):
-            waiting.peer.left = True  # it joins again, under its new number
+            waiting.peer.left = True  # it joins again under its new number
             self._answer(waiting, {"ok": True, "rank": rank, "ranks": left})
         for peer in gone:
-            self._tokens.pop(peer.token, None)  # it must not connect again, and wait for an answer
+            self._tokens.pop(peer.token, None)  # it must not reconnect and wait for an answer
             if peer.connection is not None:
                 self._server.close(peer.connection)
         if self._notify is not None:
             self._notify({"kind": "shrunk", "ranks": left})
 
     def _is_end_proven(self, rank: int) -> bool:
-        """Return whether a rank will certainly not go on: another group must not continue too."""
+        """Return whether a rank has certainly ended, so that it cannot continue in another group."""
         peer = self._ranks.get(rank)
         kinds = {failure["kind"] for failure in self.failures if failure["rank"] == rank}
         if kinds & {"raised", "left"} or (peer is not None and peer.left and not kinds):
@@ -637,9 +638,9 @@ class Coordinator:
             return
         failure = self._failure_of(rank, kind, text)
         self.failures.append(failure)
-        if len(self.failures) == 1:  # of several, a client keeps the first
-            is_told = kind == "silent"
-            self._send_to_all({"op": "failed", **failure}, except_rank=-1 if is_told else rank)
+        if len(self.failures) == 1:  # clients keep only the first failure
+            is_notified = kind == "silent"
+            self._send_to_all({"op": "failed", **failure}, except_rank=-1 if is_notified else rank)
         if self._notify is not None:
             self._notify(failure)
         self._refuse_waiting(failure)
@@ -647,7 +648,7 @@ class Coordinator:
         self._report_living()
 
     def _refuse_waiting(self, failure: dict[str, Any]) -> None:
-        """Refuse requests that wait for a rank that has failed."""
+        """Refuse all requests that wait for a rank that has failed."""
         for name, barrier in list(self._barriers.items()):
             if failure["rank"] in barrier.ranks:
                 del self._barriers[name]
@@ -661,7 +662,7 @@ class Coordinator:
 
     # ---- deadlines
     def tick(self, now: float, elapsed: float) -> None:
-        """Find silent ranks and late requests. If this thread stood still, no rank is to blame."""
+        """Detect silent ranks and overdue requests, except for the time that this thread stood still."""
         if self._leaving:
             self._send_to_all({"op": "leaves", "ranks": self._leaving})
             self._leaving = []

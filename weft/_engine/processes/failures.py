@@ -1,6 +1,6 @@
-"""What a rank says of a failure elsewhere: the error, its facts, and Python stacks.
+"""Errors about failed or absent ranks, with their facts and Python stacks.
 
-In:   what the coordinator told: which rank, how it failed, its own words; what this rank was waiting for.
+In:   the coordinator's report: the failed rank, the kind of failure, its text; what this rank was waiting for.
 Out:  `ProcessFailureError`s; the stacks of this process as text.
 """
 
@@ -18,7 +18,7 @@ _OURS = ("weft/_engine/processes/", "threading.py")
 
 
 def _listed(ranks: Iterable[int]) -> str:
-    """Ranks as text, runs of them as their ends.
+    """Return ranks as text; a run of consecutive ranks is written as its ends.
 
     >>> _listed([0, 1, 2, 5])
     '0-2, 5'
@@ -35,16 +35,16 @@ def _listed(ranks: Iterable[int]) -> str:
 
 
 def indented(text: str, by: str = "    ") -> list[str]:
-    """The lines of a text, further in."""
+    """Return the indented lines of a text."""
     return [by + line for line in text.rstrip().splitlines()]
 
 
 def of_rank(failure: dict[str, Any], waits_for: str = "", where: str = "") -> ProcessFailureError:
-    """The error of all others where a rank failed."""
+    """Return the error for the other ranks after the failure of a rank."""
     rank, kind, text = failure["rank"], failure["kind"], failure["text"]
     fact = {
         "ended": f"process {rank} has ended, or was killed.",
-        "silent": f"process {rank} was silent for {text} seconds; it is stopped, or its machine cannot be reached "
+        "silent": f"process {rank} was silent for {text} seconds; it is stopped, or its machine is unreachable "
         "(WEFT_HEARTBEAT_TIMEOUT sets the limit).",
         "raised": f"process {rank} raised an exception.",
         "left": f"process {rank} has left the program, and others wait for it.",
@@ -74,18 +74,18 @@ def of_rank(failure: dict[str, Any], waits_for: str = "", where: str = "") -> Pr
 
 
 def of_minority(left: Sequence[int], unproven: Sequence[int]) -> ProcessFailureError:
-    """Return the error of ranks that may not go on: as many others may have formed a group."""
+    """Return the error of ranks that may not continue because as many others may have formed a group."""
     return ProcessFailureError(
         describe(
             "distributed.shrink",
-            "too few processes are left to go on without the others.",
+            "too few processes are left to continue without the others.",
             [
                 ("left", f"processes {_listed(left)}"),
                 ("may still run", f"processes {_listed(unproven)}"),
             ],
             None,
-            "After a failure of the network at most one side goes on: the one with most of the processes whose end is not certain.",
-            "Start again from the last checkpoint; `weft launch --restarts` does that, and it knows which processes have ended.",
+            "After a failure of the network at most one side continues: the one with most of the processes whose end is not certain.",
+            "Start again from the last checkpoint; `weft launch --restarts` does that, and knows which processes have ended.",
         ),
         tuple(unproven),
     )
@@ -97,31 +97,31 @@ def of_absence(
     arrived: Iterable[int],
     absent: Sequence[int],
     where: str = "",
-    report: Mapping[Any, Any] | None = None,  # by rank, which messages of JSON make text
+    report: Mapping[Any, Any] | None = None,  # rank -> facts; JSON turns the ranks into text
     setting: str = "WEFT_COLLECTIVE_TIMEOUT",
 ) -> ProcessFailureError:
-    """The error where ranks did not come in time, with what they were doing instead."""
+    """Return the error about ranks that did not arrive in time, with what they were doing instead."""
     table: list[Any] = [
         ("arrived", f"processes {_listed(arrived)}"),
         ("absent", f"processes {_listed(absent)}"),
     ]
-    for rank, found in sorted((report or {}).items(), key=lambda pair: int(pair[0])):
-        if not found["answers"]:
+    for rank, facts in sorted((report or {}).items(), key=lambda pair: int(pair[0])):
+        if not facts["answers"]:
             table.append(
-                f"process {rank} ({found['host']}, process {found['pid']}) does not answer; "
-                f"it was last heard of {found['silent']:.1f} seconds ago"
+                f"process {rank} ({facts['host']}, process {facts['pid']}) does not answer; "
+                f"it was last heard of {facts['silent']:.1f} seconds ago"
             )
             continue
         now = (
-            f", in {found['at']}"
-            if found["at"]
-            else f", {found['progress']}"
-            if found["progress"]
+            f", in {facts['at']}"
+            if facts["at"]
+            else f", {facts['progress']}"
+            if facts["progress"]
             else ""
         )
         table += [
-            f"process {rank} ({found['host']}, process {found['pid']}){now}:",
-            *indented(found["stack"], "  "),
+            f"process {rank} ({facts['host']}, process {facts['pid']}){now}:",
+            *indented(facts["stack"], "  "),
         ]
     return ProcessFailureError(
         describe(
@@ -130,22 +130,25 @@ def of_absence(
             table,
             where or None,
             "Every process runs the same operations in the same order.",
-            f"See where the absent ones are; {setting} sets the limit in seconds.",
+            f"See what the absent processes do; {setting} sets the limit in seconds.",
         ),
         tuple(absent),
     )
 
 
 def stacks(most: int = 12) -> str:
-    """What the threads of this process are doing, the main thread first; frames of waiting itself are left out."""
+    """Return the stacks of this process's threads, main thread first, at most `most` frames each.
+
+    Frames of the waiting functions themselves are omitted.
+    """
 
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     main = threading.main_thread().ident
-    found = []
+    texts = []
     frames = sys._current_frames()
     for ident in sorted(frames, key=lambda ident: ident != main):
         if ident not in names:
-            continue  # a thread of our own
+            continue  # an internal thread
         lines = [
             frame
             for frame in traceback.extract_stack(frames[ident])
@@ -154,5 +157,5 @@ def stacks(most: int = 12) -> str:
         if not lines:
             continue
         text = "".join(traceback.format_list(lines[-most:]))
-        found.append(text if ident == main else f"thread {names[ident]}:\n{text}")
-    return "".join(found)
+        texts.append(text if ident == main else f"thread {names[ident]}:\n{text}")
+    return "".join(texts)

@@ -1,4 +1,4 @@
-"""The identity of a machine, as far as processes can share memory on it."""
+"""The identity of a machine: equal for processes that can share memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 
 
 def machine() -> str:
-    """Return a text that processes have in common which can share memory.
+    """Return an identifier that is equal for all processes that can share memory.
 
     It names the host, its boot, and the namespaces of processes and shared memory.
     """

@@ -1,4 +1,4 @@
-"""The secret that all processes of one job share, by which they authenticate each other.
+"""The secret that all processes of one job share to authenticate each other.
 
 The launcher generates it and passes it on in the environment variable WEFT_JOB_SECRET. Without a
 launcher the user sets that variable, or WEFT_JOB_SECRET_FILE: a file that only its owner can read.
@@ -26,7 +26,7 @@ def make_secret() -> str:
 
 
 def find_secret(environment: Mapping[str, str] | None = None) -> bytes:
-    """Return the secret that the environment has, or b"" if it has none.
+    """Return the secret from the environment, or b"" if it has none.
 
     Raises ValueError for a secret below 16 characters, and for a file that others can read.
     """
@@ -44,7 +44,7 @@ def find_secret(environment: Mapping[str, str] | None = None) -> bytes:
 
 
 def make_start_secret(secret: bytes, start: str) -> bytes:
-    """Return the secret of one start of a program, which the launcher names, "" if it does not.
+    """Return the secret of one start of a program; `start` is the launcher's name for it, or "".
 
     Starts that share a user's secret refuse each other: a process that finds another start at its
     coordinator's address must not join it.

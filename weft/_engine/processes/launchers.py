@@ -1,11 +1,11 @@
-"""Which process this is, as its launcher says it: in the environment.
+"""Detection of the launcher: the rank of this process, the number of processes and the coordinator's address.
 
-In:   what was given explicitly, environment variables.
-Out:  `Found`: the coordinator's address, the number of processes and of this one; None for what nobody says.
-How:  `DETECTED` lists the launchers in the order in which they are asked. Where a launcher says no address that all can know, the ranks of
-      one machine derive a port from the process that started them all, and those of several ask MPI.
-Laws: reading the environment imports nothing but the standard library; mpi4py is imported only where ranks of several machines have no
-      other way, or where it is asked for.
+In:   explicit arguments, environment variables.
+Out:  `Found`: the coordinator's address, the number of processes and the rank of this one; None for what is unknown.
+How:  `DETECTED` lists the launchers in order of precedence. If a launcher provides no address that all ranks can know, the ranks of one
+      machine derive a port from the launcher process that is their common ancestor, and ranks of several machines share one through MPI.
+Laws: reading the environment imports only the standard library; mpi4py is imported only if ranks of several machines have no other way,
+      or if it is requested.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from collections.abc import Callable, Iterator
 from weft._engine.util.record import record
 from weft._version import DISTRIBUTION_NAME
 
-#: exit status of a process that was asked to end and saved its state first: another start continues. EX_TEMPFAIL of sysexits.h
+#: exit status of a process that saved its state and ended on request, so that another start continues: EX_TEMPFAIL of sysexits.h
 PREEMPTED = 75
 
-#: ports that are derived from a job's number lie above those that systems give away
+#: ports that are derived from a job's number; they lie above the ephemeral ports of operating systems
 _FIRST_PORT, _PORTS = 61440, 4096
 _KUBERNETES_PORT = 55527
 
 
 @record
 class Found:
-    """Where the coordinator is, and which process this is of how many."""
+    """The coordinator's address, the number of processes and the rank of this one, as far as they are known."""
 
     address: str | None = None
     size: int | None = None
     rank: int | None = None
-    is_served: bool = False  # the coordinator is the launcher's
-    #: gives all ranks the address that process 0 gives; process 0 chooses the port
+    is_served: bool = False  # the launcher runs the coordinator
+    #: sends the address that process 0 passes to all ranks and returns it; process 0 chooses the port
     share: Callable[[str | None], str] | None = None
     launcher: str = ""
-    #: the launcher's name for this start of the program, which tells it from others that may use the same port; "" if it has none
+    #: the launcher's unique name of this start of the program, which distinguishes it from others that may use the same port; else ""
     start: str = ""
 
 
@@ -49,9 +49,9 @@ def find(
     size: int | None = None,
     rank: int | None = None,
 ) -> Found:
-    """What was given, completed by weft's own variables, then by those of a launcher (`method` names the one to ask).
+    """Return the explicit arguments, completed by weft's own variables, then by those of a launcher (`method` selects the launcher).
 
-    Raises ValueError for a method that is unknown, or whose launcher did not start this process.
+    Raises ValueError for an unknown method, or if its launcher did not start this process.
     """
     own = Found(_text("COORDINATOR_ADDRESS"), _number("NUM_PROCESSES"), _number("PROCESS_ID"))
     served = bool(os.environ.get("WEFT_COORDINATOR_SERVED")) and address in (None, own.address)
@@ -65,23 +65,23 @@ def find(
     )
     if method == "deactivate" or None not in (found.address, found.size, found.rank):
         return found
-    said = _asked(method)
-    if said is None:
+    launched = _asked(method)
+    if launched is None:
         _warn_of_batch_step()
         return found
     return Found(
-        found.address or said.address,
-        said.size if found.size is None else found.size,
-        said.rank if found.rank is None else found.rank,
+        found.address or launched.address,
+        launched.size if found.size is None else found.size,
+        launched.rank if found.rank is None else found.rank,
         served,
-        None if found.address else said.share,
-        said.launcher,
-        said.start,
+        None if found.address else launched.share,
+        launched.launcher,
+        launched.start,
     )
 
 
 def detected_size() -> int:
-    """How many processes the environment speaks of; 1 if it speaks of none."""
+    """Return the number of processes according to the environment; 1 if it has none."""
     own = _number("NUM_PROCESSES")
     if own is not None and _number("PROCESS_ID") is not None:
         return own
@@ -96,12 +96,12 @@ def _asked(method: str | None) -> Found | None:
     if method is not None:
         if method not in DETECTED:
             raise ValueError(
-                f"initialize: cluster_detection_method is one of {', '.join(DETECTED)} or deactivate, got {method!r}."
+                f"initialize: cluster_detection_method must be one of {', '.join(DETECTED)} or deactivate, got {method!r}."
             )
         if not _IS_THERE[method]():
             raise ValueError(
-                f"initialize: cluster_detection_method={method!r}, and its variables are not in the environment: "
-                "this process was not started by it."
+                f"initialize: cluster_detection_method={method!r}, but its variables are not in the environment: "
+                "that launcher did not start this process."
             )
         return DETECTED[method]()
     return next(
@@ -132,16 +132,15 @@ def _slurm() -> Found:
 
 
 def port_of_step(job: int, step: int) -> int:
-    """Return the port of a step whose ports Slurm does not reserve.
+    """Return a port for a step for which Slurm reserves no ports.
 
     Steps of one job have different ports. Jobs with consecutive numbers, which often run at once, are far apart.
 
     >>> port_of_step(7, 1) - port_of_step(7, 0), abs(port_of_step(8, 0) - port_of_step(7, 0)) > 1000
     (1, True)
     """
-    spread = (
-        job * 2654435769
-    ) % 2**32 * _PORTS >> 32  # multiples of the golden ratio fill a range evenly
+    # multiples of the golden ratio fill a range evenly
+    spread = (job * 2654435769) % 2**32 * _PORTS >> 32
     return _port(spread + step)
 
 
@@ -154,7 +153,7 @@ def _size_of_slurm() -> int:
 
 
 def _warn_of_batch_step() -> None:
-    """Warn a process that sbatch started by itself, alone, where srun would have started several."""
+    """Warn if sbatch started this process alone, in a job in which srun would have started several."""
     tasks = os.environ.get("SLURM_NTASKS", "")
     is_batch_step = _has("SLURM_JOB_ID", "SLURM_PROCID") and not _has("SLURM_STEP_NODELIST")
     if is_batch_step and tasks.isdecimal() and int(tasks) > 1 and not _has("WEFT_PROCESS_ID"):
@@ -166,7 +165,7 @@ def _warn_of_batch_step() -> None:
 
 
 def first_host(nodes: str) -> str:
-    """The first of Slurm's list of hosts.
+    """Return the first host of a host list of Slurm.
 
     >>> first_host("node001"), first_host("n[7-9,12],m3"), first_host("a-[03]-b,c"), first_host("gpu1,gpu2")
     ('node001', 'n7', 'a-03-b', 'gpu1')
@@ -175,7 +174,7 @@ def first_host(nodes: str) -> str:
 
 
 def hosts_of(nodes: str) -> list[str]:
-    """All hosts of Slurm's list, in its order; ValueError if it is none.
+    """Return all hosts of a host list of Slurm, in its order; raise ValueError if it is malformed.
 
     >>> hosts_of("n[1-3,07],m[2,4]-x,login"), hosts_of("rack[1-2]n[08-10]")[2:4]
     (['n1', 'n2', 'n3', 'n07', 'm2-x', 'm4-x', 'login'], ['rack1n10', 'rack2n08'])
@@ -184,7 +183,7 @@ def hosts_of(nodes: str) -> list[str]:
 
 
 def split_hosts(nodes: str) -> list[str]:
-    """The parts of a list of hosts between its commas, those in brackets left together.
+    """Return the parts of a host list between its commas; commas in brackets do not split.
 
     >>> split_hosts("n[1-3,07],m:4")
     ['n[1-3,07]', 'm:4']
@@ -291,7 +290,7 @@ def _share_by_mpi(address: str | None) -> str:
         from mpi4py import MPI
     except ImportError as error:
         raise ValueError(
-            "initialize: this launcher does not say where process 0 is. Give coordinator_address and number, or install "
+            "initialize: this launcher does not provide the address of process 0. Pass coordinator_address with a port, or install "
             f"mpi4py ({error}): pip install '{DISTRIBUTION_NAME}[mpi]'."
         ) from None
     return MPI.COMM_WORLD.bcast(address, root=0)
@@ -307,7 +306,7 @@ def _has(*names: str) -> bool:
 def _int(name: str) -> int:
     text = os.environ[name]
     if not text.isdecimal():
-        raise ValueError(f"the environment variable {name} is a number, got {text!r}")
+        raise ValueError(f"the environment variable {name} must be a number, got {text!r}")
     return int(text)
 
 
@@ -321,7 +320,7 @@ def _number(name: str) -> int | None:
         return None
     if not text.isdecimal():
         raise ValueError(
-            f"the environment variable WEFT_{name} (or JAX_{name}) is a number, got {text!r}"
+            f"the environment variable WEFT_{name} (or JAX_{name}) must be a number, got {text!r}"
         )
     return int(text)
 
@@ -331,7 +330,7 @@ def _port(number: int) -> int:
 
 
 def _ancestor() -> int:
-    """The process of the launcher that all ranks of this machine descend from: the first above that is no shell and no Python."""
+    """Return the id of the launcher process that is the ancestor of all ranks of this machine; the parent if none is recognized."""
     pid = os.getppid()
     while pid > 1:
         try:

@@ -1,9 +1,9 @@
 """Probes that tell a busy process from one that has ended, is stopped or cannot be reached.
 
-Each process listens at an address of its own and closes every connection at once. Native code
-answers, without the lock of Python: a process that spends minutes in a host callback answers, one
-that is stopped (SIGSTOP) does not. A refused connection means that the process has ended, unless a
-firewall refuses it; so it detects failures, but proves no death.
+Each process listens at an address of its own and closes every connection immediately. Native code
+answers without the GIL: a process that spends minutes in a host callback answers, a stopped one
+(SIGSTOP) does not. A refused connection usually means that the process has ended, but a firewall may
+refuse it too; so a refusal detects a failure, but does not prove that the process has ended.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PROBE_S = 2.0
 
 
 class ProbeResponder:
-    """Answers probes at an address of this process until `stop`.
+    """A listener that answers probes at an address of this process until `stop`.
 
     `function` is the address of the native `weft_answer_probes`; None answers in Python.
     """
@@ -82,7 +82,7 @@ class ProbeResponder:
 
 
 class Probe:
-    """A probe under way, without waiting: `start`, then `read_result` whenever `socket` is ready."""
+    """A nonblocking probe: create it, then call `read_result` whenever `socket` is ready."""
 
     def __init__(self, address: str) -> None:
         host, port = host_and_port(address)
@@ -100,7 +100,7 @@ class Probe:
             self._finish(_result_of(error))
 
     def read_result(self) -> str | None:
-        """Return the result, None while it is unknown."""
+        """Return the result, or None if it is not known yet."""
         if self.result is None:
             self._read()
         if self.result is None and time.monotonic() > self.deadline:
@@ -109,12 +109,12 @@ class Probe:
 
     def _read(self) -> None:
         try:
-            self.socket.recv(64)  # the end, or the challenge of a coordinator that serves there
+            self.socket.recv(64)  # end of file, or the challenge of a coordinator at this address
             self._finish(ANSWERS)
         except BlockingIOError:
             pass
         except OSError as error:
-            # a connection that was made and then reset has been answered
+            # a connection that was established and then reset counts as answered
             self._finish(ANSWERS if self._is_connected else _result_of(error))
         if self.result is None and not self._is_connected:
             with contextlib.suppress(OSError):
@@ -144,14 +144,14 @@ def probe(address: str) -> str:
 
 
 def wait_readable(connection: socket.socket, seconds: float) -> bool:
-    """Wait until a socket has data or has ended; return False after so many seconds."""
+    """Wait at most `seconds` until a socket has data or has ended; return False on timeout."""
     waiting = select.poll()  # select.select is limited to 1,024 descriptors
     waiting.register(connection, select.POLLIN)
     return bool(waiting.poll(max(0.0, seconds) * 1000))
 
 
 def has_ended(pid: int) -> bool:
-    """Return whether no process of this machine has the number `pid`, or only its exit status is left."""
+    """Return whether process `pid` of this machine does not exist or is a zombie."""
     return _state_of(pid) in ("", "Z", "X")
 
 
@@ -171,7 +171,7 @@ def _state_of(pid: int) -> str:
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
-    """Wait until a condition holds, at most so many seconds; return whether it holds."""
+    """Wait until a condition holds, at most `seconds` seconds; return whether it holds."""
     until = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > until:

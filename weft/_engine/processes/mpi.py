@@ -1,11 +1,11 @@
-"""Collectives by MPI: those of processes on several hosts.
+"""Collectives by MPI, for processes on several hosts.
 
-In:   plans; the MPI library that mpi4py loads, whatever its maker; native code, which `codegen.library.process_calls` has.
+In:   plans; the MPI library that mpi4py loads, of any vendor; native code from `codegen.library.process_calls`.
 Out:  requests. Every collective is MPI's nonblocking one; `codegen/runtime/mpi.ll` starts and tests it.
-How:  `join` starts the library: by the launcher's own way if all processes came from a launcher that it understands, otherwise by `pmi`.
-Laws: as `transport` says. Functions of MPI that block (the start, and making a communicator) run in a thread of their own, which the
-      caller leaves if a process fails. After a failure the communicators of before are not used any more, and MPI is not finalized, which
-      would wait for the failed ranks: the survivors make new ones from the communicator of all (`_survive`).
+How:  `join` starts the library: through the launcher if all processes came from a launcher that it understands, otherwise through `pmi`.
+Laws: see `transport`. Blocking functions of MPI (the start, and the creation of a communicator) run in a thread of their own, which the
+      caller abandons if a process fails. After a failure the former communicators are not used, and MPI is not finalized, which would
+      wait for the failed ranks: the survivors create new communicators from the communicator of all processes (`_survive`).
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ _OPS = {
     "xor": "BXOR",
 }
 _INSTALL = f"pip install '{DISTRIBUTION_NAME}[mpich]'"
-#: MPICH's other network layer, UCX, crashes the survivors when a process is killed; of this one, "sockets" is slower than all others
+#: MPICH's other network layer, UCX, crashes the survivors when a process is killed; the provider "sockets" of this one is the slowest
 _NETWORK_LAYER = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "^sockets"}
 _PROGRESS_US = 2000
-#: bytes of a block from which an all_reduce travels around a ring, and of a segment of it, at most
+#: minimum bytes of a block for which an all_reduce uses a ring, and maximum bytes of a segment of the ring
 _RING_BLOCK, _RING_SEGMENT = 1 << 16, 1 << 19
-#: how long no error arrives before what concerns lost processes counts as over
+#: seconds without an error after which messages to and from lost processes count as finished
 _QUIET_S = 0.2
-#: how long code of MPI may take until it waits for others
+#: maximum seconds until a function of MPI has reached the point where it waits for others
 _STUCK_S = 2.0
 _NEVER_SENT = 32500  # a tag
 _LAUNCHERS = re.compile(r"hydra|mpiexec|mpirun|prte|orte|pmi_proxy")
@@ -84,7 +84,7 @@ _LAUNCHERS = re.compile(r"hydra|mpiexec|mpirun|prte|orte|pmi_proxy")
 
 @record
 class Library:
-    """The MPI library of this process. `kind` is "mpich", also for those derived from it, or "openmpi"."""
+    """The MPI library of this process. `kind` is "mpich", also for libraries derived from it, or "openmpi"."""
 
     name: str
     path: str
@@ -92,7 +92,7 @@ class Library:
 
     @property
     def is_openmpi(self) -> bool:
-        """True for Open MPI, which cannot shrink a job without its fault tolerance."""
+        """True for Open MPI, which can shrink a job only with its fault tolerance enabled."""
         return self.kind.startswith("openmpi")
 
 
@@ -110,13 +110,13 @@ def find_library() -> Library | None:
 
 
 def describe_library() -> str:
-    """The library and its path, in a line for `weft info`."""
+    """Return the library and its path as a line for `weft info`."""
     library = find_library()
     return f"none ({_INSTALL})" if library is None else f"{library.name}, {library.path}"
 
 
 def _module() -> Any:
-    """The module of mpi4py, which neither starts nor ends MPI by itself."""
+    """Import and return mpi4py's module, set so that it neither starts nor ends MPI by itself."""
     import mpi4py
 
     if "mpi4py.MPI" in sys.modules:  # the program has started it
@@ -134,7 +134,7 @@ def _module() -> Any:
 
 
 def _library_of_launcher() -> str:
-    """The library that the launcher of this process provides: of a module that was loaded, or beside its program; "" if it has none."""
+    """Return the path of the launcher's MPI library, from a loaded environment module or next to its program; "" if there is none."""
     if not any(
         name in os.environ
         for name in ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PALS_RANKID")
@@ -154,7 +154,7 @@ def _library_of_launcher() -> str:
 
 
 def _launcher_program() -> str:
-    """The path of the launcher's program on this host: of the first process above this one that is one of MPI's."""
+    """Return the path of the launcher's program on this host: the nearest ancestor process that is an MPI launcher; "" if none."""
     pid = os.getppid()
     while pid > 1:
         try:
@@ -170,14 +170,14 @@ def _launcher_program() -> str:
 
 
 def _library_of(MPI: Any) -> ctypes.CDLL:
-    """The MPI library that mpi4py has loaded."""
+    """Return the MPI library that mpi4py has loaded."""
     with open("/proc/self/maps") as file:
         for line in file:
             path = line.split()[-1]
             if re.search(r"/libmpi[^/]*\.so[^/]*$", path) and "mpi4py" not in path:
-                found = ctypes.CDLL(path)
-                if hasattr(found, "MPI_Iallreduce"):
-                    return found
+                library = ctypes.CDLL(path)
+                if hasattr(library, "MPI_Iallreduce"):
+                    return library
     return ctypes.CDLL(MPI.__file__)
 
 
@@ -187,22 +187,22 @@ def _library_of(MPI: Any) -> ctypes.CDLL:
 class Job:
     """MPI in this process; `world` is its communicator of all processes.
 
-    A thread makes progress, which MPICH needs in order to deliver what was sent before this process does something else.
+    A thread makes progress: MPICH needs it to deliver sent messages while this process does something else.
     """
 
     def __init__(self, MPI: Any, is_own: bool, natives: Natives) -> None:
         self.MPI, self.world = MPI, MPI.COMM_WORLD
-        #: by weft, and no launcher waits for its end
+        #: True if weft started MPI, so that no launcher waits for its end
         self.is_own = is_own
-        #: no process of it has failed
+        #: True if no process of the job has failed
         self.is_whole = True
-        #: how often its processes have joined, which tells communicators of one join from those of others
+        #: how often its processes have joined; it distinguishes the communicators of different joins
         self.joins = 0
-        #: the type of MPI's handles
+        #: the LLVM type of MPI's handles
         self.handle = "i32" if MPI._sizeof(MPI.Comm) == 4 else "ptr"
         self.library = _library_of(MPI)
         self.has_completion = hasattr(self.library, "MPIX_Request_is_complete")
-        #: a request that never completes, to receive from this process itself: its test makes progress
+        #: a receive from this process itself that never completes: testing it makes progress
         self.progress = self.world.Irecv(bytearray(1), self.world.Get_rank(), _NEVER_SENT)
         self._run = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(
             natives.mpi(self.handle)["weft_mpi_progress"]
@@ -211,11 +211,11 @@ class Job:
         self._thread: DaemonThread | None = None
 
     def address(self, function: str) -> int:
-        """The address of a function of the library."""
+        """Return the address of a function of the library."""
         return ctypes.cast(getattr(self.library, function), ctypes.c_void_p).value or 0
 
     def begin_progress(self) -> None:
-        """Start the thread."""
+        """Start the progress thread."""
         if self._thread is None and self.has_completion:
             self._words = (ctypes.c_int64 * 4)(
                 0, self.address("MPI_Test"), self.MPI._addressof(self.progress), _PROGRESS_US
@@ -223,14 +223,14 @@ class Job:
             self._thread = DaemonThread(self._run, ctypes.addressof(self._words))
 
     def end_progress(self) -> None:
-        """End the thread: a process that ends would crash it."""
+        """End the progress thread: it would crash a process that exits."""
         if self._thread is not None:
             self._words[0] = 1
             self._thread.join()
             self._thread = None
 
     def settle(self) -> None:
-        """Let late messages arrive, and errors of messages to and from lost processes, each of which makes the next call of MPI fail."""
+        """Wait for late messages, and for errors of messages to and from lost processes, each of which fails the next MPI call."""
         quiet, end = time.monotonic() + _QUIET_S, time.monotonic() + 20 * _QUIET_S
         while time.monotonic() < min(quiet, end):
             try:
@@ -240,25 +240,24 @@ class Job:
             time.sleep(0.001)
 
     def finalize(self, processes: Any) -> None:
-        """End MPI."""
+        """Finalize MPI."""
         self.progress.Cancel()
         self.progress.Wait()
         with contextlib.suppress(ProcessFailureError):
-            call_bounded(
-                processes, self.library.MPI_Finalize, "the end of MPI"
-            )  # mpi4py's keeps the lock of Python
+            # mpi4py's Finalize would hold the GIL
+            call_bounded(processes, self.library.MPI_Finalize, "the end of MPI")
 
 
 _jobs: list[Job] = []
-#: the library would end this process if its server were closed
+#: kept forever: the library would end this process if its server were closed
 _servers: list[pmi.Server] = []
 
 
 def join(processes: Any) -> tuple[Job, tuple[int, ...]]:
-    """Start MPI in all processes together, once; what it is, and the MPI rank of each process.
+    """Start MPI in all processes together, once; return the job and the MPI rank of each process.
 
-    Raises RuntimeError, in all of them, if one has no library, or none that can be started here. After processes were lost the survivors
-    go on with the MPI that they have: ProcessFailureError if it cannot.
+    Raises RuntimeError in all processes if one has no library, or none that can be started here. After processes were lost, the survivors
+    continue with the running MPI; raises ProcessFailureError if the library cannot do that.
     """
     is_first = not _jobs
     if is_first:
@@ -301,11 +300,11 @@ def _start(processes: Any) -> Job:
         _is_launched(kind, processes.size),
         os.urandom(8).hex(),
     ]
-    found = processes.client.barrier(
+    libraries = processes.client.barrier(
         "weft/mpi/library", processes.collective_timeout, brings=brings
     )
-    is_own = not all(launched for _, _, launched, _ in found)
-    _check_libraries(found, is_own, processes.hosts)
+    is_own = not all(launched for _, _, launched, _ in libraries)
+    _check_libraries(libraries, is_own, processes.hosts)
     MPI = _module()
     if not MPI.Is_initialized():
         start = ctypes.CFUNCTYPE(
@@ -321,16 +320,14 @@ def _start(processes: Any) -> Job:
             processes.barrier("weft/mpi/started")
         finally:
             _unlink_segments()
-    for communicator in (
-        MPI.COMM_WORLD,
-        MPI.COMM_SELF,
-    ):  # the latter has the errors of calls without one
+    # errors of calls without a communicator are reported on COMM_SELF
+    for communicator in (MPI.COMM_WORLD, MPI.COMM_SELF):
         communicator.Set_errhandler(MPI.ERRORS_RETURN)
     return Job(MPI, is_own, processes.natives)
 
 
 def _is_launched(kind: str, size: int) -> bool:
-    """Whether the environment has what the library needs to find a launcher that started as many processes."""
+    """Return whether the environment identifies a launcher that the library understands and that started `size` processes."""
     if kind == "openmpi":
         return (
             os.environ.get("OMPI_COMM_WORLD_SIZE", str(size)) == str(size)
@@ -343,8 +340,8 @@ def _is_launched(kind: str, size: int) -> bool:
     )
 
 
-def _check_libraries(found: list[list[Any]], is_own: bool, hosts: tuple[str, ...]) -> None:
-    names = [name or "none" for name, *_ in found]
+def _check_libraries(libraries: list[list[Any]], is_own: bool, hosts: tuple[str, ...]) -> None:
+    names = [name or "none" for name, *_ in libraries]
     rows = [(f"process {names.index(name)}", name) for name in dict.fromkeys(names)]
     where = f"{len(set(hosts))} hosts" if len(set(hosts)) > 1 else "one host, by MPI,"
     fact = f"processes on {where} exchange data by MPI, and"
@@ -352,14 +349,14 @@ def _check_libraries(found: list[list[Any]], is_own: bool, hosts: tuple[str, ...
         raise RuntimeError(
             describe(
                 "distributed.initialize",
-                f"{fact} a process has no library of it.",
+                f"{fact} a process has no MPI library.",
                 rows,
                 None,
                 "Every process needs mpi4py and an MPI library.",
                 f"Install them: {_INSTALL}",
             )
         )
-    if len({kind for _, kind, *_ in found}) > 1:
+    if len({kind for _, kind, *_ in libraries}) > 1:
         raise RuntimeError(
             describe(
                 "distributed.initialize",
@@ -370,7 +367,7 @@ def _check_libraries(found: list[list[Any]], is_own: bool, hosts: tuple[str, ...
                 "",
             )
         )
-    if is_own and found[0][1] != "mpich":
+    if is_own and libraries[0][1] != "mpich":
         raise RuntimeError(
             describe(
                 "distributed.initialize",
@@ -402,7 +399,7 @@ def _start_without_launcher(processes: Any, job: str, call: Callable[[], object]
 
 
 def _unlink_segments() -> None:
-    """Remove the names of the shared memory that MPICH has mapped, which it would do at the end: nothing remains of killed processes."""
+    """Unlink the shared memory that MPICH has mapped, which it would do only at its end: killed processes then leave nothing behind."""
     with open("/proc/self/maps") as file:
         paths = {line.split()[-1] for line in file if "/dev/shm/mpich_shm_" in line}
     for path in paths:
@@ -411,8 +408,8 @@ def _unlink_segments() -> None:
 
 
 def _interface(processes: Any) -> dict[str, str]:
-    """The variables that name the network interface for MPICH's layers: the one that leads to the coordinator. From the coordinator's own
-    host it is the one that leads to another host."""
+    """Return the variables that name the network interface for MPICH's layers: the one that leads to the coordinator; on the
+    coordinator's own host, the one that leads to another host."""
     hosts = processes.hosts
     addresses = [
         where.rpartition(":")[0].strip("[]") for where in processes.client.facts["successor"]
@@ -435,14 +432,14 @@ def _interface(processes: Any) -> dict[str, str]:
 
 
 def _survive(job: Job, processes: Any) -> None:
-    """Have MPI go on without the processes that failed. ULFM shrinks the communicator of all (Open MPI under `mpiexec --with-ft ulfm`);
-    MPICH makes communicators of the survivors from it."""
+    """Let MPI continue without the failed processes. ULFM shrinks the communicator of all (Open MPI under `mpiexec --with-ft ulfm`);
+    in MPICH the survivors create communicators of their own from it."""
     if "OMPI_MCA_mpi_ft_enable" in os.environ and os.environ["OMPI_MCA_mpi_ft_enable"] not in (
         "",
         "0",
         "false",
     ):
-        processes.barrier("weft/mpi/shrink")  # nobody uses the old one any more
+        processes.barrier("weft/mpi/shrink")  # no process uses the old communicator afterwards
         job.world.Revoke()
         job.world = job.world.Shrink()
         job.world.Set_errhandler(job.MPI.ERRORS_RETURN)
@@ -470,8 +467,8 @@ def call_bounded(
     what: str,
     is_stuck: Callable[[], bool] = lambda: True,
 ) -> Any:
-    """The result of a function that may block for ever: it runs in a thread, which is left there if a process fails, or in the end. As
-    a process that ends crashes code that still runs, it is left only once it waits, as `is_stuck` says."""
+    """Return the result of a function that may block forever. It runs in a thread, which is abandoned if a process fails or time runs
+    out. Code that still runs would crash a process that exits, so the thread is abandoned only once `is_stuck()` says that it waits."""
     done, results, errors = threading.Event(), [], []
 
     def run() -> None:
@@ -505,7 +502,7 @@ def call_bounded(
 
 
 class MpiTransport(Transport):
-    """The transport of the processes of a job; `rank_of` has the number of each in MPI's communicator of all."""
+    """The transport of the processes of a job; `rank_of` has the rank of each process in MPI's communicator of all."""
 
     name = "mpi"
 
@@ -534,7 +531,7 @@ class MpiTransport(Transport):
         job.begin_progress()
 
     def takes(self, plan: CollectivePlan) -> bool:
-        """Whether this transport can carry out the plan; the same answer on all ranks."""
+        """Return whether this transport can execute the plan; all ranks return the same."""
         return plan.count <= _MOST if plan.op is not None else _parts(_message_count(plan)) > 0
 
     def plan(self, plan: CollectivePlan) -> int:
@@ -545,17 +542,17 @@ class MpiTransport(Transport):
             return handle
 
     def _make(self, plan: CollectivePlan) -> int:
-        MPI, rank, found = self._mpi, self._processes.rank, self._natives.mpi(self._job.handle)
+        MPI, rank, symbols = self._mpi, self._processes.rank, self._natives.mpi(self._job.handle)
         group = plan.group_of(rank)
         kind, function = _KINDS[plan.kind]
-        words = (ctypes.c_int64 * 29)(found["weft_mpi_start"], found["weft_mpi_wait"], kind)
+        words = (ctypes.c_int64 * 29)(symbols["weft_mpi_start"], symbols["weft_mpi_wait"], kind)
         size = plan.numpy_dtype.itemsize
-        kept: list[Any] = []
+        references: list[Any] = []
         if plan.op is not None:
             count = plan.count
             kind_of_data, op = self._reduction(plan.op, plan.dtype, size)
             words[5] = MPI._handleof(op)
-            kept.append(op)
+            references.append(op)
         else:
             count = _message_count(plan)
             parts = _parts(count)
@@ -589,11 +586,11 @@ class MpiTransport(Transport):
             self._fill_ring(words, plan, comm)
             kind_of_data = MPI.BYTE
         handle = ctypes.addressof(words)
-        self._planned[handle] = (plan, words, (kept, kind_of_data, comm))
+        self._planned[handle] = (plan, words, (references, kind_of_data, comm))
         return handle
 
     def _is_ring(self, plan: CollectivePlan) -> bool:
-        """Whether a plan is an all_reduce that is large enough for a ring."""
+        """Return whether a plan is an all_reduce that is large enough for a ring."""
         large = plan.kind is CollectiveKind.ALL_REDUCE and plan.group_size > 1
         return (
             large
@@ -602,7 +599,7 @@ class MpiTransport(Transport):
         )
 
     def _fill_ring(self, words: Any, plan: CollectivePlan, comm: Any) -> None:
-        """The words of an all_reduce in a ring, in which the processes of a host follow each other."""
+        """Fill in the words of an all_reduce in a ring; processes of one host are consecutive in it."""
         group, size = plan.group_of(self._processes.rank), plan.numpy_dtype.itemsize
         ring = sorted(range(len(group)), key=lambda member: self._rank_of[group[member]])
         position = ring.index(group.index(self._processes.rank))
@@ -622,7 +619,7 @@ class MpiTransport(Transport):
         words[28] = ctypes.addressof(self._counts.setdefault(group, ctypes.c_int64()))
 
     def _reduction(self, op: str, dtype: str, size: int) -> tuple[Any, Any]:
-        """MPI's datatype and reduction. Its maxima leave NaNs out and it knows no small floats: these are native functions of ours."""
+        """Return MPI's datatype and reduction. Native functions replace MPI's maxima, which drop NaNs, and reductions of small floats."""
         MPI = self._mpi
         if _is_mpis(op, dtype):
             name = (
@@ -633,18 +630,18 @@ class MpiTransport(Transport):
             return getattr(MPI, _TYPES[dtype]), getattr(MPI, _OPS[name])
         if (op, dtype) not in self._ops:
             data = MPI.BYTE.Create_contiguous(size).Commit()
-            made = MPI.Op()
+            op_handle = MPI.Op()
             create = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)(
                 self._job.address("MPI_Op_create")
             )
-            create(self._natives.combine(op, dtype, "mpi"), 1, MPI._addressof(made))
-            self._ops[op, dtype] = (data, made)
+            create(self._natives.combine(op, dtype, "mpi"), 1, MPI._addressof(op_handle))
+            self._ops[op, dtype] = (data, op_handle)
         return self._ops[op, dtype]
 
     def _comm(self, ranks: tuple[int, ...]) -> Any:
         comm = self._comms.get(ranks)
         if comm is None:
-            if len(ranks) > 1:  # so that nobody waits in MPI for one who does not come
+            if len(ranks) > 1:  # so that no rank waits in MPI for an absent one
                 self._processes.barrier(f"weft/mpi/{'.'.join(map(str, ranks))}", ranks=ranks)
             world = self._job.world
             group = world.Get_group().Incl([self._rank_of[rank] for rank in ranks])
@@ -656,11 +653,11 @@ class MpiTransport(Transport):
         return comm
 
     def entry_points(self) -> dict[str, int]:
-        found = self._natives.mpi(self._job.handle)
-        return {"start": found["weft_mpi_start"], "wait": found["weft_mpi_wait"]}
+        symbols = self._natives.mpi(self._job.handle)
+        return {"start": symbols["weft_mpi_start"], "wait": symbols["weft_mpi_wait"]}
 
     def close(self) -> None:
-        """End MPI, if a launcher waits for that and no process has failed."""
+        """Finalize MPI if a launcher waits for that and no process has failed."""
         self._job.end_progress()
         if self._processes.failed_word.value:
             self._job.is_whole = False
@@ -675,15 +672,15 @@ class MpiTransport(Transport):
             self._processes.set_failure(error)
             if isinstance(error, ProcessFailureError) and not self._is_settled:
                 self._is_settled = True
-                self._job.settle()  # while the caller still holds the memory that late messages are written to
+                self._job.settle()  # while the caller still owns the memory that late messages are written to
             return FAILED
 
     def _check_wait(self, request: int, words: Any) -> int:
-        """Raise where a collective cannot end any more: after a failure, or past the time limit."""
+        """Raise if a collective can no longer complete: after a failure, or past the time limit."""
         plan, error, step = self._planned[words[1]][0], words[2], words[6]
         if error and not words[7] and not self._job.is_whole:
             self._processes.check()
-            return DONE  # late news of a process that was lost before
+            return DONE  # a late error about a process that was lost earlier
         group = plan.group_of(self._processes.rank)
         others = [rank for rank in group if rank != self._processes.rank]
         self._awaits = (f"{plan} at {plan.what}" if plan.what else str(plan), time.monotonic())
@@ -713,7 +710,7 @@ class MpiTransport(Transport):
         return failures.of_absence(str(plan), limit, arrived, absent, plan.what, report)
 
     def awaits(self) -> str:
-        """What this rank waits for just now."""
+        """Return a description of the collective that this rank waits for; "" if none."""
         text, seen = self._awaits
         return text if time.monotonic() - seen < 0.3 else ""
 
@@ -730,7 +727,7 @@ def _message_count(plan: CollectivePlan) -> int:
 
 
 def _parts(count: int) -> int:
-    """How many elements form a unit, so that 32 bits can count the units; 0 if there is no such number.
+    """Return the number of elements per unit, so that 32 bits can count the units; 0 if there is no such number.
 
     >>> _parts(1000), _parts(3 << 31), _parts((1 << 31) + 11)
     (1, 4, 0)

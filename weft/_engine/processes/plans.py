@@ -1,11 +1,11 @@
-"""What a collective between processes is: a plan, and its meaning in NumPy.
+"""Descriptions of collectives between processes, and their semantics in NumPy.
 
-In:   the kind, the dtype, the number of elements, the reduction, who takes part.
-Out:  `CollectivePlan`, and `carry_out`, which computes what each rank of a group gets from what all of them gave.
-Laws: reductions add in the order of the group, so that every rank has the same bits. Buffers are contiguous: the result of an
+In:   the kind, the dtype, the number of elements, the reduction, the participating ranks.
+Out:  `CollectivePlan`, and `carry_out`, which computes the output of each rank of a group from the inputs of all.
+Laws: reductions combine in the order of the group, so that every rank has the same bits. Buffers are contiguous: the result of an
       all_gather is [group, count], the input of a reduce_scatter [group, count] (count: the elements of the result), both sides of an
-      all_to_all are [group, count / group]. In a permute a rank that nobody sends to gets zeros. A broadcast sends the first's.
-Next: `transport` says how plans are carried out.
+      all_to_all are [group, count / group]. In a permute a rank without a source gets zeros. A broadcast sends from the group's first rank.
+Next: `transport` defines how plans are executed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class CollectiveKind(StrEnum):
 
     @property
     def reduces(self) -> bool:
-        """True if the elements of the ranks are combined by an operation."""
+        """True if an operation combines the elements of the ranks."""
         return self in (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER)
 
 
@@ -39,7 +39,7 @@ def _product(a: Any, b: Any) -> Any:
     return a & b if a.dtype == bool else a * b
 
 
-#: what combines two arrays, by the name of the reduction
+#: reduction name -> function that combines two arrays
 OPS: dict[str, Any] = {
     "sum": lambda a, b: a | b if a.dtype == bool else a + b,
     "prod": _product,
@@ -53,9 +53,9 @@ OPS: dict[str, Any] = {
 
 @record
 class CollectivePlan:
-    """One collective between processes, as every rank that takes part describes it.
+    """One collective between processes, as every participating rank describes it.
 
-    `count` is the number of elements that a rank gives, except in a reduce_scatter, where it is the number that it gets.
+    `count` is the number of elements of a rank's input, except in a reduce_scatter, where it is that of its output.
     """
 
     kind: CollectiveKind
@@ -71,7 +71,7 @@ class CollectivePlan:
             object.__setattr__(self, "kind", CollectiveKind(self.kind))
         except ValueError:
             raise ValueError(
-                f"CollectivePlan: kind is one of {', '.join(CollectiveKind)}, got {self.kind!r}"
+                f"CollectivePlan: kind must be one of {', '.join(CollectiveKind)}, got {self.kind!r}"
             ) from None
         self._check_op()
         self._check_members()
@@ -114,19 +114,19 @@ class CollectivePlan:
 
     @property
     def numpy_dtype(self) -> np.dtype:
-        """The dtype as NumPy has it."""
-        import ml_dtypes  # noqa: F401  teaches NumPy the names of small floats
+        """The NumPy dtype of the elements."""
+        import ml_dtypes  # noqa: F401  registers the names of small floats with NumPy
 
         return np.dtype(self.dtype)
 
     @property
     def group_size(self) -> int:
-        """How many ranks take part together."""
+        """The number of ranks in a group."""
         return len(self.groups[0]) if self.groups else 0
 
     @property
     def input_count(self) -> int:
-        """How many elements a rank gives."""
+        """The number of elements in a rank's input."""
         return (
             self.count * self.group_size
             if self.kind is CollectiveKind.REDUCE_SCATTER
@@ -135,7 +135,7 @@ class CollectivePlan:
 
     @property
     def output_count(self) -> int:
-        """How many elements a rank gets."""
+        """The number of elements in a rank's output."""
         return (
             self.count * self.group_size if self.kind is CollectiveKind.ALL_GATHER else self.count
         )
@@ -146,7 +146,7 @@ class CollectivePlan:
 
 
 def reduce(op: str, parts: Sequence[np.ndarray]) -> np.ndarray:
-    """The parts combined in their order; small floats are added in 32 bits."""
+    """Combine the parts in their order; small floats are accumulated in 32 bits."""
     dtype = parts[0].dtype
     is_small_float = dtype.name.startswith(("float", "bfloat")) and dtype.itemsize < 4
     wide = np.float32 if op in ("sum", "prod") and is_small_float else dtype
@@ -159,7 +159,7 @@ def reduce(op: str, parts: Sequence[np.ndarray]) -> np.ndarray:
 def carry_out(
     plan: CollectivePlan, group: Sequence[int], given: dict[int, np.ndarray], rank: int
 ) -> np.ndarray:
-    """What `rank` gets where each rank of the group gave `given[rank]`, flat arrays.
+    """Return the output of `rank` for the flat inputs `given[rank]` of the ranks of its group.
 
     >>> plan = CollectivePlan("all_reduce", "int32", 2, "sum", ((0, 1),))
     >>> carry_out(plan, (0, 1), {0: np.array([1, 2]), 1: np.array([3, 4])}, 1)

@@ -1,13 +1,13 @@
-"""PMI-1, served to the MPI library of this process: MPI without a launcher.
+"""A PMI-1 server for the MPI library of this process: MPI without a launcher.
 
-In:   the rank of this process in MPI, the hosts of all, and `exchange`, which gives every process what all of them bring.
+In:   the rank of this process in MPI, the hosts of all processes, and `exchange`, which sends a table to all processes and returns theirs.
 Out:  `environment`, the variables by which the library finds the server; a thread that serves until the process ends; the network
       interface that leads to the other hosts.
-How:  the library talks to one end of a socket pair, in lines of `key=value`. What it puts travels with its next barrier, so that a start
-      costs one message each way for each barrier, whatever the number of keys.
+How:  the library talks to one end of a socket pair, in lines of `key=value`. The values that it puts travel with its next barrier, so that
+      each barrier costs one message in each direction, whatever the number of keys.
 Laws: if another process fails, the server does not answer, and the library waits: the caller starts MPI in a thread of its own. An
       answer with an error would end this process.
-Next: `mpi` starts the library with it.
+Next: `mpi` starts the library with this server.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OK = "rc=0 msg=success"
 
 
 def rank_order(hosts: Sequence[str]) -> tuple[int, ...]:
-    """The processes in the order of their MPI ranks: those of a host follow each other.
+    """Return the processes in the order of their MPI ranks: processes of one host are consecutive.
 
     >>> rank_order(["a", "b", "a", "c"])
     (0, 2, 1, 3)
@@ -36,7 +36,7 @@ def rank_order(hosts: Sequence[str]) -> tuple[int, ...]:
 
 
 def process_mapping(hosts: Sequence[str]) -> str:
-    """How MPI ranks are divided among hosts, in PMI's words: runs of (first host, hosts, ranks of each).
+    """Return how MPI ranks are distributed over hosts, in PMI's notation: runs of (first host, hosts, ranks per host).
 
     >>> process_mapping(["a", "b", "a", "b"]), process_mapping(["a", "a", "b", "c"])
     ('(vector,(0,2,2))', '(vector,(0,1,2),(1,2,1))')
@@ -54,13 +54,13 @@ Exchange = Callable[[dict[str, str]], Sequence[dict[str, str]]]
 
 
 class Server:
-    """Serves the library of MPI rank `rank`. `job` is a name that no other job has; `mapping` is what `process_mapping` returns."""
+    """A server for the library of MPI rank `rank`. `job` is a unique name; `mapping` is the result of `process_mapping`."""
 
     def __init__(self, job: str, rank: int, size: int, mapping: str, exchange: Exchange) -> None:
         self._job, self._size, self._exchange = job, size, exchange
         self._values: dict[str, str] = {"PMI_process_mapping": mapping}
         self._new: dict[str, str] = {}
-        #: why a barrier was not answered
+        #: the exception that kept a barrier from being answered
         self.error: BaseException | None = None
         self._library, self._own = socket.socketpair()
         self.environment = {
@@ -72,7 +72,7 @@ class Server:
         DaemonThread(self._serve)
 
     def close(self) -> None:
-        """End the connection. A library that still uses it ends the process."""
+        """Close the connection. A library that still uses it ends the process."""
         self._library.close()
         with suppress(OSError):
             self._own.shutdown(socket.SHUT_RDWR)
@@ -90,7 +90,7 @@ class Server:
                     self._own.sendall(f"{answer}\n".encode())
 
     def answer(self, line: str) -> str:
-        """The answer to one line; "" if none is expected. A barrier raises what `exchange` raises."""
+        """Return the answer to one line; "" if none is expected. A barrier raises the exceptions of `exchange`."""
         head, _, value = line.partition(" value=")
         words = dict(word.split("=", 1) for word in head.split() if "=" in word)
         command, key = words.get("cmd", ""), words.get("key", "")
@@ -98,11 +98,11 @@ class Server:
             self._new[key] = self._values[key] = value
             return f"cmd=put_result {_OK}"
         if command == "get":
-            found = self._values.get(key)
+            stored = self._values.get(key)
             return (
                 "cmd=get_result rc=-1 msg=key_not_found value=unknown"
-                if found is None
-                else f"cmd=get_result {_OK} value={found}"
+                if stored is None
+                else f"cmd=get_result {_OK} value={stored}"
             )
         if command == "barrier_in":
             new, self._new = self._new, {}
@@ -123,7 +123,7 @@ class Server:
 
 @contextmanager
 def variables(own: dict[str, str]) -> Iterator[None]:
-    """Have the variables `own` in the environment for a block, in place of those of any launcher."""
+    """Set the variables `own` in the environment for a block; hide the variables of any launcher."""
     hidden = {name: os.environ.pop(name) for name in [*os.environ] if name.startswith(_PREFIXES)}
     before = {name: os.environ.get(name) for name in own}
     os.environ.update(own)
@@ -150,16 +150,15 @@ _InterfaceAddress._fields_ = [
 
 
 def interface_of(address: str) -> str:
-    """The network interface that has an address; "" if there is none.
+    """Return the name of the network interface that has an address; "" if there is none.
 
     >>> interface_of("127.0.0.1"), interface_of("192.0.2.1")
     ('lo', '')
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    wanted = socket.inet_pton(family, address.partition("%")[0])
-    offset = (
-        8 if family == socket.AF_INET6 else 4
-    )  # of the address in C's sockaddr_in6 and sockaddr_in
+    packed = socket.inet_pton(family, address.partition("%")[0])
+    # the offset of the address in C's sockaddr_in6 or sockaddr_in
+    offset = 8 if family == socket.AF_INET6 else 4
     libc, first = ctypes.CDLL(None), ctypes.POINTER(_InterfaceAddress)()
     if libc.getifaddrs(ctypes.byref(first)) != 0:
         return ""
@@ -170,7 +169,7 @@ def interface_of(address: str) -> str:
             if (
                 at
                 and ctypes.c_uint16.from_address(at).value == family
-                and ctypes.string_at(at + offset, len(wanted)) == wanted
+                and ctypes.string_at(at + offset, len(packed)) == packed
             ):
                 return (entry.contents.name or b"").decode()
             entry = entry.contents.next
@@ -180,9 +179,9 @@ def interface_of(address: str) -> str:
 
 
 def address_toward(address: str) -> str:
-    """The address from which this host reaches another; "" if it does not."""
+    """Return this host's address on the route to `address`; "" if there is no route."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.connect((address, 9))  # sends nothing
+        probe.connect((address, 9))  # a UDP connect sends no packet
         return probe.getsockname()[0]
     return ""

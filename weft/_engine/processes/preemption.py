@@ -1,10 +1,10 @@
-"""Agreeing on a step at which all processes save their state, when one of them is to be stopped.
+"""Agreement on a step at which all processes save their state, when one of them is about to be stopped.
 
-In:   SIGTERM in any process, and the steps that processes say they begin.
-Out:  `reached(step)`: True in all of them at the same step.
-How:  who gets the signal puts a key, for which a thread of every process waits. The threads then hold steps back for a moment, tell each
-      other the step that their process began last, and take the one after the greatest. No process waits for another's step.
-Laws: a single process agrees with itself. A signal that a group got before it lost processes counts for the survivors too.
+In:   SIGTERM in any process, and the number of each step that a process begins.
+Out:  `reached(step)`: True in all processes at the same step.
+How:  the process that gets the signal puts a key, for which a thread of every process waits. These threads then block new steps briefly,
+      exchange the last step of each process, and agree on the step after the greatest. No process waits for another's step.
+Laws: a single process agrees with itself. A signal that a group received before it lost processes also counts for the survivors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WAIT_S = 3600.0
 
 
 class Preemption:
-    """The agreement of this process with the others of `shared`, or with itself if it is alone (None)."""
+    """The preemption state of this process among the processes of `shared`; None if it runs alone."""
 
     def __init__(self, shared: Any, is_signaled: bool = False) -> None:
         if threading.current_thread() is not threading.main_thread():
@@ -37,9 +37,8 @@ class Preemption:
         self._safe: int | None = None
         self._is_over = False
         self._error: ProcessFailureError | None = None
-        self._signals: queue.SimpleQueue[bool] = (
-            queue.SimpleQueue()
-        )  # unlike an Event, a signal handler may use it at any time
+        # unlike an Event, a queue may be used in a signal handler at any time
+        self._signals: queue.SimpleQueue[bool] = queue.SimpleQueue()
         signal.signal(signal.SIGTERM, self._receive)
         if shared is not None:
             if is_signaled:
@@ -48,7 +47,7 @@ class Preemption:
             DaemonThread(self._wait)
 
     def reached(self, step: int) -> bool:
-        """Return whether `step` is the one at which all save: True once, at the first step that is not before the agreed one.
+        """Return True once: at the first step that is not before the agreed step.
 
         Raises ProcessFailureError if some processes did not answer the signal within `config.collective_timeout`.
         """
@@ -97,10 +96,10 @@ _made: list[Preemption] = []
 
 
 def of(shared: Any) -> Preemption:
-    """Return the agreement of the processes of `shared`, which the first call begins."""
+    """Return the preemption state for the processes of `shared`; the first call installs the signal handler."""
     if not _made or _made[0].shared is not shared:
-        made = Preemption(shared, bool(_made) and _made[0].is_signaled)
+        preemption = Preemption(shared, bool(_made) and _made[0].is_signaled)
         for before in _made:
             before.close()
-        _made[:] = [made]
+        _made[:] = [preemption]
     return _made[0]

@@ -1,3 +1,3 @@
-"""What this process shares with others, if it does: the one `state.Processes`, in a list."""
+"""The state shared with other processes: a list with the one `state.Processes`, empty in a single process."""
 
 held: list = []

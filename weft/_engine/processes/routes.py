@@ -1,9 +1,9 @@
-"""Which transport carries out which plan.
+"""The choice of the transport that executes a plan.
 
 In:   plans.
-Out:  handles and requests that know their transport, so that one pair of native functions serves all.
-Laws: the choice depends on the plan and on where the ranks are, so all ranks choose alike. Ranks of one host exchange through shared
-      memory, and import nothing of MPI; others exchange through MPI.
+Out:  handles and requests that identify their transport, so that one pair of native functions serves all transports.
+Laws: the choice depends only on the plan and on the hosts of the ranks, so all ranks choose alike. Ranks of one host exchange through
+      shared memory and do not import MPI; others exchange through MPI.
 Next: `shared_memory`, `mpi`.
 """
 
@@ -20,7 +20,7 @@ from weft._engine.processes.transport import DONE, START, WAIT, Transport
 
 
 class Routes(Transport):
-    """The transport of a `Processes` whose native code there is."""
+    """A transport that delegates each plan to shared memory or MPI."""
 
     name = "routes"
 
@@ -34,14 +34,14 @@ class Routes(Transport):
         self._calls: tuple[Any, Any] | None = None
 
     def _find_mpi(self) -> None:
-        """Join MPI if processes are on several hosts, or if it is asked for."""
+        """Start MPI if processes are on several hosts, or if the configuration requests it."""
         own = self._processes
         if self._wanted == "mpi" or (self._wanted == "auto" and len(set(own.hosts)) > 1):
             job, rank_of = mpi.join(own)
             self._mpi = MpiTransport(own, self._natives, job, rank_of)
 
     def transport_of(self, plan: CollectivePlan) -> Transport:
-        """Who carries out a plan."""
+        """Return the transport that executes a plan."""
         if self._wanted != "mpi" and self._window.takes(plan):
             return self._window
         if self._mpi is None:
@@ -82,8 +82,8 @@ class Routes(Transport):
             self._mpi.deadline = deadline
 
     def entry_points(self) -> dict[str, int]:
-        found = self._natives.symbols()
-        return {"start": found["weft_collective_start"], "wait": found["weft_collective_wait"]}
+        symbols = self._natives.symbols()
+        return {"start": symbols["weft_collective_start"], "wait": symbols["weft_collective_wait"]}
 
     def close(self) -> None:
         self._window.close()
@@ -94,11 +94,11 @@ class Routes(Transport):
         return [self._window, *([self._mpi] if self._mpi is not None else [])]
 
     def awaits(self) -> str:
-        """What this rank waits for just now."""
+        """Return a description of the collective that this rank waits for; "" if none."""
         return self._window.awaits() or (self._mpi.awaits() if self._mpi is not None else "")
 
     def _native(self) -> tuple[Any, Any]:
         if self._calls is None:
-            found = self.entry_points()
-            self._calls = ctypes.cast(found["start"], START), ctypes.cast(found["wait"], WAIT)
+            symbols = self.entry_points()
+            self._calls = ctypes.cast(symbols["start"], START), ctypes.cast(symbols["wait"], WAIT)
         return self._calls

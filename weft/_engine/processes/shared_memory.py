@@ -1,11 +1,11 @@
-"""Collectives of ranks that share a machine: through windows of shared memory, in native code.
+"""Collectives between ranks of one machine, through windows of shared memory, in native code.
 
-In:   plans whose groups are on one machine; the native functions, which `codegen.library.process_calls` has.
-Out:  requests. The exchange itself is `codegen/runtime/windows.ll`, which says how the steps go.
-How:  each set of ranks has a window: anonymous memory of its first rank, which the others open through that process in /proc. Nothing
-      of it has a name in a file system, so that nothing remains of it, whoever is killed.
-Laws: as `transport` says. While a rank waits in native code it calls here twenty times a second: for signals, failures and deadlines.
-Next: `routes` decides which plans come here.
+In:   plans whose groups are on one machine; native functions from `codegen.library.process_calls`.
+Out:  requests. The exchange itself is `codegen/runtime/windows.ll`, which describes its steps.
+How:  each set of ranks has a window: anonymous memory of its first rank, which the others open through that process in /proc. It has
+      no name in a file system, so that nothing of it remains if any process is killed.
+Laws: see `transport`. While a rank waits, native code calls back 20 times per second: for signals, failures and deadlines.
+Next: `routes` decides which plans use this transport.
 """
 
 from __future__ import annotations
@@ -23,54 +23,54 @@ from weft._engine.processes.transport import DONE, FAILED, WAIT, Transport
 from weft._engine.util.record import record
 
 # thresholds, measured on several machines
-#: bytes of a message: two slots of all members stay in the caches of the cores
+#: bytes of a message slot: two slots of all members fit into the caches of the cores
 _EXCHANGE_SLOT_BYTES = 128 << 10
 #: an all_reduce of more bytes among more than two processes is split among them
 _EXCHANGE_SPLIT_BYTES = 8 << 10
-#: results of this size are stored past the caches
+#: results of at least this many bytes are written with non-temporal stores
 _EXCHANGE_STREAM_BYTES = 8 << 20
 
 
-_LINE = 64  # between the words of two ranks
+_LINE = 64  # bytes of a cache line: the words of two ranks are in different lines
 _CHANNELS = 4
-_WORDS = 16  # before the words of the channels
+_WORDS = 16  # number of words before those of the channels
 _GATHER, _REDUCE, _SCATTER, _EXCHANGE, _FROM, _TWO_PHASE = range(6)
 
 
 class Natives(Protocol):
-    """What native code there is."""
+    """Access to the native functions, compiled on demand."""
 
     def symbols(self) -> dict[str, int]:
-        """Name -> address of the functions of `windows.ll`."""
+        """Return the functions of `windows.ll`: name -> address."""
         ...
 
     def combine(self, op: str, dtype: str, kind: str = "plain") -> int:
-        """The address of a reduction: `plain`, `stream` for large results, or `mpi` in the form of MPI's own."""
+        """Return the address of a reduction: `plain`, `stream` for large results, or `mpi` with the signature of MPI's own."""
         ...
 
     def liveness(self) -> dict[str, int]:
-        """Name -> address of the functions of `liveness.ll`."""
+        """Return the functions of `liveness.ll`: name -> address."""
         ...
 
     def mpi(self, handle: str) -> dict[str, int]:
-        """Name -> address of the functions of `mpi.ll`, where MPI's handles have that type."""
+        """Return the functions of `mpi.ll` for MPI handles of the type `handle`: name -> address."""
         ...
 
 
 @record(frozen=False, eq=False)
 class _Group:
-    """A window, as one of its members has it."""
+    """A window in the address space of one of its members."""
 
     ranks: tuple[int, ...]
     memory: Any
     words: Any
     base: int
-    #: request -> (the count that it waits for, its deadline)
+    #: channel -> ((request, awaited count), clock, limit in seconds)
     clocks: Any
 
 
 class SharedMemoryTransport(Transport):
-    """The transport of ranks of one machine."""
+    """The transport between ranks of one machine."""
 
     name = "shared_memory"
 
@@ -87,7 +87,7 @@ class SharedMemoryTransport(Transport):
         self.deadline: float | None = None
 
     def takes(self, plan: CollectivePlan) -> bool:
-        """Whether this transport can carry out the plan; the same answer on all ranks."""
+        """Return whether this transport can execute the plan; all ranks return the same."""
         if plan.kind is CollectiveKind.PERMUTE:
             ranks = {rank for pair in plan.pairs for rank in pair}
             sets = [ranks] if ranks else []
@@ -103,9 +103,9 @@ class SharedMemoryTransport(Transport):
             return handle
 
     def _make(self, plan: CollectivePlan) -> int:
-        found = self._natives.symbols()
+        symbols = self._natives.symbols()
         size, n = plan.numpy_dtype.itemsize, 1
-        words = (ctypes.c_int64 * 11)(found["weft_window_start"], found["weft_window_wait"])
+        words = (ctypes.c_int64 * 11)(symbols["weft_window_start"], symbols["weft_window_wait"])
         ranks = plan.group_of(self._processes.rank)
         group = self._group(ranks or (self._processes.rank,))
         n = len(group.ranks)
@@ -180,11 +180,11 @@ class SharedMemoryTransport(Transport):
         return _Group(ranks, memory, words, base, {})
 
     def entry_points(self) -> dict[str, int]:
-        found = self._natives.symbols()
-        return {"start": found["weft_window_start"], "wait": found["weft_window_wait"]}
+        symbols = self._natives.symbols()
+        return {"start": symbols["weft_window_start"], "wait": symbols["weft_window_wait"]}
 
     def close(self) -> None:
-        """The memory stays mapped: a thread may still be in it."""
+        """Close the files; the memory stays mapped, because a thread may still use it."""
         for file in self._files:
             os.close(file)
         self._files.clear()
@@ -201,7 +201,7 @@ class SharedMemoryTransport(Transport):
                 ).value
                 for i in range(len(group.ranks))
             ]
-            absent = [rank for rank, have in zip(group.ranks, counters) if have < count]
+            absent = [rank for rank, counter in zip(group.ranks, counters) if counter < count]
             self._awaits = (f"{plan} at {plan.what}" if plan.what else str(plan), time.monotonic())
             self._processes.check(absent, plan)
             known, clock, limit = group.clocks.get(channel, (None, None, 0.0))
@@ -221,6 +221,6 @@ class SharedMemoryTransport(Transport):
             return FAILED
 
     def awaits(self) -> str:
-        """What this rank waits for just now."""
+        """Return a description of the collective that this rank waits for; "" if none."""
         text, seen = self._awaits
         return text if time.monotonic() - seen < 0.3 else ""

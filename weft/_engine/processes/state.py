@@ -1,9 +1,9 @@
-"""Joining and leaving: the life of `Processes`.
+"""Joining and leaving: the life cycle of `Processes`.
 
-In:   an address, a rank, a number of processes, the number of devices here.
+In:   an address, a rank, the number of processes, the number of local devices.
 Out:  `current()`.
-Laws: a process joins once, before it makes a device. Who leaves in good order waits for the others; who fails tells them. A failure is
-      kept: whatever waits or begins to wait afterwards raises it.
+Laws: a process joins once, before it creates a device. A process that leaves in good order waits for the others; a failing process notifies
+      them. A failure is permanent: every wait, pending or later, raises it.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from weft._engine.processes.transport import Transport
 from weft._engine.util.errors import ProcessFailureError, describe
 from weft._engine.util.threads import DaemonThread
 
-#: how long the main thread may go on without meeting a failure that is known, before it is interrupted
+#: seconds after which the main thread is interrupted if it has not raised a known failure
 _UNSEEN_S = 2.5
 
 
 class Processes:
-    """All that one of the processes of a program knows of the others; `weft._engine.processes.current()` has it."""
+    """The state that a process shares with the other processes of a program; `weft._engine.processes.current()` returns it."""
 
     def __init__(
         self,
@@ -57,12 +57,14 @@ class Processes:
         self.local_counts: tuple[int, ...] = tuple(client.facts["devices"])
         self.hosts: tuple[str, ...] = tuple(client.facts["machine"])
         self.partitions: tuple[int | None, ...] = tuple(client.facts["partition"])
-        #: the number that each process had at first, before others were lost
+        #: the original number of each process, before others were lost
         self.first_numbers: tuple[int, ...] = tuple(client.facts["first number"])
         self.collective_timeout, self.shutdown_timeout = collective_timeout, shutdown_timeout
         self.coordinator = coordinator
-        self.is_launched = False  # by `weft run`, so that the program may still ask for it, once
-        #: nonzero once a process has failed; native code that waits reads it
+        self.is_launched = (
+            False  # joined by `weft run`; then the program may still call initialize, once
+        )
+        #: nonzero once a process has failed; waiting native code polls it
         self.failed_word = ctypes.c_int64(0)
         self._error: BaseException | None = None
         client.is_served_by_rank = bool(client.facts["serves"][0])
@@ -75,20 +77,20 @@ class Processes:
         client.on_failure = self._hears
         if client.failure is not None:
             self._hears(client.failure)
-        self.transport = Transport()  # for the report of this rank while it makes the other
+        self.transport = Transport()  # for reports about this rank while it creates its transport
         if natives is not None:
             self.transport = Routes(self, natives, wanted)
 
     @property
     def called_from_native(self) -> list[Transport]:
-        """The transports, whose methods native code calls while it waits."""
+        """The transports whose methods native code calls while it waits."""
         return self.transport.parts()
 
     def __repr__(self) -> str:
         return f"Processes(rank={self.rank}, size={self.size}, local_counts={self.local_counts})"
 
     def next_number(self, what: Any) -> int:
-        """How often it was asked for `what`: numbers of what processes do together in the same order."""
+        """Return the number of earlier calls with `what`. It numbers actions that all processes take in the same order."""
         self._counts[what] += 1
         return self._counts[what] - 1
 
@@ -98,18 +100,18 @@ class Processes:
         DaemonThread(self._interrupt, _UNSEEN_S)
 
     def _interrupt(self, delay: float) -> None:
-        """Where the main thread neither waits for others nor ends, it may never meet the failure: a signal brings it there."""
+        """Send a signal to the main thread if it has not raised the failure by then: it may neither wait for others nor end."""
         time.sleep(delay)
         if held and held[0] is self and not self.client.is_failure_seen and _interrupts:
             _send_to_main_thread(_interrupts[0])
 
     def interrupt_again(self) -> None:
-        """What the main thread was told, it ignored: a finalizer cannot raise."""
+        """Interrupt the main thread again: it ignored the failure, because a finalizer cannot raise."""
         self.client.is_failure_seen = False
         DaemonThread(self._interrupt, 0.1)
 
     def check(self, awaited: Iterable[int] = (), plan: CollectivePlan | None = None) -> None:
-        """Raise if a process has failed, or if one that is `awaited` has left."""
+        """Raise ProcessFailureError if a process has failed, or if one of the `awaited` ranks has left."""
         if self._error is not None:
             self.client.is_failure_seen = True
             raise self._error
@@ -118,14 +120,14 @@ class Processes:
             self.client.is_failure_seen = True
             raise failures.of_rank(self.client.failure, waits_for, where)
         for rank in awaited:
-            left = self.client.leaving.get(rank)
-            if left is not None and time.monotonic() - left > LEFT_S:
+            left_at = self.client.leaving.get(rank)
+            if left_at is not None and time.monotonic() - left_at > LEFT_S:
                 raise failures.of_rank({"rank": rank, "kind": "left", "text": ""}, waits_for, where)
 
     def set_failure(self, error: BaseException) -> None:
-        """Keep what a wait in native code met, for `raise_failure`. The transport is broken from now on."""
+        """Store the exception of a wait in native code, for `raise_failure`. The transport is unusable from now on."""
         if not isinstance(error, ProcessFailureError):
-            self._interrupted = error  # raised once; what was under way is lost
+            self._interrupted = error  # raised once; the pending collective is lost
             error = ProcessFailureError(
                 describe(
                     "distributed",
@@ -141,7 +143,7 @@ class Processes:
         self.failed_word.value = 1
 
     def raise_failure(self) -> None:
-        """Raise what native code met when `start` gave -1 or `wait` was not DONE."""
+        """Raise the stored exception after `start` returned -1 or `wait` did not return DONE."""
         error, self._interrupted = self._interrupted, None
         if error is not None:
             raise error
@@ -152,7 +154,7 @@ class Processes:
         )
 
     def wait_for_news(self, seconds: float = 1.0) -> None:
-        """Something broke that the coordinator may be about to explain: raise what it says, if it does soon."""
+        """Wait at most `seconds` for the coordinator to explain a broken connection, and raise its explanation."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             self.check()
@@ -161,7 +163,7 @@ class Processes:
     # ---- waiting
     @contextlib.contextmanager
     def waiting(self, plan: CollectivePlan) -> Iterator[None]:
-        """While entered, others who ask are told that this rank waits in this collective."""
+        """Report, within the block, that this rank waits in the collective `plan`."""
         text = f"{plan} at {plan.what}" if plan.what else str(plan)
         self._waits_for.append(text)
         try:
@@ -170,12 +172,12 @@ class Processes:
             self._waits_for.remove(text)
 
     def clock(self, limit: float) -> Clock:
-        """A deadline that moves while those who are absent report progress."""
+        """Return a deadline that is extended while absent ranks report progress."""
         return Clock(self.client, limit)
 
     @contextlib.contextmanager
     def busy(self, text: str) -> Iterator[None]:
-        """While entered, ranks that wait for this one are told so and go on waiting: it compiles, or saves."""
+        """Report within the block what this rank does (it compiles or saves), so that waiting ranks extend their limit."""
         self.client.progress(text)
         try:
             yield
@@ -185,23 +187,23 @@ class Processes:
     def barrier(
         self, name: str, timeout: float | None = None, ranks: Sequence[int] | None = None
     ) -> None:
-        """Wait until all ranks, or those named, have come to `name`."""
+        """Wait until all ranks, or the given `ranks`, have arrived at the barrier `name`."""
         self.client.barrier(name, self.collective_timeout if timeout is None else timeout, ranks)
 
 
 class Clock:
-    """A limit in seconds, which begins now."""
+    """A time limit in seconds that starts now."""
 
     def __init__(self, client: Client, limit: float) -> None:
         self._client, self._limit = client, limit
         self._end = time.monotonic() + limit
 
     def is_over(self, absent: Sequence[int]) -> bool:
-        """Whether the limit is over, and none of the absent ranks says that it is busy."""
+        """Return True if the limit has passed and no absent rank reports that it is busy; extend the limit if one does."""
         if time.monotonic() < self._end:
             return False
         if any(
-            found["progress"] and found["answers"] for found in self._client.report(absent).values()
+            facts["progress"] and facts["answers"] for facts in self._client.report(absent).values()
         ):
             self._end = time.monotonic() + self._limit
             return False
@@ -210,7 +212,7 @@ class Clock:
 
 # ---- joining and leaving
 
-#: a coordinator whose processes disagree: it refuses late ones, until this process ends or joins again
+#: coordinators of failed starts: they refuse late processes until this process ends or joins again
 _disagreeing: list[Coordinator] = []
 
 
@@ -233,10 +235,10 @@ def join(
     transport: str = "auto",
     plugins: Mapping[str, str] | None = None,
 ) -> Processes:
-    """Meet the other processes; with `serve`, start the coordinator here. Where nobody knows the address, the coordinator chooses a port
-    and `share` tells all, and the secret too. `start` is the launcher's name for this start of the program.
+    """Meet the other processes; with `serve`, start the coordinator here. Without an address the coordinator chooses a port, and `share`
+    sends the address and the secret to all processes. `start` is the launcher's name for this start of the program.
 
-    Raises ProcessFailureError where others do not come, RuntimeError where processes of other machines would have to connect without a
+    Raises ProcessFailureError if other processes do not join, RuntimeError if processes of other machines would have to connect without a
     secret."""
     _stop_disagreeing()
     meeting = _Meeting(serve, size, heartbeat_timeout, bind_address)
@@ -287,7 +289,7 @@ def join(
 
 
 class _Meeting:
-    """The address, the secret and the coordinator by which the processes of a job find each other."""
+    """The address, the secret and the coordinator through which the processes of a job meet."""
 
     def __init__(self, serve: bool, size: int, heartbeat_timeout: float, bind: str | None) -> None:
         self.serve, self.size, self.bind = serve, size, bind
@@ -296,7 +298,7 @@ class _Meeting:
         self.coordinator: Coordinator | None = None
 
     def share_address(self, share: Callable[[str | None], str]) -> None:
-        """Let the coordinator choose a port, and tell all processes by `share`."""
+        """Let the coordinator choose a port, and send the address to all processes by `share`."""
         text = None
         if self.serve:
             self.secret = self.secret or job_secret.make_secret().encode()
@@ -307,12 +309,12 @@ class _Meeting:
         self.secret = secret.encode()
 
     def use_address(self, address: str, start: str) -> None:
-        """Meet at the address that the user gave."""
+        """Meet at the address that the user provided."""
         secret = self.secret
         is_open = not secret and job_secret.is_insecure_allowed()
         chosen = choose_addresses(address, bool(secret) or is_open, self.bind)
         if chosen.connect != address and not secret and not is_open:
-            self.note = f"Without {job_secret.VARIABLE} the coordinator at {address} accepts processes of this machine alone."
+            self.note = f"Without {job_secret.VARIABLE} the coordinator at {address} accepts only processes of this machine."
         self.address = chosen.connect
         self.secret = job_secret.make_start_secret(secret, start)
         if not self.serve:
@@ -333,7 +335,7 @@ class _Meeting:
         return self.coordinator
 
     def abandon(self, error: BaseException) -> None:
-        """End the coordinator after a failed start, or keep it to refuse late processes."""
+        """Stop the coordinator after a failed start, or keep it running to refuse late processes."""
         if self.note and isinstance(error, ProcessFailureError):
             error.add_note(self.note)
         if self.coordinator is None:
@@ -355,10 +357,10 @@ def _responder(natives: Natives | None) -> int | None:
 
 
 def shrink() -> tuple[int, ...]:
-    """Go on with the processes that are left, under new numbers: those that they had, in the order of the new ones.
+    """Continue with the surviving processes under new numbers; return their former numbers in the order of the new ones.
 
-    What waits in a collective of before has failed by then, and stays so. Raises ProcessFailureError where one of those that are left does
-    not come, or where the coordinator is lost.
+    Pending collectives have failed by then, and remain failed. Raises ProcessFailureError if a survivor does not arrive, or if the
+    coordinator is lost.
     """
     before = held[0]
     client, limit = before.client, before.collective_timeout
@@ -373,7 +375,7 @@ def shrink() -> tuple[int, ...]:
         if not client.has_lost_coordinator:
             raise
     until = time.monotonic() + limit
-    while answer is None:  # the first of those that answered may be lost, too
+    while answer is None:  # the successor itself may be lost, too
         address, coordinator = _succession(before)
         facts["serves"] = coordinator is not None
         answer = meet_anew(address, client.secret, before.rank, facts, until)
@@ -408,8 +410,8 @@ def _is_coordinator_lost(client: Client) -> bool:
 
 
 def _succession(before: Processes) -> tuple[str, Coordinator | None]:
-    """Return where the survivors meet that lost the coordinator of process 0, and the coordinator if it runs in this process: the first
-    of those that answer. It lets them go on if they are a majority, or if process 0 has certainly ended."""
+    """Return the address where survivors meet after losing the coordinator of process 0, and the new coordinator if it runs here: in the
+    first process that answers a probe. It lets them continue if they are a majority, or if process 0 has certainly ended."""
     client = before.client
     if not client.is_served_by_rank:
         raise ProcessFailureError(
@@ -418,7 +420,7 @@ def _succession(before: Processes) -> tuple[str, Coordinator | None]:
                 "the coordinator is lost.",
                 [("it ran", "in the launcher")],
                 None,
-                "The survivors need it to find each other.",
+                "The surviving processes need it to meet again.",
                 "Start again from the last checkpoint.",
             )
         )
@@ -445,14 +447,14 @@ def _succession(before: Processes) -> tuple[str, Coordinator | None]:
     return addresses[before.rank], coordinator
 
 
-#: whose words native code may still read: of programs that were compiled before others were lost
+#: former `Processes`: native code of programs that were compiled before a loss may still read their words
 _former: list[Processes] = []
 
 
-def _kill_stopped(found: Processes) -> None:
-    """Kill the process whose silence is the failure if it is stopped on this machine: it would never end, and a launcher that waits for
-    all of them neither. Whoever still holds its connection is still the process that it was."""
-    failure, facts = found.client.failure, found.client.facts
+def _kill_stopped(processes: Processes) -> None:
+    """Kill the process whose silence is the failure, if it is stopped on this machine: it would never end, and neither would a launcher
+    that waits for all processes. Its connection is still open, so the process id cannot have been reused."""
+    failure, facts = processes.client.failure, processes.client.facts
     if failure is None or not (
         failure["kind"] == "silent"
         or (failure["kind"] == "coordinator" and "silent" in failure["text"])
@@ -460,9 +462,9 @@ def _kill_stopped(found: Processes) -> None:
         return
     rank = failure["rank"] if failure["rank"] >= 0 else 0
     if (
-        rank == found.rank
-        or facts["machine"][rank] != facts["machine"][found.rank]
-        or not found.client.is_served_by_rank
+        rank == processes.rank
+        or facts["machine"][rank] != facts["machine"][processes.rank]
+        or not processes.client.is_served_by_rank
     ):
         return  # `weft launch` ends it itself
     pid = facts["pid"][rank]
@@ -472,29 +474,32 @@ def _kill_stopped(found: Processes) -> None:
 
 
 def leave() -> None:
-    """Wait for the other processes to leave, too, and forget them. Raises ProcessFailureError if one failed."""
+    """Wait for the other processes to leave, then drop the shared state. Raises ProcessFailureError if one failed."""
     if not held:
         return
-    found = held[0]
+    processes = held[0]
     try:
-        if found.client.failure is None and not _raised:
-            found.client.barrier(LAST, found.shutdown_timeout, setting="shutdown_timeout_seconds")
+        if processes.client.failure is None and not _raised:
+            processes.client.barrier(
+                LAST, processes.shutdown_timeout, setting="shutdown_timeout_seconds"
+            )
         else:
-            found.check()
+            processes.check()
     finally:
         held.clear()
-        _kill_stopped(found)
-        found.transport.close()
-        if found.client.failure is None and not _raised:
-            found.client.leave()  # else it ends as one that failed: who was stopped meanwhile has to learn of it
-        found.client.close()
-        if found.coordinator is not None:
-            found.coordinator.stop(1.0 if found.client.failure or _raised else 5.0)
+        _kill_stopped(processes)
+        processes.transport.close()
+        if processes.client.failure is None and not _raised:
+            # otherwise it ends as a failed process, so that a process that was stopped meanwhile is notified
+            processes.client.leave()
+        processes.client.close()
+        if processes.coordinator is not None:
+            processes.coordinator.stop(1.0 if processes.client.failure or _raised else 5.0)
 
 
 _raised: list[BaseException] = []
 _watches: list[bool] = []
-#: the signal by which the main thread is told of a failure
+#: the signal that notifies the main thread of a failure
 _interrupts: list[int] = []
 
 
@@ -511,7 +516,7 @@ def _send_to_main_thread(number: int, delay: float = 0.0) -> None:
 
 
 def _is_reporting(frame: Any) -> bool:
-    """Whether `_report` runs in a frame. A signal that is pending is handled as it begins, before its own first line."""
+    """Return whether `_report` runs in a frame. A pending signal is handled at its start, before its first line."""
     while frame is not None and frame.f_code is not _report.__code__:
         frame = frame.f_back
     return frame is not None
@@ -520,21 +525,20 @@ def _is_reporting(frame: Any) -> bool:
 def _report(
     before: Callable[..., object], kind: type[BaseException], error: BaseException, trace: Any
 ) -> None:
-    """The hook for an exception that ends this process: tell the others of it, then do what the hook `before` does."""
+    """Handle an exception that ends this process: report it to the other ranks, then call the former hook `before`."""
     _raised.append(error)
-    found = held[0] if held else None
-    if found is not None:
-        found.client.is_failure_seen = (
-            True  # or else news of a failure would interrupt this very report
-        )
-    if found is not None and found.client.failure is None:
+    processes = held[0] if held else None
+    if processes is not None:
+        # otherwise news of a failure would interrupt this report
+        processes.client.is_failure_seen = True
+    if processes is not None and processes.client.failure is None:
         with contextlib.suppress(Exception):
-            found.client.tell_error("".join(traceback.format_exception(kind, error, trace)))
+            processes.client.tell_error("".join(traceback.format_exception(kind, error, trace)))
     before(kind, error, trace)
 
 
 def _watch() -> None:
-    """Have the other ranks told of an exception that ends this one, and of its end."""
+    """Install hooks that report an exception that ends this process, and its exit, to the other ranks."""
     if _watches:
         return
     _watches.append(True)
@@ -542,8 +546,8 @@ def _watch() -> None:
     unraised = sys.unraisablehook
 
     def unraisable(what: Any) -> None:
-        """A signal handler may raise as native code calls here, before our own first line, or where Python ignores exceptions: that
-        would be lost."""
+        """Keep an exception that Python would drop: a signal handler may raise in a callback of native code before its first line, or
+        where Python ignores exceptions."""
         if (
             held
             and what.exc_value is not None

@@ -28,7 +28,7 @@ _MAX_INTEGER = 1 << 63
 
 
 class ForeignDataError(ConnectionError):
-    """The bytes that arrived are no frame of this connection."""
+    """The received bytes are not a frame of this connection."""
 
 
 class FrameWriter:
@@ -71,7 +71,7 @@ class FrameReader:
         self._key = key
 
     def feed(self, arrived: bytes) -> Iterator[tuple[dict[str, Any], bytes]]:
-        """Yield the frames that `arrived` completes; raise ForeignDataError if it is no frame."""
+        """Yield the frames that `arrived` completes; raise ForeignDataError for malformed bytes."""
         self._held += arrived
         while (frame := self._next_frame()) is not None:
             yield frame
@@ -149,7 +149,7 @@ def make_challenge() -> bytes:
 
 
 def prove(secret: bytes, role: str, challenges: bytes) -> bytes:
-    """Return the proof that the end `role` has the secret; `challenges` are those of both ends."""
+    """Return the proof that the end `role` has the secret; `challenges` are the bytes of both ends."""
     return hmac.digest(secret, b"proof of the " + role.encode() + challenges, "sha256")
 
 
@@ -165,7 +165,7 @@ def derive_key(secret: bytes, role: str, challenges: bytes) -> bytes:
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """Return the parts of an address; raise ValueError if it is none.
+    """Return the parts of an address; raise ValueError if it is malformed.
 
     >>> host_and_port("10.0.0.1:1234"), host_and_port("[::1]:80")
     (('10.0.0.1', 1234), ('::1', 80))
