@@ -343,7 +343,7 @@ def test_make_mesh_splits_the_axes_of_a_plane():
     square = chips(4, 4, 1, "TPU v5 lite")
     mesh = make_mesh((8, 2), ("a", "b"), devices=square)
     assert sorted(d.id for d in mesh.devices.flat) == list(range(16))
-    with pytest.raises(NotImplementedError, match="no whole axes of the torus"):
+    with pytest.raises(NotImplementedError, match="no whole free axes of the torus"):
         make_mesh((8, 2), ("a", "b"), devices=chips(4, 4, 1, "TPU v4"))
 
 

@@ -314,7 +314,7 @@ def _start(processes: Any) -> Job:
         call = lambda: start(None, None, MPI.THREAD_MULTIPLE, ctypes.addressof(provided))
         try:
             if is_own:
-                _start_without_launcher(processes, f"weft-{found[0][3]}", call)
+                _start_without_launcher(processes, f"weft-{libraries[0][3]}", call)
             else:
                 call_bounded(processes, call, "the start of MPI")
             processes.barrier("weft/mpi/started")

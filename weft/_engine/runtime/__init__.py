@@ -1,7 +1,7 @@
-"""What programs run on: devices, arrays and executables.
+"""Devices, arrays and executables.
 
-In:   backends (`weft._engine.backends`), which have the devices, hold the values and load the programs.
-Out:  `Array` and `Executable`; functions that ask for devices, meshes of them, and live arrays.
-Laws: nothing here reads a buffer: its backend does. An array finds its backend in its spec.
-Next: `array`, `executable`, `device`; `topology` makes meshes, `live` lists what is alive.
+In:   backends (`weft._engine.backends`), which provide devices, store values and load programs.
+Out:  `Array` and `Executable`; functions that return devices, meshes and live arrays.
+Laws: only the backend of a buffer reads it. An array finds its backend in its spec.
+Next: `array`, `executable`, `device`; `topology` makes meshes, `live` lists live arrays.
 """

@@ -1,11 +1,11 @@
 """`Array`: a global array, sharded over devices.
 
-In:   a spec (`backends.array_spec`: type, sharding, committed or not), and a buffer of the backend to which the devices belong.
+In:   a spec (`backends.array_spec`: type, sharding, committed or not), and a buffer of the backend of the devices.
 Out:  an immutable array, its values on the host, its shards.
-Laws: only the backend reads a buffer, which is that of the array `ArraySpec.stored`. Which devices hold which shard is metadata of the
-      sharding. Of an array over several processes each has the shards of its own devices; its value can be read where they make up all
-      of it. Array methods and operators are attached by `weft._engine.numpy.methods`.
-Next: `backends.base` says what a backend does for arrays, `runtime.executable` runs programs on them.
+Laws: only the backend reads a buffer, which holds the array of the spec `ArraySpec.stored`. The sharding defines which devices hold which
+      shard. Of an array over several processes each process has the shards of its own devices; it can read the value if they cover the
+      whole array. Array methods and operators are attached by `weft._engine.numpy.methods`.
+Next: `backends.base` defines the operations of a backend on arrays, `runtime.executable` runs programs on them.
 """
 
 from __future__ import annotations
@@ -39,29 +39,29 @@ _default_shardings: dict = {}
 
 
 def default_sharding() -> SingleDeviceSharding:
-    """Where uncommitted arrays live: the default device."""
+    """Return the sharding of uncommitted arrays: the default device."""
     device = default_device()
-    found = _default_shardings.get(device)
-    if found is None:
-        found = _default_shardings[device] = SingleDeviceSharding(device)
-    return found
+    sharding = _default_shardings.get(device)
+    if sharding is None:
+        sharding = _default_shardings[device] = SingleDeviceSharding(device)
+    return sharding
 
 
 def placement_of_new() -> tuple[Sharding, bool]:
-    """Where an array goes for which nobody says it, and whether it is committed: the default device, or all of those of the mesh
-    that was set."""
+    """Return the default placement of new arrays, and whether it is committed: the default device (False), or all devices of the context
+    mesh (True)."""
     mesh = device_mesh()
     return (default_sharding(), False) if mesh is None else (replicated_over(mesh), True)
 
 
 @functools.lru_cache(maxsize=256)
 def replicated_over(mesh: Mesh) -> NamedSharding:
-    """All of an array on each device of a mesh."""
+    """Return the sharding that replicates an array over a mesh."""
     return NamedSharding(mesh, PartitionSpec())
 
 
 class ArrayMeta(type):
-    """Tracers are instances of `Array`, and their classes subclasses, as programs expect of values inside transformations."""
+    """A metaclass that makes tracers instances of `Array`, and their classes subclasses, as JAX programs expect."""
 
     def __instancecheck__(cls, instance) -> bool:
         return type(instance) is cls or getattr(type(instance), "_is_tracer", False)
@@ -74,7 +74,7 @@ class ArrayMeta(type):
 class Array(ArrayMethods, metaclass=ArrayMeta):
     """An immutable n-dimensional array, possibly sharded over many devices.
 
-    Methods that NumPy has, too, are the functions of `weft.numpy` of that name. Shapes are those of the whole array.
+    Methods that NumPy arrays also have are the functions of that name in `weft.numpy`. Shapes are global.
 
     >>> x = wnp.arange(6.).reshape(2, 3)
     >>> x.shape, x.dtype.name, x.ndim, x.size, x.itemsize, x.weak_type, x.aval
@@ -94,9 +94,9 @@ class Array(ArrayMethods, metaclass=ArrayMeta):
     __array_priority__ = 100
 
     _spec: ArraySpec
-    _buffer: Any  # None when it was given up
-    _view: np.ndarray  # the NumPy view, once someone asked for it
-    _parts: list["Shard"]  # the shards, likewise
+    _buffer: Any  # None once the array was deleted or donated
+    _view: np.ndarray  # the cached NumPy view
+    _parts: list["Shard"]  # the cached shards
 
     def __init__(self, spec: ArraySpec, buffer: Any):
         self._spec = spec
@@ -109,7 +109,7 @@ class Array(ArrayMethods, metaclass=ArrayMeta):
 
     @property
     def __numpy_dtype__(self) -> np.dtype:
-        """Asked by `np.dtype(x)`, of NumPy 2.4 and later."""
+        """The dtype for `np.dtype(x)`, in NumPy 2.4 and later."""
         warnings.warn(
             "Implicit conversion of an array to a dtype is deprecated. Use x.dtype.",
             DeprecationWarning,
@@ -126,15 +126,13 @@ class Array(ArrayMethods, metaclass=ArrayMeta):
     weak_type = property(
         lambda self: self._spec.aval.weak_type, doc="Whether the dtype gives way in promotion."
     )
-    sharding = property(
-        lambda self: self._spec.sharding, doc="How the array is laid out over devices."
-    )
+    sharding = property(lambda self: self._spec.sharding, doc="The sharding over devices.")
     format = property(
-        lambda self: format_of(self._spec), doc="Its order of dims in memory, and its sharding."
+        lambda self: format_of(self._spec), doc="The dim order in memory, and the sharding."
     )
     committed = property(
         lambda self: self._spec.committed,
-        doc="Whether it was placed explicitly and so will not be moved.",
+        doc="Whether the array was placed explicitly, so that it is not moved implicitly.",
     )
     _committed = committed
 
@@ -150,17 +148,17 @@ class Array(ArrayMethods, metaclass=ArrayMeta):
 
     @property
     def is_fully_replicated(self) -> bool:
-        """Whether every device holds all of it."""
+        """Whether every device holds the whole array."""
         return self._spec.sharding.is_fully_replicated
 
     @property
     def is_fully_addressable(self) -> bool:
-        """Whether this process can reach every shard."""
+        """Whether all shards are on devices of this process."""
         return self._spec.by_process is None
 
     @property
     def global_shards(self) -> list["Shard"]:
-        """One `Shard` per device of all processes; the data of those of other processes is None."""
+        """One `Shard` per device of all processes; shards of other processes have no data (None)."""
         self._live()
         if not hasattr(self, "_parts"):
             self._parts = shards(self)
@@ -169,76 +167,76 @@ class Array(ArrayMethods, metaclass=ArrayMeta):
     @property
     def addressable_shards(self) -> list["Shard"]:
         """One `Shard` per device of this process: its device, index into the global array, replica number and data."""
-        found = self.global_shards
+        all_shards = self.global_shards
         return (
-            found
+            all_shards
             if self._spec.by_process is None
-            else [shard for shard in found if shard.device.is_addressable]
+            else [shard for shard in all_shards if shard.device.is_addressable]
         )
 
     def _fully_replicated_shard(self) -> "Array":
-        """The value on one device of this process, of an array that all devices hold; libraries know the name."""
+        """The value on one device of this process, for a fully replicated array; libraries use the name."""
         return self.addressable_data(0)
 
     def addressable_data(self, index: int) -> "Array":
-        """The data of the addressable shard number `index`."""
+        """Return the data of the addressable shard number `index`."""
         data = self.addressable_shards[index].data
         assert data is not None  # shards of this process have data
         return data
 
     # ---- life
     def is_deleted(self) -> bool:
-        """Whether the array was deleted or donated."""
+        """Return whether the array was deleted or donated."""
         return self._buffer is None
 
     def delete(self) -> None:
-        """Release the memory now; any later use raises."""
+        """Release the memory now; any later use raises RuntimeError."""
         self._forget()
         self._buffer = None
 
     def _forget(self) -> None:
-        """Drop the views of the memory that are kept for the next who asks."""
+        """Drop the cached views of the memory."""
         for name in ("_view", "_parts"):
             if hasattr(self, name):
                 delattr(self, name)
 
     def is_ready(self) -> bool:
-        """Whether the values are computed; reading them earlier waits."""
+        """Return whether the values are computed; reading them earlier waits."""
         return self._spec.backend.is_ready(self._held())
 
     def block_until_ready(self) -> "Array":
-        """Wait for the values and return the array; raises what the program that computes them failed with."""
+        """Wait for the values and return the array; raise the error of the program that computes them."""
         if type(self._buffer) in PENDING_BUFFER_TYPES:
             self._spec.backend.wait(self._held())
         return self
 
     def copy_to_host_async(self) -> None:
-        """Start a copy of the value to the host, which reading it later completes."""
+        """Start a copy of the value to the host; a later read completes it."""
         held = self._held()
         if self._spec.held is None:
             self._spec.backend.start_copy_to_host(held, self._spec.stored)
 
     def on_device_size_in_bytes(self) -> int:
-        """Bytes that all shards take on real devices, where each holds its own copy."""
+        """Return the bytes of all shards on devices with their own memory; every replica counts."""
         shard = math.prod(self._spec.local_shape) * self._spec.storage_dtype.itemsize
         return shard * len(self._spec.sharding.device_assignment)
 
     def unsafe_buffer_pointer(self) -> int:
-        """The address of the memory of an array on one device; it is valid while the array lives."""
+        """Return the address of the memory of an array on one device, valid while the array is alive."""
         if len(self._spec.sharding.device_assignment) != 1:
             raise ValueError(
-                f"unsafe_buffer_pointer: {self._spec.aval.str_short()} is on several devices; ask for the data of one of "
+                f"unsafe_buffer_pointer: {self._spec.aval.str_short()} is on several devices; use the data of one of "
                 "x.addressable_shards."
             )
         memory = self._device_memory()
         return self._numpy().ctypes.data if memory is None else memory.address
 
     def _device_memory(self) -> DeviceMemory | None:
-        """The memory on a device of its own; None for arrays in the memory of the host."""
+        """Return the memory on a device; None for arrays in host memory."""
         return self._spec.backend.device_memory(self._live(), self._spec.stored)
 
     def _held(self) -> Any:
-        """The buffer, or its placeholder while its values are computed; an error if it was given up."""
+        """Return the buffer, or its placeholder while values are computed; raise RuntimeError if it was deleted."""
         if self._buffer is None:
             raise RuntimeError(
                 f"Array has been deleted with shape={self._spec.aval.str_short()}. It was donated to a compiled "
@@ -248,18 +246,18 @@ class Array(ArrayMethods, metaclass=ArrayMeta):
         return self._buffer
 
     def _check_if_deleted(self) -> None:
-        """RuntimeError if the array was deleted or donated; libraries know the name."""
+        """Raise RuntimeError if the array was deleted or donated; libraries use the name."""
         self._held()
 
     def _live(self) -> Any:
-        """The buffer, once its values are computed."""
+        """Wait until the values are computed, and return the buffer."""
         buffer = self._buffer = self._spec.backend.adopt(self._held(), self._spec)
         return buffer
 
     # ---- values on the host
     def _numpy(self) -> np.ndarray:
-        """The global value, read-only: a view of the buffer where the backend can give one, else a fresh array. RuntimeError if some of it
-        is elsewhere."""
+        """Return the global value, read-only: a view of the buffer if the backend has one, else a new array. Raises RuntimeError if parts
+        of it are on other processes."""
         if self._buffer is not None:
             try:
                 return self._view
@@ -276,12 +274,12 @@ class Array(ArrayMethods, metaclass=ArrayMeta):
             value if is_view else spec.backend.get(buffer, spec.stored), spec.order
         )
         value.flags.writeable = False
-        if is_view and not dtypes.is_extended(self.dtype):  # `__array__` gives what is kept
+        if is_view and not dtypes.is_extended(self.dtype):  # `__array__` returns the cached view
             self._view = value
         return value
 
     def _numbers(self, api: str) -> np.ndarray:
-        """The global value as `_numpy` gives it; TypeError for random keys."""
+        """Return the global value like `_numpy`; raise TypeError for random keys."""
         if dtypes.is_extended(self.dtype):
             raise TypeError(
                 f"{api}: random keys of type {self.aval.str_short()} have no NumPy value; use weft.random.key_data."
@@ -290,7 +288,7 @@ class Array(ArrayMethods, metaclass=ArrayMeta):
 
     @property
     def _value(self) -> np.ndarray:
-        """The global value in NumPy, by the name under which libraries know it."""
+        """The global value in NumPy; libraries use the name."""
         return self._numpy()
 
     def __array__(self, dtype=None, copy=None):
@@ -343,11 +341,11 @@ class Array(ArrayMethods, metaclass=ArrayMeta):
         )
 
     def __buffer__(self, flags: int) -> memoryview:
-        """The value as a read-only memoryview, from Python 3.12 on; BufferError for dtypes that Python does not know, a writable
-        one, and arrays that are not in one memory."""
+        """Return the value as a read-only memoryview, from Python 3.12 on; raise BufferError for dtypes that Python lacks, for a writable
+        buffer, and for arrays that are not in one memory."""
         if flags & 1:
             raise BufferError(
-                f"memoryview: arrays cannot be changed, and a writable buffer of {self.aval.str_short()} was asked for."
+                f"memoryview: arrays are immutable, but a writable buffer of {self.aval.str_short()} was requested."
             )
         if (
             dtypes.is_extended(self.dtype)
@@ -370,31 +368,31 @@ class Array(ArrayMethods, metaclass=ArrayMeta):
         return (1, 0) if memory is None else (memory.device_type, memory.device_id)
 
     def item(self, *args):
-        """The single element (or the one at the given position) as a Python scalar."""
+        """Return the single element (or the one at the given position) as a Python scalar."""
         return (
             self._numbers("item").item(*args)
-            if args or (found := self._number()) is None
-            else found
+            if args or (number := self._number()) is None
+            else number
         )
 
     def tolist(self) -> list:
-        """The value as nested Python lists."""
+        """Return the value as nested Python lists."""
         return self._numbers("tolist").tolist()
 
     def tobytes(self, order: Literal["C", "F", "A", "K"] | None = "C") -> bytes:
         return self._numbers("tobytes").tobytes(order)
 
     def __bool__(self) -> bool:
-        return bool(self._scalar("bool") if (found := self._number()) is None else found)
+        return bool(self._scalar("bool") if (number := self._number()) is None else number)
 
     def __int__(self) -> int:
-        return int(self._real_scalar("int") if (found := self._number()) is None else found)
+        return int(self._real_scalar("int") if (number := self._number()) is None else number)
 
     def __float__(self) -> float:
-        return float(self._real_scalar("float") if (found := self._number()) is None else found)
+        return float(self._real_scalar("float") if (number := self._number()) is None else number)
 
     def _number(self) -> bool | int | float | None:
-        """The value of a scalar of a C type, read from memory; None if it is something else or gone."""
+        """Return the value of a scalar of a C type, read from memory; None for other or deleted arrays."""
         read, buffer = self._spec.read_scalar, self._buffer
         return None if read is None or buffer is None else read(buffer)
 
@@ -410,12 +408,12 @@ class Array(ArrayMethods, metaclass=ArrayMeta):
         return self._numpy().reshape(())[()]
 
     def _real_scalar(self, kind: str):
-        found = self._scalar(kind)
-        if np.iscomplexobj(found):
+        value = self._scalar(kind)
+        if np.iscomplexobj(value):
             raise TypeError(
                 f"{kind}() of an array needs a real number, got {self.aval.str_short()}. Take x.real, or abs(x)."
             )
-        return found
+        return value
 
     def __len__(self) -> int:
         if not self.ndim:
@@ -469,7 +467,7 @@ class Array(ArrayMethods, metaclass=ArrayMeta):
 
     # ---- copies
     def _stored(self) -> "Array":
-        """The array of its memory: the terms along unreduced axes, with one more dim, or the transposed array. Itself elsewhere."""
+        """Return the array as its memory stores it: with an extra dim for the terms along unreduced axes, or transposed; else itself."""
         spec = self._spec
         return self if spec.stored is spec else Array(spec.stored, self._live())
 
@@ -487,7 +485,7 @@ class Array(ArrayMethods, metaclass=ArrayMeta):
 
 
 def _from_pickle(value: np.ndarray, aval: ShapedArray) -> Array:
-    """The array, of a dtype that this process has: 64 bits are cut where they are off."""
+    """Return the unpickled array; 64-bit dtypes are truncated when x64 is disabled."""
     dtype = dtypes.canonicalize_dtype(aval.dtype)
     with unplaced():
         return from_numpy(
@@ -498,7 +496,7 @@ def _from_pickle(value: np.ndarray, aval: ShapedArray) -> Array:
 
 
 def _not_here(array: Array) -> RuntimeError:
-    """Why the value of an array cannot be read here."""
+    """Return the error for reading an array of which parts are on other processes."""
     sharding = array.sharding
     others = sorted({d.process_index for d in sharding.device_assignment if not d.is_addressable})
     mine = sum(d.is_addressable for d in sharding.device_assignment)
@@ -512,28 +510,28 @@ def _not_here(array: Array) -> RuntimeError:
                 ("other processes that hold parts", ", ".join(map(str, others))),
             ],
             user_frame(),
-            "A process reads only what lies on its own devices.",
+            "A process reads only values on its own devices.",
             "Call multihost_utils.process_allgather(x, tiled=True) in every process, or read the x.addressable_shards of this one.",
         )
     )
 
 
 def _not_added_up(array: Array) -> NotImplementedError:
-    """Why the value of an array cannot be read before it is added up."""
+    """Return the error for reading an array whose terms are not summed yet."""
     return NotImplementedError(
         describe(
             "reading an array",
-            f"the value of {array.aval.str_short()} is not added up yet.",
+            f"the value of {array.aval.str_short()} is an unreduced sum.",
             [("sharding", repr(array.sharding))],
             user_frame(),
             "Along unreduced axes each device holds a term of the value, and reading communicates nothing.",
-            "Add up with weft.sharding.reshard(x, P()), or read the terms from x.addressable_shards.",
+            "Sum it with weft.sharding.reshard(x, P()), or read the terms from x.addressable_shards.",
         )
     )
 
 
 def _copy_of_memory(array: Array) -> Array:
-    """An array of its own with the shards that this process has of `array`, laid out as they are."""
+    """Return a copy of `array`, with the same layout, of the shards that this process has."""
     spec, held = array._spec, array._live()
     if not spec.storage_bytes:
         return Array(spec, held)
@@ -551,7 +549,7 @@ def _cheap_to_unstack(array: Array) -> bool:
 
 
 def _unstack(array: Array) -> list[Array]:
-    """Rows of a whole array on one device, copied."""
+    """Return copies of the rows of an array on one device."""
     value = array._numpy()
     sharding = (
         array.sharding.without_dim(0)
@@ -563,7 +561,7 @@ def _unstack(array: Array) -> list[Array]:
 
 
 def is_supported_dtype(dtype: Any) -> bool:
-    """Whether arrays of a dtype can be passed to other libraries by DLPack: `__dlpack__` works for them.
+    """Return whether arrays of a dtype can be exported by DLPack: whether their `__dlpack__` works.
 
     >>> from weft._engine.runtime.array import is_supported_dtype
     >>> is_supported_dtype("float32"), is_supported_dtype(weft.dtypes.bfloat16)
@@ -583,8 +581,8 @@ spec_of = operator.attrgetter("_spec")
 
 
 class Shard:
-    """What one device holds of an array: `data`, the local array on `device`, is block `index` of the global one; of equal blocks,
-    `replica_id` numbers the copies. `data` is committed if the array is, and None where another process drives the device.
+    """The part of an array on one device: `data`, the local array on `device`, is block `index` of the global array; `replica_id` numbers
+    the copies of equal blocks. `data` is committed if the array is, and None if another process drives the device.
 
     >>> shard = wnp.arange(3).addressable_shards[0]
     >>> shard.device.id, shard.index, shard.replica_id, shard.data
@@ -602,11 +600,11 @@ class Shard:
         global_shape: Sequence[int],
         data: Array | None = None,
     ):
-        """`data` is the block of an array of `global_shape`, laid out as `sharding` says, that `device` holds."""
+        """Describe the block `data` on `device` of an array of `global_shape` with the given `sharding`."""
         blocks = sharding.devices_indices_map(tuple(global_shape))
         if device not in blocks:
             raise ShardingError(
-                f"Shard: {sharding} has no block on {device}. Give one of the devices of the sharding."
+                f"Shard: {sharding} has no block on {device}. Pass one of the devices of the sharding."
             )
         devices = list(blocks)
         self._describe(
@@ -620,7 +618,7 @@ class Shard:
         self, device: Device, index: tuple[slice, ...], replica_id: int, data: Array | None
     ) -> Shard:
         self.device, self.index, self.replica_id = device, index, replica_id
-        #: the local array, on its device; it shares memory with the global one where the backend can do so
+        #: the local array, on its device; it shares memory with the global array if the backend supports it
         self.data = data
         return self
 
@@ -633,7 +631,7 @@ class Shard:
         local: ArraySpec | None,
         position: tuple[int, ...],
     ) -> Shard:
-        """Return the block of `array` at `position`, with its data if `local` describes them."""
+        """Return the block of `array` at `position`, with its data if `local`, the spec of the data, is not None."""
         spec, data = array._spec, None
         terms = int(spec.has_terms)
         index = block_index(position[terms:], spec.local_shape[terms:], spec.splits[terms:])
@@ -653,7 +651,7 @@ class Shard:
 
 
 def shards(array: Array) -> list[Shard]:
-    """The shards of `array`, those of other processes too, in the order of its sharding's devices."""
+    """Return the shards of `array`, including those of other processes, in the order of its sharding's devices."""
     spec = array._spec
     sharding, ndim, terms = array.sharding, array.ndim, int(spec.has_terms)
     positions = spec.stored.sharding.shard_of_device(ndim + terms)
@@ -663,13 +661,13 @@ def shards(array: Array) -> list[Shard]:
         sharding=None,
     )
     seen: dict[tuple, int] = {}
-    found, local_spec = [], None
+    result, local_spec = [], None
     for device, position in zip(sharding.device_assignment, positions):
         replica = seen.get(position, 0)
         seen[position] = replica + 1
-        here = None
+        shard_spec = None
         if device.is_addressable:
-            here = local_spec = (
+            shard_spec = local_spec = (
                 local_spec.on_device(device)
                 if local_spec
                 else ArraySpec(
@@ -679,8 +677,8 @@ def shards(array: Array) -> list[Shard]:
                     spec.order,
                 )
             )
-        found.append(Shard.of(array, device, replica, here, position))
-    return found
+        result.append(Shard.of(array, device, replica, shard_spec, position))
+    return result
 
 
 def from_numpy(
@@ -691,7 +689,7 @@ def from_numpy(
     copy: bool = True,
     order: tuple[int, ...] | None = None,
 ) -> Array:
-    """An Array with the global value `value` (already of the dtype of `aval`), laid out as `sharding` says, its dims stored in `order`."""
+    """Return an Array with the global value `value` (of the dtype of `aval`), the given sharding, and dims stored in `order`."""
     if aval is None:
         aval = ShapedArray(value.shape, value.dtype)
     where, placed = placement_of_new() if sharding is None else (sharding, True)
@@ -702,5 +700,5 @@ def from_numpy(
 
 
 def put(value: np.ndarray, spec: ArraySpec, copy: bool = True) -> Array:
-    """The array of the global value `value`, as `spec` says. Without `copy` it may share memory."""
+    """Return the array with the global value `value` and the given spec. Without `copy` it may share memory."""
     return Array(spec, spec.backend.put(transposed(value, spec.order), spec.stored, copy))

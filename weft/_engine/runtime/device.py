@@ -1,8 +1,8 @@
-"""Devices: what can be asked of them, over all backends.
+"""Queries of devices, over all backends.
 
 In:   the name of a backend; without one, `config.backend`.
 Out:  `Device` objects; the same objects for the life of the process.
-Next: `backends.base` has the devices themselves.
+Next: `backends.base` defines `Device`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from weft._engine.util.config import config
 
 
 def devices(backend: Any = None) -> list[Device]:
-    """All devices of a backend, in all processes. Raises RuntimeError for an unknown `backend`.
+    """Return all devices of a backend, in all processes. Raises RuntimeError for an unknown `backend`.
 
     >>> first = devices()[0]
     >>> first.platform, first.device_kind, first.id
@@ -27,25 +27,25 @@ def devices(backend: Any = None) -> list[Device]:
 def local_devices(
     process_index: int | None = None, backend: Any = None, host_id: int | None = None
 ) -> list[Device]:
-    """The devices of one process (this one by default).
+    """Return the devices of one process (this one by default).
 
-    Raises ValueError for a process there is not, RuntimeError for an unknown `backend`.
+    Raises ValueError for a process that does not exist, RuntimeError for an unknown `backend`.
 
     >>> local_devices() == devices()
     True
     """
-    found = backends.get(backend)
-    wanted = host_id if process_index is None else process_index
-    wanted = found.process_index() if wanted is None else wanted
-    if wanted not in process_indices(backend):
+    client = backends.get(backend)
+    rank = host_id if process_index is None else process_index
+    rank = client.process_index() if rank is None else rank
+    if rank not in process_indices(backend):
         raise ValueError(
-            f"Unknown process_index {wanted}: there are {process_count(backend)} processes."
+            f"Unknown process_index {rank}: there are {process_count(backend)} processes."
         )
-    return [d for d in found.devices() if d.process_index == wanted]
+    return [d for d in client.devices() if d.process_index == rank]
 
 
 def device_count(backend: Any = None) -> int:
-    """Number of devices of all processes. Raises RuntimeError for an unknown `backend`.
+    """Return the number of devices of all processes. Raises RuntimeError for an unknown `backend`.
 
     >>> device_count() == len(devices())
     True
@@ -54,7 +54,7 @@ def device_count(backend: Any = None) -> int:
 
 
 def local_device_count(backend: Any = None) -> int:
-    """Number of devices of this process. Raises RuntimeError for an unknown `backend`.
+    """Return the number of devices of this process. Raises RuntimeError for an unknown `backend`.
 
     >>> local_device_count() == len(local_devices())
     True
@@ -63,17 +63,17 @@ def local_device_count(backend: Any = None) -> int:
 
 
 def process_index(backend: Any = None) -> int:
-    """Number of this process among all that share the devices."""
+    """Return the number of this process among those that share the devices."""
     return backends.get(backend).process_index()
 
 
 def process_count(backend: Any = None) -> int:
-    """Number of processes that share the devices."""
+    """Return the number of processes that share the devices."""
     return backends.get(backend).process_count()
 
 
 def process_indices(backend: Any = None) -> list[int]:
-    """Numbers of all processes."""
+    """Return the numbers of all processes."""
     return list(range(process_count(backend)))
 
 
@@ -81,7 +81,7 @@ host_id, host_count, host_ids = process_index, process_count, process_indices
 
 
 def default_backend() -> str:
-    """Name of the backend on which programs run whose arguments are not placed.
+    """Return the name of the backend that runs programs without placed arguments.
 
     >>> default_backend()
     'cpu'
@@ -90,6 +90,7 @@ def default_backend() -> str:
 
 
 def default_device() -> Device:
-    """Return where uncommitted arrays live: `config.default_device`, the first of the platform that it names, or of the default backend."""
+    """Return the device of uncommitted arrays: `config.default_device`, or the first device of the platform that it names, or of the
+    default backend."""
     chosen = config.default_device
     return chosen if isinstance(chosen, Device) else local_devices(backend=chosen)[0]

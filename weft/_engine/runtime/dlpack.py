@@ -1,9 +1,9 @@
-"""Exchange of memory by DLPack for dtypes that NumPy does not pass on: bfloat16, and floats of 8 bits.
+"""Exchange of memory by DLPack for dtypes that NumPy does not export: bfloat16, and floats of 8 bits.
 
 In:   an object with `__dlpack__`, a NumPy array, or memory on a device.
-Out:  a NumPy array on the same memory, or a capsule of it. NumPy handles the former as unsigned integers; the capsule's type changes.
-      Capsules of device memory are made here.
-Source: the layout of `DLManagedTensor` and the codes of types in dlpack.h (version 1.0).
+Out:  a NumPy array on the same memory, or a capsule. Through NumPy such dtypes pass as unsigned integers; the type in the capsule is
+      replaced. Capsules of device memory are created here.
+Source: the layout of `DLManagedTensor` and the type codes in dlpack.h (version 1.0).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from weft._engine.ir.shardings import SingleDeviceSharding
 from weft._engine.ir.types import ShapedArray
 from weft._engine.util import dtypes
 
-#: codes of types by the names of their dtypes
+#: dtype name -> DLPack type code
 _CODES = {
     "bfloat16": 4,
     "float8_e3m4": 7,
@@ -34,13 +34,13 @@ _CODES = {
     "float8_e8m0fnu": 14,
 }
 _UNSIGNED = 1
-#: where the tensor begins in the two kinds of capsules, and the code and bits of its type in a tensor
+#: byte offset of the tensor in the two kinds of capsules, and of the type's code and bits in a tensor
 _TENSOR = {b"dltensor": 0, b"dltensor_versioned": 32}
 _TYPE = 20
 
 
 def _type_of(capsule: Any) -> Any:
-    """The code and the bits of a capsule's type, which may be written."""
+    """Return the code and the bits of a capsule's type as a writable array."""
     api = ctypes.pythonapi
     api.PyCapsule_GetName.restype, api.PyCapsule_GetName.argtypes = (
         ctypes.c_char_p,
@@ -57,7 +57,7 @@ def _type_of(capsule: Any) -> Any:
 
 
 class _AsIntegers:
-    """An object's memory with a type that NumPy knows; `dtype` is what the object said, if that is another."""
+    """An exporter of an object's memory as integers where NumPy lacks its dtype, whose name is then in `dtype`."""
 
     def __init__(self, x: Any) -> None:
         self.x, self.dtype = x, None
@@ -65,12 +65,12 @@ class _AsIntegers:
     def __dlpack__(self, **options: Any) -> Any:
         try:
             capsule = self.x.__dlpack__(**options)
-        except TypeError:  # from before version 1.0
+        except TypeError:  # the exporter predates DLPack 1.0
             capsule = self.x.__dlpack__()
-        found = _type_of(capsule)
-        self.dtype = next((name for name, code in _CODES.items() if code == found[0]), None)
+        type_bytes = _type_of(capsule)
+        self.dtype = next((name for name, code in _CODES.items() if code == type_bytes[0]), None)
         if self.dtype is not None:
-            found[0] = _UNSIGNED
+            type_bytes[0] = _UNSIGNED
         return capsule
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -78,16 +78,16 @@ class _AsIntegers:
 
 
 def to_numpy(x: Any) -> np.ndarray:
-    """A NumPy array on the memory of an object with `__dlpack__`."""
+    """Return a NumPy array on the memory of an object with `__dlpack__`."""
     source = _AsIntegers(x)
-    found = np.from_dlpack(source)
+    value = np.from_dlpack(source)
     if source.dtype is None:
-        return found
-    return found.view(dtypes.as_dtype(source.dtype))
+        return value
+    return value.view(dtypes.as_dtype(source.dtype))
 
 
 def capsule_of(value: np.ndarray, **options: Any) -> Any:
-    """A capsule of the memory of a NumPy array."""
+    """Return a DLPack capsule of the memory of a NumPy array."""
     code = _CODES.get(value.dtype.name)
     if code is None:
         return value.__dlpack__(**options)
@@ -98,7 +98,7 @@ def capsule_of(value: np.ndarray, **options: Any) -> Any:
 
 # ---- memory on devices
 
-#: codes of types by the kinds of NumPy's dtypes
+#: kind of a NumPy dtype -> DLPack type code
 _KINDS = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
 
 
@@ -118,12 +118,12 @@ class _Tensor(ctypes.Structure):
 
 
 class _ManagedTensor(ctypes.Structure):
-    """`DLManagedTensor`, whose context is its own address."""
+    """The C structure `DLManagedTensor`; its context is its own address."""
 
     _fields_ = [("tensor", _Tensor), ("context", ctypes.c_void_p), ("delete", ctypes.c_void_p)]
 
 
-#: tensors that other libraries hold, by their addresses, with what keeps their memory
+#: tensors that other libraries hold: address -> the objects that keep their memory alive
 _exported: dict[int, tuple] = {}
 
 
@@ -145,7 +145,7 @@ def _delete_unused(capsule: int) -> None:
 
 
 def capsule_of_device_memory(memory: DeviceMemory, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-    """Return a capsule of row-major memory on a device; BufferError for a dtype that DLPack does not have."""
+    """Return a capsule of row-major memory on a device; raise BufferError for a dtype that DLPack lacks."""
     code = _CODES.get(dtype.name, _KINDS.get(dtype.kind))
     if code is None:
         raise BufferError(f"__dlpack__: DLPack has no type for {dtype.name}.")
@@ -174,7 +174,7 @@ def capsule_of_device_memory(memory: DeviceMemory, shape: tuple[int, ...], dtype
 
 
 class _Imported:
-    """A tensor of another library, given back when nothing uses its memory any more."""
+    """A tensor of another library, released when nothing uses its memory any more."""
 
     def __init__(self, capsule: Any) -> None:
         api = ctypes.pythonapi
@@ -196,9 +196,9 @@ _USED = b"used_dltensor"
 
 
 def import_device_memory(x: Any) -> tuple[ArraySpec, Any] | None:
-    """Return spec and buffer of an array on the device memory of an object with `__dlpack__`; None for memory of the host.
+    """Return the spec and the buffer of an array on the device memory of an object with `__dlpack__`; None for host memory.
 
-    ValueError where no backend drives the device, BufferError for memory that is not row-major.
+    Raises ValueError if no backend drives the device, BufferError for memory that is not row-major.
     """
     kind, number = x.__dlpack_device__()
     if kind == 1:
@@ -233,7 +233,7 @@ def import_device_memory(x: Any) -> tuple[ArraySpec, Any] | None:
 
 
 def _dtype_of(code: int, bits: int) -> np.dtype:
-    """Return the dtype for DLPack's type."""
+    """Return the dtype of a DLPack type."""
     name = next((name for name, number in _CODES.items() if number == code), None)
     if name is not None:
         return dtypes.as_dtype(name)

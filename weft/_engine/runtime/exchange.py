@@ -1,10 +1,10 @@
-"""Values that travel between processes outside of compiled programs: arrays are gathered, and laid out anew.
+"""Transfers between processes outside of compiled programs: gathering arrays, and changing their layout.
 
-In:   arrays over processes, NumPy arrays of one; every process that takes part calls with the same layouts.
-Out:  NumPy arrays of what all gave, arrays of another layout.
-Laws: what moves where follows from layouts alone, so that no process asks another. A block that a process has already does not travel;
-      of replicas each gives its share. Where processes request different things, the error says which requested what.
-Next: `processes` carries messages; compiled programs have collectives of their own (`partition`).
+In:   arrays over processes, NumPy arrays of one process; every participating process calls with the same layouts.
+Out:  NumPy arrays of the values of all processes, arrays of another layout.
+Laws: transfers follow from layouts alone, so that processes need not ask each other. A block that a process already has is not sent; the
+      holders of replicas share the sending. If processes request different things, the error lists the requests.
+Next: `processes` transports messages; compiled programs have their own collectives (`partition`).
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from weft._engine.util.source import user_frame
 
 
 def shared() -> Any:
-    """What this process shares with others."""
-    found = processes.current()
-    if found is None:
+    """Return the state shared between processes; raise RuntimeError in a single process."""
+    shared_state = processes.current()
+    if shared_state is None:
         raise RuntimeError("there is one process: weft.distributed.initialize was not called.")
-    return found
+    return shared_state
 
 
 def agree(api: str, says: str, brings: str = "") -> list[str]:
-    """What each process `brings` to this call, in order of rank, once all have come to a call of `api` that `says` the same.
+    """Return the text `brings` of each process, in order of rank, once all have called `api` with an equal `says`.
 
-    Raises ProcessFailureError where one called something else, ProcessFailureError where one does not come.
+    Raises ProcessFailureError if a process made another call, or does not arrive in time.
     """
     all_ranks = shared()
     frame = user_frame()
@@ -73,19 +73,19 @@ def agree(api: str, says: str, brings: str = "") -> list[str]:
 
 
 def digest(values: Sequence[np.ndarray]) -> str:
-    """A text that distinguishes values."""
-    found = hashlib.sha1(usedforsecurity=False)
+    """Return a hash of the values."""
+    sha = hashlib.sha1(usedforsecurity=False)
     for value in values:
         if value.nbytes:
-            found.update(np.ascontiguousarray(value).view(np.uint8).data)
-    return found.hexdigest()
+            sha.update(np.ascontiguousarray(value).view(np.uint8).data)
+    return sha.hexdigest()
 
 
 # ---- messages
 
 
 def all_gather(given: np.ndarray, what: str) -> np.ndarray:
-    """What every process gave, stacked in order of rank: [processes, *shape]."""
+    """Return the arrays of all processes, stacked in order of rank: [processes, *shape]."""
     all_ranks, data = shared(), np.ascontiguousarray(given)
     result = np.empty((all_ranks.size, *given.shape), given.dtype)
     if data.nbytes:
@@ -104,7 +104,7 @@ def all_gather(given: np.ndarray, what: str) -> np.ndarray:
 
 
 def broadcast(given: np.ndarray, source: int, what: str) -> np.ndarray:
-    """What process `source` gave; others give an array of its shape and dtype."""
+    """Return the array of process `source`; other processes pass an array of its shape and dtype."""
     all_ranks, data = shared(), np.ascontiguousarray(given)
     result = np.empty_like(data)
     if data.nbytes:
@@ -120,7 +120,7 @@ def _plan(kind: str, nbytes: int, *, groups: tuple = (), pairs: tuple = (), what
 
 
 def _carry(messages: Sequence[tuple[Any, np.ndarray, np.ndarray]]) -> None:
-    """Carry out plans with their inputs and outputs: all are started before the first is waited for."""
+    """Execute plans with their inputs and outputs: all are started before the first wait."""
     transport = shared().transport
     try:
         requests = [
@@ -130,11 +130,11 @@ def _carry(messages: Sequence[tuple[Any, np.ndarray, np.ndarray]]) -> None:
         for request in requests:
             transport.wait(request)
     except BaseException:
-        _abandoned.append(messages)  # others may still write there
+        _abandoned.append(messages)  # other processes may still write into these buffers
         raise
 
 
-#: messages that failed
+#: messages that failed, kept alive forever
 _abandoned: list[Sequence] = []
 
 
@@ -142,7 +142,7 @@ _abandoned: list[Sequence] = []
 
 
 def whole_value(array: Array, what: str) -> np.ndarray:
-    """The value of an array over processes, in every process."""
+    """Return the value of an array over processes; all processes call this."""
     spec = array._spec
     numbers = _holders(spec, what)
     if len(numbers) == shared().size and is_whole_everywhere(spec, numbers):
@@ -161,7 +161,7 @@ def whole_value(array: Array, what: str) -> np.ndarray:
 
 
 def check_present(api: str, sharding: Any, ranks: Iterable[int]) -> None:
-    """Check that the processes `ranks` of a sharding are there: ValueError for devices of before `weft.distributed.shrink`."""
+    """Raise ValueError if the sharding has devices of processes that were lost before `weft.distributed.shrink`."""
     if any(rank < 0 for rank in ranks):
         raise ValueError(
             f"{api}: {sharding!r} has devices from before weft.distributed.shrink().\n"
@@ -170,35 +170,35 @@ def check_present(api: str, sharding: Any, ranks: Iterable[int]) -> None:
 
 
 def _holders(spec: ArraySpec, api: str) -> dict[int, Numbers]:
-    """The blocks that each process has. Of an array of before processes were lost (`weft.distributed.shrink`), those that the others have.
+    """Return the blocks that each process has; for an array from before `weft.distributed.shrink`, those of the surviving processes.
 
-    ProcessFailureError, in all of them, if some blocks are nowhere.
+    Raises ProcessFailureError in all processes if no process has some of the blocks.
     """
     numbers = held_numbers(spec)
     if all(rank >= 0 for rank in numbers):
         return numbers
     now = {-1 - first: rank for rank, first in enumerate(shared().first_numbers)}
-    left = dict(
+    surviving = dict(
         sorted(
             (now.get(rank, rank), held)
             for rank, held in numbers.items()
             if rank >= 0 or rank in now
         )
     )
-    there = {block for held in left.values() for block in itertools.product(*held)}
-    missing = math.prod(spec.splits) - len(there)
+    blocks = {block for held in surviving.values() for block in itertools.product(*held)}
+    missing = math.prod(spec.splits) - len(blocks)
     if missing:
         raise ProcessFailureError(
             describe(
                 api,
                 f"{spec.aval.str_short()} has lost {missing} of its {math.prod(spec.splits)} blocks.",
-                [("lay as", repr(spec.sharding))],
+                [("sharding", repr(spec.sharding))],
                 user_frame(),
-                "A block survives where one of the processes that are left has a replica.",
+                "A block survives if one of the remaining processes has a replica.",
                 "Restore the array from the last checkpoint, onto a mesh of weft.devices().",
             )
         )
-    return left
+    return surviving
 
 
 def _held_shape(spec: ArraySpec, numbers: Numbers) -> tuple[int, ...]:
@@ -209,9 +209,9 @@ def _held_shape(spec: ArraySpec, numbers: Numbers) -> tuple[int, ...]:
 
 
 def laid_out(array: Array, want: ArraySpec) -> Array:
-    """`array` laid out as `want`, over processes. Every process of either layout calls this.
+    """Return `array` in the layout `want`, over processes. Every process of either layout calls this.
 
-    Raises ValueError for a layout on one process: there `process_allgather` gives the value to all.
+    Raises ValueError for a layout on one process: `process_allgather` gathers the value in all processes.
     """
     have = array._spec
     source, target = _holders(have, "device_put"), held_numbers(want)
@@ -219,7 +219,7 @@ def laid_out(array: Array, want: ArraySpec) -> Array:
     if len(target) == 1 and len(source) > 1:
         raise _leaves_processes(have, want)
     rank = shared().rank
-    what = f"laying out {have.aval.str_short()} anew"
+    what = f"changing the layout of {have.aval.str_short()}"
     transfers = _transfers(have, want, source, target)
     given = spec_blocks(array) if rank in source else None
     result = np.empty(want.storage_shape, want.storage_dtype) if rank in target else None
@@ -259,8 +259,8 @@ def _leaves_processes(have: ArraySpec, want: ArraySpec) -> ValueError:
     return ValueError(
         describe(
             "device_put",
-            f"{have.aval.str_short()} lies on devices of several processes, and would go to one of them.",
-            [("lies as", repr(have.sharding)), ("would lie as", repr(want.sharding))],
+            f"{have.aval.str_short()} is on devices of several processes, and would move to one of them.",
+            [("sharding", repr(have.sharding)), ("target", repr(want.sharding))],
             user_frame(),
             "For a reshard between processes, the input and target shardings both span processes.",
             "Call multihost_utils.process_allgather(x, tiled=True) in every process to have the value in each.",
@@ -293,54 +293,56 @@ def _unpack(
 
 
 def spec_blocks(array: Array) -> np.ndarray:
-    """The blocks of an array that are here."""
+    """Return the local blocks of an array."""
     return array._spec.backend.get_blocks(array._live(), array._spec)
 
 
-#: for each dim the number of a block, and the part of it that is meant
+#: for each dim (block number, start, stop): a part of a block
 Region = tuple[tuple[int, int, int], ...]
 
 
 def _transfers(
     have: ArraySpec, want: ArraySpec, source: dict[int, Numbers], target: dict[int, Numbers]
 ) -> dict[tuple[int, int], list[tuple[Region, Region]]]:
-    """What each process gives each: parts of blocks of `have`, and where they go in blocks of `want`."""
-    found: dict[tuple[int, int], list] = {}
+    """Return what each process sends to each: (sender, receiver) -> parts of blocks of `have`, and their places in blocks of `want`."""
+    transfers: dict[tuple[int, int], list] = {}
     holders: dict[tuple[int, ...], list[int]] = {}
     for rank, held in source.items():
         for block in itertools.product(*held):
             holders.setdefault(block, []).append(rank)
-    for q, wanted in target.items():
+    for q, numbers in target.items():
         for combined in itertools.product(
-            *[_overlaps(*along) for along in zip(have.local_shape, want.local_shape, wanted)]
+            *[_overlaps(*along) for along in zip(have.local_shape, want.local_shape, numbers)]
         ):
-            who = holders[tuple(here[0] for here, _ in combined)]
-            giver = q if q in who else who[q % len(who)]
+            block_holders = holders[tuple(here[0] for here, _ in combined)]
+            giver = q if q in block_holders else block_holders[q % len(block_holders)]
             region = tuple(here for here, _ in combined), tuple(there for _, there in combined)
-            found.setdefault((giver, q), []).append(region)
-    return found
+            transfers.setdefault((giver, q), []).append(region)
+    return transfers
 
 
 def _overlaps(
     have: int, want: int, wanted: Sequence[int]
 ) -> list[tuple[tuple[int, int, int], tuple[int, int, int]]]:
-    """Along one dim, of blocks of `have` and of `want` elements: (block, start, stop) of the former for those of the latter in `wanted`.
+    """Return the overlaps along one dim of blocks of `have` elements with the blocks `wanted` of `want` elements.
+
+    Each overlap is a pair of (block, start, stop): the part of the former, and its place in the latter.
 
     >>> _overlaps(4, 6, [1])
     [((1, 2, 4), (1, 0, 2)), ((2, 0, 4), (1, 2, 6))]
     """
-    found = []
+    pairs = []
     for number in wanted:
         first, last = number * want, (number + 1) * want
         for block in range(first // have if have else 0, -(-last // have) if have else 0):
             start, stop = max(first, block * have), min(last, (block + 1) * have)
-            found.append(
+            pairs.append(
                 (
                     (block, start - block * have, stop - block * have),
                     (number, start - first, stop - first),
                 )
             )
-    return found
+    return pairs
 
 
 def _size(region: Region) -> int:
@@ -348,7 +350,7 @@ def _size(region: Region) -> int:
 
 
 def _place(numbers: Numbers, region: Region) -> tuple:
-    """The place of a part in the grid of the blocks of this process."""
+    """Return the index of a region in the grid of this process's blocks."""
     return (
         *[mine.index(block) for mine, (block, _, _) in zip(numbers, region)],
         *[slice(start, stop) for _, start, stop in region],

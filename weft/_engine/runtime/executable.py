@@ -1,7 +1,7 @@
 """Executable: a compiled program ready to be called with arrays.
 
-In:   what a backend loaded, the specs of arguments and results.
-Out:  arrays. This file brings arguments into the expected layout and wraps results; running is the backend's business.
+In:   a backend's loaded program, the specs of arguments and results.
+Out:  arrays. This module converts arguments to the expected layout and wraps results; the backend runs the program.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ _buffer_of = operator.attrgetter("_buffer")
 
 
 def _ordered(spec: ArraySpec, order: tuple[int, ...] | None, given: Sharding | None) -> ArraySpec:
-    """The spec of an array whose dims are stored in `order`, in the memory of `spec`, with the sharding `given` if that places it alike."""
-    made = spec.with_order(order)
+    """Return `spec` with dims stored in `order`, in the same memory, and with the sharding `given` if that is an equivalent placement."""
+    reordered = spec.with_order(order)
     if order is None:
-        return made
+        return reordered
     if (
         given is None
-        and isinstance(made.sharding, NamedSharding)
-        and not made.sharding.mesh.explicit_axes
+        and isinstance(reordered.sharding, NamedSharding)
+        and not reordered.sharding.mesh.explicit_axes
     ):
-        given = made.sharding.with_spec(made.sharding.spec.without_trailing())
-    if given is None or not given.is_equivalent_to(made.sharding, made.aval.ndim):
-        return made
-    return ArraySpec(made.aval, given, made.committed, order)
+        given = reordered.sharding.with_spec(reordered.sharding.spec.without_trailing())
+    if given is None or not given.is_equivalent_to(reordered.sharding, reordered.aval.ndim):
+        return reordered
+    return ArraySpec(reordered.aval, given, reordered.committed, order)
 
 
 @record
 class CompileRequest:
-    """A program without constants, for inputs laid out as `in_specs` on the devices `assignment`.
+    """A program without constants, for inputs with the specs `in_specs` on the devices `assignment`.
 
-    Layouts may name devices of another backend; those of `backend` have the same ids. Outputs without a sharding get the one that
-    propagation finds. On a mesh with explicit axes, outputs without a sharding in their types keep these axes; with a mesh in context
-    (`in_context`), such axes are automatic. With
-    `automatic`, a search chooses the layouts that are left open. Uncommitted inputs may be moved; committed ones are read where they are.
+    Specs may name devices of another backend; devices of `backend` have the same ids. Outputs without a sharding get the one that
+    propagation determines. On a mesh with explicit axes, outputs whose types have no sharding keep these axes; with a mesh in context
+    (`in_context`), such axes are automatic. With `automatic`, a search chooses the unspecified shardings. Uncommitted inputs may be moved;
+    committed inputs are read where they are.
     """
 
     jaxpr: Jaxpr
@@ -72,7 +72,7 @@ class CompileRequest:
 
 
 class Executable:
-    """A loaded program. Calling it takes and gives flat lists of arrays."""
+    """A loaded program, called with and returning flat lists of arrays."""
 
     __slots__ = (
         "name",
@@ -109,33 +109,30 @@ class Executable:
         self.loaded = loaded
         self.collective_count = collective_count
         self._stages = stages  # or a function that computes them
-        self.check: Callable | None = (
-            None  # called with (name, program, arguments, results, line of the call) when it has run
-        )
-        self.verifier: Callable | None = (
-            None  # runs and compares calls in its place (`verification.values`)
-        )
-        self.const_inputs: list[
-            Array
-        ] = []  # constants of the program that are passed as its first inputs
+        # called with (name, program, arguments, results, line of the call) after a run
+        self.check: Callable | None = None
+        # runs and compares calls instead of this object (`verification.values`)
+        self.verifier: Callable | None = None
+        # constants of the program that are passed as its first inputs
+        self.const_inputs: list[Array] = []
         self.arg_names: Sequence[str] = ()  # of all inputs, for reports
         self.out_tree: Any = None  # the structure of the results, for reports
 
     @property
     def stages(self) -> Any:
-        """The program at every stage of its compilation."""
+        """The program at every stage of compilation."""
         if callable(self._stages):
             self._stages = self._stages()
         return self._stages
 
     @property
     def kernel_count(self) -> int:
-        """Kernels that a call runs."""
+        """The number of kernels that a call runs."""
         return self.loaded.kernel_count
 
     @property
     def aliases(self) -> Mapping[int, int]:
-        """Result number -> number of the donated argument whose memory it takes."""
+        """Result number -> number of the donated argument whose memory it reuses."""
         return self.loaded.aliases
 
     @property
@@ -145,7 +142,7 @@ class Executable:
 
     @property
     def peak_bytes(self) -> int:
-        """Bytes of inputs, outputs, constants and temporaries that are live at once, at most."""
+        """Peak bytes of simultaneously live inputs, outputs, constants and temporaries."""
         loaded = self.loaded
         fresh = [s for i, s in enumerate(self.out_specs) if i not in loaded.aliases]
         return (
@@ -155,7 +152,7 @@ class Executable:
         )
 
     def hlo_modules(self) -> list[Any]:
-        """The programs of one device as HLO: there is one. It prints, and has a `name` and `to_string()`.
+        """Return the program of one device as HLO, in a list of one. It prints, and has a `name` and `to_string()`.
 
         >>> (module,) = weft.jit(wnp.sin).lower(1.0).compile().runtime_executable().hlo_modules()
         >>> module.name, "sine(" in module.to_string()
@@ -173,32 +170,32 @@ class Executable:
         of_ins: Sequence[Sharding],
         of_outs: Sequence[Sharding | None],
     ) -> Executable:
-        """Let it take and give arrays stored in these orders, whose memory is what the program is of, and return it. `of_ins` and `of_outs`
-        are the shardings as they were given, None where nothing was."""
+        """Make it take and return arrays stored in these dim orders, whose memory the program uses unchanged; return it. `of_ins` and
+        `of_outs` are the shardings that the user passed, None where there is none."""
         self.in_specs = tuple(map(_ordered, self.in_specs, ins, of_ins))
         self.out_specs = tuple(map(_ordered, self.out_specs, outs, of_outs))
         return self
 
     def for_inputs(self, known: Sequence[ArraySpec], others: Sequence[ArraySpec]) -> Executable:
-        """Return the same program for inputs of `others`, whose placements equal those of `known`, for which it was compiled."""
-        made = copy.copy(self)
-        made.in_specs = tuple(
+        """Return the same program for inputs of the specs `others`, whose placements equal those of `known`, the compiled specs."""
+        executable = copy.copy(self)
+        executable.in_specs = tuple(
             [
                 other if spec is one else spec
                 for spec, one, other in zip(self.in_specs, known, others, strict=True)
             ]
         )
-        return made
+        return executable
 
     def memory_of(self, arrays: Sequence[Array], specs: Sequence[ArraySpec]) -> list[np.ndarray]:
-        """Return the values that the program computes with, of arguments or results laid out as `specs`."""
+        """Return the values that the program computes with, for arguments or results with the given specs."""
         placed = [x if fits(x._spec, spec) else relaid(x, spec) for x, spec in zip(arrays, specs)]
         return [Array(spec.stored, x._live())._numpy() for x, spec in zip(placed, specs)]
 
     def __call__(
         self, args: Sequence[Array], is_verified: bool = False, may_queue: bool = True
     ) -> list[Array]:
-        """Run the program. The verifier makes calls that are `is_verified`, of programs that run before it goes on."""
+        """Run the program. The verifier sets `is_verified` in its own calls, which run before it continues."""
         if self.verifier is not None and not is_verified:
             return self.verifier(self, args)
         if config.no_execution:
@@ -213,7 +210,7 @@ class Executable:
         buffers = [*map(_buffer_of, placed)]
         types = {*map(type, buffers)}
         if NoneType in types:
-            buffers = [x._held() for x in placed]  # one is deleted: the error
+            buffers = [x._held() for x in placed]  # raises: one is deleted
         check = self._check_of_call()
         outs = None if start or not may_queue else self.loaded.start(buffers, Array, check)
         if outs is None:
@@ -224,13 +221,13 @@ class Executable:
         return [Array(spec, buffer) for spec, buffer in zip(self.out_specs, outs)]
 
     def _placed(self, args: Sequence[Array]) -> list[Array]:
-        """Return the arguments laid out as the program takes them."""
+        """Return the arguments in the layouts that the program expects."""
         return [
             x if fits(x._spec, spec) else relaid(x, spec) for x, spec in zip(args, self.in_specs)
         ]
 
     def _check_donated_once(self, args: Sequence[Array]) -> None:
-        """DeviceRuntimeError for a donated array that is passed twice."""
+        """Raise DeviceRuntimeError if a donated array is passed twice."""
         counts = Counter(map(id, args[len(self.const_inputs) :]))
         for i in self.donated:
             if counts[id(args[i])] > 1:
@@ -242,7 +239,7 @@ class Executable:
     def _run(
         self, buffers: list, args: Sequence[Array], check: Callable | None, start: int
     ) -> Sequence:
-        """Return the buffers of results once the program has run. `start` is 0 unless runs are timed."""
+        """Run the program and return the buffers of its results. `start` is 0 unless runs are timed."""
         try:
             outs = self.loaded.run(buffers)
             if start:
@@ -253,18 +250,18 @@ class Executable:
                 check(buffers, outs)
             return outs
         except BaseException as error:
-            self._delete_donated(args)  # their memory may hold half of a result
+            self._delete_donated(args)  # their memory may hold partial results
             if type(error) is OutOfMemoryError:
                 raise OutOfMemoryError(f"{error}\n{self._largest_arrays()}") from None
             raise
 
     def _forget_aliased(self, args: Sequence[Array]) -> None:
-        """Have the arguments whose memory results take forget the views of it."""
+        """Drop the cached views of arguments whose memory the results reuse."""
         for i in self.loaded.aliases.values():
             args[i]._forget()
 
     def _check_of_call(self) -> Callable | None:
-        """What looks at the buffers of arguments and results once this call's program has run, maybe in another thread."""
+        """Return the function that checks the buffers of arguments and results after this call, perhaps in another thread."""
         check = self.check
         if check is None:
             return None

@@ -1,6 +1,6 @@
-"""Which arrays are alive, and what they hold on which device.
+"""The live arrays of this process, and their memory on each device.
 
-Nothing is written down when an array is made: the garbage collector knows all arrays there are.
+Creating an array records nothing: the arrays are found through the garbage collector.
 """
 
 from __future__ import annotations
@@ -15,24 +15,22 @@ from weft._engine.runtime.array import Array
 
 
 def live_arrays(platform: str | None = None) -> list[Array]:
-    """All arrays of this process that are alive and not deleted; with `platform`, those of that backend.
+    """Return all arrays of this process that are alive and not deleted; with `platform`, only those of that backend.
 
     >>> x = wnp.ones(3)
     >>> any(x is y for y in weft.live_arrays())
     True
     """
-    wanted = None if platform is None else backends.get(platform)
-    known = gc.get_referrers(
-        Array
-    )  # not all objects: a tuple that another thread is making must not be held by this one meanwhile
-    arrays = [
-        x for x in known if type(x) is Array and getattr(x, "_buffer", None) is not None
-    ]  # one that is being made has none yet
-    return [x for x in arrays if wanted in (None, x._spec.backend)]
+    backend = None if platform is None else backends.get(platform)
+    # not gc.get_objects: it would hold tuples that another thread is still creating
+    known = gc.get_referrers(Array)
+    # an array under construction has no buffer yet
+    arrays = [x for x in known if type(x) is Array and getattr(x, "_buffer", None) is not None]
+    return [x for x in arrays if backend in (None, x._spec.backend)]
 
 
 def describe_largest() -> str:
-    """Describe the largest arrays on devices with memories of their own, for errors; an empty text if there are none."""
+    """Return a table of the largest arrays on devices with their own memory, for errors; "" if there are none."""
     sizes = []
     for x in live_arrays():
         spec = x._spec
@@ -57,7 +55,7 @@ def describe_largest() -> str:
 
 
 def device_memory(platform: str | None = None) -> Iterator[tuple[Device, Array, int]]:
-    """What devices hold, as devices with memories of their own would: (device, array, bytes), a shared block once."""
+    """Yield (device, array, bytes) as if every device had its own memory; a shared block counts once per device."""
     seen: set[tuple] = set()
     for x in live_arrays(platform):
         spec = x._spec

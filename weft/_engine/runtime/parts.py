@@ -1,10 +1,10 @@
-"""Arrays made of their parts: what each process has of them, without any communication.
+"""Arrays assembled from the blocks of each process, without communication.
 
-In:   a shape, a sharding, and the blocks that are on devices of this process.
-Out:  arrays; the shapes that a process sees of an array, and those of the whole.
-Laws: a block that several devices hold is given once. Blocks of other processes are theirs to give; that all give blocks of one dtype is
-      for the caller to know.
-Next: `array` has the arrays, `backends.held` which blocks are here.
+In:   a shape, a sharding, and the blocks on devices of this process.
+Out:  arrays; the local shape of a global array, and the global shape of a local one.
+Laws: a block that several devices hold is passed once. Every process passes its own blocks; that all blocks have one dtype is the caller's
+      responsibility.
+Next: `array` defines arrays, `backends.held` the blocks of each process.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Position = tuple[int, ...]
 
 
 def blocks_here(sharding: Sharding, ndim: int) -> dict[Position, Any]:
-    """The blocks that are on devices of this process, each with the first of its devices."""
-    found: dict[Position, Any] = {}
+    """Return the blocks on devices of this process: position -> the first device that holds it."""
+    devices: dict[Position, Any] = {}
     for device, position in zip(sharding.device_assignment, sharding.shard_of_device(ndim)):
         if device.is_addressable:
-            found.setdefault(position, device)
-    return found
+            devices.setdefault(position, device)
+    return devices
 
 
 def assembled(
@@ -40,8 +40,10 @@ def assembled(
     parts: Mapping[Position, np.ndarray],
     order: tuple[int, ...] | None = None,
 ) -> Array:
-    """The array of type `aval` whose blocks here are `parts`, by their positions, its dims stored in `order`; ValueError for one of
-    another shape."""
+    """Return the array of type `aval` with the local blocks `parts`, by position; its dims are stored in `order`.
+
+    Raises ValueError if a block has another shape.
+    """
     plain, spec = ArraySpec(aval, sharding, True), ArraySpec(aval, sharding, True, order)
     if not parts:
         return Array(spec, spec.backend.allocate(spec.stored))
@@ -73,18 +75,18 @@ def assembled(
 
 
 def only_dtype(api: str, given: Sequence[Any], dtype: Any) -> Any:
-    """The dtype of an array of parts of the dtypes `given`; `dtype` is what the user says, or None."""
+    """Return the dtype of an array whose parts have the dtypes `given`; `dtype` is the user's argument, or None."""
     if not given:
         if dtype is None:
             raise ValueError(
-                f"{api}: this process has none of the sharding's devices, so that nothing tells the dtype.\n"
+                f"{api}: this process has none of the sharding's devices, so the dtype is unknown.\n"
                 "  If the Array has no addressable shards, `dtype` must be provided via the `dtype` argument to "
                 f"`jax.{api}`."
             )
         return dtype
     if dtype is not None and dtype != given[0]:
         raise ValueError(
-            f"{api}: dtype={dtype} was given, and the parts are of type {given[0]}.\n"
+            f"{api}: dtype={dtype} was passed, but the parts are of type {given[0]}.\n"
             f"  If `dtype` is provided to `jax.{api}`, it must match the dtype of the addressable shards."
         )
     for other in given[1:]:
@@ -96,23 +98,23 @@ def only_dtype(api: str, given: Sequence[Any], dtype: Any) -> Any:
     return given[0]
 
 
-# ---- shapes of what a process holds
+# ---- shapes of the local part of an array
 
 
 def whole_shape(sharding: Sharding, local_shape: Sequence[int]) -> tuple[int, ...]:
-    """The shape of an array of which this process has as much as `local_shape`."""
+    """Return the global shape of an array whose part on this process has `local_shape`."""
     splits, mine = _splits_here(sharding, len(local_shape))
     for dim, (size, k) in enumerate(zip(local_shape, mine)):
         if size % k:
             raise ValueError(
-                f"the sharding cuts dim {dim} into {splits[dim]} blocks, of which {k} lie on this process, and {size} is not "
+                f"the sharding splits dim {dim} into {splits[dim]} blocks, {k} of them on this process, and {size} is not "
                 f"divisible by {k} (local shape {tuple(local_shape)}, {sharding!r})."
             )
     return tuple([size // k * n for size, k, n in zip(local_shape, mine, splits)])
 
 
 def part_shape(sharding: Sharding, global_shape: Sequence[int]) -> tuple[int, ...]:
-    """The shape of what this process holds of an array of shape `global_shape`, put together."""
+    """Return the shape of the part of an array of `global_shape` that this process holds."""
     local = sharding.shard_shape(global_shape)
     _, mine = _splits_here(sharding, len(local))
     return tuple([size * k for size, k in zip(local, mine)])
@@ -126,7 +128,7 @@ def _splits_here(sharding: Sharding, ndim: int) -> tuple[tuple[int, ...], tuple[
     mine = next((d.process_index for d in sharding.device_assignment if d.is_addressable), None)
     if mine is None:
         raise ValueError(
-            f"this process has no device of {sharding!r}.\n  Every process that gives or takes a part of an array must drive "
+            f"this process has no device of {sharding!r}.\n  Every process that contributes or reads a part of an array must drive "
             "one of its devices."
         )
     return splits, tuple(map(len, by_process[mine]))
@@ -139,8 +141,10 @@ def from_part(
     sharding: Sharding,
     order: tuple[int, ...] | None = None,
 ) -> Array:
-    """The array of type `aval`, its dims stored in `order`, of which this process gives `value`: along each dim all of it, or the blocks
-    that are here, in order."""
+    """Return the array of type `aval` from the data `value` of this process: along each dim the whole size, or the local blocks in order.
+
+    The dims are stored in `order`.
+    """
     local, held = sharding.shard_shape(aval.shape), part_shape(sharding, aval.shape)
     for dim, (size, whole, mine) in enumerate(zip(value.shape, aval.shape, held)):
         if size not in (whole, mine):
@@ -155,7 +159,7 @@ def from_part(
                         ("sharding", repr(sharding)),
                     ],
                     None,
-                    f"Each dimension has either the global size, here {whole}, or that of what this process holds, {mine}.",
+                    f"Each dimension has either the global size, here {whole}, or the size that this process holds, {mine}.",
                 )
             )
     numbers = [sorted({p[d] for p in blocks_here(sharding, aval.ndim)}) for d in range(aval.ndim)]
@@ -177,7 +181,7 @@ def from_part(
 
 
 def part_of(array: Array) -> np.ndarray:
-    """What this process holds of an array, put together: along each dim the blocks that are here, in order."""
+    """Return the part of an array that this process holds: along each dim the local blocks, in order."""
     spec = array._spec
     if spec.held is None:
         return array._numpy()
@@ -192,7 +196,7 @@ def part_of(array: Array) -> np.ndarray:
 
 
 def joined(blocks: np.ndarray) -> np.ndarray:
-    """A grid of blocks, [splits..., block dims...], as one array."""
+    """Return a grid of blocks, [splits..., block dims...], as one array."""
     n = blocks.ndim // 2
     order = [k for d in range(n) for k in (d, n + d)]
     return blocks.transpose(order).reshape(
@@ -203,7 +207,7 @@ def joined(blocks: np.ndarray) -> np.ndarray:
 def each_block(
     sharding: Sharding, shape: Sequence[int], make: Callable[[tuple[slice, ...]], Any]
 ) -> dict[Position, Any]:
-    """`make(index)` for every block that is on devices of this process."""
+    """Return `make(index)` for every block on devices of this process, by position."""
     indices = sharding.addressable_devices_indices_map(shape)
     return {
         position: make(indices[device])

@@ -1,9 +1,9 @@
-"""Arrays in other layouts: what shares memory, what is copied, what travels between processes.
+"""Relayout of arrays: by sharing memory, by copying, or by transfers between processes.
 
 In:   an array, and a sharding.
-Out:  the array laid out so; the grid of its shards as an array of its own, and back.
-Laws: whether values travel follows from layouts alone, so that all processes decide alike.
-Next: `exchange` has what travels; `api.execute` compiles copies of large arrays.
+Out:  the array in that layout; the grid of its shards as one array, and the inverse.
+Laws: whether values travel between processes depends only on layouts, so that all processes decide alike.
+Next: `exchange` transfers between processes; `api.execute` compiles copies of large arrays.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from weft._engine.runtime.array import Array, default_sharding, put
 
 
 def fits(have: ArraySpec, want: ArraySpec) -> bool:
-    """Whether an array of the layout `have` can be used where `want` is required, without being moved."""
+    """Return whether an array of the layout `have` can be used as `want` without moving it."""
     return have is want or (
         have.backend is want.backend
         and have.order == want.order
@@ -32,9 +32,9 @@ def fits(have: ArraySpec, want: ArraySpec) -> bool:
 
 
 def relaid(array: Array, spec: ArraySpec) -> Array:
-    """`array` laid out as `spec`; memory is shared where layouts allow. Where it is on several processes, all of them call this.
+    """Return `array` in the layout `spec`; memory is shared if layouts allow it. If it spans processes, all of them must call this.
 
-    ValueError for values of several processes that would go to one.
+    Raises ValueError if values of several processes would move to one.
     """
     have = array._spec
     if spec is have:
@@ -61,9 +61,9 @@ def relaid(array: Array, spec: ArraySpec) -> Array:
 
 
 def must_travel(have: ArraySpec, want: ArraySpec) -> bool:
-    """Whether values of the layout `have` must travel between processes to be laid out as `want`. All processes give the same answer.
+    """Return whether values of the layout `have` must travel between processes to get the layout `want`; all processes return the same.
 
-    An array that is on devices of one process only is that process's: others have one of their own, of the same value.
+    An array on devices of one process only is local to it: other processes have their own array with the same value.
     """
     if have.by_process is None:
         return False
@@ -73,7 +73,7 @@ def must_travel(have: ArraySpec, want: ArraySpec) -> bool:
 
 
 def as_blocks(array: Array) -> Array:
-    """The grid of shards as an array of its own, [splits..., local dims...], on the default device; memory is shared if it can be."""
+    """Return the grid of shards as one array, [splits..., local dims...], on the default device; memory is shared if possible."""
     spec = array._spec
     plain = ArraySpec(
         ShapedArray(spec.storage_shape, spec.storage_dtype, array.aval.weak_type),
@@ -86,7 +86,7 @@ def as_blocks(array: Array) -> Array:
 
 
 def all_blocks(array: Array, sharding: Sharding) -> Array:
-    """The grid of shards that `array`, which is here, would have in the layout `sharding`, all of it on the default device."""
+    """Return the grid of shards that `array`, which is local, would have in the layout `sharding`, all on the default device."""
     spec = ArraySpec(array.aval, sharding, True)
     value = blocks_of(array._numpy(), spec.splits, spec.local_shape)
     plain = ArraySpec(
@@ -98,8 +98,8 @@ def all_blocks(array: Array, sharding: Sharding) -> Array:
 
 
 def of_blocks(blocks: Array, spec: ArraySpec) -> Array:
-    """The array of layout `spec` whose grid of shards is `blocks`, an array on one device; where others have some of the shards, `blocks`
-    has them too."""
+    """Return the array of layout `spec` whose grid of shards is `blocks`, an array on one device. `blocks` also has the shards of other
+    processes."""
     if spec.by_process is not None:
         return Array(spec, spec.backend.put_blocks(those_here(blocks._numpy(), spec), spec))
     if blocks._spec.backend is spec.backend and spec.backend.is_one_memory:

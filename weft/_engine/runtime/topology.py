@@ -31,11 +31,11 @@ def create_device_mesh(
     contiguous_submeshes: bool = False,
     allow_split_physical_axes: bool = False,
 ) -> np.ndarray:
-    """An array of all devices (or of `devices`) of shape `mesh_shape`, neighbours near each other.
+    """Return an array of all devices (or of `devices`) of shape `mesh_shape`, in which neighbors are near each other.
 
-    Virtual devices share one memory and are equally near, so their order is kept. GPUs are in the order of their ids. TPUs that fill a grid
-    get places by their links: whole axes of a torus, or factors of them with `allow_split_physical_axes`, make a dim of the mesh; the chips
-    of a tray or of a plane are put in a ring. NotImplementedError where whole axes do not make the mesh.
+    Virtual devices share one memory and are equally near, so their order is kept. GPUs are in the order of their ids. TPUs that fill a
+    grid are placed by their links: whole axes of a torus, or factors of them with `allow_split_physical_axes`, form a dim of the mesh; the
+    chips of a tray or of a plane form a ring. Raises NotImplementedError if whole axes cannot form the mesh.
 
     >>> create_device_mesh((2, 1), all_devices()[:2]).shape
     (2, 1)
@@ -73,12 +73,12 @@ def create_hybrid_device_mesh(
     should_sort_granules_by_key: bool = True,
     allow_split_physical_axes: bool = False,
 ) -> np.ndarray:
-    """A grid whose dims multiply an inner size, within a granule, and an outer one, between granules, which is major.
+    """Return a grid whose dims multiply an inner size, within a granule, and an outer one, between granules, which is major.
 
-    A granule is a process if `process_is_granule`. Otherwise it is what has one `slice_index`, where devices say theirs; all processes of
-    one partition, where `weft.distributed.initialize` was given a `partition_index`; else a process. Granules are in order of their
+    A granule is a process if `process_is_granule`. Otherwise it is the set of devices with one `slice_index`, if devices have it; all
+    processes of one partition, if `weft.distributed.initialize` got a `partition_index`; else a process. Granules are in order of their
     number, or of their first devices without `should_sort_granules_by_key`.
-    ShardingError if the outer sizes are not for as many granules as there are, or the inner ones not for the devices of each.
+    Raises ShardingError if the outer sizes do not match the number of granules, or the inner sizes the devices of each.
 
     >>> create_hybrid_device_mesh((2, 1), (1, 1), all_devices()[:2]).shape
     (2, 1)
@@ -108,7 +108,7 @@ def create_hybrid_device_mesh(
 
 
 def _granule(device: Any, process_is_granule: bool) -> int:
-    """The number of the granule of a device; TypeError if it is none."""
+    """Return the number of the granule of a device; raise TypeError for an object that is not a device."""
     if not hasattr(device, "process_index"):
         raise TypeError(
             f"create_hybrid_device_mesh: `devices` must be a sequence of devices, got the entry {device!r:.60}."
@@ -123,7 +123,7 @@ def _granule(device: Any, process_is_granule: bool) -> int:
 
 
 def all_devices() -> list[Device]:
-    """Every device, in order of id."""
+    """Return every device, in order of id."""
     return devices()
 
 
@@ -140,8 +140,8 @@ def make_mesh(
     *,
     devices: Sequence[Any] | None = None,
 ) -> Mesh:
-    """A mesh of the first devices that fill `axis_shapes`. Its axes are automatic unless `axis_types` says otherwise, or explicit if
-    `weft.config.jax_api` is "0.9" or newer. On TPU v5e, parts of physical axes may make a dim.
+    """Return a mesh of the first devices that fill `axis_shapes`. Its axes are automatic unless `axis_types` says otherwise, or explicit
+    if `weft.config.jax_api` is "0.9" or newer. On TPU v5e, parts of physical axes may form a dim.
 
     >>> make_mesh((1, 1), ('x', 'y')).shape_tuple
     (('x', 1), ('y', 1))
@@ -163,5 +163,5 @@ def make_mesh(
     if axis_types is None:
         typed_by_default.add(mesh)
     else:
-        typed_by_default.discard(mesh)  # equal meshes are one object, and the last call decides
+        typed_by_default.discard(mesh)  # equal meshes are one object; the last call decides
     return mesh

@@ -1,9 +1,9 @@
-"""The places in a mesh of chips that are linked as a grid or a torus, by their coordinates.
+"""Placement in a mesh of chips that are linked as a grid or a torus, by their coordinates.
 
-In:   devices with `coords` (and `core_on_chip`, where a chip has several) that fill a grid, and the shape of the mesh.
-Out:  the devices in an array of that shape, so that neighbours along its dims are linked.
-Laws: the last dims, along which most is sent, choose first. An axis of a torus closes, so that whole ones serve best; a plane of "lite"
-      chips does not, but a path through all its chips does.
+In:   devices with `coords` (and `core_on_chip`, if a chip has several cores) that fill a grid, and the shape of the mesh.
+Out:  the devices in an array of that shape, so that neighbors along its dims are linked.
+Laws: the last dims, along which most data is sent, choose their axes first. An axis of a torus is a ring, so that whole axes serve best; an
+      axis of a plane of "lite" chips is not, but a path through all its chips is.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-_TRAY = 8  # the cores of the two by two chips of a tray
+_TRAY = 8  # number of cores on the two by two chips of a tray
 
 
 def placed(chosen: Sequence[Any], shape: tuple[int, ...], split: bool) -> np.ndarray | None:
-    """The devices in an array of that shape, None if they have no coordinates or do not fill a grid.
+    """Return the devices in an array of shape `shape`; None if they have no coordinates or do not fill a grid.
 
-    NotImplementedError if dims of the mesh need parts of axes of the torus, and `split` does not allow that.
+    Raises NotImplementedError if dims of the mesh need parts of axes of the torus, and `split` is False.
     """
     grid = _grid(chosen)
     if grid is None:
@@ -35,7 +35,7 @@ def placed(chosen: Sequence[Any], shape: tuple[int, ...], split: bool) -> np.nda
     if is_lite and cores == z == 1 and _has_ring(x, y, shape):
         rows = grid[:, :, 0, 0].T
         is_odd = rows.shape[0] % 2 == 1
-        # two long rows, or an even number of them
+        # two long rows, or an even number of rows
         along = is_odd or (rows.shape[1] == 2 and rows.shape[0] > 2)
         return _ring(rows.T if along else rows).reshape(shape)
     return _on_torus(grid[..., 0] if cores == 1 else grid, shape, split)
@@ -48,7 +48,7 @@ def _has_ring(x: int, y: int, shape: tuple[int, ...]) -> bool:
 
 
 def _in_trays(listed: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Return listed cores in whole trays, each as a ring if the last dim of the mesh is one."""
+    """Return the listed cores tray by tray, each tray as a ring if the last dim of the mesh is a tray."""
     if shape[-1] != _TRAY:
         return listed.reshape(shape)
     trays = [(_grid(tray), tray) for tray in listed.reshape(-1, _TRAY)]
@@ -66,7 +66,7 @@ def _array(devices: Sequence[Any]) -> np.ndarray:
 
 
 def _grid(chosen: Sequence[Any] | np.ndarray) -> np.ndarray | None:
-    """The devices by x, y, z and core; None if some place is empty."""
+    """Return the devices by x, y, z and core; None if a place is empty."""
     if not all(len(getattr(d, "coords", None) or ()) == 3 for d in chosen):
         return None
     places = np.array([(*d.coords, getattr(d, "core_on_chip", 0) or 0) for d in chosen])
@@ -81,32 +81,34 @@ def _grid(chosen: Sequence[Any] | np.ndarray) -> np.ndarray | None:
 
 
 def _ring(rows: np.ndarray) -> np.ndarray:
-    """A closed path through an even number of rows: along the first, to and fro beside the first column, and back along that."""
+    """Return a closed path through an even number of rows: along the first, back and forth next to the first column, and back along it."""
     turns = [row[1:] if k % 2 == 0 else row[:0:-1] for k, row in enumerate(rows)]
     return np.concatenate([rows[0, :1], *turns, rows[:0:-1, 0]]).reshape(-1)
 
 
 def _on_torus(grid: np.ndarray, shape: tuple[int, ...], split: bool) -> np.ndarray:
-    """The grid with its axes, or factors of them, dealt out to the dims of the mesh."""
+    """Return the grid with its axes, or factors of them, distributed over the dims of the mesh."""
     shares = np.ones((grid.ndim, len(shape)), int)  # the factor of axis i that is part of dim j
     for j in reversed(range(len(shape))):
         left = [n // math.prod(mine) for n, mine in zip(grid.shape, shares.tolist())]
-        found = _whole_axes(grid.shape, shares, shape[j]) if shape[j] > 1 or not split else None
-        if found is None and split:
-            found = _parts(grid.shape, left, shape[j])
-        if found is None:
+        factors_of_dim = (
+            _whole_axes(grid.shape, shares, shape[j]) if shape[j] > 1 or not split else None
+        )
+        if factors_of_dim is None and split:
+            factors_of_dim = _parts(grid.shape, left, shape[j])
+        if factors_of_dim is None:
             raise NotImplementedError(
-                f"create_device_mesh: no whole axes of the torus {grid.shape} that are left make a dim of {shape[j]} of the mesh {shape}.\n"
-                "  An axis serves one dim. allow_split_physical_axes=True deals out factors of axes."
+                f"create_device_mesh: no whole free axes of the torus {grid.shape} form a dim of {shape[j]} of the mesh {shape}.\n"
+                "  An axis serves one dim. allow_split_physical_axes=True distributes factors of axes."
             )
-        shares[:, j] = found
+        shares[:, j] = factors_of_dim
     factors = grid.reshape(shares.reshape(-1))
     order = np.arange(shares.size).reshape(shares.shape).T.reshape(-1)
     return factors.transpose(order).reshape(shape)
 
 
 def _whole_axes(sizes: Sequence[int], shares: np.ndarray, size: int) -> list[int] | None:
-    """As many whole axes as make a dim of that size, the first such; None if there are none."""
+    """Return the first set of whole axes that form a dim of `size`, as a factor per axis; None if there is none. More axes come first."""
     free = [i for i, n in enumerate(sizes) if (shares[i] == 1).all()]
     for count in range(len(free), -1, -1):
         for axes in itertools.combinations(free, count):
@@ -116,7 +118,7 @@ def _whole_axes(sizes: Sequence[int], shares: np.ndarray, size: int) -> list[int
 
 
 def _parts(sizes: Sequence[int], left: Sequence[int], size: int) -> list[int] | None:
-    """Factors of what is left of the axes that make a dim of that size: whole axes if possible, else of those that have been cut."""
+    """Return factors of the free parts `left` of the axes whose product is `size`: of whole axes if possible, else of split ones."""
     best = min(
         _products(left, size),
         default=None,
@@ -130,7 +132,7 @@ def _parts(sizes: Sequence[int], left: Sequence[int], size: int) -> list[int] | 
 
 
 def _products(left: Sequence[int], size: int) -> Iterator[tuple[int, ...]]:
-    """The ways to write a size as a product of divisors of each number."""
+    """Yield the ways to write `size` as a product of one divisor of each number."""
     if not left:
         if size == 1:
             yield ()

@@ -1,9 +1,9 @@
-"""The guards of transfers: what the settings `transfer_guard` and its kin say when values move to a device, or between devices.
+"""Transfer guards: the settings `transfer_guard` and `transfer_guard_*` for transfers to a device, or between devices.
 
-In:   a value that is about to be moved, and where it goes. What `device_put` moves is moved explicitly; all else is implicit.
+In:   a value that is about to be moved, and its destination. Transfers by `device_put` are explicit; all others are implicit.
 Out:  nothing, a record of the logger `weft.transfers`, or a `DeviceRuntimeError`.
-Laws: values of the CPU's devices are in the memory of the host, so reading them is no transfer: `transfer_guard_device_to_host` is
-      accepted, and never has anything to say.
+Laws: CPU devices hold values in host memory, so reading them is not a transfer: `transfer_guard_device_to_host` is accepted and has no
+      effect.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ from weft._engine.util.events import report
 
 
 class _Here(threading.local):
-    passing: tuple = (None, "allow")  # the levels that allow the current transfers of this thread
+    passing: tuple = (
+        None,
+        "allow",
+    )  # guard levels that permit the current transfers of this thread
 
 
 _here = _Here()
 
 
 class Passing:
-    """Guards of the levels `passing` let the transfers of this block pass."""
+    """A context in which guards of the levels `passing` permit transfers."""
 
     def __init__(self, passing: tuple):
         self._passing = passing
@@ -38,15 +41,12 @@ class Passing:
 
 
 EXPLICIT = (None, "allow", "log", "disallow")
-NO_TRANSFER = (
-    *EXPLICIT,
-    "log_explicit",
-    "disallow_explicit",
-)  # what is part of a program, or stays where it was
+# for values that are part of a program, or that stay where they are
+NO_TRANSFER = (*EXPLICIT, "log_explicit", "disallow_explicit")
 
 
 def guarded() -> bool:
-    """Whether any guard is set."""
+    """Return whether any guard is set."""
     return bool(
         config.transfer_guard_host_to_device
         or config.transfer_guard_device_to_device
@@ -55,7 +55,7 @@ def guarded() -> bool:
 
 
 def to_device(aval: Any, sharding: Any) -> None:
-    """A value of the host becomes an array."""
+    """Check the guard of a transfer from the host to `sharding`."""
     _check(
         "host-to-device",
         config.transfer_guard_host_to_device or config.transfer_guard,
@@ -65,7 +65,7 @@ def to_device(aval: Any, sharding: Any) -> None:
 
 
 def between_devices(specs: Sequence[Any], wanted: Sequence[Any]) -> None:
-    """Arrays of layouts `specs` are moved to other devices where `wanted` says so; another layout on the same ones is computed."""
+    """Check the guards of moves of arrays from `specs` to `wanted`, if their devices differ. Resharding on the same devices is free."""
     for have, want in zip(specs, wanted):
         if have.sharding.device_set != want.sharding.device_set:
             _check(
