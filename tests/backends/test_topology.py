@@ -208,7 +208,7 @@ OTHER_BYTES = [b"", b"abc", b"\x08\x80\x01\x12", b"\x08\x80\x01\x12\x03a b", b"\
 
 @pytest.mark.parametrize("text", OTHER_BYTES)
 def test_other_bytes_are_no_topologies(text):
-    with pytest.raises(ValueError, match="is no serialized topology"):
+    with pytest.raises(ValueError, match="is not a serialized topology"):
         topologies.TopologyDescription.deserialize(text)
 
 

@@ -93,7 +93,7 @@ def test_options_that_the_compiler_of_jax_refuses(options, match):
 
 def test_other_options():
     for wrong in ("abc", {1: 2}):
-        with pytest.raises(TypeError, match="compiler_options is a dict"):
+        with pytest.raises(TypeError, match="compiler_options must be a dict"):
             weft.jit(lambda x: x, compiler_options=wrong)
     options = {
         "xla_cpu_enable_fast_math": True,

@@ -56,7 +56,7 @@ def test_devices_of_a_process_send_one_message():
 def test_nothing_runs_on_planned_devices():
     mesh = Mesh(np.array(planned_devices(4)), ("x",))
     compiled = weft.jit(lambda x: x + 1).lower(like(mesh, (4,), "x")).compile()
-    with pytest.raises(RuntimeError, match="planned devices are not there"):
+    with pytest.raises(RuntimeError, match="planned devices do not exist"):
         compiled(weft.device_put(np.ones(4, np.float32), NamedSharding(mesh, P("x"))))
     with pytest.raises(ValueError, match="processes must be at least 1"):
         planned_devices(0)

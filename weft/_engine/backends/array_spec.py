@@ -1,10 +1,10 @@
-"""Array specs: the type of an array, how it is laid out over devices, and the shapes that follow from both.
+"""Array specs: the type of an array, its sharding, and the shapes that follow from both.
 
-In:   a type, a sharding, whether the array was placed there explicitly, and the order of its dims in memory.
+In:   a type, a sharding, whether the array was placed explicitly, and its dim order in memory.
 Out:  `ArraySpec`, interned: equal specs are one object, so that dispatch compares one pointer per argument.
-Laws: all devices of a sharding belong to one backend, which holds the values. A process holds the blocks of its own devices. Memory is
-      row-major: that of an array whose dims are in another order there is the memory of the transposed array.
-Next: `runtime.array` has the arrays, `backends.base` what holds their values, `held` which of them are here.
+Laws: all devices of a sharding belong to one backend, which stores the values. A process stores the blocks of its own devices. Memory is
+      row-major: an array with another dim order is stored as the transposed array.
+Next: `runtime.array` defines arrays, `backends.base` stores their values, `held` lists the blocks of each process.
 """
 
 from __future__ import annotations
@@ -27,18 +27,17 @@ from weft._engine.util.config import config
 from weft._engine.util.dtype_table import KeyDType
 
 _specs: dict[tuple, ArraySpec] = {}
-_MAX_NDIM = 32  # NumPy holds 64, and every dim of an array is two of its memory: the shard, and the place in it
+_MAX_NDIM = 32  # NumPy supports 64, and memory has two dims for every dim of an array: the shard, and the index in it
 
 
 class ArraySpec:
-    """Type, sharding and committed flag of an array, and the order of its dims in memory.
+    """The type, sharding, committed flag and dim order of an array.
 
-    `splits` and `local_shape` are those of the memory of the array, which for random keys has more dims than the array, and for arrays with
-    unreduced axes a first one, of their terms (`has_terms`); with an `order`, which has the slowest dim first and is None for row-major
-    arrays, the memory is that of the transposed array. `stored` is the array of the memory in both cases, else the array itself;
-    `backend` is that of its devices (None where the mesh is abstract). A process stores the distinct shards of its own devices:
-    `held` has the numbers of their blocks along each dim, and is None where they are all shards; `by_process` has those of every process,
-    and is None where this one drives all devices.
+    `splits` and `local_shape` describe the stored array, which for random keys has more dims than the array, and for arrays with unreduced
+    axes a leading dim of terms (`has_terms`); with an `order` (slowest dim first; None for row-major) the transposed array is stored.
+    `stored` is the spec of the stored array if it differs by terms or order, else this spec; `backend` is the backend of the devices (None
+    for an abstract mesh). A process stores the distinct shards of its own devices: `held` has their block numbers along each dim, or None
+    if these are all shards; `by_process` has the block numbers of every process, or None if this process drives all devices.
     """
 
     __slots__ = (
@@ -66,9 +65,8 @@ class ArraySpec:
     order: tuple[int, ...] | None
     backend: Any
     stored: ArraySpec
-    read_scalar: (
-        Callable[[Any], bool | int | float] | None
-    )  # from the buffer of a scalar, where the backend can
+    # reads a scalar from its buffer; None if the backend has no fast path
+    read_scalar: Callable[[Any], bool | int | float] | None
     held: Numbers | None
     by_process: tuple[tuple[int, Numbers], ...] | None
 
@@ -80,7 +78,7 @@ class ArraySpec:
         order: tuple[int, ...] | None = None,
     ):
         key = (aval, sharding, committed) if order is None else (aval, sharding, committed, order)
-        if config.remove_size_one_mesh_axis_from_type:  # then types say less of a sharding
+        if config.remove_size_one_mesh_axis_from_type:  # types then omit mesh axes of size one
             key += (None,)
         spec = _specs.get(key)
         if spec is not None:
@@ -113,7 +111,7 @@ class ArraySpec:
         return self
 
     def _lay_out(self) -> None:
-        """Find the shapes in memory, of the whole array and of what this process holds."""
+        """Compute the shapes of the stored array, global and in this process."""
         aval, sharding, backend = self.aval, self.sharding, self.backend
         shape, dtype = physical(aval)
         splits = tuple(sharding.splits(aval.shape))
@@ -133,7 +131,7 @@ class ArraySpec:
         self.storage_shape = grid + self.local_shape
         size = math.prod(self.storage_shape) if self.held != () else 0
         self.storage_bytes = size * dtype.itemsize
-        # whether the shards, one after another, are the row-major array: all dims before a split one have one row in a shard
+        # whether the shards, in order, form the row-major array: dims before a split one have size 1 in a shard
         self.is_row_major = self.held is None and all(
             n == 1 for d, s in enumerate(splits) if s > 1 for n in self.local_shape[:d]
         )
@@ -141,24 +139,24 @@ class ArraySpec:
         self.read_scalar = backend.scalar_reader(dtype) if is_local_scalar else None
 
     def on_device(self, device: Any) -> ArraySpec:
-        """The same array, which is on one device, on another one of the backend."""
+        """Return the spec of the same single-device array on another device of the backend."""
         sharding = self.sharding.on_devices([device])
         key = (self.aval, sharding, self.committed)
         if self.order is not None or config.remove_size_one_mesh_axis_from_type or key in _specs:
             return ArraySpec(*key, self.order)
-        made = object.__new__(ArraySpec)
+        spec = object.__new__(ArraySpec)
         for name in _COPIED:
-            setattr(made, name, getattr(self, name))
-        made.sharding, made.stored = sharding, made
-        return _specs.setdefault(key, made)
+            setattr(spec, name, getattr(self, name))
+        spec.sharding, spec.stored = sharding, spec
+        return _specs.setdefault(key, spec)
 
     @property
     def row_major(self) -> ArraySpec:
-        """The array of the same memory that is row-major: the transposed one, where this has an order."""
+        """The spec of the row-major array in the same memory: the transposed array if this one has an order."""
         return self if self.order is None else self.stored
 
     def with_order(self, order: tuple[int, ...] | None) -> ArraySpec:
-        """The array whose dims are stored in `order` and whose memory is that of this one, which is row-major."""
+        """Return the spec of the array with dims stored in `order` whose memory is that of this row-major one."""
         if order is None:
             return self
         back = inverse(order)
@@ -166,7 +164,7 @@ class ArraySpec:
         return ArraySpec(_transposed_type(self.aval, back), sharding, self.committed, order)
 
     def _in_memory_of(self, stored: ArraySpec) -> ArraySpec:
-        """Let the memory be that of `stored`, which has the terms of the array, or its dims in another order."""
+        """Use the storage of `stored`, the spec of the terms of the array or of the transposed array; return self."""
         self.stored = stored
         for name in (
             "splits",
@@ -207,10 +205,10 @@ def _backend_of(aval: ShapedArray, sharding: Sharding) -> Any:
 
 
 def stored_aval(aval: ShapedArray, sharding: Any) -> ShapedArray:
-    """The type of the memory of values that are terms over the unreduced axes of `sharding`: a first dim has the terms."""
+    """Return the type of the stored terms of a value with unreduced axes in `sharding`: it has a leading dim of terms."""
     if dtypes.is_extended(aval.dtype):
         raise TypeError(
-            f"random keys of type {aval.str_short()} are no sums; they cannot be laid out as {sharding.spec}."
+            f"random keys of type {aval.str_short()} are not sums; they cannot have the sharding {sharding.spec}."
         )
     return aval.update(
         shape=(sharding.num_terms, *aval.shape),
@@ -219,12 +217,12 @@ def stored_aval(aval: ShapedArray, sharding: Any) -> ShapedArray:
 
 
 def _transposed_type(aval: ShapedArray, order: tuple[int, ...]) -> ShapedArray:
-    """The type of the transposed value, but for what its sharding says of it."""
+    """Return the type of the transposed value, without its sharding."""
     return aval.update(shape=tuple([aval.shape[d] for d in order]), sharding=None)
 
 
 def inverse(order: tuple[int, ...]) -> tuple[int, ...]:
-    """The order that transposes back.
+    """Return the inverse permutation.
 
     >>> inverse((2, 0, 1))
     (1, 2, 0)
@@ -233,17 +231,17 @@ def inverse(order: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def transposed(value: np.ndarray, order: tuple[int, ...] | None) -> np.ndarray:
-    """A value with its dims in another order, a view; for random keys it has dims after those. Itself without an order."""
+    """Return a view with the dims in another order; random keys have extra trailing dims. Without an order, return the value itself."""
     return value if order is None else value.transpose(*order, *range(len(order), value.ndim))
 
 
 def untransposed(value: np.ndarray, order: tuple[int, ...] | None) -> np.ndarray:
-    """The value of which `transposed` gave this one."""
+    """Return the value whose `transposed` is this one."""
     return value if order is None else transposed(value, inverse(order))
 
 
 def _stored(spec: ArraySpec) -> ArraySpec:
-    """The array of the memory: of the terms of an array with unreduced axes, or of a transposed array."""
+    """Return the spec of the stored array: the terms of an array with unreduced axes, or the transposed array."""
     aval, sharding, committed, order = spec.aval, spec.sharding, spec.committed, spec.order
     if order is not None:
         if spec.has_terms:
@@ -254,7 +252,7 @@ def _stored(spec: ArraySpec) -> ArraySpec:
         return ArraySpec(_transposed_type(aval, order), sharding.transposed(order), committed)
     if sharding.spec.unreduced_kind is not UnreducedKind.sum:
         raise NotImplementedError(
-            f"arrays of type {aval.str_short()} cannot be laid out as {sharding.spec}: only sums can be unreduced, "
+            f"arrays of type {aval.str_short()} cannot have the sharding {sharding.spec}: only sums can be unreduced, "
             f"not a {sharding.spec.unreduced_kind.name}."
         )
     return ArraySpec(stored_aval(aval, sharding), sharding.stored, committed)
@@ -263,7 +261,7 @@ def _stored(spec: ArraySpec) -> ArraySpec:
 def _held_here(
     by_process: tuple[tuple[int, Numbers], ...], process: int, splits: tuple[int, ...]
 ) -> Numbers | None:
-    """The numbers of the blocks that `process` holds along each dim of the memory; None if it holds all."""
+    """Return the block numbers along each dim of the stored array that `process` holds; None if it holds all."""
     numbers = dict(by_process).get(process)
     if numbers is None:
         return ((),) * len(splits)
@@ -272,7 +270,7 @@ def _held_here(
 
 
 def follow_processes() -> None:
-    """Find again which process holds what, after devices have changed hands."""
+    """Recompute the blocks of each process in all specs, after the processes of devices have changed."""
     mesh.follow_processes()
     held_by_process.cache_clear()
     for spec in list(_specs.values()):  # a copy: other threads add to it
@@ -281,7 +279,7 @@ def follow_processes() -> None:
 
 
 def held_numbers(spec: ArraySpec) -> dict[int, Numbers]:
-    """The blocks of each process along all dims of the memory."""
+    """Return the block numbers of each process along all dims of the stored array."""
     extra = ((0,),) * (len(spec.splits) - spec.stored.aval.ndim)
     return {
         rank: held + extra
@@ -290,20 +288,19 @@ def held_numbers(spec: ArraySpec) -> dict[int, Numbers]:
 
 
 def is_whole_everywhere(spec: ArraySpec, numbers: dict[int, Numbers]) -> bool:
-    """Whether every process that has some of an array has all of it, where `numbers` says which blocks each has."""
+    """Return whether every process with a part of an array has all of it; `numbers` has the blocks of each process."""
     return all(tuple(map(len, held)) == spec.splits for held in numbers.values())
 
 
 def physical(aval: ShapedArray) -> tuple[tuple[int, ...], np.dtype]:
-    """Shape and dtype of the memory of a value: its own, but for random keys, which are rows of uint32."""
+    """Return the shape and dtype of the stored value: its own, except for random keys, which are stored as rows of uint32."""
     if isinstance(aval.dtype, KeyDType):
         return aval.shape + aval.dtype.impl.key_shape, np.dtype(np.uint32)
     return aval.shape, aval.dtype
 
 
 def to_blocks(value: np.ndarray, spec: ArraySpec) -> np.ndarray:
-    """A global value as the grid of its shards, [splits..., local dims...]: a view where the dtype is right. Where other processes have
-    some of them, those that are here."""
+    """Return a global value as the grid of its local shards, [splits..., local dims...]: a view if the dtype matches."""
     value = np.asarray(value, spec.storage_dtype)
     if spec.is_row_major:
         return value.reshape(spec.storage_shape)
@@ -313,14 +310,14 @@ def to_blocks(value: np.ndarray, spec: ArraySpec) -> np.ndarray:
 def blocks_of(
     value: np.ndarray, splits: tuple[int, ...], local_shape: tuple[int, ...]
 ) -> np.ndarray:
-    """A value as the grid of blocks of one shape that it is cut into, [splits..., block dims...]."""
+    """Split a value into equal blocks; return the grid of blocks, [splits..., block dims...]."""
     n = len(splits)
     split = value.reshape([k for pair in zip(splits, local_shape) for k in pair])
     return split.transpose([2 * d for d in range(n)] + [2 * d + 1 for d in range(n)])
 
 
 def those_here(blocks: np.ndarray, spec: ArraySpec) -> np.ndarray:
-    """Of the grid of all shards those that this process has."""
+    """Return the shards that this process has, from the grid of all shards."""
     if spec.held is None:
         return blocks
     return (
@@ -331,13 +328,13 @@ def those_here(blocks: np.ndarray, spec: ArraySpec) -> np.ndarray:
 
 
 def from_blocks(blocks: np.ndarray, spec: ArraySpec) -> np.ndarray:
-    """The dims of a grid of shards in the order of the array, [split, local dim, split, local dim...]."""
+    """Return a grid of shards with its dims in the order of the array: [split, local dim, split, local dim...]."""
     n = len(spec.splits)
     return blocks.transpose([k for d in range(n) for k in (d, n + d)])
 
 
 def on_backend(sharding: Any, backend: Any) -> Any:
-    """A sharding on the devices of `backend` that have the same ids."""
+    """Return a sharding on the devices of `backend` with the same ids."""
     if sharding is None or sharding.device_assignment[0].client is backend:
         return sharding
     devices = {d.id: d for d in backend.devices()}

@@ -1,9 +1,9 @@
 """The interface of a backend: its devices, the memory of arrays on them, and the programs that it runs.
 
-In:   what the rest of the system passes: a layout and a value, or the program of one device.
+In:   from the rest of the system: an array spec and a value, or the local program.
 Out:  buffers, NumPy arrays, and `Loaded` programs.
-Laws: a backend implements `put`, `get` and `compile`; all other methods have a meaning here that is right for any backend, and that one
-      overrides where it can do better. A buffer is opaque: only the methods of its backend look inside.
+Laws: a backend implements `put`, `get` and `compile`; all other methods have a default here that is correct for any backend, and that a
+      backend may override with a faster one. A buffer is opaque: only the methods of its backend look inside.
 Next: `backends.reference` is the shortest implementation; docs/adding-a-backend.md builds one in a page.
 """
 
@@ -35,17 +35,17 @@ from weft._engine.util.user_code import suspended
 if TYPE_CHECKING:
     from weft._engine.partition.cost import CostModel
 
-#: what a backend calls an array's memory
+#: an array's memory; opaque outside of its backend
 Buffer = Any
-#: runs `run(*args)` as the stage `title` of a compilation, which is measured, checked and dumped: stage(title, run, *args)
+#: stage(title, run, *args) runs `run(*args)` as the stage `title` of a compilation, which is measured, checked and dumped
 Stage = Callable[..., Any]
 
 
 @record
 class BlockLayout:
-    """How an argument or a result of a local program is laid out: its spec as an array, and the mesh axes that split each dim.
+    """The layout of an argument or a result of a local program: its spec as an array, and the mesh axes that split each dim.
 
-    A result whose sharding no mesh axes express is whole on every device; it is stored in `blocks` per dim.
+    A result whose sharding mesh axes cannot express is computed whole on every device, and stored split into `blocks` per dim.
     """
 
     spec: ArraySpec
@@ -57,8 +57,8 @@ class BlockLayout:
 class LocalProgram:
     """The program that every device runs, with explicit collectives over the `mesh` axes (name, size). Without axes it has none.
 
-    `device_ids` has the devices in the order of the mesh. `owners` has the process of each device of a mesh over several processes, and is
-    None for others.
+    `device_ids` has the devices in the order of the mesh. `owners` has the process of each device of a mesh over several processes; it is
+    None for other meshes.
     """
 
     name: str
@@ -66,7 +66,7 @@ class LocalProgram:
     mesh: tuple[tuple[Any, int], ...]
     ins: tuple[BlockLayout, ...]
     outs: tuple[BlockLayout, ...]
-    donated: tuple[int, ...]  # numbers of the arguments whose memory may be used for results
+    donated: tuple[int, ...]  # numbers of the arguments whose memory results may reuse
     device_ids: tuple[int, ...] = (0,)
     owners: np.ndarray | None = None
 
@@ -87,7 +87,7 @@ class Call:
 
 @record
 class DeviceMemory:
-    """Row-major memory on a device, by DLPack's numbers; `owner` keeps it."""
+    """Row-major memory on a device, with DLPack's device numbers; `owner` keeps it alive."""
 
     address: int
     device_type: int
@@ -98,48 +98,49 @@ class DeviceMemory:
 class Loaded:
     """A program that is ready to run."""
 
-    kernel_count = 0  # kernels that a call runs
-    temporary_bytes = 0  # memory that a call needs besides arguments and results
+    kernel_count = 0  # number of kernels that a call runs
+    temporary_bytes = 0  # memory of a call in addition to arguments and results
     constant_bytes = 0
-    buffer_type: type | None = (
-        None  # of what arrays hold that is a buffer as it is, and need not be adopted
-    )
-    module = ""  # the Python module of the function that was jitted, if one was; for reports
-    aliases: Mapping[int, int] = {}  # result number -> number of the argument whose memory it takes
+    #: the type of values in arrays that are buffers already and need not be adopted
+    buffer_type: type | None = None
+    module = ""  # the Python module of the jitted function, for reports; "" if unknown
+    aliases: Mapping[
+        int, int
+    ] = {}  # result number -> number of the argument whose memory it reuses
 
     def start(
         self, held: list[Any], array_type: type, check: Callable | None = None
     ) -> list[Any] | None:
-        """Have the program run later, on what arrays hold; what its results hold, or None if it is better run now. It fails with what
-        `check(buffers of arguments, buffers of results)` raises, which is called when it has run."""
+        """Queue the program on the contents of arrays; return the contents of its results, or None if running it now is better. After the
+        run, `check(argument buffers, result buffers)` is called; an exception that it raises is the program's failure."""
         return None
 
     def run(self, buffers: list[Buffer]) -> list[Buffer]:
-        """The results for these arguments. It may be called from several threads."""
+        """Return the results for these arguments. Several threads may call it at once."""
         raise NotImplementedError(f"{type(self).__name__}.run")
 
     def cost(self) -> dict[str, float] | None:
-        """Return the backend's estimates for one device by XLA's names (`flops`, `bytes accessed`); None if it has none."""
+        """Return the backend's estimates for one device under XLA's names (`flops`, `bytes accessed`); None if it has none."""
         return None
 
     def memory(self) -> dict[str, int] | None:
-        """Return the bytes that a call needs on one device, by the names of `CompiledMemoryStats`; None if the backend has no record."""
+        """Return the bytes of a call on one device under the names of `CompiledMemoryStats`; None if the backend has no record."""
         return None
 
     def text(self) -> str | None:
-        """Return the program of one device as the backend's compiler left it, as HLO; None where weft's own stages show it."""
+        """Return the optimized program of one device as HLO; None if weft's own stages show it."""
         return None
 
     def keep(self, write: Callable[[Callable[[], bytes | None]], None]) -> None:
-        """Have `write(make)` store what `Backend.load` needs, if that is possible: now, and again when there is better code."""
+        """Store what `Backend.load` needs by `write(make)`, if possible: now, and again when better code is available."""
 
     def speed_up(self, function: Any, call: Call) -> bool:
-        """Let later calls of `function` like this one bypass Python, if the backend can; whether trying again later may help."""
+        """Let later calls of `function` like this one bypass Python, if possible; return True if a later attempt may succeed."""
         return False
 
 
 class LoadedElsewhere(Loaded):
-    """A program of whose devices this process drives none: its results have no shard here."""
+    """A program on devices of other processes only: its results have no shard in this process."""
 
     def __init__(self, out_specs: Sequence[ArraySpec]):
         self.out_specs = out_specs
@@ -149,7 +150,7 @@ class LoadedElsewhere(Loaded):
 
 
 def is_elsewhere(devices: Iterable[Device]) -> bool:
-    """Whether other processes drive all of the devices."""
+    """Return whether other processes drive all of the devices."""
     shared = processes.current()
     return shared is not None and all(d.process_index != shared.rank for d in devices)
 
@@ -164,7 +165,7 @@ class Memory:
         self.kind = kind
 
     def addressable_by_devices(self) -> list[Device]:
-        """The devices that can read and write it."""
+        """Return the devices that can read and write it."""
         return [self.device]
 
     def __repr__(self) -> str:
@@ -194,14 +195,14 @@ class Device:
 
     @property
     def platform(self) -> str:
-        """The name of its backend."""
+        """The name of the backend's platform."""
         return self.client.platform
 
     device_kind = platform
 
     @property
     def host_id(self) -> int:
-        """The process that drives the device, under its older name."""
+        """The process that drives the device; the former name of `process_index`."""
         return self.process_index
 
     task_id = host_id
@@ -212,19 +213,19 @@ class Device:
         return self.process_index == self.client.process_index()
 
     def memory_stats(self) -> dict[str, int] | None:
-        """What the backend knows of its memory, or None."""
+        """Return the backend's memory statistics of the device, or None."""
         return self.client.memory_stats(self)
 
     def addressable_memories(self) -> list[Memory]:
-        """The memory spaces that the device can use."""
+        """Return the memory spaces that the device can use."""
         return [Memory(self, kind) for kind in ("device", "pinned_host", "unpinned_host")]
 
     def default_memory(self) -> Memory:
-        """The memory space in which arrays are made."""
+        """Return the memory space of new arrays."""
         return Memory(self, "device")
 
     def memory(self, kind: str) -> Memory:
-        """The memory space named `kind`."""
+        """Return the memory space named `kind`; raise ValueError if there is none."""
         spaces = {space.kind: space for space in self.addressable_memories()}
         if kind not in spaces:
             raise ValueError(f"device {self!r} has no memory of kind {kind!r}")
@@ -238,7 +239,7 @@ class Device:
 
     @property
     def older_name(self) -> str:
-        """Its text in programs for JAX before 0.9, and in what `print` shows of the devices of a `shard_map` that runs eagerly."""
+        """The text of the device in programs for JAX before 0.9, and in `print` inside of an eager `shard_map`."""
         return f"{self.client.device_prefix}_{self.id}"
 
     def __reduce__(self) -> tuple:
@@ -246,34 +247,34 @@ class Device:
 
 
 def _device_of_id(id: int, platform: str) -> Device:
-    found = get(platform).devices()
+    devices = get(platform).devices()
     device = (
-        found[id]
-        if id < len(found) and found[id].id == id
-        else next((d for d in found if d.id == id), None)
+        devices[id]
+        if id < len(devices) and devices[id].id == id
+        else next((d for d in devices if d.id == id), None)
     )
     if device is None:
         raise ValueError(
-            f"device {id} does not exist: this process has {len(found)} devices.\n"
+            f"device {id} does not exist: this process has {len(devices)} devices.\n"
             "  Set WEFT_NUM_DEVICES before the first use of weft."
         )
     return device
 
 
 class Backend:
-    """What runs programs on one kind of device. Subclasses name their `platform` and define `put`, `get` and `compile`."""
+    """A driver of one kind of device. Subclasses set `platform` and define `put`, `get` and `compile`."""
 
     platform = ""
     #: the platform of programs in StableHLO, for exports and `platform_dependent`: cpu, cuda, rocm, tpu
     lowering_platform = "cpu"
     platform_version = runtime_type = "weft"
-    #: whether its devices have memories of their own and exchange values without the host
+    #: whether its devices have separate memories and exchange values without the host
     exchanges_values = False
-    #: DLPack's number of its kind of devices, where these have memories of their own
+    #: DLPack's number of its kind of devices, if these have separate memories
     dlpack_kind: int | None = None
     #: whether the shards of an array are contiguous in one memory of all devices, so that a program can rearrange them
     is_one_memory = False
-    #: whether arrays have values that `get` reads; devices that are described and not attached hold none
+    #: whether arrays have values that `get` reads; devices that are only described have none
     has_values = True
 
     def __init__(self) -> None:
@@ -286,11 +287,11 @@ class Backend:
     # ---- devices
     @property
     def device_prefix(self) -> str:
-        """What `str` of a device begins with, as the documents of older versions have it."""
+        """The prefix of a device's `str` in older versions of JAX."""
         return self.platform.upper()
 
     def devices(self) -> list[Device]:
-        """All devices: by default as many virtual ones as the settings say. They stay the same for the life of the process."""
+        """Return all devices, which stay the same for the life of the process; by default as many virtual ones as configured."""
         if not self._devices:
             self.check_environment()
             check_platforms()
@@ -300,15 +301,15 @@ class Backend:
         return list(self._devices)
 
     def check_environment(self) -> None:
-        """Check XLA_FLAGS, with a warning for flags without effect; ValueError for a wrong value."""
+        """Check XLA_FLAGS: warn of flags without effect; raise ValueError for an invalid value."""
         check_environment()
 
     def check_compiler_options(self, api: str, options: Mapping[str, Any] | None) -> None:
-        """Check `compiler_options`, with a warning for those without effect; DeviceRuntimeError for a name or value that XLA refuses."""
+        """Check `compiler_options`: warn of options without effect; raise DeviceRuntimeError for a name or value that XLA refuses."""
         check_options(api, options)
 
     def _make_devices(self) -> Iterator[Device]:
-        """Virtual devices of all processes; their ids go on from process to process."""
+        """Yield the virtual devices of all processes, with consecutive ids."""
         shared = processes.current()
         settled.add("num_cpu_devices")
         counts = (num_virtual_devices(),) if shared is None else shared.local_counts
@@ -317,12 +318,13 @@ class Backend:
             yield from (Device(first + i, self, rank, i) for i in range(count))
 
     def keep_devices_of(self, left: Sequence[int], mine: int, first_numbers: Sequence[int]) -> None:
-        """Have the devices of the processes `left` alone, which are numbered anew; this one was number `mine` of those whose
-        `first_numbers` are given. Ids stay. Own devices stay the same objects; others are made anew, and the old ones belong to nobody: to
-        the process -1 - its first number.
+        """Keep only the devices of the processes `left`, in the order of their new numbers; this process had the number `mine`.
+
+        Ids stay. The devices of this process stay the same objects; those of other survivors are replaced. Former device objects of other
+        processes get the process index -1 - first_numbers[former index], which no process has.
         """
         have = self._devices
-        made = [
+        survivors = [
             Device(d.id, self, left.index(d.process_index), d.local_hardware_id)
             for d in have
             if d.process_index in left
@@ -332,135 +334,137 @@ class Backend:
             device.process_index = (
                 left.index(mine) if device.id in own else -1 - first_numbers[device.process_index]
             )
-        self._devices = tuple([own.get(d.id, d) for d in made])
+        self._devices = tuple([own.get(d.id, d) for d in survivors])
 
     def local_devices(self) -> list[Device]:
-        """The devices that this process drives."""
+        """Return the devices that this process drives."""
         return [d for d in self.devices() if d.is_addressable]
 
     def device_count(self) -> int:
-        """Number of devices of all processes."""
+        """Return the number of devices of all processes."""
         return len(self.devices())
 
     def process_index(self) -> int:
-        """Number of this process among all that share the devices."""
+        """Return the number of this process among those that share the devices."""
         shared = processes.current()
         return 0 if shared is None else shared.rank
 
     def process_count(self) -> int:
-        """Number of processes that share the devices."""
+        """Return the number of processes that share the devices."""
         shared = processes.current()
         return 1 if shared is None else shared.size
 
     def host_of(self, rank: int) -> int:
-        """The number of the host that a process runs on, counted in order of their first processes."""
+        """Return the number of the host of a process; hosts are numbered in order of their first processes."""
         shared = processes.current()
         return 0 if shared is None else list(dict.fromkeys(shared.hosts)).index(shared.hosts[rank])
 
     def memory_stats(self, device: Device) -> dict[str, int] | None:
-        """None: virtual devices share the memory of their process."""
+        """Return None: virtual devices share the memory of their process."""
         return None
 
     def serialize_topology(self) -> bytes:
-        """The description of the devices in the form of their plugin."""
+        """Return the serialized description of the devices in their plugin's format."""
         raise NotImplementedError(
-            f"TopologyDescription.serialize: {self.platform} devices have no PJRT plugin, whose form the bytes "
-            "have. Devices of plugins and of get_topology_desc have one."
+            f"TopologyDescription.serialize: {self.platform} devices have no PJRT plugin, which defines the format "
+            "of the bytes. Devices of plugins and of get_topology_desc have one."
         )
 
     # ---- memory
     def put(self, value: np.ndarray, spec: ArraySpec, copy: bool = True) -> Buffer:
-        """The buffer of an array with the global value `value`, laid out as `spec` says. Without `copy` it may share memory."""
+        """Return the buffer of an array with the global value `value` and the given spec. Without `copy` it may share memory."""
         raise NotImplementedError(f"{type(self).__name__}.put")
 
     def get(self, buffer: Buffer, spec: ArraySpec) -> np.ndarray:
-        """The global value."""
+        """Return the global value of a buffer."""
         raise NotImplementedError(f"{type(self).__name__}.get")
 
     def of_strings(self) -> "Backend":
-        """What holds arrays of strings on these devices; TypeError where nothing does."""
+        """Return the backend that stores arrays of strings on these devices; raise TypeError if there is none."""
         raise TypeError(
             f"String arrays can only be on CPU devices, not on those of {self}. Put them there: "
             "device_put(x, weft.devices('cpu')[0])."
         )
 
     def allocate(self, spec: ArraySpec) -> Buffer:
-        """A buffer whose values are not set."""
+        """Return a buffer with undefined values."""
         return self.put(np.empty(spec.global_shape, spec.storage_dtype), spec, copy=False)
 
     def view(self, buffer: Buffer, spec: ArraySpec) -> np.ndarray | None:
-        """The global value as a view of the buffer, or None if its memory cannot be seen so."""
+        """Return the global value as a view of the buffer, or None if its memory has another form."""
         return None
 
     def scalar_reader(self, dtype: np.dtype) -> Callable[[Buffer], bool | int | float] | None:
-        """A function that reads a scalar of this dtype from what an array holds; None if `get` has to be asked."""
+        """Return a function that reads a scalar of this dtype from the contents of an array; None if only `get` can."""
         return None
 
     def put_blocks(self, blocks: np.ndarray, spec: ArraySpec) -> Buffer:
-        """The buffer of an array of which `blocks` is the grid of shards, [splits..., local dims...]."""
+        """Return the buffer of an array from the grid of its shards `blocks`, [splits..., local dims...]."""
         return self.put(from_blocks(blocks, spec).reshape(spec.global_shape), spec)
 
     def get_blocks(self, buffer: Buffer, spec: ArraySpec) -> np.ndarray:
-        """The grid of shards, [splits..., local dims...]."""
+        """Return the grid of shards, [splits..., local dims...]."""
         return to_blocks(self.get(buffer, spec), spec)
 
     def shard(
         self, buffer: Buffer, spec: ArraySpec, position: tuple[int, ...], local: ArraySpec
     ) -> Buffer:
-        """The buffer of the shard at `position` of the grid, an array of its own; it may share memory."""
+        """Return the buffer of the shard at `position` of the grid, as a separate array; it may share memory."""
         return self.put(self.get_blocks(buffer, spec)[position], local)
 
     def same_memory(self, have: ArraySpec, want: ArraySpec) -> bool:
-        """Whether a buffer of the layout `have` is also one of the layout `want`, of one type and both of this backend."""
+        """Return whether a buffer of the layout `have` is also valid for `want`; both have one type and are on this backend."""
         return have.sharding.is_equivalent_to(want.sharding, have.aval.ndim)
 
     def move(self, buffer: Buffer, have: ArraySpec, want: ArraySpec) -> Buffer | None:
-        """Copy a buffer of the layout `have` to one of the layout `want` on devices of this backend; None if the host must do it."""
+        """Copy a buffer of the layout `have` to the layout `want` on devices of this backend; return None if the host must do it."""
         return None
 
     def start_copy_to_host(self, buffer: Buffer, spec: ArraySpec) -> None:
-        """Start a copy that `get` completes."""
+        """Start a copy to the host, which `get` completes."""
 
     def device_memory(self, buffer: Buffer, spec: ArraySpec) -> DeviceMemory | None:
-        """The memory of an array on one device, for DLPack; None if other libraries take its NumPy value."""
+        """Return the memory of an array on one device, for DLPack; None if other libraries take its NumPy value."""
         return None
 
     def from_device_memory(self, memory: DeviceMemory, spec: ArraySpec) -> Buffer:
-        """A buffer on memory of another library, which stays until the buffer is freed."""
-        raise NotImplementedError(f"{type(self).__name__} takes no memory of other libraries.")
+        """Return a buffer on memory of another library, which stays alive until the buffer is freed."""
+        raise NotImplementedError(
+            f"{type(self).__name__} does not import memory of other libraries."
+        )
 
     def adopt(self, held: Any, spec: ArraySpec) -> Buffer:
-        """The buffer for what an array holds; only what bypasses Python makes arrays that hold something else."""
+        """Return the buffer for the contents of an array; only native dispatch creates arrays with other contents."""
         return held
 
     def wait(self, held: Any) -> None:
-        """Wait until what an array holds has its values, and raise why it has none."""
+        """Wait until the contents of an array are computed; raise the error of a failed computation."""
 
     def is_ready(self, held: Any) -> bool:
-        """Whether `wait` would not wait."""
+        """Return whether `wait` would return immediately."""
         return True
 
     def wait_for_effects(self, raising: bool) -> None:
-        """Wait for the programs called so far that call Python; if `raising`, raise an error of one of them that was not raised yet."""
+        """Wait for the programs called so far that call Python; if `raising`, raise an error of one that was not raised yet."""
 
     def identity(self, held: Any) -> Any:
-        """What identifies memory: two arrays share theirs if it is equal."""
+        """Return a key of the memory: two arrays with equal keys share memory."""
         return id(held)
 
     # ---- programs
     @property
     def cost_model(self) -> CostModel:
-        """What communication and repeated work cost, for the partitioner."""
+        """The costs of communication and of repeated work, for the partitioner."""
         from weft._engine.partition.cost import CostModel  # a program from disk needs none
 
         return CostModel()
 
     def lower(self, program: LocalProgram, stage: Stage) -> Any:
-        """The backend's own stages of a program, which reports show and `compile` is given; None if it has none."""
+        """Return the backend's own stages of a program, for reports and `compile`; None if it has none."""
         return None
 
     def compile(self, program: LocalProgram, lowered: Any, stage: Stage) -> Loaded:
-        """Make a local program ready to run; `lowered` is what `lower` made of it."""
+        """Return a local program ready to run; `lowered` is the result of `lower`."""
         raise NotImplementedError(f"{type(self).__name__}.compile")
 
     def load(
@@ -469,15 +473,15 @@ class Backend:
         lowered: Callable[[], Any],
         write: Callable[[Callable[[], bytes | None]], None],
     ) -> Loaded:
-        """What `Loaded.keep` stored, in another process; any error counts as not found. `lowered()` computes the stages again."""
+        """Return a program that `Loaded.keep` stored; any error counts as a cache miss. `lowered()` recomputes the stages."""
         raise NotImplementedError(f"{type(self).__name__}.load")
 
     def cache_key(self) -> str | None:
-        """All that compiled code depends on besides the program and the sources; None if programs are not kept on disk."""
+        """Return a key of everything that compiled code depends on besides the program and the sources; None disables the disk cache."""
         return None
 
     def compiling(self) -> contextlib.AbstractContextManager:
-        """Entered while a program is compiled, from its first stage on."""
+        """Return a context that is entered while a program is compiled, from its first stage on."""
         return contextlib.nullcontext()
 
 
@@ -485,7 +489,7 @@ class Backend:
 
 
 def device_of_dlpack(kind: int, number: int) -> Device | None:
-    """Return the device with these numbers of DLPack, of the backends that exist."""
+    """Return the device with these DLPack numbers, among the backends in use; None if there is none."""
     devices = [
         device
         for backend in {*_made.values()}
@@ -496,7 +500,7 @@ def device_of_dlpack(kind: int, number: int) -> Device | None:
 
 
 def wait_for_effects(raising: bool = False) -> None:
-    """Have all backends do so."""
+    """Call `wait_for_effects` of all backends in use."""
     for backend in {*_made.values()}:
         backend.wait_for_effects(raising)
 
@@ -506,7 +510,7 @@ _made: dict[str, Backend] = {}
 
 
 def register(name: str, make: Callable[[], Backend]) -> None:
-    """Let `name` mean the backend that `make()` returns on first use; ValueError if the name is taken."""
+    """Register `name` for the backend that `make()` returns on first use; raise ValueError if the name is taken."""
     if name in _makers:
         raise ValueError(
             f"backends.register: there is a backend called {name!r} already; choose another name."
@@ -515,25 +519,25 @@ def register(name: str, make: Callable[[], Backend]) -> None:
 
 
 def home_device() -> mesh.AbstractDevice:
-    """Return the kind of the default backend's devices."""
+    """Return the kind of the default backend's devices as an abstract device."""
     first = get().devices()[0]
     return mesh.AbstractDevice(first.device_kind, None, first.platform)
 
 
 def keep_devices_of(left: Sequence[int], mine: int, first_numbers: Sequence[int]) -> None:
-    """Have all backends do so, and the specs of arrays follow."""
+    """Call `keep_devices_of` of all backends in use, and update the specs of arrays."""
     for backend in {*_made.values()}:
         backend.keep_devices_of(left, mine, first_numbers)
     follow_processes()
 
 
 def have_devices() -> bool:
-    """Whether a backend has made its devices, which stay the same from then on."""
+    """Return whether a backend has created its devices, which then stay the same."""
     return any(backend._devices for backend in list(_made.values()))
 
 
 def names() -> list[str]:
-    """The names of all backends.
+    """Return the names of all backends.
 
     >>> names()[:2]
     ['cpu', 'reference']
@@ -541,16 +545,16 @@ def names() -> list[str]:
     return list(_makers)
 
 
-#: platform names that stand for one of several plugins
+#: platform name -> the plugins that it may stand for
 _ALIASES = {"gpu": ("cuda", "rocm", "oneapi")}
 _defaults: dict[tuple[str | None, str | None], str] = {}
-#: held while plugins are found and backends are made, each once
+#: held while plugins are located and backends are created, each once
 _making = held_over_forks(threading.RLock())
 _accelerators_are_known = False
 
 
 def find_accelerators() -> None:
-    """Register the PJRT plugins that are installed or that the environment names; costs next to nothing where there are none."""
+    """Register the PJRT plugins that are installed or named by the environment; fast if there are none."""
     global _accelerators_are_known
     if _accelerators_are_known:
         return
@@ -564,7 +568,7 @@ def find_accelerators() -> None:
 
 
 def has_plugins() -> bool:
-    """Return whether there are other backends than the CPU and the reference."""
+    """Return whether there are backends other than the CPU and the reference."""
     return len(_makers) > 2
 
 
@@ -587,18 +591,18 @@ def names_of(platform: str) -> tuple[str, ...]:
 
 
 def stand_in(backend: Backend, platforms: Sequence[str]) -> None:
-    """Let platform names mean `backend` in this process, whichever backends they mean otherwise."""
+    """Let platform names mean `backend` in this process, in place of the backends that they mean otherwise."""
     for name in platforms:
         _made[name] = backend
 
 
 def get_host() -> Backend:
-    """The backend of this machine's processors, also if the setting `platforms` hides its devices."""
+    """Return the CPU backend of this machine, even if the setting `platforms` hides its devices."""
     return _made.get("cpu") or _makers["cpu"]()
 
 
 def prepare() -> None:
-    """Let the CPU prepare what most programs need, if it is the default platform.
+    """Let the CPU backend prepare what most programs need, if it is the default platform.
 
     Plugins are not loaded: the settings that choose platforms and their options may still change.
     """
@@ -610,7 +614,7 @@ def prepare() -> None:
 
 
 def _find(name: str) -> str | None:
-    """The registered name for a platform name; None if nothing is registered. Plugins of other packages run when they are named."""
+    """Return the registered name for a platform name, or None. Plugins of other packages are run when they are named."""
     candidates = names_of(name)
     if not any(candidate in _makers for candidate in candidates):
         find_accelerators()
@@ -621,7 +625,7 @@ def _find(name: str) -> str | None:
 
 
 def _is_chosen(name: str) -> bool:
-    """Return whether the setting `platforms` allows a backend: it lists platforms of devices; the reference is for tests."""
+    """Return whether the setting `platforms` allows a backend: it lists device platforms; the reference is for tests."""
     return (
         not config.platforms
         or name == "reference"
@@ -630,10 +634,11 @@ def _is_chosen(name: str) -> bool:
 
 
 def check_platforms() -> None:
-    """Check the setting `platforms`: RuntimeError for one that is unknown or not there. CUDA may be missing beside others, as in JAX."""
-    wanted = config.platforms.split(",") if config.platforms else []
-    for name in wanted:
-        if _find(name) is None and (name != "cuda" or wanted == ["cuda"]):
+    """Check the setting `platforms`: raise RuntimeError for a platform that is unknown or absent. As in JAX, CUDA may be absent if others
+    are listed."""
+    requested = config.platforms.split(",") if config.platforms else []
+    for name in requested:
+        if _find(name) is None and (name != "cuda" or requested == ["cuda"]):
             raise RuntimeError(
                 f"Unable to initialize backend {name!r}: Backend {name!r} is not in the list of known backends: {names()}. "
                 "(set JAX_PLATFORMS='' to automatically choose an available backend)\n"
@@ -642,10 +647,10 @@ def check_platforms() -> None:
 
 
 def default_platform() -> str:
-    """The name of the default backend: `config.backend`, else the first of `config.platforms` that is there, else an accelerator whose
-    plugin works, else the CPU.
+    """Return the name of the default backend: `config.backend`, else the first present platform of `config.platforms`, else an
+    accelerator whose plugin works, else the CPU.
 
-    RuntimeError where both settings are given.
+    Raises RuntimeError if both settings are set.
     """
     key = config.backend, config.platforms
     name = _defaults.get(key)
@@ -673,7 +678,7 @@ def _choose_default(backend: str | None, platforms: str | None) -> str:
 
 
 def get(backend: str | Backend | None = None) -> Backend:
-    """The backend of that name, the default one for None; RuntimeError if there is none."""
+    """Return the backend of that name, or the default for None; raise RuntimeError if there is none."""
     name = default_platform() if backend is None else backend
     if not isinstance(name, str):
         if not isinstance(name, Backend):
@@ -681,8 +686,8 @@ def get(backend: str | Backend | None = None) -> Backend:
                 f"`backend` must be the name of a backend or a backend, got {name!r:.80}."
             )
         return name
-    found = _made.get(name)
-    if found is None:
+    client = _made.get(name)
+    if client is None:
         platform, name = name, _find(name) or name
         if name not in _makers or not _is_chosen(name):
             raise UnknownBackendError(
@@ -690,6 +695,6 @@ def get(backend: str | Backend | None = None) -> Backend:
                 f"Platforms present are: {', '.join(filter(_is_chosen, _makers))}"
             )
         with _making:
-            found = _made.get(name) or _made.setdefault(name, _makers[name]())
-            _made[platform] = found
-    return found
+            client = _made.get(name) or _made.setdefault(name, _makers[name]())
+            _made[platform] = client
+    return client

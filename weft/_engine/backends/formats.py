@@ -1,7 +1,7 @@
-"""`Layout` and `Format`: the order of an array's dims in memory, and that order with a sharding.
+"""`Layout` and `Format`: the dim order of an array in memory, and that order with a sharding.
 
-Laws: every shard of an array has its dims in the same order, without tiles. The order is None where it is row-major, here and in
-      `ArraySpec`, which has it: what an array of another order holds is the memory of the transposed array.
+Laws: every shard of an array has its dims in the same order, without tiles. The order is None for row-major, here and in `ArraySpec`: an
+      array with another order is stored as the transposed array.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from weft._engine.util.record import record
 
 
 class _Auto(enum.Enum):
-    """The layout that the compiler chooses: row-major for arguments; for results the one that needs no transpose."""
+    """A layout chosen by the compiler: row-major for arguments; for results the one that needs no transpose."""
 
     AUTO = "AUTO"
 
@@ -26,7 +26,7 @@ class _Auto(enum.Enum):
 
 @record
 class Layout:
-    """The order of dims in memory, the slowest first. `Layout.AUTO` leaves it to the compiler.
+    """The dim order in memory, slowest dim first. `Layout.AUTO` leaves it to the compiler.
 
     >>> Layout(major_to_minor=(0, 1))
     Layout(major_to_minor=(0, 1), tiling=None, sub_byte_element_size_in_bits=0)
@@ -46,15 +46,15 @@ Layout.AUTO = _Auto.AUTO
 
 
 def is_layout(x: Any) -> bool:
-    """Whether `x` is a layout or `Layout.AUTO`."""
+    """Return whether `x` is a layout or `Layout.AUTO`."""
     return isinstance(x, (Layout, _Auto))
 
 
 @record
 class Format:
-    """A layout and a sharding; each may be None. Accepted wherever a sharding is.
+    """A layout and a sharding; each may be None. It is accepted in place of a sharding.
 
-    Raises TypeError for another layout or sharding, ValueError for a layout whose sharding is missing.
+    Raises TypeError for an invalid layout, ValueError for a concrete layout without a sharding.
 
     >>> wnp.zeros((2, 3)).format.layout.major_to_minor
     (0, 1)
@@ -70,13 +70,13 @@ class Format:
             )
         if isinstance(self.layout, Layout) and self.sharding is None:
             raise ValueError(
-                f"Format: a concrete layout needs a concrete sharding, got {self.layout} alone. Give a NamedSharding or a "
+                f"Format: a concrete layout needs a concrete sharding, got {self.layout} alone. Pass a NamedSharding or a "
                 "SingleDeviceSharding with it, or Layout.AUTO."
             )
 
 
 def format_of(spec: Any) -> Format:
-    """The format of arrays of an `ArraySpec`."""
+    """Return the format of arrays of an `ArraySpec`."""
     return Format(
         Layout(tuple(range(spec.aval.ndim)) if spec.order is None else spec.order, ()),
         spec.sharding,
@@ -84,9 +84,9 @@ def format_of(spec: Any) -> Format:
 
 
 def order_of(layout: Any, ndim: int, what: str) -> tuple[int, ...] | None:
-    """The order of dims of an array of `ndim` dims that a layout asks for: None if it is row-major, or left open (AUTO, None).
+    """Return the dim order that a layout requests for an array of `ndim` dims; None if it is row-major or unspecified (AUTO, None).
 
-    ValueError if it does not fit, NotImplementedError for tiles. `what` asks.
+    Raises ValueError if it does not fit, NotImplementedError for tiles. `what` is the API that requests it.
     """
     if not isinstance(layout, Layout):
         return None
@@ -104,7 +104,7 @@ def order_of(layout: Any, ndim: int, what: str) -> tuple[int, ...] | None:
         )
     if layout.tiling or layout.sub_byte_element_size_in_bits:
         raise NotImplementedError(
-            f"{what}: elements are stored whole and without tiles; {layout} is not supported. Leave tiling and "
-            "sub_byte_element_size_in_bits out."
+            f"{what}: {layout} is not supported. Elements are stored whole and without tiles. Omit tiling and "
+            "sub_byte_element_size_in_bits."
         )
     return None if order == plain else order

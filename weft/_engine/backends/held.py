@@ -1,10 +1,10 @@
-"""Which blocks of an array the processes hold, where devices belong to several.
+"""The blocks of an array that each process holds, if its devices belong to several processes.
 
 In:   a sharding, the rank of values: devices, the grid of blocks, the block of each device.
-Out:  for every process and dim, the numbers of the blocks that are there.
-Laws: the blocks of a process are a product: along every dim some numbers, in ascending order, and all combinations of them; every
-      process that takes part holds as many.
-Next: `array_spec` has the shapes that follow.
+Out:  for every process and dim, the numbers of its blocks.
+Laws: the blocks of a process form a product: some numbers along every dim, in ascending order, and all their combinations; every
+      participating process holds equally many.
+Next: `array_spec` computes the resulting shapes.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from functools import lru_cache
 from weft._engine.ir.shardings import Layout, Sharding, layout_of
 from weft._engine.util.errors import ShardingError, describe
 
-#: of the blocks along each dim, in ascending order
+#: block numbers along each dim, in ascending order
 Numbers = tuple[tuple[int, ...], ...]
 
 
 @lru_cache(maxsize=4096)
 def held_by_process(sharding: Sharding, ndim: int) -> tuple[tuple[int, Numbers], ...]:
-    """Every process that drives devices of `sharding`, with the blocks that it holds of values of rank `ndim`.
+    """Return every process that drives devices of `sharding`, with the blocks that it holds of values of rank `ndim`.
 
-    ShardingError if they are not as many for all, or no product of numbers along dims.
+    Raises ShardingError if the processes hold different numbers of blocks, or blocks that are not a product of numbers along dims.
     """
     layout = layout_of(sharding, ndim)
-    found = []
+    blocks_of_processes = []
     for process, positions in sorted(_positions(layout).items()):
         numbers = tuple([tuple(sorted(set(column))) for column in zip(*positions)])
         if math.prod(map(len, numbers)) != len(positions):
             raise _irregular(sharding, layout)
-        found.append((process, numbers))
-    if len({tuple(map(len, numbers)) for _, numbers in found}) > 1:
+        blocks_of_processes.append((process, numbers))
+    if len({tuple(map(len, numbers)) for _, numbers in blocks_of_processes}) > 1:
         raise _irregular(sharding, layout)
-    return tuple(found)
+    return tuple(blocks_of_processes)
 
 
 def _positions(layout: Layout) -> dict[int, set[tuple[int, ...]]]:
@@ -53,7 +53,7 @@ def _irregular(sharding: Sharding, layout: Layout) -> ShardingError:
     return ShardingError(
         describe(
             "a sharding over processes",
-            "the blocks of the array lie irregularly on the processes.",
+            "the blocks of the array are distributed irregularly over the processes.",
             facts,
             None,
             "Every process must hold equally many blocks, and they must form a grid: some numbers along each dim, in all combinations.",

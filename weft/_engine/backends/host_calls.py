@@ -1,12 +1,12 @@
-"""Equations that the host computes for devices that run a program by themselves.
+"""Equations that the host evaluates for devices that run a program on their own.
 
 In:   visits of devices, which have operands and wait for results.
 Out:  results, and failures.
-Laws: what a callback raises stops the program of one device. On a mesh, devices wait where they meet
-      (`hlo.host_meetings`): calls have the order of the mesh, and whole values are put together on
-      the host. After a failure, later callbacks of the execution are not called and give zeros: a
-      device that stopped would have others wait in collectives forever. All devices fail at the end.
-      A visiting device waits for nothing but for devices that will visit, so none waits forever.
+Laws: an exception in a callback stops the program of a single device. On a mesh, devices wait at
+      meeting points (`hlo.host_meetings`): calls are in the order of the mesh, and the host assembles
+      whole values. After a failure, later callbacks of the execution are not called and return zeros:
+      if a device stopped, others would wait in collectives forever. All devices fail at the end.
+      A visiting device waits only for devices that will visit, so none waits forever.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from weft._engine.util.threads import DaemonThread
 _FAILURE = re.compile(r"weft_failure_(\d+)")
 _KEPT_FAILURES = 8
 
-#: numbers of calls and of failures
+#: numbers of host calls and of failures
 _numbers = itertools.count(1)
 
 
 class Visit(Protocol):
-    """A device in a call: its position on the mesh, and its operands."""
+    """A device at a host call: its position on the mesh, and its operands."""
 
     position: int
 
@@ -57,7 +57,7 @@ class Visit(Protocol):
         ...
 
     def wait(self) -> None:
-        """Have the device wait for `go_on`."""
+        """Make the device wait for `go_on`."""
         ...
 
     def go_on(self) -> None:
@@ -68,7 +68,7 @@ class Visit(Protocol):
 class HostCall:
     """An equation of a program on a mesh with the axes `mesh`.
 
-    Callbacks have another operand and another result, the position of the device on the mesh.
+    Callbacks have an additional operand and result: the position of the device on the mesh.
     """
 
     def __init__(self, calls: HostCalls, eqn: Eqn, mesh: Sequence[tuple[Any, int]]) -> None:
@@ -85,7 +85,7 @@ class HostCall:
         apart = [1 if name in meets else size for name, size in self._axes]
         numbers = np.arange(math.prod(apart)).reshape(apart)
         grid = np.broadcast_to(numbers, [size for _, size in self._axes])
-        #: the number of the group of each device, and how many devices meet in a group
+        #: the group number of each device, and the number of devices that meet in a group
         self.groups: list[int] = grid.ravel().tolist()
         self.group_size = grid.size // numbers.size
 
@@ -94,7 +94,7 @@ class HostCall:
         devices, eqn = Lockstep(self._axes), self._eqn
         devices.members = [visit.position for visit in visits]
         operands: list[Values] = list(zip(*[visit.operands for visit in visits]))
-        # the devices of the program may wait for the callback: functions compute on the CPU
+        # the devices of the program may be waiting for the callback, so it computes on the CPU
         device = base.get_host().devices()[0]
         with config.as_traced(self._settings), Override(default_device=device):
             named = eqn.params.get("callback", eqn.primitive.name)
@@ -105,23 +105,23 @@ class HostCall:
 
 
 class Execution:
-    """An execution on a mesh: the devices that wait, by call and group; why it failed."""
+    """An execution on a mesh: the waiting devices, by call and group, and its failure."""
 
     def __init__(self) -> None:
         self.waiting: dict[tuple[int, int], list[Visit]] = {}
         self.failure: str | None = None
 
     def fail(self, failure: str) -> list[Visit]:
-        """Note a failure; take the devices that wait for callbacks, which are not called."""
+        """Record a failure; return the devices that wait for callbacks, which are not called."""
         self.failure = self.failure or failure
         stopped = [key for key, visits in self.waiting.items() if not visits[0].call.is_end]
         return [visit for key in stopped for visit in self.waiting.pop(key)]
 
 
 class HostCalls:
-    """The calls of the programs of one backend, of which one at a time runs on a mesh.
+    """The host calls of the programs of one backend; only one program at a time runs on a mesh.
 
-    A failure has a number, which is in its text. `unseen` has those not raised yet.
+    Each failure has a number, which is in its text. `unseen` has the numbers of failures not raised yet.
     """
 
     def __init__(self) -> None:
@@ -133,11 +133,11 @@ class HostCalls:
 
     @property
     def is_inside(self) -> bool:
-        """Whether this thread computes a call."""
+        """Whether this thread is computing a call."""
         return getattr(self._thread, "is_inside", False)
 
     def visit(self, visit: Visit) -> str | None:
-        """Do the call of a device, or have it wait; return the text of a failure that stops it."""
+        """Evaluate the call of a device, or make it wait; return the text of a failure that stops it."""
         call = visit.call
         if len(call.groups) == 1:
             return self._compute([visit])
@@ -151,22 +151,24 @@ class HostCalls:
                 return visit.wait()
             del execution.waiting[key]
         if call.is_end:
-            _write_zeros(visits)  # none but the position
+            _write_zeros(visits)  # these have no results but the position
         elif failure := self._compute(sorted(visits, key=lambda visit: visit.position)):
             with self._lock:
                 visits += execution.fail(failure)
             _write_zeros(visits)
         visits.remove(visit)
-        for other in visits:  # each runs on in a thread of its own, until it waits again
+        for other in visits:  # each continues in a thread of its own, until it waits again
             DaemonThread(other.go_on)
         return execution.failure if call.is_end and call.group_size == 1 else None
 
     def _compute(self, visits: Sequence[Visit]) -> str | None:
-        """Compute results; return the text of a failure."""
+        """Compute the results; return the text of a failure, or None."""
         was_inside, self._thread.is_inside = self.is_inside, True
         try:
             visits[0].call.compute(visits)
-        except BaseException as error:  # a request to stop is for the thread that waits for results
+        except (
+            BaseException
+        ) as error:  # KeyboardInterrupt is raised by the thread that waits for results
             return self._keep(error)
         finally:
             self._thread.is_inside = was_inside
@@ -183,12 +185,12 @@ class HostCalls:
         return f"weft_failure_{number}: {error}"
 
     def is_failure(self, text: str) -> bool:
-        """Return whether a text has the number of a failure."""
+        """Return whether a text contains the number of a failure."""
         return _FAILURE.search(text) is not None
 
     def find_exception(self, text: str) -> BaseException | None:
-        """Return the exception for a text that has the number of a failure, which is seen then."""
-        number = int(found[1]) if (found := _FAILURE.search(text)) else -1
+        """Return the exception of the failure number in a text, and mark it as seen; None if there is none."""
+        number = int(match[1]) if (match := _FAILURE.search(text)) else -1
         self.unseen.discard(number)
         error = self._failures.get(number)
         if error is not None:
@@ -196,7 +198,7 @@ class HostCalls:
         return error
 
     def raise_unseen(self) -> None:
-        """Raise the first failure that was not raised yet; all are seen then."""
+        """Raise the first failure that was not raised yet, and mark all as seen."""
         numbers = sorted(self.unseen)
         self.unseen.clear()
         for number in numbers:

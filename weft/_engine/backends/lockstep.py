@@ -1,12 +1,11 @@
-"""Running the program of one device on all devices, in step: equation by equation, and device by device for each.
+"""Execution of the local program on all devices in lockstep: equation by equation, and device by device for each.
 
 In:   a local program, and for each of its inputs the values of all devices.
 Out:  for each result the values of all devices.
-How:  an ordinary equation runs on each device by its `reference` rule; a collective is carried out between the devices of each group as
-      its record says (`ir.collective_spec`); an operation that holds programs has a rule `lockstep`, which runs them on the devices
-      that take part.
-Laws: devices that have the same object for every operand get the same object as the result. What does not vary over an axis is
-      therefore computed once, and a callback that looks at it is called once, as on any backend.
+How:  an ordinary equation runs on each device by its `reference` rule; a collective is evaluated between the devices of each group by its
+      spec (`ir.collective_spec`); an operation that holds programs has a rule `lockstep`, which runs them on the participating devices.
+Laws: devices that have the same object for every operand get the same object as the result. So a value that does not vary over an axis
+      is computed once, and a callback that receives it is called once, as on any backend.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal
 from weft._engine.ops.callback import Mapped
 from weft._engine.util.errors import MissingRuleError, describe
 
-#: the value of one variable on each of the devices that take part
+#: the value of one variable on each participating device
 Values = Sequence[Any]
 
 
 class Lockstep:
-    """Devices in row-major order of the mesh `axes`, (name, size) each; `members` are the numbers of those that take part."""
+    """Devices in row-major order of the mesh `axes`, (name, size) each; `members` are the numbers of the participating devices."""
 
     def __init__(self, axes: Sequence[tuple[Any, int]]):
         self.axes = tuple(axes)
@@ -46,25 +45,25 @@ class Lockstep:
         return len(self.members)
 
     def spread(self, x: BlockLayout, shards: Mapping[tuple[int, ...], np.ndarray]) -> Values:
-        """What each device holds of an argument, given its shards by position."""
+        """Return each device's value of an argument, given the shards by position."""
         return [shards[at] for at in self._positions(x)]
 
     def collected(self, x: BlockLayout, values: Values) -> dict[tuple[int, ...], np.ndarray]:
-        """The shards of a result by their position, from what the devices computed."""
+        """Return the shards of a result by position, from the values of the devices."""
         if x.blocks is None:
             return dict(zip(self._positions(x), values))
-        whole = to_blocks(values[0], x.spec)  # every device has all of it
+        whole = to_blocks(values[0], x.spec)  # every device has the whole value
         return {at: whole[at] for at in np.ndindex(*x.spec.splits)}
 
     def _positions(self, x: BlockLayout) -> list[tuple[int, ...]]:
-        """Which shard each device holds."""
+        """Return the position of each device's shard."""
         rest = (0,) * (len(x.spec.splits) - len(x.dims))
         return [
             tuple(self.position(member, axes) for axes in x.dims) + rest for member in self.members
         ]
 
     def run(self, jaxpr: Jaxpr, operands: Sequence[Values]) -> list[Values]:
-        """The results of `jaxpr` on all members."""
+        """Return the results of `jaxpr` on all members."""
         with set_trace(eval_trace):
             return self._run(jaxpr, operands)
 
@@ -87,24 +86,24 @@ class Lockstep:
         return [read(a) for a in jaxpr.outvars]
 
     def each(self, fn: Callable[..., Sequence], operands: Sequence[Values]) -> list[Values]:
-        """The results of `fn` on the operands of every member; called once where they are the same objects."""
-        found: dict[tuple, list] = {}
+        """Return the results of `fn` on the operands of every member; it is called once per distinct tuple of objects."""
+        results_by_operands: dict[tuple, list] = {}
         results = []
         for mine in zip(*operands) if operands else [()] * len(self):
             key = tuple(map(id, mine))
-            if key not in found:
-                found[key] = [np.asarray(y) for y in fn(*mine)]
-            results.append(found[key])
+            if key not in results_by_operands:
+                results_by_operands[key] = [np.asarray(y) for y in fn(*mine)]
+            results.append(results_by_operands[key])
         return [list(values) for values in zip(*results)]
 
     def on(self, chosen: Sequence[int], jaxpr: Jaxpr, operands: Sequence[Values]) -> list[Values]:
-        """The results of `jaxpr` on some members, given by their indices among the members; the others take no part."""
+        """Return the results of `jaxpr` on the members with the indices `chosen`; the others do not participate."""
         some = copy.copy(self)
         some.members = [self.members[i] for i in chosen]
         return some.run(jaxpr, [[x[i] for i in chosen] for x in operands])
 
     def position(self, member: int, axes: Sequence[Any]) -> int:
-        """The number of a device along `axes`, the first being the major one."""
+        """Return the number of a device along `axes`, the first of which is the major one."""
         place, number = self.places[member], 0
         for axis in axes:
             i = self.names.index(axis)
@@ -112,7 +111,7 @@ class Lockstep:
         return number
 
     def step(self, eqn: Eqn, ins: list[Values]) -> list[Values]:
-        """The results of one equation on all members."""
+        """Return the results of one equation on all members."""
         primitive, params = eqn.primitive, eqn.params
         if isinstance(primitive, CollectiveOp):
             return self._collective(eqn, ins)
@@ -131,14 +130,14 @@ class Lockstep:
 
     # ---- between devices
     def _groups(self, axes: Sequence[Any]) -> list[list[int]]:
-        """The devices that exchange values along `axes`, in order of their number there."""
-        found: dict[tuple, list[int]] = {}
+        """Return the groups of devices that exchange values along `axes`, each in order of the number along them."""
+        groups: dict[tuple, list[int]] = {}
         rest = [i for i, name in enumerate(self.names) if name not in axes]
         for member in range(len(self.places)):
-            found.setdefault(tuple(self.places[member][i] for i in rest), []).append(member)
+            groups.setdefault(tuple(self.places[member][i] for i in rest), []).append(member)
         return [
             sorted(group, key=lambda member: self.position(member, axes))
-            for group in found.values()
+            for group in groups.values()
         ]
 
     def _collective(self, eqn: Eqn, ins: list[Values]) -> list[Values]:
@@ -161,7 +160,7 @@ class Lockstep:
 
     @staticmethod
     def _check_present(eqn: Eqn, group: list[int], present: list[int]) -> None:
-        """Raise RuntimeError if some devices of a group do not reach a collective."""
+        """Raise RuntimeError if some but not all devices of a group reach a collective."""
         if len(present) == len(group) or spec_of(eqn.primitive).is_local:
             return
         absent = sorted(set(group) - set(present))
@@ -177,7 +176,7 @@ class Lockstep:
 
     # ---- callbacks
     def _callback(self, eqn: Eqn, ins: list[Values]) -> list[Values]:
-        """Call Python with the mesh axes over which operands vary as mapped axes, as if they were stacked."""
+        """Call Python with the mesh axes over which operands vary as mapped axes, as if operands were stacked."""
         layout = eqn.params.get("layout")
         if len(self) < len(self.places) or not self.axes:
             return self._callback_of_some(eqn, ins, layout)
@@ -197,7 +196,7 @@ class Lockstep:
         return [self._along(np.asarray(y), over) for y in outs]
 
     def _along(self, value: np.ndarray, axes: list[int]) -> Values:
-        """Return for each device its part of a value with a leading dim for each of these axes."""
+        """Return each device's part of a value with a leading dim for each of these axes."""
         parts = {at: value[at] for at in np.ndindex(*[self.shape[i] for i in axes])}
         return [parts[tuple(place[i] for i in axes)] for place in self.places]
 
@@ -207,20 +206,19 @@ class Lockstep:
         return [bool((grid != grid.take([0], i)).any()) for i in range(grid.ndim)]
 
     def _follow_layout(self, layout: Any, varies: list[list[bool]]) -> None:
-        """Replace what objects show about the axes of the compiler by what it has decided."""
+        """Replace the variation observed along automatic axes by what the partitioner has decided."""
         for i, name in enumerate(self.names):
             if name not in layout.axes:
                 continue
             for k, mine in enumerate(varies):
                 if not layout.splits(name):
-                    mine[i] = False  # the compiler knows these values to be equal
-                elif (
-                    not layout.apart
-                ):  # blocks are joined, also equal ones, and the only block of an axis
+                    mine[i] = False  # the partitioner knows that these values are equal
+                elif not layout.apart:
+                    # blocks are joined, even if they are equal or the axis has one block
                     mine[i] = any(name in dim for dim in layout.specs[k])
 
     def _callback_of_some(self, eqn: Eqn, ins: list[Values], layout: Any) -> list[Values]:
-        """Call Python once for each group of devices that differ along the axes of the compiler alone."""
+        """Call Python once for each group of devices that differ only along automatic axes."""
         automatic = [layout is not None and name in layout.axes for name in self.names]
         if not any(automatic):
             return self.each(lambda *xs: reference_results(eqn, xs), ins)
@@ -233,7 +231,7 @@ class Lockstep:
         for chosen in groups.values():
             if len(chosen) < len(part):
                 raise NotImplementedError(
-                    f"{eqn.primitive.name} looks at a whole value where only some of its devices take part."
+                    f"{eqn.primitive.name} needs a whole value, but only some of its devices take part."
                 )
             outs = part._callback(eqn, [[x[i] for i in chosen] for x in ins])
             for i, mine in zip(chosen, zip(*outs) if outs else [()] * len(chosen)):
@@ -241,7 +239,7 @@ class Lockstep:
         return [list(values) for values in zip(*results)]
 
     def _stacked(self, values: Values, varies: Sequence[bool]) -> np.ndarray:
-        """The values of all devices with a leading dim for each axis over which they vary."""
+        """Return the values of all devices with a leading dim for each axis over which they vary."""
         chosen = [
             v
             for v, place in zip(values, self.places)

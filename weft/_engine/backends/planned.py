@@ -1,9 +1,9 @@
-"""Planned devices: those of a machine that is not there, for which programs are compiled but not run.
+"""Planned devices of a machine that does not exist: programs are compiled for them but not run.
 
-In:   how many processes, and how many devices each drives.
-Out:  devices for meshes and shardings of `ShapeDtypeStruct`s; of a program the stages of the CPU backend, which `weft.explain` counts:
-      what devices send, what processes exchange, how many bytes a process holds.
-Laws: a program is that of process 0, as all others have it. Nothing has values: to run or to read raises.
+In:   the number of processes, and the number of devices per process.
+Out:  devices for meshes and shardings of `ShapeDtypeStruct`s; the CPU backend's stages of a program, from which `weft.explain` counts
+      the traffic of devices, the exchanges of processes, and the bytes that a process holds.
+Laws: a program is that of process 0; those of the others are alike. There are no values: running and reading raise RuntimeError.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PlannedBackend(Backend):
         return self._devices[-1].process_index + 1
 
     def host_of(self, rank: int) -> int:
-        """The number of the host that a process runs on."""
+        """Return the number of the host of a process."""
         return rank // self.processes_per_host
 
     def put(self, value: np.ndarray, spec: ArraySpec, copy: bool = True) -> Any:
@@ -59,7 +59,7 @@ class PlannedBackend(Backend):
 
 
 class PlannedProgram(Loaded):
-    """A program that is known, and cannot run."""
+    """A program that can be explained but not run."""
 
     def __init__(self, program: LocalProgram, lowered: Any) -> None:
         scheduled = lowered.scheduled
@@ -73,7 +73,7 @@ class PlannedProgram(Loaded):
 
 
 class _Nothing:
-    """Stands for memory."""
+    """A placeholder for memory."""
 
 
 _NOTHING = _Nothing()
@@ -81,7 +81,7 @@ _NOTHING = _Nothing()
 
 def _no_machine() -> RuntimeError:
     return RuntimeError(
-        "planned devices are not there: programs for them can be compiled and explained, not run, and arrays on them have "
+        "planned devices do not exist: programs for them can be compiled and explained, not run, and arrays on them have "
         "no values. Use weft.devices() to run."
     )
 
@@ -89,9 +89,9 @@ def _no_machine() -> RuntimeError:
 def planned_devices(
     processes: int, devices_per_process: int = 1, processes_per_host: int = 1
 ) -> list[Device]:
-    """Devices of a machine that is not there, in order of their processes: `weft.explain` shows what a program would send on it.
+    """Return devices of a machine that does not exist, in order of their processes; `weft.explain` shows the traffic of a program on it.
 
-    ValueError for less than one process, device or process on a host.
+    Raises ValueError for less than one process, device per process or process per host.
 
     >>> mesh = weft.sharding.Mesh(np.array(weft.distributed.planned_devices(1024)), ("data",))
     >>> rows = weft.sharding.NamedSharding(mesh, weft.sharding.PartitionSpec("data"))

@@ -1,13 +1,13 @@
-"""The reference backend: every device runs its own program on NumPy, in step with the others.
+"""The reference backend: every device runs its program on NumPy, in lockstep with the others.
 
 In:   a local program.
-Out:  a program that computes by the `reference` rule of each operation and carries out collectives by their records. Nothing of the
-      compiler, and no memory that devices share, is involved: it is the oracle for other backends, and shows which stage is at fault,
-      since everything up to the local program is the same.
-Laws: a buffer has a NumPy array for each distinct shard, by its position in the grid of shards. Slow and simple.
+Out:  a program that evaluates the `reference` rule of each operation, and collectives by their specs. It uses neither the compiler nor
+      memory shared between devices: it is the oracle for other backends. Everything up to the local program is the same for all backends,
+      so that a difference shows which stage is at fault.
+Laws: a buffer has a NumPy array for each distinct shard, by its position in the grid of shards. It is slow and simple.
 Next: `lockstep` runs the programs; docs/adding-a-backend.md builds on this one.
 
-`WEFT_BACKEND=reference` runs everything on it, `jit(..., backend="reference")` one function.
+`WEFT_BACKEND=reference` selects it for everything, `jit(..., backend="reference")` for one function.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Shards = dict[tuple[int, ...], np.ndarray]
 
 
 class ReferenceBackend(Backend):
-    """Virtual devices, each with a memory of its own, that compute with NumPy."""
+    """Virtual devices with separate memories that compute with NumPy."""
 
     platform = "reference"
 
@@ -51,14 +51,14 @@ class ReferenceBackend(Backend):
 
 
 class ReferenceProgram(Loaded):
-    """A program that NumPy runs on every device."""
+    """A program that runs on NumPy on every device."""
 
     def __init__(self, program: LocalProgram):
         self.program = program
         self.devices = Lockstep(program.mesh)
 
     def run(self, buffers: list[Shards]) -> list[Shards]:
-        """The results for these arguments."""
+        """Return the results for these arguments."""
         program, devices = self.program, self.devices
         operands = [devices.spread(x, buffer) for x, buffer in zip(program.ins, buffers)]
         results = devices.run(program.jaxpr, operands)
@@ -66,7 +66,7 @@ class ReferenceProgram(Loaded):
 
 
 def run_on_devices(program: LocalProgram, args: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Return the values that a local program gives for values, run on all devices in step."""
+    """Return the results of a local program for NumPy arguments, run on all devices in lockstep."""
     backend = ReferenceBackend()
     specs = [[x.spec.stored for x in some] for some in (program.ins, program.outs)]
     shards = ReferenceProgram(program).run(

@@ -1,8 +1,8 @@
-"""Arrays of strings: what holds their values, beside the backend that has their devices.
+"""Storage of string arrays for the devices of another backend.
 
 In:   NumPy arrays of `numpy.dtypes.StringDType`, whose elements vary in size.
 Out:  buffers that are NumPy arrays of the shards, on the host: no program computes with strings.
-Next: `base` has the interface, `array_spec` asks for this one.
+Next: `base` defines the interface; `array_spec` selects this backend by dtype.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from weft._engine.backends.base import Backend, Device
 
 
 class StringBackend(Backend):
-    """The memory for strings of the devices of another backend."""
+    """A backend that stores strings for the devices of another backend."""
 
     def __init__(self, owner: Backend):
         super().__init__()
@@ -34,5 +34,5 @@ class StringBackend(Backend):
 
 @functools.cache
 def held_on_host(owner: Backend) -> StringBackend:
-    """What holds arrays of strings on the devices of `owner`."""
+    """Return the backend that stores arrays of strings for the devices of `owner`."""
     return StringBackend(owner)

@@ -1,7 +1,7 @@
-"""Devices that programs are compiled for ahead of time, by short names: `v5p:8x8x8`, `h100:8`.
+"""Targets of ahead-of-time compilation by short names: `v5p:8x8x8`, `h100:8`.
 
 In:   a name: the kind of devices and their number, or their number along each dim.
-Out:  `Target`, which has the plugin that compiles for it, and what the plugin takes to describe it.
+Out:  `Target`: the plugin that compiles for it, and the arguments by which the plugin describes it.
 Source: the vendors' public data sheets; for GPUs also the CUDA C++ Programming Guide, table of
       technical specifications per compute capability.
 """
@@ -13,13 +13,13 @@ from typing import Any
 
 from weft._engine.util.record import field, record
 
-#: GPUs of a host, where a target has more than one host
+#: number of GPUs per host, if a target has more than one host
 _GPUS_PER_HOST = 8
 
 
 @record
 class Target:
-    """Devices to compile for: the platform of their plugin, their name there, and its options."""
+    """A set of devices to compile for: its plugin's platform, its name there, and the plugin's options."""
 
     name: str
     platform: str
@@ -37,7 +37,7 @@ class TpuKind:
 
 @record
 class GpuKind:
-    """A GPU of NVIDIA. Sizes are in bytes; the memories of a core are shared by its threads."""
+    """An NVIDIA GPU. Sizes are in bytes; a core is a streaming multiprocessor."""
 
     description: str
     capability: tuple[int, int]
@@ -94,7 +94,7 @@ GPU_KINDS = {
 
 
 def parse_target(name: str) -> Target:
-    """Return the target that a name means; ValueError for a name that means none.
+    """Return the target with a name; raise ValueError for an unknown name.
 
     >>> parse_target("v5p:8x8x8").topology, parse_target("h100:16").topology
     ('v5p:8x8x8', '1x2x8')
@@ -104,7 +104,7 @@ def parse_target(name: str) -> Target:
     if kind not in TPU_KINDS and kind not in GPU_KINDS:
         raise ValueError(f"target {name!r}: unknown kind of devices {kind!r}. {_known()}")
     if not all(size.isdecimal() and int(size) > 0 for size in sizes):
-        raise ValueError(f"target {name!r}: {sizes_text!r} is no number of devices. {_known()}")
+        raise ValueError(f"target {name!r}: {sizes_text!r} is not a number of devices. {_known()}")
     counts = [*map(int, sizes)]
     if kind in GPU_KINDS:
         return _gpu_target(name, kind, counts)
@@ -113,7 +113,7 @@ def parse_target(name: str) -> Target:
         example = "x".join(["4"] * dims)
         raise ValueError(
             f"target {name!r}: {kind} chips are linked along {dims} dims, got {len(counts)}. "
-            f"Give the number of chips along each, as in {kind}:{example}."
+            f"Name the number of chips along each, as in {kind}:{example}."
         )
     return Target(name, "tpu", name, TPU_KINDS[kind].options)
 
@@ -124,7 +124,7 @@ def _known() -> str:
 
 
 def _gpu_target(name: str, kind: str, counts: list[int]) -> Target:
-    """Return a target of N GPUs, or of hosts by GPUs of each."""
+    """Return a target of N GPUs, or of hosts by GPUs per host."""
     if len(counts) == 1:
         (count,) = counts
         counts = [count // _GPUS_PER_HOST, _GPUS_PER_HOST] if count > _GPUS_PER_HOST else [1, count]
@@ -134,7 +134,7 @@ def _gpu_target(name: str, kind: str, counts: list[int]) -> Target:
                 f"{_GPUS_PER_HOST}, got {count}. Name other hosts as {kind}:HOSTSxGPUS."
             )
     if len(counts) != 2:
-        raise ValueError(f"target {name!r}: give {kind}:GPUS or {kind}:HOSTSxGPUS.")
+        raise ValueError(f"target {name!r}: the form is {kind}:GPUS or {kind}:HOSTSxGPUS.")
     shape = f"1x{counts[0]}x{counts[1]}"  # slices, hosts, devices of a host
     options = {"topology": shape, "target_config": target_config(GPU_KINDS[kind])}
     return Target(name, "cuda", shape, options)

@@ -1,7 +1,7 @@
-"""Flags of XLA, in `XLA_FLAGS` and as `compiler_options`: those that weft does not implement are named in a warning, once each.
+"""Checks of XLA flags, in `XLA_FLAGS` and in `compiler_options`: one warning names each flag that weft does not implement.
 
 In:   the environment; a dict of options.
-Laws: a name that XLA does not know is refused as an option, and gets a warning with the nearest name in the environment. Values are
+Laws: a name that XLA does not know is an error in options, and a warning with the nearest name in the environment. Values are
       checked by the flag's type. `xla_flags.txt` lists the flags that XLA knows.
 """
 
@@ -19,7 +19,7 @@ from weft._engine.util.source import warn_user
 IMPLEMENTED = frozenset(
     {"xla_force_host_platform_device_count", "xla_dump_to", "xla_dump_hlo_as_text"}
 )
-#: what a build takes besides flags
+#: options of a build that are not flags
 _BUILD_OPTIONS = {
     "exec_time_optimization_effort": "float",
     "memory_fitting_effort": "float",
@@ -32,39 +32,39 @@ _PARSERS = {
     "float": float,
     "bool": lambda text: {"true": True, "false": False, "1": True, "0": False}[text],
 }
-_named: set[str] = set()  # the flags that were named in a warning
+_named: set[str] = set()  # flags that a warning has named already
 
 
 @functools.cache
 def known_flags() -> dict[str, str]:
-    """The flags of XLA and their types."""
+    """Return the flags of XLA: name -> type."""
     with open(os.path.join(os.path.dirname(__file__), "xla_flags.txt")) as file:
         return dict(line.split() for line in file)
 
 
 def given_flags(text: str) -> dict[str, str]:
-    """The flags in the text of `XLA_FLAGS`; one without a value is true.
+    """Return the flags in the text of `XLA_FLAGS`; a flag without a value is true.
 
     >>> given_flags("--xla_dump_to=dumps --xla_dump_hlo_as_text")
     {'xla_dump_to': 'dumps', 'xla_dump_hlo_as_text': 'true'}
     """
-    found: dict[str, str] = {}
+    flags: dict[str, str] = {}
     name = ""
     for word in text.split():
         if word.startswith("-"):
             name, sign, value = word.lstrip("-").partition("=")
-            found[name] = value if sign else "true"
+            flags[name] = value if sign else "true"
         elif name:
-            found[name] = word
+            flags[name] = word
         else:
             raise ValueError(
                 f"XLA_FLAGS is {text!r}; flags begin with two hyphens, as in --xla_dump_to=folder."
             )
-    return found
+    return flags
 
 
 def check_environment() -> None:
-    """Check `XLA_FLAGS`: ValueError for a malformed value of what weft implements, a warning for the rest, which is ignored."""
+    """Check `XLA_FLAGS`: raise ValueError for an invalid value of an implemented flag; warn of all others, which are ignored."""
     flags = given_flags(os.environ.get("XLA_FLAGS", ""))
     for name in IMPLEMENTED & set(flags):
         if not _is_valid(known_flags()[name], flags[name]) or (
@@ -77,17 +77,17 @@ def check_environment() -> None:
 
 
 def check_are_options(api: str, options: Any) -> None:
-    """TypeError for `compiler_options` that are not a dict by names."""
+    """Raise TypeError unless `compiler_options` is a dict with string keys."""
     if options is not None and (
         not isinstance(options, Mapping) or not all(isinstance(name, str) for name in options)
     ):
         raise TypeError(
-            f"{api}: compiler_options is a dict from names of options to values, got {options!r}."
+            f"{api}: compiler_options must be a dict from names of options to values, got {options!r}."
         )
 
 
 def check_options(api: str, options: Mapping[str, Any] | None) -> None:
-    """Check `compiler_options`: TypeError for what is not a dict by names, DeviceRuntimeError for a name or value that XLA would refuse."""
+    """Check `compiler_options`: raise TypeError unless it is a dict with string keys, DeviceRuntimeError as XLA does for a name or value."""
     check_are_options(api, options)
     if options is None:
         return
@@ -115,14 +115,14 @@ def _is_valid(kind: str, text: str) -> bool:
 def _hint(name: str) -> str:
     if name in known_flags():
         return ""
-    import difflib  # for messages alone
+    import difflib  # only for messages
 
     near = difflib.get_close_matches(name, known_flags(), n=1, cutoff=0.75)
     return f" (did you mean {near[0]}?)" if near else ""
 
 
 def _warn(where: str, names: list[str]) -> None:
-    """One warning of all flags that no warning named before."""
+    """Emit one warning of all flags that no earlier warning has named."""
     fresh = [name for name in names if name not in _named]
     _named.update(fresh)
     if fresh:

@@ -4,9 +4,9 @@ In:   a local program.
 Out:  a program of one native call, which runs all kernels, loops and collectives of all devices.
 Laws: a buffer is one dense block that holds the distinct shards of an array in row-major order of their position in the grid of
       shards: shape [splits..., local dims...]. A shard that several devices hold is stored once, so equivalent shardings share
-      memory, and an unsharded array is plain row-major memory. Of an array over several processes it has the shards of this process, at
-      the places that `backends.held` gives them. Importing this module loads nothing of the compiler.
-Next: `buffer` has the memory, `compile` the stages, `loaded` the call, `calls` the calls without Python.
+      memory, and an unsharded array is plain row-major memory. For an array over several processes a buffer holds the shards of this
+      process, at the positions in `backends.held`. Importing this module loads nothing of the compiler.
+Next: `buffer` manages memory, `compile` has the stages, `loaded` runs programs, `calls` is dispatch without Python.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _C_TYPES = {
 
 
 def _computed(held: Any) -> Any:
-    """A block of the native heap, once it has its values."""
+    """Return a block of the native heap after waiting for its values."""
     if type(held) in PENDING_BUFFER_TYPES:
         cast("queue.Queue", queue.current()).wait(held)
     return held
@@ -75,7 +75,7 @@ class CpuBackend(Backend):
 
     def get(self, buffer: Buffer, spec: ArraySpec) -> np.ndarray:
         shards = from_blocks(buffer.view(spec.storage_dtype, spec.storage_shape), spec)
-        whole = Buffer(spec.nbytes).view(shards.dtype, shards.shape)  # its pages are used again
+        whole = Buffer(spec.nbytes).view(shards.dtype, shards.shape)  # from the cache of blocks
         fill(whole, shards)
         return whole.reshape(spec.global_shape)
 
@@ -110,7 +110,7 @@ class CpuBackend(Backend):
         return have.splits == want.splits or (have.is_row_major and want.is_row_major)
 
     def adopt(self, held: Any, spec: ArraySpec) -> Buffer:
-        """Native dispatch leaves blocks of the native heap in the arrays that it makes."""
+        """Wrap blocks of the native heap, which native dispatch puts into the arrays that it creates."""
         return (
             held if type(held) is Buffer else Buffer.of_block(_computed(held), spec.storage_bytes)
         )
@@ -148,9 +148,8 @@ class CpuBackend(Backend):
 
     def cache_key(self) -> str | None:
         shared = processes.current()
-        devices = (
-            "" if shared is None else f" {shared.local_counts}"
-        )  # which of them are here decides what a program is
+        # the program depends on the devices of this process
+        devices = "" if shared is None else f" {shared.local_counts}"
         return (
             f"cpu {target.current().identity} {pool.num_threads()}{devices}"
             if loader.works_here()
@@ -159,6 +158,6 @@ class CpuBackend(Backend):
 
     @contextlib.contextmanager
     def compiling(self) -> Iterator[None]:
-        pool.defer(1)  # the pool is not what is waited for; but if this takes long, let it come
+        pool.defer(1)  # compile before the thread pool starts, but start it if this takes long
         yield
         pool.defer()

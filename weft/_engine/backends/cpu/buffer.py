@@ -2,12 +2,12 @@
 
 In:   a number of bytes, or a NumPy array to adopt.
 Out:  `Buffer`, an owner of 64-byte-aligned memory with an address for native code and NumPy views that keep it alive.
-Laws: blocks of 1 MiB and more begin on a 2 MiB boundary and ask for huge pages; freed blocks are kept for reuse up to
+Laws: blocks of 1 MiB and more begin on a 2 MiB boundary and request huge pages; freed blocks are cached up to
       WEFT_BUFFER_CACHE_BYTES (default: an eighth of the memory), so that repeated outputs of one size touch no new
-      pages; memory is not cleared; live and peak bytes count what was asked for. All calls hold the GIL.
+      pages; memory is not cleared; live and peak bytes count requested sizes. All calls hold the GIL.
 
-Memory comes from a heap: `PythonHeap` needs nothing but the standard library; `use_native` installs the one in native
-code that compiled dispatch also calls. Blocks go back to the heap they came from.
+Memory comes from a heap: `PythonHeap` needs only the standard library; `use_native` installs the native heap, which
+compiled dispatch also calls. Blocks return to the heap that allocated them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from weft._engine.util.errors import OutOfMemoryError, limit_text
 from weft._engine.util.state import clearing
 from weft._engine.util.threads import held_over_forks
 
-# The native heap (codegen/runtime/heap.ll) has the same: blocks of either are used in the same way.
+# The native heap (codegen/runtime/heap.ll) has the same values: blocks of both heaps are used alike.
 ALIGNMENT = 64
 _LARGE = 1 << 20
 _HUGE_PAGE = 2 << 20
@@ -36,8 +36,8 @@ _PAGE = mmap.PAGESIZE
 
 
 class Heap(Protocol):
-    """Where buffers take their memory from: `take(nbytes)` gives the owner of a new block, which is freed with it, or None when there
-    is no memory; `trim()` gives all cached blocks back to the system. Bytes that are alive, were at most, and are cached."""
+    """An allocator of blocks: `take(nbytes)` returns the owner of a new block, which is freed with it, or None if there is no memory;
+    `trim()` returns all cached blocks to the system. `live`, `peak` and `cached` are numbers of bytes."""
 
     def take(self, nbytes: int, /) -> object: ...
 
@@ -53,13 +53,13 @@ class Heap(Protocol):
 
 
 def cache_limit() -> int:
-    """Bytes of freed blocks that are kept: WEFT_BUFFER_CACHE_BYTES, else an eighth of the machine's memory."""
+    """Return the maximum bytes of cached freed blocks: WEFT_BUFFER_CACHE_BYTES, else an eighth of the machine's memory."""
     text = os.environ.get("WEFT_BUFFER_CACHE_BYTES", "").strip()
     if not text:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 8
     if not text.isdigit():
         raise ValueError(
-            f"WEFT_BUFFER_CACHE_BYTES must be a number of bytes, got {text!r}; 0 keeps nothing"
+            f"WEFT_BUFFER_CACHE_BYTES must be a number of bytes, got {text!r}; 0 disables the cache"
         )
     return int(text)
 
@@ -73,14 +73,12 @@ class _Block:
         self.capacity = capacity
         self.nbytes = 0
         if capacity < _LARGE:
-            self.memory: Any = bytearray(
-                capacity + ALIGNMENT
-            )  # ctypes would make a type for each size
+            # a ctypes array would need a new type for each size
+            self.memory: Any = bytearray(capacity + ALIGNMENT)
             self.ptr = _up(ctypes.addressof(ctypes.c_char.from_buffer(self.memory)), ALIGNMENT)
             return
-        self.memory = mmap.mmap(
-            -1, capacity + _HUGE_PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-        )  # shared memory takes no huge pages
+        # private, because shared memory gets no huge pages
+        self.memory = mmap.mmap(-1, capacity + _HUGE_PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         base = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
         self.ptr = _up(base, _HUGE_PAGE)
         if hasattr(mmap, "MADV_HUGEPAGE"):
@@ -93,16 +91,15 @@ class _Block:
 
 
 class PythonHeap:
-    """Blocks from ctypes and mmap, sorted by capacity when free."""
+    """An allocator of blocks from bytearray and mmap; free blocks are cached by capacity."""
 
     def __init__(self) -> None:
         self._used: dict[int, _Block] = {}
         self._free: dict[int, list[_Block]] = {}
         self.live = self.peak = self.cached = 0
-        self._limit: int | None = None  # of the cache; looked up at the first `free`
-        self._lock = held_over_forks(
-            threading.RLock()
-        )  # a collection inside `alloc` may call `free` on the same thread
+        self._limit: int | None = None  # bytes of the cache; read at the first `free`
+        # reentrant: a garbage collection inside `alloc` may call `free` on the same thread
+        self._lock = held_over_forks(threading.RLock())
 
     def take(self, nbytes: int) -> _Lease | None:
         lease = _Lease(self)
@@ -112,9 +109,9 @@ class PythonHeap:
     def alloc(self, nbytes: int) -> int:
         capacity = _capacity(nbytes)
         with self._lock:
-            waiting = self._free.get(capacity)
-            if waiting:
-                block = waiting.pop()
+            free_blocks = self._free.get(capacity)
+            if free_blocks:
+                block = free_blocks.pop()
                 self.cached -= capacity
             else:
                 block = self._make(capacity)
@@ -131,7 +128,7 @@ class PythonHeap:
             try:
                 return _Block(capacity)
             except (MemoryError, OSError, OverflowError, ValueError):
-                self.trim()  # then once more, without the cache
+                self.trim()  # and retry without the cache
         return None
 
     def free(self, ptr: int) -> None:
@@ -150,7 +147,7 @@ class PythonHeap:
             self.cached = 0
 
     def retire(self) -> None:
-        """Keep no freed blocks from now on: new ones come from another heap."""
+        """Free all cached blocks and cache no more: new blocks come from another heap."""
         self._limit = 0
         self.trim()
 
@@ -164,14 +161,13 @@ class _Lease:
         self.heap, self.ptr = heap, 0
 
     def __del__(self) -> None:
-        if (
-            self.ptr and cache_limit is not None
-        ):  # module globals go first when the interpreter ends
+        # module globals may be None when the interpreter ends
+        if self.ptr and cache_limit is not None:
             self.heap.free(self.ptr)
 
 
 def _counter(name: str) -> Any:
-    """A number that native code keeps."""
+    """Return a property for a counter in native memory."""
     return property(
         lambda heap: heap._counters[name].value,
         lambda heap, value: setattr(heap._counters[name], "value", value),
@@ -179,10 +175,10 @@ def _counter(name: str) -> Any:
 
 
 class NativeHeap:
-    """The heap in native code; `addresses` holds the functions and counters of `codegen.runtime.heap.symbols()`."""
+    """The native heap; `addresses` has the functions and counters of `codegen.runtime.heap.symbols()`."""
 
     def __init__(self, addresses: Mapping[str, int]) -> None:
-        # PYFUNCTYPE: the GIL is held during the call, which is what keeps the native free lists whole.
+        # PYFUNCTYPE holds the GIL during the call, which protects the native free lists.
         self.take = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_int64)(addresses["weft_new_block"])
         self.trim = ctypes.PYFUNCTYPE(None)(addresses["weft_heap_trim"])
         self._counters = {
@@ -194,13 +190,12 @@ class NativeHeap:
     live, peak, cached = map(_counter, ("live", "peak", "cached"))
 
 
-_heaps: list[Heap] = [
-    PythonHeap()
-]  # the last one allocates new buffers; earlier ones take their blocks back
+#: the last one allocates new buffers; earlier ones take their blocks back
+_heaps: list[Heap] = [PythonHeap()]
 
 
 def use_native(addresses: Mapping[str, int]) -> None:
-    """Take new buffers from the native heap at `addresses` (`codegen.runtime.heap.symbols()`) from now on; once is enough."""
+    """Allocate new buffers from the native heap at `addresses` (`codegen.runtime.heap.symbols()`); idempotent."""
     if any(isinstance(heap, NativeHeap) for heap in _heaps):
         return
     before = _heaps[-1]
@@ -210,7 +205,7 @@ def use_native(addresses: Mapping[str, int]) -> None:
 
 
 def allocated_bytes() -> int:
-    """Bytes in buffers that are alive.
+    """Return the bytes of live buffers.
 
     >>> before = allocated_bytes()
     >>> b = Buffer(1000)
@@ -221,24 +216,24 @@ def allocated_bytes() -> int:
 
 
 def peak_bytes() -> int:
-    """Most bytes that were alive at one time since the start or the last `reset_peak`."""
+    """Return the maximum of live bytes since the start or the last `reset_peak`."""
     return sum(heap.peak for heap in _heaps)
 
 
 def reset_peak() -> None:
-    """Let `peak_bytes` begin again from what is alive now."""
+    """Restart `peak_bytes` from the bytes that are live now."""
     for heap in _heaps:
         heap.peak = heap.live
 
 
 def cached_bytes() -> int:
-    """Bytes of freed blocks kept for reuse."""
+    """Return the bytes of freed blocks that are cached for reuse."""
     return sum(heap.cached for heap in _heaps)
 
 
 @clearing
 def trim() -> None:
-    """Give freed blocks back to the system."""
+    """Return all cached blocks to the system."""
     for heap in _heaps:
         heap.trim()
 
@@ -246,9 +241,8 @@ def trim() -> None:
 def fill(target: np.ndarray, view: np.ndarray) -> None:
     """Copy `view` into the dense array `target` of its shape and dtype."""
     if view.nbytes >= _LARGE:
-        from weft._engine.codegen.library import (
-            strided_copy,
-        )  # which a process with small arrays does without
+        # imported here: processes with only small arrays do not need it
+        from weft._engine.codegen.library import strided_copy
 
         if strided_copy.copy(target.ctypes.data, view):
             return
@@ -256,17 +250,17 @@ def fill(target: np.ndarray, view: np.ndarray) -> None:
 
 
 def block_address(block: object) -> int:
-    """The address of the memory of a block of the native heap, of which native code holds but the object in its header."""
+    """Return the address of the memory of a native heap block; native code refers to a block by the object in its header."""
     return id(block) + ALIGNMENT
 
 
 def address(held: Any) -> int:
-    """The address of the memory of a buffer, or of a block."""
+    """Return the address of the memory of a buffer, or of a native heap block."""
     return held.ptr if type(held) is Buffer else block_address(held)
 
 
 def new_block(nbytes: int) -> object | None:
-    """A block of the native heap; None if there is no memory, or no such heap."""
+    """Return a block of the native heap; None if there is no memory or no native heap."""
     return _heaps[-1].take(nbytes) if isinstance(_heaps[-1], NativeHeap) else None
 
 
@@ -278,12 +272,8 @@ class Buffer:
     ((2, 3), 0)
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_owner",
-        "nbytes",
-        "ptr",
-    )  # and no `__del__`: an interrupt inside of one would be lost
+    # no `__del__`: an interrupt inside of it would be lost
+    __slots__ = ("__weakref__", "_owner", "nbytes", "ptr")
 
     def __init__(self, nbytes: int) -> None:
         owner = _heaps[-1].take(nbytes) if nbytes >= 0 else None
@@ -297,7 +287,7 @@ class Buffer:
     def from_numpy(cls, array: np.ndarray, copy: bool = False) -> Buffer:
         """Return a buffer that holds the elements of `array` in row-major order.
 
-        It shares the array's memory, and keeps the array alive, when that is dense and aligned and `copy` is false.
+        It shares the array's memory, and keeps the array alive, if that is dense and aligned and `copy` is false.
         """
         dense = array.flags.c_contiguous and array.dtype.isnative
         if dense and not copy and array.ctypes.data % ALIGNMENT == 0 and array.nbytes:
@@ -319,7 +309,7 @@ class Buffer:
 
     @classmethod
     def of_block(cls, block: object, nbytes: int) -> Buffer:
-        """The buffer over a block of the native heap."""
+        """Return a buffer on a block of the native heap."""
         return cls._borrow(block_address(block), nbytes, block)
 
     def owns_memory(self) -> bool:
@@ -327,12 +317,12 @@ class Buffer:
         return isinstance(self._owner, _Lease) or self.block() is not None or self._owns_numpy()
 
     def block(self) -> Any:
-        """The block of the native heap that this is all of, and that nothing else holds, as queued programs may; else None."""
+        """Return the native heap block that this buffer covers, if no other object holds it, such as a queued program; else None."""
         is_sole = block_address(self._owner) == self.ptr and is_held_at_most(self._owner, 1)
         return self._owner if is_sole else None
 
     def _owns_numpy(self) -> bool:
-        """Whether the memory is that of a NumPy array that is not used elsewhere: creation functions make such arrays, or views of them."""
+        """Return whether the memory is a NumPy array, or a view of one, that no other object holds; creation functions make these."""
         if type(self._owner) is not np.ndarray or not is_held_at_most(self._owner, 1):
             return False
         array: Any = self._owner
@@ -343,18 +333,18 @@ class Buffer:
         return bool(array.flags.owndata and array.flags.writeable)
 
     def copy(self) -> Buffer:
-        """Return a buffer of its own with the same bytes."""
+        """Return a new buffer with the same bytes."""
         other = Buffer(self.nbytes)
         ctypes.memmove(other.ptr, self.ptr, self.nbytes)
         return other
 
     def slice(self, offset: int, nbytes: int) -> Buffer:
-        """Return a buffer over a part of this one, which it keeps alive; it is as aligned as `offset` is."""
+        """Return a buffer on a part of this one, which it keeps alive; its alignment is that of `offset`."""
         self._check(offset, nbytes, "slice")
         return Buffer._borrow(self.ptr + offset, nbytes, self)
 
     def view(self, dtype: Any, shape: Sequence[int], offset: int = 0) -> np.ndarray:
-        """Return a writable dense NumPy array over the memory; it keeps the buffer alive."""
+        """Return a writable dense NumPy array on the memory; it keeps the buffer alive."""
         dtype, shape = np.dtype(dtype), tuple(shape)
         nbytes = math.prod(shape) * dtype.itemsize
         self._check(offset, nbytes, "view")
@@ -374,7 +364,7 @@ class Buffer:
 
 @functools.lru_cache(maxsize=256)
 def _bytes_type(count: int) -> Any:
-    """The type of so many bytes, which would be garbage in a cycle as soon as the last view is gone."""
+    """Return the ctypes array type of `count` bytes; it is cached because such types are cyclic garbage."""
     return ctypes.c_char * count
 
 
@@ -402,7 +392,7 @@ def _up(n: int, multiple: int) -> int:
 
 
 def _capacity(nbytes: int) -> int:
-    """Return the size class: multiples of 64 up to 4 KiB, then four to each octave, whole pages from 1 MiB on."""
+    """Return the size class: multiples of 64 up to 4 KiB, then four per power of two, whole pages from 1 MiB on."""
     if nbytes <= 4096:
         return max(_up(nbytes, ALIGNMENT), ALIGNMENT)
     if nbytes >= _LARGE:

@@ -1,8 +1,8 @@
-"""Calls of compiled functions without Python: cache entries that native code matches.
+"""Dispatch of compiled functions without Python: cache entries that native code matches.
 
-In:   a call that took the Python path and could have done without it: builtin containers only, every leaf an array that already
-      is laid out as the program wants it, a number, or an array of NumPy that is copied, static arguments that are the very same objects.
-Out:  an entry in the list of the function (`util.state.Dispatching`), which native code walks at each call.
+In:   a call that took the Python path but did not need to: only builtin containers, every leaf an array in the program's layout, a
+      number, or a NumPy array that is copied; static arguments are identical objects.
+Out:  an entry in the list of the function (`util.state.Dispatching`), which native code searches at each call.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from weft._engine.codegen.runtime.dispatch import Dispatcher, Places
 
 # thresholds, measured on several machines
-#: bytes of an array of NumPy that is copied by one thread, as a part of the call
+#: maximum bytes of a NumPy array that one thread copies as a part of the call
 _NUMPY_ARGUMENT_BYTES = 1 << 19
 
 
 _ARRAY, _TUPLE, _LIST, _DICT, _NONE, _F32, _F64, _I32, _I64, _SAME, _BOOL, _NUMPY, _NUMPY_NUMBER = (
     range(13)
 )
-#: a Python number of this type, wanted as this dtype, is written by native code
+#: (type of a Python number, dtype of the program) -> code of the conversion in native code
 _NUMBERS = {
     (float, np.dtype("float32")): _F32,
     (float, np.dtype("float64")): _F64,
@@ -46,7 +46,7 @@ _NUMBERS = {
     (int, np.dtype("int64")): _I64,
     (bool, np.dtype("bool")): _BOOL,
 }
-#: what native code does with values of NumPy: those of 64 bits are cut where such dtypes are off
+#: native conversions of NumPy values; 64-bit dtypes are truncated when x64 is disabled
 _CONVERSIONS = {
     (np.dtype(wide), np.dtype(narrow)): how
     for wide, narrow, how in (
@@ -60,9 +60,9 @@ _MOST_ENTRIES = 256
 
 
 def speed_up(function: Dispatching, loaded: Any, call: Call) -> bool:
-    """Let later calls like this one go to native code, if they can; whether there is more to be had by trying again later."""
+    """Let later calls like this one use native dispatch, if possible; return True if a later attempt may succeed."""
     if call.is_first and not can_dispatch(type(function)):
-        return True  # the second call will see to it
+        return True  # retry at the second call
     add_entry(function, loaded, call)
     return type(function) not in _dispatchers
 
@@ -72,7 +72,7 @@ class _Unmatchable(Exception):
 
 
 class _Words:
-    """The program of an argument tree, and the objects it refers to."""
+    """The encoded match program of an argument tree, and the objects that it refers to."""
 
     def __init__(self, array_type: type):
         self.array_type = array_type
@@ -116,7 +116,7 @@ class _Words:
         return [code]
 
     def _of_numpy(self, x: np.ndarray | np.generic, spec: ArraySpec) -> list[int]:
-        """The words of an array or a number of NumPy whose fields are where native code reads them."""
+        """Return the words of a NumPy array or number whose fields native code can read; raise _Unmatchable otherwise."""
         dtype, aval = x.dtype, spec.aval
         how = 0 if dtype == aval.dtype else _CONVERSIONS.get((dtype, aval.dtype))
         is_plain = (
@@ -136,13 +136,13 @@ class _Words:
         return [_NUMPY, id(np.ndarray), id(dtype), aval.nbytes, how, x.ndim, *x.shape]
 
     def same(self, x) -> None:
-        """Append a static argument: exactly this object."""
+        """Append a static argument, which matches only the identical object."""
         self.words += [_SAME, id(x)]
         self.objects.append(x)
 
 
 class _Entry:
-    """The words of one entry, and everything they point to. Native code holds it while it runs the program."""
+    """The words of one entry, and the objects that they refer to. Native code holds it while it runs the program."""
 
     def __init__(
         self,
@@ -223,7 +223,7 @@ class _Entry:
         self.address = ctypes.addressof(self.words)
         if native.draft is not None:
             loaded.followers.append(functools.partial(self.words.__setitem__, dispatch.ENTRY_CODE))
-            if loaded.native is not native:  # it was replaced meanwhile
+            if loaded.native is not native:  # it was replaced in the meantime
                 self.words[dispatch.ENTRY_CODE] = loaded.native.entry
 
     def __call__(self) -> None:
@@ -231,21 +231,21 @@ class _Entry:
 
 
 def _kind(loaded: Any) -> int:
-    """Whether a program is queued, and what else word 16 of an entry says."""
+    """Return word 16 of an entry: flags for long, queued and effectful programs."""
     kind = int(loaded.is_long) | (8 if loaded.has_effects else 0)
     may_queue = config.cpu_enable_async_dispatch and pool.futex()
     return kind | (6 if loaded.is_queued else 4) if may_queue else kind
 
 
 def add_entry(jitted: Dispatching, loaded: Any, call: Call) -> None:
-    """Let later calls like this one go to native code, if they can."""
+    """Add an entry for later calls like this one, if native code can match them."""
     executable = call.executable
     if executable.check is not None or executable.verifier is not None:
-        return  # every call is to be checked
+        return  # every call must be checked in Python
     if guard[0] or not install(type(jitted), call.array_type, wait=False):
         return
     if loaded.native.draft is not None and not loaded.native.draft.was_called:
-        return  # Python is to see its second call
+        return  # Python must count the second call
     try:
         ins, outs = _words_of(call)
     except (_Unmatchable, IndexError):
@@ -261,7 +261,7 @@ def add_entry(jitted: Dispatching, loaded: Any, call: Call) -> None:
 
 
 def _words_of(call: Call) -> tuple[_Words, _Words]:
-    """Return the programs of the argument and the result trees. Raises _Unmatchable or IndexError."""
+    """Return the match programs of the argument and the result trees. Raises _Unmatchable or IndexError."""
     executable, args, kwargs = call.executable, call.args, call.kwargs
     n_const = len(executable.const_inputs)
     specs = executable.in_specs[n_const:]
@@ -273,28 +273,28 @@ def _words_of(call: Call) -> tuple[_Words, _Words]:
         ins.same(kwargs[name]) if name in call.static_names else ins.tree(kwargs[name], specs)
     outs.tree(tree.tree_unflatten(call.out_tree, [_Leaf] * call.out_tree.num_leaves), None)
     if len(ins.leaves) != len(specs) or len(outs.leaves) != len(executable.out_specs):
-        raise _Unmatchable  # a registered node hides leaves
+        raise _Unmatchable  # a registered pytree node hides leaves
     if any(type(ins.leaves[d - n_const]) is not call.array_type for d in executable.donated):
-        raise _Unmatchable  # what has no memory of its own gives none up
+        raise _Unmatchable  # only arrays can be donated
     return ins, outs
 
 
 class _Leaf:
-    """Stands for an array in a result tree."""
+    """A placeholder for an array in a result tree."""
 
 
 _dispatchers: dict[type, Dispatcher | None] = {}
 
 
 def can_dispatch(cls: type) -> bool:
-    """Whether native dispatch of `cls` is there already."""
+    """Return whether native dispatch of `cls` is installed already."""
     return _dispatchers.get(cls) is not None
 
 
 def install(cls: type, array_type: type, wait: bool = True) -> bool:
-    """Whether `cls` has the native `__call__`, which is put there on first use.
+    """Install the native `__call__` of `cls` on first use; return whether `cls` has it.
 
-    On a machine that never made one that takes 50 ms. Who does not `wait` gets False meanwhile, and goes on in Python.
+    Compiling it the first time on a machine takes 50 ms. Without `wait`, returns False in the meantime.
     """
     if cls not in _dispatchers:
         with suspended, pool.making:
@@ -320,16 +320,15 @@ def _install(cls: type, places: Places | None) -> Dispatcher | None:
 
 
 def _code(places: Places | None) -> dict[str, int] | None:
-    """Link native dispatch, and so the queue."""
+    """Link native dispatch, which opens the queue; return its symbols."""
     buffer.use_native(heap.symbols())
-    PENDING_BUFFER_TYPES.update(
-        heap.block_types()[1:]
-    )  # before the queue is there: another thread may use it at once
+    # before the queue opens, because another thread may use it immediately
+    PENDING_BUFFER_TYPES.update(heap.block_types()[1:])
     return places and dispatch.code(places, ctypes.addressof(guard))
 
 
 def open_queue(array_type: type, wait: bool) -> None:
-    """Make the queue of programs; code that has to be compiled is waited for, or compiled beside what goes on."""
+    """Open the queue of programs; with `wait`, wait for the compilation of its code, else compile it in the background."""
     with suspended, pool.making:
         places = (
             _places(Dispatching, array_type) if queue.current() is None and pool.futex() else None
@@ -340,7 +339,7 @@ def open_queue(array_type: type, wait: bool) -> None:
 
 @functools.cache
 def _places(cls: type, array_type: Any) -> Places | None:
-    """What native code must know, seen in live objects."""
+    """Return the field offsets that native code needs, found by inspecting live objects."""
     array = array_type(object(), buffer.Buffer(4))
     array._view, array._parts = object(), []
     jitted: Any = object.__new__(cls)

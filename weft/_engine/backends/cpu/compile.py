@@ -2,10 +2,10 @@
 
 In:   a local program.
 Out:  a `CpuLoaded`, whose one native entry runs the program on all virtual devices of this process.
-How:  the program of one device, mapped over the axes of the mesh (`partition.stack`), is the program of the whole machine: mesh axes
-      are leading dims, collectives are operations along them, and a value that is equal on all devices of an axis lacks that dim, so
-      that it is stored and computed once. Of a mesh over several processes the same holds for the devices of this one; what is left
-      of collectives are exchanges with the others (`partition.exchanges`).
+How:  the local program, mapped over the axes of the mesh (`partition.stack`), is the program of all devices: mesh axes are leading dims,
+      collectives are operations along them, and a value that is equal on all devices of an axis lacks that dim, so that it is stored
+      and computed once. On a mesh over several processes this holds for the devices of this process; the remaining parts of
+      collectives are exchanges with other processes (`partition.exchanges`).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from weft._engine.util.record import record
 
 @record
 class CpuStages:
-    """The program over all devices, and how it is scheduled."""
+    """The program over all devices, and its schedule."""
 
     stacked: Jaxpr
     scheduled: Scheduled
 
 
 def lower(program: LocalProgram, stage: Stage) -> CpuStages:
-    """All stages before code is generated."""
+    """Run all stages before code generation."""
     stacked = program.jaxpr
     if program.owners is not None:
         from weft._engine.partition.exchanges import program_of_process
@@ -66,9 +66,8 @@ def lower(program: LocalProgram, stage: Stage) -> CpuStages:
 def _scheduled(program: Jaxpr, donated: tuple[int, ...]) -> Scheduled:
     scheduled = schedule(program, donated, _kernel_check())
     if scheduled.has_loops:
-        from weft._engine.compiler.schedule.loop_outlining import (
-            with_loop_kernels,
-        )  # a millisecond that most programs need not spend
+        # imported here: a millisecond that most programs do not need
+        from weft._engine.compiler.schedule.loop_outlining import with_loop_kernels
 
         scheduled = with_loop_kernels(scheduled)
     check_memory(scheduled.program, scheduled.aliases)
@@ -76,7 +75,7 @@ def _scheduled(program: Jaxpr, donated: tuple[int, ...]) -> Scheduled:
 
 
 def _kernel_check() -> KernelCheck | None:
-    """Return the check of new kernels, if the setting `check` has maps."""
+    """Return the check of new kernels, if the setting `check` includes maps; else None."""
     if not config.checks.maps:
         return None
     from weft._engine.verification.kernel_maps import check_group_kernel
@@ -91,9 +90,8 @@ def compile_local(program: LocalProgram, stages: CpuStages, stage: Stage) -> Cpu
     if native.host.calls:
         from weft._engine.codegen.runtime import heap
 
-        use_native(
-            heap.symbols()
-        )  # whose blocks are freed without running Python, where an interrupt could be lost
+        # its blocks are freed without running Python, where an interrupt could be lost
+        use_native(heap.symbols())
     for maker in scheduled.const_makers:
         maker.finish()
     return CpuLoaded(

@@ -1,9 +1,9 @@
-"""A compiled program in memory: from the compiler, or from what an earlier process kept on disk.
+"""A compiled program in memory: from the compiler, or from the disk cache.
 
-In:   native code, and what it needs of memory.
-Out:  `CpuLoaded`: one native call runs everything; this file only finds memory, and keeps what can be kept.
-Laws: native dispatch (`calls`) follows when better code takes the place of a draft. What comes from disk is what the compiler would
-      make; loading it imports neither the compiler nor LLVM.
+In:   native code, and the program's constants and memory sizes.
+Out:  `CpuLoaded`: one native call runs everything; this module allocates memory, and stores programs on disk.
+Laws: when optimized code replaces a draft, native dispatch (`calls`) follows. A program from disk equals the result of the compiler;
+      loading it imports neither the compiler nor LLVM.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from weft._engine.ir.program import Program
 
 # thresholds, measured on several machines
-#: bytes of memory traffic in which other Python threads should run: about 20 µs
+#: minimum bytes of memory traffic of a call that releases the GIL: about 20 µs
 _LONG_CALL_BYTES = 1 << 18
-#: bytes of memory traffic of a program that is worth being queued, so that its caller goes on
+#: minimum bytes of memory traffic of a program that is queued, so that its caller continues
 _QUEUE_FROM_BYTES = 1 << 26
 
 
@@ -49,34 +49,33 @@ Write = Callable[[Callable[[], bytes | None]], None]
 
 @record
 class Plan:
-    """What running a program needs besides its code. `aliases`: result number -> number of the donated argument whose memory it
-    takes."""
+    """What a program needs besides its code to run. `aliases`: result number -> number of the donated argument whose memory it
+    reuses."""
 
     consts: Sequence[np.ndarray]
     aliases: dict[int, int]
     arena_bytes: int
     kernel_count: int
-    argument_bytes: tuple[int, ...]  # of each
+    argument_bytes: tuple[int, ...]  # of each argument
     result_bytes: tuple[int, ...]
-    work: int  # roughly what a call costs, in bytes of memory traffic
-    words: tuple = ()  # what depends on the process (`exchanges.filled`), the value of a constant:
-    words_at: int = -1  # that of this number
+    work: int  # approximate cost of a call, in bytes of memory traffic
+    words: tuple = ()  # process-dependent entries (`exchanges.filled`) of a constant
+    words_at: int = -1  # number of that constant
 
 
 class CpuLoaded(Loaded):
-    """A program of one native call."""
+    """A program that runs in one native call."""
 
     buffer_type = Buffer
 
     def __init__(self, native: NativeProgram, plan: Plan):
         self.native, self.plan = native, plan
         self.consts = [Buffer.from_numpy(np.ascontiguousarray(c)) for c in plan.consts]
-        self.has_words = (
-            not plan.words
-        )  # those that depend on the process, which it asks the others for when it first runs
+        # process-dependent words are filled in at the first run, when all processes plan their exchanges
+        self.has_words = not plan.words
         if plan.words:
             self.consts[plan.words_at] = Buffer(8 * len(plan.words))
-        #: whether calls have to keep their order: programs that call Python, or exchange with other processes
+        #: True for a program that exchanges data with other processes
         self.exchanges = bool(plan.words)
         self.has_effects = bool(native.host.calls) or bool(plan.words)
         self.aliases = plan.aliases
@@ -84,21 +83,20 @@ class CpuLoaded(Loaded):
         self.temporary_bytes = plan.arena_bytes
         self.constant_bytes = sum(c.nbytes for c in self.consts)
         traffic = sum(plan.argument_bytes) + sum(plan.result_bytes) + plan.arena_bytes
-        # worth letting other Python threads run; while a host call runs they may, and arguments must be held
+        # a long call releases the GIL; so does a host call, during which arguments must be held
         self.is_long = traffic > _LONG_CALL_BYTES or native.takes_long or bool(plan.words)
         self.holds_gil = not self.is_long and plan.work <= _LONG_CALL_BYTES
         self.slots_type = ctypes.c_void_p * (
             len(plan.argument_bytes) + len(plan.result_bytes) + len(self.consts) + 1
         )
-        self.followers: list[
-            Callable[[int], None]
-        ] = []  # called with the address of the code that takes over
+        # called with the address of the code that replaces this one
+        self.followers: list[Callable[[int], None]] = []
         if native.draft is not None:
             me = weakref.ref(self)
             native.draft.then.append(lambda better: _replace(me(), better))
 
     def run(self, buffers: list[Buffer]) -> list[Buffer]:
-        """One native call."""
+        """Run the program in one native call."""
         native, aliases, queue = self.native, self.aliases, queues.current()
         if not self.has_words:
             self._fill_words()
@@ -107,7 +105,7 @@ class CpuLoaded(Loaded):
         if self.has_effects and queue is not None:
             queue.wait_for_effects()
         for i in aliases.values():
-            # its array and `buffers` hold it; others would see the results in it
+            # its array and `buffers` hold it; any other holder would see the results in it
             if not (is_held_at_most(buffers[i], 2) and buffers[i].owns_memory()):
                 buffers[i] = buffers[i].copy()
         outs = [
@@ -126,7 +124,7 @@ class CpuLoaded(Loaded):
         return outs
 
     def _fail(self, native: NativeProgram, memory: tuple) -> None:
-        """Raise what a call failed with, and keep its memory if other processes may still use it."""
+        """Raise the error of a call; keep its memory alive if other processes may still use it."""
         if self.plan.words:
             _abandoned.append(memory)
         native.host.reraise()
@@ -134,7 +132,7 @@ class CpuLoaded(Loaded):
     def start(
         self, held: list[Any], array_type: type, check: Callable | None = None
     ) -> list[Any] | None:
-        """Queue the program if it takes long, its arguments are not computed yet, or it calls Python and others are queued that do."""
+        """Queue the program if it is long, if its arguments are pending, or if it and queued programs have effects."""
         queue, native = queues.current() or _first_queue(self, array_type), self.native
         if queue is None or not self._takes_queue(queue, list(map(type, held))):
             return None
@@ -148,7 +146,7 @@ class CpuLoaded(Loaded):
                 out = _sole_block(held, self.aliases[i], queue)
             else:
                 out = buffer.new_block(n)
-            if out is None:  # others hold the memory, or there is none
+            if out is None:  # other objects hold the memory, or there is none
                 return None
             outs.append(out)
         if native.draft is not None:
@@ -180,18 +178,18 @@ class CpuLoaded(Loaded):
         return None if refused else outs
 
     def _takes_queue(self, queue: Queue, types: list[type]) -> bool:
-        """True if a call with arguments of these types has to run in the queue, and can."""
+        """Return whether a call with arguments of these types must and can run in the queue."""
         ordered = self.has_effects and queue.has_effects()
         if not (self.is_queued or queue.pending in types or ordered):
             return False
         if not config.cpu_enable_async_dispatch or queue.is_mine() or queue.failed in types:
             return False
-        # the settings in force here would not be in force where Python is called from
+        # Python callbacks would run in another thread, without the settings in force here
         return not (self.native.host.calls and guard[0])
 
     def _fill_words(self) -> None:
-        """Plan the exchanges. All processes come here: not while one of them compiles for others that wait."""
-        from weft._engine.backends.cpu import exchanges  # what a single process does without
+        """Plan the exchanges, at the first run: all processes do so, thus not while one of them compiles for others that wait."""
+        from weft._engine.backends.cpu import exchanges  # not needed in a single process
 
         plan = self.plan
         self.consts[plan.words_at].view(np.int64, (len(plan.words),))[:] = exchanges.filled(
@@ -206,15 +204,15 @@ class CpuLoaded(Loaded):
         return self.plan.work >= (_QUEUE_FROM_BYTES if least < 0 else least)
 
     def keep(self, write: Write) -> None:
-        """Keep a program whose code is all on disk, and which calls nothing of this process."""
+        """Store the program on disk, unless it calls functions of this process."""
         if not self.native.host.calls:
             _keep(self.native, self.plan, write)
 
     def speed_up(self, function: Any, call: Call) -> bool:
-        """Make an entry for native dispatch."""
+        """Add an entry for native dispatch."""
         global _has_second_calls
         if call.is_first and not _has_second_calls:
-            return True  # a process that calls everything once does without dispatch
+            return True  # dispatch is not worthwhile if every function is called only once
         _has_second_calls = True
         with suspended:
             from weft._engine.backends.cpu import calls
@@ -223,15 +221,15 @@ class CpuLoaded(Loaded):
 
 
 _has_second_calls = _has_long_calls = False
-#: the type of arrays, while the first call that takes long runs
+#: the type of arrays, while the first long call runs
 _first_long: list[type] = []
-#: memory of programs whose exchanges failed
+#: memory of programs whose exchanges failed, kept alive forever
 _abandoned: list[tuple] = []
 
 
 def _first_queue(loaded: CpuLoaded, array_type: type) -> Queue | None:
-    """The queue of this process, from the second call on that takes long. The first has all CPUs for itself; what the queue needs is
-    compiled after it, if there is a CPU for that, and the second call waits for it."""
+    """Return the queue of this process, opened at the second long call. The first has all CPUs to itself; the queue's code is compiled
+    after it, if a CPU is free for that, and the second call waits for the code."""
     global _has_long_calls
     if loaded.is_queued and config.cpu_enable_async_dispatch:
         if not _has_long_calls and pool.num_threads() > 1:
@@ -244,13 +242,13 @@ def _first_queue(loaded: CpuLoaded, array_type: type) -> Queue | None:
 
 def _open_queue(array_type: type, wait: bool) -> None:
     with suspended:
-        from weft._engine.backends.cpu import calls  # what a first result does without
+        from weft._engine.backends.cpu import calls  # not needed for a first result
 
     calls.open_queue(array_type, wait)
 
 
 def _raise_error(native: NativeProgram, _: object) -> None:
-    """Raise what a queued program failed with; everything that it needs lives as long as the call of this."""
+    """Raise the error of a queued program; its arguments keep alive what the program needs."""
     native.host.reraise()
 
 
@@ -259,7 +257,7 @@ _RUN = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
 
 
 class _Checked:
-    """A queued program, and what looks at its results once it has run: `entry` does both. Called, it raises what either failed with."""
+    """A queued program with the check of its results: `entry` runs both. Calling the object raises their error."""
 
     def __init__(self, loaded: CpuLoaded, held: list[Any], outs: list[Any], check: Callable):
         plan, self.native, self.consts, self.check = (
@@ -285,7 +283,7 @@ class _Checked:
             )
             return 0
         except BaseException as error:
-            self.error = error.with_traceback(None)  # whose frames hold the arrays
+            self.error = error.with_traceback(None)  # the frames would keep the arrays alive
             return 1
         finally:
             self.memory = []
@@ -298,11 +296,11 @@ class _Checked:
         try:
             raise error
         finally:
-            del error  # no cycle through this frame
+            del error  # breaks the cycle through this frame
 
 
 def _sole_block(held: list[Any], i: int, queue: Queue) -> Any:
-    """The block of the donated argument `held[i]`, if only its array, this call and queued programs hold it; None else."""
+    """Return the block of the donated argument `held[i]` if only its array, this call and queued programs hold it; else None."""
     x = held[i]
     if type(x) is Buffer:
         return x.block() if is_held_at_most(x, 3) and x.owns_memory() else None
@@ -310,7 +308,7 @@ def _sole_block(held: list[Any], i: int, queue: Queue) -> Any:
 
 
 def _replace(loaded: CpuLoaded | None, better: NativeProgram) -> None:
-    """From now on other code does the same."""
+    """Replace the code of a program by equivalent code."""
     if loaded is not None:
         loaded.native = better
         for tell in loaded.followers:
@@ -321,7 +319,7 @@ def _replace(loaded: CpuLoaded | None, better: NativeProgram) -> None:
 
 
 def _keep(code: NativeProgram, plan: Plan, write: Write) -> None:
-    """Keep a program, and what becomes of it if it is a draft."""
+    """Store a program on disk; if it is a draft, store the optimized code too once it is ready."""
     parts, draft = code.made, code.draft
     distinct = code.kernel_count
     write(lambda: _stored(parts, draft is not None, distinct, plan))
@@ -330,7 +328,7 @@ def _keep(code: NativeProgram, plan: Plan, write: Write) -> None:
 
 
 def _stored(parts: BuildRecord, is_draft: bool, distinct: int, plan: Plan) -> bytes | None:
-    """All that `load` needs."""
+    """Return the serialized program for `load`; None if its code has no image."""
     from weft._engine.codegen.program.program import image_of
 
     image = image_of(parts)
@@ -351,26 +349,26 @@ def _stored(parts: BuildRecord, is_draft: bool, distinct: int, plan: Plan) -> by
 
 
 def load(code: bytes, lowered: Callable[[], Any], write: Write) -> CpuLoaded:
-    """The program that `keep` stored; `lowered()` computes its stages again."""
+    """Return a program stored by `keep`; `lowered()` recomputes its stages."""
     image, is_draft, distinct, values, (aliases, *facts) = marshal.loads(code)
     plan = Plan([np.frombuffer(value, np.uint8) for value in values], dict(aliases), *facts)
 
     def program() -> Program:
         return lowered().scheduled.program
 
-    found = native.load(loader.Image(*image), distinct, lambda: _made(program()))
+    native_program = native.load(loader.Image(*image), distinct, lambda: _made(program()))
     if is_draft:
         from weft._engine.codegen.program.tiered_compilation import FROM_DISK_S, Draft
 
-        found.draft = Draft(program, FROM_DISK_S)
-    loaded = CpuLoaded(found, plan)
-    if found.draft is not None:
-        found.draft.then.append(lambda better: _keep(better, plan, write))
+        native_program.draft = Draft(program, FROM_DISK_S)
+    loaded = CpuLoaded(native_program, plan)
+    if native_program.draft is not None:
+        native_program.draft.then.append(lambda better: _keep(better, plan, write))
     return loaded
 
 
 def _made(program: Program) -> BuildRecord:
-    """What the code of a program is made of."""
+    """Compile a program and return the record of its build."""
     from weft._engine.codegen.program.program import compile_program
 
     return compile_program(program).made

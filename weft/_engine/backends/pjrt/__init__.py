@@ -1,4 +1,4 @@
 """The backend of PJRT plugins: GPUs, TPUs and other accelerators.
 
-Next: `backend` has the devices and programs, `plugins` finds plugins, `client` and `c_api` call them.
+Next: `backend` defines devices and programs, `plugins` locates plugins, `client` and `c_api` call them.
 """

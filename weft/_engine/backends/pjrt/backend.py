@@ -50,12 +50,12 @@ from weft._engine.util.config import config
 
 PENDING_BUFFER_TYPES.add(ShardBuffers)
 
-#: DLPack's numbers of devices, by the plugins' names of platforms
+#: the plugins' platform name -> DLPack's device type
 _DLPACK_DEVICES = {"cpu": 1, "cuda": 2, "rocm": 10, "oneapi": 14}
 
 
 class PjrtDevice(Device):
-    """A device of a plugin; attributes of the plugin, such as `coords`, are attributes here."""
+    """A device of a plugin; the plugin's attributes of the device, such as `coords`, are attributes here."""
 
     __slots__ = ("_facts",)
 
@@ -91,7 +91,7 @@ class PjrtDevice(Device):
         return f"{self.client.plugin_name}:{self.id}"
 
     def addressable_memories(self) -> list[Memory]:
-        """Return the memory spaces of the device, by the plugin's list."""
+        """Return the memory spaces that the plugin lists for the device."""
         return [Memory(self, kind) for kind in self._facts.memories]
 
     def default_memory(self) -> Memory:
@@ -100,13 +100,13 @@ class PjrtDevice(Device):
 
 
 class PluginBackend(Backend):
-    """Base of the backends of a plugin: of its devices, or of a topology."""
+    """The base class of plugin backends: for attached devices, or for a topology."""
 
-    plugin_name: str  # `cuda` for devices of the platform `gpu`
+    plugin_name: str  # e.g. `cuda`, whose devices have the platform `gpu`
 
 
 class PjrtBackend(PluginBackend):
-    """The devices of one plugin."""
+    """A backend of the attached devices of one plugin."""
 
     exchanges_values = True
 
@@ -128,7 +128,7 @@ class PjrtBackend(PluginBackend):
         self.host_calls = PluginCalls(library, self.lowering_platform)
         self._running: list[int] = []  # events of programs with effects
         self._running_lock = threading.Lock()
-        #: programs that others may not overlap, which keep their callbacks, and their events
+        #: programs that must not overlap with others, with the events of their runs; keeps their callbacks alive
         self._serial: list[tuple[PjrtProgram, list[int]]] = []
         self.serial_lock = threading.Lock()
         atexit.register(self.wait_for_effects, True)
@@ -136,7 +136,7 @@ class PjrtBackend(PluginBackend):
     runtime_type = "pjrt"
 
     def check_environment(self) -> None:
-        """Leave XLA_FLAGS to the plugin, which reads them."""
+        """Do nothing: the plugin itself reads XLA_FLAGS."""
 
     def check_compiler_options(self, api: str, options: Mapping[str, Any] | None) -> None:
         check_are_options(api, options)  # the plugin checks names and values
@@ -176,7 +176,7 @@ class PjrtBackend(PluginBackend):
     def shard(
         self, buffer: ShardBuffers, spec: ArraySpec, position: tuple[int, ...], local: ArraySpec
     ) -> ShardBuffers:
-        if len(local.splits) != len(spec.splits):  # a term of an array of terms has one dim less
+        if len(local.splits) != len(spec.splits):  # a term of an array of terms has one dim fewer
             return super().shard(buffer, spec, position, local)
         (device,) = local.sharding.device_assignment
         return buffer.part(spec.sharding.device_assignment.index(device))
@@ -208,7 +208,7 @@ class PjrtBackend(PluginBackend):
         return held.is_ready()
 
     def add_running(self, program: PjrtProgram, events: list[int]) -> None:
-        """Take the events of an execution that is to be waited for."""
+        """Record the events of an execution that must be waited for."""
         if program.is_serial:
             self._serial.append((program, events))
             return
@@ -216,13 +216,13 @@ class PjrtBackend(PluginBackend):
             self._running += events
 
     def wait_for_serial(self) -> BaseException | None:
-        """Wait for executions that others may not overlap; their results have their errors."""
+        """Wait for serial executions; return the last error, which their results also raise."""
         running, self._serial = self._serial, []
         events = [event for _, events in running for event in events]
         return self.client.library.wait_for_all(events, is_raised=False)
 
     def wait_for_effects(self, raising: bool) -> None:
-        # the program that calls is one of those to wait for; a forked process has none
+        # a program that calls back must not wait for itself; a forked process has no plugin
         if self.host_calls.is_inside or not self.client.library.functions:
             return
         with self._running_lock:
@@ -247,7 +247,7 @@ class PjrtBackend(PluginBackend):
         platform = self.lowering_platform
         text = stage("write StableHLO", replica_program_text, program, call_host, platform)
         overrides = dict(config.compiler_options)
-        if platform == "cpu":  # maxima and minima of a NaN are NaN
+        if platform == "cpu":  # maxima and minima must propagate NaNs
             overrides.setdefault("xla_cpu_enable_fast_min_max", False)
         options = encode_compile_options(program.device_ids, overrides)
         loaded = stage("compile by the plugin", self.client.compile, text, options)

@@ -25,8 +25,8 @@ from weft._engine.ir.shardings import Sharding
 class ShardBuffers:
     """The buffers of an array, one for each device of its sharding.
 
-    They are `count` pointers at `address`, in memory that `block` owns. With an `owner`, other
-    objects own the buffers. `host_copy` is the copy that `start_copy_to_host` has started.
+    They are `count` pointers at `address`, in memory that `block` owns. If `owner` is set, it owns
+    the buffers. `host_copy` is the copy that `start_copy_to_host` has started.
     """
 
     __slots__ = ("__weakref__", "address", "block", "client", "count", "host_copy", "owner")
@@ -51,35 +51,35 @@ class ShardBuffers:
         return list((ctypes.c_void_p * self.count).from_address(self.address))
 
     def part(self, index: int) -> ShardBuffers:
-        """Return the buffer of one device, which stays owned by this object."""
+        """Return the buffer of one device; this object still owns it."""
         return ShardBuffers(self.client, self.block, self.address + 8 * index, 1, owner=self)
 
     def is_held_by_one_array(self) -> bool:
-        """Return whether all references are those of one array and of the operands of a call.
+        """Return whether the only references are those of one array and of the operands of a call.
 
-        The plugin may then put results there. False if the interpreter does not count references.
+        The plugin may then reuse the memory for results. False if the interpreter does not count references.
         """
         return self.owner is None and is_held_at_most(self, 3)  # `self` is the third
 
     def wait(self) -> None:
-        """Wait for the values on all devices; DeviceRuntimeError if they could not be computed."""
+        """Wait for the values on all devices; raise DeviceRuntimeError if their computation failed."""
         for pointer in self.pointers():
             self.client.wait_for_buffer(pointer)
 
     def is_ready(self) -> bool:
-        """Return whether all values are there."""
+        """Return whether all values are computed."""
         return all(map(self.client.is_buffer_ready, self.pointers()))
 
 
 def own(client: PjrtClient, pointers: Sequence[int]) -> ShardBuffers:
-    """Return the owner of new buffers."""
+    """Return an object that owns new buffers."""
     block = (ctypes.c_void_p * len(pointers))(*pointers)
     client.library.native.count_buffers(len(pointers))
     return ShardBuffers(client, block, ctypes.addressof(block), len(pointers))
 
 
 def join(client: PjrtClient, parts: Sequence[ShardBuffers]) -> ShardBuffers:
-    """Return the array of which each device's buffer is one of `parts`."""
+    """Return the array whose buffer on each device is the respective one of `parts`."""
     if len(parts) == 1:
         return parts[0]
     block = (ctypes.c_void_p * len(parts))(*[part.pointers()[0] for part in parts])
@@ -89,7 +89,7 @@ def join(client: PjrtClient, parts: Sequence[ShardBuffers]) -> ShardBuffers:
 class HostCopy:
     """A copy of the distinct shards of an array to the host.
 
-    `unfinished` keeps the memory that plugins still write, also if the array is gone.
+    `unfinished` keeps memory alive that plugins still write, even if the array is deleted.
     """
 
     unfinished: ClassVar[set[HostCopy]] = set()
@@ -129,7 +129,7 @@ class HostCopy:
         return self._blocks
 
     def finish_if_ready(self) -> None:
-        """Finish the copy if no wait is needed."""
+        """Finish the copy if that does not wait."""
         if self._lock.acquire(blocking=False):
             try:
                 is_ready = all(map(self._library.is_ready, self._events))
@@ -153,7 +153,7 @@ def _positions(sharding: Sharding, ndim: int, extra: int) -> tuple[tuple[int, ..
 
 
 def block_positions(spec: ArraySpec) -> tuple[tuple[int, ...], ...]:
-    """Return the position in the grid of shards that each device of the sharding holds."""
+    """Return, for each device of the sharding, the position of its block in the grid of shards."""
     ndim = spec.aval.ndim
     return _positions(spec.sharding, ndim, len(spec.splits) - ndim)
 
@@ -171,13 +171,13 @@ def put_blocks(client: PjrtClient, blocks: np.ndarray, spec: ArraySpec) -> Shard
     try:
         for id, position in places:
             pointers.append(client.put(blocks[(*position, ...)], id, kind))
-    finally:  # if one fails, the others are freed
+    finally:  # own the buffers created so far, so that a failure frees them
         buffers = own(client, pointers)
     return buffers
 
 
 def move(buffers: ShardBuffers, have: ArraySpec, want: ArraySpec) -> ShardBuffers | None:
-    """Copy between devices or memories; None where that needs other blocks than there are."""
+    """Copy between devices or memories; return None if that needs other blocks than there are."""
     if have.splits != want.splits:
         return None
     client, kind = buffers.client, want.sharding.memory_kind

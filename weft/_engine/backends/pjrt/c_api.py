@@ -4,7 +4,7 @@ In:   the path of a plugin, a shared library that exports `GetPjrtApi`.
 Out:  `PluginLibrary`, whose `call(function, field=value, ...)` returns the struct with its outputs.
 Laws: `FUNCTIONS` is the order of the table of function pointers; later versions append to it.
       A struct begins with its size and a list of extensions; later versions add fields at its end.
-      Errors of the plugin become `DeviceRuntimeError`; events and errors are destroyed here.
+      Errors of the plugin become `DeviceRuntimeError`; this module destroys events and errors.
 Source: xla/pjrt/c/pjrt_c_api.h of version 0.81 and the CHANGELOG in the same folder.
 """
 
@@ -26,7 +26,7 @@ from weft._engine.util.source import warn_user
 
 OLDEST = (0, 81)
 
-#: functions in the order of the table; later ones are not used
+#: functions in the order of the table; weft does not use later ones
 FUNCTIONS = """
 Error_Destroy Error_Message Error_GetCode Plugin_Initialize Plugin_Attributes Event_Destroy
 Event_IsReady Event_Error Event_Await Event_OnReady Client_Create Client_Destroy
@@ -168,7 +168,7 @@ CODES = """OK CANCELLED UNKNOWN INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALR
 PERMISSION_DENIED RESOURCE_EXHAUSTED FAILED_PRECONDITION ABORTED OUT_OF_RANGE UNIMPLEMENTED INTERNAL
 UNAVAILABLE DATA_LOSS UNAUTHENTICATED""".split()
 
-#: element types by their number; None where weft has no such type
+#: element types by number; None if weft has no such type
 ELEMENT_TYPES = [
     None if name == "_" else name
     for name in """_ bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64
@@ -178,7 +178,7 @@ float4_e2m1fn""".split()
 ]
 ELEMENT_NUMBERS = {name: i for i, name in enumerate(ELEMENT_TYPES) if name}
 
-#: kinds of extensions
+#: the kind of the FFI extension
 FFI_EXTENSION = 5
 
 _KINDS = {
@@ -216,7 +216,7 @@ def struct(name: str, /, **values: Any) -> Any:
 
 
 class _MemoryLayout(ctypes.Structure):
-    """A layout by the order of dims, the first of the two kinds that PJRT has."""
+    """A layout as a dim order, the first of PJRT's two kinds."""
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -244,7 +244,7 @@ def bytes_buffer(text: str | bytes) -> Any:
 
 @functools.cache
 def row_major_layout(ndim: int) -> Any:
-    """Return the row-major layout of arrays of this rank; None where all are."""
+    """Return the row-major layout of arrays of this rank; None if every layout of that rank is row-major."""
     if ndim < 2:
         return None
     order = (ctypes.c_int64 * ndim)(*reversed(range(ndim)))
@@ -254,7 +254,7 @@ def row_major_layout(ndim: int) -> Any:
     return layout
 
 
-#: kinds and values of scalars by their types; bool precedes int, its base class
+#: type of a scalar -> (kind, encoder); bool precedes int, its base class
 _ENCODERS: dict[type, tuple[int, Callable[[Any], int]]] = {
     bool: (4, int),
     int: (1, int),
@@ -263,7 +263,7 @@ _ENCODERS: dict[type, tuple[int, Callable[[Any], int]]] = {
 
 
 class NamedValues:
-    """An array of options for the plugin, and all that it points to."""
+    """A C array of options for the plugin, and the memory that it points to."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self.count = len(options)
@@ -286,7 +286,7 @@ class NamedValues:
         )
 
     def _content(self, name: str, value: Any) -> tuple[int, int, int]:
-        """Return the kind of a value, what stands for it (itself or an address), and its size."""
+        """Return the kind of a value, its encoding (the number itself or an address), and its size."""
         for scalar, (kind, encode) in _ENCODERS.items():
             if isinstance(value, scalar):
                 return kind, encode(value), 1
@@ -302,7 +302,7 @@ class NamedValues:
         return (0 if isinstance(value, str) else 2), ctypes.addressof(content), len(content)
 
 
-#: values of a struct by their kind
+#: kind of a value -> function that decodes it from its struct
 _DECODERS: dict[int, Callable[[Any], Any]] = {
     0: lambda x: ctypes.string_at(x.value, x.value_size).decode(errors="replace"),
     1: lambda x: x.value,
@@ -315,7 +315,7 @@ _DECODERS: dict[int, Callable[[Any], Any]] = {
 
 
 def named_values(address: int | None, count: int) -> dict[str, Any]:
-    """Return the values that the plugin names."""
+    """Return the named values of the plugin as a dict."""
     values: dict[str, Any] = {}
     kind = struct_type("NamedValue")
     for i in range(count if address else 0):
@@ -326,7 +326,7 @@ def named_values(address: int | None, count: int) -> dict[str, Any]:
 
 
 class PluginLibrary:
-    """A plugin that is loaded. `version` is its C API's version; `functions` maps names of `FUNCTIONS` to callables."""
+    """A loaded plugin. `version` is its C API's version; `functions` maps names of `FUNCTIONS` to callables."""
 
     def __init__(self, name: str, path: str) -> None:
         self.name = name
@@ -347,13 +347,12 @@ class PluginLibrary:
         if self.version[0] != OLDEST[0] or self.version < OLDEST:
             raise DeviceRuntimeError(
                 f"PJRT plugin {name!r}: {path} has version {'.'.join(map(str, self.version))} of the C API; weft "
-                f"knows version {OLDEST[0]}, from {'.'.join(map(str, OLDEST))} on.\n"
-                "  Install a version of the plugin that fits, or a newer weft."
+                f"supports version {OLDEST[0]}, from {'.'.join(map(str, OLDEST))} on.\n"
+                "  Install a supported version of the plugin, or a newer weft."
             )
         kind = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
-        count = min(
-            (size - 40) // 8, len(FUNCTIONS)
-        )  # after size, extensions, and the version's struct
+        # the table follows the size, the extensions, and the version struct
+        count = min((size - 40) // 8, len(FUNCTIONS))
         self.addresses = dict(zip(FUNCTIONS, pointers(api + 40, count)))
         self.functions = {
             name: kind(address) for name, address in self.addresses.items() if address
@@ -375,7 +374,7 @@ class PluginLibrary:
         self.functions.clear()
 
     def call(self, function: str, /, **values: Any) -> Any:
-        """Call a function and return its struct; DeviceRuntimeError with the plugin's code and message."""
+        """Call a function and return its struct; raise DeviceRuntimeError with the plugin's code and message."""
         error, args = self._call_unchecked(function, **values)
         if error:
             raise self.error(error, function)
@@ -390,7 +389,7 @@ class PluginLibrary:
         return self.functions[function](ctypes.addressof(args)), args
 
     def call_if_supported(self, function: str, /, **values: Any) -> Any:
-        """Return the struct of a call; None if the plugin does not have the function."""
+        """Return the struct of a call; None if the plugin lacks the function."""
         try:
             return self.call(function, **values)
         except RuntimeError as error:
@@ -400,9 +399,9 @@ class PluginLibrary:
             raise
 
     def error(self, error: int, function: str, is_raised: bool = True) -> BaseException:
-        """Return the exception for an error of the plugin, which is destroyed.
+        """Return the exception for an error of the plugin, and destroy the error.
 
-        If it `is_raised` to the user, it is what `find_exception` has for the text, if anything.
+        If it `is_raised` to the user, it is the exception that `find_exception` returns for the text, if any.
         """
         text = text_of(self._call_unchecked("Error_Message", error=error)[1])
         code: int = self._call_unchecked("Error_GetCode", error=error)[1].code
@@ -415,13 +414,13 @@ class PluginLibrary:
         return exception or DeviceRuntimeError(message)
 
     def wait(self, event: int | None) -> None:
-        """Wait for an event and destroy it; raise the error of what it stands for."""
+        """Wait for an event and destroy it; raise its error."""
         error = self.wait_for_all([event] if event else [])
         if error is not None:
             raise error
 
     def wait_for_all(self, events: Sequence[int], is_raised: bool = True) -> BaseException | None:
-        """Wait for events and destroy them; return the last error, of which `error` says more."""
+        """Wait for events and destroy them; return the exception of the last error, as by `error`."""
         exception = None
         for event in events:
             error, _ = self._call_unchecked("Event_Await", event=event)
@@ -431,7 +430,7 @@ class PluginLibrary:
         return exception
 
     def is_ready(self, event: int) -> bool:
-        """Return whether `wait` would return at once."""
+        """Return whether `wait` would return immediately."""
         return self.call("Event_IsReady", event=event).is_ready
 
 
@@ -442,7 +441,7 @@ _FORK_WARNING = (
 
 
 def _extensions(address: int) -> Iterator[tuple[int, int]]:
-    """Yield kind and address of each extension of a plugin."""
+    """Yield the kind and address of each extension of a plugin."""
     while address:
         _, kind, following = (ctypes.c_size_t * 3).from_address(address)
         yield kind & 0xFFFFFFFF, address
@@ -450,7 +449,7 @@ def _extensions(address: int) -> Iterator[tuple[int, int]]:
 
 
 def element_number(dtype: np.dtype) -> int:
-    """Return the number of an element type; TypeError for one that PJRT does not have."""
+    """Return the number of an element type; raise TypeError if PJRT lacks it."""
     number = ELEMENT_NUMBERS.get(np.dtype(dtype).name)
     if number is None:
         raise TypeError(f"PJRT has no element type for {dtype}.")

@@ -1,10 +1,10 @@
-"""Python functions that programs of a plugin call, through XLA's foreign function interface (FFI).
+"""Callbacks from programs of a plugin to Python, through XLA's foreign function interface (FFI).
 
-In:   equations that the host computes: callbacks, and primitives that have no form on a plugin.
-Out:  `HostCall`s, whose numbers the custom calls of the program have.
-Laws: one handler takes the calls of all programs, in threads of the plugin. The fields of a call are
+In:   equations that the host evaluates: callbacks, and primitives that the plugin cannot lower.
+Out:  `HostCall`s; the custom calls of the program pass their numbers.
+Laws: one handler serves the calls of all programs, in threads of the plugin. The fields of a call are
       valid until the handler returns; the memory of operands and results while the device waits.
-Next: `backends.host_calls` has the meaning of calls.
+Next: `backends.host_calls` defines the semantics of calls.
 Source: xla/ffi/api/c_api.h, xla/pjrt/c/pjrt_c_api_ffi_extension.h
 """
 
@@ -26,7 +26,7 @@ from weft._engine.util import dtypes
 
 _Pointer = ctypes.c_void_p
 _Function = ctypes.CFUNCTYPE(_Pointer, _Pointer)
-#: functions of the FFI by their places in the table behind its header
+#: FFI function -> its index in the table that follows the header
 _PLACES = {
     "Error_Create": 0,
     "Stream_Get": 4,
@@ -38,7 +38,7 @@ _POSITION = ShapedArray((), np.dtype(np.uint32))
 
 
 class _Registration(ctypes.Structure):
-    """The arguments of the function that registers a handler; unlike others they have no extensions."""
+    """The arguments of the function that registers a handler; unlike others they have no extensions field."""
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -52,14 +52,14 @@ class _Registration(ctypes.Structure):
 
 
 def _call(api: int, name: str, **values: Any) -> tuple[int | None, Any]:
-    """Call a function of the FFI; return its error and its arguments."""
+    """Call a function of the FFI; return its error and its argument struct."""
     args = struct(f"FFI_{name}", **values)
     function = _Function(_read_address(api + 48 + 8 * _PLACES[name]))
     return function(ctypes.addressof(args)), args
 
 
 def _read_address(at: int) -> int:
-    """Return the address in memory at `at`; 0 if it is null."""
+    """Return the address stored in memory at `at`; 0 if it is null."""
     return _Pointer.from_address(at).value or 0
 
 
@@ -69,13 +69,13 @@ def _error(api: int, text: str) -> int | None:
 
 
 def _addresses(table: int | None, count: int) -> list[int | None]:
-    """Return the addresses of the first operands or results."""
+    """Return the data addresses of the first `count` operands or results."""
     buffers = (_Pointer * count).from_address(table) if count and table else ()
     return [struct_type("FFI_Buffer").from_address(buffer).data for buffer in buffers]
 
 
 class FfiVisit:
-    """A device in the handler."""
+    """A device in the handler: its operands, results and state of waiting."""
 
     def __init__(self, fields: Any) -> None:
         number = ctypes.c_int64.from_address(_read_address(_read_address(fields.attributes) + 8))
@@ -95,13 +95,13 @@ class FfiVisit:
         self.position = int(self._before[0]) if call.has_position else 0
 
     def write(self, results: Sequence[np.ndarray]) -> None:
-        """Write the results of the call, after the position."""
+        """Write the results of the call, which follow the position."""
         for address, value in zip(self._results, [*self._before, *results]):
             value = np.ascontiguousarray(value)
             self._copy(address, value.ctypes.data, value.nbytes, self._stream)
 
     def wait(self) -> None:
-        """Have the device wait for `go_on` once the handler returns."""
+        """Make the device wait for `go_on` after the handler returns."""
         self._fields.future = self._future = _call(self._api, "Future_Create")[1].value
 
     def go_on(self) -> None:
@@ -110,12 +110,12 @@ class FfiVisit:
 
 
 def copy_on_host(to: int | None, source: int | None, size: int, stream: None) -> None:
-    """Copy memory of the host."""
+    """Copy host memory."""
     ctypes.memmove(to or 0, source or 0, size)
 
 
 def copy_on_cuda(to: int | None, source: int | None, size: int, stream: int | None) -> None:
-    """Copy between the host and an NVIDIA GPU, once its stream is done. This never ran on hardware."""
+    """Copy between the host and an NVIDIA GPU, after the work of its stream. Not tested on hardware."""
     try:  # `plugins.preload_nvidia_libraries` has loaded one of these
         runtime = ctypes.CDLL("libcudart.so.13")
     except OSError:
@@ -128,7 +128,7 @@ def copy_on_cuda(to: int | None, source: int | None, size: int, stream: int | No
         raise RuntimeError(f"A copy of {size} bytes for a callback failed: CUDA error {failed}.")
 
 
-#: names of platforms in the FFI, and functions that copy their memory
+#: platform -> (its name in the FFI, the function that copies its memory)
 _PLATFORMS: dict[str, tuple[str, Callable[..., None]]] = {
     "cpu": ("Host", copy_on_host),
     "cuda": ("CUDA", copy_on_cuda),
@@ -136,7 +136,7 @@ _PLATFORMS: dict[str, tuple[str, Callable[..., None]]] = {
 
 
 class PluginCalls(HostCalls):
-    """The calls of the programs of one plugin."""
+    """The host calls of the programs of one plugin."""
 
     def __init__(self, library: PluginLibrary, platform: str) -> None:
         super().__init__()
@@ -145,7 +145,7 @@ class PluginCalls(HostCalls):
         library.find_exception = self.find_exception
 
     def add(self, eqn: Eqn, mesh: Sequence[tuple[Any, int]]) -> HostCall:
-        """Return the call of an equation; NotImplementedError if the plugin cannot make it."""
+        """Return the host call of an equation; raise NotImplementedError if the plugin does not support it."""
         library, call = self._library, HostCall(self, eqn, mesh)
         types = [aval.dtype for aval in (*call.operand_types, *call.result_types)]
         narrow = [str(dtype) for dtype in types if dtypes.itemsize_bits(dtype) < 8]
@@ -164,7 +164,7 @@ class PluginCalls(HostCalls):
         return call
 
     def _register(self) -> None:
-        """Let custom calls of the plugin's programs call the handler."""
+        """Register the handler for the custom calls of the plugin's programs."""
         handler, size = ctypes.cast(_handler, _Pointer).value, _Registration.traits.offset + 4
         names = [word for x in (HOST_TARGET, self._name) for word in (x.encode(), len(x))]
         args = _Registration(size, *names[:2], handler, *names[2:])
@@ -175,15 +175,15 @@ class PluginCalls(HostCalls):
 
 
 _calls: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-#: paths of plugins that have the handler
+#: paths of plugins with which the handler is registered
 _registered: set[str] = set()
 
 
 @_Function
 def _handler(address: int) -> int | None:
-    """The handler of all calls."""
+    """Handle a custom call of any program."""
     fields: Any = struct_type("FFI_CallFrame").from_address(address)
-    if fields.extensions:  # a question for the version
+    if fields.extensions:  # XLA queries the FFI version of the handler
         extension: Any = struct_type("FFI_Extension").from_address(fields.extensions)
         if (extension.extensions or 0) & 0xFFFFFFFF == _METADATA:  # the kind
             ctypes.memmove(extension.metadata + 24, fields.api + 32, 8)
@@ -193,6 +193,6 @@ def _handler(address: int) -> int | None:
         if fields.stage == _EXECUTE:
             visit = FfiVisit(fields)
             failure = visit.call.calls.visit(visit)
-    except BaseException as error:  # a fault of weft or the plugin; it may not leave
+    except BaseException as error:  # a bug of weft or the plugin; C code cannot propagate it
         failure = f"{type(error).__name__}: {error}"
     return _error(fields.api, failure) if failure else None

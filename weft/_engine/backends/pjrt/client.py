@@ -2,7 +2,7 @@
 
 In:   a `PluginLibrary` and the options of its client.
 Out:  `PjrtClient`, which copies arrays to devices and compiles programs; `CompiledProgram` and `LoadedProgram`,
-      which free theirs.
+      which own the plugin's executables and free them.
 Laws: all functions may be called from several threads. Nothing is freed once the interpreter exits.
 """
 
@@ -63,7 +63,7 @@ class AttachedDevice(DeviceDescription):
         self.default_kind = kinds[spaces.index(default)]
 
 
-#: owners of memory of other libraries, by address and id
+#: (address, id of the owner) -> the object that owns memory of another library
 _owners: dict[tuple[int, int], Any] = {}
 
 
@@ -95,7 +95,7 @@ class PjrtClient:
 
     # ---- buffers, by their pointers; `buffers.ShardBuffers` owns them
     def memory(self, device_id: int, kind: str) -> int:
-        """Return a memory space; ValueError if the device has none of that kind."""
+        """Return a memory space; raise ValueError if the device has none of that kind."""
         memories = self.devices[device_id].memories
         if kind not in memories:
             raise ValueError(
@@ -107,7 +107,7 @@ class PjrtClient:
     def put(self, value: np.ndarray, device_id: int, memory_kind: str) -> int:
         """Copy an array to a new buffer on a device; the array may change after this call.
 
-        Values of float0 have no bytes; programs take them as bools.
+        Values of float0 have no bytes; programs take them as bools, so zeros are copied.
         """
         if not value.dtype.itemsize:
             value = np.zeros(value.shape, bool)
@@ -145,7 +145,7 @@ class PjrtClient:
     def view(
         self, address: int, shape: Sequence[int], dtype: np.dtype, device_id: int, owner: Any
     ) -> int:
-        """Return a buffer on memory that `owner` keeps until the buffer is freed."""
+        """Return a buffer on memory that `owner` keeps alive until the buffer is freed."""
         dims = (ctypes.c_int64 * max(len(shape), 1))(*shape)
         _owners[address, id(owner)] = owner
         return self.library.call(
@@ -161,11 +161,11 @@ class PjrtClient:
         ).buffer
 
     def wait_for_buffer(self, buffer: int) -> None:
-        """Wait for the value; DeviceRuntimeError if the program that computes it failed."""
+        """Wait for the value; raise DeviceRuntimeError if the program that computes it failed."""
         self.library.wait(self.library.call("Buffer_ReadyEvent", buffer=buffer).event)
 
     def is_buffer_ready(self, buffer: int) -> bool:
-        """Return whether the value is there."""
+        """Return whether the value is computed."""
         event = self.library.call("Buffer_ReadyEvent", buffer=buffer).event
         try:
             return self.library.is_ready(event)
@@ -177,7 +177,7 @@ class PjrtClient:
         return self.library.call("Buffer_UnsafePointer", buffer=buffer).pointer
 
     def memory_stats(self, device_id: int) -> dict[str, int] | None:
-        """Return the plugin's counters of a device's memory, in bytes or numbers; None if it has none."""
+        """Return the plugin's counters of a device's memory, in bytes or counts; None if it has none."""
         stats = self.library.call_if_supported(
             "Device_MemoryStats", device=self.devices[device_id].pointer
         )
@@ -186,7 +186,7 @@ class PjrtClient:
         return {x: getattr(stats, x) for x in names if not x.endswith("_is_set")} or None
 
     def serialize_topology(self) -> bytes:
-        """Return the description of the devices in the plugin's form."""
+        """Return the serialized description of the devices in the plugin's format."""
         described = self.library.call("Client_TopologyDescription", client=self.pointer)
         return _serialize(
             self.library, "TopologyDescription_Serialize", topology=described.topology
@@ -194,7 +194,7 @@ class PjrtClient:
 
     # ---- programs
     def compile(self, text: str, options: bytes) -> LoadedProgram:
-        """Compile a module, which is MLIR text, with a serialized CompileOptionsProto."""
+        """Compile a module, as MLIR text, with a serialized CompileOptionsProto."""
         executable = _compile(self.library, "Client_Compile", text, options, client=self.pointer)
         return LoadedProgram(self, executable)
 
@@ -211,12 +211,12 @@ class PjrtClient:
 
 
 class PjrtTopology:
-    """Devices that need not be attached, for which a plugin compiles programs."""
+    """A set of devices, which may not be attached, for which a plugin compiles programs."""
 
     def __init__(
         self, library: PluginLibrary, text: str | bytes, options: dict[str, Any] | None
     ) -> None:
-        """Describe devices by a name and options; without options, `text` is what `serialize` made."""
+        """Describe devices by a name and options; without options, `text` is the result of `serialize`."""
         self.library = library
         held, values = bytes_buffer(text), NamedValues(options or {})
         function, inputs = "TopologyDescription_Deserialize", {}
@@ -234,12 +234,12 @@ class PjrtTopology:
         self.devices = [DeviceDescription(library, description) for description in descriptions]
 
     def compile(self, text: str, options: bytes) -> CompiledProgram:
-        """Compile a module, which is MLIR text, with a serialized CompileOptionsProto."""
+        """Compile a module, as MLIR text, with a serialized CompileOptionsProto."""
         executable = _compile(self.library, "Compile", text, options, topology=self.pointer)
         return CompiledProgram(self.library, executable)
 
     def serialize(self) -> bytes:
-        """Return the description in the plugin's form."""
+        """Return the serialized description in the plugin's format."""
         return _serialize(self.library, "TopologyDescription_Serialize", topology=self.pointer)
 
     def __del__(self) -> None:
@@ -276,12 +276,12 @@ def _compile(
     ).executable
 
 
-#: names in `CompiledMemoryStats` of fields of the plugin's struct, where they are irregular
+#: irregular names: field of the plugin's struct -> name in `CompiledMemoryStats`
 _MEMORY_NAMES = {"peak": "peak_memory_in_bytes", "total": "total_allocation_bytes"}
 
 
 class CompiledProgram:
-    """A compiled program, which may be for devices that are absent: costs, memory and text."""
+    """A compiled program, perhaps for devices that are not attached: costs, memory and text."""
 
     def __init__(self, library: PluginLibrary, pointer: int) -> None:
         self.library = library
@@ -300,7 +300,7 @@ class CompiledProgram:
         return estimates and named_values(estimates.attributes, estimates.num_attributes)
 
     def memory(self) -> dict[str, int] | None:
-        """Return bytes by use, under the names of `CompiledMemoryStats`; None if the plugin has none."""
+        """Return bytes by use, under the names of `CompiledMemoryStats`; None if the plugin reports none."""
         stats = self._report("GetCompiledMemoryStats")
         names = [name for name, _ in stats._fields_[3:]] if stats else []
         return {
@@ -308,17 +308,17 @@ class CompiledProgram:
         } or None
 
     def optimized_program(self) -> tuple[str, bytes]:
-        """Return the format of the optimized program, and the program in it."""
+        """Return the format of the optimized program, and its bytes."""
         program = struct("Program")
         call_args = {"executable": self.pointer, "program": ctypes.addressof(program)}
-        self.library.call("Executable_OptimizedProgram", **call_args)  # its size
+        self.library.call("Executable_OptimizedProgram", **call_args)  # returns the size
         code = ctypes.create_string_buffer(program.text_size)
         program.text = ctypes.addressof(code)
         self.library.call("Executable_OptimizedProgram", **call_args)
         return ctypes.string_at(program.format, program.format_size).decode(), code.raw
 
     def serialize(self) -> bytes:
-        """Return the program for `PjrtClient.load`."""
+        """Return the serialized program for `PjrtClient.load`."""
         return _serialize(self.library, "Executable_Serialize", executable=self.pointer)
 
 

@@ -1,6 +1,6 @@
-"""CompileOptionsProto of XLA, encoded by hand: weft needs nine of its fields.
+"""Encoding of XLA's CompileOptionsProto without protobuf: weft needs nine of its fields.
 
-In:   the number of replicas, their devices, and the user's `compiler_options`.
+In:   the ids of the devices, one replica each, and the user's `compiler_options`.
 Out:  the serialized message.
 Source: xla/pjrt/proto/compile_options.proto, xla/xla_data.proto (field numbers below).
 """
@@ -10,9 +10,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 
-#: fields of CompileOptionsProto
+#: field numbers of CompileOptionsProto
 _BUILD_OPTIONS, _ENV_OPTION_OVERRIDES = 3, 7
-#: fields of ExecutableBuildOptionsProto
+#: field numbers of ExecutableBuildOptionsProto
 _DEVICE_ORDINAL, _NUM_REPLICAS, _NUM_PARTITIONS, _DEVICE_ASSIGNMENT = 1, 4, 5, 9
 
 
@@ -34,7 +34,7 @@ def _message(field: int, content: bytes) -> bytes:
 
 
 def _override(value: bool | int | float | str) -> bytes:
-    """Return an OptionOverrideProto: a string, a bool, an int or a double."""
+    """Return the fields of an OptionOverrideProto: a string, a bool, an int or a double."""
     if isinstance(value, bool):
         return _number(2, int(value))
     if isinstance(value, int):
@@ -47,7 +47,7 @@ def _override(value: bool | int | float | str) -> bytes:
 def encode_compile_options(
     device_ids: Sequence[int], overrides: Mapping[str, bool | int | float | str]
 ) -> bytes:
-    """Return the options of a program that runs as one replica on each device."""
+    """Return the serialized options of a program that runs as one replica on each device."""
     replicas = len(device_ids)
     assignment = _number(1, replicas) + _number(2, 1)  # DeviceAssignmentProto: 1 computation
     assignment += _message(3, _message(1, b"".join(map(_varint, device_ids))))

@@ -1,7 +1,7 @@
-"""The functions in native code that each call of a program uses, and that free its results.
+"""Native functions that execute a program of a plugin and destroy its results.
 
 In:   nothing; compiled from `plugin_calls.ll` on first use.
-Out:  `execute`, `destroy` and `count`, to be called through ctypes; they release the GIL.
+Out:  `execute`, `destroy` and `count_buffers`, called through ctypes; the first two release the GIL.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ProgramCall(ctypes.Structure):
 
 class NativeCalls(NamedTuple):
     """`execute(call, operands, outputs, events)` returns an error of the plugin or None;
-    `destroy(function, buffers, number)`; `count_buffers(more)` returns the number of existing buffers."""
+    `destroy(function, buffers, number)`; `count_buffers(more)` returns the number of live buffers."""
 
     execute: Callable[..., int | None]
     destroy: Callable[..., None]
@@ -40,7 +40,7 @@ class NativeCalls(NamedTuple):
 
 @functools.cache
 def native_calls() -> NativeCalls:
-    """Return the functions, compiled on the first call."""
+    """Return the native functions, compiled on the first call."""
     address = link([_PART])
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     execute = ctypes.CFUNCTYPE(pointer, pointer, pointer, pointer, pointer)

@@ -1,9 +1,9 @@
-"""PJRT plugins: where they are, which are registered, and why one does not work.
+"""PJRT plugins: locating, registering and loading them, and reporting why one does not work.
 
 In:   installed packages, PJRT_NAMES_AND_LIBRARY_PATHS, calls of `register_plugin`.
 Out:  backends by platform name (`backends.register`); `describe_plugins` for reports.
-Laws: a package of NVIDIA, AMD, Intel or Google is found by the path of its library; its Python code,
-      which needs JAX's internals, does not run. A library is loaded when its platform is first used.
+Laws: plugin packages of NVIDIA, AMD, Intel and Google are located by the paths of their libraries; their
+      Python code, which needs JAX's internals, is not run. A library is loaded when its platform is first used.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from weft._engine.util.record import record
 
 @record
 class KnownPlugin:
-    """A plugin of a vendor: packages are tried in order, the first that is installed is used."""
+    """A plugin of a vendor. Of its packages, the first that is installed is used."""
 
     platform: str
     device_platform: str  # `Device.platform`
-    libraries: tuple[str, ...]  # paths in the module path
+    libraries: tuple[str, ...]  # paths relative to the entries of sys.path
 
 
 KNOWN_PLUGINS = (
@@ -58,11 +58,11 @@ KNOWN_PLUGINS = (
 
 _DEVICE_PLATFORMS = {plugin.platform: plugin.device_platform for plugin in KNOWN_PLUGINS}
 
-#: the PCI vendor of TPUs, and where the system lists the devices of this machine
+#: the PCI vendor id of TPUs, and the folder in which Linux lists the devices of this machine
 _GOOGLE_VENDOR = "0x1ae0"
 _PCI_DEVICES = Path("/sys/bus/pci/devices")
 
-#: NVIDIA's libraries, sorted by dependence
+#: NVIDIA's libraries, in order of their dependences
 _NVIDIA_LIBRARIES = (
     "cudart",
     "nvrtc",
@@ -78,7 +78,7 @@ _NVIDIA_LIBRARIES = (
     "cudnn",
 )
 
-#: variables of the environment that set options of GPU clients
+#: environment variable -> (option of GPU clients, function that parses it)
 _GPU_VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "XLA_PYTHON_CLIENT_ALLOCATOR": ("allocator", str.lower),
     "XLA_PYTHON_CLIENT_MEM_FRACTION": ("memory_fraction", float),
@@ -102,13 +102,13 @@ _GPU_VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
 }
 
 
-#: options of a client, or a function that returns them when the client is made
+#: options of a client, or a function that returns them when the client is created
 _Options = Mapping[str, Any] | Callable[[], Mapping[str, Any]]
 
 
 @record(frozen=False)
 class Plugin:
-    """A registered plugin; `failure` is why it could not be used. One without a path never can."""
+    """A registered plugin; `failure` is the reason why it could not be used. Without a path it is unusable."""
 
     platform: str
     device_platform: str
@@ -116,7 +116,7 @@ class Plugin:
     priority: int
     options: _Options
     failure: str = ""
-    library: Any = None  # the `PluginLibrary`, once it is loaded
+    library: Any = None  # the `PluginLibrary`, or None before it is loaded
 
 
 registered: dict[str, Plugin] = {}
@@ -129,16 +129,16 @@ def register_plugin(
     priority: int = 400,
     options: _Options | None = None,
 ) -> None:
-    """Let `plugin_name` be a platform whose devices the plugin at `library_path` drives.
+    """Register `plugin_name` as a platform whose devices the plugin at `library_path` drives.
 
     `options` (strings, numbers, bools, lists of integers) are passed to the plugin's client; a
-    function returns them when the client is made. Of the plugins whose client can be made, the one
-    with the highest `priority` is the default platform; below 0, the CPU is. ValueError without a
-    path, or where the name is taken.
+    function returns them when the client is created. Of the plugins whose client can be created, the
+    one with the highest `priority` is the default platform; below 0, the CPU is. Raises ValueError
+    without a path, or if the name is taken.
     """
     if not library_path:
         raise ValueError(
-            f"register_plugin: plugin {plugin_name!r} has no library_path. Give the path of the shared "
+            f"register_plugin: plugin {plugin_name!r} has no library_path. Pass the path of the shared "
             "library that exports GetPjrtApi."
         )
     device_platform = _DEVICE_PLATFORMS.get(plugin_name, plugin_name)
@@ -151,12 +151,12 @@ def _add(plugin: Plugin) -> None:
 
 
 def _make_backend(plugin: Plugin) -> Backend:
-    """Load a plugin and make its client; what fails is kept for reports, and raised."""
+    """Load a plugin and create its client; record a failure for reports, and raise it."""
     from weft._engine.backends.pjrt.backend import PjrtBackend
 
     try:
         return PjrtBackend(plugin.device_platform, load_library(plugin), _client_options(plugin))
-    except NotImplementedError:  # of several processes
+    except NotImplementedError:  # several processes
         raise
     except Exception as error:
         plugin.failure = str(error).partition("\n")[0]
@@ -169,7 +169,7 @@ def _make_backend(plugin: Plugin) -> Backend:
 
 
 def load_library(plugin: Plugin) -> Any:
-    """Load a plugin, once; return its `PluginLibrary`."""
+    """Load a plugin once; return its `PluginLibrary`."""
     from weft._engine.backends.pjrt.c_api import PluginLibrary
 
     if not plugin.path:
@@ -191,7 +191,7 @@ def find_plugin(platform: str) -> Plugin | None:
 
 
 def _client_options(plugin: Plugin) -> dict[str, Any]:
-    """Return the options of a client, with options from the environment and the settings."""
+    """Return the options of a client, including those from the environment and the settings."""
     options = dict(plugin.options() if callable(plugin.options) else plugin.options)
     setting = config.pjrt_client_create_options or {}
     if isinstance(setting, str):  # NAME:VALUE;...
@@ -206,7 +206,7 @@ def _client_options(plugin: Plugin) -> dict[str, Any]:
 
 
 def _gpu_options(platform: str) -> dict[str, Any]:
-    """Return the options that the environment and the settings set for a platform of GPUs."""
+    """Return the options for a GPU platform from the environment and the settings."""
     options = {}
     texts = [
         (variable, os.environ.get(variable, ""), *to) for variable, to in _GPU_VARIABLES.items()
@@ -224,7 +224,7 @@ def _gpu_options(platform: str) -> dict[str, Any]:
 
 
 def preload_nvidia_libraries() -> list[str]:
-    """Load the CUDA libraries of NVIDIA's packages, so that the plugin finds them; return paths."""
+    """Load the CUDA libraries of NVIDIA's packages so that the plugin can link to them; return their paths."""
     loaded = []
     folders = [
         folder for root in _package_folders("nvidia") for folder in sorted(root.glob("*/lib"))
@@ -234,7 +234,7 @@ def preload_nvidia_libraries() -> list[str]:
             try:
                 ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
             except OSError:
-                continue  # the plugin's own error names what it lacks
+                continue  # the plugin's own error names the missing library
             loaded.append(str(path))
     return loaded
 
@@ -243,7 +243,7 @@ def preload_nvidia_libraries() -> list[str]:
 
 
 def _package_folders(name: str) -> list[Path]:
-    """Return the folders of a package, which is not imported; several of a namespace package."""
+    """Return the folders of a package without importing it; a namespace package may have several."""
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):
@@ -252,7 +252,7 @@ def _package_folders(name: str) -> list[Path]:
 
 
 def _find_library(plugin: KnownPlugin) -> str:
-    """Return the path of a known plugin, or an empty text. TPU_LIBRARY_PATH names libtpu."""
+    """Return the path of a known plugin, or "". TPU_LIBRARY_PATH overrides the path of libtpu."""
     if plugin.platform == "tpu" and os.environ.get("TPU_LIBRARY_PATH"):
         return os.environ["TPU_LIBRARY_PATH"]
     for library in plugin.libraries:
@@ -264,8 +264,8 @@ def _find_library(plugin: KnownPlugin) -> str:
 
 
 def find_versions() -> dict[str, str]:
-    """Return the version of each registered plugin by platform: of the distributions that its folder is named after, or the size
-    of its library. No library is loaded."""
+    """Return the version of each registered plugin, by platform: its distributions' names and versions, or else the size of its library.
+    No library is loaded."""
     return {
         plugin.platform: _version_of(Path(plugin.path))
         for plugin in registered.values()
@@ -283,7 +283,7 @@ def _version_of(path: Path) -> str:
     return (
         f"{path.name} of {path.stat().st_size} bytes"
         if path.is_file()
-        else f"{path.name}, which is not there"
+        else f"{path.name}, which does not exist"
     )
 
 
@@ -310,13 +310,13 @@ def register_installed() -> None:
 
 
 def _add_failure(name: str, error: Exception) -> None:
-    """List a plugin that could not be registered; its platform raises what failed."""
+    """Register a plugin that could not be loaded; using its platform raises the failure."""
     if name not in base.names():
         _add(Plugin(name, name, "", -1, {}, f"{type(error).__name__}: {error}"))
 
 
 def _options_from_file(name: str) -> dict[str, Any]:
-    """Return the options in the JSON file PJRT_<NAME>_CREATE_OPTIONS, if the environment has one."""
+    """Return the options in the JSON file PJRT_<NAME>_CREATE_OPTIONS, or {} without that variable."""
 
     path = os.environ.get(f"PJRT_{name.upper()}_CREATE_OPTIONS", "")
     return json.loads(Path(path).read_text()).get("create_options", {}) if path else {}
@@ -325,7 +325,7 @@ def _options_from_file(name: str) -> dict[str, Any]:
 def register_third_party() -> None:
     """Run the plugins of other packages: entry points `jax_plugins`, modules in `jax_plugins`.
 
-    Each is expected to call `register_plugin`; one that fails is listed in reports.
+    Each is expected to call `register_plugin`; a plugin that fails is listed in reports.
     """
     from importlib.metadata import EntryPoint, entry_points
 
@@ -344,23 +344,23 @@ def register_third_party() -> None:
 
 
 def default_platform() -> str | None:
-    """Return the platform of the highest priority whose client can be made; None if there is none."""
+    """Return the usable platform with the highest priority; None if there is none."""
     for plugin in sorted(registered.values(), key=lambda plugin: -plugin.priority):
         if plugin.priority >= 0 and not (plugin.failure or find_absence(plugin)):
             try:
                 base.get(plugin.platform)
             except Exception as error:
                 if processes.current() is not None and isinstance(error, NotImplementedError):
-                    raise  # the processes would compute separately
-                continue  # `failure` says why
+                    raise  # otherwise the processes would silently compute separately
+                continue  # `failure` has the reason
             return plugin.platform
     return None
 
 
 def find_absence(plugin: Plugin) -> str:
-    """Return why a plugin has no devices here, as far as the machine shows without it; or nothing.
+    """Return the reason why a plugin has no devices here, as far as known without loading it; else "".
 
-    Without a TPU, libtpu asks the metadata server of Google's cloud for minutes.
+    Without a TPU, loading libtpu queries the metadata server of Google's cloud for minutes.
     """
     if plugin.platform != "tpu":
         return ""
@@ -370,7 +370,7 @@ def find_absence(plugin: Plugin) -> str:
 
 
 def describe_plugins() -> list[str]:
-    """Return a line for each plugin: platform, path, and what it drives or why it does not work."""
+    """Return a line for each plugin: platform, path, and its devices or the reason why it is not used."""
     lines = []
     for plugin in registered.values():
         state = plugin.failure or find_absence(plugin)
@@ -389,11 +389,11 @@ def describe_plugins() -> list[str]:
     return lines
 
 
-#: what installs the plugin of a platform
+#: platform -> weft's extra that installs its plugin
 _EXTRAS = {"tpu": "tpu", "cuda": "cuda13", "gpu": "cuda13", "rocm": "rocm"}
 
 
 def install_advice(platform: str) -> str:
-    """Return a sentence about what installs the plugin of a platform."""
+    """Return a sentence on how to install the plugin of a platform."""
     extra = _EXTRAS.get(platform)
     return f"Install {f'weft with the extra [{extra}]' if extra else 'its package'}."

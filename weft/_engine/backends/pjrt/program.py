@@ -1,8 +1,8 @@
 """A program on the devices of a plugin: one replica of the local program on each.
 
-In:   the program that the plugin compiled, and facts of the `LocalProgram`.
-Out:  `PjrtProgram`, from `ShardBuffers` to `ShardBuffers`.
-Laws: a call enqueues the program; its results get their values later.
+In:   the program that the plugin compiled, and facts about the `LocalProgram`.
+Out:  `PjrtProgram`, a function from `ShardBuffers` to `ShardBuffers`.
+Laws: a call enqueues the program and returns before its results are computed.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from weft._engine.util.record import record
 
 @record
 class ProgramFacts:
-    """The facts of a local program that its execution depends on; plain data, kept on disk.
+    """The facts about a local program that its execution depends on; plain data, stored on disk.
 
-    `donations` pairs each donated argument with the result that takes its memory, or None.
+    `donations` pairs each donated argument with the result that reuses its memory, or None.
     """
 
     num_devices: int
@@ -41,7 +41,7 @@ class ProgramFacts:
 
 
 def facts_of(program: LocalProgram) -> ProgramFacts:
-    """Return the facts of a local program."""
+    """Return the facts about a local program."""
     return ProgramFacts(
         len(program.device_ids),
         len(program.ins),
@@ -51,19 +51,19 @@ def facts_of(program: LocalProgram) -> ProgramFacts:
 
 
 def aliases_of(donations: Iterable[tuple[int, int | None]]) -> dict[int, int]:
-    """Return the argument whose memory a result takes, by the number of the result."""
+    """Return result number -> number of the argument whose memory it reuses."""
     return {result: arg for arg, result in donations if result is not None}
 
 
 def find_unsplit_results(program: LocalProgram) -> dict[int, ArraySpec]:
-    """Return the results that each device computes whole and whose specs split them."""
+    """Return the specs of results that every device computes whole but whose specs split them, by number."""
     return {i: x.spec for i, x in enumerate(program.outs) if x.blocks is not None}
 
 
 def prepare_call(
     program: LoadedProgram, num_devices: int, num_args: int, kept: Sequence[int]
 ) -> ProgramCall:
-    """Return the constant part of calls; arguments numbered in `kept` are not donated."""
+    """Return the constant part of calls; arguments whose numbers are in `kept` are not donated."""
     kept_numbers = (ctypes.c_int64 * max(len(kept), 1))(*kept)
     options = struct("ExecuteOptions", kept=ctypes.addressof(kept_numbers), num_kept=len(kept))
     args = struct(
@@ -114,16 +114,16 @@ class PjrtProgram(ReportedProgram):
         self.facts = facts
         self.aliases = aliases_of(facts.donations)
         self._unsplit_results = unsplit_results
-        self._host_calls = host_calls  # the handler finds them as long as the program lives
+        self._host_calls = host_calls  # the handler refers to them weakly
         self._backend = backend
         self._client = loaded.client
         self._native = loaded.client.library.native
         devices, kept = facts.num_devices, {*range(facts.num_args)} - dict(facts.donations).keys()
         self._call = prepare_call(loaded, devices, facts.num_args, sorted(kept))
         # XLA's CPU client runs the replicas of one program on as many threads as there are devices:
-        # with two programs under way, their collectives wait for each other's threads
+        # if two programs run at once, their collectives wait for each other's threads
         is_threaded = devices > 1 and self._client.platform_name == "cpu"
-        self.is_serial = is_threaded or bool(host_calls)  # calls of programs have an order
+        self.is_serial = is_threaded or bool(host_calls)  # host calls of programs are ordered
         self._is_alone = devices == 1 and not host_calls
         self._donated = [arg for arg, _ in facts.donations]
         self._operands_type = ctypes.c_void_p * max(facts.num_args, 1)
@@ -132,7 +132,7 @@ class PjrtProgram(ReportedProgram):
 
     @functools.cached_property
     def _copying_call(self) -> ProgramCall:
-        """A call that leaves the memory of all arguments as it is."""
+        """A call that preserves the memory of all arguments."""
         facts = self.facts
         return prepare_call(self.loaded, facts.num_devices, facts.num_args, range(facts.num_args))
 
@@ -149,12 +149,12 @@ class PjrtProgram(ReportedProgram):
         return self._run(buffers)
 
     def _run_inside(self, buffers: list[ShardBuffers]) -> list[ShardBuffers]:
-        """Run the program in a callback, for which others may wait."""
+        """Run the program in a callback, for which other devices may be waiting."""
         if self.facts.num_devices > 1:
             raise RuntimeError(
                 f"A callback called a program on {self.facts.num_devices} devices of PJRT plugin "
                 f"{self._client.library.name!r}, which may wait for the callback. Compute it on one "
-                "device: callbacks get arrays of the CPU."
+                "device: callbacks receive arrays on the CPU."
             )
         return self._run(buffers)
 
@@ -162,7 +162,7 @@ class PjrtProgram(ReportedProgram):
         client, devices = self._client, self.facts.num_devices
         call = self._call
         for arg in self._donated:
-            if not buffers[arg].is_held_by_one_array():  # others would read the result in its place
+            if not buffers[arg].is_held_by_one_array():  # other arrays would read the result in it
                 call = self._copying_call
         if self._host_calls and devices > 1:
             self._backend.host_calls.execution = Execution()
@@ -182,7 +182,7 @@ class PjrtProgram(ReportedProgram):
         return results
 
     def _split(self, buffers: ShardBuffers, spec: ArraySpec) -> ShardBuffers:
-        """Cut a result that each device holds whole into the shards of its spec."""
+        """Split a result that each device has whole into the shards of its spec."""
         whole = np.empty(spec.global_shape, spec.storage_dtype)
         event = self._client.start_copy_to_host(buffers.pointers()[0], whole)
         self._client.library.wait(event)
@@ -197,7 +197,7 @@ class PjrtProgram(ReportedProgram):
         def serialize() -> bytes | None:
             try:
                 code = self.compiled.serialize()
-            except (NotImplementedError, RuntimeError):  # the plugin cannot
+            except (NotImplementedError, RuntimeError):  # the plugin cannot serialize it
                 return None
             fields = facts.num_devices, facts.num_args, facts.donations, facts.has_effects
             return marshal.dumps((*fields, code))

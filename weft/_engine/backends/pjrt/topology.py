@@ -1,9 +1,9 @@
-"""Devices that are described and need not be attached: programs for them are compiled, not run.
+"""Backends of described devices, which need not be attached: programs are compiled for them, not run.
 
 In:   a topology's name and options for a plugin, and local programs.
-Out:  devices for meshes and shardings; of a program its costs, memory and optimized text.
-Laws: nothing has values: to read an array raises, and so does a call unless `calls` takes it.
-      This process stands for all processes of the topology, whose devices are all addressable.
+Out:  devices for meshes and shardings; the costs, memory and optimized text of a program.
+Laws: arrays have no values: reading one raises, and so does a call unless `calls` is set.
+      This process represents all processes of the topology, so that all devices are addressable.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from weft._engine.backends.pjrt.program import ReportedProgram, aliases_of
 from weft._engine.hlo.replica_program import donations, replica_program_text
 from weft._engine.util.config import config
 
-#: how libtpu describes chips on a machine that has none; variables that are set stay
+#: settings with which libtpu describes chips on a machine without TPUs; the user's values have precedence
 _TPU_ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_ACCELERATOR_TYPE": "v5litepod-8",
@@ -41,15 +41,15 @@ class DescribedDevice(PjrtDevice):
 
     @property
     def is_addressable(self) -> bool:
-        """True: this process stands for all processes of the topology."""
+        """True: this process represents all processes of the topology."""
         return True
 
 
 class TopologyBackend(PluginBackend):
-    """The devices of a topology.
+    """A backend of the devices of a topology.
 
-    With `calls`, calls of programs give arrays without values: `calls(program)` is called by each.
-    Programs are then compiled when a report is asked for, or `calls` does so.
+    With `calls`, calls of programs return arrays without values, and each call invokes `calls(program)`.
+    Programs are then compiled only when a report needs it, or when `calls` does.
     """
 
     runtime_type = "pjrt"
@@ -72,7 +72,7 @@ class TopologyBackend(PluginBackend):
         for description in self.topology.devices:
             device = DescribedDevice(description, self)
             if self.calls is not None:
-                device.process_index = 0  # calls run in this process alone
+                device.process_index = 0  # only this process makes calls
             yield device
 
     def process_index(self) -> int:
@@ -98,17 +98,17 @@ class TopologyBackend(PluginBackend):
 
     # ---- programs
     def compile(self, program: LocalProgram, lowered: None, stage: Stage) -> Loaded:
-        made = TopologyProgram(self, program, stage)
+        topology_program = TopologyProgram(self, program, stage)
         if self.calls is None:
-            _ = made.compiled
-        return made
+            _ = topology_program.compiled
+        return topology_program
 
 
 class NoValueError(RuntimeError):
-    """An array was read that is on devices which are not attached."""
+    """A read of an array on devices that are not attached."""
 
 
-#: stands for memory
+#: placeholder for memory
 _NO_VALUE = object()
 
 
@@ -124,13 +124,13 @@ class TopologyProgram(ReportedProgram):
 
     @functools.cached_property
     def text_to_compile(self) -> str:
-        """The local program as the plugin gets it."""
+        """The local program in the form that the plugin compiles."""
         platform = self.backend.lowering_platform
         return self._stage("write StableHLO", replica_program_text, self._program, None, platform)
 
     @functools.cached_property
     def compiled(self) -> CompiledProgram:  # type: ignore[override]
-        """What the plugin compiled."""
+        """The program that the plugin compiled."""
         options = encode_compile_options(self._program.device_ids, self._options)
         compile = self.backend.topology.compile
         return self._stage("compile by the plugin", compile, self.text_to_compile, options)
@@ -153,11 +153,11 @@ def describe(
     options: dict[str, Any] | None,
     calls: Callable[[TopologyProgram], None] | None = None,
 ) -> TopologyBackend:
-    """Return the backend of devices that the plugin of a platform describes by `name` and `options`.
+    """Return a backend of the devices that a platform's plugin describes by `name` and `options`.
 
-    Without options, `name` is a description that `serialize_topology` has made.
+    Without options, `name` is the result of `serialize_topology`.
 
-    RuntimeError if the plugin is not installed, NotImplementedError if it describes no devices.
+    Raises RuntimeError if the plugin is not installed, NotImplementedError if it cannot describe devices.
     """
     plugin = plugins.find_plugin(platform)
     if plugin is None:
@@ -179,13 +179,13 @@ def describe(
 
 
 def platform_of(serialized: bytes) -> str:
-    """Return the platform of a serialized topology; ValueError if there is none.
+    """Return the platform of a serialized topology; raise ValueError if the bytes have none.
 
     The bytes are a PjRtTopologyDescriptionProto: platform_id = 1, a number; platform_name = 2.
     """
     match = re.match(rb"\x08[\x80-\xff]*[\x00-\x7f]\x12([\x01-\x7f])([a-z]\w*)", serialized)
     if match is None or len(match[2]) < match[1][0]:
         raise ValueError(
-            f"TopologyDescription.deserialize: {serialized!r:.80} is no serialized topology."
+            f"TopologyDescription.deserialize: {serialized!r:.80} is not a serialized topology."
         )
     return match[2][: match[1][0]].decode()
