@@ -134,7 +134,7 @@ def _gpu_target(name: str, kind: str, counts: list[int]) -> Target:
                 f"{_GPUS_PER_HOST}, got {count}. Name other hosts as {kind}:HOSTSxGPUS."
             )
     if len(counts) != 2:
-        raise ValueError(f"target {name!r}: the form is {kind}:GPUS or {kind}:HOSTSxGPUS.")
+        raise ValueError(f"target {name!r}: give {kind}:GPUS or {kind}:HOSTSxGPUS.")
     shape = f"1x{counts[0]}x{counts[1]}"  # slices, hosts, devices of a host
     options = {"topology": shape, "target_config": target_config(GPU_KINDS[kind])}
     return Target(name, "cuda", shape, options)
