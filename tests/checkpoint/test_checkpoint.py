@@ -154,7 +154,7 @@ def test_shardings_may_be_a_prefix_and_go_before_those_of_like(tmp_path):
     assert (
         found["a"]["x"].sharding == whole and found["b"].sharding == whole and found["a"]["n"] == 3
     )
-    with pytest.raises(TypeError, match="shardings is a tree of shardings and None"):
+    with pytest.raises(TypeError, match="shardings must be a tree of shardings and None"):
         checkpoint.restore(tmp_path, shardings={"a": P("x"), "b": None})
 
 
@@ -307,7 +307,7 @@ def test_leaves_that_cannot_be_saved_are_named(tmp_path):
     for wrong in (-1, 1.5, "3", True):
         with pytest.raises(ValueError, match="step is a number"):
             checkpoint.save(tmp_path, {}, wrong)
-    with pytest.raises(ValueError, match="keep is at least 1"):
+    with pytest.raises(ValueError, match="keep must be at least 1"):
         checkpoint.save(tmp_path, {}, 1, keep=0)
     assert [*tmp_path.iterdir()] == []
 
@@ -335,7 +335,7 @@ def test_what_does_not_fit_is_told_at_once(tmp_path):
         checkpoint.restore(tmp_path, {"a": object()})
     with pytest.raises(FileNotFoundError, match="there is no folder"):
         checkpoint.restore(tmp_path / "nowhere")
-    with pytest.raises(FileNotFoundError, match="no step that is whole; there are \\[\\]"):
+    with pytest.raises(FileNotFoundError, match="no complete step; there are \\[\\]"):
         (tmp_path / "empty").mkdir()
         checkpoint.restore(tmp_path / "empty")
 
@@ -381,7 +381,7 @@ def test_safetensors_come_and_go(tmp_path):
 def test_safetensors_that_do_not_fit_are_refused(tmp_path):
     file = tmp_path / "m.safetensors"
     checkpoint.export_safetensors(file, {"a": wnp.ones(3)})
-    with pytest.raises(ValueError, match=r"has shape \[3\], asked for is \[4\]"):
+    with pytest.raises(ValueError, match=r"has shape \[3\], but the requested shape is \[4\]"):
         checkpoint.import_safetensors(file, {"a": wnp.ones(4)})
     with pytest.raises(ValueError, match="has no 'b'"):
         checkpoint.import_safetensors(file, {"b": wnp.ones(4)})

@@ -49,9 +49,7 @@ def test_no_room_is_a_clear_error_and_the_older_step_remains(tmp_path):
     assert len(lines) == 4 and all(
         line.startswith("CheckpointError checkpoint.save: a step was not saved.") for line in lines
     )
-    assert all("File too large" in line and "steps that are there  1" in line for line in lines), (
-        lines
-    )
+    assert all("File too large" in line and "existing steps  1" in line for line in lines), lines
 
 
 def killed_at_random(folder, seeds, longest):

@@ -1,7 +1,7 @@
-"""Checkpoints: trees of arrays in files, and back onto any mesh and any number of processes.
+"""Checkpoints: trees of arrays saved to files, and restored onto any mesh and any number of processes.
 
-`save` goes on in the background, and a step is whole or not there; `restore` reads what each process needs. The files are zarr arrays in
-the layout of orbax: each library reads the other's files. They need tensorstore: `pip install 'weft-arrays[checkpoint]'`.
+`save` is asynchronous, and a step is complete or absent; `restore` reads what each process needs. The files are zarr arrays in
+orbax's layout: each library reads the other's files. They need tensorstore: `pip install 'weft-arrays[checkpoint]'`.
 
 >>> import tempfile
 >>> with tempfile.TemporaryDirectory() as folder:
@@ -11,8 +11,8 @@ the layout of orbax: each library reads the other's files. They need tensorstore
 ...     weft.checkpoint.steps(folder), weft.checkpoint.restore(folder, {"w": wnp.zeros(2, int)})
 ([1, 2], {'w': Array([2, 2], dtype=int32)})
 
-The package is a function as well: `weft.checkpoint(fun)` is `weft.remat(fun)`, which keeps no intermediate values for the backward pass.
-Errors of `fun` are its own.
+The package is also a function: `weft.checkpoint(fun)` is `weft.remat(fun)`, which recomputes intermediate values in the backward pass.
+It propagates the errors of `fun`.
 
 >>> float(weft.grad(weft.checkpoint(lambda x: wnp.sin(wnp.sin(x))))(0.0))
 1.0
@@ -35,7 +35,7 @@ __getattr__, __dir__ = attach(
 
 
 class _Package(LazyModule):
-    """This package, which can be called."""
+    """This package as a callable module."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         from weft._engine.api.checkpointing import checkpoint

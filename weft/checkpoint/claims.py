@@ -1,8 +1,8 @@
 """The claim of a group of processes on a folder of checkpoints: a fencing token.
 
 In:   a folder of steps, the processes that save there.
-Out:  a `Claim`, which tells whether it still holds.
-Laws: `weft_claim.N` is the file of token N, with the identity of the group that claimed the folder. A token has one owner, since its
+Out:  a `Claim`, which can be tested.
+Laws: `weft_claim.N` is the file of token N, with the identity of the group that claimed the folder. A token has one owner, because its
       file is created exclusively. The owner then removes the files of smaller tokens, which ends their claims. A claim holds while its
       file exists.
       A single process is a group too; after `weft.distributed.shrink` the survivors are a new group.
@@ -32,7 +32,7 @@ _FILE = re.compile(re.escape(layout.CLAIM) + r"(\d+)")
 
 @record
 class Claim:
-    """Token `token` of the folder `root`; `identity` describes its owner."""
+    """The claim of token `token` on the folder `root`; `identity` describes its owner."""
 
     root: Path
     token: int
@@ -46,9 +46,8 @@ class Claim:
     def is_held(self) -> bool:
         """Return whether no other group has claimed the folder since."""
         try:
-            self.file.open(
-                "rb"
-            ).close()  # unlike `exists`, this asks the server of a network file system
+            # unlike `exists`, opening the file queries the server of a network file system
+            self.file.open("rb").close()
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ESTALE):
                 return False
@@ -56,7 +55,7 @@ class Claim:
         return True
 
     def check(self, where: Any = None) -> None:
-        """Raise CheckpointSupersededError if the claim does not hold any more; `where` is the user's line."""
+        """Raise CheckpointSupersededError if the claim no longer holds; `where` is the user's line."""
         if self.is_held():
             return
         newest = _newest(self.root)
@@ -73,8 +72,8 @@ class Claim:
                 fact,
                 [("folder", str(self.root)), ("claimed by", owner), ("this group", ours)],
                 where,
-                "The group that claimed a folder last is the only one that saves there. This call left its steps unchanged.",
-                "End this program if the other one replaced it; if both are to run, give each a folder of its own.",
+                "Only the group that claimed a folder last saves there. This call left its steps unchanged.",
+                "End this program if the other one replaced it; if both are to run, use separate folders.",
             )
         )
 
@@ -88,29 +87,29 @@ class Claims:
         self._held: dict[Path, Claim] = {}
 
     def enter_group(self) -> None:
-        """Note which group this process belongs to; a new one holds no claims. Every process of a group calls this before it saves."""
+        """Detect a change of this process's group; a new group holds no claims. Every process calls this before it saves."""
         group = (os.getpid(), processes.current())
         if group != self._group:
             self._group, self._held, self._groups = group, {}, self._groups + 1
 
     def hold(self, root: Path, where: Any = None) -> Claim:
-        """Return the group's claim on a folder that exists. The first call for a folder claims it; later ones check the claim.
+        """Return the group's claim on an existing folder. The first call for a folder claims it; later ones check the claim.
 
         Raises CheckpointSupersededError if another group has claimed the folder since, OSError if the claim cannot be written.
         """
         self.enter_group()
-        held = self._held.get(root)
-        if held is None:
+        claim = self._held.get(root)
+        if claim is None:
             self._held[root] = _take(root, _identity(self._group[1], self._groups))
-        elif not held.is_held():
-            self._held[root] = _renewed(held, where)
+        elif not claim.is_held():
+            self._held[root] = _renewed(claim, where)
         return self._held[root]
 
     def check(self, root: Path) -> None:
         """Raise CheckpointSupersededError if this process has claimed a folder and another group has done so since."""
-        held = self._held.get(root)
-        if held is not None and _newest(root) > held.token:
-            held.check()
+        claim = self._held.get(root)
+        if claim is not None and _newest(root) > claim.token:
+            claim.check()
 
 
 #: the claims of this process
@@ -126,16 +125,15 @@ def _take(root: Path, identity: str) -> Claim:
             continue
         if (newest := _newest(root)) == token:
             break
-        claim.file.unlink(
-            missing_ok=True
-        )  # a smaller token than another group's, whose predecessors are removed
+        # another group has a greater token, and its predecessors are removed
+        claim.file.unlink(missing_ok=True)
         token = newest
     _end_older(claim)
     return claim
 
 
 def _renewed(lost: Claim, where: Any) -> Claim:
-    """Claim a folder again that was emptied. Raises CheckpointSupersededError if a greater token exists, or existed."""
+    """Claim a folder again after its claim files were removed. Raises CheckpointSupersededError if a greater token exists, or existed."""
     claim = Claim(lost.root, lost.token + 1, lost.identity)
     if _newest(lost.root) > lost.token or not _create(claim):
         lost.check(where)
@@ -147,7 +145,7 @@ def _renewed(lost: Claim, where: Any) -> Claim:
 
 
 def _create(claim: Claim) -> bool:
-    """Create the file of a claim, on the disk; False if it exists."""
+    """Create the file of a claim and sync it to disk; return False if it exists."""
     try:
         handle = os.open(claim.file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     except FileExistsError:
@@ -180,7 +178,7 @@ def _newest(root: Path) -> int:
 
 
 def _identity(shared: Any, group: int) -> str:
-    """The identity of this process's group, as JSON."""
+    """Return the identity of this process's group, as JSON."""
     about: dict[str, Any] = {
         "host": socket.gethostname(),
         "process": os.getpid(),
@@ -200,7 +198,7 @@ def _job(shared: Any) -> str:
 
 
 def _shown(root: Path, token: int) -> str:
-    """The owner of a token in words."""
+    """Return a description of the owner of a token."""
     with contextlib.suppress(OSError, ValueError):
         about = json.loads((root / f"{layout.CLAIM}{token}").read_text(encoding="utf-8"))
         if isinstance(about, dict):

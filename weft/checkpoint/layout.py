@@ -1,20 +1,21 @@
-"""The files of a checkpoint: their names, and the JSON that says which arrays there are. The layout is the one that orbax reads.
+"""The files of a checkpoint: their names, and the JSON that lists its arrays. The layout is orbax's.
 
-    root/weft_claim.3                   which group of processes saves here: its token, 3, and its identity (`claims`)
+    root/weft_claim.3                   the group of processes that saves here: its token, 3, and its identity (`claims`)
     root/7/                             a step; while it is written, root/7.orbax-checkpoint-tmp-3/, with the token of its writers
-      _CHECKPOINT_METADATA              which items the step has, and when it was written
+      _CHECKPOINT_METADATA              the items of the step, and the time when it was written
       commit_success.txt
       default/                          an item: one tree
-        _METADATA                       the leaves: the path of each, and what kind of value it is
-        _sharding, _strings.json        how arrays were laid out; leaves that are strings
-        array_metadatas/process_0       the blocks that arrays were written in, and the generators of random keys
+        _METADATA                       the leaves: the path of each, and the kind of its value
+        _sharding, _strings.json        the shardings of arrays; leaves that are strings
+        array_metadatas/process_0       the block shapes of arrays, and the generators of random keys
         weft_sums.json                  sizes and CRC-32 of the files above
         manifest.ocdbt, d/…             the values: zarr arrays, named by the paths of leaves, in one OCDBT database
 
 In:   trees of values, folders.
-Out:  `Entry`s, one for each leaf; JSON texts and back.
-Laws: nothing here needs tensorstore. Orbax writes items in four ways (zarr 2 or 3, with OCDBT or a folder per array): all are read.
-Next: `store` reads and writes arrays, `saving` and `restoring` put the parts together.
+Out:  `Entry`s, one for each leaf; JSON texts, and the inverse.
+Laws: this module does not need tensorstore. Orbax writes items in four ways (zarr 2 or 3, with OCDBT or a folder per array): all can be
+      read.
+Next: `store` reads and writes arrays, `saving` and `restoring` combine the parts.
 """
 
 from __future__ import annotations
@@ -52,17 +53,17 @@ ARRAYS = "array_metadatas"
 SUMS = "weft_sums.json"
 MANIFEST = "manifest.ocdbt"
 ITEM = "default"
-_OLD_FORM = "checkpoint"  # one msgpack file for all values
+_OLD_FORM = "checkpoint"  # the single msgpack file of old orbax versions
 _NAME = re.compile(r"(?:[A-Za-z]\w*_)?(\d+)")
 
-SEQUENCE, DICT = 1, 2  # kinds of keys
+SEQUENCE, DICT = 1, 2  # orbax's kinds of keys
 EMPTY: dict[str, Any] = {"None": None, "Dict": {}, "List": [], "Tuple": (), "NamedTuple": None}
 
 
 @record
 class Entry:
-    """A leaf of a stored tree: its path, the kinds of the keys, and what it is (`jax.Array`, `np.ndarray`, `scalar`, `string`, or an
-    empty container)."""
+    """A leaf of a stored tree: its path, the kinds of its keys, and the kind of its value (`jax.Array`, `np.ndarray`, `scalar`, `string`,
+    or an empty container)."""
 
     names: tuple[str, ...]
     kinds: tuple[int, ...]
@@ -76,7 +77,7 @@ class Entry:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it is None or an empty container, which is not stored."""
+        """Whether the leaf is None or an empty container, which has no stored value."""
         return self.value in EMPTY
 
     def __str__(self) -> str:
@@ -93,19 +94,19 @@ class Entry:
 
 
 def is_leaf(value: Any) -> bool:
-    """Whether a node is an entry of its own though it has no leaves: None and empty containers."""
+    """Return whether a node without leaves is an entry of its own: None and empty containers."""
     return value is None or (isinstance(value, (list, tuple, dict)) and not value)
 
 
 def empty_kind(value: Any) -> str:
-    """What is said of a value for which `is_leaf` holds. Empty namedtuples read as None."""
+    """Return the stored kind of a value for which `is_leaf` holds. Empty namedtuples are restored as None."""
     if value is None or (isinstance(value, tuple) and hasattr(value, "_fields")):
         return "None"
     return "Dict" if isinstance(value, dict) else "List" if isinstance(value, list) else "Tuple"
 
 
 def key_of(path: KeyPath) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """The names along a path, and their kinds. A tree that is one leaf has the name "".
+    """Return the names along a path, and their kinds. A tree that is a single leaf has the name "".
 
     >>> key_of((DictKey("w"), SequenceKey(2), GetAttrKey("mean")))
     (('w', '2', 'mean'), (2, 1, 2))
@@ -126,8 +127,8 @@ def key_of(path: KeyPath) -> tuple[tuple[str, ...], tuple[int, ...]]:
 
 
 def named_leaves(api: str, values: Any) -> list[tuple[tuple[str, ...], tuple[int, ...], Any]]:
-    """Names, kinds and value of every leaf and every empty container. ValueError for two leaves that would be stored under one name."""
-    found, seen = [], {}
+    """Return names, kinds and value of every leaf and empty container; raise ValueError if two leaves have one stored name."""
+    leaves, seen = [], {}
     for path, value in tree.tree_leaves_with_path(values, is_leaf=is_leaf):
         names, kinds = key_of(path)
         clash = seen.setdefault(".".join(names), path)
@@ -141,12 +142,12 @@ def named_leaves(api: str, values: Any) -> list[tuple[tuple[str, ...], tuple[int
                     remedy="Rename one of the keys.",
                 )
             )
-        found.append((names, kinds, value))
-    return found
+        leaves.append((names, kinds, value))
+    return leaves
 
 
 def nested(entries: Iterable[Entry], values: Iterable[Any]) -> Any:
-    """The tree of dicts and lists that entries describe, with these values as leaves.
+    """Return the tree of dicts and lists that entries describe, with these values as leaves.
 
     >>> nested([Entry(("w", "0"), (2, 1), "scalar"), Entry(("w", "1"), (2, 1), "scalar"), Entry(("b",), (2,), "scalar")], [1, 2, 3])
     {'w': [1, 2], 'b': 3}
@@ -163,7 +164,7 @@ def nested(entries: Iterable[Entry], values: Iterable[Any]) -> Any:
 
 
 class _Leaf:
-    """A value, distinguished from the dicts around it."""
+    """A wrapper that distinguishes a leaf from the dicts that represent the tree."""
 
     __slots__ = ("value",)
 
@@ -183,7 +184,7 @@ def _plain(node: Any) -> Any:
 
 
 def tree_text(entries: Iterable[Entry], ocdbt: bool = True, zarr3: bool = True) -> str:
-    """The file `_METADATA`."""
+    """Return the text of the file `_METADATA`."""
     leaves = {}
     for entry in entries:
         value: dict[str, Any] = {"value_type": entry.value, "skip_deserialize": entry.is_empty}
@@ -204,36 +205,34 @@ def tree_text(entries: Iterable[Entry], ocdbt: bool = True, zarr3: bool = True) 
 
 @record
 class StoredTree:
-    """What `_METADATA` says: the leaves, and how arrays are stored."""
+    """The contents of `_METADATA`: the leaves, and how arrays are stored."""
 
     entries: tuple[Entry, ...]
     ocdbt: bool
     zarr3: bool
-    complete: (
-        bool  # a block that equals the fill value is stored too: one that is not there is missing
-    )
+    complete: bool  # blocks equal to the fill value are stored too, so that an absent block is missing data
 
 
 def read_tree(item: Path) -> StoredTree:
-    """The leaves of the item in a folder. CheckpointError for a file that cannot be read, NotImplementedError for orbax's old form."""
+    """Read the leaves of an item. Raises CheckpointError for an unreadable file, NotImplementedError for orbax's old form."""
     file = item / TREE
     if not file.exists() and (item / _OLD_FORM).is_file():
         raise NotImplementedError(
             f"checkpoint.restore: {item} was written by an old orbax, which kept all values in one msgpack file.\n"
             "  Save it again with an orbax of 2023 or later."
         )
-    found = read_json(file)
+    metadata = read_json(file)
     try:
-        leaves = found["tree_metadata"]
+        leaves = metadata["tree_metadata"]
         entries = tuple(
             _entry(leaf["key_metadata"], leaf["value_metadata"]) for leaf in leaves.values()
         )
-        ocdbt = found.get("use_ocdbt")
+        ocdbt = metadata.get("use_ocdbt")
         return StoredTree(
             entries,
             (item / MANIFEST).exists() if ocdbt is None else bool(ocdbt),
-            bool(found.get("use_zarr3", False)),
-            bool(found.get("store_array_data_equal_to_fill_value", False)),
+            bool(metadata.get("use_zarr3", False)),
+            bool(metadata.get("store_array_data_equal_to_fill_value", False)),
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise damaged(file, f"it is not the description of a tree: {error!r}") from error
@@ -250,7 +249,7 @@ def _entry(keys: Sequence[Mapping], value: Mapping) -> Entry:
 
 
 def step_text(items: Sequence[str], started: int, committed: int) -> str:
-    """The file `_CHECKPOINT_METADATA` of a step; times in nanoseconds since 1970."""
+    """Return the text of the file `_CHECKPOINT_METADATA` of a step; times are in nanoseconds since 1970."""
     handler = "orbax.checkpoint._src.handlers.standard_checkpoint_handler.StandardCheckpointHandler"
     return json.dumps(
         {
@@ -265,7 +264,7 @@ def step_text(items: Sequence[str], started: int, committed: int) -> str:
 
 
 def arrays_text(blocks: Iterable[tuple[str, Sequence[int], Sequence[int], str | None]]) -> str:
-    """The file `array_metadatas/process_0`: name, shape of a shard, shape of a stored block, and generator of random keys of each array."""
+    """Return the text of `array_metadatas/process_0` for (name, shard shape, block shape, generator of random keys) of each array."""
     return json.dumps(
         {
             "array_metadatas": [
@@ -286,8 +285,8 @@ def arrays_text(blocks: Iterable[tuple[str, Sequence[int], Sequence[int], str | 
 
 
 def read_generators(item: Path) -> dict[str, str]:
-    """Array -> the generator of the random keys that it holds."""
-    found = {}
+    """Read the generators of stored random keys: array name -> generator."""
+    generators = {}
     for file in sorted((item / ARRAYS).glob("process_*")):
         try:
             for entry in read_json(file).get("array_metadatas", ()):
@@ -295,14 +294,14 @@ def read_generators(item: Path) -> dict[str, str]:
                 if (
                     generator := (about.get("ext_metadata") or {}).get("random_key_impl")
                 ) is not None:
-                    found[about["param_name"]] = generator
+                    generators[about["param_name"]] = generator
         except (KeyError, TypeError, AttributeError) as error:
             raise damaged(file, f"it is not a list of arrays: {error!r}") from error
-    return found
+    return generators
 
 
 def read_strings(item: Path) -> dict[str, str]:
-    """The leaves that are strings, by name."""
+    """Read the leaves that are strings: name -> string."""
     if not (item / STRINGS).exists():
         return {}
     strings = read_json(item / STRINGS)
@@ -315,12 +314,12 @@ def read_strings(item: Path) -> dict[str, str]:
 
 
 def strings_text(strings: Mapping[str, str]) -> str:
-    """The file `_strings.json`: name -> string."""
+    """Return the text of the file `_strings.json`: name -> string."""
     return json.dumps(dict(strings))
 
 
 def shardings_text(shardings: Mapping[str, Sharding]) -> str:
-    """The file `_sharding`; shardings of other classes than these two are left out."""
+    """Return the text of the file `_sharding`; only SingleDeviceSharding and NamedSharding are stored."""
     texts = {name: _sharding_json(sharding) for name, sharding in shardings.items()}
     return json.dumps(
         {
@@ -360,7 +359,7 @@ def _ids(devices: Any) -> Any:
 
 
 def write_text(file: Path, text: str) -> None:
-    """Write a file that is on the disk when this returns."""
+    """Write a file; it is on disk when this returns."""
     with open(file, "w", encoding="utf-8") as opened:
         opened.write(text)
         opened.flush()
@@ -368,7 +367,7 @@ def write_text(file: Path, text: str) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names in a folder on the disk."""
+    """Sync a folder: the names of its files are on disk when this returns."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -377,7 +376,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def read_json(file: Path) -> Any:
-    """The value of a JSON file. CheckpointError if it is not there, or is none."""
+    """Return the value of a JSON file; raise CheckpointError if the file is missing or malformed."""
     try:
         return json.loads(file.read_bytes())
     except FileNotFoundError:
@@ -393,7 +392,7 @@ def read_json(file: Path) -> Any:
 
 
 def damaged(file: Path | str, why: str, rule: str = "") -> CheckpointError:
-    """The error for a file that is not as it was written."""
+    """Return the error for a file whose contents have changed since it was written."""
     return CheckpointError(
         describe(
             "checkpoint",
@@ -406,7 +405,7 @@ def damaged(file: Path | str, why: str, rule: str = "") -> CheckpointError:
 
 
 def sums_text(item: Path, files: Iterable[str]) -> str:
-    """The file `weft_sums.json`: size and CRC-32 of files of an item, and the CRC-32 of that table itself."""
+    """Return the text of `weft_sums.json`: size and CRC-32 of files of an item, and the CRC-32 of that table itself."""
     sums = {
         name: [(item / name).stat().st_size, zlib.crc32((item / name).read_bytes())]
         for name in files
@@ -419,33 +418,31 @@ def _sum_of(sums: Any) -> int:
 
 
 def check_sums(item: Path) -> None:
-    """Raise CheckpointError if one of the files that `weft_sums.json` lists has changed. Checkpoints of orbax have no such file."""
+    """Raise CheckpointError if a file listed in `weft_sums.json` has changed. Checkpoints of orbax have no such file."""
     if not (item / SUMS).exists():
         return
     table = read_json(item / SUMS)
     try:
         sums = {name: (size, sum_) for name, (size, sum_) in table["files"].items()}
         is_whole = "crc32" not in table or table["crc32"] == _sum_of(table["files"])
-        if not is_whole or not set(table) <= {
-            "files",
-            "crc32",
-        }:  # the table of an older weft has no sum of its own
+        # older versions of weft wrote tables without a checksum of their own
+        if not is_whole or not set(table) <= {"files", "crc32"}:
             raise ValueError("its checksum is another than when it was written")
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise damaged(item / SUMS, f"it is not a table of checksums: {error}") from error
     for name, (size, sum_) in sums.items():
         try:
-            held = (item / name).read_bytes()
+            contents = (item / name).read_bytes()
         except FileNotFoundError:
             raise damaged(item / name, "it is not there") from None
-        if len(held) != size:
-            raise damaged(item / name, f"it has {len(held)} bytes, and was written with {size}")
-        if zlib.crc32(held) != sum_:
+        if len(contents) != size:
+            raise damaged(item / name, f"it has {len(contents)} bytes, and was written with {size}")
+        if zlib.crc32(contents) != sum_:
             raise damaged(item / name, "its checksum is another than when it was written")
 
 
 def step_of(folder: Path) -> int | None:
-    """The step that a folder holds by its name, which may have a prefix; None for another folder.
+    """Return the step number in the name of a folder, which may have a prefix; None for another folder.
 
     >>> step_of(Path("runs/7")), step_of(Path("ckpt_00012")), step_of(Path("7.orbax-checkpoint-tmp"))
     (7, 12, None)
@@ -455,12 +452,12 @@ def step_of(folder: Path) -> int | None:
 
 
 def is_item(folder: Path) -> bool:
-    """Whether a folder holds a tree."""
+    """Return whether a folder holds a tree."""
     return (folder / TREE).is_file() or (folder / _OLD_FORM).is_file()
 
 
 def items_of(folder: Path) -> list[Path]:
-    """The items of a step."""
+    """Return the items of a step."""
     return (
         [folder]
         if is_item(folder)
@@ -469,7 +466,7 @@ def items_of(folder: Path) -> list[Path]:
 
 
 def lost_tree(folder: Path) -> Path | None:
-    """The description of a tree that a step or an item has lost, whose other files are there; None for another folder."""
+    """Return the path of a missing tree description, if a step or an item has other files; None for another folder."""
     for part in (folder, *sorted(part for part in folder.iterdir() if part.is_dir())):
         if any((part / name).exists() for name in (SUMS, MANIFEST, SHARDINGS, ARRAYS)):
             return part / TREE

@@ -1,9 +1,9 @@
-"""The steps of a folder: which are there, which are kept, how one gets its name and how it goes.
+"""The steps of a folder: listing, naming, replacing and removing them.
 
 In:   the folder that `save` was given.
 Out:  numbers of steps.
-Laws: a step takes its name, and loses it, by one renaming; what is half written or half removed has the name of a temporary folder,
-      with the token of the group that writes it. Only a group whose claim holds removes steps and folders of others.
+Laws: one rename gives a step its name, or takes it away; an incomplete step has the name of a temporary folder, with the token of the
+      group that writes it. Only a group whose claim holds removes steps and folders of others.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _TOKEN = re.compile(rf"\d+{re.escape(layout.TEMPORARY)}-(\d+)")
 
 
 def folders(path: str | os.PathLike) -> dict[int, Path]:
-    """Step -> its folder, in order; folders of orbax, whose names may have a prefix, too."""
+    """Return step -> its folder, in order; including orbax's folders, whose names may have a prefix."""
     root = Path(os.path.abspath(path))
     if not root.is_dir():
         return {}
-    found = {}
+    folder_of_step = {}
     for folder in root.iterdir():
         step = layout.step_of(folder)
         if (
@@ -38,12 +38,12 @@ def folders(path: str | os.PathLike) -> dict[int, Path]:
             and folder.is_dir()
             and ((folder / layout.STEP).exists() or layout.items_of(folder))
         ):
-            found[step] = folder
-    return dict(sorted(found.items()))
+            folder_of_step[step] = folder
+    return dict(sorted(folder_of_step.items()))
 
 
 def steps(path: str | os.PathLike) -> list[int]:
-    """The steps that are whole, in order.
+    """Return the complete steps, in order.
 
     >>> weft.checkpoint.steps("/nowhere")
     []
@@ -52,7 +52,7 @@ def steps(path: str | os.PathLike) -> list[int]:
 
 
 def latest_step(path: str | os.PathLike) -> int | None:
-    """The newest step that is whole; None if there is none.
+    """Return the newest complete step; None if there is none.
 
     >>> weft.checkpoint.latest_step("/nowhere") is None
     True
@@ -61,8 +61,8 @@ def latest_step(path: str | os.PathLike) -> int | None:
 
 
 def delete(path: str | os.PathLike, step: int) -> None:
-    """Remove a step. FileNotFoundError if it is not there, CheckpointSupersededError if this program saved in the folder and another one
-    has begun to save there since."""
+    """Remove a step. Raises FileNotFoundError if it does not exist, CheckpointSupersededError if this program saved in the folder and
+    another one has since begun to save there."""
     own_claims.check(Path(os.path.abspath(path)))
     folder = folders(path).get(step)
     if folder is None:
@@ -73,40 +73,40 @@ def delete(path: str | os.PathLike, step: int) -> None:
 
 
 def temporary(claim: Claim, step: int) -> Path:
-    """Return the folder where the owner of a claim writes a step."""
+    """Return the folder in which the owner of a claim writes a step."""
     return claim.root / f"{step}{layout.TEMPORARY}-{claim.token}"
 
 
 def _remove(folder: Path, claim: Claim | None = None) -> None:
-    """Remove a folder: by one renaming, so that it is never seen in part, then on the disk. With `claim`, undo the renaming if the claim
+    """Remove a folder: first rename it, so that it is never visible in part, then delete it. With `claim`, undo the rename if the claim
     was lost: the new owner may have replaced the folder."""
-    going = folder.with_name(
+    renamed = folder.with_name(
         folder.name
         + (_REMOVED if layout.TEMPORARY in folder.name else f"{layout.TEMPORARY}{_REMOVED}")
     )
-    shutil.rmtree(going, ignore_errors=True)
-    folder.rename(going)
+    shutil.rmtree(renamed, ignore_errors=True)
+    folder.rename(renamed)
     if claim is not None and not claim.is_held():
         with contextlib.suppress(OSError):
-            going.rename(folder)
+            renamed.rename(folder)
         return
     layout.sync_folder(folder.parent)
-    shutil.rmtree(going, ignore_errors=True)  # the next sweep removes what remains
+    shutil.rmtree(renamed, ignore_errors=True)  # the next sweep removes what remains
 
 
 def prune(claim: Claim, keep: int | None, keep_every: int | None) -> None:
     """Remove the steps that are neither among the newest `keep` nor divided by `keep_every`, while the claim holds."""
     if keep is None:
         return
-    there = folders(claim.root)
-    for step in list(there)[:-keep]:
+    existing = folders(claim.root)
+    for step in list(existing)[:-keep]:
         if (not keep_every or step % keep_every) and claim.is_held():
             with contextlib.suppress(FileNotFoundError):
-                _remove(there[step], claim)
+                _remove(existing[step], claim)
 
 
 def sweep(claim: Claim) -> None:
-    """Remove what interrupted saves have left, and what groups with smaller tokens write: they cannot commit it any more."""
+    """Remove the remains of interrupted saves, and folders of groups with smaller tokens, which can no longer commit them."""
     for folder in claim.root.glob(f"*{layout.TEMPORARY}*"):
         token = _TOKEN.fullmatch(folder.name)
         if folder.name.endswith(_REMOVED):
@@ -116,7 +116,7 @@ def sweep(claim: Claim) -> None:
 
 
 def take_name(temporary: Path, final: Path, overwrite: bool) -> None:
-    """Give a written folder its name, which another folder may have if `overwrite`."""
+    """Rename a complete folder to its final name; with `overwrite`, replace an existing folder of that name."""
     if overwrite and final.exists():
         _exchange(temporary, final)
         shutil.rmtree(temporary)
@@ -126,7 +126,7 @@ def take_name(temporary: Path, final: Path, overwrite: bool) -> None:
 
 
 def _exchange(one: Path, other: Path) -> None:
-    """Let two folders change names at once."""
+    """Exchange the names of two folders atomically."""
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if (
         rename is None
@@ -134,5 +134,5 @@ def _exchange(one: Path, other: Path) -> None:
     ):
         why = os.strerror(ctypes.get_errno() or errno.ENOSYS)
         raise CheckpointError(
-            f"a step cannot be replaced at once on this file system ({why}); delete it first (weft.checkpoint.delete)"
+            f"a step cannot be replaced atomically on this file system ({why}); delete it first (weft.checkpoint.delete)"
         )

@@ -1,8 +1,8 @@
-"""What the processes of a program do together when they save and restore. One process alone waits for nobody.
+"""Joint stages of saving and restoring in all processes of a program. A single process does not wait.
 
-In:   the name of what is done, the same in every process.
-Out:  results of all processes; an error in one of them is an error in all.
-Laws: who fails says so instead of staying away, so that nobody waits for it.
+In:   the name of the action, the same in every process.
+Out:  the results of all processes; an error in one of them is an error in all.
+Laws: a failing process reports its error instead of staying away, so that no process waits for it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from weft._engine.util.errors import CheckpointError, CheckpointSupersededError
 
 
 class Ranks:
-    """The processes that take part in `name`, in stages; `doing` is shown to others who wait."""
+    """The processes that take part in `name`, in stages; `doing` is shown to processes that wait."""
 
     def __init__(self, name: str, doing: str):
         self._all = processes.current()
@@ -24,23 +24,23 @@ class Ranks:
         self.size = 1 if self._all is None else self._all.size
 
     def progress(self, text: str) -> None:
-        """Report how far this process is, until it has done its part of the stage."""
+        """Report the progress of this process in the current stage."""
         if self._all is not None:
             self._all.client.progress(f"{self._doing}: {text}")
 
     def together(self, stage: str, work: Callable[[], str]) -> list[str]:
-        """Do `work` in every process, and wait for all: what each of them gave. An error in one of them is raised there as it is, and
-        as CheckpointError in the others, as CheckpointSupersededError if it is one."""
+        """Do `work` in every process and wait for all; return the results in order of rank. An error in one process is raised there
+        unchanged, and in the others as CheckpointError, or as CheckpointSupersededError if it is one."""
         if self._all is None:
             return [work()]
-        failure, said = None, ""
+        failure, result = None, ""
         try:
-            said = work()
+            result = work()
         except BaseException as error:
             failure = error
         self._all.client.progress("")
         brings = [
-            said,
+            result,
             None if failure is None else _words(failure),
             isinstance(failure, CheckpointSupersededError),
         ]

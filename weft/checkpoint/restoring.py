@@ -1,10 +1,10 @@
 """Restoring: a stored tree, onto any devices of any number of processes.
 
-In:   a folder; and what the tree is to be like, or the shardings of its arrays.
-Out:  the tree: arrays where shardings are given, else NumPy arrays.
-Laws: a process reads the blocks that overlap its own shards, each once, and checks them against the sums with which they were written.
-      What does not fit is reported for all leaves at once, before anything is read.
-Next: `layout` says what is stored, `store` reads arrays.
+In:   a folder; a tree with the requested structure and layouts, or the shardings of its arrays.
+Out:  the tree: arrays where shardings are specified, else NumPy arrays.
+Laws: a process reads the blocks that overlap its own shards, each once, and verifies their checksums. Mismatches of all leaves are
+      reported at once, before any values are read.
+Next: `layout` describes the stored tree, `store` reads arrays.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Box = tuple[slice, ...]
 
 @record(eq=False)
 class _Wanted:
-    """How a leaf is asked for: where it is, of which dtype, with which layout in memory; `plain` is a type of Python that it becomes."""
+    """The requested sharding, dtype and memory layout of a leaf; `plain` is the Python type to convert it to."""
 
     sharding: Sharding | None = None
     dtype: Any = None
@@ -53,16 +53,15 @@ def restore(
     shardings: Any = None,
     item: str | None = None,
 ) -> Any:
-    """The tree that was saved in the folder `path`: its newest step, or `step`.
+    """Return the tree that was saved in the folder `path`: its newest step, or `step`.
 
-    `like` is a tree of the wanted structure: each array is laid out and typed as the array, or the `ShapeDtypeStruct` with a sharding,
-    that stands there, whatever mesh and number of processes it was saved from; NumPy arrays, numbers and strings come back as such.
-    It may be a part of what is stored. Without `like` the result is made of dicts and lists.
-    `shardings`, a sharding or a prefix of the tree, says where arrays are; without it and `like` they are NumPy arrays. Numbers stay
-    numbers.
-    Checkpoints of orbax are read too: `path` may be a folder of steps, one step, or one item; `item` chooses among several.
+    `like` is a tree of the requested structure: each array gets the sharding and dtype of the array, or of the `ShapeDtypeStruct` with a
+    sharding, at its place, whatever mesh and number of processes it was saved from; NumPy arrays, numbers and strings keep their kind.
+    It may be a part of the stored tree. Without `like` the result consists of dicts and lists.
+    `shardings`, a sharding or a prefix of the tree, places arrays; without it and `like` they are NumPy arrays. Numbers stay numbers.
+    Checkpoints of orbax can be read too: `path` may be a folder of steps, one step, or one item; `item` selects one of several.
     Raises FileNotFoundError if there is no such step, ValueError for shapes, dtypes or leaves that do not fit `like`, and
-    `CheckpointError` for files that are damaged.
+    `CheckpointError` for damaged files.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -73,8 +72,8 @@ def restore(
     stored, texts, folder = _open(path, step, item, "checkpoint.restore")
     by_names = {entry.names: entry for entry in stored.entries}
     if like is None:
-        wanted = _wanted_by_shardings(stored, shardings)
-        values = _read(folder, stored, list(zip(stored.entries, wanted)), texts)
+        targets = _wanted_by_shardings(stored, shardings)
+        values = _read(folder, stored, list(zip(stored.entries, targets)), texts)
         return layout.nested(stored.entries, values)
     leaves = layout.named_leaves("checkpoint.restore", like)
     missing = [
@@ -83,20 +82,20 @@ def restore(
     if missing:
         _tell_missing(missing, stored, folder)
     here = [(names, value) for names, _, value in leaves if not layout.is_leaf(value)]
-    wanted = [wanted_like(value) for _, value in here]
+    targets = [wanted_like(value) for _, value in here]
     if shardings is not None:
-        wanted = [
+        targets = [
             want if want.plain is not None or sharding is None else _Wanted(sharding, want.dtype)
-            for want, sharding in zip(wanted, _prefix(shardings, like))
+            for want, sharding in zip(targets, _prefix(shardings, like))
         ]
     entries = [by_names[names] for names, _ in here]
-    values = _read(folder, stored, list(zip(entries, wanted)), texts, [value for _, value in here])
+    values = _read(folder, stored, list(zip(entries, targets)), texts, [value for _, value in here])
     return tree.tree_unflatten(tree.tree_structure(like), values)
 
 
 @api_boundary
 def metadata(path: str | os.PathLike, *, step: int | None = None, item: str | None = None) -> Any:
-    """The stored tree with the types of its arrays, `ShapeDtypeStruct`s, in place of values. FileNotFoundError if there is no such step.
+    """Return the stored tree with the types of its arrays, `ShapeDtypeStruct`s, as leaves. Raises FileNotFoundError for an absent step.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -116,17 +115,17 @@ def metadata(path: str | os.PathLike, *, step: int | None = None, item: str | No
             values.append(str if entry.value == "string" else layout.EMPTY[entry.value])
             continue
         opened = reader.result(str(entry), future)
-        made = ShapeDtypeStruct(tuple(opened.shape), store.numpy_dtype(opened))
+        struct = ShapeDtypeStruct(tuple(opened.shape), store.numpy_dtype(opened))
         generator = generators.get(entry.name)
         if generator is not None:
-            made = ShapeDtypeStruct(made.shape[:-1], random.key_dtype(generator))
-        values.append(made)
+            struct = ShapeDtypeStruct(struct.shape[:-1], random.key_dtype(generator))
+        values.append(struct)
     return layout.nested(stored.entries, values)
 
 
 @api_boundary
 def verify(path: str | os.PathLike, *, step: int | None = None, item: str | None = None) -> None:
-    """Read all of a stored tree and check it against the sums with which it was written. `CheckpointError` names what is damaged.
+    """Read all of a stored tree and verify its checksums. Raises `CheckpointError`, which names the damaged file.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -138,13 +137,13 @@ def verify(path: str | os.PathLike, *, step: int | None = None, item: str | None
         pass
 
 
-# ---- finding
+# ---- locating
 
 
 def _open(
     path: str | os.PathLike, step: int | None, item: str | None, api: str
 ) -> tuple[StoredTree, dict[str, str], Path]:
-    """What is stored, the strings, and the folder of the item."""
+    """Return the stored tree, the strings, and the folder of the item."""
     store.tensorstore()
     folder = _find(Path(os.path.abspath(path)), step, item, api)
     layout.check_sums(folder)
@@ -168,17 +167,17 @@ def _find(root: Path, step: int | None, item: str | None, api: str) -> Path:
         items = layout.items_of(root)
         if items:
             return _item(root, items, item, api)
-    there = listing.folders(root)
-    if step is None and not there and (lost := layout.lost_tree(root)) is not None:
+    existing = listing.folders(root)
+    if step is None and not existing and (lost := layout.lost_tree(root)) is not None:
         raise layout.damaged(lost, "it is not there")
     if step is None:
         group = ranks.Ranks(f"checkpoint {root}", "restoring")
-        newest = group.together("newest", lambda: str(max(there, default="")))
+        newest = group.together("newest", lambda: str(max(existing, default="")))
         step = int(newest[0]) if newest[0] else None
-    if step is None or step not in there:
-        wanted = "no step that is whole" if step is None else f"no step {step}"
-        raise FileNotFoundError(f"{api}: {root} has {wanted}; there are {list(there)}.")
-    return _item(there[step], layout.items_of(there[step]), item, api)
+    if step is None or step not in existing:
+        absent = "no complete step" if step is None else f"no step {step}"
+        raise FileNotFoundError(f"{api}: {root} has {absent}; there are {list(existing)}.")
+    return _item(existing[step], layout.items_of(existing[step]), item, api)
 
 
 def _item(folder: Path, items: Sequence[Path], item: str | None, api: str) -> Path:
@@ -220,7 +219,7 @@ def _tell_missing(missing: Sequence[tuple[str, ...]], stored: StoredTree, folder
     )
 
 
-# ---- what is wanted
+# ---- requested leaves
 
 
 def wanted_like(value: Any) -> _Wanted:
@@ -246,25 +245,25 @@ def wanted_like(value: Any) -> _Wanted:
 
 def _wanted_by_shardings(stored: StoredTree, shardings: Any) -> list[_Wanted]:
     plain = layout.nested(stored.entries, range(len(stored.entries)))
-    wanted = [_Wanted() for _ in stored.entries]
+    targets = [_Wanted() for _ in stored.entries]
     for place, sharding in zip(tree.tree_leaves(plain), _prefix(shardings, plain)):
         if stored.entries[place].value != "scalar":
-            wanted[place] = _Wanted(sharding)
-    return wanted
+            targets[place] = _Wanted(sharding)
+    return targets
 
 
 def _prefix(shardings: Any, full: Any) -> list[Any]:
     if shardings is None or isinstance(shardings, Sharding):
         return [shardings] * len(tree.tree_leaves(full))
-    found = tree.broadcast_prefix(
+    leaves = tree.broadcast_prefix(
         shardings, full, is_leaf=lambda x: x is None or isinstance(x, Sharding)
     )
-    bad = next((x for x in found if x is not None and not isinstance(x, Sharding)), None)
+    bad = next((x for x in leaves if x is not None and not isinstance(x, Sharding)), None)
     if bad is not None:
         raise TypeError(
-            f"checkpoint.restore: shardings is a tree of shardings and None, got {bad!r:.80}."
+            f"checkpoint.restore: shardings must be a tree of shardings and None, got {bad!r:.80}."
         )
-    return found
+    return leaves
 
 
 # ---- reading
@@ -291,23 +290,23 @@ def _values(
     texts: dict[str, str],
     like: Sequence[Any] | None = None,
 ) -> Iterator[Any]:
-    """The values of entries, in order; reads run ahead of what is placed."""
+    """Yield the values of entries, in order; reads run ahead of placement."""
     reader = store.Reader(folder, stored.ocdbt, stored.zarr3, stored.complete)
     generators = layout.read_generators(folder)
     opened = {entry.names: reader.open(entry.name) for entry, _ in wanted if _is_array(entry)}
     ready = {names: reader.result(".".join(names), future) for names, future in opened.items()}
     _check(wanted, ready, generators, like)
-    flight: deque[_Reading] = deque()
-    held = 0
+    pending: deque[_Reading] = deque()
+    pending_bytes = 0
     for entry, want in wanted:
         reading = _Reading(entry, want, ready.get(entry.names), generators.get(entry.name), texts)
-        flight.append(reading)
-        held += reading.bytes
-        while flight and held > store.FLIGHT_BYTES:
-            first = flight.popleft()
-            held -= first.bytes
+        pending.append(reading)
+        pending_bytes += reading.bytes
+        while pending and pending_bytes > store.FLIGHT_BYTES:
+            first = pending.popleft()
+            pending_bytes -= first.bytes
             yield first.value(reader)
-    for reading in flight:
+    for reading in pending:
         yield reading.value(reader)
 
 
@@ -317,7 +316,7 @@ def _check(
     generators: dict[str, str],
     like: Sequence[Any] | None,
 ) -> None:
-    """Raise ValueError for all leaves whose shape or dtype is not what is asked for."""
+    """Raise ValueError for all leaves whose shape or dtype does not fit the request."""
     bad = []
     for i, (entry, want) in enumerate(wanted):
         asked = like[i] if like is not None else None
@@ -344,23 +343,23 @@ def _check(
 def _misfit(
     want: _Wanted, asked: Any, opened: Any, generator: str | None
 ) -> tuple[str, str] | None:
-    """Return what is stored and what is asked for, if an array does not fit; else None."""
+    """Return the stored and the requested type of an array, if they do not fit; else None."""
     shape: tuple[int, ...] = tuple(opened.shape)
     dtype: Any = store.numpy_dtype(opened)
     if generator is not None:
         shape, dtype = shape[:-1], random.key_dtype(generator)
-    wished = shape if asked is None else tuple(getattr(asked, "shape", shape))
+    requested = shape if asked is None else tuple(getattr(asked, "shape", shape))
     as_ = want.dtype
     if want.plain is not None:
-        wished, as_ = (), np.dtype(want.plain)
-    if wished == shape and _castable(dtype, as_):
+        requested, as_ = (), np.dtype(want.plain)
+    if requested == shape and _castable(dtype, as_):
         return None
-    asked_for = f"{getattr(as_, 'name', as_) or 'any dtype'}{list(wished)}"
+    asked_for = f"{getattr(as_, 'name', as_) or 'any dtype'}{list(requested)}"
     return f"stored: {getattr(dtype, 'name', dtype)}{list(shape)}", f"asked for: {asked_for}"
 
 
 def _castable(have: Any, want: Any) -> bool:
-    """Whether values may become another dtype without a change of kind: floats stay floats, integers do not become smaller kinds."""
+    """Return whether values may be cast to another dtype: within a kind, or to a greater kind (bool, integer, float, complex)."""
     if want is None or have == want:
         return True
     if dtypes.is_extended(have) or dtypes.is_extended(want):
@@ -374,7 +373,7 @@ def _castable(have: Any, want: Any) -> bool:
 
 
 class _Reading:
-    """A leaf whose reads have been started."""
+    """A leaf whose reads have started."""
 
     def __init__(
         self, entry: Entry, want: _Wanted, opened: Any, generator: str | None, texts: dict[str, str]
@@ -392,17 +391,15 @@ class _Reading:
         if opened is None:
             return
         shape, size = tuple(opened.shape), store.numpy_dtype(opened).itemsize
-        sharding = (
-            want.sharding
-        )  # of random keys, too: their bits have one more dim, of which it says nothing
+        # it applies to random keys too: their stored bits have one more dim, which is not split
+        sharding = want.sharding
         boxes = (
             _boxes(sharding, shape) if sharding is not None else [tuple(slice(0, n) for n in shape)]
         )
         covered = [_volume(_aligned(box, store.chunk_shape(opened), shape)) for box in boxes]
         around = _around(boxes)
-        if len(boxes) > 1 and sum(covered) > 2 * max(
-            _volume(around), 1
-        ):  # blocks larger than shards: each is decoded once
+        # if blocks are larger than shards, read the bounding box, so that each block is decoded once
+        if len(boxes) > 1 and sum(covered) > 2 * max(_volume(around), 1):
             self._whole = (around, opened[around].read())
             self.bytes = 2 * _volume(around) * size
         else:
@@ -410,7 +407,7 @@ class _Reading:
             self.bytes = 2 * sum(_volume(box) for box in boxes) * size
 
     def value(self, reader: store.Reader) -> Any:
-        """The value, once it has been read."""
+        """Wait for the reads, and return the value."""
         if self._opened is None:
             if self.entry.value == "string":
                 return self._texts.get(self.entry.name, "")
@@ -434,7 +431,7 @@ class _Reading:
         return value.item() if self.entry.value == "scalar" and want.dtype is None else value
 
     def _part_reader(self, reader: store.Reader) -> Callable[[Box], np.ndarray]:
-        """Return a function that gives a part of the array, in the dtype that is asked for."""
+        """Return a function that returns a box of the array in the requested dtype."""
         what = f"the array {self.entry}"
         dtype = store.numpy_dtype(self._opened)
         if self._generator is None and self.want.dtype is not None:
@@ -459,29 +456,29 @@ class _Reading:
 
 
 def _cast(values: np.ndarray, dtype: Any, entry: Entry) -> np.ndarray:
-    """Values as another dtype; ValueError where integers do not fit into it."""
+    """Return values cast to another dtype; raise ValueError if integers do not fit into it."""
     if values.dtype == dtype:
         return values
-    made = values.astype(dtype)
+    cast = values.astype(dtype)
     if (
         np.issubdtype(values.dtype, np.integer)
         and np.issubdtype(dtype, np.integer)
-        and not np.array_equal(made, values)
+        and not np.array_equal(cast, values)
     ):
         raise ValueError(
             f"checkpoint.restore: {entry} has integers that do not fit into {np.dtype(dtype).name}: it is stored as "
-            f"{values.dtype.name}. Ask for that, with weft.enable_x64 if it has 64 bits."
+            f"{values.dtype.name}. Restore it as that dtype, with weft.enable_x64 if it has 64 bits."
         )
-    return made
+    return cast
 
 
 def _boxes(sharding: Sharding, shape: Sequence[int]) -> list[Box]:
-    """The distinct boxes that devices of this process hold."""
-    found = {}
+    """Return the distinct boxes of an array that devices of this process hold."""
+    boxes = {}
     for index in sharding.addressable_devices_indices_map(tuple(shape)).values():
         box = _box(index, shape)
-        found.setdefault(_corner(box), box)
-    return list(found.values())
+        boxes.setdefault(_corner(box), box)
+    return list(boxes.values())
 
 
 def _box(index: Sequence[slice], shape: Sequence[int]) -> Box:
@@ -497,7 +494,7 @@ def _volume(box: Iterable[slice]) -> int:
 
 
 def _aligned(box: Box, block: Sequence[int], shape: Sequence[int]) -> Box:
-    """The blocks that a box overlaps."""
+    """Return the smallest union of whole blocks that contains a box."""
     return tuple(
         slice(s.start // n * n, min(-(-s.stop // n) * n, size))
         for s, n, size in zip(box, block, shape)

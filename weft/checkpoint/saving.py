@@ -1,13 +1,13 @@
-"""Saving: a step is written beside the others and takes its name when it is whole.
+"""Saving: a step is written in a temporary folder, which is renamed when it is complete.
 
 In:   a folder, a tree of arrays and other values, the number of a step.
-Out:  a `Save`, which gives its progress; the files that `layout` lists.
-Laws: the values are those of the moment of the call, whatever the program does with its arrays afterwards: arrays are kept alive, not
-      copied; NumPy arrays are copied. One thread writes. A folder gets the name of its step by one renaming, after all that is in it is
-      on the disk: at any instant a step is whole or not there. Of equal shards one is written, by the process that has least to write.
+Out:  a `Save`, which reports its progress; the files that `layout` lists.
+Laws: the saved values are those at the time of the call, whatever the program does with its arrays afterwards: arrays are kept alive, not
+      copied; NumPy arrays are copied. One thread writes. One rename gives a folder the name of its step, after all its contents are
+      on disk: at any time a step is complete or absent. Of equal shards one is written, by the process with the least to write.
       A group of processes claims the folder at its first save, and commits only while its claim holds (`claims`).
-      All processes save the same tree, or all of them raise an error that says that they do not.
-Next: `store` writes arrays, `listing` lists and removes what is there.
+      All processes save the same tree; otherwise all of them raise an error.
+Next: `store` writes arrays, `listing` lists and removes steps.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _SCALARS = (bool, int, float, complex)
 
 @record(eq=False)
 class _Stored:
-    """An array to be stored: its entry, its whole shape, and the blocks that this process writes, by where they start."""
+    """An array to save: its entry, its global shape, and the blocks that this process writes, with their start indices."""
 
     entry: Entry
     shape: tuple[int, ...]
@@ -59,9 +59,9 @@ class _Stored:
 
 
 class Save:
-    """A step that is being saved: `wait` for it, or ask how far it is.
+    """A step that is being saved; `wait` blocks until it is on disk.
 
-    `step` and `path` say what is saved where; `written` and `total` are bytes of arrays of this process.
+    `step` and `path` are its number and folder; `written` and `total` count bytes of arrays of this process.
     """
 
     def __init__(self, path: Path, step: int, total: int):
@@ -72,16 +72,16 @@ class Save:
 
     @property
     def written(self) -> int:
-        """The bytes of arrays that have been written so far."""
+        """The bytes of arrays written so far."""
         return 0 if self._writer is None else self._writer.written
 
     @property
     def done(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Whether the save has ended, successfully or not."""
         return self._thread is not None and not self._thread.is_alive()
 
     def wait(self, timeout: float | None = None) -> Save:
-        """Return when the step is on the disk; raises what it failed with, or TimeoutError after `timeout` seconds."""
+        """Block until the step is on disk; raise the error of the save, or TimeoutError after `timeout` seconds."""
         if self._thread is not None:
             self._thread.join(timeout)
             if self._thread.is_alive():
@@ -104,7 +104,7 @@ class Save:
         return f"Save(step={self.step}, path={str(self.path)!r}, {state})"
 
 
-_last: list[Save] = []  # the save that was started last, whose failure somebody must hear of
+_last: list[Save] = []  # the most recent save, whose error must be raised or reported
 
 
 @api_boundary
@@ -118,15 +118,15 @@ def save(
     overwrite: bool = False,
     compress: bool = False,
 ) -> Save:
-    """Begin to save `tree` as `step` in the folder `path`, and go on; `.wait()` on the result for the end.
+    """Save `tree` as `step` in the folder `path` asynchronously; call `.wait()` on the result to wait for the end.
 
-    Leaves are arrays of any sharding, random keys, NumPy arrays, numbers, strings and None. They are saved as they are now, also if the
-    program donates or changes them afterwards. Every process calls this with the same arguments, and writes shards of its own.
-    A step is there when it is whole, and not before. Of the steps in the folder the newest `keep` remain then, and those that
-    `keep_every` divides. `overwrite` lets a step be replaced; `compress` trades time for room on the disk.
+    Leaves are arrays of any sharding, random keys, NumPy arrays, numbers, strings and None. Their values at the time of the call are saved,
+    even if the program donates or changes them afterwards. Every process calls this with the same arguments, and writes its own shards.
+    A step is visible only when it is complete. Afterwards the folder keeps the newest `keep` steps, and those that `keep_every` divides.
+    `overwrite` allows replacing a step; `compress` trades time for disk space.
     Raises TypeError for leaves that cannot be saved. Later errors are raised by `wait`, by the next `save` and by
-    `weft.checkpoint.wait`: FileExistsError for a step that is there, `CheckpointError` for a disk that is full,
-    `CheckpointSupersededError` if other processes have begun to save in the folder since. The steps before remain as they are.
+    `weft.checkpoint.wait`: FileExistsError for an existing step, `CheckpointError` for a full disk,
+    `CheckpointSupersededError` if other processes have since begun to save in the folder. Earlier steps remain unchanged.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -134,37 +134,37 @@ def save(
     ...     weft.checkpoint.latest_step(folder), weft.checkpoint.restore(folder)
     (100, {'epoch': 4, 'w': array([0., 1., 2.], dtype=float32)})
     """
-    wait()  # one step at a time; a failure of the last one is heard here
+    wait()  # one step at a time; raises the error of the previous save
     store.tensorstore()
     group = ranks.Ranks("checkpoint.save", f"saving step {step}")
     root = _checked(path, step, keep, keep_every)
     started = time.time_ns()
     arrays, others, strings = _snapshot(tree, group)
-    found = Save(
+    saving = Save(
         root / str(step), step, sum(part.nbytes for array in arrays for _, part in array.parts)
     )
     where = user_frame()
 
     def run() -> None:
         try:
-            writer = _StepWriter(found, group, root, (arrays, others, strings), where)
+            writer = _StepWriter(saving, group, root, (arrays, others, strings), where)
             claim = writer.write(started, overwrite, compress)
             if group.rank == 0:
                 listing.prune(claim, keep, keep_every)
         except BaseException as error:
-            found._error = _reported(error, found, root, where)
+            saving._error = _reported(error, saving, root, where)
 
-    found._thread = threading.Thread(target=run, name=f"weft saves step {step}")
+    saving._thread = threading.Thread(target=run, name=f"weft saves step {step}")
     if not _last:
         atexit.register(_tell_at_exit)
-    _last[:] = [found]
-    found._thread.start()
-    return found
+    _last[:] = [saving]
+    saving._thread.start()
+    return saving
 
 
 @api_boundary
 def wait() -> None:
-    """Return when every save that was started has ended; raises what the last one failed with, unless its `wait` has done so.
+    """Block until every started save has ended; raise the error of the last one, unless its `wait` has raised it.
 
     >>> weft.checkpoint.wait()
     """
@@ -173,7 +173,7 @@ def wait() -> None:
 
 
 def _tell_at_exit() -> None:
-    """A failure in a program that ends without having waited is reported on its standard error."""
+    """Print the error of a save on standard error, if the program ends without waiting for it."""
     if _last and _last[0]._error is not None:
         print(f"weft: {_last[0]._error}", file=sys.stderr)
 
@@ -184,25 +184,25 @@ def _checked(path: str | os.PathLike, step: int, keep: int | None, keep_every: i
     for name, value in (("keep", keep), ("keep_every", keep_every)):
         if value is not None and value < 1:
             raise ValueError(
-                f"checkpoint.save: {name} is at least 1, or None for all, got {value!r}."
+                f"checkpoint.save: {name} must be at least 1, or None for all, got {value!r}."
             )
     return Path(os.path.abspath(path))
 
 
 def _reported(error: BaseException, save: Save, root: Path, where: Any) -> BaseException:
-    """The error of a save, with what the reader needs; others than of files stay what they are."""
+    """Return the error to raise for a failed save, with the facts; errors other than OSError are returned unchanged."""
     if not isinstance(error, OSError) or isinstance(error, CheckpointSupersededError):
         return error
     try:
-        there = listing.steps(root)
+        existing = listing.steps(root)
     except OSError:
-        there = []
+        existing = []
     table = [
         ("step", save.step),
         ("folder", str(root)),
         ("reason", str(error)),
         ("written", f"{save.written} of {save.total} bytes"),
-        ("steps that are there", ", ".join(map(str, there[-4:])) or "none"),
+        ("existing steps", ", ".join(map(str, existing[-4:])) or "none"),
     ]
     reported = (FileExistsError if isinstance(error, FileExistsError) else CheckpointError)(
         describe(
@@ -210,7 +210,7 @@ def _reported(error: BaseException, save: Save, root: Path, where: Any) -> BaseE
             "a step was not saved.",
             table,
             where,
-            "A step that is not whole gets no name; the others are as they were.",
+            "A step that is incomplete is not visible; the other steps are unchanged.",
         )
     )
     reported.__cause__ = error
@@ -221,7 +221,7 @@ def _reported(error: BaseException, save: Save, root: Path, where: Any) -> BaseE
 
 
 def _snapshot(tree: Any, group: ranks.Ranks) -> tuple[list[_Stored], list[Entry], dict[str, str]]:
-    """The arrays to be stored, the entries without arrays, and the strings."""
+    """Return the arrays to save, the entries without arrays, and the strings."""
     leaves = layout.named_leaves("checkpoint.save", tree)
     _check_leaves(leaves)
     loads = [0] * group.size
@@ -264,7 +264,7 @@ def _check_leaves(leaves: Iterable[tuple[tuple[str, ...], tuple[int, ...], Any]]
         raise TypeError(
             describe(
                 "checkpoint.save",
-                "leaves of the tree are nothing that can be saved.",
+                "the tree has leaves that cannot be saved.",
                 bad[:8],
                 rule="Leaves are arrays, random keys, NumPy arrays of numbers, numbers, strings and None.",
             )
@@ -286,8 +286,10 @@ def _array(
         holders.setdefault(position, []).append(device.process_index)
     size = int(np.prod(local, dtype=np.int64)) * value.dtype.itemsize
     mine = set()
-    for position, held in holders.items():
-        writer = min(held, key=lambda process: (loads[process], process)) if len(loads) > 1 else 0
+    for position, holding in holders.items():
+        writer = (
+            min(holding, key=lambda process: (loads[process], process)) if len(loads) > 1 else 0
+        )
         loads[writer] += size
         if writer == rank:
             mine.add(tuple(p * n for p, n in zip(position, local)))
@@ -311,26 +313,26 @@ def _array(
 def _host_value(
     names: Sequence[str], kinds: Sequence[int], value: Any, loads: list[int], rank: int
 ) -> _Stored:
-    """A NumPy array or a number, which the first process writes."""
-    held = np.array(value, order="C")  # its owner may change it
-    if held.dtype == object:
+    """Return the record of a NumPy array or a number, which process 0 writes."""
+    copied = np.array(value, order="C")  # a copy, because the program may change the original
+    if copied.dtype == object:
         raise TypeError(
             f"checkpoint.save: {Entry(tuple(names), tuple(kinds), '')} is an integer of more than 64 bits: {value}."
         )
-    if not held.dtype.isnative:
-        held = held.astype(held.dtype.newbyteorder("="))
-    loads[0] += held.nbytes
-    block = store.block_shape(held.shape, (1,) * held.ndim, held.dtype.itemsize)
+    if not copied.dtype.isnative:
+        copied = copied.astype(copied.dtype.newbyteorder("="))
+    loads[0] += copied.nbytes
+    block = store.block_shape(copied.shape, (1,) * copied.ndim, copied.dtype.itemsize)
     plain = isinstance(value, _SCALARS) and not isinstance(value, np.generic)
     entry = Entry(tuple(names), tuple(kinds), "scalar" if plain else "np.ndarray")
     return _Stored(
         entry,
-        held.shape,
-        held.dtype,
+        copied.shape,
+        copied.dtype,
         block,
         None,
         None,
-        [((0,) * held.ndim, held)] if rank == 0 else [],
+        [((0,) * copied.ndim, copied)] if rank == 0 else [],
     )
 
 
@@ -338,7 +340,7 @@ def _host_value(
 
 
 class _StepWriter:
-    """Writes a step together with all other processes; every stage ends on all of them, or fails on all."""
+    """A writer of one step, together with all other processes; every stage ends on all of them, or fails on all."""
 
     def __init__(
         self,
@@ -372,7 +374,7 @@ class _StepWriter:
         return claim
 
     def _fenced(self, work: Callable[[], str]) -> Callable[[], str]:
-        """Do work whose files another group removes once it has claimed the folder."""
+        """Wrap `work` so that its OSErrors are reported as a lost claim if another group has claimed the folder and removed files."""
 
         def run() -> str:
             try:
@@ -394,7 +396,7 @@ class _StepWriter:
             claim = self.claim = own_claims.hold(self.root, self.where)
             token, identity = claim.token, claim.identity
             if save.path.exists() and not overwrite:
-                raise FileExistsError(f"{save.path} is there; overwrite=True replaces it")
+                raise FileExistsError(f"{save.path} exists; overwrite=True replaces it")
             listing.sweep(claim)
             (listing.temporary(claim, save.step) / layout.ITEM).mkdir(parents=True)
         return json.dumps([_digest(self.arrays, self.others), token, identity])
@@ -412,7 +414,7 @@ class _StepWriter:
         item = listing.temporary(claim, save.step) / layout.ITEM
         if not item.is_dir():
             raise CheckpointError(
-                f"process {group.rank} does not see {item}, which process 0 made: the folder is not shared"
+                f"process {group.rank} does not see {item}, which process 0 created: the folder is not shared"
             )
         folder = item if group.size == 1 else item / f"ocdbt.process_{group.rank}"
         folder.mkdir(exist_ok=True)
@@ -438,7 +440,7 @@ class _StepWriter:
 
 
 def _digest(arrays: Iterable[_Stored], others: Iterable[Entry]) -> str:
-    """What all processes must agree on, in short."""
+    """Return a hash of everything that must be equal in all processes."""
     lines = [
         f"{a.entry.names} {a.entry.kinds} {a.entry.value} {a.shape} {a.dtype.name} {a.block} {a.generator}"
         for a in arrays

@@ -1,10 +1,11 @@
-"""Arrays in files: what tensorstore is asked for.
+"""Storage of arrays through tensorstore.
 
-In:   the folder of an item, names of arrays, NumPy values and places in arrays.
-Out:  `Writer`, which writes blocks of arrays in batches; `Reader`, which starts reads and gives NumPy arrays.
-Laws: tensorstore is imported on first use. A block is written with its CRC-32C, which is checked when it is read; the tables of the
-      database carry their own. Blocks divide shards, so that no two processes write one block. Memory in flight is bounded.
-Next: `layout` names the files.
+In:   the folder of an item, names of arrays, NumPy values and their start indices.
+Out:  `Writer`, which writes blocks of arrays in batches; `Reader`, which starts reads and returns NumPy arrays.
+Laws: tensorstore is imported on first use. A block is written with its CRC-32C, which is verified when it is read; the tables of the
+      database carry their own. Blocks divide shards, so that no two processes write one block. The bytes of pending reads and writes are
+      bounded.
+Next: `layout` defines the names of files.
 """
 
 from __future__ import annotations
@@ -23,16 +24,14 @@ from weft._engine.util.errors import CheckpointError
 from weft._version import DISTRIBUTION_NAME
 from weft.checkpoint.layout import damaged
 
-BLOCK_BYTES = 8 << 20  # a stored block has at most so many, where the sizes of dims permit
-BATCH_BYTES = (
-    128 << 20
-)  # what is written in one transaction, of which each needs its flush to the disk
-FLIGHT_BYTES = 256 << 20  # what is read ahead of what has been placed
+BLOCK_BYTES = 8 << 20  # maximum size of a stored block, if the sizes of dims permit
+BATCH_BYTES = 128 << 20  # size of one transaction; each transaction needs a flush to disk
+FLIGHT_BYTES = 256 << 20  # maximum size of reads that run ahead of placement
 
 
 @functools.cache
 def tensorstore() -> ModuleType:
-    """The library. ImportError that says how to get it."""
+    """Import and return tensorstore; raise ImportError with instructions if it is not installed."""
     try:
         import tensorstore as found
     except ImportError as error:
@@ -46,8 +45,8 @@ def tensorstore() -> ModuleType:
 def block_shape(
     shard: Sequence[int], splits: Sequence[int], itemsize: int, limit: int | None = None
 ) -> tuple[int, ...]:
-    """The shape of the blocks in which shards are stored: at most `limit` bytes (`BLOCK_BYTES`), cut along leading dims first. Along a
-    dim that is split blocks divide shards.
+    """Return the shape of the blocks of a shard: at most `limit` bytes (`BLOCK_BYTES`), split along leading dims first. Along a split dim
+    blocks divide shards evenly.
 
     >>> block_shape((4096, 4096), (1, 1), 4), block_shape((6, 5), (2, 1), 4, limit=40), block_shape((7, 4), (2, 1), 4, limit=40)
     ((512, 4096), (2, 5), (1, 4))
@@ -72,7 +71,7 @@ def pieces(
     itemsize: int,
     limit: int = BATCH_BYTES,
 ) -> Iterator[tuple[slice, ...]]:
-    """A box cut along its leading dims into boxes of at most `limit` bytes, at borders of blocks; as slices relative to `start`.
+    """Split a box along its leading dims into boxes of at most `limit` bytes, at block borders; yield slices relative to `start`.
 
     >>> [*pieces((0, 0), (4, 2), (1, 2), 4, limit=16)]
     [(slice(0, 2, None), slice(0, 2, None)), (slice(2, 4, None), slice(0, 2, None))]
@@ -97,16 +96,16 @@ def _kvstore(folder: Path, name: str | None, ocdbt: bool) -> dict[str, Any]:
     if not ocdbt:
         return {"driver": "file", "path": f"{folder}/" if name is None else f"{folder / name}/"}
     base = {"driver": "file", "path": f"{folder}/"}
-    # files of data have names of their own and are read only once a manifest names them: only that one is replaced at once
-    found: dict[str, Any] = {
+    # data files have unique names and are read only once the manifest names them: only the manifest needs atomic replacement
+    kvstore: dict[str, Any] = {
         "driver": "ocdbt",
         "base": {**base, "file_io_locking": {"mode": "non_atomic"}},
         "manifest": base,
         "cache_pool": "cache_pool#tables",
     }
     if name is not None:
-        found["path"] = f"{name}/"
-    return found
+        kvstore["path"] = f"{name}/"
+    return kvstore
 
 
 def _context() -> Any:
@@ -123,7 +122,7 @@ _KEY = re.compile(r'Error reading "((?:[^"\\]|\\.)*)" in OCDBT database')
 
 
 def _reason(error: BaseException) -> str:
-    """The first line of a message of tensorstore, without the specification of what was opened."""
+    """Return the first line of a tensorstore message, without its specification of the array."""
     return (
         str(error)
         .split(" [tensorstore_spec=")[0]
@@ -134,7 +133,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _unquoted(text: str) -> str:
-    """A name as it was before tensorstore escaped its bytes."""
+    """Undo tensorstore's escaping of the bytes of a name."""
     return (
         text.encode("latin-1", "replace")
         .decode("unicode_escape")
@@ -144,7 +143,7 @@ def _unquoted(text: str) -> str:
 
 
 def _damaged_file(folder: Path, message: str) -> Path:
-    """The file that a message of tensorstore is about: the one that it names, else the one that holds the key that it names."""
+    """Return the file that a tensorstore message is about: the file that it names, else the data file of the key that it names."""
     if files := [name for name in _FILE.findall(message) if not name.endswith("/")]:
         return Path(_unquoted(files[-1]))
     if key := _KEY.search(message):
@@ -153,7 +152,7 @@ def _damaged_file(folder: Path, message: str) -> Path:
 
 
 def _file_of_key(folder: Path, key: str) -> Path | None:
-    """The data file of the database in `folder` that holds the value of a key; None if the tables do not tell."""
+    """Return the data file of the database in `folder` that stores the value of a key; None if the tables are unreadable."""
     ts = tensorstore()
     rest = key.encode()
     try:
@@ -175,7 +174,7 @@ def _file_of_key(folder: Path, key: str) -> Path | None:
 
 
 class Writer:
-    """Writes blocks of arrays into the database in `folder`. `add` batches them, `finish` writes what remains."""
+    """A writer of blocks of arrays into the database in `folder`. `add` batches them, `finish` writes the last batch."""
 
     def __init__(self, folder: Path, compress: bool = False):
         self._folder, self._compress = folder, compress
@@ -193,7 +192,7 @@ class Writer:
         start: Sequence[int],
         value: np.ndarray,
     ) -> None:
-        """Write `value` at `start` of the array `name`; the array stays unchanged in memory until `finish` returns."""
+        """Write `value` at `start` of the array `name`; the caller must not change `value` until `finish` returns."""
         spec = self._spec(name, shape, dtype, block)
         for piece in pieces(start, value.shape, block, value.itemsize):
             part = value[piece]
@@ -268,12 +267,12 @@ class Writer:
         self._bytes = 0
 
     def finish(self) -> None:
-        """Write what remains."""
+        """Write the last batch."""
         self.flush()
 
 
 def open_database(folder: Path, context: Any = None) -> Any:
-    """The database of a folder, as a store of bytes. Databases refer to the files of others of one `context`."""
+    """Return the database of a folder as a key-value store. Databases with one `context` may refer to each other's files."""
     ts = tensorstore()
     return ts.KvStore.open(
         {
@@ -291,7 +290,7 @@ def open_database(folder: Path, context: Any = None) -> Any:
 
 
 def merge(folder: Path, parts: Sequence[Path]) -> None:
-    """Make the database of `folder` from those of folders in it, whose files it goes on to use."""
+    """Create the database of `folder` from the databases of its subfolders, whose data files it continues to use."""
     ts = tensorstore()
     try:
         transaction = ts.Transaction(atomic=True)
@@ -307,14 +306,14 @@ def merge(folder: Path, parts: Sequence[Path]) -> None:
 
 
 class Reader:
-    """Reads arrays of the item in `folder`."""
+    """A reader of arrays of the item in `folder`."""
 
     def __init__(self, folder: Path, ocdbt: bool, zarr3: bool, complete: bool):
         self._folder, self._ocdbt, self._zarr3, self._complete = folder, ocdbt, zarr3, complete
         self._context = _context()
 
     def open(self, name: str) -> Any:
-        """Start to open an array; the result has `shape`, `dtype`, and `chunk_shape`."""
+        """Start to open an array; return a future of an object with `shape`, `dtype`, and `chunk_shape`."""
         spec: dict[str, Any] = {
             "driver": "zarr3" if self._zarr3 else "zarr",
             "kvstore": _kvstore(self._folder, name, self._ocdbt),
@@ -324,7 +323,7 @@ class Reader:
         return tensorstore().open(spec, open=True, read=True, context=self._context)
 
     def result(self, what: str, future: Any) -> Any:
-        """What a read gives. CheckpointError that names `what` and the file that is damaged."""
+        """Wait for a read and return its result; raise CheckpointError that names `what` and the damaged file."""
         try:
             return future.result()
         except (ValueError, OSError, KeyError) as error:
@@ -334,10 +333,10 @@ class Reader:
 
 
 def chunk_shape(opened: Any) -> tuple[int, ...]:
-    """The shape of the blocks that can be read apart."""
+    """Return the shape of the blocks that can be read separately."""
     return tuple(opened.chunk_layout.read_chunk.shape or opened.shape)
 
 
 def numpy_dtype(opened: Any) -> np.dtype:
-    """The dtype of an open array."""
+    """Return the NumPy dtype of an open array."""
     return opened.dtype.numpy_dtype

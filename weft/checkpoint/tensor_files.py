@@ -1,9 +1,9 @@
-"""Trees of arrays in one file of the format safetensors, which other systems read.
+"""Trees of arrays in one safetensors file, a format that other systems read.
 
 In:   a file, a tree of arrays.
 Out:  the file, or the arrays by name.
-Laws: names are paths joined by dots, as in checkpoints. The library `safetensors` reads and writes; a read takes from the file what the
-      shards of this process need.
+Laws: names are paths joined by dots, as in checkpoints. The library `safetensors` reads and writes; a process reads only what its shards
+      need.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from weft._engine.util.errors import CheckpointError
 from weft._engine.util.source import api_boundary
 from weft.checkpoint import layout
 
-#: dtype -> what the format calls it
+#: dtype -> its name in the format
 _NAMES = {
     "bool": "BOOL",
     "int8": "I8",
@@ -49,9 +49,9 @@ _DTYPES = {there: here for here, there in _NAMES.items()}
 def export_safetensors(
     file: str | os.PathLike, tree: Any, *, metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write the arrays of a tree into one safetensors file, under their paths joined by dots; `metadata` are texts that the file keeps.
+    """Write the arrays of a tree into one safetensors file, under their paths joined by dots; `metadata` are texts stored in the file.
 
-    The file is there when it is whole. Leaves are arrays and numbers. Raises TypeError for other leaves, NotImplementedError for dtypes
+    The file appears when it is complete. Leaves are arrays and numbers. Raises TypeError for other leaves, NotImplementedError for dtypes
     that the format lacks, and `CheckpointError` if the file cannot be written.
 
     >>> import tempfile
@@ -72,12 +72,12 @@ def export_safetensors(
             raise TypeError(
                 f"checkpoint.export_safetensors: {entry} is a {type(value).__name__}; the format has arrays only."
             )
-        held = np.ascontiguousarray(np.asarray(value)).reshape(np.shape(value))
-        if held.dtype.name not in _NAMES:
+        contiguous = np.ascontiguousarray(np.asarray(value)).reshape(np.shape(value))
+        if contiguous.dtype.name not in _NAMES:
             raise NotImplementedError(
-                f"checkpoint.export_safetensors: {entry} is {held.dtype.name}, which the format lacks."
+                f"checkpoint.export_safetensors: {entry} is {contiguous.dtype.name}, which the format lacks."
             )
-        tensors[entry.name] = held
+        tensors[entry.name] = contiguous
     path = Path(os.path.abspath(file))
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -102,9 +102,9 @@ def import_safetensors(
     *,
     shardings: Sharding | Mapping[str, Sharding] | None = None,
 ) -> Any:
-    """The arrays of a safetensors file by name, as NumPy arrays, or as arrays laid out by `shardings`, one or one for each name.
+    """Return the arrays of a safetensors file by name: NumPy arrays, or arrays with `shardings` (one, or one for each name).
 
-    With `like`, a tree of arrays or `ShapeDtypeStruct`s, the tree of that structure, laid out as they are: a process reads what its
+    With `like`, a tree of arrays or `ShapeDtypeStruct`s, return a tree of that structure, with their shardings: a process reads what its
     shards need. Raises FileNotFoundError, ValueError for names or shapes that do not fit, `CheckpointError` for a damaged file.
     """
     from safetensors import SafetensorError, safe_open
@@ -117,28 +117,28 @@ def import_safetensors(
         raise FileNotFoundError(f"checkpoint.import_safetensors: there is no file {path}.")
     try:
         with safe_open(str(path), framework="numpy") as opened:
-            there = list(opened.keys())
+            stored_names = list(opened.keys())
             if like is None:
                 pick = shardings.get if isinstance(shardings, Mapping) else lambda _: shardings
-                return {name: _read(opened, name, pick(name), None) for name in there}
-            found = []
+                return {name: _read(opened, name, pick(name), None) for name in stored_names}
+            arrays = []
             for names, _, value in layout.named_leaves("checkpoint.import_safetensors", like):
                 if layout.is_leaf(value):
                     continue
                 name = ".".join(names)
-                if name not in there:
+                if name not in stored_names:
                     raise ValueError(
-                        f"checkpoint.import_safetensors: {path} has no {name!r}; it has {there[:8]}."
+                        f"checkpoint.import_safetensors: {path} has no {name!r}; it has {stored_names[:8]}."
                     )
                 shape = tuple(opened.get_slice(name).get_shape())
                 if shape != np.shape(value):
                     raise ValueError(
-                        f"checkpoint.import_safetensors: {name!r} has shape {list(shape)}, asked for is "
+                        f"checkpoint.import_safetensors: {name!r} has shape {list(shape)}, but the requested shape is "
                         f"{list(np.shape(value))}."
                     )
                 want = wanted_like(value)
-                found.append(_read(opened, name, want.sharding, want.dtype))
-            return trees.tree_unflatten(trees.tree_structure(like), found)
+                arrays.append(_read(opened, name, want.sharding, want.dtype))
+            return trees.tree_unflatten(trees.tree_structure(like), arrays)
     except (SafetensorError, OSError) as error:
         raise layout.damaged(path, str(error)) from error
 
