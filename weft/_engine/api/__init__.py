@@ -1,14 +1,14 @@
-"""The functions that take functions, and those that place arrays: jit, grad, vmap, shard_map, pmap, device_put and so on.
+"""The public transformations and placement functions: jit, grad, vmap, shard_map, pmap, device_put and so on.
 
-In:   functions of users, trees of arrays and numbers, and layouts: shardings, specs, devices.
+In:   user functions, trees of arrays and numbers, and layouts: shardings, specs, devices.
 Out:  functions and arrays. `weft` loads each name on first use.
-Laws: a function is traced once per kind of arguments; a call on values goes through `programs` to an executable. Nothing here knows
-      which backend runs a program: executables, arrays and devices are asked.
-Next: `jit` for the way from a call to a program, `execute` for running one, `layouts` for shardings as users give them, `stages` for
+Laws: a function is traced once per types of arguments; a call on values goes through `programs` to an executable. No module here depends
+      on the backend: executables, arrays and devices provide what differs.
+Next: `jit` for the way from a call to a program, `execute` for running one, `layouts` for user-specified shardings, `stages` for
       `lower` and `compile`.
 """
 
 import weft
 
-# A hook upward: arrays and tracers get their operators and methods from `weft.numpy`, whichever module was asked for.
+# A hook upward: arrays and tracers get their operators and methods from `weft.numpy`, whichever module is imported first.
 weft.numpy  # noqa: B018  (loads it)

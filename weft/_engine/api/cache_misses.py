@@ -1,7 +1,7 @@
-"""Why a function is traced once more: what its arguments, or the settings, have that no earlier call had.
+"""Explanations of cache misses: how the arguments or settings differ from those of all earlier calls.
 
-In:   a jitted function and the key under which it found no program.
-Out:  a report that names the call's line and the function's, and compares the key with the nearest earlier one.
+In:   a jitted function and the key without a cached program.
+Out:  a report with the source lines of the call and of the function, and a comparison of the key with the nearest earlier one.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from weft._engine.util.errors import align
 from weft._engine.util.events import report
 from weft._engine.util.source import is_internal, user_frame
 
-_seen: set[tuple] = set()  # where functions were defined that were reported as new
+_seen: set[tuple] = set()  # definition sites of functions that were reported as new
 
 
 def explain_miss(function: Any, key: tuple) -> None:
-    """Report why `function` has no program under `key`, unless it is weft's own."""
+    """Report why `function` has no program under `key`, unless it is one of weft's own functions."""
     code = getattr(getattr(function.fun, "func", function.fun), "__code__", None)
     if code is not None and is_internal(code.co_filename):
         return
@@ -56,13 +56,18 @@ def _differences(function: Any, now: tuple, before: tuple) -> list[str]:
         rows.append((f"type of {path}", types.get(path, "none"), old_types.get(path, "none")))
     if paths == old_paths:
         rows.append(("argument structure", now[0], before[0]))
-    given, old = ({at: x.value for at, x in (key[1][1] if key[1] else ())} for key in (now, before))
-    for at in {**given, **old}:
+    values_now, values_before = (
+        {at: x.value for at, x in (key[1][1] if key[1] else ())} for key in (now, before)
+    )
+    for at in {**values_now, **values_before}:
         label = at if isinstance(at, str) else f"number {at}"
         rows.append(
             (
                 f"static argument {label}",
-                *[repr(values[at]) if at in values else "none" for values in (given, old)],
+                *[
+                    repr(values[at]) if at in values else "none"
+                    for values in (values_now, values_before)
+                ],
             )
         )
     rows += now[3].differences(before[3])

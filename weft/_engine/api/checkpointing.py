@@ -1,6 +1,6 @@
-"""`checkpoint`: which intermediate results are kept for the backward pass, and the policies that say so.
+"""`checkpoint`: recomputation of intermediate values in the backward pass, and the policies that select the values to save.
 
-A policy is called with a primitive, the types of its operands and its parameters, and says whether its results may be saved.
+A policy is called with a primitive, the types of its operands and its parameters; it returns whether the results may be saved.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def checkpoint(
     static_argnames: str | Sequence[str] = (),
     concrete: bool = False,
 ) -> Any:
-    """`fun` whose intermediate values are not kept for reverse mode but computed again.
+    """Return `fun` with intermediate values that reverse mode recomputes instead of saving them.
 
-    `policy(primitive, *avals, **params) -> bool` names the equations whose results may be kept
-    (`weft.checkpoint_policies` has the usual ones).
-    What is computed again is kept apart from what computed it first by a barrier, unless `prevent_cse` is false: a bool, or a tree of them
-    that is a prefix of the tuple of arguments, to hold back only what comes from some of these.
+    `policy(primitive, *avals, **params) -> bool` selects the equations whose results may be saved
+    (`weft.checkpoint_policies` has common ones).
+    A barrier keeps the recomputation from being merged with the original computation, unless `prevent_cse` is false: a bool, or a tree of
+    bools that is a prefix of the tuple of arguments, to apply the barrier only to values computed from some of these.
     Shapes, dtypes and errors are those of `fun`.
 
     >>> float(weft.grad(weft.checkpoint(lambda x: wnp.sin(wnp.sin(x))))(0.0))
@@ -74,12 +74,12 @@ def checkpoint(
         static = (static_argnums,) if isinstance(static_argnums, int) else static_argnums
         check_static_argnums(static, len(args))
         fixed = {k % len(args): args[k % len(args)] for k in static}
-        given = [x for i, x in enumerate(args) if i not in fixed]
+        dynamic = [x for i, x in enumerate(args) if i not in fixed]
 
-        def on_dynamic(given, kwargs):
-            rest = iter(given)
+        def on_dynamic(dynamic, kwargs):
+            remaining = iter(dynamic)
             return fun(
-                *[fixed[i] if i in fixed else next(rest) for i in range(len(args))], **kwargs
+                *[fixed[i] if i in fixed else next(remaining) for i in range(len(args))], **kwargs
             )
 
         on_values = checkpoint(
@@ -91,7 +91,7 @@ def checkpoint(
         return threaded(
             first,
             "checkpoint",
-            (given, kwargs),
+            (dynamic, kwargs),
             [functools.update_wrapper(on_dynamic, fun)],
             lambda funs, values, args: on_values(funs[0], values, args),
         )
@@ -131,32 +131,32 @@ remat = checkpoint
 
 
 def _of_leaves(prevent_cse: Any, flat: FlatFunction) -> tuple[bool, ...]:
-    """One bool for each leaf of the arguments, from a prefix tree for those that are given by position."""
+    """Return one bool per leaf of the arguments, from a prefix tree for the positional ones."""
     args, kwargs = tree.tree_unflatten(flat.in_tree, flat.leaves)
     try:
-        given = tree.broadcast_prefix(prevent_cse, args)
+        flags = tree.broadcast_prefix(prevent_cse, args)
     except ValueError as error:
         raise ValueError(
             f"checkpoint: prevent_cse must be a bool, or a tree that is a prefix of the tuple of arguments: {error}"
         ) from None
-    return (*map(bool, given), *(True for _ in tree.tree_leaves(kwargs)))
+    return (*map(bool, flags), *(True for _ in tree.tree_leaves(kwargs)))
 
 
 def _traced_once(flat: FlatFunction, fun: Callable, fixed: dict) -> tuple:
-    """The program of `flat` and its constants that are tracers, traced anew only for types, static values or settings not seen before.
+    """Return the program of `flat` and its constants that are tracers; it is traced once per types, static values and settings.
 
-    What cannot be a key is traced each time, and so is what closes over tracers or has effects.
+    Functions that close over tracers or have effects, and calls with unhashable static values, are traced each time.
     """
     avals = [typeof(x) for x in flat.leaves]
     trace = lambda: hoist_tracers(stage(flat, avals, function_name(fun)))
     key = (flat.in_tree, tuple(avals), flat.statics, tuple(fixed.items()), current_context())
     known = of_function(fun, "checkpoint", dict)
     try:
-        found = known.get(key)
+        cached = known.get(key)
     except TypeError:  # a static value that is not hashable
         return trace()
-    if found is not None:
-        jaxpr, flat.out_tree = found
+    if cached is not None:
+        jaxpr, flat.out_tree = cached
         return jaxpr, []
     jaxpr, consts = trace()
     if not consts and not jaxpr.effects and not config.check_tracer_leaks:
@@ -165,7 +165,7 @@ def _traced_once(flat: FlatFunction, fun: Callable, fixed: dict) -> tuple:
 
 
 def checkpoint_name(x: Any, name: str) -> Any:
-    """`x` (a tree of arrays) under a name by which checkpoint policies know it; a value of its own for `name` alone.
+    """Attach a name for checkpoint policies to `x` (a tree of arrays), as a value of its own.
 
     >>> from weft._engine.api.checkpointing import checkpoint_name
     >>> policy = weft.checkpoint_policies.save_only_these_names("s")
@@ -176,8 +176,8 @@ def checkpoint_name(x: Any, name: str) -> Any:
 
 
 def print_saved_residuals(fun: Callable, *args, **kwargs) -> None:
-    """Print what reverse mode of `fun` would keep between its passes: type, and the argument or the line it comes from; arguments in their
-    order, then results in the order of the program."""
+    """Print the values that reverse mode of `fun` would save between its passes: the type, and the argument or source line of each;
+    arguments come first, then results in program order."""
     flat = FlatFunction(fun, args, kwargs)
 
     def forward(*xs):
@@ -185,37 +185,37 @@ def print_saved_residuals(fun: Callable, *args, **kwargs) -> None:
         return [c for c in program.consts if isinstance(c, Tracer)]
 
     jaxpr = inline_calls(stage(forward, [typeof(x) for x in flat.leaves], function_name(fun)))
-    makers: dict[Atom, Eqn] = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
+    eqn_of: dict[Atom, Eqn] = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
     arguments: dict[Atom, str] = dict(zip(jaxpr.invars, flat.names()))
-    place = {atom: i for i, atom in enumerate([*arguments, *makers])}
+    place = {atom: i for i, atom in enumerate([*arguments, *eqn_of])}
     for atom in sorted(dict.fromkeys(jaxpr.outvars), key=lambda atom: place.get(atom, 0)):
-        made = makers.get(atom)
-        if made is None:
-            told = (
+        producer = eqn_of.get(atom)
+        if producer is None:
+            source = (
                 f"from the argument {arguments[atom]}" if atom in arguments else "from a constant"
             )
         else:
-            told = origin(made)
-        print(atom.aval.str_short(True), told)
+            source = origin(producer)
+        print(atom.aval.str_short(True), source)
 
 
 def everything_saveable(*_, **__) -> bool:
-    """Keep everything, as without `checkpoint`."""
+    """Save everything, as without `checkpoint`."""
     return True
 
 
 def nothing_saveable(*_, **__) -> bool:
-    """Keep nothing but the inputs; the default."""
+    """Save only the inputs; the default."""
     return False
 
 
 def dots_saveable(primitive, *_, **__) -> bool:
-    """Keep the results of contractions and convolutions, which cost most to compute again."""
+    """Save the results of contractions and convolutions, the most expensive ones to recompute."""
     return isinstance(primitive, ProductOp)
 
 
 def dots_with_no_batch_dims_saveable(primitive, *avals, **params) -> bool:
-    """Keep the results of contractions without batch dims: those with weights, but not those among activations."""
+    """Save the results of contractions without batch dims: those with weights, but not those among activations."""
     if isinstance(primitive, RaggedOp):
         return avals[0].ndim == 2
     if not isinstance(primitive, ContractOp):
@@ -229,7 +229,7 @@ def _names(primitive, params) -> str | None:
 
 
 def save_only_these_names(*names: str) -> Policy:
-    """Keep the values that `checkpoint_name` gave one of these names, and nothing else."""
+    """Save only the values to which `checkpoint_name` gave one of these names."""
 
     def policy(primitive, *_, **params) -> bool:
         return _names(primitive, params) in names
@@ -238,7 +238,7 @@ def save_only_these_names(*names: str) -> Policy:
 
 
 def save_any_names_but_these(*names: str) -> Policy:
-    """Keep the values that `checkpoint_name` gave other names than these, and nothing else."""
+    """Save only the values to which `checkpoint_name` gave a name other than these."""
 
     def policy(primitive, *_, **params) -> bool:
         name = _names(primitive, params)
@@ -248,7 +248,7 @@ def save_any_names_but_these(*names: str) -> Policy:
 
 
 def save_anything_except_these_names(*names: str) -> Policy:
-    """Keep everything but what `checkpoint_name` gave one of these names."""
+    """Save everything except the values to which `checkpoint_name` gave one of these names."""
 
     def policy(primitive, *_, **params) -> bool:
         return _names(primitive, params) not in names
@@ -259,8 +259,8 @@ def save_anything_except_these_names(*names: str) -> Policy:
 def save_and_offload_only_these_names(
     *, names_which_can_be_saved, names_which_can_be_offloaded, offload_src: str, offload_dst: str
 ) -> Policy:
-    """Keep the values of these names, those of the second kind in memory of the kind `offload_dst`. CPUs have one memory, in which what is
-    offloaded stays where it is. ValueError if a name is among both."""
+    """Save the values of these names; those in the second group are moved to memory of the kind `offload_dst`. CPUs have one memory, so
+    that offloaded values stay in place. Raises ValueError if a name is in both groups."""
     saved, offloaded = frozenset(names_which_can_be_saved), frozenset(names_which_can_be_offloaded)
     if saved & offloaded:
         raise ValueError(
@@ -282,7 +282,7 @@ def save_and_offload_only_these_names(
 
 
 def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Policy:
-    """As `dots_with_no_batch_dims_saveable`, in memory of the kind `offload_dst`: see `save_and_offload_only_these_names`."""
+    """Save like `dots_with_no_batch_dims_saveable`, in memory of the kind `offload_dst`: see `save_and_offload_only_these_names`."""
 
     def policy(primitive, *avals, **params) -> Any:
         return (
@@ -295,7 +295,7 @@ def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Policy
 
 
 def save_from_both_policies(policy_1: Policy, policy_2: Policy) -> Policy:
-    """Keep what either policy keeps. Both must answer with bools: ValueError for other answers."""
+    """Save what either policy saves. Both must return bools: ValueError for other results."""
 
     def policy(primitive, *avals, **params) -> bool:
         answers = [
@@ -312,7 +312,7 @@ def save_from_both_policies(policy_1: Policy, policy_2: Policy) -> Policy:
     return policy
 
 
-#: the policies under the names that programs know
+#: the policies under JAX's names
 checkpoint_policies = SimpleNamespace(
     everything_saveable=everything_saveable,
     nothing_saveable=nothing_saveable,

@@ -1,7 +1,7 @@
-"""Programs on arrays: placement of arguments, and the executables of a program.
+"""Execution of programs on arrays: placing the arguments, and caching the executables of a program.
 
 In:   a Jaxpr and concrete arguments.
-Out:  arrays. A program is compiled once per combination of argument specs; the executables live and die with the program.
+Out:  arrays. A program is compiled once per combination of argument specs; its executables live as long as the program.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ from weft._engine.util.errors import MissingMeshError
 from weft._engine.util.state import clearing
 
 # thresholds, measured on several machines
-#: bytes of an array that is worth a compiled copy
+#: minimum bytes of an array for which a copy is compiled
 _RELAYOUT_COMPILED_BYTES = 1 << 20
-#: bytes of one that is worth it when it is moved for the first time
+#: minimum bytes of an array for which even a first move is compiled
 _RELAYOUT_REPEATED_BYTES = 1 << 26
 
 
@@ -76,9 +76,8 @@ def to_array(x, sharding: Sharding | None = None, order: tuple[int, ...] | None 
 def _scalar_array(x, aval) -> Array:
     value = np.asarray(x)
     if value.dtype != aval.dtype:
-        if isinstance(x, int) and np.issubdtype(
-            aval.dtype, np.integer
-        ):  # NumPy's own numbers are cut, as arrays of them are
+        # NumPy's own numbers are truncated, like arrays of them
+        if isinstance(x, int) and np.issubdtype(aval.dtype, np.integer):
             info = np.iinfo(aval.dtype)
             if not info.min <= int(value) <= info.max:
                 raise OverflowError(
@@ -98,7 +97,7 @@ def run(jaxpr: Jaxpr, args: Sequence[Array], options: ProgramOptions) -> list[Ar
 
 
 def run_ready(executable: Executable, ready: Sequence[Array], args: Sequence[Array]) -> list[Array]:
-    """Run on the result of `prepare`. A donated argument is deleted, also if a copy in another layout was passed in its place."""
+    """Run on the result of `prepare`. Donated arguments are deleted, even if a copy in another layout was passed in their place."""
     outs = executable(ready)
     for i in executable.donated:
         args[i - len(executable.const_inputs)].delete()
@@ -108,7 +107,7 @@ def run_ready(executable: Executable, ready: Sequence[Array], args: Sequence[Arr
 def prepare(
     jaxpr: Jaxpr, args: Sequence[Array], options: ProgramOptions
 ) -> tuple[Executable, list[Array]]:
-    """Return the executable for these arguments, and the arguments as it takes them (constants first, placed)."""
+    """Return the executable for these arguments, and its inputs: the constants, then the placed arguments."""
     jaxpr = expand(jaxpr)
     consts = const_arrays(jaxpr)
     if options.places_arguments:
@@ -121,7 +120,7 @@ def prepare(
 def executable_for(
     jaxpr: Jaxpr, specs: tuple[ArraySpec, ...], options: ProgramOptions
 ) -> Executable:
-    """Return the executable for argument specs (those of the constants first), compiled on first use."""
+    """Return the executable for argument specs (constants first), which is compiled on first use."""
     context = current_context().for_compilation
     key = ("executable", specs, options.compilation_key(), context)
     executable = jaxpr._cache.get(key)
@@ -143,7 +142,7 @@ def executable_for(
 def with_key_reuse_check(
     jaxpr: Jaxpr, name: str, arrays: Sequence[Array], call: Callable[[], list[Array]]
 ) -> list[Array]:
-    """Return the results of `call`, which runs `jaxpr` on `arrays`; KeyReuseError for a reused random key if `debug_key_reuse` is set."""
+    """Return the results of `call`, which runs `jaxpr` on `arrays`; with `debug_key_reuse`, raise KeyReuseError for a reused random key."""
     if not config.debug_key_reuse or not has_keys(jaxpr):
         return call()
     from weft._engine.api import key_reuse
@@ -156,7 +155,7 @@ def with_key_reuse_check(
 
 
 def _of_type(spec: ArraySpec) -> ArraySpec:
-    """Return `spec` with the entries of its type if all axes are explicit: `P('x')` and `P('x', None)` then share a program."""
+    """Return `spec` with the sharding of its type if all axes are explicit, so that `P('x')` and `P('x', None)` share a program."""
     sharding, ndim = spec.sharding, spec.aval.ndim
     if not says_all(spec.aval.explicit) or len(sharding.spec) == ndim:
         return spec
@@ -168,9 +167,9 @@ def _of_type(spec: ArraySpec) -> ArraySpec:
 def relayout(
     x: Array, sharding: Sharding, committed: bool = True, order: tuple[int, ...] | None = None
 ) -> Array:
-    """Return `x` laid out as `sharding`, with its dims stored in `order`.
+    """Return `x` with the given sharding, and its dims stored in `order`.
 
-    Memory is shared where layouts allow; many values are moved by a compiled copy.
+    Memory is shared if layouts allow it; large arrays are moved by a compiled copy.
     """
     have, want = x._spec, ArraySpec(x.aval, sharding, committed, order)
     if have.has_terms or want.has_terms:
@@ -203,7 +202,7 @@ def relayout(
 
 
 def _can_reshard_on_devices(have: ArraySpec, want: ArraySpec) -> bool:
-    """Return whether devices with memories of their own exchange values to get from `have` to `want`, without the host."""
+    """Return whether devices with separate memories can exchange values to get from `have` to `want`, without the host."""
     old, new = have.sharding, want.sharding
     is_same_place = (
         old.device_assignment == new.device_assignment and old.memory_kind == new.memory_kind
@@ -212,7 +211,7 @@ def _can_reshard_on_devices(have: ArraySpec, want: ArraySpec) -> bool:
 
 
 def _in_other_order(x: Array, want: ArraySpec) -> Array:
-    """Return `x` as `want`, which has another dim order: copied by NumPy, or by a program if it is large."""
+    """Return `x` in the layout `want`, which has another dim order: copied by NumPy, or by a program if it is large."""
     have = x._spec
     is_here = have.by_process is None and want.by_process is None
     move = (have.order, have.local_shape, have.splits, want.order, want.splits, want.storage_dtype)
@@ -238,13 +237,13 @@ def _in_other_order(x: Array, want: ArraySpec) -> Array:
 
 @functools.lru_cache(maxsize=1024)
 def _copying(aval: ShapedArray) -> Jaxpr:
-    """Return the program of the identity."""
+    """Return the program of the identity function."""
     with set_trace(eval_trace):
         return stage(lambda x: [x], [aval], "relayout")
 
 
 def _of_other_terms(x: Array, want: ArraySpec) -> Array:
-    """Return `x` as `want`, where one of them has unreduced axes: equal terms are moved, others are computed by a program."""
+    """Return `x` in the layout `want`, where one of them has unreduced axes: equal terms are moved, others are computed by a program."""
     have, sharding = x._spec, want.sharding
     if fits(have, want):
         return Array(want, x._live())
@@ -292,7 +291,7 @@ def _is_first(move: tuple) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _moving(splits: tuple, local: tuple, new_splits: tuple, new_local: tuple, dtype) -> Jaxpr:
-    """Return the program that moves one block of shards to another."""
+    """Return the program that converts the block grid of one layout to that of another."""
     n = len(splits)
 
     def move(block):
@@ -315,15 +314,14 @@ def on_mesh(args: Sequence[Array]) -> Sequence[Array]:
 
 
 def place_for(executable: Executable, args: Sequence[Array]) -> Sequence[Array]:
-    """Return the arguments (without constants) laid out as the executable takes them."""
+    """Return the arguments (without constants) in the layouts that the executable expects."""
     specs = executable.in_specs[len(executable.const_inputs) :]
     if transfers.guarded():
         have = [x._spec for x in args]
         transfers.between_devices(have, specs)
-        here = executable.out_specs[:1] * len(
-            specs
-        )  # where it runs; the memory of other devices may be read in place
-        transfers.between_devices([h for h, s in zip(have, specs) if s is h], here)
+        # the program's devices; it may read the memory of other devices in place
+        targets = executable.out_specs[:1] * len(specs)
+        transfers.between_devices([h for h, s in zip(have, specs) if s is h], targets)
     if all(map(operator.is_, map(spec_of, args), specs)):
         return args
     return [
@@ -333,7 +331,7 @@ def place_for(executable: Executable, args: Sequence[Array]) -> Sequence[Array]:
 
 
 def const_arrays(jaxpr: Jaxpr) -> list[Array]:
-    """Return the constants of a program as arrays, which outlive those that the user deletes or donates. NumPy constants are converted once."""
+    """Return the constants of a program as arrays that remain valid if the user deletes or donates the originals. Conversion is cached."""
     if not jaxpr.consts:
         return []
     with transfers.Passing(transfers.NO_TRANSFER), unplaced():
@@ -343,7 +341,7 @@ def const_arrays(jaxpr: Jaxpr) -> list[Array]:
 
 
 def _place_arguments(args: Sequence[Array], options: ProgramOptions) -> list[Array]:
-    """Return the arguments where `in_shardings` states, stored as `in_layouts` states."""
+    """Return the arguments with the shardings of `in_shardings` and the dim orders of `in_layouts`."""
     shardings = options.in_shardings or [None] * len(args)
     layouts = options.in_layouts or [None] * len(args)
     return [

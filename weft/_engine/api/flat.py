@@ -1,7 +1,7 @@
-"""Functions of trees as functions of their leaves, and the names of these leaves.
+"""Conversion of functions of trees to functions of their leaves, and the names of these leaves.
 
-In:   a function of the user, and the arguments of one call.
-Out:  a `FlatFunction` for `core.stage` and the transforms to run; the structure of its results is known once it has run.
+In:   a user function, and the arguments of one call.
+Out:  a `FlatFunction` for `core.stage` and the transforms to run; after it has run, the structure of its results is known.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weft._engine.util.source import positional_names
 
 
 def check_static_argnums(static: Iterable[int], n_args: int) -> None:
-    """ValueError unless a call with `n_args` positional arguments has those at `static`."""
+    """Raise ValueError unless a call with `n_args` positional arguments has all positions in `static`."""
     if not all(-n_args <= k < n_args for k in static):
         raise ValueError(
             f"static_argnums={tuple(static)} names an argument that a call with {n_args} positional arguments lacks."
@@ -26,7 +26,7 @@ def check_static_argnums(static: Iterable[int], n_args: int) -> None:
 
 
 def checked_argnames(given: str | Iterable[str], api: str, parameter: str) -> tuple[str, ...]:
-    """One name or several as a tuple; TypeError for what is no name."""
+    """Return one name or several as a tuple; raise TypeError if one is not a string."""
     names = (given,) if isinstance(given, str) else tuple(given)
     if wrong := [name for name in names if not isinstance(name, str)]:
         raise TypeError(f"{api}: {parameter} must be strings, got {wrong[0]!r:.60}.")
@@ -34,8 +34,8 @@ def checked_argnames(given: str | Iterable[str], api: str, parameter: str) -> tu
 
 
 class FlatFunction:
-    """`fun` on the `leaves` of its arguments; positional arguments at `static` stay as they are. `is_leaf` says what else is a leaf, of
-    arguments and of results; or `flatten` takes their trees apart.
+    """`fun` on the `leaves` of its arguments; positional arguments at `static` are fixed. `is_leaf` marks further leaves, of arguments
+    and of results; or `flatten` flattens their trees.
 
     >>> flat = FlatFunction(lambda x, y, n: {"sum": x + n * y}, (1, 2, 10), static=(2,))
     >>> flat.leaves, flat.unflatten(flat(3, 4))
@@ -65,28 +65,28 @@ class FlatFunction:
 
     def __call__(self, *leaves) -> list:
         dynamic, kwargs = tree.tree_unflatten(self.in_tree, leaves)
-        given = iter(dynamic)
-        args = [self._static[i] if i in self._static else next(given) for i in range(self._n_args)]
+        values = iter(dynamic)
+        args = [self._static[i] if i in self._static else next(values) for i in range(self._n_args)]
         results, self.out_tree = self._flatten(self.fun(*args, **kwargs))
         return results
 
     def unflatten(self, results: Sequence) -> Any:
-        """The tree that `fun` would return with `results` as its leaves."""
+        """Return the tree that `fun` would return with `results` as its leaves."""
         return tree.tree_unflatten(self.out_tree, results)
 
     @property
     def statics(self) -> tuple:
-        """The arguments that stay as they are, by position."""
+        """The fixed arguments, by position."""
         return tuple(self._static.items())
 
     def names(self) -> list[str]:
-        """The names of the leaves."""
+        """Return the names of the leaves."""
         args, kwargs = tree.tree_unflatten(self.in_tree, self.leaves)
         return argument_names(signature_of(self.fun), args, kwargs, self._static)
 
 
 def signature_of(fun: Callable) -> inspect.Signature | None:
-    """The signature of a function; None if it is not known."""
+    """Return the signature of a function; None if it is unknown."""
     try:
         return inspect.signature(fun)
     except (ValueError, TypeError):
@@ -99,7 +99,7 @@ def argument_names(
     kwargs: dict,
     left_out: Collection[int] = (),
 ) -> list[str]:
-    """The names of the leaves of arguments by their key paths; `args` are without those at the positions `left_out`.
+    """Return the names of the leaves of arguments by their key paths; `args` lacks the arguments at the positions `left_out`.
 
     >>> argument_names(signature_of(lambda params, *xs: 0), ({"up": [1, 2]}, 3), {"scale": 4})
     ["params['up'][0]", "params['up'][1]", 'xs[0]', 'scale']
@@ -123,7 +123,7 @@ def argument_names(
 
 
 def aval_of(x) -> ShapedArray:
-    """The type of a value, or of anything that has a shape and a dtype."""
+    """Return the type of a value, or of any object with a shape and a dtype."""
     if hasattr(x, "shape") and hasattr(x, "dtype") and not hasattr(type(x), "aval"):
         return ShapedArray(
             tuple(x.shape), dtypes.canonicalize_dtype(x.dtype), getattr(x, "weak_type", False)

@@ -94,7 +94,7 @@ from weft._engine.util.state import Dispatching
 if TYPE_CHECKING:
     from weft._engine.api.calls.options import JitArguments
 
-#: classes of leaves that are usual in calls
+#: common classes of leaves
 _USUAL = frozenset(
     {
         Array,
@@ -123,7 +123,7 @@ _NATIVE = _USUAL | {
 
 
 class _FlatBody:
-    """The function on the leaves of its arguments, for one trace; `out_tree` is the structure of its results once it ran."""
+    """The function on the leaves of its arguments, for one trace; after it has run, `out_tree` is the structure of its results."""
 
     __slots__ = ("jitted", "call", "out_tree")
 
@@ -143,7 +143,7 @@ class _FlatBody:
 
 
 class JitFunction(Dispatching):
-    """What `jit` returns. Calling it runs the compiled function; `trace`, `lower`, `eval_shape` stop at earlier stages."""
+    """A jitted function. Calling it runs the compiled function; `trace`, `lower`, `eval_shape` stop at earlier stages."""
 
     if TYPE_CHECKING:
         __name__: str
@@ -153,10 +153,9 @@ class JitFunction(Dispatching):
         def options(self) -> JitOptions: ...
 
     is_threaded = False  # whether the values of references are arguments
-    traced_once: (
-        list  # the trace of the function before its references were known, if they are threaded
-    )
-    _mesh_of = staticmethod(spec_mesh)  # returns the mesh over which specs are read
+    # the trace of the function before its references were known, if they are threaded
+    traced_once: list
+    _mesh_of = staticmethod(spec_mesh)  # returns the mesh for PartitionSpecs
 
     def __init__(self, fun: Callable, options: JitOptions = DEFAULT_OPTIONS):
         options.check_device()
@@ -171,7 +170,7 @@ class JitFunction(Dispatching):
             cls.__call__ = cls._call
 
     def _variant(self, fun: Callable, **changes: Any) -> JitFunction:
-        """Return another function with these options but for some, on no particular device and for any compiler."""
+        """Return a jitted `fun` with these options and some changes, without device and compiler options."""
         return JitFunction(
             fun, replace(self.options, device=None, compiler_options=None, **changes)
         )
@@ -203,7 +202,7 @@ class JitFunction(Dispatching):
             return "<PjitFunction>"
 
     def __getstate__(self) -> dict:
-        """Return the function, its name and its options; the shardings stand for a device."""
+        """Return the function, its name and its options; the device is represented by the shardings."""
         options = {name: getattr(self.options, name) for name in OPTION_NAMES if name != "device"}
         return {"function_name": self.name, "fun": self.fun, **options}
 
@@ -246,18 +245,18 @@ class JitFunction(Dispatching):
     __call__ = _call
 
     def _call_high(self, args: tuple, kwargs: dict) -> Any:
-        """Call with values of hi types that do not enter programs: mutable ones, or those that are mapped or differentiated as wholes."""
+        """Call with values of hi types that cannot enter programs: mutable ones, or those that are mapped or differentiated as wholes."""
         if any(map(is_mutable, tree.tree_leaves((args, kwargs)))):
             return _with_refs().call_on_parts(self, args, kwargs)
         return self.fun(*args, **kwargs)
 
     def _bind(self, call: FlatCall) -> Any:
-        """Call inside of a transformation: bind the traced program as one operation, or inline it."""
+        """Call inside a transformation: bind the traced program as one operation, or inline it."""
         if self.options.compiler_options and is_staged(trace_state.trace):
             raise ValueError(
                 f"jit({self.name}): `compiler_options` can only be passed to the outermost jit, got "
                 f"{dict(self.options.compiler_options)} for a function that becomes a part of another program.\n"
-                "  Give them to the jit of that program."
+                "  Pass them to the jit of that program."
             )
         traced = self._trace(call, call.leaves)
         operands = [*traced.consts, *call.leaves]
@@ -278,7 +277,7 @@ class JitFunction(Dispatching):
         return tree.tree_unflatten(traced.out_tree, outs)
 
     def _execute(self, call: FlatCall) -> Any:
-        """Call on values: run the executable for their placements, compiled on first use."""
+        """Call on values: run the executable for their placements, which is compiled on first use."""
         options, cache = self.options, self._cache
         if options.compiler_options and not config.compiler_options:
             with Override(compiler_options=tuple(sorted(options.compiler_options.items()))):
@@ -316,12 +315,12 @@ class JitFunction(Dispatching):
         return traced.results(outs)
 
     def _place(self, call: FlatCall) -> tuple[Sequence[Array], Sequence[Array]]:
-        """Return the leaves as arrays, and these on the devices of the context or of the option `device`."""
+        """Return the leaves as arrays, and these arrays on the devices of the context or of the option `device`."""
         leaves = call.leaves
         if self.options.in_shardings is None:
             given = leaves if _ARRAYS.issuperset(map(type, leaves)) else self._arrays(call)
             return given, on_mesh(given)
-        with unplaced():  # `in_shardings` states where they go
+        with unplaced():  # `in_shardings` places them
             given = self._arrays(call)
         if self.options.device is None:
             return given, given
@@ -335,7 +334,7 @@ class JitFunction(Dispatching):
         ]
 
     def _install_fast_path(self, compiled: CompiledCall, call: FlatCall, is_first: bool) -> None:
-        """Let the next call like this one bypass Python, if the backend can."""
+        """Let the next similar call bypass Python, if the backend supports it."""
         executable, traced, places_arguments = compiled
         leaves = call.leaves
         if (
@@ -349,9 +348,9 @@ class JitFunction(Dispatching):
             or config.debug_key_reuse
             or (transfers.guarded() and _may_transfer(compiled, leaves))
         ):
-            return  # settings that must see every call
+            return  # these settings must see every call
         if device_mesh() is not None and not any(type(x) is Array and x.committed for x in leaves):
-            return  # other threads may have set another mesh, or none
+            return  # the context mesh is not part of the match, and other threads may have another one
         if traced.needs_leaves:
             function = self._cache.fast_paths.setdefault(
                 (traced.in_tree, call.statics),
@@ -379,7 +378,7 @@ class JitFunction(Dispatching):
 
     # ---- arguments
     def _flatten(self, args: tuple, kwargs: dict) -> FlatCall:
-        """Take the arguments apart."""
+        """Split the arguments into static values and leaves."""
         options, where = self.options, f"jit({self.name})"
         if (
             kwargs
@@ -406,7 +405,7 @@ class JitFunction(Dispatching):
         return FlatCall(args, kwargs, (n, tuple(statics)), leaves, in_tree)
 
     def _rebuild(self, statics: tuple, in_tree: Any, leaves: Sequence) -> tuple[tuple, dict]:
-        """Return the arguments that `_flatten` takes apart into static values and leaves."""
+        """Return the arguments from the static values and leaves of `_flatten`."""
         args, kwargs = tree.tree_unflatten(in_tree, leaves)
         if statics:
             n, values = statics
@@ -439,7 +438,7 @@ class JitFunction(Dispatching):
             ) from None
 
     def _typeof(self, x: Any, i: int, in_tree: Any) -> ShapedArray:
-        if type(x) is ShapedArray:  # of a program that is only traced or lowered
+        if type(x) is ShapedArray:  # the program is only traced or lowered
             return x
         try:
             return typeof(x)
@@ -451,13 +450,13 @@ class JitFunction(Dispatching):
     def _leaf_names(self, in_tree: Any) -> list[str]:
         try:
             args, kwargs = tree.tree_unflatten(in_tree, range(in_tree.num_leaves))
-        except Exception:  # a node of the user's type that wants other children than numbers
+        except Exception:  # a user-defined pytree node that does not accept numbers as children
             return [f"number {i}" for i in range(in_tree.num_leaves)]
         return argument_names(signature_of(self.fun), args, kwargs, self.options.static_argnums)
 
     # ---- tracing
     def _trace(self, call: FlatCall, leaves: Sequence) -> TracedProgram:
-        """Return the program for the types of `leaves`, traced on first use."""
+        """Return the program for the types of `leaves`, which is traced on first use."""
         in_tree = call.in_tree
         avals = tuple([self._typeof(x, i, in_tree) for i, x in enumerate(leaves)])
         key = (in_tree, call.statics, avals, current_context(is_lenient=False))
@@ -511,7 +510,7 @@ class JitFunction(Dispatching):
         return traced
 
     def _check_tracing(self, key: tuple) -> None:
-        """Refuse to trace where settings forbid it, and explain why the program is not known if they ask for that."""
+        """Raise if settings forbid tracing; explain the cache miss if they request that."""
         backends.get(self.options.backend).check_compiler_options(
             "jit", self.options.compiler_options
         )
@@ -527,7 +526,7 @@ class JitFunction(Dispatching):
     def _flat_shardings(
         self, what: str, structure: Any, avals: Sequence, names: Sequence[str] | None = None
     ) -> tuple:
-        """Return the option `what`, a prefix tree of shardings, with one entry per leaf."""
+        """Return the option `what`, a prefix tree of shardings, as one entry per leaf."""
         given = getattr(self.options, what)
         title = f"jit({self.name}): {what}"
         return flat_shardings(given, structure, avals, title, names, mesh_of=self._mesh_of)
@@ -535,7 +534,7 @@ class JitFunction(Dispatching):
     def _automatic(
         self, in_tree: Any, names: Sequence[str], out_tree: Any
     ) -> tuple[AUTO | None, tuple[bool, ...]]:
-        """Return the AUTO that the shardings hold, and whether it stands for each argument."""
+        """Return the AUTO among the shardings, and for each argument whether it has it."""
         options, where = self.options, f"jit({self.name})"
         ins = flat_automatic(options.in_shardings, in_tree, f"{where}: in_shardings", names)
         outs = flat_automatic(options.out_shardings, out_tree, f"{where}: out_shardings")
@@ -543,7 +542,7 @@ class JitFunction(Dispatching):
         return auto, tuple([s is not None for s in ins])
 
     def _typed_results(self, outs: list, structure: Any) -> list:
-        """Return the results with the types that explicit `out_shardings` state."""
+        """Return the results with the types that explicit `out_shardings` imply."""
         if self.options.out_shardings is None:
             return outs
         shardings = self._flat_shardings("out_shardings", structure, [typeof(x) for x in outs])
@@ -596,11 +595,11 @@ class JitFunction(Dispatching):
         return self.trace(*args, **kwargs).lower()
 
     def eval_shape(self, *args, **kwargs):
-        """Types of the results, without computing them."""
+        """Return the types of the results, without computing them."""
         return self.trace(*args, **kwargs).out_info
 
     def clear_cache(self) -> None:
-        """Forget all traces and executables."""
+        """Drop all traces and executables."""
         self._cache.clear()
 
     _clear_cache = clear_cache
@@ -610,7 +609,7 @@ class JitFunction(Dispatching):
 
 
 def _with_refs() -> ModuleType:
-    """Load the module of calls with references, which most programs do without."""
+    """Import the module of calls with references, which most programs do not need."""
     from weft._engine.api.calls import with_refs
 
     return with_refs
@@ -623,7 +622,7 @@ def _has_high_values(args: tuple, kwargs: dict) -> bool:
 
 
 def _may_transfer(compiled: CompiledCall, leaves: Sequence) -> bool:
-    """Return whether a call transfers values of the host, or of other devices than those of the program."""
+    """Return whether a call transfers values from the host, or from devices other than the program's."""
     executable = compiled.executable
     specs = (
         executable.out_specs[:1] * len(leaves)
@@ -636,7 +635,7 @@ def _may_transfer(compiled: CompiledCall, leaves: Sequence) -> bool:
 
 
 class FaceFunction(JitFunction):
-    """A public function of arrays: called on values it is compiled as a whole, inside a trace it is inlined."""
+    """A public function of arrays: on values it is compiled as a whole, inside a trace it is inlined."""
 
     is_public = True
 
@@ -646,7 +645,7 @@ class FaceFunction(JitFunction):
 
     @functools.cached_property
     def options(self) -> JitOptions:
-        """All arguments but the arrays are static. Computed at the first call: there are hundreds of these functions."""
+        """The options: all arguments but the arrays are static. Computed at the first call, because there are hundreds of such functions."""
         signature = inspect.signature(self.fun)
         parameters, positional = signature.parameters.values(), positional_names(signature)
         dynamic = {positional[a] if isinstance(a, int) else a for a in self.arrays}
@@ -665,7 +664,7 @@ class FaceFunction(JitFunction):
         return self.__qualname__ if public is self else (type(self), (self.fun, self.arrays))
 
     def _checked_keywords(self, kwargs: dict) -> dict:
-        """Return the keywords for the function itself."""
+        """Return the keywords to pass to the function itself."""
         return kwargs
 
     @boundary
@@ -683,7 +682,7 @@ class FaceFunction(JitFunction):
                 return self.fun(*args, **kwargs)
             try:
                 call = self._flatten(args, kwargs)
-            except ValueError:  # a setting that cannot be hashed
+            except ValueError:  # an unhashable setting
                 return self.fun(*args, **kwargs)
             if _EAGER.issuperset(map(type, call.leaves)):
                 return self._execute(call)
@@ -699,12 +698,12 @@ _EAGER = _USUAL | {complex}
 
 
 def face(fun: Callable, arrays: Sequence[int | str] = (0,)) -> FaceFunction:
-    """`fun` as a FaceFunction whose arguments at positions (or of names) `arrays` are arrays, the others settings."""
+    """Return `fun` as a FaceFunction whose arguments at the positions or names `arrays` are arrays; the others are settings."""
     return FaceFunction(fun, arrays)
 
 
 def check_output(out, api: str, fun: Callable, structure, i: int) -> None:
-    """TypeError if result number `i` of `fun` is no value of a program."""
+    """Raise TypeError if result number `i` of `fun` is not a valid value of a program."""
     try:
         typeof(out)
     except TypeError:
@@ -747,11 +746,11 @@ def jit(
     abstracted_axes: Any = None,
     compiler_options: dict | None = None,
 ) -> JitFunction | Callable[[Callable], JitFunction]:
-    """Compile `fun` for the types and layouts of its arguments, once for each kind it is called with.
+    """Compile `fun` for the types and layouts of its arguments, once for each combination that it is called with.
 
-    Static arguments are compile-time constants (hashable; part of the cache key). Donated ones give their memory to the
+    Static arguments are compile-time constants (hashable; part of the cache key). Donated arguments pass their memory to the
     results and must not be used again. `in_shardings`/`out_shardings` are prefix trees of shardings; without them layouts
-    follow the data. `compiler_options` are XLA's; they are checked when the function is compiled, and have no effect.
+    follow the data. `compiler_options` are XLA's; they are checked when the function is compiled, and have no effect on the CPU.
     Raises ValueError for static arguments that are not hashable, and for `compiler_options` of a function that becomes a part of another
     program; TypeError for results that are not arrays.
 

@@ -1,6 +1,6 @@
-"""Layouts as users give them: shardings, specs and devices, in trees that are prefixes of arguments and results.
+"""User-specified layouts: shardings, specs and devices, in prefix trees of arguments and results.
 
-In:   what a user gave as in_shardings, out_shardings or the target of device_put.
+In:   the user's in_shardings, out_shardings or target of device_put.
 Out:  one `Sharding` (or None) per flat value, and its layout in memory; errors name the value that does not fit.
 """
 
@@ -21,7 +21,7 @@ from weft._engine.util.errors import MissingMeshError
 
 
 class _Replicated:
-    """Stands for: the same on all devices of the mesh in context at the call; without one, as propagation finds."""
+    """A placeholder for replication over the context mesh of the call; without a mesh, for the propagated sharding."""
 
     def __repr__(self) -> str:
         return "None"
@@ -31,19 +31,19 @@ REPLICATED = _Replicated()
 
 
 def replicated_where_none(given):
-    """A prefix tree of shardings in which None asks for replication over the mesh in context."""
+    """Return a prefix tree of shardings in which None is replaced by replication over the context mesh."""
     return tree.tree_map(lambda s: REPLICATED if s is None else s, given, is_leaf=_is_sharding_leaf)
 
 
 def check_constrained(given, what: str) -> None:
-    """ValueError if a tree of layouts leaves dims to propagation, which nothing at the border of a program can."""
+    """Raise ValueError if a tree of layouts has unconstrained dims, which propagation cannot fill at the boundary of a program."""
     for s in tree.tree_leaves(given, is_leaf=_is_sharding_leaf):
         s = s.sharding if isinstance(s, Format) else s
         spec = s.spec if isinstance(s, NamedSharding) else s
         if isinstance(spec, PartitionSpec) and spec.unconstrained_dims():
             raise ValueError(
                 f"{what}: Unconstrained dims are not allowed here, got {spec}: arguments and results have one layout.\n"
-                "  Give None for the whole sharding to leave it open, or use lax.with_sharding_constraint inside."
+                "  Pass None for the whole sharding to leave it open, or use lax.with_sharding_constraint inside."
             )
 
 
@@ -64,9 +64,9 @@ def flat_shardings(
     padded: Sequence[bool] = (),
     mesh_of: Callable = spec_mesh,
 ) -> tuple[Sharding | None, ...]:
-    """One sharding (or None) per flat value from a prefix tree of shardings, specs or devices; checks that dims divide,
-    but for values that are `padded` where they do not. `arg_names` names the values if they are arguments; else they are
-    results. Specs are over the mesh that `mesh_of` gives."""
+    """Return one sharding (or None) per flat value from a prefix tree of shardings, specs or devices. Dims must be divisible,
+    except for values that are `padded`. `arg_names` names the values if they are arguments; otherwise they are results. Specs
+    are over the mesh that `mesh_of` returns."""
     if given is None:
         return (None,) * structure.num_leaves
     result = []
@@ -86,7 +86,7 @@ def flat_shardings(
 def flat_automatic(
     given: Any, structure: Any, what: str, arg_names: Sequence[str] | None = None
 ) -> tuple[AUTO | None, ...]:
-    """Return the AUTO of each flat value in a prefix tree of shardings, None for others; empty where there is none."""
+    """Return the AUTO of each flat value in a prefix tree of shardings, None for other values; () if there is no AUTO."""
     if given is None or not any(
         isinstance(s, AUTO) for s in tree.tree_leaves(given, is_leaf=_is_sharding_leaf)
     ):
@@ -96,7 +96,7 @@ def flat_automatic(
 
 
 def common_auto(autos: Sequence[AUTO | None], what: str) -> AUTO | None:
-    """Return the AUTO of a function; ValueError if there are several."""
+    """Return the one AUTO of a function, or None; raise ValueError if there are several."""
     different = list(dict.fromkeys(s for s in autos if s is not None))
     if len(different) > 1:
         meshes = ", ".join(str(s.mesh) for s in different)
@@ -108,8 +108,8 @@ def common_auto(autos: Sequence[AUTO | None], what: str) -> AUTO | None:
 
 
 def flat_layouts(given, structure, what: str, arg_names: Sequence[str] | None = None) -> tuple:
-    """What the formats among `given` say of the order in memory of each flat value: a Layout, Layout.AUTO or None; empty where they say
-    nothing."""
+    """Return the memory layout of each flat value from the formats among `given`: a Layout, Layout.AUTO or None; () if no format has a
+    layout."""
     if given is None or not any(
         isinstance(s, Format) and s.layout is not None
         for s in tree.tree_leaves(given, is_leaf=_is_sharding_leaf)
@@ -124,7 +124,7 @@ def flat_layouts(given, structure, what: str, arg_names: Sequence[str] | None = 
 
 
 def _per_value(given, structure, what: str, arg_names: Sequence[str] | None) -> list:
-    """What a prefix tree says of each flat value."""
+    """Return the entry of a prefix tree for each flat value."""
     if _is_sharding_leaf(given):
         return [given] * structure.num_leaves
     full = tree.tree_unflatten(structure, list(range(structure.num_leaves)))
@@ -141,14 +141,14 @@ def _per_value(given, structure, what: str, arg_names: Sequence[str] | None) -> 
 def argument_order(
     name: str, label: str, spec: ArraySpec, layout, is_given: bool
 ) -> tuple[int, ...] | None:
-    """The order in which an argument is taken for which jit says `layout`; ValueError if that of the argument `is_given` and another."""
-    wanted = order_of(layout, spec.aval.ndim, name)
-    if is_given and (layout is Layout.AUTO or wanted != spec.order):
+    """Return the dim order for an argument with the layout `layout` in jit; raise ValueError if it `is_given` in another order."""
+    order = order_of(layout, spec.aval.ndim, name)
+    if is_given and (layout is Layout.AUTO or order != spec.order):
         have = spec.order or tuple(range(spec.aval.ndim))
         if layout is Layout.AUTO:
             rule = (
                 "AUTO leaves the layout of an argument to the compiler, before there is one. Lower the function for a "
-                "ShapeDtypeStruct, ask compile().input_formats and put arrays there, or leave AUTO out."
+                "ShapeDtypeStruct, put arrays in the formats of compile().input_formats, or leave AUTO out."
             )
         else:
             rule = "A committed argument is not copied silently. Use weft.device_put(x, format) first, or leave its layout out."
@@ -156,12 +156,12 @@ def argument_order(
             f"{name}: Layout passed to jit does not match the layout on the respective arg. Argument {label} of type "
             f"{spec.aval.str_short()} is stored with major_to_minor={have}, in_shardings says {layout}.\n  {rule}"
         )
-    return wanted
+    return order
 
 
 def check_donated_layouts(traced, are_given: Sequence[bool]) -> None:
-    """ValueError where the compiler is to choose the layout of a donated argument and not of the result that would take its memory, or the
-    other way round. `are_given` says for each argument of the traced program whether it has a layout of its own."""
+    """Raise ValueError if the layout of a donated argument is AUTO but that of the result which reuses its memory is not, or vice versa.
+    `are_given` tells for each argument of the traced program whether it has a layout of its own."""
     ins, outs = traced.in_layouts, traced.out_layouts
     if Layout.AUTO not in ins and Layout.AUTO not in outs:
         return
@@ -172,19 +172,19 @@ def check_donated_layouts(traced, are_given: Sequence[bool]) -> None:
     for aval, is_given, is_donated, layout in zip(
         traced.in_avals, are_given, traced.donated, ins or [None] * len(are_given)
     ):
-        found = (
+        result = (
             next((r for r in results if r[:2] == (aval.shape, aval.dtype)), None)
             if is_donated
             else None
         )
-        if found is None:
+        if result is None:
             continue
-        results.remove(found)
-        if (layout is Layout.AUTO) != (found[2] is Layout.AUTO) and not (
+        results.remove(result)
+        if (layout is Layout.AUTO) != (result[2] is Layout.AUTO) and not (
             layout is None and is_given
         ):
             side, other = (
-                ("output layout", found[2]) if layout is Layout.AUTO else ("input layout", layout)
+                ("output layout", result[2]) if layout is Layout.AUTO else ("input layout", layout)
             )
             raise ValueError(
                 f"jit({traced.name}): a donated argument of type {aval.str_short()} and the result that takes its memory "
@@ -194,7 +194,7 @@ def check_donated_layouts(traced, are_given: Sequence[bool]) -> None:
 
 
 def _what_is_split(what: str, i: int, structure, arg_names: Sequence[str] | None) -> str:
-    """Value number `i` in words: an argument by its name, a result by its place in the tree."""
+    """Return a description of value number `i`: an argument by its name, a result by its path in the tree."""
     function = what.partition(":")[0]
     if arg_names is not None:
         return (
@@ -215,7 +215,7 @@ def as_sharding(
 @overload
 def as_sharding(s: Any, what: str, mesh_of: Callable = spec_mesh) -> Sharding | None: ...
 def as_sharding(s: Any, what: str, mesh_of: Callable = spec_mesh) -> Sharding | None:
-    """A sharding from a Sharding, a Device, or a PartitionSpec over the mesh of the context, which `mesh_of` gives."""
+    """Return a sharding from a Sharding, a Device, or a PartitionSpec over the context mesh that `mesh_of` returns."""
     if isinstance(s, Sharding) and is_abstract(s):
         mesh = current_mesh()
         if isinstance(mesh, Mesh) and mesh.abstract_mesh == s.mesh:
@@ -246,5 +246,5 @@ def as_sharding(s: Any, what: str, mesh_of: Callable = spec_mesh) -> Sharding | 
             "Format(Layout.AUTO) needs no sharding."
         )
     raise TypeError(
-        f"{what}: {s!r} is not a sharding. Give a Sharding, a PartitionSpec (with a mesh in context) or a device."
+        f"{what}: {s!r} is not a sharding. Pass a Sharding, a PartitionSpec (with a mesh in context) or a device."
     )

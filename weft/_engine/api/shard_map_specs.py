@@ -1,7 +1,7 @@
-"""The specs of a shard_map: trees matched with arguments and results, checked against the mesh, with messages that name the place.
+"""The specs of a shard_map: matched with the trees of arguments and results, and checked against the mesh.
 
-In:   specs as users write them (trees, prefixes, None), the mesh, its manual axes, the values' types.
-Out:  one PartitionSpec per flat value.
+In:   user-written specs (trees, prefixes, None), the mesh, its manual axes, the types of values.
+Out:  one PartitionSpec per flat value; errors name the wrong entry.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from weft._engine.util.source import user_frame
 
 @record
 class Site:
-    """What messages say of one shard_map: the function's name, the mesh, its manual axes."""
+    """The facts about one shard_map for messages: the function's name, the mesh, its manual axes."""
 
     name: str
     mesh: Mesh
@@ -34,7 +34,7 @@ class Site:
     def error(
         self, kind: type, fact: str, rows: Sequence, rule: str, remedy: str = ""
     ) -> Exception:
-        """The error of one wrong spec."""
+        """Return the error about one wrong spec."""
         sizes = ", ".join(f"{n!r}: {s}" for n, s in self.mesh.shape_tuple)
         return kind(
             describe(
@@ -49,12 +49,12 @@ class Site:
 
 
 def is_spec(x: Any) -> bool:
-    """Whether `x` is a leaf of a tree of specs."""
+    """Return whether `x` is a leaf of a tree of specs."""
     return x is None or isinstance(x, (PartitionSpec, HiPspec))
 
 
 def check_entries(site: Site, specs: Any, what: str) -> None:
-    """Every leaf is a PartitionSpec that names manual axes, each once."""
+    """Check that every leaf is a PartitionSpec that names each manual axis at most once."""
     for path, spec in tree.tree_flatten_with_path(specs, is_leaf=is_spec)[0]:
         where = what + tree.keystr(path)
         if spec is None:
@@ -126,9 +126,9 @@ def _nearest(axis: Any, mesh: Mesh) -> str:
 def flat_specs(
     site: Site, specs: Any, values: Any, what: str, values_name: str
 ) -> list[PartitionSpec]:
-    """One spec per leaf of `values`, from a tree of specs that is a prefix of it."""
+    """Return one spec per leaf of `values`, from a tree of specs that is a prefix of it."""
     try:
-        found = tree.broadcast_prefix(specs, values, is_leaf=is_spec)
+        leaves = tree.broadcast_prefix(specs, values, is_leaf=is_spec)
     except ValueError as error:
         where = tree.prefix_errors(
             specs, values, is_spec, prefix_name=f"shard_map {what}", full_name=values_name
@@ -137,11 +137,11 @@ def flat_specs(
             f"shard_map({site.name}): {what} does not fit {values_name}:\n{where}\n"
             f"  {what} must be a tree of PartitionSpecs that is a prefix of {values_name}."
         ) from None
-    return [PartitionSpec() if s is None else s for s in found]
+    return [PartitionSpec() if s is None else s for s in leaves]
 
 
 def check_operand(site: Site, aval: ShapedArray, spec: PartitionSpec, label: str) -> None:
-    """An operand has a dim for every entry of its spec, and blocks of equal size."""
+    """Check that an operand has a dim for every entry of its spec, and blocks of equal size."""
     _check_rank(site, aval, spec, label, "in_specs")
     for d, axes in enumerate(spec.dims(aval.ndim)):
         n = math.prod(site.mesh.shape[a] for a in axes)
@@ -162,7 +162,7 @@ def check_operand(site: Site, aval: ShapedArray, spec: PartitionSpec, label: str
 
 
 def check_devices(site: Site, x: Any, label: str) -> None:
-    """A committed array must be on the devices of the mesh, in its order."""
+    """Check that a committed array is on the devices of the mesh, in the same order."""
     if not getattr(x, "committed", False) or x.sharding.device_assignment == site.mesh.flat_devices:
         return
     ids = lambda devices: [d.id for d in devices]
@@ -203,7 +203,7 @@ def _check_rank(site: Site, aval: ShapedArray, spec: PartitionSpec, label: str, 
 def check_result(
     site: Site, aval: ShapedArray, spec: PartitionSpec, label: str, tracked: bool
 ) -> None:
-    """A result has a dim for every entry of its spec, and is the same along the manual axes that the spec leaves out."""
+    """Check that a result has a dim for every entry of its spec, and is equal along the manual axes that the spec omits."""
     _check_rank(site, aval, spec, label, "out_specs")
     extra = (aval.vma & site.manual) - set(spec.axes) if tracked else frozenset()
     if not extra:
@@ -227,7 +227,7 @@ def check_result(
 
 
 def leaf_labels(values: Any, label: Callable[[Any], str]) -> list[str]:
-    """What messages call each leaf of `values`."""
+    """Return the label in messages of each leaf of `values`."""
     return [label(path) for path, _ in tree.tree_flatten_with_path(values)[0]]
 
 
@@ -235,14 +235,14 @@ def leaf_labels(values: Any, label: Callable[[Any], str]) -> list[str]:
 
 
 def has_hi_types(specs: Any, args: Any) -> bool:
-    """Whether specs or arguments are those of hi types."""
+    """Return whether specs or arguments are of hi types."""
     return any(isinstance(s, HiPspec) for s in tree.tree_leaves(specs, is_leaf=is_spec)) or (
         bool(hi_types) and any(type(x) in hi_types for x in tree.tree_leaves(args))
     )
 
 
 def _check_fits(site: Site, x: Any, spec: Any, label: str) -> bool:
-    """Return whether `x` is a value of a hi type; TypeError unless its spec is one of such values."""
+    """Return whether `x` is a value of a hi type; raise TypeError unless its spec is of the same kind."""
     is_value = type(x) in hi_types
     if is_value != isinstance(spec, HiPspec):
         need = "a HiPspec" if is_value else "a PartitionSpec"
@@ -253,12 +253,12 @@ def _check_fits(site: Site, x: Any, spec: Any, label: str) -> bool:
 
 
 def _low_specs(specs: Sequence) -> list:
-    """Return specs of values of hi types as the lists of specs of their arrays."""
+    """Return specs, where a spec of a hi type is replaced by the list of specs of its arrays."""
     return [list(s.to_lo()) if isinstance(s, HiPspec) else s for s in specs]
 
 
 def _parts_of(spec: Any, part: Any) -> tuple[Any, tuple | None]:
-    """Return a part of the results by arrays, and the tree and types of the values of a hi type that it has."""
+    """Return a part of the results as arrays, and the tree and types of its values if they are of a hi type, else None."""
     if not isinstance(spec, HiPspec):
         return part, None
     values, inner = tree.tree_flatten(part)
@@ -267,7 +267,7 @@ def _parts_of(spec: Any, part: Any) -> tuple[Any, tuple | None]:
 
 
 def on_arrays(call: Callable, f: Callable, site: Site, options: Any, args: tuple) -> Any:
-    """Return `f(*args)` by `call(function, in_specs, out_specs, args)`, which gets each value of a hi type as the list of its arrays."""
+    """Return `f(*args)` by `call(function, in_specs, out_specs, args)`, in which each value of a hi type is the list of its arrays."""
     leaves, structure = tree.tree_flatten(args)
     specs: list[Any] = flat_specs(
         site, options.prefix(len(args)), args, "in_specs", "the arguments"
@@ -280,11 +280,13 @@ def on_arrays(call: Callable, f: Callable, site: Site, options: Any, args: tuple
         for x, s, hi in zip(leaves, specs, is_value)
     ]
     entries, out_structure = tree.tree_flatten(options.out_specs, is_leaf=is_spec)
-    types: list[Any] = []  # per entry of out_specs for hi types, the tree and types of its values
+    types: list[
+        Any
+    ] = []  # per entry of out_specs: the tree and types of its values if of a hi type, else None
 
     def on_blocks(*blocks):
-        given = [x if aval is None else aval.raise_val(*x) for x, aval in zip(blocks, avals)]
-        out = f(*tree.tree_unflatten(structure, given))
+        operands = [x if aval is None else aval.raise_val(*x) for x, aval in zip(blocks, avals)]
+        out = f(*tree.tree_unflatten(structure, operands))
         out_specs = flat_specs(site, options.out_specs, out, "out_specs", "the results")
         titles = leaf_labels(out, lambda path: f"result{tree.keystr(path)}")
         for each in zip(tree.tree_leaves(out), out_specs, titles):
@@ -294,8 +296,8 @@ def on_arrays(call: Callable, f: Callable, site: Site, options: Any, args: tuple
         return [part for part, _ in pairs]
 
     on_blocks.__name__ = site.name
-    given = [lowered(x, "shard_map") if hi else x for x, hi in zip(leaves, is_value)]
-    parts = call(on_blocks, tuple(_low_specs(specs)), _low_specs(entries), tuple(given))
+    operands = [lowered(x, "shard_map") if hi else x for x, hi in zip(leaves, is_value)]
+    parts = call(on_blocks, tuple(_low_specs(specs)), _low_specs(entries), tuple(operands))
     for i, (spec, known) in enumerate(zip(entries, types)):
         if known is not None:
             inner, avals = known

@@ -1,4 +1,4 @@
-"""Stages of compilation for users: `f.trace(...)`, `.lower()`, `.compile()`, each with its text and its facts."""
+"""Stages of compilation for users: `f.trace(...)`, `.lower()`, `.compile()`, each with its text and properties."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from weft._engine.util.source import function_module
 
 @record
 class ArgInfo:
-    """What is known of one argument of a lowered function."""
+    """Type and donation of one argument of a lowered function."""
 
     __module__ = "weft.stages"
 
@@ -51,14 +51,14 @@ class ArgInfo:
 
 
 def given_sharding(x) -> Sharding | None:
-    """Where the argument `x` (an array, a number, a type or a ShapeDtypeStruct) is said to lie."""
+    """Return the specified sharding of the argument `x` (an array, a number, a type or a ShapeDtypeStruct), or None."""
     if type(x) is Array:
         return x.sharding if x.committed else None
     return x.explicit if isinstance(x, ShapedArray) else getattr(x, "sharding", None)
 
 
 def _spec(x, aval, devices: tuple) -> ArraySpec:
-    """The spec of the argument `x`; a sharding over a mesh without devices is one over these."""
+    """Return the spec of the argument `x`; a sharding over an abstract mesh gets these devices."""
     if type(x) is Array:
         return x._spec
     sharding = given_sharding(x)
@@ -69,28 +69,28 @@ def _spec(x, aval, devices: tuple) -> ArraySpec:
 
 
 def _devices_of(shardings: Sequence[Sharding | None]) -> tuple:
-    """The devices of a program, where some of its arguments are over meshes without devices: those of the others, of the mesh of the
-    context, or devices that are not there, for which it can be compiled."""
-    said = [s for s in shardings if s is not None]
-    abstract = next((s for s in said if is_abstract(s)), None)
+    """Return the devices of a program with arguments over an abstract mesh: those of other arguments, of the context mesh, or planned
+    devices, for which it can only be compiled; () if no mesh is abstract."""
+    specified = [s for s in shardings if s is not None]
+    abstract = next((s for s in specified if is_abstract(s)), None)
     if abstract is None:
         return ()
     context = current_mesh()
     if isinstance(context, Mesh) and context.abstract_mesh is abstract.mesh:
         return context.flat_devices
-    found = next((s for s in said if not is_abstract(s)), None)
-    return _planned(abstract.mesh.size) if found is None else found.device_assignment
+    concrete = next((s for s in specified if not is_abstract(s)), None)
+    return _planned(abstract.mesh.size) if concrete is None else concrete.device_assignment
 
 
 @functools.lru_cache(maxsize=64)
 def _planned(count: int) -> tuple:
-    from weft._engine.backends.planned import planned_devices  # all of the compiler
+    from weft._engine.backends.planned import planned_devices  # imports the whole compiler
 
     return tuple(planned_devices(1, count))
 
 
 def result_paths(structure: Any) -> list[str]:
-    """Places of the leaves in a tree of results: `result`, `result[0]`, `result['loss']`."""
+    """Return the paths of the leaves in a tree of results: `result`, `result[0]`, `result['loss']`."""
     paths, _ = tree.tree_flatten_with_path(
         tree.tree_unflatten(structure, range(structure.num_leaves))
     )
@@ -112,17 +112,17 @@ class Traced(metaclass=Sealed):
     _made_by = "weft.jit(f).trace(...)"
 
     def __init__(self, jitted, program, leaves: Sequence[Any], refs: Sequence[Ref] | None = None):
-        """`refs`: the references whose values come first among the arguments, where references to mutable arrays are in play."""
+        """`refs` are the references whose values are the leading arguments; None without mutable arrays."""
         self._jitted, self._program, self._leaves, self._refs = jitted, program, list(leaves), refs
 
     @property
     def jaxpr(self) -> Jaxpr:
-        """The program."""
+        """The traced program."""
         return self._program.jaxpr
 
     @property
     def lojax(self) -> "Traced":
-        """The same, where operations of users' classes (`experimental.hijax`) have given way to what they compute."""
+        """The same, with operations of user-defined types (`experimental.hijax`) replaced by what they compute."""
         program = copy.copy(self._program)
         program.jaxpr = without_high(program.jaxpr)
         return Traced.make(self._jitted, program, self._leaves, self._refs)
@@ -144,7 +144,7 @@ class Traced(metaclass=Sealed):
 
     @property
     def in_tree(self):
-        """Structure of `(args, kwargs)`, static arguments left out."""
+        """Structure of `(args, kwargs)`, without static arguments."""
         return self._program.in_tree
 
     @property
@@ -176,7 +176,7 @@ class Traced(metaclass=Sealed):
         return tree.tree_unflatten(program.out_tree, structs)
 
     def _kept(self, jaxpr: Jaxpr) -> tuple[Jaxpr, list[bool]]:
-        """`jaxpr` without what nothing reads, and which arguments were kept; all of them with `keep_unused`."""
+        """Return `jaxpr` without dead code and unused arguments, and which arguments were kept; all are with `keep_unused`."""
         jaxpr = dce(jaxpr)
         read = {a for eqn in jaxpr.eqns for a in eqn.invars if isinstance(a, Var)} | set(
             jaxpr.outvars
@@ -185,8 +185,8 @@ class Traced(metaclass=Sealed):
         return jaxpr.replace(invars=[v for v, keep in zip(jaxpr.invars, kept) if keep]), kept
 
     def lower(self, *, lowering_platforms=None, **_options) -> "Lowered":
-        """The program with the layouts of its arguments, ready to be compiled. If all of these are over meshes without devices, it can be
-        compiled and looked at, but not run."""
+        """Return the program with the layouts of its arguments, ready to be compiled. If all of these are over abstract meshes, it can be
+        compiled and inspected, but not run."""
         return Lowered.make(self)
 
 
@@ -255,8 +255,8 @@ class Lowered(metaclass=Sealed):
         return tree.tree_unflatten(program.in_tree, avals)
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
-        """The global program as text: `stablehlo` (the default), `hlo`, or `jaxpr`; with `debug_info` the first two say where in the
-        user's program each operation is."""
+        """Return the global program as text: `stablehlo` (the default), `hlo`, or `jaxpr`; with `debug_info` the first two include the
+        user's source location of each operation."""
         program = self._traced._program
         if dialect == "jaxpr":
             return str(program.jaxpr)
@@ -290,7 +290,7 @@ class Lowered(metaclass=Sealed):
         )
 
     def compiler_ir(self, dialect: str | None = None):
-        """The program's text in a dialect, as an object that prints as it."""
+        """Return the program's text in a dialect, as an object that prints as the text."""
         from weft._engine.hlo.text.program_text import ProgramText
 
         placed = self.as_text(dialect, debug_info=True) if dialect == "hlo" else None
@@ -300,7 +300,7 @@ class Lowered(metaclass=Sealed):
         self, compiler_options=None, *, device_assignment: Sequence[Device] | None = None, **_kwargs
     ) -> "Compiled":
         """Compile for these layouts. `compiler_options` are XLA's: PJRT plugins take them; on the CPU they are checked and have no
-        effect. `device_assignment`, the devices in order, has to be that of the shardings; ValueError if it is not."""
+        effect. `device_assignment`, the devices in order, must be that of the shardings; ValueError otherwise."""
         backends.get(self._traced._jitted.options.backend).check_compiler_options(
             "compile", compiler_options
         )
@@ -322,26 +322,26 @@ class Lowered(metaclass=Sealed):
         return Compiled.make(self, executable, consts)
 
     def _constants(self) -> tuple[list[Array], tuple[ArraySpec, ...]]:
-        """Return the constants, and the specs of these and of the arguments."""
+        """Return the constants, and the specs of the constants and the arguments."""
         consts = const_arrays(self._jaxpr)
         return consts, (*[c._spec for c in consts], *self.in_specs)
 
     def compile_request(self) -> CompileRequest:
-        """Return the request that `compile` makes."""
+        """Return the request that `compile` sends to the compiler."""
         backend = self._traced._jitted.options.backend
         options = self._traced._program.options(backend)
         return request_of(self._jaxpr, self._constants()[1], options)
 
-    def _check_devices(self, given: tuple[Device, ...]) -> None:
-        own = next((s.sharding.device_assignment for s in self.in_specs if s.committed), given)
-        if tuple(own) != given:
+    def _check_devices(self, assignment: tuple[Device, ...]) -> None:
+        own = next((s.sharding.device_assignment for s in self.in_specs if s.committed), assignment)
+        if tuple(own) != assignment:
             raise ValueError(
                 "device_assignment passed to compile must match that of the shardings of arguments: they are on "
-                f"devices {[d.id for d in own]}, got {[d.id for d in given]}. Leave device_assignment out."
+                f"devices {[d.id for d in own]}, got {[d.id for d in assignment]}. Leave device_assignment out."
             )
 
     def cost_analysis(self) -> dict[str, float]:
-        """Floating point operations, transcendental functions and bytes accessed of the global program, before fusion."""
+        """Return floating point operations, transcendental functions and bytes accessed of the global program, before fusion."""
         from weft._engine.hlo.cost import module_cost
         from weft._engine.hlo.text.hlo_text import lowered
 
@@ -349,7 +349,7 @@ class Lowered(metaclass=Sealed):
 
 
 class MemoryStats:
-    """Bytes that one call of a compiled program needs on a device (as a real device would hold it)."""
+    """Bytes of one call of a compiled program on a device with its own memory."""
 
     def __init__(self, **facts: int):
         self.__dict__.update(facts)
@@ -360,7 +360,7 @@ class MemoryStats:
         )
 
 
-#: options of the compiler by their names, as `compile(compiler_options=...)` takes them
+#: name -> value, as in `compile(compiler_options=...)`
 CompilerOptions = dict[str, str | bool]
 
 
@@ -405,7 +405,7 @@ class Compiled(metaclass=Sealed):
 
     @property
     def arg_names(self) -> tuple[str, ...]:
-        """What the inputs of the program are called: constants, which come first, and the leaves of arguments."""
+        """The names of the program's inputs: constants, which come first, and the leaves of arguments."""
         return self._executable.arg_names
 
     @property
@@ -433,7 +433,7 @@ class Compiled(metaclass=Sealed):
         )
 
     def as_text(self) -> str:
-        """The program of one device, with its kernels and collectives, as HLO."""
+        """Return the program of one device, with its kernels and collectives, as HLO."""
         from weft._engine.hlo.fused import compiled_text
 
         return compiled_text(self._executable, self._lowered._traced._jitted.options.keep_unused)
@@ -441,7 +441,7 @@ class Compiled(metaclass=Sealed):
     def cost_analysis(self) -> dict[str, float]:
         """Return floating point operations, transcendental functions and bytes accessed of the program of one device, after fusion.
 
-        The estimates are the plugin's if a PJRT plugin compiled the program and has any.
+        Estimates are the plugin's if a PJRT plugin compiled the program and reports any.
         """
         estimates = self._executable.loaded.cost()
         if estimates is not None:
@@ -454,7 +454,7 @@ class Compiled(metaclass=Sealed):
     def memory_analysis(self) -> MemoryStats:
         """Return bytes of arguments, results, aliases, temporaries and their peak on one device, and the process's temporaries.
 
-        The figures are the plugin's if a PJRT plugin compiled the program.
+        The numbers are the plugin's if a PJRT plugin compiled the program.
         """
         e = self._executable
         reported = e.loaded.memory()
@@ -480,12 +480,12 @@ class Compiled(metaclass=Sealed):
         )
 
     def runtime_executable(self):
-        """The executable that calls run."""
+        """Return the executable that calls run."""
         return self._executable
 
     def __call__(self, *args, **kwargs):
-        """Run it; TypeError if the structure, a shape or a dtype differs from what it was compiled for, ValueError if the sharding or the
-        order in memory of a committed array does."""
+        """Run it; raise TypeError if the structure, a shape or a dtype differs from the compiled ones, ValueError if the sharding or the
+        dim order of a committed array does."""
         refs = self._lowered._traced._refs
         return self._run(args, kwargs) if refs is None else self._run_with_refs(refs, args, kwargs)
 
@@ -506,11 +506,11 @@ class Compiled(metaclass=Sealed):
                 "arguments of "
                 f"structure {self.in_tree}, called with {in_tree}."
             )
-        found = [x for x in leaves if isinstance(x, Tracer)]
-        if found:
+        tracers = [x for x in leaves if isinstance(x, Tracer)]
+        if tracers:
             raise TypeError(
                 f"jit({self._lowered._traced._program.name}): Cannot apply JAX transformations to a function lowered and "
-                f"compiled for a particular signature. Detected a {type(found[0]).__name__}: {found[0]!r}.\n  Apply "
+                f"compiled for a particular signature. Detected a {type(tracers[0]).__name__}: {tracers[0]!r}.\n  Apply "
                 "transformations to the jitted function, "
                 "before lower() and compile()."
             )
@@ -579,5 +579,5 @@ class Compiled(metaclass=Sealed):
 
 
 def _count(spec: ArraySpec) -> int:
-    """Number of distinct shards of an array."""
+    """Return the number of distinct shards of an array."""
     return math.prod(spec.splits)

@@ -19,17 +19,17 @@ from weft._engine.util.errors import ShardingError, ShardingTypeError
 
 
 def _size(size: Any) -> Any:
-    """A size as an int; symbolic sizes, and anything else that a library puts into a shape, are kept."""
+    """Return a size as an int; symbolic sizes, and other objects that libraries put into shapes, are kept."""
     return (
         operator.index(size) if hasattr(size, "__index__") and not isinstance(size, Dim) else size
     )
 
 
 class ShapeDtypeStruct:
-    """Shape, dtype and sharding of an array that need not exist; what `eval_shape` gives and `lower` takes.
+    """Shape, dtype and sharding of an array that need not exist; `eval_shape` returns it and `lower` accepts it.
 
-    `sharding` may be a Format, whose layout is kept, or a PartitionSpec over the mesh of the context in which it is read: TypeError where
-    there is none, ShardingError for one without the axes. Raises TypeError for Layout.AUTO, ValueError for a layout that does not fit.
+    `sharding` may be a Format, whose layout is kept, or a PartitionSpec over the context mesh of the read: ShardingTypeError if there is
+    none, ShardingError for one without the axes. Raises TypeError for Layout.AUTO, ValueError for a layout that does not fit.
 
     >>> struct = ShapeDtypeStruct((2, 3), 'float32')
     >>> struct
@@ -64,12 +64,12 @@ class ShapeDtypeStruct:
                 f"ShapeDtypeStruct: Sharding {sharding} is only valid for values of rank at least {len(sharding)}, but was "
                 f"applied to a value of rank {len(self.shape)}."
             )
-        self.layout = None  # the order in memory, if a Format says it
+        self.layout = None  # the dim order in memory, if a Format specifies it
         if isinstance(sharding, Format):
             if sharding.layout is Layout.AUTO:
                 raise TypeError(
                     "ShapeDtypeStruct: `Layout.AUTO` cannot be used in place of a device-local layout in a `ShapeDtypeStruct`: "
-                    "a compiler chooses it. Ask jit(f).lower(...).compile().input_formats, and give one of these."
+                    "a compiler chooses it. Take one of jit(f).lower(...).compile().input_formats."
                 )
             order_of(sharding.layout, len(self.shape), "ShapeDtypeStruct")
             self.layout, sharding = sharding.layout, sharding.sharding
@@ -78,15 +78,14 @@ class ShapeDtypeStruct:
         self._sharding = sharding
         self.weak_type = weak_type
         self.vma = frozenset(vma or ())
-        self.is_ref = bool(
-            is_ref
-        )  # whether it stands for a reference to a mutable array of this type
+        # whether it represents a reference to a mutable array of this type
+        self.is_ref = bool(is_ref)
 
     @classmethod
     def like(cls, x) -> "ShapeDtypeStruct":
-        """The struct of an array, a number, or anything with a shape and a dtype: its shape, dtype, sharding and weakness.
+        """Return the struct of an array, a number, or any object with a shape and a dtype: its shape, dtype, sharding and weak type.
 
-        TypeError for what has none.
+        Raises TypeError for other objects.
 
         >>> ShapeDtypeStruct.like(1.0), ShapeDtypeStruct.like(np.ones(3, np.float32))
         (ShapeDtypeStruct(shape=(), dtype=float32, weak_type=True), ShapeDtypeStruct(shape=(3,), dtype=float32))
@@ -103,13 +102,13 @@ class ShapeDtypeStruct:
 
     @property
     def sharding(self) -> Any:
-        """How the array is laid out, None if nothing was said; a PartitionSpec is read under the mesh of the context."""
+        """The sharding, or None if unspecified; a PartitionSpec is over the context mesh of this read."""
         if not isinstance(self._sharding, PartitionSpec):
             return self._sharding
         if current_mesh() is None:
             raise ShardingTypeError(
                 f"ShapeDtypeStruct: sharding is the PartitionSpec {self._sharding}, and the context mesh cannot be "
-                "empty where it is read.\n  Set a mesh with weft.set_mesh(mesh), or give NamedSharding(mesh, spec)."
+                "empty where it is read.\n  Set a mesh with weft.set_mesh(mesh), or pass NamedSharding(mesh, spec)."
             )
         return as_sharding(self._sharding, "ShapeDtypeStruct")
 
@@ -128,14 +127,14 @@ class ShapeDtypeStruct:
         )
 
     def update(self, **changes) -> "ShapeDtypeStruct":
-        """A copy with some fields replaced; ValueError for a sharding in place of a format, which would drop the layout."""
+        """Return a copy with some fields replaced; raise ValueError for a sharding that would drop the layout of a format."""
         if (
             self.layout is not None
             and changes.get("sharding") is not None
             and not isinstance(changes["sharding"], Format)
         ):
             raise ValueError(
-                f"updating ShapeDtypeStruct: it has the layout {self.layout}, and the sharding given says none. Give "
+                f"updating ShapeDtypeStruct: it has the layout {self.layout}, but the new sharding has none. Pass "
                 "Format(layout, sharding)."
             )
         return ShapeDtypeStruct(
@@ -179,5 +178,5 @@ class ShapeDtypeStruct:
 
 
 def stands_for_ref(x: object) -> bool:
-    """Whether `x` is a struct of a reference to a mutable array."""
+    """Return whether `x` is a struct that represents a reference to a mutable array."""
     return type(x) is ShapeDtypeStruct and x.is_ref

@@ -1,7 +1,7 @@
 """Compilation of a program for the placements of its arguments.
 
 In:   a Jaxpr, the specs of its constants and arguments, and `ProgramOptions`.
-Out:  an `Executable`, for the devices that the specs and the program name. Constants are placed by the caller.
+Out:  an `Executable`, for the devices named by the specs and the program. The caller places constants.
 Laws: committed arguments and shardings name the same devices in the same order; a disagreement is an error that names both.
 """
 
@@ -44,9 +44,9 @@ from weft._engine.util.source import warn_user
 
 @record
 class ProgramOptions:
-    """How a program takes its arguments and gives its results.
+    """The layouts of a program's arguments and results, and the names and donations of arguments.
 
-    Empty shardings, layouts and names stand for unspecified ones. `donated` are the numbers of arguments whose memory results may take.
+    Empty shardings, layouts and names are unspecified. `donated` are the numbers of arguments whose memory results may reuse.
     """
 
     name: str = ""
@@ -66,7 +66,7 @@ class ProgramOptions:
         return bool(self.in_layouts) or any(s is not None for s in self.in_shardings)
 
     def compilation_key(self) -> tuple:
-        """Return the part on which the compiled program depends."""
+        """Return the fields on which the compiled program depends."""
         return (
             tuple(self.out_shardings),
             tuple(self.donated),
@@ -76,13 +76,13 @@ class ProgramOptions:
         )
 
     def open_specs(self, specs: Sequence[ArraySpec]) -> tuple[ArraySpec, ...]:
-        """Return the specs of arguments for the compiler: those with an automatic sharding are nowhere yet."""
+        """Return the specs of arguments for the compiler: those with an automatic sharding become uncommitted."""
         if self.automatic is None or not any(self.is_automatic):
             return tuple(specs)
-        anywhere = replicated_over(self.automatic.mesh)
+        replicated = replicated_over(self.automatic.mesh)
         return tuple(
             [
-                ArraySpec(s.aval, anywhere, False, s.order) if is_open else s
+                ArraySpec(s.aval, replicated, False, s.order) if is_open else s
                 for s, is_open in zip(specs, self.is_automatic)
             ]
         )
@@ -93,7 +93,7 @@ class ProgramOptions:
 
 
 def build(jaxpr: Jaxpr, specs: Sequence[ArraySpec], options: ProgramOptions) -> Executable:
-    """Compile `jaxpr` for argument specs (those of its constants first), for the devices that they are on, or those of the backend."""
+    """Compile `jaxpr` for argument specs (constants first), for their devices, or those of the backend."""
     count = len(jaxpr.constvars)
     request = request_of(jaxpr, specs, options)
     with derived_trace(eval_trace):
@@ -104,7 +104,7 @@ def build(jaxpr: Jaxpr, specs: Sequence[ArraySpec], options: ProgramOptions) -> 
         _dump(request, options.name)
     _report_compilation(request.name, request.in_specs[count:])
     donated = request.donated
-    if check is not None:  # it reads the arguments again
+    if check is not None:  # it reads the arguments after the call
         request = replace(request, donated=[])
     executable = _in_orders(request, options.out_layouts)
     executable.check, executable.donated = check, _donatable(executable, donated)
@@ -130,7 +130,7 @@ def request_of(jaxpr: Jaxpr, specs: Sequence[ArraySpec], options: ProgramOptions
     assignment = device_assignment(program, specs, out_shardings, options, name, count)
     program, out_shardings = _on_assignment(program, specs, out_shardings, assignment)
     used = used_vars(program)
-    # donated arguments that the program does not read are just kept
+    # donated arguments that the program does not read are not donated
     donated = [d + count for d in options.donated if program.invars[d + count] in used]
     return CompileRequest(
         program,
@@ -214,7 +214,7 @@ def _warn_of_large_constants(specs: Sequence[ArraySpec], name: str) -> None:
 
 
 def _in_orders(request: CompileRequest, out_layouts: Sequence) -> Executable:
-    """Return the executable of a program whose arguments or results may be stored in other dim orders."""
+    """Return the executable of a program whose arguments or results may have other dim orders."""
     ins = [s.order for s in request.in_specs]
     outs = _result_orders(request.jaxpr, request.in_specs, out_layouts, request.name)
     if not any(ins) and not any(outs):
@@ -237,7 +237,7 @@ def _in_orders(request: CompileRequest, out_layouts: Sequence) -> Executable:
 def _result_orders(
     jaxpr: Jaxpr, specs: Sequence[ArraySpec], layouts: Sequence, name: str
 ) -> list[tuple[int, ...] | None]:
-    """The order of each result: what its layout says; without one, what a layout constraint that gives it says."""
+    """Return the dim order of each result: from its layout, or else from a layout constraint that produces it."""
     orders = constrained_orders(jaxpr)
     if Layout.AUTO in layouts:
         orders = [
@@ -255,8 +255,8 @@ def _result_orders(
 def _whole_over_explicit(
     mesh: Mesh, jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings: Sequence[Sharding | None]
 ) -> Jaxpr:
-    """The program whose results without a sharding are whole over the explicit axes of a mesh that has automatic ones, too: arrays have the
-    types that values inside have. Committed arguments that are results stay as they are."""
+    """Return the program with unspecified results replicated over the explicit axes of a mesh that also has automatic ones, so that arrays
+    have the types of values inside. Committed arguments that are results keep their sharding."""
     if not mesh.explicit_axes or mesh.are_all_axes_explicit:
         return jaxpr
     committed = {v for v, s in zip(jaxpr.invars, specs) if s.committed}
@@ -272,10 +272,9 @@ def _whole_over_explicit(
 def _default_out_shardings(
     mesh: Mesh, jaxpr: Jaxpr, specs: Sequence[ArraySpec], out_shardings: Sequence[Sharding | None]
 ) -> list[Sharding | None]:
-    """Return the shardings of results: those without one are whole over the mesh, unless the compiler has something to propagate."""
-    committed = {
-        v: s.sharding for v, s in zip(jaxpr.invars, specs) if s.committed
-    }  # arguments that are results stay as they are
+    """Return the shardings of results: unspecified ones are replicated over the mesh, unless propagation has an input."""
+    # arguments that are results keep their shardings
+    committed = {v: s.sharding for v, s in zip(jaxpr.invars, specs) if s.committed}
     explicit = mesh.are_all_axes_explicit
     if not explicit and (
         constraint_shardings(jaxpr) or (mesh.size > 1 and any(s.committed for s in specs))
@@ -283,9 +282,8 @@ def _default_out_shardings(
         stays = lambda v: (
             committed.get(v) if mesh.explicit_axes and v.aval.explicit is None else None
         )
-        return [
-            stays(v) if s is None else s for s, v in zip(out_shardings, jaxpr.outvars)
-        ]  # the compiler finds the others
+        # propagation determines the others
+        return [stays(v) if s is None else s for s, v in zip(out_shardings, jaxpr.outvars)]
     whole = lambda ndim: (
         NamedSharding(mesh, PartitionSpec(*[None] * ndim)) if explicit else replicated_over(mesh)
     )
@@ -324,7 +322,7 @@ def _dump(request: CompileRequest, name: str) -> None:
 
 
 class _Mapping(tuple):
-    """Shardings that print as in reports: None is an unspecified one."""
+    """Shardings in the format of JAX's compilation log: None is UnspecifiedValue."""
 
     def __str__(self) -> str:
         names = ["UnspecifiedValue" if s is None else str(s) for s in self]
@@ -332,8 +330,8 @@ class _Mapping(tuple):
 
 
 def _donatable(executable: Executable, donated: Sequence[int]) -> tuple[int, ...]:
-    """The donated arguments that a result can replace in memory, one each: those of as many elements of as many bytes, in as many
-    shards. A warning names the others."""
+    """Return the donated arguments that a result can replace in memory, one each: it needs an equal number of elements, element size and
+    number of shards. Warn of the others."""
     form = lambda spec: (spec.nbytes, spec.storage_dtype.itemsize, math.prod(spec.splits))
     results = Counter(map(form, executable.out_specs))
     usable, others = set(executable.aliases.values()), []
@@ -358,7 +356,7 @@ def _on_one_backend(
     out_shardings: Sequence[Sharding | None],
     backend: backends.Backend,
 ) -> tuple[list[ArraySpec], list[Sharding | None]]:
-    """Specs and shardings on the devices that the program names inside, or, if it names none, on those of the backend that runs it."""
+    """Return specs and shardings on the devices that the program names inside, or else on those of `backend`."""
     inside = next((s for s in constraint_shardings(jaxpr) if not is_abstract(s)), None)
     devices = typed_devices(jaxpr) if inside is None else inside.device_assignment
     runs_on = backend if devices is None else devices[0].client
@@ -376,7 +374,7 @@ def device_assignment(
     name: str,
     const_count: int,
 ) -> tuple:
-    """Return the ordered devices that a program runs on; ShardingError if committed arguments disagree."""
+    """Return the ordered devices that a program runs on; raise ShardingError if committed arguments disagree."""
     return _Assignment(jaxpr, specs, out_shardings, options, name, const_count).devices()
 
 
@@ -402,7 +400,7 @@ class _Assignment:
         check_same_devices([specs[i].sharding for i in committed], self._argument)
         chosen = specs[committed[0]].sharding.device_assignment if committed else None
         for sharding in self._named():
-            if sharding is None or is_abstract(sharding):  # takes the devices of the others
+            if sharding is None or is_abstract(sharding):  # these adopt the devices of the others
                 continue
             if chosen is None or (len(chosen) == 1 and not committed):
                 chosen = sharding.device_assignment
@@ -417,13 +415,13 @@ class _Assignment:
         return mesh.flat_devices
 
     def _named(self) -> list[Sharding | None]:
-        """Return the shardings that the program names: automatic ones, of results, of constraints."""
+        """Return the shardings that the program names: automatic ones, those of results and of constraints."""
         auto = self.options.automatic
-        asked = [] if auto is None else [replicated_over(auto.mesh)]
-        return [*asked, *self.out_shardings, *constraint_shardings(self.jaxpr)]
+        automatic = [] if auto is None else [replicated_over(auto.mesh)]
+        return [*automatic, *self.out_shardings, *constraint_shardings(self.jaxpr)]
 
     def _argument(self, k: int) -> str:
-        """Describe the committed argument number `k`."""
+        """Return a description of the committed argument number `k`."""
         i = self.committed[k] - self.const_count
         label = "closed over" if i < 0 else self.options.label(i)
         function = self.name.removeprefix("jit(").removesuffix(")")

@@ -1,9 +1,9 @@
-"""What is remembered of a compiled function: one cache with two levels, and native entries in front of it.
+"""The cache of a compiled function: one cache with two levels, preceded by native entries.
 
-In:   a function and jit's options, from which `of_function` finds the cache.
+In:   a function and jit's options, from which `of_function` locates the cache.
 Out:  `CallCache.traces`, a `TracedProgram` per types of arguments and context; `CallCache.calls`, an executable per placement of
-      arguments and context. `entries` and `FlatFastPath` are what native code looks up before Python runs.
-Laws: a cache lives as long as its function. Clearing it loses nothing but time.
+      arguments and context. Native code searches `entries` and `FlatFastPath` before Python runs.
+Laws: a cache lives as long as its function. Clearing it costs only time.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from weft._engine.util.state import Dispatching, clearing, forget_entries, guard
 class TracedProgram:
     """One trace of a jitted function: its program, and the structure of its arguments and results.
 
-    in_layouts, out_layouts   empty where no format states one
-    automatic                 the AUTO of shardings that the compiler chooses, if there is one
-    is_automatic              whether it stands for each argument; empty where it stands for none
-    empty                     results without bytes, the tangents of integers: NumPy arrays, as no array has such a dtype
-    fast_path_attempts        how often the backend may still try to make calls bypass Python
-    needs_leaves              whether Python has to flatten the arguments or build the results
+    in_layouts, out_layouts   empty if no format specifies one
+    automatic                 the AUTO among the shardings, or None
+    is_automatic              for each argument, whether its sharding is automatic; empty if none is
+    empty                     numbers of float0 results, tangents of integers: they are NumPy arrays, as no array has that dtype
+    fast_path_attempts        remaining attempts of the backend to bypass Python in calls
+    needs_leaves              whether Python must flatten the arguments or build the results
     """
 
     jaxpr: Jaxpr
@@ -70,11 +70,11 @@ class TracedProgram:
 
     @property
     def places_arguments(self) -> bool:
-        """Whether `in_shardings` states where an argument is."""
+        """Whether `in_shardings` specifies the sharding of an argument."""
         return any(s is not None for s in self.in_shardings)
 
     def options(self, backend: str | None) -> ProgramOptions:
-        """Return what `prepare` must know besides the program and its arguments."""
+        """Return the options for `prepare`."""
         return ProgramOptions(
             f"jit({self.name})",
             self.arg_names,
@@ -89,13 +89,13 @@ class TracedProgram:
         )
 
     def results(self, outs: list) -> Any:
-        """Return the tree of results that the function gives, from the arrays of its program."""
+        """Return the function's tree of results from the arrays of its program."""
         for i in self.empty:
             outs[i] = np.zeros(outs[i].shape, float0)
         return tree.tree_unflatten(self.out_tree, outs)
 
     def constrained(self) -> Jaxpr:
-        """Return the program with its shardings as constraints, which stay with its values when the call is transformed or inlined."""
+        """Return the program with its shardings as constraints, which remain when the call is transformed or inlined."""
         count = len(self.consts)
         ins = tuple(map(_as_constraint, self.in_shardings, self.jaxpr.in_avals[count:]))
         outs = tuple(map(_as_constraint, self.out_shardings, self.jaxpr.out_avals))
@@ -115,7 +115,7 @@ class TracedProgram:
 
 
 class CompiledCall(NamedTuple):
-    """The executable for arguments of one placement."""
+    """An executable for arguments of one placement."""
 
     executable: Executable
     traced: TracedProgram
@@ -138,7 +138,7 @@ def _store(x: Any, layout: Any) -> Any:
 
 
 class FlatCall(NamedTuple):
-    """The arguments of one call, and taken apart: static values, and the leaves of the others with their structure."""
+    """The arguments of one call, also split into static values, and the leaves of the others with their structure."""
 
     args: tuple
     kwargs: dict
@@ -150,8 +150,8 @@ class FlatCall(NamedTuple):
 class FlatFastPath(Dispatching):
     """A function with arguments of one structure, as a function of their leaves, which native code runs.
 
-    It returns the leaves of the results, or None for leaves that native code does not know. Python takes the arguments apart with code
-    that is written for their structure: the structure is not determined, hashed or looked up (`docs/design/0002`).
+    It returns the leaves of the results, or None for leaves that native code does not match. Python flattens the arguments with code
+    specialized to their structure: the structure is not determined, hashed or looked up (`docs/design/0002`).
     """
 
     def __init__(self, in_tree: Any, statics: tuple, out_tree: Any):
@@ -160,14 +160,14 @@ class FlatFastPath(Dispatching):
         self.flat_tree = tree.tree_structure([0] * out_tree.num_leaves)
 
     def has_results(self, out_tree: Any) -> bool:
-        """Return whether its results have this structure; structures whose static data cannot be compared must be one object."""
+        """Return whether its results have this structure; structures with incomparable static data must be identical."""
         try:
             return out_tree == self.out_tree
         except ValueError:
             return False
 
     def try_call(self, args: tuple, kwargs: dict) -> list | None:
-        """Return the results' leaves; None for arguments of another structure, and under settings that must see every call."""
+        """Return the leaves of the results; None for arguments of another structure, and under settings that must see every call."""
         if guard[0]:
             return None
         if self.statics:
@@ -183,7 +183,7 @@ class FlatFastPath(Dispatching):
 
 
 def _without_statics(args: tuple, kwargs: dict, statics: tuple) -> tuple[tuple, dict] | None:
-    """Return the arguments without the static ones, or None if these are others than `statics`."""
+    """Return the arguments without the static ones, or None if these differ from `statics`."""
     n, expected = statics
     if len(args) != n:
         return None
@@ -197,7 +197,7 @@ def _without_statics(args: tuple, kwargs: dict, statics: tuple) -> tuple[tuple, 
         try:
             if x is not static.value and not (type(x) is type(static.value) and x == static.value):
                 return None
-        except Exception:  # it cannot be compared: its key says so
+        except Exception:  # not comparable; the cache key raises the error
             return None
     return tuple(positional), named
 
@@ -207,13 +207,13 @@ def _unknown(_: FlatFastPath, *leaves: Any) -> None:
 
 
 class CallCache:
-    """What a function was traced and compiled to, under one set of options.
+    """The traces and executables of a function, under one set of options.
 
     traces        (argument structure, static values, types, context) -> the traced program
     calls         (argument structure, static values, placements, context) -> the executable
-    entries       the calls that native code knows
+    entries       the entries of native dispatch
     fast_paths    (argument structure, static values) -> the function of leaves that native code runs
-    expected      the fast path of the last calls, which is tried before the structure is determined
+    expected      the fast path of the last two calls, which is tried before the structure is determined
     options       the options, completed by the function's signature
     refs          references to mutable arrays that the function closes over
     threaded      functions of the values of references, by the references
@@ -245,7 +245,7 @@ class CallCache:
         _caches.add(weakref.ref(self, _caches.discard))
 
     def clear(self) -> None:
-        """Forget all of it."""
+        """Clear all levels."""
         self.traces.clear()
         self.calls.clear()
         self.refs.clear()
@@ -257,23 +257,23 @@ class CallCache:
         self._last = self.expected = None
 
     def fast_path(self, in_tree: Any, statics: tuple) -> FlatFastPath | None:
-        """Return the fast path for arguments of a structure. The one of two calls in succession is expected of the next call."""
+        """Return the fast path for arguments of a structure. After two successive uses it is expected for the next call."""
         fast_path = self.fast_paths.get((in_tree, statics))
         self.expected = fast_path if fast_path is self._last else None
         self._last = fast_path
         return fast_path
 
 
-#: a set that is copied at once: other threads may add to it, which the iterator of a WeakSet does not allow
+#: a plain set, because copying it is atomic: other threads may add to it, which the iterator of a WeakSet does not allow
 _caches: set[weakref.ref[CallCache]] = set()
-#: identity of a function -> a reference to it, and what jit and other transformations remember of it
+#: id of a function -> a weak reference to it, and the caches of jit and other transformations by key
 _of_functions: dict[int, tuple[weakref.ref, dict]] = {}
-#: limit of the table: what is remembered of a function may refer to it, and then nothing else frees it
+#: limit of the table: a cache may refer to its function, and then only eviction frees it
 _MOST_FUNCTIONS = 4096
 
 
 def of_function(fun: Callable, key: Any, make: Callable[[], Any]) -> Any:
-    """Return the result of `make`, which is called once for a function and a key, while the function lives.
+    """Return the result of `make`, which is called once per function and key while the function is alive.
 
     It is called each time for functions or keys without a hash or weak references.
     """
@@ -281,13 +281,13 @@ def of_function(fun: Callable, key: Any, make: Callable[[], Any]) -> Any:
         entry = _of_functions.get(id(fun))
         if entry is None or entry[0]() is not fun:
             number = id(fun)
-            # the table is bound: at the interpreter's exit, the module's names are gone before the function is
+            # the table is bound as a default, because module globals may be gone when the function is freed at exit
             entry = (
                 weakref.ref(fun, lambda _, functions=_of_functions: functions.pop(number, None)),
                 {},
             )
             while len(_of_functions) >= _MOST_FUNCTIONS:
-                oldest = next(iter(list(_of_functions)))  # of a copy: other threads add to it
+                oldest = next(iter(list(_of_functions)))  # a copy, because other threads add to it
                 _of_functions.pop(oldest, None)
             _of_functions[number] = entry
         known = entry[1].get(key)
@@ -297,7 +297,7 @@ def of_function(fun: Callable, key: Any, make: Callable[[], Any]) -> Any:
 
 
 def parameters_key(*parameters: Any) -> tuple:
-    """Return parameters as a key: equal ones, of equal types, have equal keys."""
+    """Return parameters as a key: keys are equal if the parameters and their types are."""
     leaves, structure = tree.tree_flatten(parameters, is_leaf=lambda x: x is None)
     return structure, tuple([(type(x), x) for x in leaves])
 

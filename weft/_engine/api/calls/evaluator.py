@@ -1,4 +1,4 @@
-"""The evaluator of single operations: what a primitive computes on concrete values.
+"""The evaluator of single operations: primitives on concrete values.
 
 In:   a primitive, its arguments and parameters, outside of any trace.
 Out:  arrays. Each operation is a program of its own, traced once per types of operands, parameters and context.
@@ -31,7 +31,7 @@ from weft._engine.util.state import clearing
 def _op_program(
     primitive: Primitive, avals: tuple, params: tuple, floats: tuple, context: TraceContext
 ) -> Jaxpr:
-    """Return the program of one operation. The texts `floats` distinguish parameters that are equal but not the same (0.0, -0.0)."""
+    """Return the program of one operation. The texts `floats` distinguish parameters that compare equal but differ (0.0, -0.0)."""
     return _stage_op(primitive, avals, dict(params))
 
 
@@ -72,7 +72,7 @@ def _program_of(primitive: Primitive, avals: tuple, params: dict) -> Jaxpr:
 
 
 def evaluate_op(primitive: Primitive, args: Sequence, params: dict) -> Any:
-    """Compute one primitive on concrete values."""
+    """Evaluate one primitive on concrete values."""
     if isinstance(primitive, ExtensionPrimitive) and (
         primitive.implementation is not None or primitive.expand is None
     ):
@@ -81,7 +81,7 @@ def evaluate_op(primitive: Primitive, args: Sequence, params: dict) -> Any:
 
 
 def compiled_op(primitive: Primitive, args: Sequence, params: dict) -> Any:
-    """Compute one primitive on concrete values by its program."""
+    """Evaluate one primitive on concrete values by running its program."""
     if primitive.is_call and _is_interpreted(primitive, params["jaxpr"]):
         return evaluate(params["jaxpr"], *args)
     arrays = [to_array(x) for x in args]
@@ -90,20 +90,20 @@ def compiled_op(primitive: Primitive, args: Sequence, params: dict) -> Any:
     if isinstance(primitive, CallbackOp) and _is_on_one_device(params, arrays):
         return _run_callback(primitive, arrays, params)
     if isinstance(primitive.reference, Unsupported):
-        primitive.reference()  # raises: the operation has no value of its own
+        primitive.reference()  # raises: the operation cannot be evaluated alone
     jaxpr = _program_of(primitive, tuple([x._spec.aval for x in arrays]), params)
     outs = _run_checked(jaxpr, arrays, ProgramOptions(primitive.name))
     return outs if primitive.multiple_results else outs[0]
 
 
 def _is_interpreted(primitive: Primitive, inner: Jaxpr) -> bool:
-    """Return whether a call is evaluated op by op: some of its ops are computed by Python functions."""
+    """Return whether a call is evaluated op by op, because Python functions implement some of its ops."""
     has_functions = has_extensions(inner) or (implementations and primitive is not jit_p)
     return bool(has_functions) and implemented_apart(inner)
 
 
 def _run_call(arrays: list[Array], params: dict) -> list[Array]:
-    """Run the program of a jitted function that was called inside of another."""
+    """Run the program of a jitted function that was called inside another one."""
     options = ProgramOptions(
         f"jit({params['name']})",
         in_shardings=params["in_shardings"],

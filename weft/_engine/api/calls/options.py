@@ -1,7 +1,7 @@
-"""The options of jit, and the parts that arguments have by them: static, donated or traced.
+"""The options of jit, and the selection of static and donated arguments.
 
-In:   what the user gave to `jit`, and the function.
-Out:  `JitOptions`, checked and completed: argument numbers and names say the same where the signature is known.
+In:   the user's arguments of `jit`, and the function.
+Out:  `JitOptions`, checked and completed: argument numbers and names agree if the signature is known.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class JitOptions:
 
     in_shardings: Any = None
     out_shardings: Any = None
-    # as users gave them; tuples once `for_function` has selected
+    # the user's values; tuples after `for_function`
     static_argnums: Any = None
     static_argnames: Any = None
     donate_argnums: Any = None
@@ -47,7 +47,7 @@ class JitOptions:
         return tuple([getattr(self, name) for name in OPTION_NAMES])
 
     def for_function(self, fun: Callable) -> JitOptions:
-        """Return the options with shardings instead of a device, and with tuples of argument numbers and names that match."""
+        """Return the options with shardings instead of a device, and with matching tuples of argument numbers and names."""
         for what in ("in_shardings", "out_shardings"):
             if getattr(self, what) is not None:
                 check_constrained(getattr(self, what), f"jit({function_name(fun)}): {what}")
@@ -73,7 +73,7 @@ class JitOptions:
         return replace(options, in_shardings=target, out_shardings=target)
 
     def check_device(self) -> None:
-        """Refuse the deprecated argument `device` along with what it contradicts, and an unknown `backend`."""
+        """Reject the deprecated argument `device` together with options that contradict it, and an unknown `backend`."""
         if self.backend is not None:
             backends.get(self.backend)
         if self.device is None:
@@ -123,7 +123,7 @@ DEFAULT_OPTIONS = JitOptions()
 
 
 class Parameters:
-    """The parameters of a function, for the selection of some by numbers or names."""
+    """The parameters of a function, for selecting some by numbers or names."""
 
     def __init__(self, fun: Callable):
         self.function_name = function_name(fun)
@@ -140,7 +140,7 @@ class Parameters:
         argnames: str | Iterable[str] | None,
         what: str,
     ) -> tuple[tuple[int, ...], tuple[str, ...]]:
-        """Return numbers and names of the selected parameters; those that were not given follow from the others."""
+        """Return numbers and names of the selected parameters; unspecified ones are derived from the others."""
         numbers = () if argnums is None else (argnums,) if isinstance(argnums, int) else argnums
         numbers = tuple(numbers)
         names = () if argnames is None else checked_argnames(argnames, "jit", f"{what}_argnames")
@@ -176,7 +176,7 @@ class Parameters:
                 )
 
     def _checked_numbers(self, numbers: tuple[int, ...], what: str) -> tuple[int, ...]:
-        """Return the numbers counted from the first parameter, as far as that is known."""
+        """Return nonnegative numbers; those of a variadic function are returned unchanged."""
         count = len(self.positional)
         if self.is_variadic:
             return numbers
@@ -188,7 +188,7 @@ class Parameters:
         return tuple([n % count for n in numbers])
 
     def _names_of(self, numbers: tuple[int, ...]) -> tuple[str, ...]:
-        """Return the names of numbered parameters that may be passed by name."""
+        """Return the names of numbered parameters that can be passed by name."""
         assert self.by_name is not None
         names = [self.positional[n] for n in numbers if 0 <= n < len(self.positional)]
         return tuple(

@@ -1,8 +1,8 @@
-"""Calls with mutable arrays: references become arguments whose last values are results.
+"""Calls with mutable arrays: references become arguments, and their final values results.
 
 In:   a jitted function, and a call with references among its arguments, or of a function that closes over some.
-Out:  the results of a jitted function of the values; the references have their last values.
-Law:  inside of other transformations the function is inlined, so that references keep what belongs to these.
+Out:  the results of a jitted function of the values; the references get their final values.
+Law:  inside other transformations the function is inlined, so that references hold values of these transformations.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Jitted(Protocol):
 
 
 def call_on_parts(jitted: Jitted, args: tuple, kwargs: dict) -> Any:
-    """Call with mutable values of hi types: call a function of the arrays that they consist of."""
+    """Call with mutable values of hi types by calling a function of the arrays that they consist of."""
     threaded = jitted._cache.threaded
     inner = threaded.get("mutable")
     if inner is None:
@@ -62,9 +62,9 @@ def call_on_parts(jitted: Jitted, args: tuple, kwargs: dict) -> Any:
 def call_with_refs(
     jitted: Jitted, call: FlatCall, refs: Sequence, used: UsesRefs | None = None
 ) -> Any:
-    """Call a function of the values of references that are arguments, or over which the function closes (`refs`).
+    """Call a function of the values of references: of arguments that are references, and of those that it closes over (`refs`).
 
-    `used` is what the trace raised that found the latter.
+    `used` is the exception of the trace that discovered the latter.
     """
     names = jitted._leaf_names(call.in_tree)
     passed = [(x, names[i]) for i, x in enumerate(call.leaves) if is_ref(x)]
@@ -95,7 +95,7 @@ def call_with_refs(
 
 
 def _inline(jitted: Jitted, call: FlatCall, refs: Sequence, used: UsesRefs | None) -> Any:
-    """Run the function under the current trace, or the program of it that was just traced."""
+    """Run the function, or the program of it that was just traced, under the current trace."""
     if used is not None and used.out_tree is not None:
         outs = evaluate(used.program, *[r[...] for r in refs], *call.leaves)
         count = len(outs) - len(refs)
@@ -108,7 +108,7 @@ def _inline(jitted: Jitted, call: FlatCall, refs: Sequence, used: UsesRefs | Non
 
 
 def on_values(jitted: Jitted, refs: list, call: FlatCall) -> tuple[Jitted, tuple[tuple, dict]]:
-    """Return the function of values, of the references `refs` first, and the arguments with values for references."""
+    """Return the function of values (first of the references `refs`), and the arguments with references replaced by their values."""
     leaves = call.leaves
     positions = tuple([i for i, x in enumerate(leaves) if is_ref(x) or stands_for_ref(x)])
     values = [
@@ -119,7 +119,7 @@ def on_values(jitted: Jitted, refs: list, call: FlatCall) -> tuple[Jitted, tuple
 
 
 def _threaded(jitted: Jitted, refs: list, positions: tuple, names: list[str]) -> Jitted:
-    """Return the function of values, with references again for the leaves at `positions`."""
+    """Return the function of values, which passes references to the original function for the leaves at `positions`."""
     key = tuple(map(id, refs)), positions
     inner = jitted._cache.threaded.get(key)
     if inner is not None:
@@ -153,5 +153,5 @@ def _threaded(jitted: Jitted, refs: list, positions: tuple, names: list[str]) ->
 
 
 def _shifted(numbers: Sequence[int]) -> tuple[int, ...]:
-    """Return argument numbers behind one more leading argument."""
+    """Return argument numbers shifted by one additional leading argument."""
     return tuple([n + 1 if n >= 0 else n for n in numbers])

@@ -1,7 +1,7 @@
 """Reverse mode: the value of a function, and its pullback.
 
 In:   a function, its arguments, and whether it returns aux values.
-Out:  the value and a `Pullback`. Cotangents of references are added to references that `with_refs` binds.
+Out:  the value and a `Pullback`. Cotangents of references are added to the references bound by `with_refs`.
 """
 
 from __future__ import annotations
@@ -35,30 +35,30 @@ from weft._engine.util.source import function_name, transformed_scope
 
 @record
 class GradValue:
-    """To `with_refs`: this cotangent is to be returned."""
+    """An argument of `with_refs`: return this cotangent."""
 
 
 @tree.register_static
 @record
 class GradRef:
-    """In the place of a cotangent that was added to a reference."""
+    """A placeholder for a cotangent that was added to a reference."""
 
 
 @record
 class DontWant:
-    """To `with_refs`: this cotangent is not to be computed."""
+    """An argument of `with_refs`: do not compute this cotangent."""
 
 
 @tree.register_static
 @record
 class DidntWant:
-    """In the place of a cotangent that was not computed."""
+    """A placeholder for a cotangent that was not computed."""
 
 
 def vjp_with_aux(
     fun: Callable, primals: Sequence, has_aux: bool, api: str, saveable_args: Any = True
 ) -> tuple:
-    """Return the value of `fun`, its pullback, and its aux values if it has some."""
+    """Return the value of `fun`, its pullback, and its aux values if `has_aux`."""
     flat, in_tree = flatten_linear(tuple(primals))
     refs = _references(fun, primals, flat, api)
     flat = [x[...] if i in refs else x for i, x in enumerate(flat)]
@@ -88,7 +88,7 @@ def vjp_with_aux(
 
 
 def _references(fun: Callable, primals: Sequence, flat: list, api: str) -> dict[int, Ref]:
-    """Return the references among the leaves of arguments, by position; no two are of one array."""
+    """Return the references among the leaves of arguments, by position; raise if two refer to one array."""
     refs = {i: x for i, x in enumerate(flat) if is_ref(x)} if any_refs(flat) else {}
     if refs:
         names = names_of(fun, primals)
@@ -97,9 +97,9 @@ def _references(fun: Callable, primals: Sequence, flat: list, api: str) -> dict[
 
 
 class _PullbackRule:
-    """The pullback of one function as a function of residuals; it keeps no values.
+    """The pullback of one function, as a function of residuals; it holds no values.
 
-    cotangents   the types of the cotangents that it takes, as a tree
+    cotangents   the types of the expected cotangents, as a tree
     """
 
     def __init__(self, fun: Callable, in_tree: Any, in_avals: Sequence, refs: dict[int, Ref]):
@@ -110,7 +110,7 @@ class _PullbackRule:
     def set_program(
         self, program: Jaxpr, out_tree: Any, out_avals: Sequence, out_nonzero: Sequence[bool]
     ) -> None:
-        """Keep the linear program of the tangents of results; aux values have none."""
+        """Set the linear program of the tangents of results; aux values have none."""
         self.out_tree, self.out_avals = out_tree, out_avals
         nonzero = [i for i, is_nonzero in enumerate(out_nonzero) if is_nonzero]
         self.kept = [i for i in nonzero if i < len(out_avals)]
@@ -120,7 +120,9 @@ class _PullbackRule:
         self.cotangents = tree.tree_unflatten(out_tree, out_avals)
 
     def __call__(self, residuals: Sequence, ct: Any, accumulators: tuple | None = None) -> Any:
-        wanted = _accumulators(self.fun, accumulators, self.in_tree, self.in_avals, self.refs)
+        accumulators_of = _accumulators(
+            self.fun, accumulators, self.in_tree, self.in_avals, self.refs
+        )
         cts, ct_tree = flatten_linear(ct)
         if ct_tree != self.out_tree and ct_tree != of_tangents(self.out_tree):
             raise ValueError(
@@ -130,19 +132,19 @@ class _PullbackRule:
         for c, aval in zip(cts, self.out_avals):
             check_cotangent(c, aval)
         cts = [as_cotangent(cts[i], self.out_avals[i]) for i in self.kept]
-        differentiated = [w for w, d in zip(wanted, self.is_differentiable) if d]
+        differentiated = [w for w, d in zip(accumulators_of, self.is_differentiable) if d]
         unwanted = [n for n, w in enumerate(differentiated) if isinstance(w, DontWant)]
         linear = [UndefPrimal(v.aval) for v in self.program.invars]
         at_point = self.program.replace(constvars=self.variables, consts=residuals)
         in_cts = iter(backward_pass(at_point, linear, cts, unwanted))
         result = [next(in_cts) if d else None for d in self.is_differentiable]
         return tree.tree_unflatten(
-            of_tangents(self.in_tree), list(map(_given_to, wanted, result, self.in_avals))
+            of_tangents(self.in_tree), list(map(_given_to, accumulators_of, result, self.in_avals))
         )
 
 
 def _on_values(fun: Callable, flat_fun: Callable, refs: dict[int, Ref]) -> Callable:
-    """Flat `flat_fun` on the values of the references among its arguments; their last values follow its results."""
+    """Return flat `flat_fun` on the values of the references among its arguments; their final values follow its results."""
 
     def on_values(*xs):
         lent = {i: Ref.make(xs[i], lent_by=f"number {i}") for i in refs}
@@ -154,23 +156,23 @@ def _on_values(fun: Callable, flat_fun: Callable, refs: dict[int, Ref]) -> Calla
 
 
 def _accumulators(
-    fun: Callable, given: tuple | None, in_tree, in_avals: Sequence, refs: dict[int, Ref]
+    fun: Callable, accumulators: tuple | None, in_tree, in_avals: Sequence, refs: dict[int, Ref]
 ) -> list:
-    """What is to become of the cotangent of each argument."""
+    """Return what to do with the cotangent of each argument: GradValue, DontWant, or the reference that accumulates it."""
     names = lambda: [
         f"args{tree.keystr(path)} of {function_name(fun)}"
         for path, _ in tree.tree_flatten_with_path(
             tree.tree_unflatten(in_tree, range(in_tree.num_leaves))
         )[0]
     ]
-    if given is None:
+    if accumulators is None:
         if refs:
             raise ValueError(
                 f"vjp: {names()[next(iter(refs))]} is a reference, so that its gradient must be accumulated into a ref. Bind "
                 "one by with_refs, as in f_vjp.with_refs(grad_ref)(ct), or ad.DontWant()."
             )
         return [GradValue()] * in_tree.num_leaves
-    leaves, structure = tree.tree_flatten(given)
+    leaves, structure = tree.tree_flatten(accumulators)
     if structure != in_tree:
         raise ValueError(
             f"with_refs: there must be one entry for each leaf of the arguments of {function_name(fun)}, {in_tree}: a "
@@ -191,15 +193,14 @@ def _accumulators(
 
 
 def _given_to(accumulator: Any, ct: Any, aval) -> Any:
-    """What a pullback returns for an argument, once its cotangent is where it belongs."""
+    """Return the pullback's result for an argument, after accumulating its cotangent if a reference is bound."""
     if isinstance(accumulator, DontWant):
         return DidntWant()
     if is_ref(accumulator):
         if ct is not None and type(ct) is not Zero:
             accumulator.addupdate(as_derivative(ct, aval))
         return GradRef()
-    if ct is None and any(
-        isinstance(n, Dim) for n in aval.shape
-    ):  # NumPy has no array of that shape
+    # NumPy has no array with symbolic dims
+    if ct is None and any(isinstance(n, Dim) for n in aval.shape):
         return SymbolicZero(aval.to_tangent_aval())
     return np.zeros(aval.shape, dtypes.float0) if ct is None else as_derivative(ct, aval)

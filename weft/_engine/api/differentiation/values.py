@@ -1,6 +1,6 @@
 """Functions of leaves with aux results, and the types of tangents and cotangents.
 
-Law:  a derivative has the tangent type of its value, weakly typed where the value is; Python scalars stay Python's.
+Law:  a derivative has the tangent type of its value, and is weakly typed if the value is; Python scalars remain Python scalars.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from weft._engine.util.source import function_name
 
 
 def flat_with_aux(fun: Callable, in_tree, has_aux: bool, api: str) -> tuple[Callable, list]:
-    """Flat `fun`, whose aux leaves follow its results, and a list for `aux_of` that holds the structures once it has run."""
+    """Return flat `fun`, whose aux leaves follow its results, and a list for `aux_of`, filled with the structures when it runs."""
     trees: list = []
 
     def flat_fun(*xs):
@@ -43,7 +43,7 @@ def flat_with_aux(fun: Callable, in_tree, has_aux: bool, api: str) -> tuple[Call
 
 
 def at_own_width(x, aval):
-    """`x`, a Python float or complex as an array: `fun` may turn 64 bits on, and a Python number is as wide as the place that uses it."""
+    """Return `x` with a Python float or complex converted to an array of `aval`: `fun` may enable x64, which would change its width."""
     return from_numpy(np.asarray(x, aval.dtype), aval) if type(x) in (float, complex) else x
 
 
@@ -55,13 +55,13 @@ def _is_value(x) -> bool:
 
 
 def aux_of(trees: list, leaves: Sequence):
-    """What a function with `has_aux` gave beside its result; leaves that are not arrays stayed aside."""
+    """Return the aux result of a function with `has_aux` from its leaves. Non-array leaves are returned unchanged."""
     _, structure, others = trees
     return tree.tree_unflatten(structure, [others.get(i, x) for i, x in enumerate(leaves)])
 
 
 def as_derivative(t, aval):
-    """A tangent or cotangent as users get it: an Array, weakly typed where the value it belongs to is, or the Python scalar they gave."""
+    """Return a tangent or cotangent for the user: an Array, weakly typed if its value is, or the Python scalar that was passed."""
     t = instantiate(t)
     if aval.weak_type and type(t) not in (float, complex) and typeof(t).dtype != dtypes.float0:
         return convert_element_type(t, aval.dtype, weak_type=True)
@@ -69,7 +69,7 @@ def as_derivative(t, aval):
 
 
 def is_same_kind(got, want) -> bool:
-    """Whether a tangent of type `got` serves as one of type `want`: the dtypes agree, or a Python number of its kind gives way."""
+    """Return whether a tangent of type `got` is valid for type `want`: dtypes agree, or a weak type has the same kind."""
     return got.dtype == want.dtype or (
         got.weak_type and np.dtype(got.dtype).kind == np.dtype(want.dtype).kind
     )
@@ -78,9 +78,8 @@ def is_same_kind(got, want) -> bool:
 def as_cotangent(ct, aval):
     want = aval.to_tangent_aval()
     got = typeof(ct)
-    if got.dtype != want.dtype or (
-        got.weak_type and not isinstance(ct, Tracer)
-    ):  # what is traced has the right dtype, strong or weak
+    # tracers have the right dtype, strong or weak
+    if got.dtype != want.dtype or (got.weak_type and not isinstance(ct, Tracer)):
         return in_dtype(ct, want.dtype)
     return ct
 
@@ -93,11 +92,11 @@ def check_cotangent(ct, aval, api: str = "vjp", error: type[Exception] = ValueEr
         else want.dtype in (got.dtype, dtypes.float0) or got.weak_type
     )
     if got.shape != want.shape or not fits:
-        said = (
+        mismatch = (
             "unexpected JAX type of the cotangent"
             if api == "vjp"
             else "the cotangent type does not match the output"
         )
         raise error(
-            f"{api}: {said}: {got.str_short()} for an output of type {aval.str_short()}; it must be of type {want.str_short()}."
+            f"{api}: {mismatch}: {got.str_short()} for an output of type {aval.str_short()}; it must be of type {want.str_short()}."
         )
