@@ -325,7 +325,7 @@ def test_device_put_into_a_memory():
         weft.jit(lambda x: weft.device_put(x, MemorySpace.Host) * 2)(x).tolist()
         == (2 * np.arange(8.0)).tolist()
     )
-    with pytest.raises(ValueError, match=r"MemorySpace\.Any is no place"):
+    with pytest.raises(ValueError, match=r"MemorySpace\.Any is not a placement"):
         weft.device_put(x, MemorySpace.Any)
 
 

@@ -238,7 +238,7 @@ def test_a_failure_is_heard_by_the_next_save_and_once(tmp_path, monkeypatch):
             assert "failed" in repr(failed)
             with pytest.raises(
                 CheckpointError,
-                match=r"(?s)a step was not saved.*step +2.*No space left.*are there +1",
+                match=r"(?s)a step was not saved.*step +2.*No space left.*existing steps +1",
             ) as caught:
                 hear()
             assert "test_checkpoint.py" in str(caught.value)  # the line that began to save

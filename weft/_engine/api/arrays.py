@@ -1,4 +1,4 @@
-"""Reading arrays and looking at programs: device_get, block_until_ready, make_jaxpr, eval_shape, named_call and others."""
+"""Functions that read arrays and inspect programs: device_get, block_until_ready, make_jaxpr, eval_shape, named_call and others."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from weft._engine.util.state import clearers
 
 
 def device_get(x: Any) -> Any:
-    """The tree `x` with its arrays as (read-only) NumPy arrays; random keys and other leaves stay as they are.
+    """Return the tree `x` with its arrays as (read-only) NumPy arrays; random keys and other leaves are unchanged.
 
     >>> device_get({"x": wnp.arange(3), "n": 2})
     {'n': 2, 'x': array([0, 1, 2], dtype=int32)}
@@ -63,7 +63,7 @@ def device_get(x: Any) -> Any:
 
 
 def block_until_ready(x: Any) -> Any:
-    """The tree `x`, once all arrays in it are computed.
+    """Wait until all arrays in the tree `x` are computed, and return it.
 
     >>> block_until_ready([wnp.ones(2).sum(), "a"])
     [Array(2., dtype=float32), 'a']
@@ -73,7 +73,7 @@ def block_until_ready(x: Any) -> Any:
 
 
 def _wait(xs) -> None:
-    """Wait for the trees `xs`. Those of the usual containers are not flattened: steps are timed with this call in them."""
+    """Wait for the trees `xs`. Builtin containers are not flattened, because users time steps with this call."""
     for x in xs:
         kind = type(x)
         if kind is Array:
@@ -90,7 +90,7 @@ def _wait(xs) -> None:
 
 
 def copy_to_host_async(x: Any) -> Any:
-    """The tree `x`, whose arrays may be copied to the host from now on; they are there already.
+    """Start copying the arrays of the tree `x` to the host, and return it. On the CPU they are there already.
 
     >>> copy_to_host_async([wnp.ones(2).sum(), "a"])
     [Array(2., dtype=float32), 'a']
@@ -101,12 +101,12 @@ def copy_to_host_async(x: Any) -> Any:
             try:
                 start()
             except Exception as error:
-                error._inside = False  # type: ignore[attr-defined]  # the method's own, which reaches the caller as it is
+                error._inside = False  # type: ignore[attr-defined]  # reaches the caller with its own traceback
                 raise
     return x
 
 
-# ---- looking at programs
+# ---- inspecting programs
 
 
 @api_boundary
@@ -117,9 +117,9 @@ def make_jaxpr(
     return_shape: bool = False,
     abstracted_axes=None,
 ) -> Callable:
-    """The function that gives the program of `fun` for arguments of the types it is called with.
+    """Return a function that returns the program of `fun` for arguments of the types that it is called with.
 
-    With `return_shape` it gives the program and the results' ShapeDtypeStructs. `axis_env` lists (name, size) pairs of the
+    With `return_shape` it returns the program and the results' ShapeDtypeStructs. `axis_env` lists (name, size) pairs of the
     named axes that collectives inside may use.
     Raises TypeError for arguments and results that are not arrays or numbers.
 
@@ -148,8 +148,8 @@ def make_jaxpr(
 
 
 def _program(flat: FlatFunction, refs: list) -> Jaxpr:
-    """The program of a function; the values of the references that it closes over, `refs`, come first and, with those of references that
-    it is passed, last."""
+    """Return the program of a function. The values of the references `refs`, which it closes over, are leading inputs; their final values,
+    and those of references among the arguments, are trailing results."""
     if not refs and not any_refs(flat.leaves):
         return stage(flat, [aval_of(x) for x in flat.leaves], function_name(flat.fun))
     at = [i for i, x in enumerate(flat.leaves) if is_ref(x)]
@@ -171,10 +171,10 @@ def _struct(aval: ShapedArray) -> ShapeDtypeStruct:
 
 @api_boundary
 def eval_shape(fun: Callable, *args, **kwargs) -> Any:
-    """Shapes and dtypes of the results of `fun`, without computing anything; of a jitted function with the shardings and formats that its
-    `out_shardings` say.
+    """Return the shapes and dtypes of the results of `fun`, without computing them; for a jitted function also the shardings and formats
+    of its `out_shardings`.
 
-    Raises what tracing `fun` raises: TypeError or ShapeError for arguments that do not fit.
+    Raises the errors of tracing `fun`: TypeError or ShapeError for arguments that do not fit.
 
     >>> weft.eval_shape(lambda x: x @ x.T, wnp.ones((2, 3)))
     ShapeDtypeStruct(shape=(2, 2), dtype=float32)
@@ -202,7 +202,7 @@ def eval_shape(fun: Callable, *args, **kwargs) -> Any:
 def eval_jaxpr(
     jaxpr: Jaxpr | OpenJaxpr, consts: Sequence, *args, propagate_source_info: bool = True
 ) -> list:
-    """The flat results of a program on flat arguments, one operation after another; `consts` are the values of its constants.
+    """Return the flat results of a program on flat arguments, evaluated op by op; `consts` are the values of its constants.
 
     >>> jaxpr = weft.make_jaxpr(lambda x: x + 1.0)(2.0)
     >>> [float(y) for y in weft.eval_jaxpr(jaxpr, jaxpr.consts, 2.0)]
@@ -214,7 +214,7 @@ def eval_jaxpr(
 
 @contextmanager
 def ensure_compile_time_eval():
-    """Inside, operations on known values are computed at once even while a function is being traced.
+    """A context in which operations on known values are computed immediately, even while a function is being traced.
 
     >>> @weft.jit
     ... def f(x):
@@ -230,7 +230,7 @@ def ensure_compile_time_eval():
 
 
 class _KnownTrace(Trace):
-    """Computes what known values determine; what involves traced ones is left to the trace around it."""
+    """A trace that evaluates operations on known values; operations on tracers are left to the enclosing trace."""
 
     __slots__ = ()
     evaluates_constants = True
@@ -245,7 +245,7 @@ class _KnownTrace(Trace):
 
 
 def named_call(fun: Callable, *, name: str | None = None) -> Callable:
-    """`fun` under a name that shows in program texts.
+    """Return `fun` with a name that is shown in program texts.
 
     >>> named_call(lambda x: x, name="same").__name__
     'same'
@@ -265,7 +265,7 @@ def named_call(fun: Callable, *, name: str | None = None) -> Callable:
 
 @contextmanager
 def named_scope(name: str):
-    """A name for the operations inside, which the texts of programs show. TypeError if it is not a string.
+    """A context that names the operations inside in program texts. Raises TypeError if `name` is not a string.
 
     >>> def f(x):
     ...     with named_scope("layer"):
@@ -284,7 +284,7 @@ def named_scope(name: str):
 
 
 def closure_convert(fun: Callable, *example_args) -> tuple[Callable, list]:
-    """`fun` with the traced values it closes over as extra arguments: `(converted, values)`, where
+    """Return `fun` with the traced values it closes over as extra arguments: `(converted, values)`, where
     `converted(*args, *values) == fun(*args)`.
 
     >>> converted, values = closure_convert(lambda x: 2.0 * x, 1.0)
@@ -308,17 +308,17 @@ def closure_convert(fun: Callable, *example_args) -> tuple[Callable, list]:
 
 
 def _prune(table: dict[Any, Any]) -> None:
-    """Remove what nothing but the table holds."""
+    """Remove the entries that only the table holds."""
     for key in list(table):
         known = table.get(key)
-        if known is not None and is_held_at_most(known, 2):  # by the table, and here
+        if known is not None and is_held_at_most(known, 2):  # by the table and by this function
             table.pop(key, None)
-            if not is_held_at_most(known, 1):  # another thread has just asked for it
+            if not is_held_at_most(known, 1):  # another thread has just fetched it
                 table.setdefault(key, known)
 
 
 def clear_caches() -> None:
-    """Forget what was traced and compiled, and give its memory back. What runs, and what `compile` gave, stays.
+    """Drop traces and compiled programs, and free their memory. Running programs and results of `compile` are kept.
 
     >>> clear_caches()
     """
@@ -327,4 +327,4 @@ def clear_caches() -> None:
     gc.collect()  # programs and their parts refer to each other
     _prune(_specs)
     _prune(_interned)
-    gc.collect()  # also empties the interpreter's lists of free objects, which would hold its memory
+    gc.collect()  # also clears the interpreter's free lists, which would hold memory

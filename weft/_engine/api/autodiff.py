@@ -43,7 +43,7 @@ from weft._engine.util.source import api_boundary, check_callable, transformed_s
 
 
 def checked_argnums(argnums, n: int, api: str) -> tuple[int, ...]:
-    """`argnums` as positions among `n` arguments, from 0."""
+    """Return `argnums` as nonnegative positions among `n` arguments."""
     try:
         nums = (argnums,) if isinstance(argnums, (int, np.integer)) else tuple(argnums)
         if not all(isinstance(k, (int, np.integer)) for k in nums):
@@ -59,10 +59,10 @@ def checked_argnums(argnums, n: int, api: str) -> tuple[int, ...]:
                 f"{api}: differentiating with respect to argnums={argnums} requires at least {needed} positional arguments, "
                 f"got only {n} positional arguments."
             )
-    found = tuple(int(k) % n for k in nums)
-    if len(set(found)) < len(found):
+    positions = tuple(int(k) % n for k in nums)
+    if len(set(positions)) < len(positions):
         raise ValueError(f"{api}: argnums={argnums} names an argument twice.")
-    return found
+    return positions
 
 
 def _with_args(fun: Callable, args: Sequence, kwargs: dict, nums: Sequence[int]) -> Callable:
@@ -124,11 +124,11 @@ def _check_inputs(fun, args, nums, api, holomorphic, allow_int) -> None:
 
 @api_boundary
 def vjp(fun: Callable, *primals, has_aux: bool = False, reduce_axes=(), saveable_args: Any = True):
-    """`fun(*primals)` and the function that maps a cotangent of the output to cotangents of the inputs.
+    """Return `fun(*primals)` and the function that maps a cotangent of the output to cotangents of the inputs.
 
     With `has_aux`, `fun` returns `(out, aux)` and the result is `(out, pullback, aux)`. The pullback raises ValueError for a
-    cotangent of another structure, shape or dtype than the output. It keeps what it needs (see `Pullback.args_res`), arguments only
-    where `saveable_args` is true, a bool or nested tuples of them by the children of the arguments.
+    cotangent of another structure, shape or dtype than the output. It saves the residuals it needs (see `Pullback.args_res`); arguments
+    are saved only if `saveable_args` is true: a bool, or nested tuples of bools that match the children of the arguments.
 
     >>> y, pull = weft.vjp(wnp.sin, 0.0)
     >>> float(pull(2.0)[0])
@@ -139,7 +139,7 @@ def vjp(fun: Callable, *primals, has_aux: bool = False, reduce_axes=(), saveable
 
 
 def _check_reduce_axes(api: str, axes) -> None:
-    """NotImplementedError for axes over which cotangents should be added up."""
+    """Raise NotImplementedError for axes over which cotangents should be summed."""
     if axes:
         raise NotImplementedError(
             f"{api}: reduce_axes={axes!r} is not supported. Add the cotangents up with lax.psum(ct, {axes!r})."
@@ -154,7 +154,7 @@ def value_and_grad(
     allow_int: bool = False,
     reduce_axes=(),
 ) -> Callable:
-    """`fun` and its gradient: `(value, gradient)`, or `((value, aux), gradient)` with `has_aux`.
+    """Return a function that computes `fun` and its gradient: `(value, gradient)`, or `((value, aux), gradient)` with `has_aux`.
 
     Shapes, dtypes and errors are those of `grad`: it raises TypeError if the output is not a real scalar.
 
@@ -185,7 +185,7 @@ def _value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, args, kwargs)
     _check_scalar(fun, value, holomorphic)
     aval = typeof(value)
     one = np.ones((), aval.dtype)[()]
-    if typeof(one).dtype != aval.dtype:  # the function has 64 bits on, for itself
+    if typeof(one).dtype != aval.dtype:  # `fun` enables x64 internally
         one = from_numpy(one, ShapedArray((), aval.dtype))
     grads = pullback(one)
     grads = grads[0] if isinstance(argnums, (int, np.integer)) else tuple(grads)
@@ -229,10 +229,10 @@ def grad(
     allow_int: bool = False,
     reduce_axes=(),
 ) -> Callable:
-    """The gradient of a scalar-valued `fun` with respect to its arguments `argnums`, of their structure, shapes and dtypes.
+    """Return a function that computes the gradient of a scalar-valued `fun` with respect to its arguments `argnums`.
 
-    With `has_aux` the result is `(gradient, aux)`. Raises TypeError if the output is not a real scalar or an input is not inexact
-    (unless `holomorphic` or `allow_int` says otherwise).
+    The gradient has their structure, shapes and dtypes. With `has_aux` the result is `(gradient, aux)`. Raises TypeError if the output is
+    not a real scalar or an input is not inexact (unless `holomorphic` or `allow_int` permits it).
 
     >>> float(weft.grad(wnp.tanh)(0.0))
     1.0
@@ -254,7 +254,7 @@ def grad(
 
 @api_boundary
 def jvp(fun: Callable, primals: Sequence, tangents: Sequence, has_aux: bool = False):
-    """`fun(*primals)` and its directional derivative along `tangents`, which have the primals' structure, shapes and dtypes.
+    """Return `fun(*primals)` and its directional derivative along `tangents`, which have the primals' structure, shapes and dtypes.
 
     The dtype of an integer's tangent is `float0`. With `has_aux` the result is `(out, tangent, aux)`.
     Raises TypeError for tangents of another structure, shape or dtype.
@@ -279,7 +279,7 @@ def jvp(fun: Callable, primals: Sequence, tangents: Sequence, has_aux: bool = Fa
 
 
 def _check_pairs(primals: Sequence, tangents: Sequence) -> tuple[list, Any]:
-    """Return the leaves of primals and their structure; TypeError unless tangents have the same."""
+    """Return the leaves of primals and their structure; raise TypeError unless tangents have the same structure."""
     for x in (primals, tangents):
         if not isinstance(x, (tuple, list)):
             raise TypeError(
@@ -298,7 +298,7 @@ def _check_pairs(primals: Sequence, tangents: Sequence) -> tuple[list, Any]:
 
 
 def _checked_tangent(p: Any, t: Any) -> Any:
-    """Return the tangent of primal `p` in the type that the program takes; TypeError if its type does not fit."""
+    """Return the tangent of primal `p` in the type that the program expects; raise TypeError if its type does not fit."""
     want, got = typeof(p).to_tangent_aval(), typeof(t)
     are_inexact = all(dtypes.issubdtype(d, np.inexact) for d in (want.dtype, got.dtype))
     is_fitting = want.dtype == got.dtype or (got.weak_type and are_inexact)
@@ -310,12 +310,12 @@ def _checked_tangent(p: Any, t: Any) -> Any:
     if want.dtype == dtypes.float0:
         return Zero(want)
     if type(p) in (float, complex) and type(t) is type(p):
-        return t  # Python scalars stay Python's, as `fun` gets them
+        return t  # Python scalars stay Python scalars, as in the call of `fun`
     return as_cotangent(t, typeof(p))
 
 
 def _result_tangent(out: Any, t: Any) -> Any:
-    """Return the tangent of a result as the user gets it."""
+    """Return the tangent of a result in the form for the user."""
     tangent = as_derivative(t, typeof(out))
     is_new_scalar = type(tangent) in (float, complex) and type(out) not in (float, complex)
     return to_array(tangent) if is_new_scalar and trace_state.trace is eval_trace else tangent
@@ -323,7 +323,7 @@ def _result_tangent(out: Any, t: Any) -> Any:
 
 @api_boundary
 def linearize(fun: Callable, *primals, has_aux: bool = False):
-    """`fun(*primals)` and its derivative there: a linear function of tangents, which `fun` is run once for.
+    """Return `fun(*primals)` and its derivative there: a linear function of tangents. `fun` runs once.
 
     Tangents have the structure, shapes and dtypes of the primals. The linear function raises ValueError for others.
 
@@ -341,16 +341,16 @@ def linearize(fun: Callable, *primals, has_aux: bool = False):
     avals = [typeof(o) for o in outs[:n]]
 
     def f_jvp(linear, residuals, *tangents):
-        given, structure = flatten_linear(tuple(tangents))
+        leaves, structure = flatten_linear(tuple(tangents))
         if structure != in_tree and structure != of_tangents(in_tree):
             raise TypeError(
                 f"linearize: tangents must have the structure of the primals, {in_tree}, got {structure}."
             )
-        for t, a in zip(given, in_avals):
+        for t, a in zip(leaves, in_avals):
             _check_linear_tangent(t, a)
-        given = [as_cotangent(t, a) for t, a, d in zip(given, in_avals, differentiable) if d]
-        found = iter(evaluate(linear, *residuals, *given))
-        tangents_out = [next(found) if nz else None for nz in nonzero][:n]
+        leaves = [as_cotangent(t, a) for t, a, d in zip(leaves, in_avals, differentiable) if d]
+        results = iter(evaluate(linear, *residuals, *leaves))
+        tangents_out = [next(results) if nz else None for nz in nonzero][:n]
         tangents_out = [
             Zero(a.to_tangent_aval()) if t is None else t for t, a in zip(tangents_out, avals)
         ]
@@ -365,7 +365,7 @@ def linearize(fun: Callable, *primals, has_aux: bool = False):
 
 
 def _check_linear_tangent(t: Any, aval: ShapedArray) -> None:
-    """ValueError for a tangent that the derivative at a primal of type `aval` does not take."""
+    """Raise ValueError for a tangent that does not fit a primal of type `aval`."""
     got = typeof(t)
     if got.shape != aval.shape or not is_same_kind(got, aval.to_tangent_aval()):
         raise ValueError(
@@ -382,10 +382,10 @@ def _check_linear_tangent(t: Any, aval: ShapedArray) -> None:
 
 
 def linear_transpose(fun: Callable, *primals, reduce_axes=()) -> Callable:
-    """The transpose of a linear `fun`: maps a cotangent of its output to cotangents of its inputs.
+    """Return the transpose of a linear `fun`: it maps a cotangent of the output to cotangents of the inputs.
 
-    `primals` give types only (arrays or ShapeDtypeStructs). The transpose is a pytree of the traced values that `fun` closes over: it may
-    be a result and an argument of transformed functions.
+    `primals` only provide types (arrays or ShapeDtypeStructs). The transpose is a pytree of the traced values that `fun` closes over: it
+    may be a result and an argument of transformed functions.
 
     >>> float(weft.linear_transpose(lambda x: 3.0 * x, 1.0)(2.0)[0])
     6.0
@@ -399,10 +399,10 @@ def linear_transpose(fun: Callable, *primals, reduce_axes=()) -> Callable:
         all(dtypes.issubdtype(d, kind) for of in kinds for d in of)
         for kind in (np.inexact, np.integer)
     ):
-        told = " -> ".join(str([d.name for d in of]) for of in kinds)
+        signature = " -> ".join(str([d.name for d in of]) for of in kinds)
         raise TypeError(
             "linear_transpose only supports functions from inexact to inexact values and from integers to integers, got "
-            f"{told} for {function_name(fun)}."
+            f"{signature} for {function_name(fun)}."
         )
 
     @api_boundary
@@ -416,10 +416,10 @@ def linear_transpose(fun: Callable, *primals, reduce_axes=()) -> Callable:
             )
         for c, aval in zip(cts, program.out_avals):
             check_cotangent(c, aval, "linear_transpose", TypeError)
-        found = backward_pass(program, [*values, *(UndefPrimal(a) for a in avals)], cts)[
+        in_cts = backward_pass(program, [*values, *(UndefPrimal(a) for a in avals)], cts)[
             len(values) :
         ]
-        args, _ = tree.tree_unflatten(flat.in_tree, [instantiate(x) for x in found])
+        args, _ = tree.tree_unflatten(flat.in_tree, [instantiate(x) for x in in_cts])
         return args
 
     return tree.Partial(transposed, *values)
@@ -431,9 +431,10 @@ def jacfwd(
     has_aux: bool = False,
     holomorphic: bool = False,
 ) -> Callable:
-    """The Jacobian of `fun` by forward mode: one column per input element. Each leaf has shape `output.shape + input.shape`.
+    """Return a function that computes the Jacobian of `fun` by forward mode: one column per input element.
 
-    The dtype is the output's. Raises TypeError if an input is not a real float (see `holomorphic`).
+    Each leaf has shape `output.shape + input.shape` and the dtype of the output. Raises TypeError if an input is not a real float (see
+    `holomorphic`).
 
     >>> weft.jacfwd(lambda x: x ** 2)(wnp.arange(3.)).shape
     (3, 3)
@@ -477,9 +478,10 @@ def jacrev(
     holomorphic: bool = False,
     allow_int: bool = False,
 ) -> Callable:
-    """The Jacobian of `fun` by reverse mode: one row per output element. Each leaf has shape `output.shape + input.shape`.
+    """Return a function that computes the Jacobian of `fun` by reverse mode: one row per output element.
 
-    The dtype is the input's. Raises TypeError if an input or output is not inexact (see `holomorphic` and `allow_int`).
+    Each leaf has shape `output.shape + input.shape` and the dtype of the input. Raises TypeError if an input or output is not inexact (see
+    `holomorphic` and `allow_int`).
 
     >>> weft.jacrev(lambda x: x.sum())(wnp.arange(3.)).tolist()
     [1.0, 1.0, 1.0]
@@ -537,7 +539,7 @@ def hessian(
     has_aux: bool = False,
     holomorphic: bool = False,
 ) -> Callable:
-    """The Hessian of `fun`, forward over reverse.
+    """Return a function that computes the Hessian of `fun`, forward over reverse.
 
     >>> weft.hessian(lambda x: (x ** 3).sum())(wnp.ones(2)).shape
     (2, 2)
@@ -552,7 +554,7 @@ def hessian(
 
 
 def _basis(flat) -> list:
-    """The standard basis of the direct sum of `flat`, stacked along dim 0 of each leaf."""
+    """Return the standard basis of the direct sum of `flat`, stacked along dim 0 of each leaf."""
     avals = [typeof(x) for x in flat]
     total = sum(a.size for a in avals)
     eye, start = [], 0
@@ -575,7 +577,7 @@ def _basis(flat) -> list:
 
 
 def _split_columns(columns, flat, in_tree, value, argnums):
-    """Columns stacked in the last dim, as one leaf of shape value.shape + input.shape per input."""
+    """Return columns stacked in the last dim as one leaf of shape value.shape + input.shape per input."""
     shape, parts, start = typeof(value).shape, [], 0
     for x in flat:
         aval = typeof(x)
@@ -602,9 +604,9 @@ def _split_rows(rows, flat_out) -> list:
 def fwd_and_bwd(
     fun: Callable, argnums: int | Sequence[int], has_aux: bool = False, jitted: bool = True
 ) -> tuple[Callable, Callable]:
-    """The two halves of reverse mode as functions of their own, each compiled once (unless `jitted` is False).
+    """Return the two halves of reverse mode as functions, each compiled once (unless `jitted` is False).
 
-    `fwd(*args)` gives `(out, residuals)`, or `(out, residuals, aux)` with `has_aux`; `bwd(residuals, ct)` gives the cotangent
+    `fwd(*args)` returns `(out, residuals)`, or `(out, residuals, aux)` with `has_aux`; `bwd(residuals, ct)` returns the cotangent
     of argument `argnums`, or a tuple of them.
 
     >>> fwd, bwd = weft.fwd_and_bwd(lambda x, y: x * wnp.sin(y), argnums=(0, 1))
@@ -627,7 +629,8 @@ def fwd_and_bwd(
 
 
 def custom_gradient(fun: Callable) -> Callable:
-    """A function from one that gives `(out, vjp)`, where `vjp(ct)` gives the cotangents of its arguments (one alone, or a tuple).
+    """Return a function with a custom gradient from `fun`, which returns `(out, vjp)`; `vjp(ct)` returns the cotangents of its arguments
+    (a single one, or a tuple).
 
     >>> @weft.custom_gradient
     ... def square(x): return x * x, lambda ct: 10.0 * ct * x
@@ -653,8 +656,8 @@ def custom_gradient(fun: Callable) -> Callable:
         results: list = []
 
         def flat_rule(*cts):
-            given = rule(tree.tree_unflatten(of_tangents(out_tree), cts))
-            leaves, structure = flatten_linear(given if isinstance(given, tuple) else (given,))
+            in_cts = rule(tree.tree_unflatten(of_tangents(out_tree), cts))
+            leaves, structure = flatten_linear(in_cts if isinstance(in_cts, tuple) else (in_cts,))
             results[:] = [structure]
             return leaves
 

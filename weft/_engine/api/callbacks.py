@@ -1,9 +1,9 @@
-"""Calls of Python functions from programs: `pure_callback`, `io_callback`, and what the debug face builds on.
+"""Calls of Python functions from programs: `pure_callback`, `io_callback`, and the basis of the debug callbacks.
 
-In:   a user's function on trees, called while a program runs (compiled or not), with arrays.
-Out:  for the first two, its results as values of the program; they must have the types that were promised.
-Laws: the function runs in the thread that called the program, never concurrently with it; what it raises stops the
-      program and surfaces in the caller.
+In:   a user function of trees, called with arrays while a program runs (compiled or not).
+Out:  for the first two, its results as values of the program; they must have the declared types.
+Laws: the function runs in the thread that called the program, never concurrently with it; an exception in it stops the
+      program and is raised in the caller.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from weft._engine.util.source import api_boundary, user_frame
 
 
 class HostFunction:
-    """A user's function as a callback: called with flat arrays, it rebuilds the arguments and flattens the results.
+    """A user function as a callback: called with flat arrays, it rebuilds the arguments and flattens the results.
 
-    Two are equal if they call the same function with the same structure and static values, so equal programs stay equal.
+    Two are equal if they call the same function with the same structure and static values, so that equal programs stay equal.
     """
 
     __slots__ = ("_key", "api", "fun", "in_tree", "keys", "results", "slots", "statics")
@@ -49,11 +49,11 @@ class HostFunction:
         self._key: tuple = (api, fun, in_tree, self.statics, results, tuple(self.keys.items()))
         try:
             hash(self._key)
-        except TypeError:  # a static value or the function has no hash: equal to itself alone
+        except TypeError:  # a static value or the function is unhashable: equal only to itself
             self._key = (id(self),)
 
     def operands(self, leaves: Sequence) -> list:
-        """The leaves that are values of the program (random keys as their numbers)."""
+        """Return the leaves that are values of the program; random keys as their key data."""
         return [random_unwrap(leaves[i]) if i in self.keys else leaves[i] for i in self.slots]
 
     def __call__(self, position: tuple, *arrays: np.ndarray) -> list:
@@ -63,7 +63,7 @@ class HostFunction:
         return [] if self.results is None else self._checked(out)
 
     def arguments(self, arrays: Sequence[np.ndarray]) -> tuple[tuple, dict]:
-        """`(args, kwargs)` of the user's function; arrays are copies, for it may keep them."""
+        """Return `(args, kwargs)` of the user function; arrays are copies, because it may keep them."""
         leaves: list = [None] * (len(self.slots) + len(self.statics))
         for i, x in zip(self.slots, arrays):
             array = from_numpy(np.asarray(x), ShapedArray(x.shape, x.dtype))
@@ -73,7 +73,7 @@ class HostFunction:
         return tree.tree_unflatten(self.in_tree, leaves)
 
     def _checked(self, out: Any) -> list[np.ndarray]:
-        """The results as NumPy arrays, as many as promised; in which containers they come does not matter."""
+        """Return the results as NumPy arrays, as many as declared; their container types do not matter."""
         leaves, structure = tree.tree_flatten(out)
         if structure.num_leaves != self.results.num_leaves:
             raise TypeError(
@@ -114,7 +114,7 @@ def bind_observer(
     partitioned: bool,
     **params,
 ) -> None:
-    """Bind a callback that only reads values; inside a manual program each device calls it, with its own position."""
+    """Bind a callback that only reads values; inside shard_map each device calls it, with its own position."""
     operands, axes = function.operands(leaves), manual_axes()
     if axes:
         operands, params = [*map(axis_index, axes), *operands], {**params, "axes": axes}
@@ -124,7 +124,7 @@ def bind_observer(
 
 
 def _promised(api: str, result_shape_dtypes: Any) -> tuple[Any, tuple[ShapedArray, ...]]:
-    """Structure and types of promised results."""
+    """Return structure and types of the declared results."""
     leaves, structure = tree.tree_flatten(result_shape_dtypes)
     for x in leaves:
         if not hasattr(x, "shape") or not hasattr(x, "dtype"):
@@ -134,7 +134,7 @@ def _promised(api: str, result_shape_dtypes: Any) -> tuple[Any, tuple[ShapedArra
                     f"result_shape_dtypes has a leaf {x!r} without shape and dtype.",
                     (),
                     user_frame(),
-                    "What a callback returns is known to the program only by this promise.",
+                    "The program knows the results of a callback only from this declaration.",
                     "Use weft.ShapeDtypeStruct(shape, dtype).",
                 )
             )
@@ -146,7 +146,7 @@ def _promised(api: str, result_shape_dtypes: Any) -> tuple[Any, tuple[ShapedArra
                     (),
                     user_frame(),
                     "Callbacks return arrays of numbers.",
-                    "Promise the type of random.key_data(keys), and use random.wrap_key_data on the result.",
+                    "Declare the type of random.key_data(keys), and use random.wrap_key_data on the result.",
                 )
             )
         if dtypes.canonicalize_dtype(x.dtype) != x.dtype:
@@ -156,8 +156,8 @@ def _promised(api: str, result_shape_dtypes: Any) -> tuple[Any, tuple[ShapedArra
                     f"result_shape_dtypes cannot specify 64-bit types, such as {x.dtype}.",
                     (),
                     user_frame(),
-                    "64-bit types are switched off, so no result of a program has one.",
-                    "Promise a type of 32 bits, or set weft.config.update('enable_x64', True).",
+                    "64-bit types are disabled, so no result of a program has one.",
+                    "Declare a type of 32 bits, or set weft.config.update('enable_x64', True).",
                 )
             )
     return structure, tuple(ShapedArray(tuple(x.shape), x.dtype) for x in leaves)
@@ -173,11 +173,11 @@ def pure_callback(
     vectorized: bool | None = None,
     **kwargs: Any,
 ) -> Any:
-    """The results of the Python function `callback(*args, **kwargs)`, computed on the host while the program runs.
+    """Return the results of the Python function `callback(*args, **kwargs)`, computed on the host while the program runs.
 
-    `result_shape_dtypes` promises their shapes and dtypes. The function must be pure: it may be called once, several times
-    or, if nobody uses the results, not at all. `vmap_method` says how `vmap` calls it: "sequential" (once per example),
-    "expand_dims" or "broadcast_all" (once, on operands with one more leading dim, of size 1 or repeated where they are not
+    `result_shape_dtypes` declares their shapes and dtypes. The function must be pure: it may be called once, several times
+    or, if its results are unused, not at all. `vmap_method` selects how `vmap` calls it: "sequential" (once per example),
+    "expand_dims" or "broadcast_all" (once, on operands with an additional leading dim, of size 1 or repeated where they are not
     mapped). It has no derivative; wrap it in `custom_jvp` or `custom_vjp`.
     Raises ValueError for another `vmap_method` and NotImplementedError under `vmap` without one; errors of `callback` become
     CallbackErrors.
@@ -192,7 +192,7 @@ def pure_callback(
         vmap_method = "legacy_vectorized" if vectorized else "sequential"
     if vmap_method is not None and vmap_method not in ops.VMAP_METHODS:
         raise ValueError(
-            f"pure_callback: vmap_method is one of {', '.join(map(repr, ops.VMAP_METHODS))} or None, got "
+            f"pure_callback: vmap_method must be one of {', '.join(map(repr, ops.VMAP_METHODS))} or None, got "
             f"{vmap_method!r}."
         )
     _check_callable("pure_callback", callback)
@@ -218,12 +218,12 @@ def io_callback(
     ordered: bool = False,
     **kwargs: Any,
 ) -> Any:
-    """The results of the Python function `callback(*args, **kwargs)`, which may have effects: it is called exactly once.
+    """Return the results of the Python function `callback(*args, **kwargs)`, which may have effects: it is called exactly once.
 
-    Unlike `pure_callback` the call stays when nobody uses its results, and calls keep the order of the program, `ordered`
-    or not. Under `vmap` it is called once per example; ordered calls of mapped values raise ValueError there, for the examples have no
-    order among each other.
-    What `callback` raises, or a result of another shape or dtype, becomes a CallbackError.
+    Unlike `pure_callback` the call is kept if its results are unused, and calls follow the order of the program, `ordered`
+    or not. Under `vmap` it is called once per example; ordered calls of mapped values raise ValueError there, because the examples
+    are not ordered.
+    An exception in `callback`, or a result of another shape or dtype, becomes a CallbackError.
 
     >>> from weft.experimental import io_callback
     >>> seen = []
@@ -252,7 +252,7 @@ def debug_callback(
     partitioned: bool = False,
     **kwargs: Any,
 ) -> None:
-    """Call `callback(*args, **kwargs)` with the values that the arguments have while the program runs."""
+    """Call `callback(*args, **kwargs)` with the runtime values of the arguments."""
     _check_callable("debug.callback", callback)
     leaves, in_tree = tree.tree_flatten((args, kwargs))
     function = HostFunction("debug.callback", callback, leaves, in_tree)
@@ -265,7 +265,7 @@ def _check_callable(api: str, callback: Any) -> None:
 
 
 def effects_barrier() -> None:
-    """Wait until all callbacks of programs called so far are done; raises what one raised if nobody has seen it.
+    """Wait until all callbacks of programs called so far are done; raise the error of one if it was not raised yet.
 
     >>> effects_barrier()
     """
@@ -273,5 +273,5 @@ def effects_barrier() -> None:
 
 
 def known_sharding(value: Any) -> Sharding | None:
-    """The sharding of a concrete array; None for a traced value."""
+    """Return the sharding of a concrete array; None for a traced value."""
     return None if isinstance(value, Tracer) else getattr(value, "sharding", None)

@@ -1,7 +1,7 @@
-"""Explicit sharding for users: `reshard`, and functions under which mesh axes change their type.
+"""Explicit sharding for users: `reshard`, and functions inside which mesh axes change their type.
 
 An axis is automatic inside `auto_axes` (the compiler decides, and types do not mention it) and explicit inside
-`explicit_axes`. Crossing the border moves nothing by itself: the value keeps its layout and takes another type.
+`explicit_axes`. Crossing the boundary moves no data: the value keeps its sharding and gets another type.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _is_layout(x: Any) -> bool:
 
 
 def _layouts(given: Any, values: Any, what: str) -> list:
-    """One layout per leaf of `values` from a prefix tree of them."""
+    """Return one layout per leaf of `values` from a prefix tree of layouts."""
     try:
         return tree.broadcast_prefix(given, values, is_leaf=_is_layout)
     except ValueError as error:
@@ -35,30 +35,30 @@ def _layouts(given: Any, values: Any, what: str) -> list:
 
 @api_boundary
 def reshard(xs: Any, out_shardings: Any) -> Any:
-    """The tree `xs` laid out as `out_shardings` says, which becomes the type of its arrays.
+    """Return the tree `xs` with the shardings `out_shardings`, which become part of the types of its arrays.
 
-    `out_shardings` is a PartitionSpec (over the mesh of the context), a NamedSharding, or a prefix tree of them. ShardingError if a dim
-    does not divide, and for axes that are not explicit (see the page on explicit sharding).
-    Shapes and dtypes stay. Raises TypeError for what is not a sharding, ValueError for None and where there is no mesh.
+    `out_shardings` is a PartitionSpec (over the context mesh), a NamedSharding, or a prefix tree of them. Raises ShardingError if a dim
+    is not divisible, and for axes that are not explicit (see the page on explicit sharding); TypeError for an invalid sharding; ValueError
+    for None and without a mesh. Shapes and dtypes stay.
 
     >>> mesh = weft.make_mesh((1,), ('x',), axis_types=(weft.sharding.AxisType.Explicit,))
     >>> weft.typeof(reshard(wnp.ones((4, 2)), weft.NamedSharding(mesh, weft.P('x'))))
     ShapedArray(float32[4@x,2])
     """
     leaves, structure = tree.tree_flatten(xs)
-    wanted = _layouts(out_shardings, xs, "reshard: out_shardings")
-    if any(s is None for s in wanted):
+    shardings = _layouts(out_shardings, xs, "reshard: out_shardings")
+    if any(s is None for s in shardings):
         raise ValueError(
             f"reshard: out_shardings must be non-None for every value, got {out_shardings!r:.80}.\n"
-            "  Give P() for what is the same on all devices, or leave the value out."
+            "  Pass P() for a value that is the same on all devices, or leave the value out."
         )
     return tree.tree_unflatten(
-        structure, [_resharded(x, named_sharding(s, "reshard")) for x, s in zip(leaves, wanted)]
+        structure, [_resharded(x, named_sharding(s, "reshard")) for x, s in zip(leaves, shardings)]
     )
 
 
 def _resharded(x: Any, sharding: NamedSharding) -> Any:
-    """One array; values known now may come from other devices."""
+    """Return one resharded array; a concrete array may come from other devices."""
     if (
         isinstance(x, Tracer)
         or current_trace() is not eval_trace
@@ -69,17 +69,16 @@ def _resharded(x: Any, sharding: NamedSharding) -> Any:
         typed = typeof(x).explicit
         if typed is None:
             return reshard_one(x, sharding)
-        if typed.mesh.shape == sharding.mesh.shape:  # the value stays where it is
+        if typed.mesh.shape == sharding.mesh.shape:  # only the type changes
             sharding = NamedSharding(sharding.mesh, x.sharding.spec)
     ndim = typeof(x).ndim
     sharding.check_shape(typeof(x).shape, "the value given to reshard")
-    return device_put(
-        x, NamedSharding(sharding.mesh, sharding.spec.of_rank(ndim))
-    )  # types name no memory
+    # types do not name a memory kind
+    return device_put(x, NamedSharding(sharding.mesh, sharding.spec.of_rank(ndim)))
 
 
 def _mesh_of(values: Sequence, layouts: Any, what: str, kind: AxisType) -> Any:
-    """The mesh that a function works on: of the context, of the given layouts, or of its arguments; the first with axes of `kind`."""
+    """Return the mesh of the context, of the layouts or of the values: the first with axes of `kind`, else the first."""
     named = [
         s for s in tree.tree_leaves(layouts, is_leaf=_is_layout) if isinstance(s, NamedSharding)
     ]
@@ -94,7 +93,7 @@ def _mesh_of(values: Sequence, layouts: Any, what: str, kind: AxisType) -> Any:
         return None
     if not meshes:
         raise ValueError(
-            f"{what}: no mesh is known.\n  Make one current with weft.set_mesh(mesh), or give arrays that lie on one."
+            f"{what}: no mesh is known.\n  Make one current with weft.set_mesh(mesh), or pass arrays that are on one."
         )
     return next((m for m in meshes if m.axes_of_type(kind)), meshes[0])
 
@@ -104,12 +103,12 @@ def _axis_names(axes: Any, default: Sequence) -> tuple:
 
 
 def _not_yet(mesh: Any, axes: Any, kind: AxisType) -> list:
-    """Those of `axes`, or of all axes, that are of another type than `kind`."""
+    """Return the `axes` (default: all axes) that are not of the type `kind`."""
     return [a for a in _axis_names(axes, mesh.axis_names) if a not in mesh.axes_of_type(kind)]
 
 
 def _cast(x: Any, mesh: Any) -> Any:
-    """`x` typed over `mesh`, whose axes have other types: what its type said of axes that are still explicit."""
+    """Return `x` typed over `mesh`, some of whose axes have changed type: its type keeps the axes that are still explicit."""
     sharding = typeof(x).explicit
     if sharding is None:
         return x
@@ -124,7 +123,7 @@ def _cast(x: Any, mesh: Any) -> Any:
 
 
 class _UnderMesh:
-    """A function called with some mesh axes of another type inside."""
+    """A function inside which some mesh axes have another type."""
 
     def __init__(self, fun: Callable, kind: AxisType, axes: Any, enter: Callable, leave: Callable):
         if not callable(fun):
@@ -162,10 +161,10 @@ def auto_axes(
     out_sharding: Any = None,
     out_shardings: Any = None,
 ) -> Any:
-    """`f` with the mesh axes `axes` (all explicit ones by default) automatic inside: the compiler lays values out over them.
+    """Return `f` with the mesh axes `axes` (by default all explicit ones) automatic inside: the compiler shards values over them.
 
-    Results are laid out as `out_sharding` says, a prefix tree of PartitionSpecs or NamedShardings, given here or at the call.
-    TypeError if it is given nowhere. Also a decorator.
+    Results have the shardings `out_sharding`, a prefix tree of PartitionSpecs or NamedShardings, passed here or at the call.
+    Raises TypeError if it is passed at neither. Also a decorator.
 
     >>> mesh = weft.make_mesh((1,), ('x',), axis_types=(weft.sharding.AxisType.Explicit,))
     >>> x = reshard(wnp.ones((2, 2)), weft.NamedSharding(mesh, weft.P('x')))
@@ -192,11 +191,11 @@ def auto_axes(
         if layouts is None:
             raise TypeError(
                 f"auto_axes({function_name(f)}): the keyword out_sharding is missing.\n"
-                "  The types of automatic results say nothing. Give out_sharding=P(...) here or to auto_axes."
+                "  Automatic axes are not in the types of results. Pass out_sharding=P(...) here or to auto_axes."
             )
         mesh = _mesh_of(tree.tree_leaves((args, kwargs)), layouts, "auto_axes", AxisType.Explicit)
         if mesh is None or not _not_yet(mesh, axes, AxisType.Auto):
-            return f(*args, **kwargs)  # all axes are automatic as it is
+            return f(*args, **kwargs)  # all axes are automatic already
         return call(args, kwargs, mesh, layouts)
 
     return automatic
@@ -210,10 +209,10 @@ def explicit_axes(
     in_sharding: Any = None,
     in_shardings: Any = None,
 ) -> Any:
-    """`f` with the mesh axes `axes` (all automatic ones by default) explicit inside: types say how values are split over them.
+    """Return `f` with the mesh axes `axes` (by default all automatic ones) explicit inside: types include how they split values.
 
-    Arguments are laid out as `in_sharding` says, a prefix tree (for the tuple of arguments) of PartitionSpecs or NamedShardings,
-    given here or at the call. TypeError if it is given nowhere. Also a decorator.
+    Arguments get the shardings `in_sharding`, a prefix tree (for the tuple of arguments) of PartitionSpecs or NamedShardings,
+    passed here or at the call. Raises TypeError if it is passed at neither. Also a decorator.
 
     >>> mesh = weft.make_mesh((1,), ('x',))
     >>> def f(a):
@@ -233,8 +232,8 @@ def explicit_axes(
     def enter(values: Any, inner: Any, layouts: Any) -> Any:
         args, kwargs = values
         on_inner = lambda s: NamedSharding(inner, s.spec) if isinstance(s, NamedSharding) else s
-        wanted = tree.tree_map(on_inner, layouts, is_leaf=_is_layout)
-        return reshard(args, wanted), kwargs
+        shardings = tree.tree_map(on_inner, layouts, is_leaf=_is_layout)
+        return reshard(args, shardings), kwargs
 
     call = _UnderMesh(
         f,
@@ -251,7 +250,7 @@ def explicit_axes(
         if layouts is None:
             raise TypeError(
                 f"explicit_axes({function_name(f)}): the keyword in_sharding is missing.\n"
-                "  The types of automatic arguments say nothing. Give in_sharding=P(...) here or to explicit_axes."
+                "  Automatic axes are not in the types of arguments. Pass in_sharding=P(...) here or to explicit_axes."
             )
         return call(
             args,

@@ -1,11 +1,11 @@
-"""Keys that are used twice, while `debug_key_reuse` is set.
+"""Detection of reused random keys, while `debug_key_reuse` is set.
 
-In:   a program in which `random_unwrap` says of each key whether it is used up (drawn from, or split) or only read; arrays of keys.
-Out:  which keys of its arguments a program uses up, and which of them, used or not, are among its results; a `KeyReuseError`.
-How:  every key has a number, and an array of keys an array of them. Operations that move keys move their numbers.
-Laws: only typed keys have numbers. What a loop uses up must be new in every step. Eager operations on arrays of keys, other than
-      indexing and functions that are compiled as a whole, give keys of new numbers. An operation of a library uses up its keys, and
-      what it gives counts as used.
+In:   a program in which `random_unwrap` marks whether each key is consumed (drawn from, or split) or only read; arrays of keys.
+Out:  the keys of its arguments that a program consumes, and those, consumed or not, among its results; a `KeyReuseError`.
+How:  every key has a number, and an array of keys an array of numbers. Operations that move keys move their numbers.
+Laws: only typed keys have numbers. A key that a loop consumes must be new in every step. Eager operations on arrays of keys, other than
+      indexing and functions that are compiled as a whole, produce keys with new numbers. An operation of a library consumes its keys, and
+      its results count as consumed.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _used: set[int] = set()
 
 @record
 class Signature:
-    """What a program does with keys: for each input a mask of those it uses up (None for no keys), and for each output the input keys
-    that it holds as (input, position), with whether they are used up afterwards. `consts` are the arrays among its constants, those of
-    programs in it too, of which it uses up keys, with their masks."""
+    """The effect of a program on keys: for each input a mask of the consumed keys (None if it has no keys), and for each output the input
+    key of each of its keys as (input, position), and whether it is consumed afterwards. `consts` are the arrays among its constants,
+    including those of nested programs, from which it consumes keys, with their masks."""
 
     uses: tuple
     results: tuple
@@ -49,7 +49,7 @@ def is_key(x: Any) -> bool:
 
 
 def used_by_call(name: str, signature: Signature, arrays: Sequence[Array]) -> None:
-    """Use up the keys of arguments and constants that a program uses up."""
+    """Consume the keys of arguments and constants that a program consumes."""
     called = "jit-compiled function" if name.startswith("jit(") else name
     for i, (array, mask) in enumerate(zip(arrays, signature.uses)):
         if mask is not None and mask.any():
@@ -71,7 +71,7 @@ def used_by_call(name: str, signature: Signature, arrays: Sequence[Array]) -> No
 
 
 def give_results(signature: Signature, arrays: Sequence[Array], outs: Sequence[Array]) -> None:
-    """Give the keys among the results of a program their numbers."""
+    """Assign numbers to the keys among the results of a program."""
     for out, held in zip(outs, signature.results):
         if held is not None:
             known = [
@@ -84,8 +84,8 @@ def give_results(signature: Signature, arrays: Sequence[Array], outs: Sequence[A
 
 
 def _numbers(array: Array) -> np.ndarray:
-    found = _of_arrays.get(id(array))
-    return _keep(array, _new(array.shape)) if found is None else found[1]
+    entry = _of_arrays.get(id(array))
+    return _keep(array, _new(array.shape)) if entry is None else entry[1]
 
 
 def _keep(array: Array, numbers: np.ndarray) -> np.ndarray:
@@ -99,12 +99,12 @@ def _new(shape: Iterable[int]) -> np.ndarray:
     return np.array([next(_count) for _ in range(int(np.prod(shape)))], np.int64).reshape(shape)
 
 
-def _use(numbers: np.ndarray, used: set[int], where: Any, who: str, fact: str) -> None:
+def _use(numbers: np.ndarray, used: set[int], where: Any, api: str, fact: str) -> None:
     flat = numbers.ravel().tolist()
     if len(set(flat)) < len(flat) or not used.isdisjoint(flat):
         raise KeyReuseError(
             describe(
-                who,
+                api,
                 f"a random key is used for a second time. {fact}.",
                 (),
                 where,
@@ -119,23 +119,21 @@ def _use(numbers: np.ndarray, used: set[int], where: Any, who: str, fact: str) -
 
 
 def signature_of(jaxpr: Jaxpr) -> Signature:
-    """What `jaxpr` does with keys; KeyReuseError if it uses one twice."""
+    """Return the effect of `jaxpr` on keys; raise KeyReuseError if it consumes one twice."""
     return jaxpr.memo("key signature", lambda: _Reader(jaxpr).signature())
 
 
 class _Reader:
-    """Follows the keys of one program."""
+    """A walk over one program that tracks its keys."""
 
     def __init__(self, jaxpr: Jaxpr):
         self.jaxpr = jaxpr
         self.used: set[int] = set()
-        self.before: set[int] = (
-            set()
-        )  # keys of constants that were used up when the program was made
-        self.constants: list[Array] = []  # of programs in it, too
-        self.moved: dict[
-            Any, np.ndarray
-        ] = {}  # masks of the keys of a value that slices and concatenations passed on
+        # keys of constants that were already consumed when the program was traced
+        self.before: set[int] = set()
+        self.constants: list[Array] = []  # including those of nested programs
+        # value -> mask of its keys that slices and concatenations passed to other values
+        self.moved: dict[Any, np.ndarray] = {}
         self.numbers: dict[Var, np.ndarray] = {
             v: _new(v.aval.shape) for v in (*jaxpr.constvars, *jaxpr.invars) if is_key(v.aval)
         }
@@ -169,7 +167,7 @@ class _Reader:
         )
 
     def constant(self, array: Array) -> np.ndarray:
-        """The numbers of an array that the program closes over."""
+        """Return the numbers of an array that the program closes over."""
         numbers = _numbers(array)
         self.constants += [array] * all(array is not known for known in self.constants)
         self.before |= _used.intersection(numbers.ravel().tolist())
@@ -177,7 +175,7 @@ class _Reader:
         return numbers
 
     def follow(self, eqn: Eqn) -> None:
-        """Follow the keys through one equation."""
+        """Track the keys through one equation."""
         ins = [None if type(a) is Literal else self.numbers.get(a) for a in eqn.invars]
         first = ins[0] if ins else None
         if first is not None:
@@ -194,20 +192,20 @@ class _Reader:
                 self.number_result(eqn, ins, v, unknown)
 
     def use_first_operand(self, eqn: Eqn, numbers: np.ndarray) -> None:
-        """Use up keys, or check that they are used up, as the parameters of the equation say."""
+        """Consume keys, or check that they are consumed, according to the parameters of the equation."""
         if eqn.params.get("uses"):
             _use(numbers, self.used, eqn.source, "random", _consumed(eqn, 0))
         if eqn.params.get("expects"):
             self.check(eqn.invars[0], numbers, eqn)
 
     def use_operands(self, eqn: Eqn, ins: list) -> None:
-        """Use up the keys of all operands."""
+        """Consume the keys of all operands."""
         for i, numbers in enumerate(ins):
             if numbers is not None:
                 _use(numbers, self.used, eqn.source, "random", _consumed(eqn, i))
 
     def number_result(self, eqn: Eqn, ins: list, v: Var, unknown: bool) -> None:
-        """Give the keys of a result their numbers. Those of an `unknown` operation count as used up."""
+        """Assign numbers to the keys of a result. Those of an `unknown` operation count as consumed."""
         numbers = _new(v.aval.shape) if unknown else _moved(eqn, ins, v.aval.shape)
         self.numbers[v] = numbers
         if unknown:
@@ -216,32 +214,34 @@ class _Reader:
             self.pass_on(eqn, ins, numbers)
 
     def pass_on(self, eqn: Eqn, ins: list, taken: np.ndarray) -> None:
-        """Note that operands gave keys to a new array, which an assertion about them counts as used up."""
+        """Record that operands passed keys to a new array, which assertions about the operands count as consumed."""
         for a, numbers in zip(eqn.invars, ins):
             if numbers is not None:
                 self.moved[a] = self.moved.get(a, False) | np.isin(numbers, taken)
 
     def check(self, keys: Any, numbers: np.ndarray, eqn: Eqn) -> None:
-        """AssertionError if other keys are used up, or passed on, than an assertion says."""
-        shape, said = eqn.params["expects"]
-        found = np.isin(numbers, list(self.used)) | self.moved.get(keys, False)
-        if not np.array_equal(found, np.broadcast_to(np.reshape(said, shape), found.shape)):
+        """Raise AssertionError if the consumed or passed-on keys differ from the expectation of an assertion."""
+        shape, expected = eqn.params["expects"]
+        consumed = np.isin(numbers, list(self.used)) | self.moved.get(keys, False)
+        if not np.array_equal(
+            consumed, np.broadcast_to(np.reshape(expected, shape), consumed.shape)
+        ):
             raise AssertionError(
-                f"at {eqn.source}: keys are expected to be used up: {np.reshape(said, shape)}; they are: {found}."
+                f"at {eqn.source}: keys are expected to be used up: {np.reshape(expected, shape)}; they are: {consumed}."
             )
 
     def follow_programs(self, eqn: Eqn, ins: list, inner: list[Jaxpr]) -> None:
-        """Use up what the programs of an operation use up, at most one of which runs if they are branches."""
+        """Consume what the programs of an operation consume; of branches at most one runs."""
         together: dict[int, np.ndarray] = {}
         if "body_jaxpr" in eqn.params:
             _check_condition(eqn)
         for jaxpr in inner:
-            given, steady = _operands(eqn, jaxpr, len(ins))
+            operands, steady = _operands(eqn, jaxpr, len(ins))
             signature = signature_of(jaxpr)
             for array, mask in signature.consts:
                 message = "A key that a program closes over is already consumed"
                 _use(self.constant(array)[mask], self.used, eqn.source, "random", message)
-            for i, mask in zip(given, signature.uses):
+            for i, mask in zip(operands, signature.uses):
                 if mask is not None and mask.any() and ins[i] is not None:
                     if i in steady and eqn.params.get("length") != 1:
                         raise _loop_error(
@@ -254,14 +254,14 @@ class _Reader:
             if "length" in eqn.params or jaxpr is eqn.params.get("body_jaxpr"):
                 _check_carry(eqn, jaxpr, signature)
             elif len(inner) == 1 and len(jaxpr.outvars) == len(eqn.outvars):
-                self.take_results(eqn, [ins[i] for i in given], signature)
+                self.take_results(eqn, [ins[i] for i in operands], signature)
         for i, numbers in together.items():
             _use(numbers, self.used, eqn.source, "random", _consumed(eqn, i))
 
     def use_operand(
         self, eqn: Eqn, jaxpr: Jaxpr, i: int, mask: np.ndarray, keys: tuple[np.ndarray, dict]
     ) -> None:
-        """Use up the keys of operand `i` that a program uses; those of branches are collected, as one of these runs."""
+        """Consume the keys of operand `i` that a program consumes; those of branches are collected, because only one branch runs."""
         numbers, together = keys
         if mask.shape == numbers.shape:
             numbers = numbers[mask]
@@ -292,7 +292,7 @@ def _loop_error(eqn: Eqn, jaxpr: Jaxpr, what: str, remedy: str) -> KeyReuseError
 
 
 def _check_carry(eqn: Eqn, jaxpr: Jaxpr, signature: Signature) -> None:
-    """KeyReuseError if a step of a loop gives a used key to the next."""
+    """Raise KeyReuseError if a step of a loop passes a consumed key to the next."""
     carried = signature.results[: eqn.params.get("num_carry")]
     gives_used = any(held and any(used for _, used in held) for held in carried)
     if gives_used and eqn.params.get("length") != 1:
@@ -305,20 +305,20 @@ def _check_carry(eqn: Eqn, jaxpr: Jaxpr, signature: Signature) -> None:
 
 
 def _check_condition(eqn: Eqn) -> None:
-    """KeyReuseError if the condition of a loop uses a key of the carry that the body uses too, or gives to the next step."""
+    """Raise KeyReuseError if the condition of a loop consumes a key of the carry that the body consumes too, or passes to the next step."""
     params = eqn.params
     first, second = params["cond_nconsts"], params["body_nconsts"]
     cond, body = signature_of(params["cond_jaxpr"]), signature_of(params["body_jaxpr"])
     for carried, (mask, again) in enumerate(zip(cond.uses[first:], body.uses[second:])):
         if mask is None or not mask.any():
             continue
-        kept = any(
+        is_carried = any(
             source is not None and source[0] == second + carried and mask.flat[source[1]]
             for held in body.results
             if held is not None
             for source, _ in held
         )
-        if kept or (again is not None and (mask & again).any()):
+        if is_carried or (again is not None and (mask & again).any()):
             fact = f"{_loop(eqn, params['cond_jaxpr'])} leads to key reuse: it uses a random key that the body uses too, or gives on."
             raise KeyReuseError(
                 describe(
@@ -338,13 +338,13 @@ def _consumed(eqn: Eqn, i: int) -> str:
 
 
 def _loop(eqn: Eqn, jaxpr: Jaxpr) -> str:
-    """The function of a loop that `jaxpr` is."""
+    """Return the name of the loop function that `jaxpr` is."""
     loop = "scan" if "length" in eqn.params else "while_loop"
     return f"{loop} {'cond' if jaxpr is eqn.params.get('cond_jaxpr') else 'body'} function"
 
 
 def _operands(eqn: Eqn, jaxpr: Jaxpr, n: int) -> tuple[Sequence[int], Sequence[int]]:
-    """Which operands the inputs of a program of `eqn` are, and which of those every step of a loop gets anew, unchanged."""
+    """Return the operand number of each input of a program of `eqn`, and the operands that are the same in every step of a loop."""
     params = eqn.params
     if "branches" in params:
         return range(n - len(jaxpr.invars), n), ()
@@ -360,7 +360,7 @@ def _operands(eqn: Eqn, jaxpr: Jaxpr, n: int) -> tuple[Sequence[int], Sequence[i
 
 
 def _moved(eqn: Eqn, ins: list, shape: tuple[int, ...]) -> np.ndarray:
-    """The numbers of the keys that an operation moves; new ones if it makes keys, or moves them by values that are not known."""
+    """Return the numbers of the keys that an operation moves; new numbers if it creates keys, or moves them by unknown values."""
     if all(n is not None or type(a) is Literal for n, a in zip(ins, eqn.invars)) and any(
         n is not None for n in ins
     ):
@@ -369,7 +369,7 @@ def _moved(eqn: Eqn, ins: list, shape: tuple[int, ...]) -> np.ndarray:
             numbers = np.asarray(eqn.primitive.reference(*operands, **eqn.params))
             if numbers.shape == shape:
                 return numbers.astype(np.int64)
-        except Exception:  # an operation on numbers alone; its keys count as new
+        except Exception:  # the operation does not work on numbers; its keys count as new
             pass
     if eqn.primitive is dynamic_slice_p and ins[0] is not None and ins[0].shape == shape:
         return ins[0]  # all of it, wherever it is said to begin

@@ -1,7 +1,7 @@
-"""What vmap and pmap ask of their axes: which dims of arguments and results are mapped, and their common size.
+"""The mapped axes of vmap and pmap: the mapped dims of arguments and results, and their common size.
 
 In:   trees of ints and None that are prefixes of the trees of arguments and results.
-Out:  one dim (or None, or the spec of a type that `register_vmappable` named) per leaf. Errors begin with `where`, the transformation
+Out:  one dim (or None, or the spec of a type registered by `register_vmappable`) per leaf. Errors begin with `where`, the transformation
       and the function, and name the argument.
 """
 
@@ -19,7 +19,7 @@ from weft._engine.util import tree
 def mapped_dims(
     in_axes: Any, args: tuple, kwargs: dict, flat: Sequence, where: str
 ) -> list[int | None]:
-    """The mapped dim of each leaf of the arguments; keyword arguments are mapped over dim 0."""
+    """Return the mapped dim of each leaf of the arguments; keyword arguments are mapped over dim 0."""
     prefix = (
         in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args),
         dict.fromkeys(kwargs, 0),
@@ -31,7 +31,7 @@ def mapped_dims(
 
 
 def result_dims(out_axes: Any, flat: FlatFunction, count: int, where: str) -> list[int | None]:
-    """The dim of each of `count` leaves of the result along which it is stacked; None: given once."""
+    """Return the dim along which each of `count` leaves of the result is stacked; None if it is returned once."""
     if out_axes is None or type(out_axes) is int:
         return [out_axes] * count
     return _leaf_dims(
@@ -44,7 +44,7 @@ def result_dims(out_axes: Any, flat: FlatFunction, count: int, where: str) -> li
 
 
 def result_shape(flat: FlatFunction, count: int) -> Any:
-    """The tree of the results, with objects that stand for the leaves: classes of the user's may check the shapes of arrays."""
+    """Return the tree of the results with plain objects as leaves: user-defined classes may check the shapes of arrays."""
     return flat.unflatten([object() for _ in range(count)])
 
 
@@ -60,7 +60,9 @@ def _leaf_dims(prefix: Any, whole: Any, where: str, what: str, of: str) -> list:
 
 def _in_range(dim: int | None, x: Any, where: str) -> int | None:
     if dim is None or is_vmappable(x):
-        return dim  # any object may go along unmapped, and types of a library's own have their own dims
+        return (
+            dim  # unmapped arguments may be any objects, and registered types have their own specs
+        )
     aval = typeof(x)
     if aval.is_high or (type(dim) is not int and is_spec(dim)):
         if aval.is_high and is_spec(dim):
@@ -79,7 +81,7 @@ def _in_range(dim: int | None, x: Any, where: str) -> int | None:
 
 
 def mapped_size(where: str, flat: FlatFunction, dims: Sequence, given: int | None) -> int:
-    """The size of all mapped dims, which is `given` if that is not None."""
+    """Return the size of all mapped dims; it must equal `given` if that is not None."""
     sizes: dict[int, list[int]] = {}
     for i, (x, d) in enumerate(zip(flat.leaves, dims)):
         if d is not None and not is_spec(d):
@@ -114,7 +116,7 @@ def _nothing_is_mapped(where: str, flat: FlatFunction, dims: Sequence) -> ValueE
 def _sizes_differ(
     where: str, flat: FlatFunction, dims: Sequence, sizes: dict[int, list[int]], given: int | None
 ) -> ValueError:
-    """Return the error for mapped dims of several `sizes`, which hold the numbers of their arguments; the most frequent size first."""
+    """Return the error for mapped dims of several `sizes`, which list the argument numbers; the most frequent size comes first."""
     names, most = flat.names(), max(map(len, sizes.values()))
     is_unique = sum(len(numbers) == most for numbers in sizes.values()) == 1
     facts = [] if given is None else [f"the `axis_size` argument was {given}"]

@@ -1,8 +1,8 @@
-"""`debug_nans` and `debug_infs`: which operation first gave a value that is not a number, or infinite, and on which line.
+"""`debug_nans` and `debug_infs`: the operation that first produced a NaN or an infinity, and its source line.
 
-While a flag is on, every program's results are looked at when it has run, which may be after its call. If one is bad, the program runs
-again on its arguments, operation by operation on NumPy, loops and branches included, until the first bad result; callbacks with
-effects are not called again. What is computed inside and then discarded or masked is not reported, for nobody saw it.
+While a flag is set, every program's results are checked after its run, which may be after the call returned. If one is bad, the program
+is evaluated again on its arguments, op by op on NumPy, including loops and branches, until the first bad result; callbacks with effects
+are not called again. Bad values inside that are discarded or masked are not reported, because they do not reach a result.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from weft._engine.util.source import SourceLine
 
 
 def result_check() -> FiniteCheck | None:
-    """What programs compiled now have to check their results with."""
+    """Return the check of results for programs that are compiled now; None if no flag is set."""
     return (
         FiniteCheck(config.debug_nans, config.debug_infs)
         if config.debug_nans or config.debug_infs
@@ -32,16 +32,15 @@ def result_check() -> FiniteCheck | None:
 
 
 class FiniteCheck:
-    """Raises FloatingPointError where a program gives NaN (if `nans`) or an infinity (if `infs`)."""
+    """A check that raises FloatingPointError if a program returns NaN (if `nans`) or an infinity (if `infs`)."""
 
     def __init__(self, nans: bool, infs: bool):
         self.kinds = [
             *([("nan", np.isnan)] if nans else []),
             *([("inf", np.isinf)] if infs else []),
         ]
-        self.settings = (
-            config.trace_key()
-        )  # of the calls, which end before another thread may look at the results
+        # those of the call, which may end before another thread checks the results
+        self.settings = config.trace_key()
 
     def __call__(
         self,
@@ -61,7 +60,7 @@ class FiniteCheck:
                     self.explain(name, program, [x._numpy() for x in args], i, kind, sharded, line)
 
     def bad(self, value: Any) -> str:
-        """ "nan" or "inf" if `value` has one, else ""."""
+        """Return "nan" or "inf" if `value` has one, else ""."""
         value = np.asarray(value)
         if value.dtype.kind not in "fcV":  # V: the narrow floats
             return ""
@@ -77,16 +76,16 @@ class FiniteCheck:
         sharded: bool,
         line: SourceLine | None,
     ) -> None:
-        """Raise the error that names the first bad operation; `line` is that of the call."""
-        found: list = []
+        """Raise the error that names the first bad operation; `line` is the source line of the call."""
+        bad_op: list = []
 
         def watch(eqn: Eqn, ins: Sequence, outs: Sequence) -> bool:
             if any(self.bad(y) for y in outs):
-                found[:] = [eqn, ins, outs]
-            return bool(found)
+                bad_op[:] = [eqn, ins, outs]
+            return bool(bad_op)
 
         run_until(watch, lambda: run_reference(program, *args))
-        if not found and type(program.outvars[result]) is Literal:
+        if not bad_op and type(program.outvars[result]) is Literal:
             raise FloatingPointError(
                 describe(
                     name,
@@ -96,7 +95,7 @@ class FiniteCheck:
                     line,
                 )
             )
-        if not found:
+        if not bad_op:
             raise FloatingPointError(
                 describe(
                     name,
@@ -107,7 +106,7 @@ class FiniteCheck:
                     "program rounds where the reference does not.",
                 )
             )
-        eqn, ins, outs = found
+        eqn, ins, outs = bad_op
         kind = next(k for k in map(self.bad, outs) if k)
         rows = [
             (
@@ -117,9 +116,8 @@ class FiniteCheck:
             )
             for i, (a, x) in enumerate(zip(eqn.invars, ins))
         ]
-        alone = (
-            len(program.eqns) == 1 and eqn.primitive.name == name
-        )  # an operation called by itself
+        # an operation that was called eagerly
+        alone = len(program.eqns) == 1 and eqn.primitive.name == name
         raise FloatingPointError(
             describe(
                 "",
@@ -134,7 +132,7 @@ class FiniteCheck:
 
 
 def _origin(atom: Any, program: Jaxpr, name: str) -> str:
-    """Where a bad operand is from, if no operation of the program made it: an argument, or an array that is closed over."""
+    """Return the origin of a bad operand that no operation of the program produced: an argument, a captured array or a literal."""
     if type(atom) is Literal:
         return ", as the program says"
     return (
@@ -143,7 +141,7 @@ def _origin(atom: Any, program: Jaxpr, name: str) -> str:
 
 
 def _range(x: np.ndarray) -> str:
-    """The values of an operand, briefly."""
+    """Return the range of an operand's values as text."""
     if not x.size or np.iscomplexobj(x):
         return ""
     low, high = x.min(), x.max()

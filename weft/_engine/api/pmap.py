@@ -2,9 +2,9 @@
 
 In:   a function, the dims of arguments and results to map over, devices.
 Out:  a function that runs compiled: one `shard_map` over a mesh of one axis, so that collectives inside have their usual
-      meaning and cost. Results have one slice per device, and a NamedSharding that says so.
-Laws: pmap(f) gives what vmap(f) gives. Inside another pmap all devices are taken, and it is vmap. Of several processes each gives the
-      slices for its own devices and gets theirs back, as arrays of its own; collectives reach over the devices of all.
+      semantics and cost. Results have one slice per device, and a NamedSharding over the mesh.
+Laws: pmap(f) computes what vmap(f) computes. Inside another pmap all devices are in use, and it is vmap. With several processes each
+      passes the slices for its own devices and gets theirs back, as local arrays; collectives span the devices of all processes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from weft._engine.util import tree
 from weft._engine.util.dtypes import float0
 from weft._engine.util.source import api_boundary, check_callable, function_name
 
-#: the axis of the mesh where the user gives no name
+#: the axis of the mesh if the user does not name one
 UNNAMED = "pmap_axis"
 
 
@@ -60,13 +60,12 @@ def pmap(
     donate_argnums: int | Iterable[int] = (),
     global_arg_shapes: Any = None,
 ) -> Callable:
-    """`fun` mapped over the dims `in_axes` of its arguments, each index on a device of its own; results are stacked along
-    `out_axes`.
+    """Map `fun` over the dims `in_axes` of its arguments, each index on a device of its own; results are stacked along `out_axes`.
 
     Mapped dims have one size, which is at most the number of devices (`devices`, or all of `backend`); the first ones are
-    taken. An argument with None in `in_axes` goes to all devices whole; a result with None in `out_axes` must be the same
-    on all and is given once. Keyword arguments are mapped over dim 0. `axis_name` lets collectives inside name the mapped
-    axis. Arguments at `static_broadcasted_argnums` are Python values, known while tracing; those at `donate_argnums` may
+    used. An argument with None in `in_axes` is passed whole to all devices; a result with None in `out_axes` must be equal
+    on all and is returned once. Keyword arguments are mapped over dim 0. `axis_name` lets collectives inside name the mapped
+    axis. Arguments at `static_broadcasted_argnums` are Python values, known while tracing; those at `donate_argnums` must
     not be used afterwards.
     Raises ValueError if mapped dims differ in size, there are fewer devices, or `in_axes` does not match.
 
@@ -102,14 +101,14 @@ def _numbers(given: int | Iterable[int]) -> tuple[int, ...]:
 
 
 class _Inside(threading.local):
-    depth = 0  # how many bodies of pmap are being traced in this thread
+    depth = 0  # number of pmap bodies that this thread is tracing
 
 
 _inside = _Inside()
 
 
 class PmapFunction:
-    """What `pmap` returns. Calling it runs the compiled function; `trace`, `lower`, `eval_shape` stop at earlier stages."""
+    """A function mapped by `pmap`. Calling it runs the compiled function; `trace`, `lower`, `eval_shape` stop at earlier stages."""
 
     def __init__(
         self,
@@ -147,7 +146,7 @@ class PmapFunction:
         key = parameters_key(
             "pmap", axis_name, in_axes, out_axes, static, devices, backend, axis_size, donated
         )
-        # compiled functions by their meshes; and for arguments that need no move, by their tree, types and layouts
+        # compiled functions by mesh; and for arguments that need not be moved, by their tree, types and layouts
         self._compiled, self._ready = of_function(fun, key, lambda: ({}, {}))
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -166,16 +165,16 @@ class PmapFunction:
         key = (in_tree, tuple([x._spec if type(x) is Array else None for x in leaves]))
         run = self._ready.get(key)
         if run is None:
-            given = leaves
+            original = leaves
             run, args, kwargs = self._placed(args, kwargs)
             if None not in key[1] and all(
-                x is y for x, y in zip(tree.tree_leaves((args, kwargs)), given)
+                x is y for x, y in zip(tree.tree_leaves((args, kwargs)), original)
             ):
                 self._ready[key] = run
         return run(*args, **kwargs)
 
     def _over_processes(self, args: tuple, kwargs: dict) -> Any:
-        """Call where the devices of all processes take part, each with the slices that are given there."""
+        """Call on the devices of all processes, each of which passes the slices for its own devices."""
         flat, dims = self._flat(args, kwargs)
         if any_tracers(flat.leaves):
             raise NotImplementedError(
@@ -196,20 +195,20 @@ class PmapFunction:
                 self._on(everywhere),
                 JitOptions(static_argnums=self.static, donate_argnums=self.donated),
             )
-        given = iter(dynamic)
-        outs = run(*[x if i in static else next(given) for i, x in enumerate(args)], **kwargs)
+        values = iter(dynamic)
+        outs = run(*[x if i in static else next(values) for i, x in enumerate(args)], **kwargs)
         return tree.tree_map(lambda y: _spread(y, NamedSharding(here, y.sharding.spec)), outs)
 
     def _mesh_of_all(self, here: Mesh) -> Mesh:
-        """The devices that all processes take, each as many as this one, in order."""
+        """Return the mesh of the devices that all processes use: of each, as many as `here` has, in order."""
         if self.devices is not None:
             return Mesh(np.array(self.devices), (self.axis_name,))
-        found = [
+        devices = [
             device
             for i in process_indices(self.backend)
             for device in local_devices(i, self.backend)[: here.size]
         ]
-        return Mesh(np.array(found), (self.axis_name,))
+        return Mesh(np.array(devices), (self.axis_name,))
 
     # ---- earlier stages
     def trace(self, *args: Any, **kwargs: Any) -> Any:
@@ -225,17 +224,17 @@ class PmapFunction:
         return self.trace(*args, **kwargs).lower()
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
-        """Types of the results, without computing them."""
+        """Return the types of the results, without computing them."""
         return self.trace(*args, **kwargs).out_info
 
     def clear_cache(self) -> None:
-        """Forget all traces and executables."""
+        """Drop all traces and executables."""
         self._compiled.clear()
         self._ready.clear()
 
     # ---- arguments
     def _flat(self, args: tuple, kwargs: dict) -> tuple[FlatFunction, list]:
-        """The function of the leaves of the arguments that are not static, and their mapped dims."""
+        """Return the function of the leaves of the nonstatic arguments, and their mapped dims."""
         static = tuple(i % len(args) for i in self.static if -len(args) <= i < len(args))
         if len(static) != len(self.static):
             raise ValueError(
@@ -255,42 +254,42 @@ class PmapFunction:
         return flat, mapped_dims(in_axes, dynamic, kwargs, flat.leaves, self.name)
 
     def _placed(self, args: tuple, kwargs: dict) -> tuple[JitFunction, tuple, dict]:
-        """The compiled function for these arguments, and the arguments on its devices."""
+        """Return the compiled function for these arguments, and the arguments placed on its devices."""
         flat, dims = self._flat(args, kwargs)
         static = {i % len(args) for i in self.static}
         mesh = self._mesh(mapped_size(self.name, flat, dims, self.axis_size))
         leaves = [self._put(x, d, mesh) for x, d in zip(flat.leaves, dims)]
         dynamic, kwargs = tree.tree_unflatten(flat.in_tree, leaves)
-        given = iter(dynamic)
+        values = iter(dynamic)
         run = self._compiled.get(mesh)
         if run is None:
             run = self._compiled[mesh] = JitFunction(
                 self._on(mesh), JitOptions(static_argnums=self.static, donate_argnums=self.donated)
             )
-        return run, tuple(x if i in static else next(given) for i, x in enumerate(args)), kwargs
+        return run, tuple(x if i in static else next(values) for i, x in enumerate(args)), kwargs
 
     def _mesh(self, size: int) -> Mesh:
-        """The first `size` devices in a row."""
-        given = self.devices if self.devices is not None else all_devices(self.backend)
-        found = [d for d in given if d.is_addressable]
+        """Return a mesh of the first `size` devices in a row."""
+        candidates = self.devices if self.devices is not None else all_devices(self.backend)
+        local = [d for d in candidates if d.is_addressable]
         if not size:
             raise ValueError(
                 f"{self.name}: the mapped axis has size 0, and there is no device to map over.\n"
                 "  Each index of the mapped axis runs on a device of its own. Give at least one."
             )
-        if size > len(found):
+        if size > len(local):
             raise ValueError(
-                f"{self.name}: the mapped axis has size {size}, but there are {len(found)} devices: {list(found)}.\n"
+                f"{self.name}: the mapped axis has size {size}, but there are {len(local)} devices: {list(local)}.\n"
                 "  One device takes one index of the mapped axis. Reshape the dim to (devices, rest) and vmap over "
                 "the rest, use more virtual devices (WEFT_NUM_DEVICES), or jit with a sharded argument."
             )
-        return Mesh(np.array(found[:size]), (self.axis_name,))
+        return Mesh(np.array(local[:size]), (self.axis_name,))
 
     def _spec(self, dim: int | None) -> PartitionSpec:
         return PartitionSpec() if dim is None else PartitionSpec(*[None] * dim, self.axis_name)
 
     def _put(self, x: Any, dim: int | None, mesh: Mesh) -> Any:
-        """A concrete array where the mapped dim `dim` is on the devices of `mesh`; anything else as it is."""
+        """Return a concrete array resharded so that dim `dim` is mapped over `mesh`; other values unchanged."""
         if type(x) is not Array:
             return x
         target = NamedSharding(mesh, self._spec(dim))
@@ -298,8 +297,8 @@ class PmapFunction:
 
     # ---- the program
     def _on(self, mesh: Mesh) -> Callable:
-        """What is compiled for `mesh`."""
-        # the function keeps the result, and would never be let go
+        """Return the function to compile for `mesh`."""
+        # the cache of the function holds the result: a strong reference would form a cycle that keeps both alive
         me, fun = copy.copy(self), weakref.proxy(self.fun)
         me.fun = lambda *args, **kwargs: fun(*args, **kwargs)
 
@@ -312,11 +311,11 @@ class PmapFunction:
         return run
 
     def _run(self, mesh: Mesh, args: tuple, kwargs: dict) -> Any:
-        """Run the function on the slices of all devices. What has no bytes, tangents of integers, does not travel."""
+        """Run the function on the slices of all devices. Float0 values (tangents of integers) have no bytes and are not transferred."""
         flat, dims = self._flat(args, kwargs)
         avals = list(map(typeof, flat.leaves))
         held = [a.dtype != float0 for a in avals]
-        wanted: list[int | None] = []
+        out_dims: list[int | None] = []
         empty: list[np.ndarray | None] = []
 
         def on_device(*slices):
@@ -328,9 +327,9 @@ class PmapFunction:
                     for a, d, kept in zip(avals, dims, held)
                 ],
             )
-            wanted[:] = result_dims(self.out_axes, flat, len(outs), self.name)
-            empty[:] = [_empty_result(y, d, mesh.size) for y, d in zip(outs, wanted)]
-            kept_outs = [(y, d) for y, d, none in zip(outs, wanted, empty) if none is None]
+            out_dims[:] = result_dims(self.out_axes, flat, len(outs), self.name)
+            empty[:] = [_empty_result(y, d, mesh.size) for y, d in zip(outs, out_dims)]
+            kept_outs = [(y, d) for y, d, none in zip(outs, out_dims, empty) if none is None]
             mapped = [expand_dims(y, (0,)) for y, d in kept_outs if d is not None]
             return mapped, [y for y, d in kept_outs if d is None]
 
@@ -343,7 +342,7 @@ class PmapFunction:
         )
         mapped, same = map(iter, one(*[x for x, kept in zip(flat.leaves, held) if kept]))
         outs: list[Any] = []
-        for d, none in zip(wanted, empty):
+        for d, none in zip(out_dims, empty):
             if none is not None:
                 outs.append(none)
             else:
@@ -351,7 +350,7 @@ class PmapFunction:
         return flat.unflatten(outs)
 
     def _on_slices(self, flat: FlatFunction, examples: list) -> list:
-        """Return the results of the function on one example."""
+        """Return the results of the function on the slices of one index."""
         _inside.depth += 1
         try:
             return flat(*examples)
@@ -359,7 +358,7 @@ class PmapFunction:
             _inside.depth -= 1
 
     def _stacked(self, y: Any, dim: int) -> Any:
-        """A result whose mapped dim is the first, with it at `dim`."""
+        """Return a result with its mapped dim moved from the front to `dim`."""
         ndim = typeof(y).ndim
         if not -ndim <= dim < ndim:
             raise ValueError(
@@ -368,13 +367,13 @@ class PmapFunction:
         return move_dim(y, 0, dim % ndim)
 
     def _on_one_device(self, args: tuple, kwargs: dict) -> Any:
-        """The function mapped without devices."""
+        """Run the function by vmap, without devices."""
         static = {i % len(args): args[i] for i in self.static}
 
         def call(*dynamic, **kw):
-            given = iter(dynamic)
+            values = iter(dynamic)
             return self.fun(
-                *[static[i] if i in static else next(given) for i in range(len(args))], **kw
+                *[static[i] if i in static else next(values) for i in range(len(args))], **kw
             )
 
         pick = lambda xs: tuple(x for i, x in enumerate(xs) if i not in static)
@@ -385,25 +384,25 @@ class PmapFunction:
 
 
 def _example(x: Any, dim: int | None) -> Any:
-    """Return a slice of one example without the mapped dim."""
+    """Return one index of an argument, without the mapped dim."""
     return x if dim is None else squeeze(x, (dim,))
 
 
 def _empty_example(aval: Any, dim: int | None) -> np.ndarray:
-    """Return one example of an argument without bytes."""
+    """Return one index of a float0 argument."""
     whole = np.zeros(aval.shape, float0)
     return whole if dim is None else whole[(*[slice(None)] * dim, 0)]
 
 
 def _empty_result(y: Any, dim: int | None, size: int) -> Any:
-    """Return a result without bytes with its mapped dim; None for other results."""
+    """Return a float0 result with its mapped dim; None for other results."""
     if typeof(y).dtype != float0:
         return None
     return y if dim is None else np.stack([y] * size, dim)
 
 
 def _spread(x: Array, sharding: NamedSharding) -> Array:
-    """The memory of this process as an array of another layout, over more devices or fewer, with the same shards here."""
+    """Return the local memory as an array with another sharding, over more or fewer devices, with the same shards in this process."""
     have = x._spec
     factor = sharding.mesh.size / have.sharding.mesh.size
     shape = tuple(
@@ -417,7 +416,7 @@ def _spread(x: Array, sharding: NamedSharding) -> Array:
 
 
 class PmapSharding:
-    """The layouts of pmap: one slice of a dim per device. `PmapSharding.default(...)` gives such a NamedSharding."""
+    """The layouts of pmap: one slice of a dim per device. `PmapSharding.default(...)` returns such a NamedSharding."""
 
     __module__ = "weft.sharding"
 
@@ -431,21 +430,21 @@ class PmapSharding:
     def default(
         shape: Sequence[int], sharded_dim: int | None = 0, devices: Sequence | None = None
     ) -> NamedSharding:
-        """One slice of dim `sharded_dim` of an array of `shape` per device; whole on all `devices` if it is None.
+        """Return the sharding of an array of `shape` with one slice of dim `sharded_dim` per device; replicated on all `devices` if None.
 
         >>> PmapSharding.default((1, 3)).spec
         P('pmap_axis',)
         """
-        found = list(local_devices() if devices is None else devices)
+        chosen = list(local_devices() if devices is None else devices)
         if sharded_dim is None:
-            return NamedSharding(Mesh(np.array(found), (UNNAMED,)), PartitionSpec())
+            return NamedSharding(Mesh(np.array(chosen), (UNNAMED,)), PartitionSpec())
         size = shape[sharded_dim]
-        if size > len(found):
+        if size > len(chosen):
             raise ValueError(
                 f"PmapSharding.default: dim {sharded_dim} of shape {tuple(shape)} has size {size}, but there are "
-                f"{len(found)} devices."
+                f"{len(chosen)} devices."
             )
         return NamedSharding(
-            Mesh(np.array(found[:size]), (UNNAMED,)),
+            Mesh(np.array(chosen[:size]), (UNNAMED,)),
             PartitionSpec(*[None] * (sharded_dim % len(shape)), UNNAMED),
         )

@@ -1,4 +1,4 @@
-"""Mutable arrays for users: references are made, read, written and ended by functions."""
+"""Mutable arrays for users: functions that create, read, write and free references."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ _WRITABLE = (Ref, TransformedRef)
 def new_ref(
     init_val: Any, *, memory_space: Any = None, kind: str | None = None, pin: bool = False
 ) -> Ref | ValueRef:
-    """A reference to a mutable array that holds `init_val` at first, of its shape and dtype; or to a value of a `HiType`, of its type.
+    """Return a reference to a mutable array with the initial value `init_val`, of its shape and dtype; or to a value of a `HiType`.
 
-    With `kind="no_grad_no_remat"`, values that are being differentiated may be written; their derivatives are not. `memory_space` says
-    where a compiler may keep it, which changes nothing on CPUs, and `pin` is for other devices.
-    TypeError if `init_val` is not an array, ValueError if it is a reference, NotImplementedError for a memory space outside of programs.
+    With `kind="no_grad_no_remat"`, values that are being differentiated may be written; their derivatives are not. `memory_space` is a
+    hint to the compiler, without effect on CPUs; `pin` has no effect.
+    Raises TypeError if `init_val` is not an array, ValueError if it is a reference, NotImplementedError for a memory space outside of
+    programs.
 
     >>> ref = weft.new_ref(wnp.arange(3))
     >>> ref[1] += 5
@@ -54,8 +55,8 @@ def _ref_of_array(init_val: Any, kind: str | None) -> Ref:
 
 
 def empty_ref(ty: Any, memory_space: Any = None) -> Ref | ValueRef:
-    """A reference to a mutable array of the type `ty` (anything with a shape and a dtype), which holds zeros at first; or to a value of a
-    `HiType`, whose arrays hold zeros. `memory_space` is as for `new_ref`.
+    """Return a reference to a mutable array of the type `ty` (any object with a shape and a dtype), initially zeros; or to a value of a
+    `HiType`, whose arrays are zeros. `memory_space` is as for `new_ref`.
 
     >>> weft.empty_ref(weft.ShapeDtypeStruct((2,), 'int32'))
     Ref([0, 0], dtype=int32)
@@ -90,7 +91,7 @@ def _check_memory_space(api: str, memory_space: Any) -> None:
 
 
 def freeze(ref: Ref | ValueRef) -> Any:
-    """The last value of a reference, which cannot be used any more; ValueError if it was made outside of the function that is traced.
+    """Invalidate a reference and return its final value; raise ValueError if it was created outside of the function being traced.
 
     >>> weft.freeze(weft.new_ref(2.0)).item()
     2.0
@@ -99,7 +100,7 @@ def freeze(ref: Ref | ValueRef) -> Any:
 
 
 def free_ref(ref: Ref | ValueRef) -> None:
-    """End a reference, which cannot be used any more; ValueError if it was made outside of the function that is traced.
+    """Invalidate a reference; raise ValueError if it was created outside of the function being traced.
 
     >>> weft.free_ref(weft.new_ref(2.0))
     """
@@ -107,7 +108,7 @@ def free_ref(ref: Ref | ValueRef) -> None:
 
 
 def get(ref: Ref, idx: Any = ...) -> Any:
-    """`ref[idx]`.
+    """Return `ref[idx]`.
 
     >>> weft.ref.get(weft.new_ref(wnp.arange(3)), 1).item()
     1
@@ -116,7 +117,7 @@ def get(ref: Ref, idx: Any = ...) -> Any:
 
 
 def set(ref: Ref, idx: Any, value: Any) -> None:
-    """`ref[idx] = value`; ValueError for another shape or dtype.
+    """Set `ref[idx] = value`; raise ValueError for another shape or dtype.
 
     >>> ref = weft.new_ref(wnp.arange(3))
     >>> weft.ref.set(ref, slice(1, 3), 7)
@@ -136,7 +137,7 @@ def swap(ref: Ref, idx: Any, value: Any, _function_name: str = "swap") -> Any:
 
 
 def addupdate(ref: Ref, idx: Any, x: Any) -> None:
-    """`ref[idx] += x`, where the values of repeated indices add up.
+    """Add `x` to `ref[idx]`; the values of repeated indices add up.
 
     >>> ref = weft.new_ref(wnp.zeros(2))
     >>> weft.ref.addupdate(ref, np.array([1, 1]), 3.0)
@@ -147,7 +148,7 @@ def addupdate(ref: Ref, idx: Any, x: Any) -> None:
 
 
 def typeof(x: Any) -> ShapedArray | AbstractRef:
-    """The type of a value: of a tracer, an Array, a NumPy array or scalar, a Python scalar (weakly typed), or a reference.
+    """Return the type of a tracer, an Array, a NumPy array or scalar, a Python scalar (weakly typed), or a reference.
 
     Raises TypeError for values that have no type.
 

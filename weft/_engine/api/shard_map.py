@@ -1,6 +1,6 @@
-"""`shard_map`: write what each device does with its blocks, and which collectives run.
+"""`shard_map`: map a function over the devices of a mesh, with explicit collectives.
 
-In:   a function of blocks, a mesh, specs that say how arguments are cut and results put together.
+In:   a function of blocks, a mesh, specs for splitting arguments and assembling results.
 Out:  a function of whole values. Called on concrete arrays it runs operation by operation, and values inside print per device;
       under a transformation, or in `jit`, its program becomes one operation (`control.shard_map`).
 """
@@ -45,7 +45,7 @@ from weft._engine.util.source import api_boundary, wraps
 
 
 class _Infer:
-    """The one value `Infer`: in_specs are read off the arguments."""
+    """The class of `Infer`: in_specs are inferred from the arguments."""
 
     __slots__ = ()
 
@@ -68,14 +68,14 @@ def shard_map(
     axis_names: Collection = frozenset(),
     check_vma: bool | None = None,
 ) -> Callable:
-    """`f`, run by every device of the mesh on its own blocks of the arguments.
+    """Return `f` as a function that every device of the mesh runs on its own blocks of the arguments.
 
-    `in_specs` say, per argument (trees and prefixes of trees), which mesh axes cut which dim; an argument is whole along the
-    others. `out_specs` say along which dims the blocks of a result are put together; over axes that a spec leaves out, a
-    result must be the same on all devices, and with `check_vma` (once called `check_rep`) its type must show it. `axis_names`
-    are the axes that `f` deals with (all by default; `auto` names the others); the compiler splits values over the rest. The
+    `in_specs` name, per argument (trees and prefixes of trees), the mesh axes that split each dim; an argument is whole along the
+    others. `out_specs` name the dims along which the blocks of a result are assembled; over axes that a spec omits, a
+    result must be equal on all devices, and with `check_vma` (formerly `check_rep`) its type must imply it. `axis_names`
+    are the manual axes of `f` (all by default; `auto` names the others); the compiler splits values over the rest. The
     mesh may come from the context (`with mesh:`, `set_mesh`). Without `f` the result is a decorator.
-    Raises ValueError for specs that do not fit the arguments or results, TypeError for what is not a spec.
+    Raises ValueError for specs that do not fit the arguments or results, TypeError for invalid specs.
 
     >>> from weft.sharding import PartitionSpec as P
     >>> mesh = weft.make_mesh((2,), ('i',), devices=weft.devices()[:2])
@@ -85,7 +85,7 @@ def shard_map(
     """
     if out_specs is _MISSING:
         raise TypeError(
-            "shard_map: out_specs is missing. Give a PartitionSpec (or a tree of them) for the results."
+            "shard_map: out_specs is missing. Pass a PartitionSpec (or a tree of them) for the results."
         )
     if f is None:
         return functools.partial(
@@ -124,7 +124,7 @@ def shard_map(
 def smap(
     f: Callable | None = None, /, *, in_axes: Any = Infer, out_axes: Any, axis_name: Any
 ) -> Callable:
-    """`shard_map` over one axis of the mesh of the context, with the dims to split given by number as for `vmap`.
+    """Apply `shard_map` over one axis of the context mesh, with the dims to split as numbers, like `vmap`.
 
     >>> with weft.make_mesh((2,), ('i',), devices=weft.devices()[:2]):
     ...     print(weft.smap(lambda x: x + weft.lax.axis_index('i'), in_axes=0, out_axes=0, axis_name='i')(wnp.zeros(4)))
@@ -149,7 +149,7 @@ def smap(
 
 @record
 class ShardMapOptions:
-    """The parameters of `shard_map`; `check` states whether types show over which axes values vary."""
+    """The parameters of `shard_map`; with `check`, types track the axes over which values vary."""
 
     mesh: Any
     in_specs: Any
@@ -163,7 +163,7 @@ class ShardMapOptions:
         return self.in_specs if isinstance(self.in_specs, tuple) else (self.in_specs,) * count
 
     def has_partial(self) -> bool:
-        """Return whether a spec names unreduced or reduced axes."""
+        """Return whether a spec has unreduced or reduced axes."""
         specs = tree.tree_leaves((self.in_specs, self.out_specs), is_leaf=is_spec)
         return any(s is not None and s.is_partial for s in specs)
 
@@ -196,11 +196,11 @@ def _call(f: Callable, options: ShardMapOptions, args: tuple, kwargs: dict) -> A
 def _call_with_statics(
     f: Callable, options: ShardMapOptions, static: dict[int, Any], args: tuple
 ) -> Any:
-    """Call a function of the arguments that are not `static`."""
+    """Call a function of the arguments that are not `static`, with the static ones fixed."""
 
     def on_others(*others):
-        rest = iter(others)
-        return f(*[static[i] if i in static else next(rest) for i in range(len(args))])
+        remaining = iter(others)
+        return f(*[static[i] if i in static else next(remaining) for i in range(len(args))])
 
     on_others.__name__ = function_name(f)
     others = [i for i in range(len(args)) if i not in static]
@@ -209,7 +209,7 @@ def _call_with_statics(
 
 
 def _call_on_arrays(f: Callable, options: ShardMapOptions, site: Site, args: tuple) -> Any:
-    """Call with arrays alone: run at once on values, or bind the traced program as one operation."""
+    """Call with arrays only: run eagerly on values, or bind the traced program as one operation."""
     mesh = site.mesh
     flat, in_tree = tree.tree_flatten(args)
     labels = [f"argument {name}" for name in argument_names(signature_of(f), args, {})]
@@ -218,7 +218,7 @@ def _call_on_arrays(f: Callable, options: ShardMapOptions, site: Site, args: tup
         check_operand(site, typeof(x), spec, label)
 
     def specs_of_results(outs: Sequence, out_tree: Any) -> list[PartitionSpec]:
-        """Return the specs of the flat results, which are checked with them."""
+        """Return the specs of the flat results, after checking the results against them."""
         results = tree.tree_unflatten(out_tree, outs)
         out_specs = flat_specs(site, options.out_specs, results, "out_specs", "the results")
         titles = leaf_labels(results, lambda path: f"result{tree.keystr(path)}")
@@ -242,7 +242,7 @@ def _call_on_arrays(f: Callable, options: ShardMapOptions, site: Site, args: tup
 
 
 def _static(in_specs: Any, args: Sequence) -> dict[int, Any]:
-    """The arguments, by position, that `f` gets as they are: their specs are None, and they are Python values throughout."""
+    """Return the arguments, by position, that are passed to `f` unchanged: their specs are None, and all their leaves are Python values."""
     if not isinstance(in_specs, tuple) or len(in_specs) != len(args):
         return {}
     unsaid = lambda specs: all(s is None for s in tree.tree_leaves(specs, is_leaf=is_spec))
@@ -254,10 +254,10 @@ def _static(in_specs: Any, args: Sequence) -> dict[int, Any]:
 
 
 def _call_on_terms(f: Callable, options: ShardMapOptions, site: Site, args: tuple) -> Any:
-    """Call where specs name terms of sums (`unreduced`), and values whose cotangents are terms (`reduced`).
+    """Call with specs of terms of sums (`unreduced`), and of values whose cotangents are terms (`reduced`).
 
-    From outside each device gets its term of an unreduced value as an entry of a further dim, and gives one so. A reduced value is the
-    same on all devices, and typed as varying; an entry for each device lets its cotangents leave as terms.
+    The terms of an unreduced value are passed in, and returned, as entries of an additional dim. A reduced value is the same on all
+    devices, but typed as varying; an entry for each device makes its cotangents terms.
     """
     leaves, structure = tree.tree_flatten(args)
     specs = flat_specs(site, options.prefix(len(args)), args, "in_specs", "the arguments")
@@ -276,11 +276,11 @@ def _call_on_terms(f: Callable, options: ShardMapOptions, site: Site, args: tupl
         result_specs[:] = flat_specs(site, options.out_specs, out, "out_specs", "the results")
         titles = leaf_labels(out, lambda path: f"result{tree.keystr(path)}")
         results, out_tree = tree.tree_flatten(out)
-        given = [
+        entries = [
             _given_terms(site, x, spec, title, options.check, ordered)
             for x, spec, title in zip(results, result_specs, titles)
         ]
-        return tree.tree_unflatten(out_tree, given)
+        return tree.tree_unflatten(out_tree, entries)
 
     on_terms.__name__ = site.name
     led_options = replace(
@@ -290,8 +290,8 @@ def _call_on_terms(f: Callable, options: ShardMapOptions, site: Site, args: tupl
             lambda s: s if s is None else led(s, s.unreduced), options.out_specs, is_leaf=is_spec
         ),
     )
-    given = tuple([_with_entries(x, s, site, ordered) for x, s in zip(leaves, specs)])
-    leaves, structure = tree.tree_flatten(_call(on_terms, led_options, given, {}))
+    entries = tuple([_with_entries(x, s, site, ordered) for x, s in zip(leaves, specs)])
+    leaves, structure = tree.tree_flatten(_call(on_terms, led_options, entries, {}))
     leaves = [
         sum_of_terms(x, ordered(s.unreduced)) if s.unreduced else x
         for x, s in zip(leaves, result_specs)
@@ -300,14 +300,14 @@ def _call_on_terms(f: Callable, options: ShardMapOptions, site: Site, args: tupl
 
 
 def _with_entries(x: Any, spec: PartitionSpec, site: Site, ordered: Callable) -> Any:
-    """Return an argument with a dim for the terms, and one for the copies, that its spec names."""
+    """Return an argument with a dim for the terms, and one for the copies, according to its spec."""
     if spec.unreduced:
         x = terms(x, site.mesh, ordered(spec.unreduced))
     return repeated(x, site.mesh, ordered(spec.reduced)) if spec.reduced else x
 
 
 def _block_of_term(x: Any, spec: PartitionSpec, ordered: Callable) -> Any:
-    """Return the block of one device without the dims of terms and copies, typed by its spec."""
+    """Return the block of one device without the dims of terms and copies, with the type of its spec."""
     block = reshape(x, typeof(x).shape[bool(spec.unreduced) + bool(spec.reduced) :])
     block = typed(block, ordered(spec.unreduced), "unreduced")
     return typed(block, ordered(spec.reduced), "reduced")
@@ -316,7 +316,7 @@ def _block_of_term(x: Any, spec: PartitionSpec, ordered: Callable) -> Any:
 def _given_terms(
     site: Site, x: Any, spec: PartitionSpec, label: str, check: bool, ordered: Callable
 ) -> Any:
-    """A result inside as it leaves: a term as an entry of a first dim, a value that is one for all from the first device."""
+    """Return a result inside in its outer form: a term as an entry of a leading dim, a reduced value from the first device."""
     same = sorted(spec.unreduced - typeof(x).vma, key=str) if check else []
     if same:
         raise ValueError(
@@ -330,7 +330,7 @@ def _given_terms(
 
 
 def _typed_reduced(x: Any, spec: PartitionSpec) -> Any:
-    """A result outside, whose type says over which axes it is reduced."""
+    """Return a result outside, with the axes over which it is reduced in its type."""
     sharding = typeof(x).explicit
     if sharding is None:
         return x
@@ -343,7 +343,7 @@ def _typed_reduced(x: Any, spec: PartitionSpec) -> Any:
 
 
 def _call_with_refs(f: Callable, options: ShardMapOptions, site: Site, args: tuple) -> Any:
-    """Call with references among the arguments: the last value of each is a result of its spec."""
+    """Call with references among the arguments: the final value of each is a result with its spec."""
     prefix = options.prefix(len(args))
     leaves, structure = tree.tree_flatten(args)
     values = [x[...] if is_ref(x) else x for x in leaves]
@@ -384,7 +384,7 @@ def _bind(
     params: dict,
     name: str,
 ) -> tuple:
-    """Trace the program of one device, and apply it as one operation."""
+    """Trace the program of one device, and bind it as one operation."""
     mesh, check = params["mesh"], params["check_vma"]
     with manual_scope(params), mesh_inside(mesh, params["manual_axes"]):
         body = stage_body(
@@ -411,7 +411,7 @@ def _bind(
 
 
 def _positional(f: Callable, args: tuple, kwargs: dict, name: str) -> tuple:
-    """All arguments as positional ones, to which specs belong."""
+    """Return all arguments as positional ones, which have specs."""
     try:
         bound = inspect.signature(f).bind(*args, **kwargs)
     except ValueError:
@@ -453,7 +453,7 @@ def _manual(mesh: Mesh, axis_names: frozenset, auto: frozenset, name: str) -> fr
 
 
 def _mesh_of(mesh: Any, args: tuple, name: str) -> Any:
-    """The mesh given, or that of the context: one with devices, unless values are traced, which are lowered and not run."""
+    """Return the mesh argument, or that of the context: with devices, unless values are traced, in which case it is only lowered."""
     if mesh is not None and not isinstance(mesh, (Mesh, AbstractMesh)):
         raise TypeError(
             f"shard_map({name}): mesh must be a Mesh, got {mesh!r} of type {type(mesh).__name__}."
@@ -479,7 +479,7 @@ def _mesh_of(mesh: Any, args: tuple, name: str) -> Any:
 
 
 def _mesh_with_devices(mesh: AbstractMesh, context: Any, args: tuple, name: str) -> Any:
-    """Return the mesh of the context or of an array that has the axes of `mesh`; `mesh` itself for traced values."""
+    """Return the mesh of the context or of an array with the axes of `mesh`; `mesh` itself for traced values."""
     leaves = tree.tree_leaves(args)
     meshes = [m for m in (context, *map(_array_mesh, leaves)) if isinstance(m, Mesh)]
     of_arrays = meshes[isinstance(context, Mesh) :]
@@ -509,7 +509,7 @@ def _array_mesh(x: Any) -> Mesh | None:
 
 
 def _inferred(site: Site, args: tuple) -> Any:
-    """The specs of the arguments' shardings, as far as they name manual axes; a traced value of no explicit sharding is taken whole."""
+    """Return the specs of the arguments' shardings, restricted to manual axes; traced values without explicit sharding are whole."""
 
     def spec(x):
         x = x[...] if is_ref(x) else x

@@ -1,9 +1,9 @@
-"""Running the program of a shard_map operation by operation, on the blocks of all devices at once.
+"""Execution of a shard_map operation by operation, on the blocks of all devices at once.
 
 In:   the user's function, concrete arguments, their specs.
-Out:  arrays laid out as the specs of the results say.
-How:  a value inside is stacked over the manual axes along which it differs, under the batching of `vmap`. On top of that a
-      `ManualTrace` gives it its type, with the axes over which it varies, and lets it print as each device sees it.
+Out:  arrays with the shardings of the result specs.
+How:  a value inside is stacked over the manual axes along which it varies, under the batching of `vmap`. On top of that a
+      `ManualTrace` gives it its type, with the axes over which it varies, and prints it per device.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from weft._engine.util.state import guard
 
 
 class ManualTracer(Tracer):
-    """A value inside a shard_map that runs at once: its type, and what stands for the blocks of all devices."""
+    """A value inside an eager shard_map: its type, and the stacked blocks of all devices."""
 
     __slots__ = ("aval", "value")
     why_no_value = "it may differ from device to device"
@@ -68,7 +68,7 @@ class ManualTracer(Tracer):
         return f"a value inside shard_map of type {self.aval.str_short()} (per device)"
 
     def concrete(self):
-        """The value, where it is the same on all devices."""
+        """Return the value if it is the same on all devices, else None."""
         return (
             self.owning_trace.blocks(self.value)[(0,) * len(self.owning_trace.axes)]
             if self.owning_trace.is_same_everywhere(self)
@@ -85,7 +85,7 @@ class ManualTracer(Tracer):
 
 
 class ManualTrace(Trace):
-    """Types values as the body of a shard_map sees them, and computes on what stands for all blocks."""
+    """A trace that types values as the body of a shard_map sees them, and computes on stacked blocks."""
 
     __slots__ = ("axes", "below", "mesh", "tracked")
 
@@ -112,19 +112,18 @@ class ManualTrace(Trace):
         ):
             return []  # it has neither results nor effects, and needs no lowering
         outs = values if primitive.casts else self.compute(primitive, values, params)
-        made = [ManualTracer(self, aval, out) for aval, out in zip(out_avals, outs)]
-        return made if primitive.multiple_results else made[0]
+        tracers = [ManualTracer(self, aval, out) for aval, out in zip(out_avals, outs)]
+        return tracers if primitive.multiple_results else tracers[0]
 
     def compute(self, primitive, values: Sequence, params: dict) -> list:
-        """Results on stacked values, for which types say nothing of axes."""
+        """Return the results on stacked values, whose types do not mention manual axes."""
         if isinstance(primitive, RegionOp):
             params = erase_params(params)
         saved, trace_state.axis_env = trace_state.axis_env, self.below
         try:
-            with derived_trace(
-                self.parent
-            ):  # types of blocks were checked, stacked values have others
-                if isinstance(primitive, ExtensionPrimitive):  # what it computes, on each device
+            # types of blocks were checked; stacked values have other types
+            with derived_trace(self.parent):
+                if isinstance(primitive, ExtensionPrimitive):  # evaluate its expansion per device
                     return evaluate(
                         expansion(primitive, [typeof(x) for x in values], params), *values
                     )
@@ -134,7 +133,7 @@ class ManualTrace(Trace):
         return list(out) if primitive.multiple_results else [out]
 
     def value(self, x: Any) -> Any:
-        """What computes for `x`: stacked values, or a constant on the default device."""
+        """Return the representation of `x` for computing: stacked values, or a constant on the default device."""
         if type(x) is ManualTracer and x.owning_trace is self:
             return x.value
         if type(x) is Array and x.committed:
@@ -144,7 +143,7 @@ class ManualTrace(Trace):
         return x
 
     def check_devices(self, x: Array) -> None:
-        """A committed array that the function takes from outside lies on the devices of the mesh, like its arguments."""
+        """Check that a committed array that the function closes over is on the devices of the mesh, like its arguments."""
         if x.sharding.device_set == set(self.mesh.flat_devices):
             return
         ids = lambda devices: sorted(d.id for d in devices)
@@ -163,18 +162,18 @@ class ManualTrace(Trace):
         )
 
     def blocks(self, value: Any) -> np.ndarray:
-        """The blocks of all devices: [manual axes..., block dims...]."""
+        """Return the blocks of all devices: [manual axes..., block dims...]."""
         trace = self.parent
         for name, size in reversed(self.axes):
             assert isinstance(trace, BatchTrace)
             value, dim = trace.split(value)
-            with derived_trace(trace.parent):  # stacked values are of no mesh
+            with derived_trace(trace.parent):  # stacked values have no mesh
                 value = to_dim(value, dim, BatchAxis(size, name), 0)
             trace = trace.parent
         return np.asarray(value)
 
     def is_same_everywhere(self, tracer: ManualTracer) -> bool:
-        """Whether types say that all devices have this value, and its blocks can be read."""
+        """Return whether the type implies that all devices have this value, and its blocks can be read."""
         return (
             self.tracked
             and not tracer.aval.vma
@@ -183,7 +182,7 @@ class ManualTrace(Trace):
         )
 
     def show(self, tracer: ManualTracer) -> str:
-        """The value as each device sees it, with the device's place in the mesh."""
+        """Return the value of each device as text, with the device's coordinates in the mesh."""
         if self.finished or dtypes.is_extended(tracer.aval.dtype):
             return tracer.describe()
         blocks = self.blocks(tracer.value)
@@ -204,7 +203,7 @@ class ManualTrace(Trace):
 
 
 def can_run_eagerly(flat: Sequence, mesh: Mesh) -> bool:
-    """Return whether a call on these values runs at once: nothing is traced, all have values, and no random key is among them."""
+    """Return whether a call on these values can run eagerly: nothing is traced, all have values, and none is a random key."""
     if isinstance(mesh, Mesh) and not mesh.flat_devices[0].client.has_values:
         return False
     return current_trace() is eval_trace and not any(
@@ -220,7 +219,7 @@ def run_eagerly(
     specs_of_results: Callable,
     params: dict,
 ) -> tuple[list[Array], Any]:
-    """Results of `f` on the blocks of `flat`, put together as `specs_of_results(outs, tree)` says, and their tree."""
+    """Run `f` on the blocks of `flat`; return its results, assembled by the specs `specs_of_results(outs, tree)`, and their tree."""
     mesh, tracked = params["mesh"], params["check_vma"]
     axes = [(name, size) for name, size in mesh.shape_tuple if name in params["manual_axes"]]
     names, sizes = [n for n, _ in axes], dict(axes)
@@ -229,8 +228,8 @@ def run_eagerly(
     values = [
         from_storage(b, s.dims(x.ndim), names, sizes) for b, s, x in zip(blocks, specs, arrays)
     ]
-    wanted: list[frozenset] = []
-    found: list = []
+    result_axes: list[frozenset] = []
+    results: list = []
 
     def run(*stacked):
         trace = ManualTrace(current_trace(), mesh, axes, tracked)
@@ -243,22 +242,22 @@ def run_eagerly(
             with set_trace(trace), manual_scope(params), mesh_inside(mesh, params["manual_axes"]):
                 outs, out_tree = tree.tree_flatten(f(*tree.tree_unflatten(in_tree, args)))
                 out_specs = specs_of_results(outs, out_tree)
-            found[:] = [out_tree, out_specs, [typeof(o) for o in outs]]
-            wanted[:] = [frozenset(s.axes) for s in out_specs]
+            results[:] = [out_tree, out_specs, [typeof(o) for o in outs]]
+            result_axes[:] = [frozenset(s.axes) for s in out_specs]
             return [trace.value(o) for o in outs]
         finally:
             guard[0] -= 1
             trace.finished = True
 
-    outs = mapped_over(run, axes, [frozenset(s.axes) for s in specs], wanted)(*values)
-    out_tree, out_specs, avals = found
+    outs = mapped_over(run, axes, [frozenset(s.axes) for s in specs], result_axes)(*values)
+    out_tree, out_specs, avals = results
     return [
         _array(o, a, s, mesh, names, sizes) for o, a, s in zip(outs, avals, out_specs)
     ], out_tree
 
 
 def _block(x: Array, spec: PartitionSpec, mesh: Mesh) -> Array:
-    """The blocks of `x`, cut as `spec` says, as an array of its own: [splits..., block dims...]."""
+    """Return the blocks of `x` under `spec` as one array: [splits..., block dims...]."""
     x, sharding = _whole_here(x), NamedSharding(mesh, spec)
     return (
         as_blocks(relayout(x, sharding))
@@ -268,7 +267,7 @@ def _block(x: Array, spec: PartitionSpec, mesh: Mesh) -> Array:
 
 
 def _whole_here(x: Array) -> Array:
-    """`x`, or where several processes have parts of it an array of its value on a device of this one."""
+    """Return `x`, or its gathered value as a local array if it spans processes."""
     if x._spec.by_process is None:
         return x
     from weft._engine.runtime.exchange import whole_value
@@ -279,10 +278,10 @@ def _whole_here(x: Array) -> Array:
 def _array(
     out: Any, aval: ShapedArray, spec: PartitionSpec, mesh: Mesh, names: Sequence, sizes: dict
 ) -> Array:
-    """Stacked blocks of type `aval` as the array that they are, laid out by `spec`."""
-    with derived_trace(eval_trace):  # stacked values are of no mesh
+    """Return the array with the sharding `spec` from stacked blocks of type `aval`."""
+    with derived_trace(eval_trace):  # stacked values have no mesh
         block = to_array(to_storage(out, spec.dims(aval.ndim), names, sizes))
     blocks = aval.update(sharding=None)
     whole = ArraySpec(whole_aval(blocks, spec, mesh, names), NamedSharding(mesh, spec), True)
-    made = of_blocks(relayout(block, default_sharding(), committed=False), whole)
-    return made if aval.explicit is None else relayout(made, whole_sharding(aval, spec, mesh))
+    array = of_blocks(relayout(block, default_sharding(), committed=False), whole)
+    return array if aval.explicit is None else relayout(array, whole_sharding(aval, spec, mesh))

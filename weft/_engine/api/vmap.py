@@ -51,12 +51,12 @@ def vmap(
     spmd_axis_name: Any = None,
     sum_match: bool = False,
 ) -> Callable:
-    """`fun` mapped over the dims `in_axes` of its arguments; results are stacked along `out_axes`.
+    """Map `fun` over the dims `in_axes` of its arguments; results are stacked along `out_axes`.
 
     `in_axes` and `out_axes` are integers, None (not mapped), or trees of them that match arguments and results as prefixes.
     Keyword arguments are mapped over dim 0. `axis_name` lets collectives inside name the mapped axis. `spmd_axis_name`
-    names mesh axes that split the new dim, in constraints and in shard_map; elsewhere propagation finds its layout.
-    `sum_match` is accepted and changes nothing. Raises ValueError if mapped dims differ in size or `in_axes` does not match.
+    names mesh axes that split the new dim, in constraints and in shard_map; elsewhere propagation determines its sharding.
+    `sum_match` is accepted and has no effect. Raises ValueError if mapped dims differ in size or `in_axes` does not match.
 
     >>> weft.vmap(lambda x, y: x @ y, in_axes=(0, None))(wnp.ones((5, 3)), wnp.ones(3)).shape
     (5,)
@@ -132,21 +132,21 @@ def _call(fun, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs):
         outs, out_dims = batch_flat(flat_fun, axis, flat, dims)
     for out in outs:
         _check_type(out, name)
-    wanted = result_dims(out_axes, flat_fun, len(outs), where)
-    _check_unmapped(flat_fun, outs, out_dims, wanted, name, axis_name)
+    requested = result_dims(out_axes, flat_fun, len(outs), where)
+    _check_unmapped(flat_fun, outs, out_dims, requested, name, axis_name)
     return flat_fun.unflatten(
-        [_place(o, d, want, axis, name) for o, d, want in zip(outs, out_dims, wanted)]
+        [_place(o, d, want, axis, name) for o, d, want in zip(outs, out_dims, requested)]
     )
 
 
 def _converted(x):
-    """A mapped argument as an array, which an object that converts itself is not yet."""
+    """Return a mapped argument as an array if it is an object with a conversion to an array."""
     make = None if hasattr(type(x), "aval") else conversion(x)
     return x if make is None else make()
 
 
 def _axis(name: str, flat, dims, size: int, axis_name, spread: tuple) -> BatchAxis:
-    """The mapped axis; ShardingTypeError if arguments and `spmd_axis_name` split it differently."""
+    """Return the mapped axis; raise ShardingTypeError if arguments and `spmd_axis_name` split it differently."""
     splits = _splits(name, flat, dims)
     shardings = (typeof(x).explicit for x in flat if splits)
     mesh = next((sharding.mesh for sharding in shardings if sharding is not None), None)
@@ -157,12 +157,12 @@ def _axis(name: str, flat, dims, size: int, axis_name, spread: tuple) -> BatchAx
         )
     for x, d in zip(flat, dims):
         if isinstance(d, MappingSpec):
-            typeof(x).dec_rank(size, d)  # or NotImplementedError, before anything runs
+            typeof(x).dec_rank(size, d)  # raises NotImplementedError before anything runs
     return BatchAxis(size, axis_name, splits, spread=spread)
 
 
 def _check_type(out, name: str) -> None:
-    """TypeError for a result that is no array."""
+    """Raise TypeError for a result that is not an array."""
     try:
         typeof(out)
     except TypeError as error:
@@ -172,7 +172,7 @@ def _check_type(out, name: str) -> None:
 
 
 def _call_with_types(flat_fun: FlatFunction, in_axes, out_axes, axis_name, axis_size, spread):
-    """The same where `register_vmappable` named types that are mapped as wholes."""
+    """Call with types that are mapped as wholes, registered by `register_vmappable`."""
     name = function_name(flat_fun.fun)
     where = f"vmap({name})"
     flat = flat_fun.leaves
@@ -189,8 +189,8 @@ def _call_with_types(flat_fun: FlatFunction, in_axes, out_axes, axis_name, axis_
     for out in outs:
         if not is_vmappable(out):
             _check_type(out, name)
-    wanted = result_dims(out_axes, flat_fun, len(outs), where)
-    _check_unmapped(flat_fun, outs, out_dims, wanted, name, axis_name)
+    requested = result_dims(out_axes, flat_fun, len(outs), where)
+    _check_unmapped(flat_fun, outs, out_dims, requested, name, axis_name)
 
     def place(value, dim, spec):
         _check_type(value, name)
@@ -206,7 +206,7 @@ def _call_with_types(flat_fun: FlatFunction, in_axes, out_axes, axis_name, axis_
             whole(o, size if axis_size is None else axis_size, want, place, trace)
             if is_vmappable(o)
             else _place(o, d, want, axis, name)
-            for o, d, want in zip(outs, out_dims, wanted)
+            for o, d, want in zip(outs, out_dims, requested)
         ]
     )
 
@@ -214,7 +214,7 @@ def _call_with_types(flat_fun: FlatFunction, in_axes, out_axes, axis_name, axis_
 def _call_with_refs(
     flat_fun: FlatFunction, in_axes, out_axes, axis_name, axis_size, spread, args, kwargs
 ):
-    """The same where references are among the arguments: those that are mapped are given back as mapped values."""
+    """Call with references among the arguments: the final values of mapped ones are mapped results."""
     fun = flat_fun.fun
     where = f"vmap({function_name(fun)})"
     leaves = flat_fun.leaves
@@ -229,8 +229,10 @@ def _call_with_refs(
 
     def on_values(xs):
         inner = {i: Ref.make(xs[i], lent_by=names[i]) for i in lent}
-        given = [inner.get(i, leaves[i] if is_ref(leaves[i]) else x) for i, x in enumerate(xs)]
-        outs = flat_fun(*given)
+        operands_of_call = [
+            inner.get(i, leaves[i] if is_ref(leaves[i]) else x) for i, x in enumerate(xs)
+        ]
+        outs = flat_fun(*operands_of_call)
         check_returned(fun, "vmap", outs)
         return flat_fun.unflatten(outs), [inner[i][...] for i in lent]
 
@@ -250,7 +252,7 @@ def _call_with_refs(
 
 
 def _check_no_parts(where: str, args: tuple) -> None:
-    """TypeError for parts of references among the arguments."""
+    """Raise TypeError for parts of references among the arguments."""
     is_part = lambda x: isinstance(x, TransformedRef)
     for part in filter(is_part, tree.tree_leaves(args, is_leaf=is_part)):
         raise TypeError(
@@ -260,23 +262,23 @@ def _check_no_parts(where: str, args: tuple) -> None:
 
 
 def _splits(name: str, flat, dims) -> tuple:
-    """The explicit mesh axes that split the mapped dims."""
-    said = {
+    """Return the explicit mesh axes that split the mapped dims."""
+    splits = {
         sharding.spec_dims(typeof(x).ndim)[d]
         for x, d in zip(flat, dims)
         if d is not None and not is_spec(d) and (sharding := typeof(x).explicit) is not None
     } - {()}
-    if len(said) > 1:
+    if len(splits) > 1:
         raise ShardingTypeError(
             f"vmap({name}): Mapped away dimension of inputs passed to vmap should be sharded the same; the mapped dims "
-            f"are split over different mesh axes: {sorted(map(str, said))}.\n"
+            f"are split over different mesh axes: {sorted(map(str, splits))}.\n"
             "  They become one dim. Lay the arguments out alike with weft.sharding.reshard."
         )
-    return said.pop() if said else ()
+    return splits.pop() if splits else ()
 
 
 def _check_unmapped(flat_fun: FlatFunction, outs, dims, wanted, name: str, axis_name) -> None:
-    """ValueError if a result depends on the mapped axis and `out_axes` has None for it."""
+    """Raise ValueError if a result depends on the mapped axis but `out_axes` has None for it."""
     named = "" if axis_name is None else f" (axis_name={axis_name})"
     for i, (out, dim, want) in enumerate(zip(outs, dims, wanted)):
         if want is None and dim is not None:
@@ -321,7 +323,7 @@ def _place(out, dim, want, axis: BatchAxis, name: str):
 
 
 def _check_splits(aval: ShapedArray, dim: int, axis: BatchAxis, name: str) -> None:
-    """ShardingTypeError if an axis that splits the mapped dim splits another dim of a result too."""
+    """Raise ShardingTypeError if an axis that splits the mapped dim also splits another dim of a result."""
     dims = () if aval.explicit is None else aval.explicit.spec_dims(aval.ndim)
     others = {a for d, axes in enumerate(dims) if d != dim for a in axes} & set(axis.splits)
     if others:
@@ -333,7 +335,7 @@ def _check_splits(aval: ShapedArray, dim: int, axis: BatchAxis, name: str) -> No
 
 
 def _split_alike(x: Any, dim: int, splits: tuple) -> Any:
-    """`x`, which is the same for all examples, with its mapped dim split like those of mapped values."""
+    """Return `x`, which is equal for all examples, with its mapped dim split like those of mapped values."""
     sharding, mesh = typeof(x).explicit, current_mesh()
     if sharding is None:
         if mesh is None:

@@ -1,1 +1,1 @@
-"""Arrays on devices: `device_put` moves trees of values, `assembly` makes arrays of parts."""
+"""Placement of arrays on devices: `device_put` moves trees of values, `assembly` creates arrays from parts."""

@@ -1,4 +1,4 @@
-"""Arrays made of parts: from a callback, from one array per device, from the data of each process.
+"""Arrays assembled from parts: from a callback, from one array per device, from the data of each process.
 
 In:   a global shape, a sharding or Format, and the parts that this process has.
 Out:  an array; every part is checked against the shard that it fills.
@@ -29,11 +29,11 @@ from weft._engine.util.errors import UnexpectedTracerError, describe
 def make_array_from_callback(
     shape, sharding: Sharding | Format, data_callback: Callable, dtype=None
 ) -> Array:
-    """An array of global `shape` laid out as `sharding`, which may be a Format; `data_callback(index)` gives each distinct shard that is on
-    this process.
+    """Return an array of global `shape` with the given sharding or Format; `data_callback(index)` returns each distinct shard of this
+    process.
 
-    `index` is a tuple of slices into the global array. `dtype` is needed where this process has none of the devices. ValueError if a shard
-    has not the shape that the sharding asks for or another dtype, UnexpectedTracerError for a value that is traced.
+    `index` is a tuple of slices into the global array. `dtype` is needed if this process has none of the devices. Raises ValueError if a
+    shard has another shape or dtype than required, UnexpectedTracerError for a traced value.
 
     >>> whole = np.arange(4.0, dtype=np.float32)
     >>> make_array_from_callback((4,), weft.sharding.SingleDeviceSharding(weft.devices()[0]), lambda index: whole[index])
@@ -42,42 +42,44 @@ def make_array_from_callback(
     api, shape = "make_array_from_callback", tuple(int(n) for n in shape)
     sharding, order = _placement_to_make(api, sharding, len(shape))
     whole = (slice(None),) * len(shape)
-    given = parts.each_block(
+    shards = parts.each_block(
         sharding,
         shape,
         lambda index: data_callback(whole if sharding.is_fully_replicated else index),
     )
-    for part in given.values():
+    for part in shards.values():
         if isinstance(part, Tracer):
             raise UnexpectedTracerError(
                 f"{api}: the callback gave a traced value, {part!r:.80}.\n"
                 f"  jax.{api} cannot be called within a traced context."
             )
-    if given and dtypes.is_extended(typeof(next(iter(given.values()))).dtype):
-        keys = {position: to_array(part) for position, part in given.items()}
-        kept = parts.only_dtype(api, [x.dtype for x in keys.values()], dtype)
+    if shards and dtypes.is_extended(typeof(next(iter(shards.values()))).dtype):
+        keys = {position: to_array(part) for position, part in shards.items()}
+        part_dtype = parts.only_dtype(api, [x.dtype for x in keys.values()], dtype)
         values = {position: x._numpy() for position, x in keys.items()}
     else:
-        wanted = None if dtype is None else dtypes.canonicalize_dtype(dtype)
-        arrays = {position: np.asarray(part) for position, part in given.items()}
-        found = [dtypes.canonicalize_dtype(typeof(part).dtype) for part in given.values()]
-        kept = parts.only_dtype(api, found, wanted)
-        values = {position: part.astype(kept, copy=False) for position, part in arrays.items()}
-    made = parts.assembled(api, ShapedArray(shape, kept), sharding, values, order)
+        expected = None if dtype is None else dtypes.canonicalize_dtype(dtype)
+        arrays = {position: np.asarray(part) for position, part in shards.items()}
+        part_dtypes = [dtypes.canonicalize_dtype(typeof(part).dtype) for part in shards.values()]
+        part_dtype = parts.only_dtype(api, part_dtypes, expected)
+        values = {
+            position: part.astype(part_dtype, copy=False) for position, part in arrays.items()
+        }
+    array = parts.assembled(api, ShapedArray(shape, part_dtype), sharding, values, order)
     if transfers.guarded():
-        transfers.to_device(made.aval, sharding)
-    return made
+        transfers.to_device(array.aval, sharding)
+    return array
 
 
 def _placement_to_make(api: str, given: Any, ndim: int) -> tuple[Sharding, tuple[int, ...] | None]:
-    """The sharding of an array of `ndim` dims that is made of parts, and the order of its dims."""
+    """Return the sharding of an array of `ndim` dims that is assembled from parts, and its dim order."""
     sharding, layout = (
         (given.sharding, given.layout) if isinstance(given, Format) else (given, None)
     )
     if layout is Layout.AUTO:
         raise TypeError(
-            f"{api}: `Layout.AUTO` cannot be used in place of a device-local layout, got {given}. No compiler is asked where "
-            "an array is made of its parts; give the layout, or the sharding alone."
+            f"{api}: `Layout.AUTO` cannot be used in place of a device-local layout, got {given}. No compiler chooses a layout "
+            "when an array is assembled from parts. Pass a concrete layout, or the sharding alone."
         )
     if not isinstance(sharding, Sharding):
         raise TypeError(
@@ -89,9 +91,9 @@ def _placement_to_make(api: str, given: Any, ndim: int) -> tuple[Sharding, tuple
 def make_array_from_single_device_arrays(
     shape, sharding: Sharding, arrays: Sequence, *, dtype=None
 ) -> Array:
-    """An array of global `shape` from one array per device of `sharding` that this process drives, in any order.
+    """Return an array of global `shape` from one array per device of `sharding` that this process drives, in any order.
 
-    `dtype` is needed where it drives none. ValueError if one is missing or misshapen, of another dtype or on several devices.
+    `dtype` is needed if it drives none. Raises ValueError if an array is missing, has another shape or dtype, or is on several devices.
 
     >>> x = weft.device_put(wnp.ones(2), weft.devices()[0])
     >>> make_array_from_single_device_arrays((2,), x.sharding, [x])
@@ -122,7 +124,7 @@ def make_array_from_single_device_arrays(
 def _check_one_each(
     api: str, arrays: Sequence[Array], mine: Sequence[Device], by_device: dict[Device, Array]
 ) -> None:
-    """ValueError unless there is one array on each of the devices `mine`."""
+    """Raise ValueError unless there is one array on each of the devices `mine`."""
     missing = [d for d in mine if d not in by_device]
     if not missing and len(arrays) == len(mine):
         return
@@ -134,7 +136,7 @@ def _check_one_each(
             else f"{len(arrays)} arrays were given for {len(mine)} devices.",
             [
                 ("devices of this process", str([d.id for d in mine])),
-                ("arrays lie on devices", str([a.device.id for a in arrays])),
+                ("arrays are on devices", str([a.device.id for a in arrays])),
             ],
             None,
             "There must be one array per addressable device of the sharding.",
@@ -143,7 +145,7 @@ def _check_one_each(
 
 
 def _check_arrays(api: str, arrays: Any) -> None:
-    """TypeError for what is no sequence of arrays."""
+    """Raise TypeError unless `arrays` is a sequence of arrays."""
     is_sequence = isinstance(arrays, Sequence) and not isinstance(arrays, Tracer)
     if not is_sequence or not all(isinstance(a, Array) for a in arrays):
         raise TypeError(
@@ -152,14 +154,14 @@ def _check_arrays(api: str, arrays: Any) -> None:
 
 
 def _check_single(api: str, a: Any) -> None:
-    """ValueError for what is no concrete array on one device."""
+    """Raise ValueError unless `a` is a concrete array on one device."""
     if isinstance(a, Tracer):
         raise ValueError(
             f"{api}: one of the arrays is traced, {a!r:.80}.\n  jax.{api} requires a list of concrete arrays as input."
         )
     if len(a.sharding.device_assignment) != 1:
         raise ValueError(
-            f"{api}: {a.aval.str_short()} lies on several devices.\n"
+            f"{api}: {a.aval.str_short()} is on several devices.\n"
             "  When making an array from single-device arrays the input arrays must have one shard each. "
             f"An argument array had {len(a.sharding.device_assignment)} shard(s)."
         )
@@ -168,7 +170,7 @@ def _check_single(api: str, a: Any) -> None:
 def _of_terms(
     api: str, aval: ShapedArray, sharding: NamedSharding, held: dict[Any, np.ndarray]
 ) -> Array:
-    """The array with unreduced axes whose term on each device is `held[device]`."""
+    """Return the array with unreduced axes whose term on each device is `held[device]`."""
     memory = ShapedArray((sharding.num_terms, *aval.shape), aval.dtype)
     placed = parts.blocks_here(sharding.stored, memory.ndim)
     stored = parts.assembled(
@@ -183,11 +185,11 @@ def _of_terms(
 def make_array_from_process_local_data(
     sharding: Any, local_data: Any, global_shape: Any = None
 ) -> Any:
-    """Arrays from what this process has of them: a tree of them, and shardings or Formats and shapes (or None) that are prefixes of it.
+    """Return arrays from the data of this process: a tree of data, and shardings or Formats and shapes (or None) that are prefixes of it.
 
-    Along each dim the data has the blocks that are on devices of this process, in the order of the whole array, or all of it.
-    Without `global_shape` it has the former along every dim, and the global shape follows. With one process the data is the whole array.
-    ValueError for data that does not fit, TypeError for what is not a sharding.
+    Along each dim the data consists of the blocks on devices of this process, in the order of the global array, or is complete.
+    Without `global_shape` the former holds for every dim, and the global shape is computed. With one process the data is the global array.
+    Raises ValueError for data that does not fit, TypeError for an invalid sharding.
 
     >>> one = weft.sharding.SingleDeviceSharding(weft.devices()[0])
     >>> make_array_from_process_local_data(one, np.ones(2, np.float32)).committed

@@ -1,7 +1,7 @@
-"""`device_put`: values on devices, or laid out over several.
+"""`device_put`: placing values on devices, or sharding them over several.
 
 In:   a tree of values, and a placement, or a tree of placements that is a prefix of it.
-Out:  arrays that share memory with the values where layouts allow; in programs, constraints on the values.
+Out:  arrays that share memory with the values if layouts allow it; in programs, constraints on the values.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def device_put(
     donate: Any = False,
     may_alias: bool | None = None,
 ) -> Any:
-    """`x` (a tree of arrays) on a device, or laid out as a sharding; the result is committed if a placement is given.
+    """Put `x` (a tree of arrays) on a device, or shard it; the result is committed if a placement is specified.
 
-    A `Format` says in which order dims are stored, too; otherwise arrays keep theirs.
+    A `Format` also specifies the dim order; otherwise arrays keep theirs.
     `device` may be a tree of devices, shardings, formats and memory spaces that is a prefix of `x`. The result shares memory
-    with `x` where layouts allow, unless `may_alias` is False. With `donate` (a bool, or a tree of them that is a prefix of `x`), `x` must
-    not be used again. `src`, a prefix of `x` like `device`, says what an array knows: its devices.
-    Raises ShardingError if a dim does not divide, ValueError for a tree of devices that does not match, for what is no placement, and for
-    both `may_alias` and `donate`.
+    with `x` if layouts allow it, unless `may_alias` is False. With `donate` (a bool, or a tree of them that is a prefix of `x`), `x`
+    must not be used again. `src`, the current placement, is accepted and not needed: arrays know their devices.
+    Raises ShardingError if a dim is not divisible, ValueError for a tree of devices that does not match, for an invalid placement, and if
+    both `may_alias` and `donate` are True.
 
     >>> weft.device_put(wnp.ones(3), weft.devices()[0]).committed
     True
@@ -68,7 +68,7 @@ def device_put(
         )
     if may_alias and any(tree.tree_leaves(donate)):
         raise ValueError(
-            "device_put: may_alias and donate cannot be True at the same time. Memory that is given away is not shared."
+            "device_put: may_alias and donate cannot be True at the same time. Donated memory is not shared."
         )
     targets = _per_leaf(device, x, len(flat), "device")
     _per_leaf(src, x, len(flat), "source")
@@ -102,15 +102,15 @@ def _per_leaf(placement: Any, x: Any, count: int, what: str) -> Sequence:
 
 
 def _recorded(y: Any) -> Any:
-    """Return an array as a constant of the program that is being traced."""
+    """Return an array as a constant of the program being traced."""
     return record_constant(y) if type(y) is Array and not dtypes.is_strings(y.dtype) else y
 
 
 def _check_equal(flat: Sequence, targets: Sequence) -> None:
-    """Check that all processes put the same values on devices of all of them."""
+    """Check that all processes put equal values when they place them on devices of all processes."""
     from weft._engine.runtime import exchange
 
-    n_all, given = exchange.shared().size, []
+    n_all, values = exchange.shared().size, []
     for x, target in zip(flat, targets):
         target = target.sharding if isinstance(target, Format) else target
         if (
@@ -119,14 +119,14 @@ def _check_equal(flat: Sequence, targets: Sequence) -> None:
             and not (type(x) is Array and x._spec.by_process is not None)
         ):
             sharding = as_sharding(target, "device_put")
-            there = {d.process_index for d in sharding.device_assignment}
-            exchange.check_present("device_put", sharding, there)
-            if len(there) == n_all:
-                given.append(np.asarray(to_array(x)._numpy()))
-    if not given:
+            ranks = {d.process_index for d in sharding.device_assignment}
+            exchange.check_present("device_put", sharding, ranks)
+            if len(ranks) == n_all:
+                values.append(np.asarray(to_array(x)._numpy()))
+    if not values:
         return
-    types = ", ".join(f"{value.dtype}{list(value.shape)}" for value in given)
-    digests = exchange.agree("device_put", types, exchange.digest(given))
+    types = ", ".join(f"{value.dtype}{list(value.shape)}" for value in values)
+    digests = exchange.agree("device_put", types, exchange.digest(values))
     different = [rank for rank, theirs in enumerate(digests) if theirs != digests[0]]
     if different:
         raise AssertionError(
@@ -135,21 +135,21 @@ def _check_equal(flat: Sequence, targets: Sequence) -> None:
                 "the value is not the same on each process.",
                 [("values", types), ("differ from process 0", str(different))],
                 user_frame(),
-                "Every process gives the same value when it lays one out over all processes.",
-                "Use weft.make_array_from_process_local_data where each has a part.",
+                "Every process passes the same value when it shards a value over all processes.",
+                "Use weft.make_array_from_process_local_data if each process has a part.",
             )
         )
 
 
 def _put(x: Any, target: Any, whole: Any, i: int) -> Any:
-    """Return leaf `x`, number `i` of the tree `whole`, at its target."""
+    """Return leaf `x`, number `i` of the tree `whole`, at its target placement."""
     is_traced = isinstance(x, Tracer)
     if isinstance(target, MemorySpace):
         if target is MemorySpace.Any:
             raise ValueError(
-                "device_put: MemorySpace.Any is no place for an array. Give MemorySpace.Device or MemorySpace.Host."
+                "device_put: MemorySpace.Any is not a placement. Pass MemorySpace.Device or MemorySpace.Host."
             )
-        if is_traced:  # a program is computed in one memory; shardings of its results name others
+        if is_traced:  # a program computes in one memory; only shardings of its results name others
             return x
         target = to_array(x).sharding.with_memory_kind(target.value)
     sharding, order, layout = _resolve_target(x, target)
@@ -167,17 +167,17 @@ def _put(x: Any, target: Any, whole: Any, i: int) -> Any:
 def _resolve_target(
     x: Any, target: Any
 ) -> tuple[Sharding | None, tuple[int, ...] | None, Layout | None]:
-    """Return the sharding of a target, the order of dims in memory, and the layout if a Format names one."""
+    """Return the sharding of a target, the dim order in memory, and the layout if a Format has one."""
     if not isinstance(target, Format):
         sharding = _as_sharding(target)
-        # an array keeps its order; there is one of unreduced arrays
+        # an array keeps its dim order, except that unreduced arrays are always row-major
         keeps_order = type(x) is Array and sharding is not None and not sharding.unreduced
         return sharding, x._spec.order if keeps_order else None, None
     layout = target.layout
     if layout is Layout.AUTO or (target.sharding is None and layout is not None):
         raise ValueError(
             f"device_put: the sharding and layout of {target} should be concrete.\n"
-            "  AUTO stands for a layout that a compiler chooses; give Format(layout, sharding), or the sharding alone."
+            "  AUTO stands for a layout that a compiler chooses; pass Format(layout, sharding), or the sharding alone."
         )
     sharding = _as_sharding(target.sharding)
     order = order_of(layout, typeof(x).ndim, "device_put")
@@ -192,7 +192,7 @@ def _as_sharding(target: Any) -> Sharding | None:
 
 
 def _constrain(x: Any, sharding: Sharding | None, whole: Any, i: int) -> Any:
-    """Return a value of a program with a constraint on its sharding, or moved to other devices if it has a value."""
+    """Return a traced value with a constraint on its sharding, or moved to other devices if it is concrete."""
     if sharding is None:
         return x
     _check_fits(sharding, typeof(x).shape, whole, i)
@@ -211,11 +211,11 @@ def _constrain(x: Any, sharding: Sharding | None, whole: Any, i: int) -> Any:
 def _place(
     x: Any, sharding: Sharding | None, order: tuple[int, ...] | None, whole: Any, i: int
 ) -> Array:
-    """Return a concrete value as an array at `sharding`."""
+    """Return a concrete value as an array with the given sharding and dim order."""
     if sharding is None:
         return to_array(x)
     if not isinstance(x, Array) and len(sharding.device_assignment) == 1:
-        if isinstance(current_trace(), StageTrace):  # one device is no placement in a program
+        if isinstance(current_trace(), StageTrace):  # a single device does not constrain a program
             return to_array(x)
     array = x if type(x) is np.ndarray and x.ndim else to_array(x)
     _check_fits(sharding, array.shape, whole, i)
@@ -228,7 +228,7 @@ def _place(
 
 
 def _check_fits(sharding: Sharding, shape: tuple, whole: Any, i: int) -> None:
-    """ShardingError, which names leaf number `i` of the tree `whole`, if a value of that shape cannot be laid out so."""
+    """Raise ShardingError, naming leaf number `i` of the tree `whole`, if the sharding does not fit the shape."""
     try:
         sharding.check_value(shape, "")
     except ShardingError:
@@ -237,25 +237,27 @@ def _check_fits(sharding: Sharding, shape: tuple, whole: Any, i: int) -> None:
 
 
 def _with_devices_of(x: Any, sharding: NamedSharding) -> NamedSharding:
-    """Return a sharding over a mesh without devices on those of an array, or of the mesh last made with its explicit axes.
+    """Return a sharding over an abstract mesh with the devices of an array, or of the last created mesh with its explicit axes.
 
-    ValueError if there are none, or another number.
+    Raises ValueError if there are none, or another number of devices.
     """
-    made = concrete_mesh(sharding.mesh)
+    concrete = concrete_mesh(sharding.mesh)
     devices = x.sharding.device_assignment if type(x) is Array else ()
     devices = (
-        made.flat_devices if made is not None and len(devices) != sharding.mesh.size else devices
+        concrete.flat_devices
+        if concrete is not None and len(devices) != sharding.mesh.size
+        else devices
     )
     if len(devices) != sharding.mesh.size:
         raise ValueError(
-            f"device_put: {sharding!r} has no devices, and the value, of type {typeof(x).str_short()}, lies on "
-            f"{len(devices) or 'none'}.\n  Give a Mesh of devices, or enter one with these axes (weft.set_mesh)."
+            f"device_put: {sharding!r} has no devices, and the value, of type {typeof(x).str_short()}, is on "
+            f"{len(devices) or 'none'}.\n  Pass a Mesh of devices, or enter one with these axes (weft.set_mesh)."
         )
     return on_devices(sharding, devices)
 
 
 def _source_elsewhere(x: Any, sharding: Sharding) -> Sharding | None:
-    """Return the sharding of a tracer's value if that is on other devices than `sharding`."""
+    """Return the sharding of a tracer's concrete value if it is on other devices than `sharding`, else None."""
     value = x.concrete() if isinstance(x, Tracer) else None
     if value is None or is_abstract(sharding):
         return None
@@ -263,8 +265,8 @@ def _source_elsewhere(x: Any, sharding: Sharding) -> Sharding | None:
     return source if source.device_assignment != sharding.device_assignment else None
 
 
-#: params: sharding, source. A value that is differentiated, on other devices than those of `source`, to which its cotangent returns. In a
-#: program, which runs on the devices of its arguments, it is nothing.
+#: params: sharding, source. Moves a value that is being differentiated from the devices of `source`; its cotangent moves back. In a
+#: staged program, which runs on the devices of its arguments, it is the identity.
 _moved_p = ExtensionPrimitive("device_put")
 _moved_p.def_impl(lambda x, *, sharding, source: relayout(to_array(x), sharding))
 _moved_p.def_abstract_eval(
@@ -309,7 +311,7 @@ def device_put_sharded(shards: Sequence, devices: Sequence) -> Any:
 
 
 def device_put_replicated(x: Any, devices: Sequence) -> Any:
-    """Copies of the tree `x` along a new leading dim, one on each of `devices`.
+    """Stack copies of the tree `x` along a new leading dim, one on each of `devices`.
 
     >>> weft.device_put_replicated(3.0, weft.devices()[:2]).tolist()
     [3.0, 3.0]
@@ -319,6 +321,6 @@ def device_put_replicated(x: Any, devices: Sequence) -> Any:
 
 
 def _check_devices(api: str, devices: Any) -> None:
-    """TypeError unless `devices` is a sequence of devices."""
+    """Raise TypeError unless `devices` is a sequence of devices."""
     if not isinstance(devices, Sequence) or not all(isinstance(d, Device) for d in devices):
         raise TypeError(f"{api}: `devices` must be a sequence of devices, got {devices!r:.80}.")
