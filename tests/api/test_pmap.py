@@ -346,7 +346,7 @@ def test_device_put_over_a_mesh_without_devices():
         weft.numpy.arange(8),
         weft.device_put(np.arange(8.0), devices[0]),
     ):
-        with pytest.raises(ValueError, match=r"has no devices, and the value, of type .* lies on"):
+        with pytest.raises(ValueError, match=r"has no devices, and the value, of type .* is on"):
             weft.device_put(value, rows)
     assert weft.jit(lambda x: weft.device_put(x, rows))(x).sharding.is_equivalent_to(y.sharding, 1)
 

@@ -60,7 +60,7 @@ def goes_on():
             "lost 2 of its 8 blocks",
             lambda: weft.device_put(once, rows),
         ),
-        (weft.errors.ProcessFailureError, "some were lost", lambda: step(twice)),
+        (weft.errors.ProcessFailureError, "some of which were lost", lambda: step(twice)),
         (ValueError, "from before", lambda: weft.jit(lambda x: x * 2)(twice)),
         (ValueError, "from before", lambda: weft.device_put(value, once.sharding)),
     ):

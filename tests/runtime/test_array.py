@@ -928,7 +928,7 @@ def test_make_array_from_single_device_arrays(split):
     a, value = split
     parts = [s.data for s in a.addressable_shards]
     same(weft.make_array_from_single_device_arrays((8, 4), a.sharding, parts), value)
-    with pytest.raises(ValueError, match="no array lies on"):
+    with pytest.raises(ValueError, match="no array is on"):
         weft.make_array_from_single_device_arrays((8, 4), a.sharding, parts[:3])
     with pytest.raises(ValueError, match="Expected shard shape"):
         weft.make_array_from_single_device_arrays((16, 4), a.sharding, parts)
@@ -976,7 +976,7 @@ def test_values_as_buffers(split):
     view = x.__buffer__(0)
     assert view.readonly and view.shape == (2, 3) and view.tobytes() == np.asarray(x).tobytes()
     for y, flags in ((x, 1), (x.astype(wnp.bfloat16), 0), (random.key(0), 0)):
-        with pytest.raises(BufferError, match=r"not supported|cannot be changed"):
+        with pytest.raises(BufferError, match=r"not supported|are immutable"):
             y.__buffer__(flags)
     with pytest.raises(
         BufferError,

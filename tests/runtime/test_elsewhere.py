@@ -250,7 +250,7 @@ def test_parts_that_do_not_fit():
     s = over(P("x", "y"))
     ones = [weft.device_put(np.ones((2, 2), np.float32), d) for d in MINE]
     make = weft.make_array_from_single_device_arrays
-    with pytest.raises(ValueError, match="no array lies on"):
+    with pytest.raises(ValueError, match="no array is on"):
         make((8, 4), s, ones[:3])
     with pytest.raises(ValueError, match="must match the dtype"):
         make((8, 4), s, ones, dtype=np.int32)

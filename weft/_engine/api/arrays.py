@@ -149,7 +149,7 @@ def make_jaxpr(
 
 def _program(flat: FlatFunction, refs: list) -> Jaxpr:
     """Return the program of a function. The values of the references `refs`, which it closes over, are leading inputs; their final values,
-    and those of references among the arguments, are trailing results."""
+    and the final values of references among the arguments, are trailing results."""
     if not refs and not any_refs(flat.leaves):
         return stage(flat, [aval_of(x) for x in flat.leaves], function_name(flat.fun))
     at = [i for i, x in enumerate(flat.leaves) if is_ref(x)]
@@ -214,7 +214,7 @@ def eval_jaxpr(
 
 @contextmanager
 def ensure_compile_time_eval():
-    """A context in which operations on known values are computed immediately, even while a function is being traced.
+    """Compute operations on known values immediately inside this context, even while a function is being traced.
 
     >>> @weft.jit
     ... def f(x):

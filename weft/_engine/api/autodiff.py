@@ -156,7 +156,7 @@ def value_and_grad(
 ) -> Callable:
     """Return a function that computes `fun` and its gradient: `(value, gradient)`, or `((value, aux), gradient)` with `has_aux`.
 
-    Shapes, dtypes and errors are those of `grad`: it raises TypeError if the output is not a real scalar.
+    It has the shapes, dtypes and errors of `grad`: it raises TypeError if the output is not a real scalar.
 
     >>> value, slope = weft.value_and_grad(lambda x: x ** 2)(3.0)
     >>> float(value), float(slope)

@@ -1,4 +1,4 @@
-"""Explanations of cache misses: how the arguments or settings differ from those of all earlier calls.
+"""Explanations of cache misses: differences of the arguments or settings from all earlier calls.
 
 In:   a jitted function and the key without a cached program.
 Out:  a report with the source lines of the call and of the function, and a comparison of the key with the nearest earlier one.

@@ -47,7 +47,7 @@ def checkpoint(
     (`weft.checkpoint_policies` has common ones).
     A barrier keeps the recomputation from being merged with the original computation, unless `prevent_cse` is false: a bool, or a tree of
     bools that is a prefix of the tuple of arguments, to apply the barrier only to values computed from some of these.
-    Shapes, dtypes and errors are those of `fun`.
+    It has the shapes, dtypes and errors of `fun`.
 
     >>> float(weft.grad(weft.checkpoint(lambda x: wnp.sin(wnp.sin(x))))(0.0))
     1.0

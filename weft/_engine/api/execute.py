@@ -49,9 +49,9 @@ from weft._engine.util.errors import MissingMeshError
 from weft._engine.util.state import clearing
 
 # thresholds, measured on several machines
-#: minimum bytes of an array for which a copy is compiled
+#: minimum bytes of an array to compile its copies
 _RELAYOUT_COMPILED_BYTES = 1 << 20
-#: minimum bytes of an array for which even a first move is compiled
+#: minimum bytes of an array to compile even its first move
 _RELAYOUT_REPEATED_BYTES = 1 << 26
 
 
@@ -291,7 +291,7 @@ def _is_first(move: tuple) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _moving(splits: tuple, local: tuple, new_splits: tuple, new_local: tuple, dtype) -> Jaxpr:
-    """Return the program that converts the block grid of one layout to that of another."""
+    """Return the program that converts one block grid to another."""
     n = len(splits)
 
     def move(block):

@@ -245,7 +245,7 @@ class JitFunction(Dispatching):
     __call__ = _call
 
     def _call_high(self, args: tuple, kwargs: dict) -> Any:
-        """Call with values of hi types that cannot enter programs: mutable ones, or those that are mapped or differentiated as wholes."""
+        """Call with values of hi types that cannot enter programs: mutable values, or values that are mapped or differentiated as wholes."""
         if any(map(is_mutable, tree.tree_leaves((args, kwargs)))):
             return _with_refs().call_on_parts(self, args, kwargs)
         return self.fun(*args, **kwargs)

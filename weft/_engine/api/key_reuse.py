@@ -1,6 +1,6 @@
 """Detection of reused random keys, while `debug_key_reuse` is set.
 
-In:   a program in which `random_unwrap` marks whether each key is consumed (drawn from, or split) or only read; arrays of keys.
+In:   a program whose `random_unwrap` equations mark whether each key is consumed (drawn from, or split) or only read; arrays of keys.
 Out:  the keys of its arguments that a program consumes, and those, consumed or not, among its results; a `KeyReuseError`.
 How:  every key has a number, and an array of keys an array of numbers. Operations that move keys move their numbers.
 Laws: only typed keys have numbers. A key that a loop consumes must be new in every step. Eager operations on arrays of keys, other than
@@ -37,7 +37,7 @@ _used: set[int] = set()
 class Signature:
     """The effect of a program on keys: for each input a mask of the consumed keys (None if it has no keys), and for each output the input
     key of each of its keys as (input, position), and whether it is consumed afterwards. `consts` are the arrays among its constants,
-    including those of nested programs, from which it consumes keys, with their masks."""
+    and the constants of nested programs, from which it consumes keys, with their masks."""
 
     uses: tuple
     results: tuple
@@ -131,7 +131,7 @@ class _Reader:
         self.used: set[int] = set()
         # keys of constants that were already consumed when the program was traced
         self.before: set[int] = set()
-        self.constants: list[Array] = []  # including those of nested programs
+        self.constants: list[Array] = []  # including constants of nested programs
         # value -> mask of its keys that slices and concatenations passed to other values
         self.moved: dict[Any, np.ndarray] = {}
         self.numbers: dict[Var, np.ndarray] = {
@@ -261,7 +261,7 @@ class _Reader:
     def use_operand(
         self, eqn: Eqn, jaxpr: Jaxpr, i: int, mask: np.ndarray, keys: tuple[np.ndarray, dict]
     ) -> None:
-        """Consume the keys of operand `i` that a program consumes; those of branches are collected, because only one branch runs."""
+        """Consume the keys of operand `i` that a program consumes; keys of branches are collected, because only one branch runs."""
         numbers, together = keys
         if mask.shape == numbers.shape:
             numbers = numbers[mask]

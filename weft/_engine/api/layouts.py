@@ -31,7 +31,7 @@ REPLICATED = _Replicated()
 
 
 def replicated_where_none(given):
-    """Return a prefix tree of shardings in which None is replaced by replication over the context mesh."""
+    """Replace None in a prefix tree of shardings by replication over the context mesh."""
     return tree.tree_map(lambda s: REPLICATED if s is None else s, given, is_leaf=_is_sharding_leaf)
 
 
@@ -160,7 +160,7 @@ def argument_order(
 
 
 def check_donated_layouts(traced, are_given: Sequence[bool]) -> None:
-    """Raise ValueError if the layout of a donated argument is AUTO but that of the result which reuses its memory is not, or vice versa.
+    """Raise ValueError if the layout of a donated argument is AUTO but the layout of the result in its memory is not, or vice versa.
     `are_given` tells for each argument of the traced program whether it has a layout of its own."""
     ins, outs = traced.in_layouts, traced.out_layouts
     if Layout.AUTO not in ins and Layout.AUTO not in outs:

@@ -39,7 +39,7 @@ class FiniteCheck:
             *([("nan", np.isnan)] if nans else []),
             *([("inf", np.isinf)] if infs else []),
         ]
-        # those of the call, which may end before another thread checks the results
+        # settings of the call, which may end before another thread checks the results
         self.settings = config.trace_key()
 
     def __call__(

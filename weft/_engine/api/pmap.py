@@ -174,7 +174,7 @@ class PmapFunction:
         return run(*args, **kwargs)
 
     def _over_processes(self, args: tuple, kwargs: dict) -> Any:
-        """Call on the devices of all processes, each of which passes the slices for its own devices."""
+        """Call on the devices of all processes; each process passes the slices for its own devices."""
         flat, dims = self._flat(args, kwargs)
         if any_tracers(flat.leaves):
             raise NotImplementedError(

@@ -453,7 +453,7 @@ def _manual(mesh: Mesh, axis_names: frozenset, auto: frozenset, name: str) -> fr
 
 
 def _mesh_of(mesh: Any, args: tuple, name: str) -> Any:
-    """Return the mesh argument, or that of the context: with devices, unless values are traced, in which case it is only lowered."""
+    """Return the mesh argument or the context mesh. It has devices, unless values are traced: then the program is only lowered."""
     if mesh is not None and not isinstance(mesh, (Mesh, AbstractMesh)):
         raise TypeError(
             f"shard_map({name}): mesh must be a Mesh, got {mesh!r} of type {type(mesh).__name__}."

@@ -150,7 +150,7 @@ class ManualTrace(Trace):
         raise ValueError(
             describe(
                 "shard_map",
-                f"an array inside lies on other devices than those of the mesh: got device ids {ids(x.sharding.device_set)}.",
+                f"an array inside is not on the devices of the mesh: got device ids {ids(x.sharding.device_set)}.",
                 [
                     ("array", x.aval.str_short()),
                     ("mesh devices", f"ids {ids(self.mesh.flat_devices)}"),

@@ -168,7 +168,7 @@ def check_devices(site: Site, x: Any, label: str) -> None:
     ids = lambda devices: [d.id for d in devices]
     raise site.error(
         ValueError,
-        f"received incompatible devices: {label} lies on others than those of the mesh, or in another order.",
+        f"received incompatible devices: {label} is not on the devices of the mesh in their order.",
         [
             (label, f"{x.aval.str_short()} on device ids {ids(x.sharding.device_assignment)}"),
             ("mesh devices", f"ids {ids(site.mesh.flat_devices)}"),
@@ -267,7 +267,7 @@ def _parts_of(spec: Any, part: Any) -> tuple[Any, tuple | None]:
 
 
 def on_arrays(call: Callable, f: Callable, site: Site, options: Any, args: tuple) -> Any:
-    """Return `f(*args)` by `call(function, in_specs, out_specs, args)`, in which each value of a hi type is the list of its arrays."""
+    """Return `f(*args)` by `call(function, in_specs, out_specs, args)`, where values of hi types are replaced by lists of their arrays."""
     leaves, structure = tree.tree_flatten(args)
     specs: list[Any] = flat_specs(
         site, options.prefix(len(args)), args, "in_specs", "the arguments"

@@ -69,8 +69,8 @@ def _spec(x, aval, devices: tuple) -> ArraySpec:
 
 
 def _devices_of(shardings: Sequence[Sharding | None]) -> tuple:
-    """Return the devices of a program with arguments over an abstract mesh: those of other arguments, of the context mesh, or planned
-    devices, for which it can only be compiled; () if no mesh is abstract."""
+    """Return the devices of a program with arguments over an abstract mesh: the devices of other arguments, of the context mesh, or planned
+    devices, which can only be compiled for; () if no mesh is abstract."""
     specified = [s for s in shardings if s is not None]
     abstract = next((s for s in specified if is_abstract(s)), None)
     if abstract is None:
@@ -300,7 +300,7 @@ class Lowered(metaclass=Sealed):
         self, compiler_options=None, *, device_assignment: Sequence[Device] | None = None, **_kwargs
     ) -> "Compiled":
         """Compile for these layouts. `compiler_options` are XLA's: PJRT plugins take them; on the CPU they are checked and have no
-        effect. `device_assignment`, the devices in order, must be that of the shardings; ValueError otherwise."""
+        effect. `device_assignment`, the devices in order, must equal the shardings' devices; ValueError otherwise."""
         backends.get(self._traced._jitted.options.backend).check_compiler_options(
             "compile", compiler_options
         )
@@ -336,7 +336,7 @@ class Lowered(metaclass=Sealed):
         own = next((s.sharding.device_assignment for s in self.in_specs if s.committed), assignment)
         if tuple(own) != assignment:
             raise ValueError(
-                "device_assignment passed to compile must match that of the shardings of arguments: they are on "
+                "device_assignment passed to compile must match the shardings of arguments: they are on "
                 f"devices {[d.id for d in own]}, got {[d.id for d in assignment]}. Leave device_assignment out."
             )
 

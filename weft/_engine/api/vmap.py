@@ -335,7 +335,7 @@ def _check_splits(aval: ShapedArray, dim: int, axis: BatchAxis, name: str) -> No
 
 
 def _split_alike(x: Any, dim: int, splits: tuple) -> Any:
-    """Return `x`, which is equal for all examples, with its mapped dim split like those of mapped values."""
+    """Return `x`, which is equal for all examples, with its mapped dim split as in mapped values."""
     sharding, mesh = typeof(x).explicit, current_mesh()
     if sharding is None:
         if mesh is None:

@@ -156,7 +156,7 @@ class ArraySpec:
         return self if self.order is None else self.stored
 
     def with_order(self, order: tuple[int, ...] | None) -> ArraySpec:
-        """Return the spec of the array with dims stored in `order` whose memory is that of this row-major one."""
+        """Return the spec of the array with dims stored in `order` in the memory of this row-major array."""
         if order is None:
             return self
         back = inverse(order)

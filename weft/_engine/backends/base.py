@@ -320,7 +320,7 @@ class Backend:
     def keep_devices_of(self, left: Sequence[int], mine: int, first_numbers: Sequence[int]) -> None:
         """Keep only the devices of the processes `left`, in the order of their new numbers; this process had the number `mine`.
 
-        Ids stay. The devices of this process stay the same objects; those of other survivors are replaced. Former device objects of other
+        Ids stay. The devices of this process stay the same objects; the devices of other survivors are replaced. Former device objects of other
         processes get the process index -1 - first_numbers[former index], which no process has.
         """
         have = self._devices
@@ -345,7 +345,7 @@ class Backend:
         return len(self.devices())
 
     def process_index(self) -> int:
-        """Return the number of this process among those that share the devices."""
+        """Return the number of this process among the processes that share the devices."""
         shared = processes.current()
         return 0 if shared is None else shared.rank
 
@@ -382,7 +382,7 @@ class Backend:
     def of_strings(self) -> "Backend":
         """Return the backend that stores arrays of strings on these devices; raise TypeError if there is none."""
         raise TypeError(
-            f"String arrays can only be on CPU devices, not on those of {self}. Put them there: "
+            f"String arrays can only be on CPU devices, not on devices of {self}. Put them there: "
             "device_put(x, weft.devices('cpu')[0])."
         )
 
@@ -477,7 +477,7 @@ class Backend:
         raise NotImplementedError(f"{type(self).__name__}.load")
 
     def cache_key(self) -> str | None:
-        """Return a key of everything that compiled code depends on besides the program and the sources; None disables the disk cache."""
+        """Return a key of everything except the program and the sources that compiled code depends on; None disables the disk cache."""
         return None
 
     def compiling(self) -> contextlib.AbstractContextManager:

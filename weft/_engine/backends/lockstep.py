@@ -103,7 +103,7 @@ class Lockstep:
         return some.run(jaxpr, [[x[i] for i in chosen] for x in operands])
 
     def position(self, member: int, axes: Sequence[Any]) -> int:
-        """Return the number of a device along `axes`, the first of which is the major one."""
+        """Return the number of a device along `axes`, major axis first."""
         place, number = self.places[member], 0
         for axis in axes:
             i = self.names.index(axis)

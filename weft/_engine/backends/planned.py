@@ -3,7 +3,7 @@
 In:   the number of processes, and the number of devices per process.
 Out:  devices for meshes and shardings of `ShapeDtypeStruct`s; the CPU backend's stages of a program, from which `weft.explain` counts
       the traffic of devices, the exchanges of processes, and the bytes that a process holds.
-Laws: a program is that of process 0; those of the others are alike. There are no values: running and reading raise RuntimeError.
+Laws: the program of process 0 is compiled; the programs of other processes are alike. There are no values: running and reading raise RuntimeError.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from weft._engine.backends.base import Backend, Device, Loaded, LocalProgram, St
 
 
 class PlannedBackend(Backend):
-    """The devices of `processes` processes, of which `processes_per_host` share a host."""
+    """The devices of `processes` processes, `processes_per_host` on each host."""
 
     platform = "cpu"
     has_values = False

@@ -1,7 +1,7 @@
 """Targets of ahead-of-time compilation by short names: `v5p:8x8x8`, `h100:8`.
 
 In:   a name: the kind of devices and their number, or their number along each dim.
-Out:  `Target`: the plugin that compiles for it, and the arguments by which the plugin describes it.
+Out:  `Target`: the plugin that compiles for it, and the plugin's arguments.
 Source: the vendors' public data sheets; for GPUs also the CUDA C++ Programming Guide, table of
       technical specifications per compute capability.
 """

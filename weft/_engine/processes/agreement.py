@@ -2,8 +2,8 @@
 
 In:   the program that a process is about to compile: its fingerprint, its lines on demand, values for the other ranks; the plugin versions.
 Out:  the values of all ranks; or, on every rank, the same error with the versions or the first lines that differ.
-Laws: versions are facts that all processes exchange and compare when they join. A set of ranks compares its programs in the order in which
-      it compiles them, before any rank waits in a collective of the program. A rank that does not arrive makes the barrier raise an error
+Laws: versions are facts that all processes exchange and compare when they join. A set of ranks compares its programs in the order of their
+      compilation, before any rank waits in a collective of the program. A rank that does not arrive makes the barrier raise an error
       that names it. Programs with equal lines are equal.
 """
 
@@ -123,7 +123,7 @@ def _difference(
     mine: list[tuple[str, str]],
     meet: Callable[[Any], list[Any]],
 ) -> ProcessFailureError:
-    """Return the error that shows the first line in which the programs differ from the majority's program."""
+    """Return the error that shows the first line that differs from the majority's program."""
     common = Counter(map(tuple, hashes)).most_common(1)[0][0]
     others = [one for one in hashes if tuple(one) != common]
     at = min(

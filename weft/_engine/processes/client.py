@@ -373,7 +373,7 @@ class Client:
         """Wait until all ranks, or the given `ranks`, have arrived at the barrier `name`.
 
         Returns the value `brings` of each of them, in order. `setting` is the name of the setting
-        that limits the wait, for the error; by default that of collectives.
+        that limits the wait, for the error; by default the collectives' setting.
         """
         table, data = self._request(
             {"op": "barrier", "name": name, "ranks": list(ranks or ()), "brings": brings}, timeout

@@ -157,7 +157,7 @@ class Coordinator:
         self._shrinking: dict[int, _WaitingRequest] = {}
         self._proof_until = float("inf")
         self._former_facts: Mapping[str, Sequence[Any]] | None = None
-        #: ranks at the final barrier of which the others have not been notified yet
+        #: ranks at the final barrier; the others have not been notified of them yet
         self._leaving: list[int] = []
         self.failures: list[dict[str, Any]] = []
 
@@ -525,7 +525,7 @@ class Coordinator:
             self._notify({"kind": "shrinks"})
         self._shrinking[rank] = waiting
         self._expected.pop(rank, None)
-        waiting.peer.waits_for = "the others to go on"
+        waiting.peer.waits_for = "the others to continue"
         self._shrink()
 
     def _remaining(self) -> list[int]:

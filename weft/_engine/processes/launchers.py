@@ -23,7 +23,7 @@ from weft._version import DISTRIBUTION_NAME
 #: exit status of a process that saved its state and ended on request, so that another start continues: EX_TEMPFAIL of sysexits.h
 PREEMPTED = 75
 
-#: ports that are derived from a job's number; they lie above the ephemeral ports of operating systems
+#: ports that are derived from a job's number, above the ephemeral ports of operating systems
 _FIRST_PORT, _PORTS = 61440, 4096
 _KUBERNETES_PORT = 55527
 
@@ -49,7 +49,7 @@ def find(
     size: int | None = None,
     rank: int | None = None,
 ) -> Found:
-    """Return the explicit arguments, completed by weft's own variables, then by those of a launcher (`method` selects the launcher).
+    """Return the explicit arguments, completed from weft's variables, then from a launcher's (`method` selects the launcher).
 
     Raises ValueError for an unknown method, or if its launcher did not start this process.
     """
@@ -132,7 +132,7 @@ def _slurm() -> Found:
 
 
 def port_of_step(job: int, step: int) -> int:
-    """Return a port for a step for which Slurm reserves no ports.
+    """Return a port for a step without ports reserved by Slurm.
 
     Steps of one job have different ports. Jobs with consecutive numbers, which often run at once, are far apart.
 
@@ -153,7 +153,7 @@ def _size_of_slurm() -> int:
 
 
 def _warn_of_batch_step() -> None:
-    """Warn if sbatch started this process alone, in a job in which srun would have started several."""
+    """Warn if sbatch started this process alone, where srun would have started several."""
     tasks = os.environ.get("SLURM_NTASKS", "")
     is_batch_step = _has("SLURM_JOB_ID", "SLURM_PROCID") and not _has("SLURM_STEP_NODELIST")
     if is_batch_step and tasks.isdecimal() and int(tasks) > 1 and not _has("WEFT_PROCESS_ID"):

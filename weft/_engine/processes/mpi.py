@@ -69,7 +69,7 @@ _INSTALL = f"pip install '{DISTRIBUTION_NAME}[mpich]'"
 #: MPICH's other network layer, UCX, crashes the survivors when a process is killed; the provider "sockets" of this one is the slowest
 _NETWORK_LAYER = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "^sockets"}
 _PROGRESS_US = 2000
-#: minimum bytes of a block for which an all_reduce uses a ring, and maximum bytes of a segment of the ring
+#: minimum bytes of a block in a ring all_reduce, and maximum bytes of a segment
 _RING_BLOCK, _RING_SEGMENT = 1 << 16, 1 << 19
 #: seconds without an error after which messages to and from lost processes count as finished
 _QUIET_S = 0.2
@@ -230,7 +230,7 @@ class Job:
             self._thread = None
 
     def settle(self) -> None:
-        """Wait for late messages, and for errors of messages to and from lost processes, each of which fails the next MPI call."""
+        """Wait for late messages, and for errors of messages to and from lost processes; each error fails the next MPI call."""
         quiet, end = time.monotonic() + _QUIET_S, time.monotonic() + 20 * _QUIET_S
         while time.monotonic() < min(quiet, end):
             try:
@@ -448,7 +448,7 @@ def _survive(job: Job, processes: Any) -> None:
         raise ProcessFailureError(
             describe(
                 "distributed.shrink",
-                "this MPI library cannot go on after a process has failed.",
+                "this MPI library cannot continue after a process has failed.",
                 [("library", library.name)],
                 None,
                 "Open MPI needs `mpiexec --with-ft ulfm`.",

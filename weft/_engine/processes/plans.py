@@ -55,7 +55,7 @@ OPS: dict[str, Any] = {
 class CollectivePlan:
     """One collective between processes, as every participating rank describes it.
 
-    `count` is the number of elements of a rank's input, except in a reduce_scatter, where it is that of its output.
+    `count` is the number of elements of a rank's input, but of its output in a reduce_scatter.
     """
 
     kind: CollectiveKind

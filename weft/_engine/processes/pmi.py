@@ -1,7 +1,7 @@
 """A PMI-1 server for the MPI library of this process: MPI without a launcher.
 
 In:   the rank of this process in MPI, the hosts of all processes, and `exchange`, which sends a table to all processes and returns theirs.
-Out:  `environment`, the variables by which the library finds the server; a thread that serves until the process ends; the network
+Out:  `environment`, the variables that lead the library to the server; a thread that serves until the process ends; the network
       interface that leads to the other hosts.
 How:  the library talks to one end of a socket pair, in lines of `key=value`. The values that it puts travel with its next barrier, so that
       each barrier costs one message in each direction, whatever the number of keys.
@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 
 from weft._engine.util.threads import DaemonThread
 
-#: variables by which libraries find a launcher
+#: prefixes of variables that lead libraries to a launcher
 _PREFIXES = ("PMI_", "PMI2_", "PMIX_", "PALS_")
 _OK = "rc=0 msg=success"
 

@@ -2,7 +2,7 @@
 
 In:   SIGTERM in any process, and the number of each step that a process begins.
 Out:  `reached(step)`: True in all processes at the same step.
-How:  the process that gets the signal puts a key, for which a thread of every process waits. These threads then block new steps briefly,
+How:  the process that gets the signal puts a key; a thread of every process waits for it. These threads then block new steps briefly,
       exchange the last step of each process, and agree on the step after the greatest. No process waits for another's step.
 Laws: a single process agrees with itself. A signal that a group received before it lost processes also counts for the survivors.
 """

@@ -33,7 +33,7 @@ _EXCHANGE_STREAM_BYTES = 8 << 20
 
 _LINE = 64  # bytes of a cache line: the words of two ranks are in different lines
 _CHANNELS = 4
-_WORDS = 16  # number of words before those of the channels
+_WORDS = 16  # number of words before the channels' words
 _GATHER, _REDUCE, _SCATTER, _EXCHANGE, _FROM, _TWO_PHASE = range(6)
 
 

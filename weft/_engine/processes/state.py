@@ -134,7 +134,7 @@ class Processes:
                     "a collective was interrupted.",
                     [("by", type(error).__name__)],
                     None,
-                    "Other processes may have finished it: their state and that of this one differ.",
+                    "Other processes may have finished it, so that their state differs from this one's.",
                     "Start again.",
                 )
             )
@@ -149,7 +149,7 @@ class Processes:
             raise error
         self.check()
         raise ProcessFailureError(
-            "distributed: a collective failed: its program was compiled for processes of which some were lost "
+            "distributed: a collective failed: its program was compiled for processes, some of which were lost "
             "(weft.distributed.shrink).\n  Move its arguments to a mesh of weft.devices(), by weft.device_put."
         )
 

@@ -3,7 +3,7 @@
 In:  the connection of this process to the coordinator; a single process that has called `initialize` has one, too.
 Out: `Store`, whose methods have the names and the units (milliseconds) of the client of JAX's coordination service, which libraries call.
 Law: the keys and barriers of programs are separate from weft's own. Errors are JaxRuntimeErrors whose message begins with the name of a
-     gRPC status (NOT_FOUND, ALREADY_EXISTS, DEADLINE_EXCEEDED, INVALID_ARGUMENT), by which callers distinguish them.
+     gRPC status (NOT_FOUND, ALREADY_EXISTS, DEADLINE_EXCEEDED, INVALID_ARGUMENT); callers distinguish them by it.
 
 Next to read: `coordinator`, which stores the values.
 """
@@ -99,7 +99,7 @@ class Store:
     def wait_at_barrier(
         self, barrier_id: str, timeout_in_ms: int, process_ids: Sequence[int] | None = None
     ) -> None:
-        """Wait until all processes, or those of `process_ids`, have arrived at a barrier. Its name can be reused.
+        """Wait until all processes, or only `process_ids`, have arrived at a barrier. Its name can be reused.
 
         Raises JaxRuntimeError: DEADLINE_EXCEEDED if one does not arrive in time, INVALID_ARGUMENT for processes that do not exist.
         """

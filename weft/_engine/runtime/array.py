@@ -496,7 +496,7 @@ def _from_pickle(value: np.ndarray, aval: ShapedArray) -> Array:
 
 
 def _not_here(array: Array) -> RuntimeError:
-    """Return the error for reading an array of which parts are on other processes."""
+    """Return the error for reading an array with parts on other processes."""
     sharding = array.sharding
     others = sorted({d.process_index for d in sharding.device_assignment if not d.is_addressable})
     mine = sum(d.is_addressable for d in sharding.device_assignment)
@@ -651,7 +651,7 @@ class Shard:
 
 
 def shards(array: Array) -> list[Shard]:
-    """Return the shards of `array`, including those of other processes, in the order of its sharding's devices."""
+    """Return the shards of `array` on all processes, in the order of its sharding's devices."""
     spec = array._spec
     sharding, ndim, terms = array.sharding, array.ndim, int(spec.has_terms)
     positions = spec.stored.sharding.shard_of_device(ndim + terms)

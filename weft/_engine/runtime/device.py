@@ -63,7 +63,7 @@ def local_device_count(backend: Any = None) -> int:
 
 
 def process_index(backend: Any = None) -> int:
-    """Return the number of this process among those that share the devices."""
+    """Return the number of this process among the processes that share the devices."""
     return backends.get(backend).process_index()
 
 

@@ -177,7 +177,7 @@ class Executable:
         return self
 
     def for_inputs(self, known: Sequence[ArraySpec], others: Sequence[ArraySpec]) -> Executable:
-        """Return the same program for inputs of the specs `others`, whose placements equal those of `known`, the compiled specs."""
+        """Return the same program for inputs of the specs `others`, which are placed like `known`, the compiled specs."""
         executable = copy.copy(self)
         executable.in_specs = tuple(
             [

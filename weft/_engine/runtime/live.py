@@ -15,7 +15,7 @@ from weft._engine.runtime.array import Array
 
 
 def live_arrays(platform: str | None = None) -> list[Array]:
-    """Return all arrays of this process that are alive and not deleted; with `platform`, only those of that backend.
+    """Return all arrays of this process that are alive and not deleted; with `platform`, only arrays of that backend.
 
     >>> x = wnp.ones(3)
     >>> any(x is y for y in weft.live_arrays())

@@ -31,7 +31,7 @@ def create_device_mesh(
     contiguous_submeshes: bool = False,
     allow_split_physical_axes: bool = False,
 ) -> np.ndarray:
-    """Return an array of all devices (or of `devices`) of shape `mesh_shape`, in which neighbors are near each other.
+    """Return an array of all devices (or of `devices`) of shape `mesh_shape`, with neighbors near each other.
 
     Virtual devices share one memory and are equally near, so their order is kept. GPUs are in the order of their ids. TPUs that fill a
     grid are placed by their links: whole axes of a torus, or factors of them with `allow_split_physical_axes`, form a dim of the mesh; the

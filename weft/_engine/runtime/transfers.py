@@ -28,7 +28,7 @@ _here = _Here()
 
 
 class Passing:
-    """A context in which guards of the levels `passing` permit transfers."""
+    """A context that permits transfers under guards of the levels `passing`."""
 
     def __init__(self, passing: tuple):
         self._passing = passing

@@ -93,7 +93,7 @@ class ProgramOptions:
 
 
 def build(jaxpr: Jaxpr, specs: Sequence[ArraySpec], options: ProgramOptions) -> Executable:
-    """Compile `jaxpr` for argument specs (constants first), for their devices, or those of the backend."""
+    """Compile `jaxpr` for argument specs (constants first), on their devices or the backend's."""
     count = len(jaxpr.constvars)
     request = request_of(jaxpr, specs, options)
     with derived_trace(eval_trace):
@@ -356,7 +356,7 @@ def _on_one_backend(
     out_shardings: Sequence[Sharding | None],
     backend: backends.Backend,
 ) -> tuple[list[ArraySpec], list[Sharding | None]]:
-    """Return specs and shardings on the devices that the program names inside, or else on those of `backend`."""
+    """Return specs and shardings on the devices that the program names inside, or else on the devices of `backend`."""
     inside = next((s for s in constraint_shardings(jaxpr) if not is_abstract(s)), None)
     devices = typed_devices(jaxpr) if inside is None else inside.device_assignment
     runs_on = backend if devices is None else devices[0].client
@@ -415,7 +415,7 @@ class _Assignment:
         return mesh.flat_devices
 
     def _named(self) -> list[Sharding | None]:
-        """Return the shardings that the program names: automatic ones, those of results and of constraints."""
+        """Return the shardings that the program names: automatic ones, shardings of results and of constraints."""
         auto = self.options.automatic
         automatic = [] if auto is None else [replicated_over(auto.mesh)]
         return [*automatic, *self.out_shardings, *constraint_shardings(self.jaxpr)]

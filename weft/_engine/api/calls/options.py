@@ -176,7 +176,7 @@ class Parameters:
                 )
 
     def _checked_numbers(self, numbers: tuple[int, ...], what: str) -> tuple[int, ...]:
-        """Return nonnegative numbers; those of a variadic function are returned unchanged."""
+        """Return nonnegative numbers; for a variadic function, return the numbers unchanged."""
         count = len(self.positional)
         if self.is_variadic:
             return numbers

@@ -62,7 +62,7 @@ def call_on_parts(jitted: Jitted, args: tuple, kwargs: dict) -> Any:
 def call_with_refs(
     jitted: Jitted, call: FlatCall, refs: Sequence, used: UsesRefs | None = None
 ) -> Any:
-    """Call a function of the values of references: of arguments that are references, and of those that it closes over (`refs`).
+    """Call a function of the values of references: of reference arguments, and of the references that it closes over (`refs`).
 
     `used` is the exception of the trace that discovered the latter.
     """

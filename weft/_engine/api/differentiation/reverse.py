@@ -114,7 +114,7 @@ class _PullbackRule:
         self.out_tree, self.out_avals = out_tree, out_avals
         nonzero = [i for i, is_nonzero in enumerate(out_nonzero) if is_nonzero]
         self.kept = [i for i in nonzero if i < len(out_avals)]
-        outvars = program.outvars[: len(self.kept)]  # those of aux values come last
+        outvars = program.outvars[: len(self.kept)]  # variables of aux values come last
         self.variables = program.constvars
         self.program = program.replace(constvars=[], consts=[], outvars=outvars)
         self.cotangents = tree.tree_unflatten(out_tree, out_avals)

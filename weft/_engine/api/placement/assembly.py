@@ -131,7 +131,7 @@ def _check_one_each(
     raise ValueError(
         describe(
             api,
-            f"no array lies on {missing}."
+            f"no array is on {missing}."
             if missing
             else f"{len(arrays)} arrays were given for {len(mine)} devices.",
             [

@@ -339,7 +339,7 @@ class Buffer:
         return other
 
     def slice(self, offset: int, nbytes: int) -> Buffer:
-        """Return a buffer on a part of this one, which it keeps alive; its alignment is that of `offset`."""
+        """Return a buffer on a part of this one, which it keeps alive; it is aligned as `offset` is."""
         self._check(offset, nbytes, "slice")
         return Buffer._borrow(self.ptr + offset, nbytes, self)
 

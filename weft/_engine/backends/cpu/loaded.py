@@ -49,7 +49,7 @@ Write = Callable[[Callable[[], bytes | None]], None]
 
 @record
 class Plan:
-    """What a program needs besides its code to run. `aliases`: result number -> number of the donated argument whose memory it
+    """The constants and memory sizes for running a program. `aliases`: result number -> number of the donated argument whose memory it
     reuses."""
 
     consts: Sequence[np.ndarray]

@@ -55,7 +55,7 @@ class ShardBuffers:
         return ShardBuffers(self.client, self.block, self.address + 8 * index, 1, owner=self)
 
     def is_held_by_one_array(self) -> bool:
-        """Return whether the only references are those of one array and of the operands of a call.
+        """Return whether only one array and the operands of a call hold references.
 
         The plugin may then reuse the memory for results. False if the interpreter does not count references.
         """

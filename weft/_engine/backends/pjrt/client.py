@@ -211,7 +211,7 @@ class PjrtClient:
 
 
 class PjrtTopology:
-    """A set of devices, which may not be attached, for which a plugin compiles programs."""
+    """The target of a plugin's compiler: a set of devices, which may not be attached."""
 
     def __init__(
         self, library: PluginLibrary, text: str | bytes, options: dict[str, Any] | None

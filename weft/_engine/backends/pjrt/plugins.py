@@ -58,7 +58,7 @@ KNOWN_PLUGINS = (
 
 _DEVICE_PLATFORMS = {plugin.platform: plugin.device_platform for plugin in KNOWN_PLUGINS}
 
-#: the PCI vendor id of TPUs, and the folder in which Linux lists the devices of this machine
+#: the PCI vendor id of TPUs, and Linux's folder of this machine's devices
 _GOOGLE_VENDOR = "0x1ae0"
 _PCI_DEVICES = Path("/sys/bus/pci/devices")
 

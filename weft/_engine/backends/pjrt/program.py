@@ -149,7 +149,7 @@ class PjrtProgram(ReportedProgram):
         return self._run(buffers)
 
     def _run_inside(self, buffers: list[ShardBuffers]) -> list[ShardBuffers]:
-        """Run the program in a callback, for which other devices may be waiting."""
+        """Run the program in a callback; other devices may be waiting for the callback."""
         if self.facts.num_devices > 1:
             raise RuntimeError(
                 f"A callback called a program on {self.facts.num_devices} devices of PJRT plugin "
