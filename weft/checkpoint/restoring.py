@@ -81,15 +81,17 @@ def restore(
     ]
     if missing:
         _tell_missing(missing, stored, folder)
-    here = [(names, value) for names, _, value in leaves if not layout.is_leaf(value)]
-    targets = [wanted_like(value) for _, value in here]
+    requested = [(names, value) for names, _, value in leaves if not layout.is_leaf(value)]
+    targets = [wanted_like(value) for _, value in requested]
     if shardings is not None:
         targets = [
             want if want.plain is not None or sharding is None else _Wanted(sharding, want.dtype)
             for want, sharding in zip(targets, _prefix(shardings, like))
         ]
-    entries = [by_names[names] for names, _ in here]
-    values = _read(folder, stored, list(zip(entries, targets)), texts, [value for _, value in here])
+    entries = [by_names[names] for names, _ in requested]
+    values = _read(
+        folder, stored, list(zip(entries, targets)), texts, [value for _, value in requested]
+    )
     return tree.tree_unflatten(tree.tree_structure(like), values)
 
 

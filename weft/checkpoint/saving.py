@@ -285,18 +285,18 @@ def _array(
     for device, position in zip(sharding.device_assignment, sharding.shard_of_device(value.ndim)):
         holders.setdefault(position, []).append(device.process_index)
     size = int(np.prod(local, dtype=np.int64)) * value.dtype.itemsize
-    mine = set()
+    own_starts = set()
     for position, holding in holders.items():
         writer = (
             min(holding, key=lambda process: (loads[process], process)) if len(loads) > 1 else 0
         )
         loads[writer] += size
         if writer == rank:
-            mine.add(tuple(p * n for p, n in zip(position, local)))
+            own_starts.add(tuple(p * n for p, n in zip(position, local)))
     parts = {}
     for shard in value.addressable_shards:
         start = tuple(s.start or 0 for s in shard.index)
-        if start in mine and start not in parts and shard.data is not None:
+        if start in own_starts and start not in parts and shard.data is not None:
             parts[start] = shard.data._numpy()
     entry = Entry(tuple(names), tuple(kinds), "jax.Array", local)
     return _Stored(

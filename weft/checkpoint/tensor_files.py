@@ -158,7 +158,7 @@ def _read(opened: Any, name: str, sharding: Sharding | None, dtype: Any) -> Any:
 
     if sharding is None:
         return read(tuple(slice(0, n) for n in shape))
-    kept: dict[str, np.ndarray] = {}
+    cache: dict[str, np.ndarray] = {}
     return make_array_from_callback(
-        shape, sharding, lambda index: kept.setdefault(str(index), read(index))
+        shape, sharding, lambda index: cache.setdefault(str(index), read(index))
     )

@@ -287,7 +287,7 @@ class JitFunction(Dispatching):
             outs = None if fast_path is None else fast_path(*call.leaves)
             if fast_path is not None and outs is not None:
                 return tree.tree_unflatten(fast_path.out_tree, outs)
-        given, arrays = self._place(call)
+        originals, arrays = self._place(call)
         specs = tuple(map(spec_of, arrays))
         key = (call.in_tree, call.statics, specs, current_context(is_lenient=False))
         compiled, ready = cache.calls.get(key), None
@@ -310,7 +310,7 @@ class JitFunction(Dispatching):
             traced.jaxpr,
             f"jit({traced.name})",
             arrays,
-            lambda: run_ready(executable, ready, given),
+            lambda: run_ready(executable, ready, originals),
         )
         return traced.results(outs)
 
@@ -318,19 +318,19 @@ class JitFunction(Dispatching):
         """Return the leaves as arrays, and these arrays on the devices of the context or of the option `device`."""
         leaves = call.leaves
         if self.options.in_shardings is None:
-            given = leaves if _ARRAYS.issuperset(map(type, leaves)) else self._arrays(call)
-            return given, on_mesh(given)
+            originals = leaves if _ARRAYS.issuperset(map(type, leaves)) else self._arrays(call)
+            return originals, on_mesh(originals)
         with unplaced():  # `in_shardings` places them
-            given = self._arrays(call)
+            originals = self._arrays(call)
         if self.options.device is None:
-            return given, given
+            return originals, originals
         if device_mesh() is not None:
             raise ValueError(
                 f"jit({self.name}): the argument device of jit contradicts the mesh of the context, on which programs run."
                 "\n  Call it outside of the context, or leave the device out."
             )
-        return given, [
-            Array(ArraySpec(x.aval, x.sharding, False, x._spec.order), x._live()) for x in given
+        return originals, [
+            Array(ArraySpec(x.aval, x.sharding, False, x._spec.order), x._live()) for x in originals
         ]
 
     def _install_fast_path(self, compiled: CompiledCall, call: FlatCall, is_first: bool) -> None:
@@ -527,9 +527,9 @@ class JitFunction(Dispatching):
         self, what: str, structure: Any, avals: Sequence, names: Sequence[str] | None = None
     ) -> tuple:
         """Return the option `what`, a prefix tree of shardings, as one entry per leaf."""
-        given = getattr(self.options, what)
+        shardings = getattr(self.options, what)
         title = f"jit({self.name}): {what}"
-        return flat_shardings(given, structure, avals, title, names, mesh_of=self._mesh_of)
+        return flat_shardings(shardings, structure, avals, title, names, mesh_of=self._mesh_of)
 
     def _automatic(
         self, in_tree: Any, names: Sequence[str], out_tree: Any

@@ -72,14 +72,14 @@ def used_by_call(name: str, signature: Signature, arrays: Sequence[Array]) -> No
 
 def give_results(signature: Signature, arrays: Sequence[Array], outs: Sequence[Array]) -> None:
     """Assign numbers to the keys among the results of a program."""
-    for out, held in zip(outs, signature.results):
-        if held is not None:
+    for out, origins in zip(outs, signature.results):
+        if origins is not None:
             known = [
                 None if source is None else _numbers(arrays[source[0]]).flat[source[1]]
-                for source, _ in held
+                for source, _ in origins
             ]
             numbers = np.array([next(_count) if n is None else n for n in known], np.int64)
-            _used.update(int(n) for n, (_, used) in zip(numbers, held) if used)
+            _used.update(int(n) for n, (_, used) in zip(numbers, origins) if used)
             _keep(out, numbers.reshape(out.shape))
 
 
@@ -271,18 +271,18 @@ class _Reader:
             _use(numbers, self.used, eqn.source, "random", _consumed(eqn, i))
 
     def take_results(self, eqn: Eqn, ins: list, signature: Signature) -> None:
-        for v, held in zip(eqn.outvars, signature.results):
-            if held is not None and len(held) == int(np.prod(v.aval.shape)):
+        for v, origins in zip(eqn.outvars, signature.results):
+            if origins is not None and len(origins) == int(np.prod(v.aval.shape)):
                 known = [
                     None
                     if source is None or ins[source[0]] is None
                     else ins[source[0]].flat[source[1]]
-                    for source, _ in held
+                    for source, _ in origins
                 ]
                 numbers = np.array(
                     [next(_count) if n is None else n for n in known], np.int64
                 ).reshape(v.aval.shape)
-                self.used.update(int(n) for n, (_, used) in zip(numbers.ravel(), held) if used)
+                self.used.update(int(n) for n, (_, used) in zip(numbers.ravel(), origins) if used)
                 self.numbers[v] = numbers
 
 
@@ -294,7 +294,7 @@ def _loop_error(eqn: Eqn, jaxpr: Jaxpr, what: str, remedy: str) -> KeyReuseError
 def _check_carry(eqn: Eqn, jaxpr: Jaxpr, signature: Signature) -> None:
     """Raise KeyReuseError if a step of a loop passes a consumed key to the next."""
     carried = signature.results[: eqn.params.get("num_carry")]
-    gives_used = any(held and any(used for _, used in held) for held in carried)
+    gives_used = any(origins and any(used for _, used in origins) for origins in carried)
     if gives_used and eqn.params.get("length") != 1:
         raise _loop_error(
             eqn,
@@ -314,9 +314,9 @@ def _check_condition(eqn: Eqn) -> None:
             continue
         is_carried = any(
             source is not None and source[0] == second + carried and mask.flat[source[1]]
-            for held in body.results
-            if held is not None
-            for source, _ in held
+            for origins in body.results
+            if origins is not None
+            for source, _ in origins
         )
         if is_carried or (again is not None and (mask & again).any()):
             fact = f"{_loop(eqn, params['cond_jaxpr'])} leads to key reuse: it uses a random key that the body uses too, or gives on."

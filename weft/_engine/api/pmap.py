@@ -182,10 +182,10 @@ class PmapFunction:
                 "  Call it outside, or use shard_map."
             )
         static = {i % len(args) for i in self.static}
-        here = self._mesh(mapped_size(self.name, flat, dims, self.axis_size))
-        everywhere = self._mesh_of_all(here)
+        local_mesh = self._mesh(mapped_size(self.name, flat, dims, self.axis_size))
+        everywhere = self._mesh_of_all(local_mesh)
         leaves = [
-            _spread(self._put(to_array(x), d, here), NamedSharding(everywhere, self._spec(d)))
+            _spread(self._put(to_array(x), d, local_mesh), NamedSharding(everywhere, self._spec(d)))
             for x, d in zip(flat.leaves, dims)
         ]
         dynamic, kwargs = tree.tree_unflatten(flat.in_tree, leaves)
@@ -197,7 +197,7 @@ class PmapFunction:
             )
         values = iter(dynamic)
         outs = run(*[x if i in static else next(values) for i, x in enumerate(args)], **kwargs)
-        return tree.tree_map(lambda y: _spread(y, NamedSharding(here, y.sharding.spec)), outs)
+        return tree.tree_map(lambda y: _spread(y, NamedSharding(local_mesh, y.sharding.spec)), outs)
 
     def _mesh_of_all(self, here: Mesh) -> Mesh:
         """Return the mesh of the devices that all processes use: of each, as many as `here` has, in order."""
@@ -314,7 +314,7 @@ class PmapFunction:
         """Run the function on the slices of all devices. Float0 values (tangents of integers) have no bytes and are not transferred."""
         flat, dims = self._flat(args, kwargs)
         avals = list(map(typeof, flat.leaves))
-        held = [a.dtype != float0 for a in avals]
+        has_bytes = [a.dtype != float0 for a in avals]
         out_dims: list[int | None] = []
         empty: list[np.ndarray | None] = []
 
@@ -323,8 +323,8 @@ class PmapFunction:
             outs = self._on_slices(
                 flat,
                 [
-                    _example(next(values), d) if kept else _empty_example(a, d)
-                    for a, d, kept in zip(avals, dims, held)
+                    _example(next(values), d) if is_passed else _empty_example(a, d)
+                    for a, d, is_passed in zip(avals, dims, has_bytes)
                 ],
             )
             out_dims[:] = result_dims(self.out_axes, flat, len(outs), self.name)
@@ -336,11 +336,13 @@ class PmapFunction:
         one = shard_map(
             on_device,
             mesh=mesh,
-            in_specs=tuple([self._spec(d) for d, kept in zip(dims, held) if kept]),
+            in_specs=tuple([self._spec(d) for d, is_passed in zip(dims, has_bytes) if is_passed]),
             out_specs=(self._spec(0), PartitionSpec()),
             check_vma=False,
         )
-        mapped, same = map(iter, one(*[x for x, kept in zip(flat.leaves, held) if kept]))
+        mapped, same = map(
+            iter, one(*[x for x, is_passed in zip(flat.leaves, has_bytes) if is_passed])
+        )
         outs: list[Any] = []
         for d, none in zip(out_dims, empty):
             if none is not None:

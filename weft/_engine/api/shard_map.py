@@ -182,8 +182,8 @@ def _call(f: Callable, options: ShardMapOptions, args: tuple, kwargs: dict) -> A
     if static:
         return _call_with_statics(f, options, static, args)
     if has_hi_types((in_specs, options.out_specs), args):
-        call = lambda g, ins, outs, given: _call(
-            g, replace(options, in_specs=ins, out_specs=outs), given, {}
+        call = lambda g, ins, outs, operands: _call(
+            g, replace(options, in_specs=ins, out_specs=outs), operands, {}
         )
         return on_arrays(call, f, site, options, args)
     if options.has_partial():

@@ -181,8 +181,8 @@ class Traced(metaclass=Sealed):
         read = {a for eqn in jaxpr.eqns for a in eqn.invars if isinstance(a, Var)} | set(
             jaxpr.outvars
         )
-        kept = [self._jitted.options.keep_unused or v in read for v in jaxpr.invars]
-        return jaxpr.replace(invars=[v for v, keep in zip(jaxpr.invars, kept) if keep]), kept
+        is_used = [self._jitted.options.keep_unused or v in read for v in jaxpr.invars]
+        return jaxpr.replace(invars=[v for v, keep in zip(jaxpr.invars, is_used) if keep]), is_used
 
     def lower(self, *, lowering_platforms=None, **_options) -> "Lowered":
         """Return the program with the layouts of its arguments, ready to be compiled. If all of these are over abstract meshes, it can be
@@ -212,27 +212,32 @@ class Lowered(metaclass=Sealed):
         specs = [_spec(x, aval, devices) for x, aval in zip(traced._leaves, program.in_avals)]
         orders = [s.order for s in specs]
         if program.in_layouts or program.out_layouts:
-            given = [
+            specified = [
                 x.committed if type(x) is Array else getattr(x, "layout", None) is not None
                 for x in traced._leaves
             ]
-            check_donated_layouts(program, given)
-            asked = zip(specs, program.in_layouts, program.arg_names, given)
+            check_donated_layouts(program, specified)
+            arguments = zip(specs, program.in_layouts, program.arg_names, specified)
             orders = [
                 s.order
                 if layout is None
                 else argument_order(f"jit({program.name})", label, s, layout, is_given)
-                for s, layout, label, is_given in asked
+                for s, layout, label, is_given in arguments
             ] or orders
         self.in_specs = [
             s
-            if given is None and order == s.order
+            if specified is None and order == s.order
             else ArraySpec(s.aval, s.sharding, s.committed, order)
-            if given is None
+            if specified is None
             else ArraySpec(
-                aval, on_devices(given, devices) if is_abstract(given) else given, True, order
+                aval,
+                on_devices(specified, devices) if is_abstract(specified) else specified,
+                True,
+                order,
             )
-            for s, aval, given, order in zip(specs, program.in_avals, program.in_shardings, orders)
+            for s, aval, specified, order in zip(
+                specs, program.in_avals, program.in_shardings, orders
+            )
         ]
         self.in_specs = [*program.options(None).open_specs(self.in_specs)]
 
@@ -260,15 +265,15 @@ class Lowered(metaclass=Sealed):
         program = self._traced._program
         if dialect == "jaxpr":
             return str(program.jaxpr)
-        jaxpr, kept = self._traced._kept(without_partitions(self._jaxpr))
+        jaxpr, is_used = self._traced._kept(without_partitions(self._jaxpr))
         shardings = [
-            s.sharding if s.committed else None for s, keep in zip(self.in_specs, kept) if keep
+            s.sharding if s.committed else None for s, keep in zip(self.in_specs, is_used) if keep
         ]
-        donated = [d for d, keep in zip(program.donated, kept) if keep]
+        donated = [d for d, keep in zip(program.donated, is_used) if keep]
         if dialect in (None, "stablehlo"):
             from weft._engine.hlo.text.stablehlo import stablehlo_text
 
-            names = [name for name, keep in zip(program.arg_names, kept) if keep]
+            names = [name for name, keep in zip(program.arg_names, is_used) if keep]
             return stablehlo_text(
                 jaxpr,
                 program.name,
@@ -529,8 +534,8 @@ class Compiled(metaclass=Sealed):
                 "Argument types differ from the types for which this computation was compiled. The mismatches "
                 "are:\n"
                 + "\n".join(
-                    f"Argument '{name}' compiled with {spec} and called with {given}"
-                    for name, spec, given in wrong
+                    f"Argument '{name}' compiled with {spec} and called with {actual}"
+                    for name, spec, actual in wrong
                 )
             )
         specs = self._executable.in_specs[len(self._consts) :]

@@ -47,8 +47,8 @@ def _positions(layout: Layout) -> dict[int, set[tuple[int, ...]]]:
 def _irregular(sharding: Sharding, layout: Layout) -> ShardingError:
     facts = [("sharding", repr(sharding))]
     facts += [
-        (f"process {p}", f"blocks {', '.join(map(str, sorted(found)))}")
-        for p, found in sorted(_positions(layout).items())
+        (f"process {p}", f"blocks {', '.join(map(str, sorted(blocks)))}")
+        for p, blocks in sorted(_positions(layout).items())
     ]
     return ShardingError(
         describe(

@@ -57,9 +57,10 @@ class Lockstep:
 
     def _positions(self, x: BlockLayout) -> list[tuple[int, ...]]:
         """Return the position of each device's shard."""
-        rest = (0,) * (len(x.spec.splits) - len(x.dims))
+        trailing = (0,) * (len(x.spec.splits) - len(x.dims))
         return [
-            tuple(self.position(member, axes) for axes in x.dims) + rest for member in self.members
+            tuple(self.position(member, axes) for axes in x.dims) + trailing
+            for member in self.members
         ]
 
     def run(self, jaxpr: Jaxpr, operands: Sequence[Values]) -> list[Values]:
@@ -132,9 +133,9 @@ class Lockstep:
     def _groups(self, axes: Sequence[Any]) -> list[list[int]]:
         """Return the groups of devices that exchange values along `axes`, each in order of the number along them."""
         groups: dict[tuple, list[int]] = {}
-        rest = [i for i, name in enumerate(self.names) if name not in axes]
+        other_axes = [i for i, name in enumerate(self.names) if name not in axes]
         for member in range(len(self.places)):
-            groups.setdefault(tuple(self.places[member][i] for i in rest), []).append(member)
+            groups.setdefault(tuple(self.places[member][i] for i in other_axes), []).append(member)
         return [
             sorted(group, key=lambda member: self.position(member, axes))
             for group in groups.values()

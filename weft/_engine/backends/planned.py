@@ -3,7 +3,8 @@
 In:   the number of processes, and the number of devices per process.
 Out:  devices for meshes and shardings of `ShapeDtypeStruct`s; the CPU backend's stages of a program, from which `weft.explain` counts
       the traffic of devices, the exchanges of processes, and the bytes that a process holds.
-Laws: the program of process 0 is compiled; the programs of other processes are alike. There are no values: running and reading raise RuntimeError.
+Laws: the program of process 0 is compiled; those of other processes are alike. Arrays have no values: running and reading raise
+      RuntimeError.
 """
 
 from __future__ import annotations

@@ -357,9 +357,9 @@ class Client:
 
         Waits until all living ranks of them have called this.
         """
-        asked = sorted(set(ranks))
-        table, _ = self._request({"op": "living", "ranks": asked}, timeout)
-        self._check(table, f"the question which of the processes {asked} live", timeout)
+        members = sorted(set(ranks))
+        table, _ = self._request({"op": "living", "ranks": members}, timeout)
+        self._check(table, f"the question which of the processes {members} live", timeout)
         return dict(table["living"])
 
     def barrier(

@@ -400,9 +400,9 @@ class Coordinator:
 
     def _report_living(self) -> None:
         """Answer liveness queries, once all living ranks of a query have made it."""
-        left = self._remaining()
+        remaining = self._remaining()
         for ranks, waiting in list(self._living_queries.items()):
-            living = [rank for rank in ranks if rank in left]
+            living = [rank for rank in ranks if rank in remaining]
             if {one.peer.rank for one in waiting} >= set(living):
                 del self._living_queries[ranks]
                 incarnations = [(rank, self._ranks[rank].incarnation) for rank in living]
@@ -531,33 +531,35 @@ class Coordinator:
     def _remaining(self) -> list[int]:
         """Return the ranks that have neither failed nor left."""
         lost = {failure["rank"] for failure in self.failures}
-        there = [rank for rank, peer in self._ranks.items() if rank not in lost and not peer.left]
-        return sorted({*there, *self._expected})
+        present = [rank for rank, peer in self._ranks.items() if rank not in lost and not peer.left]
+        return sorted({*present, *self._expected})
 
     def _shrink(self) -> None:
         """Start over with the remaining ranks, once all have asked for it and they may continue."""
-        left = self._remaining()
-        if not self._shrinking or any(rank not in self._shrinking for rank in left):
+        remaining = self._remaining()
+        if not self._shrinking or any(rank not in self._shrinking for rank in remaining):
             return
         unproven = [
-            rank for rank in range(self.size) if rank not in left and not self._is_end_proven(rank)
+            rank
+            for rank in range(self.size)
+            if rank not in remaining and not self._is_end_proven(rank)
         ]
-        if len(left) <= len(unproven):
-            self._wait_for_proof(left, unproven)
+        if len(remaining) <= len(unproven):
+            self._wait_for_proof(remaining, unproven)
             return
-        asked = [self._shrinking[rank] for rank in left]
-        gone = [peer for rank, peer in self._ranks.items() if rank not in left]
-        self._begin_anew(len(left))
-        self._first_numbers = [self._first_numbers[rank] for rank in left]
-        for rank, waiting in enumerate(asked):
+        requests = [self._shrinking[rank] for rank in remaining]
+        gone = [peer for rank, peer in self._ranks.items() if rank not in remaining]
+        self._begin_anew(len(remaining))
+        self._first_numbers = [self._first_numbers[rank] for rank in remaining]
+        for rank, waiting in enumerate(requests):
             waiting.peer.left = True  # it joins again under its new number
-            self._answer(waiting, {"ok": True, "rank": rank, "ranks": left})
+            self._answer(waiting, {"ok": True, "rank": rank, "ranks": remaining})
         for peer in gone:
             self._tokens.pop(peer.token, None)  # it must not reconnect and wait for an answer
             if peer.connection is not None:
                 self._server.close(peer.connection)
         if self._notify is not None:
-            self._notify({"kind": "shrunk", "ranks": left})
+            self._notify({"kind": "shrunk", "ranks": remaining})
 
     def _is_end_proven(self, rank: int) -> bool:
         """Return whether a rank has certainly ended, so that it cannot continue in another group."""
@@ -719,15 +721,15 @@ class Coordinator:
     def _find_late_barriers(self, now: float) -> None:
         for name, barrier in list(self._barriers.items()):
             absent = [rank for rank in barrier.ranks if rank not in barrier.arrived]
-            there = [rank for rank in absent if rank in self._ranks]
-            left = [rank for rank in there if now - self._ranks[rank].reached_last > LEFT_S]
-            if left and name != LAST:
-                failure = self._failure_of(left[0], "left", "")
+            present = [rank for rank in absent if rank in self._ranks]
+            finished = [rank for rank in present if now - self._ranks[rank].reached_last > LEFT_S]
+            if finished and name != LAST:
+                failure = self._failure_of(finished[0], "left", "")
                 for waiter in barrier.waiting:
                     self._refuse(waiter, "failed", failure=failure)
                 barrier.waiting.clear()
             for waiter in [one for one in barrier.waiting if now > one.deadline]:
-                if any(self._ranks[rank].progress for rank in there):
+                if any(self._ranks[rank].progress for rank in present):
                     waiter.deadline = now + waiter.limit
                     extended = {"number": waiter.number, "seconds": waiter.limit}
                     self._send(waiter.peer, {"op": "extended", **extended})

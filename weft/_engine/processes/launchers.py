@@ -335,10 +335,10 @@ def _ancestor() -> int:
     while pid > 1:
         try:
             with open(f"/proc/{pid}/stat") as file:
-                head, _, rest = file.read().rpartition(")")
+                head, _, fields = file.read().rpartition(")")
         except OSError:
             break
         if re.search(r"hydra|mpi|pmi|prte|orte", head.partition("(")[2]):
             return pid
-        pid = int(rest.split()[1])
+        pid = int(fields.split()[1])
     return os.getppid()

@@ -106,8 +106,8 @@ class Server:
             )
         if command == "barrier_in":
             new, self._new = self._new, {}
-            for brought in self._exchange(new):
-                self._values.update(brought)
+            for table in self._exchange(new):
+                self._values.update(table)
             return "cmd=barrier_out rc=0"
         answers = {
             "init": "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0",

@@ -379,14 +379,14 @@ def shrink() -> tuple[int, ...]:
         address, coordinator = _succession(before)
         facts["serves"] = coordinator is not None
         answer = meet_anew(address, client.secret, before.rank, facts, until)
-    rank, left = answer
+    rank, survivors = answer
     _kill_stopped(before)
     before.transport.close()
     client.close()
     client = Client(
         address,
         rank,
-        len(left),
+        len(survivors),
         facts,
         limit,
         client.heartbeat_timeout,
@@ -399,7 +399,7 @@ def shrink() -> tuple[int, ...]:
         )
     ]
     _former.append(before)
-    return left
+    return survivors
 
 
 def _is_coordinator_lost(client: Client) -> bool:

@@ -143,8 +143,8 @@ class Array(ArrayMethods, metaclass=ArrayMeta):
     @property
     def device(self):
         """The device that holds the whole array, or its sharding if there are several."""
-        held = self._spec.sharding.device_set
-        return next(iter(held)) if len(held) == 1 else self._spec.sharding
+        devices = self._spec.sharding.device_set
+        return next(iter(devices)) if len(devices) == 1 else self._spec.sharding
 
     @property
     def is_fully_replicated(self) -> bool:
@@ -212,9 +212,9 @@ class Array(ArrayMethods, metaclass=ArrayMeta):
 
     def copy_to_host_async(self) -> None:
         """Start a copy of the value to the host; a later read completes it."""
-        held = self._held()
+        buffer = self._held()
         if self._spec.held is None:
-            self._spec.backend.start_copy_to_host(held, self._spec.stored)
+            self._spec.backend.start_copy_to_host(buffer, self._spec.stored)
 
     def on_device_size_in_bytes(self) -> int:
         """Return the bytes of all shards on devices with their own memory; every replica counts."""
@@ -499,14 +499,14 @@ def _not_here(array: Array) -> RuntimeError:
     """Return the error for reading an array with parts on other processes."""
     sharding = array.sharding
     others = sorted({d.process_index for d in sharding.device_assignment if not d.is_addressable})
-    mine = sum(d.is_addressable for d in sharding.device_assignment)
+    local_count = sum(d.is_addressable for d in sharding.device_assignment)
     return RuntimeError(
         describe(
             "reading an array",
             f"fetching the value of {array.aval.str_short()} is not possible: it spans non-addressable devices.",
             [
                 ("sharding", repr(sharding)),
-                ("devices of this process", f"{mine} of {sharding.num_devices}"),
+                ("devices of this process", f"{local_count} of {sharding.num_devices}"),
                 ("other processes that hold parts", ", ".join(map(str, others))),
             ],
             user_frame(),
@@ -532,12 +532,14 @@ def _not_added_up(array: Array) -> NotImplementedError:
 
 def _copy_of_memory(array: Array) -> Array:
     """Return a copy of `array`, with the same layout, of the shards that this process has."""
-    spec, held = array._spec, array._live()
+    spec, buffer = array._spec, array._live()
     if not spec.storage_bytes:
-        return Array(spec, held)
+        return Array(spec, buffer)
     return Array(
         spec,
-        spec.backend.put_blocks(np.array(spec.backend.get_blocks(held, spec.stored)), spec.stored),
+        spec.backend.put_blocks(
+            np.array(spec.backend.get_blocks(buffer, spec.stored)), spec.stored
+        ),
     )
 
 

@@ -45,17 +45,17 @@ def agree(api: str, says: str, brings: str = "") -> list[str]:
     """
     all_ranks = shared()
     frame = user_frame()
-    mine = [api, says, "" if frame is None else str(frame), brings]
+    own = [api, says, "" if frame is None else str(frame), brings]
     number = all_ranks.next_number("joint call")
-    brought = all_ranks.client.barrier(
-        f"joint call {number} of all processes", all_ranks.collective_timeout, brings=mine
+    replies = all_ranks.client.barrier(
+        f"joint call {number} of all processes", all_ranks.collective_timeout, brings=own
     )
-    other = next((rank for rank, theirs in enumerate(brought) if theirs[:2] != mine[:2]), None)
+    other = next((rank for rank, theirs in enumerate(replies) if theirs[:2] != own[:2]), None)
     if other is None:
-        return [theirs[3] for theirs in brought]
+        return [theirs[3] for theirs in replies]
     rows = [
         (f"process {rank}", f"{theirs[0]} of {theirs[1]}", theirs[2] and f"at {theirs[2]}")
-        for rank, theirs in enumerate(brought)
+        for rank, theirs in enumerate(replies)
         if rank in (0, all_ranks.rank, other)
     ]
     raise ProcessFailureError(
@@ -124,8 +124,8 @@ def _carry(messages: Sequence[tuple[Any, np.ndarray, np.ndarray]]) -> None:
     transport = shared().transport
     try:
         requests = [
-            transport.start(transport.plan(plan), given.ctypes.data, out.ctypes.data)
-            for plan, given, out in messages
+            transport.start(transport.plan(plan), source.ctypes.data, out.ctypes.data)
+            for plan, source, out in messages
         ]
         for request in requests:
             transport.wait(request)
@@ -147,16 +147,16 @@ def whole_value(array: Array, what: str) -> np.ndarray:
     numbers = _holders(spec, what)
     if len(numbers) == shared().size and is_whole_everywhere(spec, numbers):
         return array._numpy()
-    mine = np.empty(_held_shape(spec, next(iter(numbers.values()))), spec.storage_dtype)
+    local_blocks = np.empty(_held_shape(spec, next(iter(numbers.values()))), spec.storage_dtype)
     if spec.storage_bytes:
-        mine[...] = spec.backend.get_blocks(array._live(), spec.stored)
-    gathered = all_gather(mine, what)
+        local_blocks[...] = spec.backend.get_blocks(array._live(), spec.stored)
+    gathered = all_gather(local_blocks, what)
     whole = np.empty(spec.global_shape, spec.storage_dtype)
     n = len(spec.splits)
     grid = whole.reshape([k for pair in zip(spec.splits, spec.local_shape) for k in pair])
     grid = grid.transpose([*range(0, 2 * n, 2), *range(1, 2 * n, 2)])
-    for rank, held in numbers.items():
-        grid[np.ix_(*held)] = gathered[rank]
+    for rank, block_numbers in numbers.items():
+        grid[np.ix_(*block_numbers)] = gathered[rank]
     return untransposed(whole, spec.order)
 
 
@@ -221,19 +221,19 @@ def laid_out(array: Array, want: ArraySpec) -> Array:
     rank = shared().rank
     what = f"changing the layout of {have.aval.str_short()}"
     transfers = _transfers(have, want, source, target)
-    given = spec_blocks(array) if rank in source else None
+    local_blocks = spec_blocks(array) if rank in source else None
     result = np.empty(want.storage_shape, want.storage_dtype) if rank in target else None
-    if given is not None and result is not None and (rank, rank) in transfers:
+    if local_blocks is not None and result is not None and (rank, rank) in transfers:
         own = transfers[rank, rank]
-        _unpack(_packed(given, source[rank], own), own, target[rank], result)
+        _unpack(_packed(local_blocks, source[rank], own), own, target[rank], result)
     itemsize, ranks = have.storage_dtype.itemsize, sorted({*source, *target})
     messages, arrivals = [], []
     for pairs in _rounds(ranks, transfers):
         count = max([_element_count(transfers[pair]) for pair in pairs]) * itemsize
         out, box = np.zeros(count, np.uint8), np.empty(count, np.uint8)
         for pair in pairs:
-            if pair[0] == rank and given is not None:
-                packed = _packed(given, source[rank], transfers[pair]).view(np.uint8)
+            if pair[0] == rank and local_blocks is not None:
+                packed = _packed(local_blocks, source[rank], transfers[pair]).view(np.uint8)
                 out[: packed.size] = packed
             if pair[1] == rank:
                 arrivals.append((pair, box))

@@ -90,12 +90,12 @@ def _on_torus(grid: np.ndarray, shape: tuple[int, ...], split: bool) -> np.ndarr
     """Return the grid with its axes, or factors of them, distributed over the dims of the mesh."""
     shares = np.ones((grid.ndim, len(shape)), int)  # the factor of axis i that is part of dim j
     for j in reversed(range(len(shape))):
-        left = [n // math.prod(mine) for n, mine in zip(grid.shape, shares.tolist())]
+        free = [n // math.prod(mine) for n, mine in zip(grid.shape, shares.tolist())]
         factors_of_dim = (
             _whole_axes(grid.shape, shares, shape[j]) if shape[j] > 1 or not split else None
         )
         if factors_of_dim is None and split:
-            factors_of_dim = _parts(grid.shape, left, shape[j])
+            factors_of_dim = _parts(grid.shape, free, shape[j])
         if factors_of_dim is None:
             raise NotImplementedError(
                 f"create_device_mesh: no whole free axes of the torus {grid.shape} form a dim of {shape[j]} of the mesh {shape}.\n"
@@ -139,5 +139,5 @@ def _products(left: Sequence[int], size: int) -> Iterator[tuple[int, ...]]:
         return
     for part in range(math.gcd(left[0], size), 0, -1):
         if left[0] % part == 0 and size % part == 0:
-            for rest in _products(left[1:], size // part):
-                yield (part, *rest)
+            for tail in _products(left[1:], size // part):
+                yield (part, *tail)

@@ -104,38 +104,41 @@ def make_array_from_single_device_arrays(
     sharding, order = _placement_to_make(api, sharding, len(shape))
     for a in arrays:
         _check_single(api, a)
-    mine = [d for d in sharding.device_assignment if d.is_addressable]
+    local_devices = [d for d in sharding.device_assignment if d.is_addressable]
     if dtype is not None and not dtypes.is_extended(dtype):
         dtype = dtypes.canonicalize_dtype(dtype)
     aval = ShapedArray(shape, parts.only_dtype(api, [a.dtype for a in arrays], dtype))
     by_device = {a.device: a for a in arrays}
-    _check_one_each(api, arrays, mine, by_device)
-    if any(not device.client.has_values for device in mine):
+    _check_one_each(api, arrays, local_devices, by_device)
+    if any(not device.client.has_values for device in local_devices):
         spec = ArraySpec(aval, sharding, True, order)
         return Array(spec, spec.backend.allocate(spec.stored))
-    held = {device: np.asarray(array._numpy()) for device, array in by_device.items()}
+    values_by_device = {device: np.asarray(array._numpy()) for device, array in by_device.items()}
     if isinstance(sharding, NamedSharding) and sharding.unreduced:
-        return _of_terms(api, aval, sharding, held)
+        return _of_terms(api, aval, sharding, values_by_device)
     placed = parts.blocks_here(sharding, len(shape))
-    values = {position: held[device] for position, device in placed.items()}
+    values = {position: values_by_device[device] for position, device in placed.items()}
     return parts.assembled(api, aval, sharding, values, order)
 
 
 def _check_one_each(
-    api: str, arrays: Sequence[Array], mine: Sequence[Device], by_device: dict[Device, Array]
+    api: str,
+    arrays: Sequence[Array],
+    local_devices: Sequence[Device],
+    by_device: dict[Device, Array],
 ) -> None:
     """Raise ValueError unless there is one array on each of the devices `mine`."""
-    missing = [d for d in mine if d not in by_device]
-    if not missing and len(arrays) == len(mine):
+    missing = [d for d in local_devices if d not in by_device]
+    if not missing and len(arrays) == len(local_devices):
         return
     raise ValueError(
         describe(
             api,
             f"no array is on {missing}."
             if missing
-            else f"{len(arrays)} arrays were given for {len(mine)} devices.",
+            else f"{len(arrays)} arrays were given for {len(local_devices)} devices.",
             [
-                ("devices of this process", str([d.id for d in mine])),
+                ("devices of this process", str([d.id for d in local_devices])),
                 ("arrays are on devices", str([a.device.id for a in arrays])),
             ],
             None,
@@ -211,8 +214,8 @@ def _is_shape(x: Any) -> bool:
 
 
 def _from_local(api: str, data: Any, placement: Any, global_shape: Any) -> Array:
-    given = placement if isinstance(placement, Format) else as_sharding(placement, api)
-    sharding, order = _placement_to_make(api, given, np.ndim(data))
+    target = placement if isinstance(placement, Format) else as_sharding(placement, api)
+    sharding, order = _placement_to_make(api, target, np.ndim(data))
     if sharding.is_fully_addressable:
         if global_shape is not None and tuple(global_shape) != np.shape(data):
             raise ValueError(
@@ -220,7 +223,7 @@ def _from_local(api: str, data: Any, placement: Any, global_shape: Any) -> Array
                 f"{np.shape(data)}, global_shape {tuple(global_shape)}.\n"
                 "  global_shape should be None or equal to local_data.shape."
             )
-        return device_put(data, given)
+        return device_put(data, target)
     array = to_array(data)
     shape = (
         parts.whole_shape(sharding, array.shape) if global_shape is None else tuple(global_shape)

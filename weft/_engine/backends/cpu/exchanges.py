@@ -17,14 +17,14 @@ from weft._engine.processes.plans import CollectivePlan
 
 def filled(entries: Sequence[tuple]) -> np.ndarray:
     """Return the value of the constant."""
-    here = processes.current()
-    if here is None:
+    job = processes.current()
+    if job is None:
         raise RuntimeError("a program for several processes was loaded in a single one")
-    points = here.transport.entry_points()
+    points = job.transport.entry_points()
     words = []
     for kind, *facts in entries:
         if kind == "plan":
-            words.append(here.transport.plan(CollectivePlan(*facts)))
+            words.append(job.transport.plan(CollectivePlan(*facts)))
         else:
-            words.append(dict(facts)[here.rank] if kind == "position" else points[kind])
+            words.append(dict(facts)[job.rank] if kind == "position" else points[kind])
     return np.array(words, np.int64)

@@ -273,7 +273,7 @@ class NamedValues:
         self.address = ctypes.addressof(self.array)
 
     def _value(self, name: str, value: Any) -> Any:
-        kind, held, size = self._content(name, value)
+        kind, encoded, size = self._content(name, value)
         key = bytes_buffer(name)
         self._kept.append(key)
         return struct(
@@ -281,7 +281,7 @@ class NamedValues:
             name=ctypes.addressof(key),
             name_size=len(key),
             kind=kind,
-            value=held,
+            value=encoded,
             value_size=size,
         )
 

@@ -218,13 +218,15 @@ class PjrtTopology:
     ) -> None:
         """Describe devices by a name and options; without options, `text` is the result of `serialize`."""
         self.library = library
-        held, values = bytes_buffer(text), NamedValues(options or {})
+        encoded, values = bytes_buffer(text), NamedValues(options or {})
         function, inputs = "TopologyDescription_Deserialize", {}
         if options is not None:
             function = "TopologyDescription_Create"
             inputs = {"options": values.address, "num_options": values.count}
-        address = ctypes.addressof(held)
-        self.pointer = library.call(function, text=address, text_size=len(held), **inputs).topology
+        address = ctypes.addressof(encoded)
+        self.pointer = library.call(
+            function, text=address, text_size=len(encoded), **inputs
+        ).topology
         call_args = {"topology": self.pointer}
         self.platform_version = text_of(
             library.call("TopologyDescription_PlatformVersion", **call_args)

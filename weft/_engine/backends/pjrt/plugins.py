@@ -256,8 +256,8 @@ def _find_library(plugin: KnownPlugin) -> str:
     if plugin.platform == "tpu" and os.environ.get("TPU_LIBRARY_PATH"):
         return os.environ["TPU_LIBRARY_PATH"]
     for library in plugin.libraries:
-        package, _, rest = library.partition("/")
-        for path in [folder / rest for folder in _package_folders(package)]:
+        package, _, path_in_package = library.partition("/")
+        for path in [folder / path_in_package for folder in _package_folders(package)]:
             if path.exists():
                 return str(path)
     return ""
