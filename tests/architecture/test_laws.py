@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-HOUSE = Path(__file__).parents[2]
-ROOMS = ("weft/_engine/partition", "weft/_engine/compiler")
+ROOT = Path(__file__).parents[2]
+PASS_PACKAGES = ("weft/_engine/partition", "weft/_engine/compiler")
 
 
 def by_name(tree: ast.Module) -> Iterator[int]:
@@ -131,10 +131,12 @@ def f():
 def test_passes_know_no_operation_by_name():
     """Where you need to tell operations apart, give them an attribute, a class or a rule."""
     found = {}
-    for path in (path for room in ROOMS for path in sorted((HOUSE / room).rglob("*.py"))):
+    for path in (
+        path for package in PASS_PACKAGES for path in sorted((ROOT / package).rglob("*.py"))
+    ):
         lines = sorted(set(by_name(ast.parse(path.read_text()))))
         if lines:
-            found[str(path.relative_to(HOUSE))] = lines
+            found[str(path.relative_to(ROOT))] = lines
     assert not found
 
 
@@ -159,7 +161,7 @@ def test_phi_nodes_are_written_by_the_builders_of_loops_and_branches():
     ) == [2, 3, 4]
     found = {
         path.name
-        for path in sorted((HOUSE / "weft/_engine/codegen").rglob("*.py"))
+        for path in sorted((ROOT / "weft/_engine/codegen").rglob("*.py"))
         if phi_nodes(ast.parse(path.read_text()))
     }
     assert found == {"scoped_writer.py", "writer.py"}
@@ -167,7 +169,7 @@ def test_phi_nodes_are_written_by_the_builders_of_loops_and_branches():
 
 def test_versions_of_jax_are_compared_in_one_module():
     """Add a field to `JaxBehavior` where versions of JAX differ."""
-    engine = HOUSE / "weft/_engine"
+    engine = ROOT / "weft/_engine"
     found = {
         str(path.relative_to(engine))
         for path in engine.rglob("*.py")

@@ -17,13 +17,11 @@ from tests.architecture.counts import (
     all_functions,
 )
 
-HOUSE = Path(__file__).parents[2]
-DOCUMENTS = sorted(
-    [*HOUSE.glob("*.md"), *HOUSE.glob("docs/**/*.md"), *HOUSE.glob("benchmarks/*.md")]
-)
-SOURCES = sorted(HOUSE.glob("weft/**/*.py"))
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
+SOURCES = sorted(ROOT.glob("weft/**/*.py"))
 MODULES = {
-    ".".join(path.relative_to(HOUSE).with_suffix("").parts).removesuffix(".__init__")
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
     for path in SOURCES
 }
 #: a file or a folder of this repository, as text names it: from the root, or from the package
@@ -50,7 +48,7 @@ def missing(text: str, folder: Path) -> list[str]:
         for name in NAMED.findall(text)
         if not any(
             (root / name).exists()
-            for root in (HOUSE, HOUSE / "weft", HOUSE / "weft" / "_engine", folder)
+            for root in (ROOT, ROOT / "weft", ROOT / "weft" / "_engine", folder)
         )
     ]
     return named + [link for link in LINK.findall(text) if not (folder / link).exists()]
@@ -58,10 +56,10 @@ def missing(text: str, folder: Path) -> list[str]:
 
 def test_a_file_that_is_not_there_is_found_missing():
     text = "`weft/_engine/numpy/ufuncs.py`, `partition/rules/halo.py`, `ops/hallo.py`, [a note](docs/tour.md#top), [none](docs/detour.md)"
-    assert missing(text, HOUSE) == ["ops/hallo.py", "docs/detour.md"]
+    assert missing(text, ROOT) == ["ops/hallo.py", "docs/detour.md"]
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(HOUSE)))
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_documents_name_files_that_are_there(path):
     assert (
         missing(path.read_text().replace("docs/design/NNNN-title.md", "docs/tour.md"), path.parent)
@@ -81,12 +79,12 @@ def test_what_to_read_next_is_there():
 
 
 def test_a_file_is_one_room():
-    lengths = {str(path.relative_to(HOUSE)): len(path.read_text().splitlines()) for path in SOURCES}
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in SOURCES}
     assert {path for path, lines in lengths.items() if lines > MOST_LINES} == set()
 
 
 def test_no_folder_is_crowded():
-    modules = Counter(str(path.parent.relative_to(HOUSE)) for path in SOURCES)
+    modules = Counter(str(path.parent.relative_to(ROOT)) for path in SOURCES)
     assert FAMILIES < set(modules)
     assert {
         folder: count
@@ -136,7 +134,7 @@ def imported(module: str, is_package: bool, tree: ast.Module, modules: set[str])
 
 def layers() -> dict[str, int]:
     """Package -> its level in the import contract, from the top down."""
-    text = (HOUSE / "pyproject.toml").read_text()
+    text = (ROOT / "pyproject.toml").read_text()
     contract = tomllib.loads(text)["tool"]["importlinter"]["contracts"][0]
     return {
         name.removeprefix("weft."): level
@@ -198,7 +196,7 @@ def test_modules_above_are_loaded_by_hooks_alone():
     """Hooks stand in `weft._engine.hooks`; the other three forward public names."""
     level_of, found = layers(), []
     for path in SOURCES:
-        module = ".".join(path.relative_to(HOUSE).with_suffix("").parts)
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         package = package_of(module)
         if package in level_of and module != "weft._engine.hooks":
             above = loaded_above(package, parsed(path), level_of)
@@ -253,7 +251,7 @@ def test_imports_do_not_go_in_circles():
     """Where two modules want each other, move what they share below both. When you take apart a known circle, lower its number."""
     edges = {}
     for path in SOURCES:
-        module = ".".join(path.relative_to(HOUSE).with_suffix("").parts)
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         name = module.removesuffix(".__init__")
         edges[name] = set(imported(name, name != module, parsed(path), MODULES)) - {name}
         if name != "weft" and path.with_suffix(".pyi").exists():  # what a module loads lazily, too

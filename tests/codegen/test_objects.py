@@ -70,12 +70,12 @@ def test_errors_of_any_thread_are_raised():
 
 
 def test_the_fingerprint_follows_the_sources_and_is_kept(monkeypatch, tmp_path):
-    home = tmp_path / "house" / "room"
+    home = tmp_path / "user" / "cache"
     home.mkdir(parents=True)
     monkeypatch.setattr(cache, "_PACKAGE", str(home.parent))
     for cached in (cache._sources, cache._contents):
         monkeypatch.setattr(cache, cached.__name__, cached.__wrapped__)
-    fingerprint = functools.partial(cache.fingerprint.__wrapped__, ("room",))
+    fingerprint = functools.partial(cache.fingerprint.__wrapped__, ("cache",))
     (home / "one.py").write_text("1")
     (home / "two.ll").write_text("2")
     first = fingerprint()

@@ -10,8 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-HOUSE = Path(__file__).parents[2]
-PAGE = (HOUSE / "docs" / "adding-an-op.md").read_text()
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "adding-an-op.md").read_text()
 FILE, BLOCK = re.findall(r"append this to\n`([\w/.]+)`:\n\n```python\n(.*?)```", PAGE, re.DOTALL)[0]
 #: the op composed of scalar operations, and the tables that list its names: file, row, names
 COMPOSED = re.search(r"^```py\n(cube_p = .*?)^```", PAGE, re.DOTALL | re.MULTILINE)[1]
@@ -82,10 +82,10 @@ assert len(added) == 1 and added.pop().startswith(f"| `{name}` | ")
 def test_the_page_can_be_followed(tmp_path):
     for folder in ("weft", "tests/harness", "tests/ops", "tests/codegen"):
         shutil.copytree(
-            HOUSE / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__")
+            ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__")
         )
     (tmp_path / "docs").mkdir()
-    shutil.copy(HOUSE / "docs" / "accuracy.md", tmp_path / "docs")
+    shutil.copy(ROOT / "docs" / "accuracy.md", tmp_path / "docs")
     with (tmp_path / FILE).open("a") as file:
         file.write("\n\n" + BLOCK)
     with (tmp_path / "weft/_engine/ops/arithmetic.py").open("a") as file:

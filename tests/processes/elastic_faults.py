@@ -37,9 +37,9 @@ import numpy as np
 from tests.processes import faults
 from tests.processes.forks import folder_of_this_process, forked_ranks
 from tests.processes.network import Network
-from tests.processes.ranks import HOUSE, Running, free_port
+from tests.processes.ranks import ROOT, Running, free_port
 
-RECORD = HOUSE / ".faults" / "elastic.txt"
+RECORD = ROOT / ".faults" / "elastic.txt"
 STEPS, SAVE_EVERY = 60, 2
 ROWS = 3 << 14  # any number of ranks divides them
 MULTIPLIER = np.uint32(3)
@@ -503,9 +503,9 @@ def _lost(folder: str, saved: list[int]) -> str:
         [sys.executable, "-c", program, folder],
         capture_output=True,
         text=True,
-        cwd=HOUSE,
+        cwd=ROOT,
         timeout=300,
-        env={**os.environ, "PYTHONPATH": str(HOUSE)},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         check=False,
     )
     newest, _, equal = done.stdout.partition(" ")

@@ -22,9 +22,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a process with threads can
 import numpy as np
 
 from tests.processes.forks import folder_of_this_process, forked_ranks
-from tests.processes.ranks import HOUSE, Running
+from tests.processes.ranks import ROOT, Running
 
-RECORD = HOUSE / ".faults" / "seeds.txt"
+RECORD = ROOT / ".faults" / "seeds.txt"
 HEARTBEAT_S = 4.0
 #: what survivors of a killed rank, of an exception and of an interrupt may take; of a stopped one the silence comes on top
 BOUND_S = 5.0

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tests.processes.hosts import Hosts
 
-HOUSE = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[2]
 #: what a test waits at most for what should happen at once, on a machine that does much else
 PATIENCE_S = 300.0
 _BEGIN = (
@@ -185,7 +185,7 @@ def ranks(
         script.write_text((_BEGIN if initialize else "") + source_of(program))
         shared = {
             **os.environ,
-            "PYTHONPATH": str(HOUSE),
+            "PYTHONPATH": str(ROOT),
             "WEFT_NUM_DEVICES": str(devices_per_process),
             "PYTHONUNBUFFERED": "1",
             "WEFT_NUM_THREADS": "1",
@@ -236,7 +236,7 @@ def ranks(
                         stderr=err,
                         stdin=subprocess.DEVNULL,
                         start_new_session=True,
-                        cwd=HOUSE,
+                        cwd=ROOT,
                     )
                 )
                 processes.append(Child(started[-1].pid))

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.processes.ranks import HOUSE
+from tests.processes.ranks import ROOT
 
 NODES = {"n1": "10.79.0.1", "n2": "10.79.0.2"}
 CONTROLLER = "10.79.0.254"
@@ -86,7 +86,7 @@ class Cluster:
         self.environment = {
             **os.environ,
             "SLURM_CONF": str(folder / "slurm.conf"),
-            "PYTHONPATH": str(HOUSE),
+            "PYTHONPATH": str(ROOT),
             "WEFT_NUM_DEVICES": "2",
             "WEFT_NUM_THREADS": "1",
             "WEFT_JOB_SECRET": secrets.token_hex(32),
@@ -400,7 +400,7 @@ def example(name: str, size: int, devices: int) -> Callable[[Cluster], str]:
 
     def case(slurm: Cluster) -> str:
         script = slurm.folder / name
-        text = HOUSE.joinpath("examples", "cluster", name).read_text()
+        text = ROOT.joinpath("examples", "cluster", name).read_text()
         script.write_text(re.sub(r"\bpython ", f"{sys.executable} ", text))
         shutil.copy(slurm.folder / "program.py", slurm.folder / "train.py")
         slurm.run(

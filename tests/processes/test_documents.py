@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from tests.harness.processes import run_python
-from tests.processes.ranks import HOUSE, PATIENCE_S, run_ranks
+from tests.processes.ranks import PATIENCE_S, ROOT, run_ranks
 
 PROGRAM = Path(__file__).with_name("document_programs.py")
-DOCUMENTS = HOUSE.parent / "shared" / "seeds"
+DOCUMENTS = ROOT.parent / "shared" / "seeds"
 SIZE = 64
 _NUMBER = re.compile(r"-?\d+\.\d*(?:e[-+]?\d+)?")
 _TIMING = re.compile(r"\d+(?:\.\d+)? \w?s\b|\d+\.\d+ seconds")

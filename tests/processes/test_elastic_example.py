@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.processes.ranks import HOUSE, PATIENCE_S, Running, ranks, run_ranks
+from tests.processes.ranks import PATIENCE_S, ROOT, Running, ranks, run_ranks
 from tests.processes.test_launch import Launched
 from weft import checkpoint
 
-PROGRAM = f"import runpy; runpy.run_path({str(HOUSE / 'examples' / 'train_elastic.py')!r}, run_name='__main__')"
+PROGRAM = f"import runpy; runpy.run_path({str(ROOT / 'examples' / 'train_elastic.py')!r}, run_name='__main__')"
 STEPS = 400
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.harness.processes import run_python
 from tests.processes import elastic_faults
-from tests.processes.ranks import HOUSE, PATIENCE_S
+from tests.processes.ranks import PATIENCE_S, ROOT
 
 #: what takes seconds; the others wait for limits
 QUICK = ("kill", "preemption", "reset", "short loss", "garbage", "successor", "full disk")
@@ -27,7 +27,7 @@ def test_training_survives_the_fault(fault):
         1,
         "--fault",
         fault,
-        cwd=HOUSE,
+        cwd=ROOT,
         timeout=PATIENCE_S,
     )
     assert done.returncode == 0 and done.stdout == "1 fault, 0 not answered as promised\n", (

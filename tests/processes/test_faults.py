@@ -13,7 +13,7 @@ def test_faults_are_answered_in_time():
         3,
         "--count",
         5,
-        cwd=faults.HOUSE,
+        cwd=faults.ROOT,
         timeout=PATIENCE_S,
     )
     assert done.returncode == 0 and done.stdout.startswith("5 faults, 0 not answered"), (

@@ -9,7 +9,7 @@ import pytest
 
 from tests.processes import test_failures, test_programs, test_transport
 from tests.processes.hosts import hosts, needs_hosts
-from tests.processes.ranks import HOUSE, ranks, run_ranks
+from tests.processes.ranks import ROOT, ranks, run_ranks
 
 
 def said_by(made, host, program):
@@ -125,7 +125,7 @@ def test_mpi_uses_the_interface_of_the_coordinator():
 def test_several_hosts_need_a_library(tmp_path):
     (tmp_path / "mpi4py").mkdir()
     (tmp_path / "mpi4py" / "__init__.py").write_text("class rc:\n    pass\n")
-    path = {"PYTHONPATH": f"{tmp_path}:{HOUSE}"}
+    path = {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
     with hosts(2) as made:
         found = run_ranks(2, "", environment=path, hosts=made, check=False)
     for rank in found:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.ranks import AS_ROOT, HOUSE, IS_OPEN_MPI, MPIEXEC, PATIENCE_S, mpiexec
+from tests.processes.ranks import AS_ROOT, IS_OPEN_MPI, MPIEXEC, PATIENCE_S, ROOT, mpiexec
 
 PROGRAM = """
 import os, sys, time
@@ -60,7 +60,7 @@ class Launched:
                 cwd=folder,
                 stdout=out,
                 stderr=err,
-                env={**os.environ, "PYTHONPATH": str(HOUSE), "WEFT_NUM_DEVICES": "1", **AS_ROOT},
+                env={**os.environ, "PYTHONPATH": str(ROOT), "WEFT_NUM_DEVICES": "1", **AS_ROOT},
             )
 
     @property

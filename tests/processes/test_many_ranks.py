@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.processes.ranks import HOUSE, PATIENCE_S
+from tests.processes.ranks import PATIENCE_S, ROOT
 
 SIZE = 1024
 
@@ -21,7 +21,7 @@ def run(script, soft=1024, hard=None, words=("-c",)):
         text=True,
         timeout=PATIENCE_S,
         check=False,
-        env={**os.environ, "PYTHONPATH": str(HOUSE)},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, limits),
     )
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tests.processes.hosts import hosts, needs_hosts
-from tests.processes.ranks import HOUSE
+from tests.processes.ranks import ROOT
 
 HEARTBEAT_S = 3
 
@@ -49,7 +49,7 @@ class Job:
         (folder / "program.py").write_text(PROGRAM)
         environment = {
             **os.environ,
-            "PYTHONPATH": str(HOUSE),
+            "PYTHONPATH": str(ROOT),
             "WEFT_JOB_SECRET": "a secret of this test",
             "PYTHONUNBUFFERED": "1",
             "WEFT_COORDINATOR_ADDRESS": f"{made.addresses[0]}:4000",

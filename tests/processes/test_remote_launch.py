@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.ranks import HOUSE, PATIENCE_S
+from tests.processes.ranks import PATIENCE_S, ROOT
 from tests.processes.test_launch import SLOW_TO_END, Launched, gone
 from tests.processes.test_shrink import TRAINS
 from weft.tools.launch.host_list import parse_hosts
@@ -167,7 +167,7 @@ def test_a_closed_reader_ends_ranks_quietly(ssh):
         cwd=ssh,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(HOUSE)},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     ) as process:
         assert process.stdout.readline().endswith(b"line 0\n")
         process.stdout.close()

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from tests.processes.ranks import HOUSE, run_ranks
+from tests.processes.ranks import ROOT, run_ranks
 
-FOLDER = HOUSE / "examples" / "strategies"
+FOLDER = ROOT / "examples" / "strategies"
 
 #: program -> bytes that a process sends in the first case, of 2 x 4 and of 4 x 2 devices
 EXPECTED = {
