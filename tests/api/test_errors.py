@@ -120,10 +120,10 @@ def test_the_line_that_made_the_value_is_named():
 
     text = raises(
         TracerBoolConversionError,
-        ["The value was made at", "total = v.sum()"],
+        ["The value was created at", "total = v.sum()"],
         lambda: jit(positive)(vector()),
     )
-    assert "return 1 if total else 2" in text.partition("The value was made")[0]
+    assert "return 1 if total else 2" in text.partition("The value was created")[0]
 
 
 def test_values_under_vmap_have_no_value_either():
@@ -153,7 +153,7 @@ def test_leaked_values_are_caught(transform):
     transform(leaky)(vector())
     raises(
         UnexpectedTracerError,
-        ["after the transformation that made it had ended", HERE, "through its return value"],
+        ["after the transformation that created it had ended", HERE, "through its return value"],
         lambda: leaked[0] + 1,
     )
     raises(UnexpectedTracerError, ["had ended"], lambda: jit(lambda z: z + leaked[0])(vector()))

@@ -362,7 +362,7 @@ def test_a_lowering_that_breaks_its_promise():
     mlir.register_lowering(p, mlir.lower_fun(lambda x: x.sum(), multiple_results=False))
     with pytest.raises(
         TypeError,
-        match=r"(?s)bare: the lowering gives .* other types.*promised float32\[8\].*computed float32\[\]",
+        match=r"(?s)bare: the lowering rule and .* different types.*promised float32\[8\].*computed float32\[\]",
     ):
         weft.jit(p.bind)(X)
 

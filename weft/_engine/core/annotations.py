@@ -1,12 +1,15 @@
-"""What types say beyond shape and dtype: over which manual axes a value varies, which of these tell terms of a sum apart, and along which
-it is reduced: equal copies, whose cotangents are terms.
+"""The manual-axis annotations of types: varying, unreduced and reduced axes (`vma`, `vma_unreduced`, `vma_reduced`).
+
+A value varies over a manual axis if its shards along the axis may differ. It is unreduced over an axis if the shards are terms of
+a sum, and reduced if they are equal copies whose cotangents are terms of a sum.
 
 In:   a primitive, the types of its operands, its parameters.
-Out:  the types of its results, annotated, and the axes over which each operand must vary before it is applied.
-Laws: the traced operands of an ordinary operation vary over the same axes, and so do its results; a value that varies over
-      fewer is cast with `pvary`, here and nowhere else. Type rules see types without these annotations. Collectives,
-      barriers and operations that hold programs have types of their own; the operands of the latter vary as the inputs of
-      their programs do. Constants need no cast: they are the same everywhere, and nothing is differentiated by them.
+Out:  the annotated types of its results, and the axes over which each operand must vary before the primitive is applied.
+Laws: the traced operands of an ordinary operation vary over the same axes as its results. An operand that varies over fewer axes
+      is cast with `pvary`; this is the only module that decides on casts. Type rules receive types without these annotations.
+      Type rules of collectives, barriers and operations with inner programs annotate their results themselves; operands of the
+      latter vary over the axes of the inner program's inputs. Constants need no cast: they are equal on all devices and are
+      not differentiated.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from weft._engine.ir.types import ShapedArray
 from weft._engine.util.errors import describe
 from weft._engine.util.source import user_frame
 
-#: kinds whose own type rules state how results vary
+#: families whose type rules determine the varying axes of results
 OWN_RULES = (CollectiveOp, BarrierOp, RegionOp)
 
 NO_AXES: frozenset[Any] = frozenset()
@@ -31,7 +34,7 @@ NO_AXES: frozenset[Any] = frozenset()
 def annotated_types(
     primitive: Any, avals: Sequence[ShapedArray], params: dict[str, Any]
 ) -> tuple[tuple[ShapedArray, ...], Sequence[frozenset[Any]]]:
-    """Types of the results, and per operand the axes over which it must vary."""
+    """Return the types of the results, and per operand the axes over which it must vary."""
     if isinstance(primitive, OWN_RULES):
         return _own_types(primitive, avals, params)
     axes = NO_AXES.union(*(a.vma for a in avals))
@@ -47,20 +50,20 @@ def annotated_types(
 def _own_types(
     primitive: Any, avals: Sequence[ShapedArray], params: dict[str, Any]
 ) -> tuple[tuple[ShapedArray, ...], Sequence[frozenset[Any]]]:
-    """Return the same for an operation whose type rule states how results vary."""
-    wanted = [a.vma for a in avals]
+    """Do the same as `annotated_types` for an operation whose type rule determines the varying axes of its results."""
+    in_axes = [a.vma for a in avals]
     if isinstance(primitive, RegionOp):
-        wanted = _inner_axes(primitive, avals, params)
+        in_axes = _inner_axes(primitive, avals, params)
     outs = primitive.abstract(
-        [a if a.vma == axes else a.update(vma=axes) for a, axes in zip(avals, wanted)], params
+        [a if a.vma == axes else a.update(vma=axes) for a, axes in zip(avals, in_axes)], params
     )
     if isinstance(primitive, CollectiveOp) and not primitive.casts:
         outs = tuple([_after_exchange(a, params) for a in outs])
-    return outs, wanted
+    return outs, in_axes
 
 
 def _after_exchange(aval: ShapedArray, params: dict[str, Any]) -> ShapedArray:
-    """Return the type of a collective's result: over its axes, devices have exchanged their terms and copies."""
+    """Return the type of a collective's result, which is neither unreduced nor reduced over the axes of the collective."""
     if not (aval.vma_unreduced or aval.vma_reduced):
         return aval
     own = frozenset(collective_axes(params))
@@ -68,7 +71,7 @@ def _after_exchange(aval: ShapedArray, params: dict[str, Any]) -> ShapedArray:
 
 
 def check_same_axes(primitive: Any, avals: Sequence[ShapedArray]) -> None:
-    """ValueError unless operands of these types, constants apart, vary over the same axes: what `config.auto_pcast` off asks for."""
+    """Raise ValueError unless the types of the non-constant operands vary over the same axes. Used if `config.auto_pcast` is off."""
     if isinstance(primitive, OWN_RULES) or trace_state.lenient or len({a.vma for a in avals}) < 2:
         return
     raise ValueError(
@@ -86,7 +89,7 @@ def check_same_axes(primitive: Any, avals: Sequence[ShapedArray]) -> None:
 def _inner_axes(
     primitive: Any, avals: Sequence[ShapedArray], params: dict[str, Any]
 ) -> list[frozenset[Any]]:
-    """Per operand, the axes over which it and the input that takes it inside vary."""
+    """Return per operand the axes over which it or the corresponding input of the inner program varies."""
     rule = primitive.in_avals
     inner = params["jaxpr"].in_avals if rule is None else rule(params)
     if inner is None:
@@ -95,13 +98,13 @@ def _inner_axes(
 
 
 def cast(x: Any, axes: frozenset[Any]) -> Any:
-    """`x`, typed as varying over `axes` too; `x` itself if it does."""
+    """Return `x` cast to a type that also varies over `axes`, or `x` itself if its type already does."""
     missing = axes - typeof(x).vma
     return trace_state.trace.cast(x, missing) if missing else x
 
 
 def cast_under(trace: Any, x: Any, axes: frozenset[Any]) -> Any:
-    """`cast` as an operation of `trace`."""
+    """Call `cast` with `trace` as the current trace."""
     if axes <= typeof(x).vma:
         return x
     with set_trace(trace):

@@ -1,7 +1,7 @@
-"""The base of arrays and tracers, to which `weft.numpy` attaches operators and methods; the stub beside this file declares them."""
+"""The base class of arrays and tracers. `weft.numpy` attaches operators and methods to it; `array_methods.pyi` declares them."""
 
 
 class ArrayMethods:
-    """Values with the operators and methods of NumPy's arrays."""
+    """A value with the operators and methods of NumPy arrays."""
 
     __slots__ = ()

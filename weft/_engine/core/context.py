@@ -1,10 +1,10 @@
-"""The ambient settings that change what tracing gives, as one immutable key.
+"""The ambient settings that affect the result of tracing, as one immutable key.
 
 In:   the settings, the meshes and the named axes that are in force in this thread.
-Out:  `current_context`, a `TraceContext`; equal contexts are one object, so that a key compares them by identity.
-Laws: what tracing or compilation reads besides its arguments is a field here, and every cache of traces or programs has the context,
-      or the part of it that matters, in its key. The current trace and the current line are no fields: a new trace begins where
-      the key is made, and a line changes nothing but messages.
+Out:  `current_context`, a `TraceContext`. Equal contexts are one object, so comparing them is fast.
+Laws: everything that tracing or compilation reads in addition to its arguments is a field here. Every cache of traces or programs
+      has the context, or the relevant part of it, in its key. The current trace is not a field, because a new trace starts where
+      the key is computed. The current source line is not a field, because it only affects messages.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class TraceContext:
 
     settings          the values of all settings that change tracing, by `config.trace_key`
     mesh              the current mesh
-    spec_mesh         the mesh over which a spec alone is read
-    device_mesh       the mesh that holds arrays without a placement
+    spec_mesh         the mesh of a PartitionSpec without a mesh
+    device_mesh       the mesh on which arrays without a placement are put
     axis_env          the named axes in scope, as (name, size, tracked), innermost last
     is_lenient        whether undetermined shardings of results are left open
     unreduced_axes    the mesh axes over which sums are left unreduced
@@ -92,7 +92,7 @@ class TraceContext:
 
 
 FIELDS = TraceContext.__slots__[:-2]
-#: field -> what reports call it
+#: field -> its name in reports
 TITLES = {
     "mesh": "mesh in context",
     "spec_mesh": "mesh of specs",
@@ -104,7 +104,7 @@ TITLES = {
 
 
 def current_context(is_lenient: bool | None = None) -> TraceContext:
-    """Return the ambient settings of this thread; `is_lenient` replaces that field for a trace that sets it."""
+    """Return the context of this thread, with the field `is_lenient` replaced if it is given."""
     state = trace_state
     settings = config.trace_key()
     values = (

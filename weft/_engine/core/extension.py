@@ -1,11 +1,11 @@
-"""Primitives that libraries define, and what becomes of them when a program is compiled.
+"""Primitives that libraries define, and their expansion before compilation.
 
-In:   a name, then rules, each in the calling convention of JAX's public extension API: an implementation on values, a type
-      rule, and through `weft.interpreters` rules of differentiation, transposition, batching and lowering.
-Out:  a primitive that every trace takes like one of weft's own. Its lowering rule is a function of values: the operations
-      that it applies are traced and take the place of the equation (`transforms.expand`) before anything is compiled.
-Laws: the object is the identity. Names are for texts: two libraries may give the same one, which may also be a name of weft's.
-The packages `interpreters` (tables of rules) and `extend` (public names) stand above.
+In:   a name, then rules in the calling conventions of JAX's public extension API: an implementation on values, a type rule, and
+      (set through `weft.interpreters`) rules for differentiation, transposition, batching and lowering.
+Out:  a primitive that traces handle like weft's own primitives. Its lowering rule is a function of values. Before compilation
+      (`transforms.expand`) the rule is traced, and its operations replace the equation.
+Laws: primitives are compared by identity. Names are for printing only: two primitives may have the same name.
+The packages `interpreters` (tables of rules) and `extend` (public names) use this module.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from weft._engine.util.source import user_frame
 
 NO_EFFECTS: frozenset[Any] = frozenset()
 
-#: slot -> what JAX's users know a missing rule by, and what defines it
+#: slot -> JAX's error message for a missing rule, and the remedy
 _MISSING = {
     "type": (
         "Abstract evaluation for {} not implemented",
@@ -37,8 +37,8 @@ _MISSING = {
     ),
     "expand": (
         "MLIR translation rule for primitive {} not found for platform cpu",
-        "Say what it computes with weft.interpreters.mlir.register_lowering({}, weft.interpreters.mlir.lower_fun(fun)); an "
-        "implementation (def_impl) serves only where nothing is compiled.",
+        "Define its computation with weft.interpreters.mlir.register_lowering({}, weft.interpreters.mlir.lower_fun(fun)). An "
+        "implementation (def_impl) is not used in compiled programs.",
     ),
     "jvp": (
         "Differentiation rule for {} not implemented",
@@ -56,7 +56,7 @@ _MISSING = {
 
 
 class _MissingRule(Unsupported):
-    """A rule that a library did not give. A call raises NotImplementedError."""
+    """A placeholder for a rule that a library did not define. A call raises NotImplementedError."""
 
     def __call__(self, *_args: Any, **_params: Any) -> NoReturn:
         fact, remedy = _MISSING.get(self.slot, (f"{self.slot} rule for {{}} not implemented", ""))
@@ -75,9 +75,9 @@ class ExtensionPrimitive(Primitive):
     """An operation that a library defines: see `weft.extend.core.Primitive`."""
 
     kind = "extension"
-    #: (*values, **params) -> results, where nothing is traced
+    #: (*values, **params) -> results, for concrete values outside of a trace
     implementation: Callable[..., Any] | None = None
-    #: (values, avals, result avals, params) -> results, in operations that are compiled
+    #: (values, avals, result avals, params) -> results, in terms of operations that can be compiled
     expand: Callable[..., Any] | None = None
     #: (*avals, **params) -> types and effects
     effectful_type: Callable[..., tuple[Any, Any]] | None = None
@@ -88,31 +88,31 @@ class ExtensionPrimitive(Primitive):
         self.lowerings: dict[str | None, Callable[..., Any]] = {}  # by platform
         if (
             type(self).abstract_eval is not ExtensionPrimitive.abstract_eval
-        ):  # a library's class states rules as methods
+        ):  # a subclass of a library defines rules as methods
             self.def_effectful_abstract_eval(self.abstract_eval)
         if type(self).impl is not ExtensionPrimitive.impl:
             self.def_impl(self.impl)
 
     def def_impl(self, impl: Callable[..., Any]) -> Callable[..., Any]:
-        """Decorator: what the operation computes where nothing is traced, `impl(*values, **params)`."""
+        """Decorator: set the implementation on concrete values, `impl(*values, **params)`."""
         self.implementation = impl
         return impl
 
     def def_abstract_eval(self, abstract_eval: Callable[..., Any]) -> Callable[..., Any]:
-        """Decorator: the type rule, `abstract_eval(*avals, **params)`; it gives a type, or several with `multiple_results`."""
+        """Decorator: set the type rule, `abstract_eval(*avals, **params)`. It returns a type, or a list if `multiple_results`."""
         self.type, self.effectful_type = abstract_eval, None
         self.ref_effects = None
         return abstract_eval
 
     def def_effectful_abstract_eval(self, abstract_eval: Callable[..., Any]) -> Callable[..., Any]:
-        """Decorator: the type rule of an operation with effects; it gives types and a set of effects."""
+        """Decorator: set the type rule of an operation with effects. It returns the types and a set of effects."""
         self.effectful_type = abstract_eval
         self.type = lambda *avals, **params: abstract_eval(*avals, **params)[0]
         self.ref_effects = abstract_eval
         return abstract_eval
 
     def def_effectful_abstract_eval2(self, abstract_eval: Callable[..., Any]) -> Callable[..., Any]:
-        """Decorator: the type rule, for an operation whose one effect is that it must not be dropped or repeated."""
+        """Decorator: set the type rule of an operation that must not be removed or repeated, and has no other effects."""
         self.def_effectful_abstract_eval(
             lambda *avals, **params: (
                 abstract_eval(*avals, **params),
@@ -122,17 +122,17 @@ class ExtensionPrimitive(Primitive):
         return abstract_eval
 
     def def_bind_with_trace(self, bind_with_trace: Callable[..., Any]) -> Callable[..., Any]:
-        """Decorator: how the operation is applied under a trace, `bind_with_trace(trace, args, params)`, in place of the rules."""
+        """Decorator: set the function that applies the operation under a trace, `bind_with_trace(trace, args, params)`."""
         self.bind_with_trace = bind_with_trace
         return bind_with_trace
 
-    # a property of other primitives; classes of libraries define it as a method
+    # `Primitive.impl` is a property; subclasses of libraries define a method
     def impl(self, *args: Any, **params: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The operation on values: by its implementation, else compiled from its lowering."""
+        """Compute the operation on values with its implementation. Raise NotImplementedError if there is none."""
         return (self.implementation or self.missing_rule("impl"))(*args, **params)
 
     def abstract_eval(self, *avals: ShapedArray, **params: Any) -> tuple[Any, Any]:
-        """Types of the results, and the effects."""
+        """Return the types of the results and the effects."""
         if self.effectful_type is not None:
             return self.effectful_type(*avals, **params)
         return self.type(*avals, **params), NO_EFFECTS
@@ -164,7 +164,7 @@ class ExtensionPrimitive(Primitive):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            f"primitive {self.name!r} was defined by a program, and its name does not tell which it is: it cannot be pickled."
+            f"primitive {self.name!r} was defined by a library, and its name does not identify it: it cannot be pickled."
         )
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> "ExtensionPrimitive":
@@ -174,37 +174,37 @@ class ExtensionPrimitive(Primitive):
 def expansion(
     primitive: ExtensionPrimitive, avals: Sequence[ShapedArray], params: dict[str, Any]
 ) -> Jaxpr:
-    """What an operation of a library computes, as a program of the operations that its lowering rule applies.
+    """Trace the lowering rule of a library's primitive on operands of types `avals`, and return the program.
 
-    Raises NotImplementedError without such a rule, TypeError if results are not of the types that its type rule promises.
+    Raise NotImplementedError if there is no such rule, and TypeError if the results do not have the types of its type rule.
     """
     lower = primitive.expand or primitive.missing_rule("expand")
     promised = primitive.abstract(avals, params)
     with derived_trace(eval_trace):
-        made = stage(lambda *xs: lower(xs, avals, promised, params), avals, primitive.name)
+        program = stage(lambda *xs: lower(xs, avals, promised, params), avals, primitive.name)
     wrong = [
         (f"result {i}", f"promised {a.str_short()}", f"computed {b.str_short()}")
-        for i, (a, b) in enumerate(zip(promised, made.out_avals))
+        for i, (a, b) in enumerate(zip(promised, program.out_avals))
         if a.shape != b.shape or a.dtype != b.dtype
     ]
-    if wrong or len(promised) != len(made.out_avals):
+    if wrong or len(promised) != len(program.out_avals):
         rows = wrong or [
-            ("results", f"promised {len(promised)}", f"computed {len(made.out_avals)}")
+            ("results", f"promised {len(promised)}", f"computed {len(program.out_avals)}")
         ]
         raise TypeError(
             describe(
                 primitive.name,
-                "the lowering gives results of other types than the abstract evaluation rule.",
+                "the lowering rule and the abstract evaluation rule return results of different types.",
                 rows,
                 user_frame(),
-                "Both describe one operation: make them agree.",
+                "The two rules of an operation must return the same types. Correct one of them.",
             )
         )
-    return made
+    return program
 
 
 def implemented_apart(jaxpr: Jaxpr) -> bool:
-    """Return whether an operation of `jaxpr` is computed by a Python function, which no compiled program calls."""
+    """Return whether `jaxpr` has an operation that is implemented by a Python function only, which compiled programs cannot call."""
     return any(
         e.primitive in implementations
         or (

@@ -1,7 +1,7 @@
 """Interpreters of jaxprs: `evaluate` binds each equation under the current trace; `run_reference` computes on NumPy.
 
-`evaluate` is how every transformation walks a program, `evaluate_by` the same with a meaning of its own for each equation.
-`run_reference` needs no compiler and is the oracle of every stage.
+Transformations apply to a program by `evaluate`, or by `evaluate_by`, which takes a function for the results of each equation.
+`run_reference` needs no compiler. Tests of every stage compare with it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from weft._engine.ir.types import ShapedArray
 
 
 def evaluate(jaxpr: Jaxpr, *args: Any) -> list[Any]:
-    """Bind the equations of `jaxpr` one by one on `args` under the current trace; flat outputs."""
+    """Bind the equations of `jaxpr` in order under the current trace, with inputs `args`; return the flat results."""
     if len(args) != len(jaxpr.invars):
         raise TypeError(f"program takes {len(jaxpr.invars)} arguments, got {len(args)}")
     env: dict[Any, Any] = dict(zip(jaxpr.constvars, jaxpr.consts))
@@ -47,7 +47,7 @@ def evaluate(jaxpr: Jaxpr, *args: Any) -> list[Any]:
 def evaluate_by(
     bind: Callable[[Eqn, list[Any]], Sequence[Any]], jaxpr: Jaxpr, args: Sequence[Any]
 ) -> list[Any]:
-    """Like `evaluate`, with `bind(eqn, operands)` giving the results of each equation."""
+    """Do the same as `evaluate`, with `bind(eqn, operands)` as the function that returns the results of each equation."""
     env: dict[Any, Any] = dict(zip(jaxpr.constvars, jaxpr.consts))
     env.update(zip(jaxpr.invars, args))
 
@@ -62,14 +62,14 @@ def evaluate_by(
 
 
 def literal_value(atom: Literal) -> Any:
-    """The literal as a value of exactly its type: Python scalars stay weak, others become NumPy scalars of their dtype."""
+    """Return the value of a literal with exactly its type: a Python scalar if it is weakly typed, else a NumPy scalar of its dtype."""
     return exact(atom.val, atom.aval.dtype, atom.aval.weak_type or type(atom.val) is bool)
 
 
 def run_reference(jaxpr: Jaxpr, *args: Any) -> list[np.ndarray]:
-    """Run on NumPy by the `reference` slot of each primitive; values are NumPy arrays of the avals' dtypes.
+    """Run `jaxpr` on NumPy by the `reference` rule of each primitive. Values are NumPy arrays of the avals' dtypes.
 
-    Ops that hold jaxprs receive them in their params and call this function from their own reference rules.
+    The reference rules of ops with inner jaxprs call this function on them.
     """
     env: dict[Any, Any] = {v: np.asarray(c) for v, c in zip(jaxpr.constvars, jaxpr.consts)}
     for var, arg in zip(jaxpr.invars, args):
@@ -94,17 +94,17 @@ def run_reference(jaxpr: Jaxpr, *args: Any) -> list[np.ndarray]:
 
 
 def _checked_type(eqn: Eqn, value: np.ndarray, aval: ShapedArray) -> np.ndarray:
-    """Return a result of a reference rule; AssertionError if the type rule states another type."""
+    """Return a result of a reference rule; raise AssertionError if it does not have the type of the type rule."""
     if value.dtype != aval.dtype or value.shape != aval.shape:
         raise AssertionError(
-            f"reference of {eqn.primitive} gave {value.dtype}{list(value.shape)}, "
-            f"its type rule says {aval.str_short()}"
+            f"reference rule of {eqn.primitive} returned {value.dtype}{list(value.shape)}, "
+            f"its type rule returned {aval.str_short()}"
         )
     return value
 
 
 def reference_results(eqn: Eqn, ins: Sequence[Any]) -> Sequence[Any]:
-    """Return the results of one equation by its `reference` rule, or by the function that `computed_by` set."""
+    """Return the results of one equation by its `reference` rule, or by the function passed to `computed_by`."""
     compute = _watch.compute
     return rule_results(eqn, ins) if compute is None else compute(eqn, ins)
 
@@ -118,9 +118,9 @@ def rule_results(eqn: Eqn, ins: Sequence[Any]) -> Sequence[Any]:
 
 @contextlib.contextmanager
 def computed_by(compute: Callable[[Eqn, Sequence[Any]], Sequence[Any]]) -> Generator[None]:
-    """Have `compute(eqn, operands)` give the results of every equation that NumPy runs in a block.
+    """Context manager: `compute(eqn, operands)` returns the results of every equation that `run_reference` runs in this thread.
 
-    It sees the equations inside loops, branches and calls too, and calls `rule_results` for the usual results.
+    This includes equations inside loops, branches and calls. `compute` may call `rule_results` for the default results.
     """
     outer, _watch.compute = _watch.compute, compute
     try:
@@ -130,27 +130,29 @@ def computed_by(compute: Callable[[Eqn, Sequence[Any]], Sequence[Any]]) -> Gener
 
 
 class _OneDevice:
-    """The devices of a program that runs alone: what a rule `lockstep` asks of several, for one."""
+    """The `devices` argument of a `lockstep` rule for one device. Operands and results are lists of one value per device."""
 
     def __len__(self) -> int:
         return 1
 
     def run(self, jaxpr: Jaxpr, operands: Sequence[Any]) -> list[Any]:
-        """The results of a program on all devices: a list of values for each."""
+        """Return the results of a program that runs on all devices."""
         return [[y] for y in run_reference(jaxpr, *[x for (x,) in operands])]
 
     def on(self, chosen: Sequence[int], jaxpr: Jaxpr, operands: Sequence[Any]) -> list[Any]:
-        """The same on some of them."""
+        """Return the results of a program that runs on the devices `chosen`."""
         return self.run(jaxpr, operands)
 
     def each(self, fn: Callable[..., Sequence[Any]], operands: Sequence[Any]) -> list[Any]:
-        """The results of a function on the values of each."""
+        """Return the results of calling `fn` with the values of each device."""
         return [[y] for y in fn(*[x for (x,) in operands])]
 
 
 def lockstep_rule(primitive: Any) -> Callable[..., Any]:
-    """Decorator: what an operation that holds programs means when several devices run it in step, `fn(devices, operands, **params)`,
-    with lists of a value for each device. Its reference is the same on one."""
+    """Decorator: set the `lockstep` rule of an op with inner programs, and derive its `reference` rule from it.
+
+    `fn(devices, operands, **params)` runs the op on all devices together; operands and results are lists of one value per device.
+    """
 
     def define(fn: Callable[..., Any]) -> Callable[..., Any]:
         def reference(*args: Any, **params: Any) -> list[Any]:
@@ -166,7 +168,7 @@ _one = _OneDevice()
 
 
 class _Watch(threading.local):
-    """The observer of every operation of `run_reference` in this thread."""
+    """The hooks of `run_reference` in this thread: `current` is the observer set by `run_until`, `compute` is set by `computed_by`."""
 
     current: Callable[..., Any] | None = None
     compute: Callable[..., Any] | None = None
@@ -176,14 +178,16 @@ _watch = _Watch()
 
 
 class StopInterpretation(Exception):
-    """Ends `run_until`."""
+    """Raised to end `run_until`."""
 
 
 def run_until(
     watch: Callable[[Eqn, Sequence[Any], Sequence[Any]], bool], run: Callable[[], object]
 ) -> None:
-    """Run what calls `run_reference`, showing `watch(eqn, operands, results)` each operation, those inside loops, branches and
-    calls first, until it returns true. Callbacks that only read are skipped; one that would have its effect again ends the run.
+    """Call `run()`, which calls `run_reference`, and pass each executed equation to `watch(eqn, operands, results)`.
+
+    The run ends when `watch` returns true. Equations inside loops, branches and calls come before the op that contains them.
+    Callbacks with effects are not called again: those without results are skipped, and those with results end the run.
     """
     _watch.current = watch
     try:

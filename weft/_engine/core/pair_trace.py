@@ -20,11 +20,11 @@ class PairTrace(InnerTrace):
     __slots__ = ()
 
     def join(self, first: Any, second: Any) -> Any:
-        """The value that stands for a pair."""
+        """Return the value that represents a pair."""
         raise NotImplementedError
 
     def split(self, x: Any) -> tuple[Any, Any]:
-        """The pair that a value stands for."""
+        """Return the pair that a value represents."""
         raise NotImplementedError
 
 
@@ -35,7 +35,10 @@ def run_pairs(
     seconds: Sequence[Any],
     axes: Sequence[Any] = (),
 ) -> tuple[list[Any], list[Any]]:
-    """Flat `fun` on the pairs that `trace` joins, with named `axes` in scope: the two halves of its results. `trace` ends here."""
+    """Call the flat function `fun` on the pairs joined by `trace`, and return the first and the second values of its results.
+
+    `axes` are named axes (name, size) in scope during the call. The call ends `trace`.
+    """
     guard[0] += 1
     try:
         with set_trace(trace), extend_axis_env(axes):

@@ -1,10 +1,14 @@
 """Unreduced and reduced axes in the types of results.
 
-In:   a primitive with its factor rule, the types of its operands, the layouts of its results.
-Out:  per result the axes along which devices hold terms of it (unreduced), and those along which cotangents are terms (reduced).
-Laws: terms pass what is linear in them: a sum takes terms over the same axes in all operands, a product in one, and the others are
-      reduced there, so that their cotangents may be terms. What is not linear needs the sum: ShardingTypeError, or NotImplementedError
-      where no layout of the other operands helps. Derived programs (`lenient`) add up instead.
+A value is unreduced over a mesh axis if the devices along it hold terms of the value, and reduced over an axis if the devices along
+it hold equal copies whose cotangents are terms of a sum.
+
+In:   a primitive with its factor rule, the types of its operands, the specs of its results.
+Out:  per result its unreduced and its reduced axes.
+Laws: operations that are linear in an operand accept an unreduced operand. A sum requires all operands to be unreduced over the
+      same axes. A product accepts one unreduced operand; the other operands must be reduced over its axes, because their
+      cotangents are sums over these axes. Other operations need the sum and raise ShardingTypeError, or NotImplementedError if
+      no sharding of the other operands would help. Derived operations (`lenient`) sum the terms instead.
 """
 
 from __future__ import annotations
@@ -22,9 +26,9 @@ from weft._engine.ir.types import ShapedArray
 from weft._engine.util.errors import ShardingTypeError, describe
 from weft._engine.util.source import user_frame
 
-#: what elementwise operations compute that is done to each term, rounding included
+#: values of `computes` for elementwise operations that apply to each term, rounding included
 _TERM_BY_TERM = frozenset({"copy", "cast"})
-_ADD_UP = "Add the terms up first with weft.sharding.reshard(x, P(...)), whose spec has no unreduced axes."
+_ADD_UP = "Sum the terms first with weft.sharding.reshard(x, P(...)), without unreduced axes."
 
 
 def result_specs(
@@ -33,7 +37,7 @@ def result_specs(
     avals: Sequence[ShapedArray],
     outs: Sequence[PartitionSpec],
 ) -> list[PartitionSpec]:
-    """The specs `outs` of the results with their unreduced and reduced axes."""
+    """Return the specs `outs` of the results with their unreduced and reduced axes."""
     specs = [None if a.explicit is None else a.explicit.spec for a in avals]
     operands = _Operands(
         primitive,
@@ -44,17 +48,19 @@ def result_specs(
         [None if s is None else frozenset(s.axes) for s in specs],
     )
     terms, reduced = operands.terms(), operands.reduced()
-    made: list[PartitionSpec] = []
+    complete_specs: list[PartitionSpec] = []
     for spec in outs:
         both = terms & set(spec.axes)
         if both:
             terms = operands.refuse(
                 ShardingTypeError,
                 f"the result would be split by {_text(both)}, over which an operand is unreduced.",
-                "An axis splits a dim, or it tells terms of a sum apart.",
+                "A mesh axis cannot both split a dim of a value and be an unreduced axis of it.",
             )
-        made.append(spec.update(unreduced=terms, reduced=reduced - terms - set(spec.axes)))
-    return made
+        complete_specs.append(
+            spec.update(unreduced=terms, reduced=reduced - terms - set(spec.axes))
+        )
+    return complete_specs
 
 
 def manual_terms(
@@ -63,12 +69,15 @@ def manual_terms(
     outs: Sequence[ShapedArray],
     params: dict[str, Any],
 ) -> tuple[frozenset[Any], frozenset[Any]]:
-    """The manual axes over which the results, of types `outs`, are unreduced and reduced, by the same rules: varying over a manual axis is
-    being split by it. What is one for all along them may meet terms and reduced values: its cotangents are added up by its cast."""
+    """Return the manual axes over which the results, of types `outs`, are unreduced, and those over which they are reduced.
+
+    The rules of `result_specs` apply, with an axis over which a value varies in the place of an axis that shards it. Operands that
+    do not vary over an axis may be combined with unreduced and reduced operands: the cast to varying sums their cotangents.
+    """
     varying = [a.vma - a.vma_unreduced - a.vma_reduced if a.vma else None for a in avals]
     unreduced = [a.vma_unreduced for a in avals]
     if not has_rule(primitive.factors):
-        what = f"there is no rule for the terms of sums in {primitive.name}."
+        what = f"{primitive.name} has no rule for unreduced operands."
         if any(unreduced):
             _refuse(primitive, avals, NotImplementedError, what, "")
         return NO_AXES, NO_AXES
@@ -89,15 +98,20 @@ def manual_terms(
         terms = operands.refuse(
             ShardingTypeError,
             f"an operand varies over {_text(both)}, and another is unreduced there.",
-            "What terms meet is the same on the devices that have them.",
-            "Add the terms up first with lax.psum.",
+            "Operands that are combined with an unreduced value must be equal on all devices along its unreduced axes.",
+            "Sum the terms first with lax.psum.",
         )
     return terms, reduced - terms - NO_AXES.union(*[v for v in varying if v is not None])
 
 
 class _Operands:
-    """What is asked of the operands of one operation: the axes over which each is unreduced, those over which it is reduced (equal copies),
-    and those that split it, None if its type says nothing."""
+    """The operands of one operation with their mesh axes.
+
+    unreduced   per operand, the axes over which it is unreduced
+    equal       per operand, the axes over which it is reduced (equal copies)
+    split       per operand, the axes that shard it; None if its type has no explicit sharding
+    manual      whether the axes are manual axes
+    """
 
     def __init__(
         self,
@@ -116,34 +130,34 @@ class _Operands:
     def refuse(
         self, kind: type[Exception], what: str, rule: str, remedy: str = _ADD_UP
     ) -> frozenset[Any]:
-        """Raise, or in derived programs let the result be plain."""
+        """Raise `kind`, or return no axes for a derived operation."""
         return _refuse(self.primitive, self.avals, kind, what, rule, remedy)
 
     def terms(self) -> frozenset[Any]:
-        """The axes over which the results are unreduced."""
-        found = {i: axes for i, axes in enumerate(self.unreduced) if axes}
-        if not found:
+        """Return the axes over which the results are unreduced."""
+        axes_of_operands = {i: axes for i, axes in enumerate(self.unreduced) if axes}
+        if not axes_of_operands:
             return NO_AXES
-        (first, axes), rule = next(iter(found.items())), self.rule
+        (first, axes), rule = next(iter(axes_of_operands.items())), self.rule
         if isinstance(self.primitive, ProductOp) and not trace_state.lenient:
             return self.refuse(
                 ShardingTypeError,
                 f"operand {first} is unreduced over {_text(axes)}, and operands of a contraction "
                 "cannot be unreduced.",
-                "A contraction may give terms of a sum, but it takes whole values.",
+                "The result of a contraction may be unreduced, but its operands may not.",
             )
         if self.primitive.computes in _TERM_BY_TERM:
             return axes
-        if any(i not in rule.linear_ins for i in found):
+        if any(i not in rule.linear_ins for i in axes_of_operands):
             return self.refuse(
                 NotImplementedError,
                 f"unreduced rule for {self.primitive.name} is not implemented: operand {first} is "
                 f"unreduced over {_text(axes)}.",
-                "What is computed of the terms alone is not a term of the result.",
+                "The operation is not linear in this operand, so it needs the sum of the terms.",
             )
         if rule.additive:
             return self.sum_of_terms(first, axes)
-        if len(found) > 1:
+        if len(axes_of_operands) > 1:
             return self.refuse(
                 ShardingTypeError,
                 "more than one operand is unreduced.",
@@ -152,7 +166,7 @@ class _Operands:
         return self.product_of_terms(first, axes)
 
     def sum_of_terms(self, first: int, axes: frozenset[Any]) -> frozenset[Any]:
-        """Return the axes of a sum of values, the first of which is unreduced over `axes`."""
+        """Return the unreduced axes of a sum of operands; `first` is the first unreduced operand, over `axes`."""
         plain = [i for i in self.rule.linear_ins if self.unreduced[i] != axes]
         filled = not isinstance(self.primitive, ElementwiseOp) and all(
             not self.avals[i].ndim and not self.unreduced[i] for i in plain
@@ -163,11 +177,11 @@ class _Operands:
             ShardingTypeError,
             f"operand {first} is unreduced over {_text(axes)}, and operand {plain[0]} "
             f"{_said(self.unreduced[plain[0]])}.",
-            "The terms of a sum of values are told apart by the same axes.",
+            "All operands of a sum must be unreduced over the same axes.",
         )
 
     def product_of_terms(self, first: int, axes: frozenset[Any]) -> frozenset[Any]:
-        """Return the axes of a product of values, of which `first` is unreduced over `axes`."""
+        """Return the unreduced axes of a product of operands; `first` is the only unreduced operand, over `axes`."""
         if not isinstance(self.primitive, ElementwiseOp) or self.manual or trace_state.lenient:
             return axes
         for i, aval in enumerate(self.avals):
@@ -176,13 +190,13 @@ class _Operands:
                     ShardingTypeError,
                     f"operand {first} is unreduced over {_text(axes)}, and operand {i} is not reduced "
                     "there.",
-                    "What terms are multiplied by is reduced over their axes: its cotangent is a sum over them.",
+                    "Factors of an unreduced value must be reduced over its axes: their cotangents are sums over them.",
                     f"Reshard operand {i} with P(..., reduced={{{_text(axes)}}}).",
                 )
         return axes
 
     def reduced(self) -> frozenset[Any]:
-        """The axes over which the results are reduced."""
+        """Return the axes over which the results are reduced."""
         axes = NO_AXES.union(*self.equal)
         if not axes or isinstance(self.primitive, ProductOp):
             return NO_AXES
@@ -207,23 +221,23 @@ class _Operands:
                 self.refuse(
                     ShardingTypeError,
                     f"operand {i} {how}, over which another operand is reduced.",
-                    "Cotangents of a reduced value are terms of a sum, which those of the others are not.",
-                    f"Reshard all operands alike, with P(..., reduced={{{_text(axes)}}}) or without it.",
+                    "Cotangents of a reduced value are terms of a sum; cotangents of the other operands are not.",
+                    f"Reshard all operands the same way, with P(..., reduced={{{_text(axes)}}}) or without it.",
                 )
         return axes
 
 
 def summed_axes(rule: FactorRule, ins: Sequence[Spec], sizes: Mapping[Any, int]) -> frozenset[Any]:
-    """The axes over which the results are sums of terms, because all operands split what is summed by them."""
+    """Return the axes over which results are sums of terms on the devices, because they shard a summed factor of all operands."""
     in_results = {f for out in rule.outs for dim in out for f in dim}
-    found: dict[int, set[Any]] = {}
+    axes_of_factor: dict[int, set[Any]] = {}
     for factors, dims in zip(rule.ins, ins):
         axes = axes_of_factors(factors, dims, rule, sizes)[0]
         for f in {f for dim in factors for f in dim}:
-            found.setdefault(f, set()).add(axes.get(f, ()))
+            axes_of_factor.setdefault(f, set()).add(axes.get(f, ()))
     return frozenset(
         a
-        for f, ways in found.items()
+        for f, ways in axes_of_factor.items()
         if rule.reduced.get(f) == "add" and f not in in_results and len(ways) == 1
         for a in next(iter(ways))
     )
@@ -237,7 +251,7 @@ def _refuse(
     rule: str,
     remedy: str = _ADD_UP,
 ) -> frozenset[Any]:
-    """Raise, or in derived programs let the result be plain."""
+    """Raise `kind`, or return no axes for a derived operation."""
     if trace_state.lenient:
         return NO_AXES
     rows = [(f"operand {i}", a.str_short()) for i, a in enumerate(avals)]

@@ -1,9 +1,8 @@
 """Tables of the rules that a pass adds to ops.
 
-In:   a rule, and the ops that it serves: a class of primitives, a primitive, or the name of a primitive whose module the
-      pass should not load.
-Out:  the rule of an op: its own, else that of its nearest class.
-Laws: a name in a table is that of exactly one primitive (`tests/ops/test_pass_rules.py`).
+In:   a rule and its ops: a class of primitives, a primitive, or the name of a primitive if the pass should not load its module.
+Out:  the rule of an op: its own rule, else the rule of the nearest class of the op that has one.
+Laws: each name in a table is the name of exactly one primitive (`tests/ops/test_pass_rules.py`).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class PassRules(Generic[R]):
         self._rules: dict[Key, R] = dict(rules or {})
 
     def add(self, *keys: Key) -> Callable[[R], R]:
-        """Decorator: the rule of these ops."""
+        """Decorator: set the rule of these ops."""
 
         def register(rule: R) -> R:
             self._rules.update(dict.fromkeys(keys, rule))
@@ -35,16 +34,16 @@ class PassRules(Generic[R]):
         return register
 
     def of_primitive(self, primitive: Primitive) -> R | None:
-        """The rule of the primitive itself, or None."""
+        """Return the rule of the primitive itself, or None."""
         rule = self._rules.get(primitive)
         return self._rules.get(primitive.name) if rule is None else rule
 
     def of_class(self, primitive: Primitive) -> R | None:
-        """The rule of the primitive's nearest class that has one, or None."""
+        """Return the rule of the primitive's nearest class that has one, or None."""
         return next((self._rules[c] for c in type(primitive).__mro__ if c in self._rules), None)
 
     def find(self, primitive: Primitive) -> R | None:
-        """The rule of an op, or None."""
+        """Return the rule of an op, or None."""
         rule = self.of_primitive(primitive)
         return self.of_class(primitive) if rule is None else rule
 

@@ -1,9 +1,10 @@
 """Primitives: an operation, its attributes and its rules, in one object.
 
-In:   a name and the attributes of a family, then rules, stated where the op is (`ops`, `control`).
+In:   a name and the attributes of a family; then rules, which the op's own module defines (`ops`, `control`).
 Out:  `bind`, which applies the op under the current trace; attributes and rules, which traces and passes read.
-Laws: passes dispatch on the class of a primitive, one per family, and on declared attributes, never on names. An attribute that
-      passes read of any op stands on `Primitive`, others on the family. Programs that are compiled hold no op of a library.
+Laws: passes dispatch on the class of a primitive, one class per family, and on declared attributes, never on names. Attributes
+      that passes read for any op are declared on `Primitive`, others on the family's class. Programs passed to the compiler
+      contain no primitives of libraries (`core.extension`).
 Next: `OpRules`, the rules of an op; `core.pass_rules`, the rules that a pass adds to ops.
 """
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Unsupported:
-    """A rule that does not exist on purpose, for `reason`. A call raises MissingRuleError."""
+    """A placeholder for a rule that an op intentionally lacks, for `reason`. A call raises MissingRuleError."""
 
     __slots__ = ("op", "reason", "slot")
 
@@ -44,7 +45,7 @@ class Unsupported:
         self.slot = name
 
     def __get__(self, op: Any, owner: Any = None) -> Unsupported:
-        """The rule of an op whose class states it."""
+        """Return the placeholder with the name of `op`, for a class attribute read through an instance."""
         return self if op is None else Unsupported(self.reason, op.name, self.slot)
 
     def __call__(self, *_args: Any, **_params: Any) -> NoReturn:
@@ -53,13 +54,20 @@ class Unsupported:
 
 
 def unsupported(reason: str) -> Unsupported:
+    """Return a placeholder for a rule that an op intentionally lacks."""
     return Unsupported(reason)
 
 
 @record
 class BatchAxis:
-    """The axis that `vmap` (or the stacking of mesh axes: then it is `of_mesh`) adds: its size, its name or None, the
-    explicit mesh axes that split it, and those over which the user asks to spread it."""
+    """The axis that batching adds to values.
+
+    size      the size of the axis
+    name      `axis_name` of vmap, or None
+    splits    the explicit mesh axes that shard it
+    of_mesh   whether it is a mesh axis that the compiler stacks, not an axis of vmap
+    spread    `spmd_axis_name` of vmap: the mesh axes over which to shard it
+    """
 
     size: int
     name: Any = None
@@ -69,35 +77,36 @@ class BatchAxis:
 
     @property
     def spmd_name(self) -> Any:
-        """The mesh axes to spread over, as JAX's rules know them."""
+        """`spread` in the form that batching rules written for JAX expect: one name, a tuple of names, or None."""
         return self.spread[0] if len(self.spread) == 1 else self.spread or None
 
     @property
     def explicit_mesh_axis(self) -> Any:
-        """The explicit mesh axes that split the axis, as JAX's rules know them."""
+        """`splits` in the form that batching rules written for JAX expect: a tuple of names, or None."""
         return self.splits or None
 
 
 class OpRules:
     """The rules of an op. A required rule that is absent is `Unsupported`; an optional one is None."""
 
-    #: (*avals, **params) -> aval, or a list of them if `multiple_results`; raises ShapeError and the like
+    #: (*avals, **params) -> aval, or a list of avals if `multiple_results`; raises ShapeError and similar errors
     type: Callable[..., Any]
-    #: (*numpy_arrays, **params) -> numpy array(s): the meaning, slow
+    #: (*numpy_arrays, **params) -> numpy array(s): the definition of the op's values, without regard to speed
     reference: Callable[..., Any]
     #: (primals, tangents, **params) -> (primal_out, tangent_out); tangents may be `Zero`
     jvp: Callable[..., tuple[Any, Any]]
-    #: (ct, *args, **params) -> one cotangent (or None) per argument; linear arguments come as `UndefPrimal`, and `ct` is a list
-    #: of cotangents, each perhaps `Zero`, if `multiple_results`
+    #: (ct, *args, **params) -> one cotangent (or None) per argument; linear arguments are `UndefPrimal`. If `multiple_results`,
+    #: `ct` is a list of cotangents, some of which may be `Zero`
     transpose: Callable[..., Sequence[Any]]
     #: (axis: BatchAxis, args, dims, **params) -> (out, out_dim) or (outs, out_dims); a dim is an int or None
     batch: Callable[..., tuple[Any, Any]]
     #: (in_avals, out_avals, **params) -> the FactorRule
     factors: Callable[..., FactorRule]
-    #: the lowering: a function of positions, or one of `ops.lowering_specs`; its type depends on the family
+    #: the lowering: a function of element positions, or a record of `ops.lowering_specs`; its type depends on the family
     lower: Any
 
-    #: (trace, args, params) -> results, for ops that hold programs, as the next six are (`control`)
+    # The next seven rules are for ops with inner programs (`control`).
+    #: (trace, args, params) -> results
     partial_eval: Callable[..., Any] | None
     #: (eqn, unknown) -> known equations, unknown equation, unknown variables
     partial_eval_eqn: Callable[..., Any] | None
@@ -107,22 +116,22 @@ class OpRules:
     saved_inside: Callable[..., Any] | None
     #: (eqn, used) -> the equation without unused results
     dce: Callable[..., Any] | None
-    #: (on, operands, params) -> results, zeros unless `on`
+    #: (on, operands, params) -> results, which are zeros if `on` is false
     guard: Callable[..., Any] | None
-    #: params -> types of the operands inside
+    #: params -> types of the inner program's inputs
     in_avals: Callable[..., Any] | None
-    #: eqn -> the program whose equations replace a call, if it is not params["jaxpr"]
+    #: eqn -> the program to inline for a call, if it is not params["jaxpr"]
     in_place: Callable[[Any], Any] | None
-    #: eqn -> groups of values inside and outside that are one value or share a layout, each with its number of leading loop dims
+    #: eqn -> groups of inner and outer values that are equal or share a sharding, each with its number of leading loop dims
     links: Callable[[Any], Any] | None
-    #: (params, in_avals, out_avals) -> params for operands and results of local shapes, where params carry sizes
+    #: (params, in_avals, out_avals) -> params for operands and results of local shapes; only for params that contain sizes
     localize: Callable[..., dict[str, Any]] | None
     #: the `ir.collective_spec.CollectiveSpec` of a collective
     collective: Any
-    #: a collective over several axes at once
+    #: (*args, **params) -> results: express a collective over several mesh axes by other operations
     several: Callable[..., Any] | None
-    #: (devices, operands, **params) -> results: how the reference backend runs all devices at once, with one list of values
-    #: per device (`core.interpret.lockstep_rule`)
+    #: (devices, operands, **params) -> results: run the op on all devices at once in the reference backend; operands and results
+    #: are lists of one value per device (`core.interpret.lockstep_rule`)
     lockstep: Callable[..., Any] | None
 
 
@@ -133,13 +142,13 @@ R = TypeVar("R")
 
 
 def has_rule(rule: Callable[..., Any] | None) -> bool:
-    """Whether a rule of an op exists."""
+    """Return whether a rule of an op exists."""
     return callable(rule) and not isinstance(rule, Unsupported)
 
 
 @dataclass_transform(eq_default=False)
 class _Declared(OpRules):
-    """The constructor of primitives: keyword arguments set attributes that the class declares."""
+    """The constructor of primitives. Keyword arguments set attributes that the class declares."""
 
     def __init__(
         self,
@@ -165,58 +174,58 @@ class Primitive(_Declared):
 
     name: str
     multiple_results: bool = False
-    #: whether `registry` lists it
+    #: whether `registry` contains the primitive
     register: bool = True
-    #: gives the rules on first use of one; those of most ops are never used
+    #: returns the rules when one is first read; in most processes most ops are never used
     fill: Callable[..., dict[str, Any]] | None = None
 
-    #: the operation of Loops that computes an element, or "select", "cast", "bitcast", "square", "copy"
+    #: the operation of the Loops IR that computes an element, or "select", "cast", "bitcast", "square", "copy"
     computes: str | None = None
-    #: how elements move: the order of elements stays in "reshape"
+    #: the movement of elements; "reshape" keeps their order
     moves: Literal["permute", "reshape", "repeat", "pad", "concatenate", "iota"] | None = None
-    #: the result is a part of the first operand, whose dims have the same order
+    #: the result is a part of the first operand, with dims in the same order
     takes_slice: bool = False
     #: the result is the first operand except for a window
     overwrites: bool = False
     #: the result is the operand with another type or annotation
     casts: bool = False
-    #: the inner program is that of one device, on blocks (shard_map)
+    #: the inner program is the program of one device, on shards (shard_map)
     per_device: bool = False
     #: params["sharding"] is the sharding of the result
     is_constraint: ClassVar[bool] = False
     #: calls the program params["jaxpr"]
     is_call: bool = False
-    #: parameters of a call that only its derivatives and other transformations read
+    #: parameters of a call that are read only by differentiation and other transformations
     only_derivatives: tuple[str, ...] = ()
-    #: the call has a form in simpler types, into which it expands
+    #: an op on user-defined high-level types (`HiType`) that expands into ops on arrays
     is_high: bool = False
     #: the batching rule also applies to values that are not mapped
     batched_always: bool = False
     #: results are never rounded
     is_exact: bool = True
-    #: results are elements of operands up to a sign, so that no NaN arises
+    #: results are elements of operands up to a sign, so the op creates no NaNs
     passes_nans: bool = False
     #: parameters that the types of the results imply
     implied: tuple[str, ...] = ()
-    #: how a user chooses the sharding of the result, with a `{}` for the spec
+    #: the argument with which a user chooses the sharding of the result, with `{}` in place of the spec
     out_sharding: str = ""
-    #: simple vector instructions per element; 0 if the family says it
+    #: simple vector instructions per element; 0 if the family determines the number
     cost: int = 0
-    #: functions that come before the operands when an equation is bound again (`functions_apart`)
+    #: number of function arguments before the operands when an equation is bound again (`functions_apart`)
     n_functions: int = 0
-    #: results along marked factors are split as the operands are
+    #: along marked factors, results are sharded like the operands
     split_alike: bool = False
     #: params -> names of effects
     ref_effects: Callable[[dict[str, Any]], frozenset[Any]] | None = None
 
-    #: the name of the family in texts
+    #: the name of the family in printed texts
     kind: ClassVar[str] = "custom"
-    #: whether the first argument of `bind` is a function; libraries read these
+    # Libraries read these two: whether the first argument of `bind` is a function.
     call_primitive: ClassVar[bool] = False
     map_primitive: ClassVar[bool] = False
 
     def __getattr__(self, name: str) -> Any:
-        """The rule `name` on first use."""
+        """Return the rule `name`, and store it as an attribute, when it is first read."""
         if name not in _SLOTS:
             raise AttributeError(f"primitive {self.name!r} has no attribute {name!r}")
         if (fill := self.fill) is not None:
@@ -227,30 +236,30 @@ class Primitive(_Declared):
         return self.__dict__.setdefault(name, self.missing_rule(name))
 
     def missing_rule(self, slot: str) -> Unsupported | None:
-        """Stands for a rule that is absent."""
+        """Return the value of an absent rule: an `Unsupported` for required rules, None for optional ones."""
         return Unsupported("no rule was given", self.name, slot) if slot in SLOTS else None
 
     def _bound(self, slot: str, rule: Any) -> Any:
         return Unsupported(rule.reason, self.name, slot) if isinstance(rule, Unsupported) else rule
 
     def sources(self) -> Iterator[str]:
-        """The modules of its rules, or of the function that gives them."""
+        """Return the modules that define the rules, or the module of `fill` if the rules have not been read."""
         if self.fill is not None:
             return iter([getattr(self.fill, "func", self.fill).__module__])
         rules = (self.__dict__.get(s) or getattr(type(self), s, None) for s in _SLOTS)
         return (rule.__module__ for rule in rules if rule is not None)
 
     def bind(self, *args: Any, **params: Any) -> Any:
-        """Apply to values under the current trace; gives a value, or a list of values if `multiple_results`."""
+        """Apply the op under the current trace. Return a value, or a list of values if `multiple_results`."""
         return trace_state.trace.process(self, args, params)
 
     def bind_with_trace(self, trace: Trace, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        """Apply under `trace`, as `bind` does under the current one."""
+        """Apply the op under `trace` instead of the current trace."""
         return trace.process(self, args, params)
 
     @property
     def impl(self) -> Callable[..., Any]:
-        """What computes the operation on values, where nothing is traced: `impl(*values, **params)`.
+        """The function `impl(*values, **params)` that computes the operation on concrete values.
 
         >>> registry["sin"].impl(wnp.float32(0.0))
         Array(0., dtype=float32)
@@ -258,41 +267,42 @@ class Primitive(_Declared):
         return implementation(self)
 
     def def_impl(self, impl: Callable[..., Any]) -> Callable[..., Any]:
-        """Decorator: replace `impl`. Programs that are compiled compute what they did before."""
+        """Decorator: replace `impl`. Compiled programs do not use it."""
         implement(self, impl)
         return impl
 
     def get_bind_params(
         self, params: dict[str, Any]
     ) -> tuple[list[Any], dict[str, Any]] | dict[str, Any]:
-        """What to bind an equation again with: functions that come before the operands, and parameters. Where `weft.config.jax_api` is
-        0.9.2 or newer the functions, if there are any, are the parameter `subfuns` of one dict.
+        """Return the arguments with which to bind an equation again: functions before the operands, and parameters.
+
+        If `weft.config.jax_api` is 0.9.2 or newer, return one dict, with the functions, if any, under the key `subfuns`.
 
         >>> registry["sin"].get_bind_params({})
         ([], {})
         """
-        functions, rest = self.functions_apart(params)
+        functions, other_params = self.functions_apart(params)
         if not jax_behavior().functions_in_bind_params:
-            return functions, rest
-        return {**rest, "subfuns": tuple(functions)} if functions else rest
+            return functions, other_params
+        return {**other_params, "subfuns": tuple(functions)} if functions else other_params
 
     def functions_apart(self, params: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """The functions that an equation was bound with, and its other parameters."""
+        """Split the parameters of an equation into the functions that `bind` takes before the operands and the other parameters."""
         return [], dict(params)
 
     def effects_of(self, params: dict[str, Any], avals: Sequence[ShapedArray]) -> frozenset[Any]:
-        """The effects of an application to operands of these types."""
+        """Return the effects of an application to operands of these types."""
         return frozenset() if self.ref_effects is None else self.ref_effects(params)
 
     def abstract(
         self, avals: Sequence[ShapedArray], params: dict[str, Any]
     ) -> tuple[ShapedArray, ...]:
-        """Output types, always as a tuple."""
+        """Return the types of the results, as a tuple also if there is one result."""
         out = self.type(*avals, **params)
         return tuple(out) if self.multiple_results else (out,)
 
     def define(self, **rules: Any) -> Self:
-        """State several rules at once; the others stay."""
+        """Set the given rules and keep the others."""
         for slot, rule in rules.items():
             if slot not in _SLOTS:
                 raise TypeError(f"primitive {self.name!r}: {slot!r} is not a rule")
@@ -300,52 +310,52 @@ class Primitive(_Declared):
         return self
 
     def def_type(self, rule: R) -> R:
-        """Decorator: state the type rule."""
+        """Decorator: set the rule `type`."""
         self.define(type=rule)
         return rule
 
     def def_reference(self, rule: R) -> R:
-        """Decorator: state `reference`."""
+        """Decorator: set the rule `reference`."""
         self.define(reference=rule)
         return rule
 
     def def_jvp(self, rule: R) -> R:
-        """Decorator: state `jvp`."""
+        """Decorator: set the rule `jvp`."""
         self.define(jvp=rule)
         return rule
 
     def def_transpose(self, rule: R) -> R:
-        """Decorator: state `transpose`."""
+        """Decorator: set the rule `transpose`."""
         self.define(transpose=rule)
         return rule
 
     def def_batch(self, rule: R) -> R:
-        """Decorator: state `batch`."""
+        """Decorator: set the rule `batch`."""
         self.define(batch=rule)
         return rule
 
     def def_factors(self, rule: R) -> R:
-        """Decorator: state `factors`."""
+        """Decorator: set the rule `factors`."""
         self.define(factors=rule)
         return rule
 
     def def_lower(self, rule: R) -> R:
-        """Decorator: state `lower`."""
+        """Decorator: set the rule `lower`."""
         self.define(lower=rule)
         return rule
 
     def def_partial_eval(self, rule: R) -> R:
-        """Decorator: state `partial_eval`."""
+        """Decorator: set the rule `partial_eval`."""
         self.define(partial_eval=rule)
         return rule
 
     def def_dce(self, rule: R) -> R:
-        """Decorator: state `dce`."""
+        """Decorator: set the rule `dce`."""
         self.define(dce=rule)
         return rule
 
     def def_localize(self, rule: R) -> R:
-        """Decorator: state `localize`."""
+        """Decorator: set the rule `localize`."""
         self.define(localize=rule)
         return rule
 
@@ -364,22 +374,22 @@ def _lookup(name: str) -> Primitive:
 
 
 class ElementwiseOp(Primitive):
-    """Each element of the result from the elements of the operands at the same position."""
+    """Computes each element of the result from the elements of the operands at the same position."""
 
     kind = "elementwise"
     is_exact: bool = False
-    #: close operands may have results that are not close (an op without `computes`)
+    #: the op is discontinuous: close operands may have distant results (an op without `computes`)
     jumps: bool = False
-    #: the second operand that leaves the first unchanged to the bit; also the first operand if the op `commutes`
+    #: the second operand for which the result is bit-identical to the first operand; works on either side if the op `commutes`
     neutral: float | None = None
     commutes: bool = False
-    #: applied twice it gives its operand
+    #: the op is its own inverse
     is_involution: bool = False
-    #: params -> the name and the parameters of a simpler op that does the same, or None
+    #: params -> the name and the parameters of a simpler, equivalent op, or None
     same_as: Callable[..., tuple[str, dict[str, Any]] | None] | None = None
-    #: the function of `ops.complex_functions` that composes the op on complex numbers
+    #: the function of `ops.complex_functions` that expresses the op on complex numbers by real ops
     on_complex: str = ""
-    #: attaches metadata of params["xla_metadata_kvs"] to the op that computes the operand
+    #: the op attaches the metadata params["xla_metadata_kvs"] to the op that computes its operand
     tags: bool = False
 
 
@@ -391,24 +401,24 @@ class LayoutOp(MovementOp):
     """Rearranges or repeats the elements of one operand, or numbers positions."""
 
     kind = "layout"
-    #: converts between keys and their rows of integers
+    #: the op converts between random keys and the integer arrays that represent them
     converts_keys: bool = False
 
 
 class SliceOp(MovementOp):
-    """Cuts out, pads or joins at positions that are fixed."""
+    """Slices, pads or concatenates at static positions."""
 
     kind = "slice"
 
 
 class IndexOp(Primitive):
-    """Reads or overwrites at positions that are values."""
+    """Reads or overwrites elements at positions that are computed at run time."""
 
     kind = "index"
 
 
 class ReduceOp(Primitive):
-    """Reduces over the dims params["axes"]."""
+    """Reduces over the dims `params["axes"]`."""
 
     kind = "reduce"
     is_exact: bool = False
@@ -421,38 +431,38 @@ class ProductOp(Primitive):
 
 
 class ContractOp(ProductOp):
-    """A contraction by params["dimension_numbers"]."""
+    """Contracts two operands by `params["dimension_numbers"]`, as `dot_general` does."""
 
     kind = "contract"
 
 
 class ConvolutionOp(ProductOp):
-    """A convolution."""
+    """Convolves two operands."""
 
     kind = "conv"
 
 
 class RaggedOp(ProductOp):
-    """A contraction in groups of rows."""
+    """Contracts two operands in groups of rows, as `ragged_dot` does."""
 
     kind = "ragged"
 
 
 class SortOp(Primitive):
-    """Orders elements, or computes whole rows in sequence."""
+    """Sorts elements, or computes whole rows sequentially."""
 
     kind = "sort"
 
 
 class ScanOp(Primitive):
-    """A running reduction along one dim."""
+    """Computes a cumulative reduction along one dim."""
 
     kind = "scan"
     is_exact: bool = False
 
 
 class ScatterOp(Primitive):
-    """Combines updates into an operand at positions that are values."""
+    """Combines updates into an operand at positions that are computed at run time."""
 
     kind = "scatter"
     is_exact: bool = False
@@ -463,42 +473,42 @@ class CollectiveOp(Primitive):
 
     kind = "collective"
     is_exact: bool = False
-    #: the collective on one value that this one does to several at once
+    #: the collective for one value that this one applies to several values at once
     combines: Primitive | None = None
 
 
 class RegionOp(Primitive):
-    """Holds programs in its parameters."""
+    """An op with inner programs in its parameters."""
 
     kind = "region"
 
 
 class CallLike(RegionOp):
-    """Calls the program params["jaxpr"] once."""
+    """Calls the program `params["jaxpr"]` once."""
 
     is_call = True
 
 
 class LoopLike(RegionOp):
-    """Repeats a program. The results begin with the carried values."""
+    """Repeats a program. The first results are the carried values."""
 
-    #: the parameter that holds the program of an iteration
+    #: the name of the parameter with the program of one iteration
     body: str = "jaxpr"
-    #: the parameter that counts the operands that are the same in all iterations
+    #: the name of the parameter with the number of loop-invariant operands
     constants: str = "num_consts"
-    #: the parameter that counts the operands before those, which are the condition's
+    #: the name of the parameter with the number of operands of the condition, which precede the loop-invariant ones
     before: str | None = None
-    #: the parameter that counts the carried values; by default an iteration returns nothing else
+    #: the name of the parameter with the number of carried values; None if all results of an iteration are carried
     carried: str | None = None
-    #: has params["length"], and slices and stacks besides what it carries
+    #: the loop has `params["length"]` iterations, and it may slice inputs and stack outputs, as `scan` does
     counted: bool = False
 
     def first_constant(self, params: dict[str, Any]) -> int:
-        """Return the position of the first operand that is the same in all iterations."""
+        """Return the position of the first loop-invariant operand."""
         return params[self.before] if self.before else 0
 
     def first_carried(self, params: dict[str, Any]) -> int:
-        """Return the position of the first carried value among the operands."""
+        """Return the position of the first carried operand."""
         return self.first_constant(params) + params[self.constants]
 
     def carried_count(self, params: dict[str, Any]) -> int:
@@ -507,17 +517,17 @@ class LoopLike(RegionOp):
 
 
 class BranchLike(RegionOp):
-    """Runs the one of params["branches"] whose number the first operand is, on the other operands."""
+    """Runs one of the programs `params["branches"]` on the other operands; the first operand is its index."""
 
 
 class LibraryOp(Primitive):
-    """A routine of a library, on the host or compiled."""
+    """Calls a routine of a host library such as LAPACK, or compiled code for it."""
 
     kind = "library"
     is_exact: bool = False
-    #: the results have no free signs or order
+    #: the results are mathematically unique, without a free sign or order
     is_unique: bool = True
-    #: eqn -> a function that computes its results in compiled programs, or None to run the library
+    #: eqn -> a function that computes the results in compiled programs, or None to call the library
     compiled: Callable[..., Callable[..., Any] | None] | None = None
 
 
@@ -526,36 +536,36 @@ class ConstraintOp(Primitive):
 
     kind = "constraint"
     is_constraint = True
-    #: needs no constraint inside the program if the type of its result is explicit
+    #: the op adds no constraint if the type of its result has an explicit sharding
     leaves_auto: bool = False
 
 
 class CallbackOp(Primitive):
-    """Calls Python on the host."""
+    """Calls a Python function on the host."""
 
     kind = "callback"
-    #: has the layout of its operand as a parameter and runs during compilation
+    #: the callback takes the sharding of the operand and runs during compilation
     asks_layout: bool = False
 
 
 class CustomOp(Primitive):
-    """A function that partitions itself."""
+    """Calls a function with a user-defined partitioning (`custom_partitioning`)."""
 
 
 class TermsOp(Primitive):
-    """Marks the terms of a sum that devices hold."""
+    """Returns the terms of a partial sum along a new first dim, one entry per device."""
 
     kind = "terms"
 
 
 class ExchangeOp(Primitive):
-    """A collective between processes."""
+    """Communicates between processes, as the process part of a collective."""
 
     kind = "exchange"
 
 
 class BarrierOp(Primitive):
-    """Keeps optimizations from crossing it."""
+    """Prevents optimizations across it."""
 
     kind = "barrier"
 

@@ -1,7 +1,7 @@
-"""Python numbers that know their type: what rules of libraries are given for a number among the operands.
+"""Python numbers with the attributes of arrays, for operands passed to the rules of libraries.
 
 In:   `2.0`.
-Out:  a `TypedFloat`, which is a float and has the attributes of an array of rank 0; it is weakly typed, as the number is.
+Out:  a `TypedFloat`, which is a weakly typed float with the attributes of an array of rank 0.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _TYPED: dict[type, Callable[[Any], Any]] = {
 
 
 def typed(x: Any) -> Any:
-    """A Python number with its type; anything else as it is.
+    """Return a Python number as a number with the attributes of an array. Return other values unchanged.
 
     >>> y = typed(2.0)
     >>> y + 1, y.shape, y.dtype, typed("text")
@@ -69,7 +69,9 @@ def typed(x: Any) -> Any:
 
 
 def exact(value: Any, dtype: np.dtype, weak_type: bool = False) -> Any:
-    """A number as a value of exactly `dtype`: a scalar, or an array where `enable_x64` is not what it was when the dtype was chosen.
+    """Return a number as a value of exactly `dtype`.
+
+    The value is a scalar, or an array if the current `enable_x64` setting would give a scalar another dtype.
 
     >>> exact(2, np.dtype("float64")), exact(2, np.dtype("float32"))
     (Array(2., dtype=float64), np.float32(2.0))

@@ -1,6 +1,6 @@
 """Classes whose instances only weft creates.
 
-In:   a class with the metaclass `Sealed` and, in its attribute `_made_by`, the public function that gives its instances.
+In:   a class with the metaclass `Sealed`, and the name of the public function that returns its instances in `_made_by`.
 Out:  calling the class raises NotImplementedError and names that function; `Class.make(...)` creates an instance.
 """
 
@@ -29,5 +29,5 @@ class Sealed(type):
         )
 
     def make(cls: type[T], *args: Any, **kwargs: Any) -> T:
-        """Create an instance: what calling the class does for other classes."""
+        """Create an instance, as calling an ordinary class does."""
         return type.__call__(cls, *args, **kwargs)

@@ -1,10 +1,11 @@
 """Explicit shardings in the types of results, derived in one place for all operations.
 
-In:   a primitive, the types of its operands, and its results' types by its type rule.
-Out:  the results' types with the shardings that follow from the operands' by the primitive's factor rule.
-Laws: operations that hold programs and those that place values state the shardings of their results. Where the operands do not
-      determine the result, ShardingTypeError is raised, with the line and what to write. Programs that are walked
-      again, and what rules derive from them, are `lenient`: there such a result is left open, and the compiler lays it out.
+In:   a primitive, the types of its operands, and the types of its results according to its type rule.
+Out:  the types of the results with the shardings that the primitive's factor rule derives from the operands' shardings.
+Laws: the type rules of operations with inner programs, constraints, collectives and `terms` state the shardings of their results.
+      If the operands do not determine a result's sharding, ShardingTypeError names the user's line and a remedy. Programs that
+      are evaluated again, and operations that rules derive, are `lenient`: such a result has no explicit sharding there, and
+      the partitioner chooses one.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from weft._engine.ir.types import ShapedArray
 from weft._engine.util.errors import ShardingTypeError, describe
 from weft._engine.util.source import user_frame
 
-#: families whose own type rules state the shardings of their results
+#: families whose type rules state the shardings of their results
 _OWN_RULES = (RegionOp, ConstraintOp, CollectiveOp, TermsOp)
 
 
@@ -43,7 +44,7 @@ def sharded_types(
     out_avals: Sequence[ShapedArray],
     params: dict[str, Any],
 ) -> Sequence[ShapedArray]:
-    """The results' types with their shardings; call it where some operand's type has one."""
+    """Return the types of the results with their shardings. At least one operand's type must have an explicit sharding."""
     if isinstance(primitive, _OWN_RULES):
         return out_avals
     meshes = list(dict.fromkeys([a.explicit.mesh for a in in_avals if a.explicit is not None]))
@@ -81,12 +82,12 @@ def _without_shardings(avals: Sequence[ShapedArray]) -> list[ShapedArray]:
 
 
 def _dims_of(aval: ShapedArray) -> Spec:
-    """Return the axes that split each dim of a type."""
+    """Return the mesh axes that shard each dim of a type."""
     return ((),) * aval.ndim if aval.explicit is None else aval.explicit.spec_dims(aval.ndim)
 
 
 def _with_terms(spec: PartitionSpec) -> PartitionSpec:
-    """Return the spec of a sum that is left unreduced over the axes that the context names."""
+    """Return the spec of a sum that is left unreduced over the axes of the enclosing `leaving_terms` context."""
     axes = trace_state.terms
     if axes & set(spec.axes):
         return spec
@@ -96,7 +97,7 @@ def _with_terms(spec: PartitionSpec) -> PartitionSpec:
 def _check_meshes(
     primitive: Primitive, meshes: Sequence[Any], in_avals: Sequence[ShapedArray]
 ) -> None:
-    """ShardingTypeError unless the operands are on one mesh, which is that of the context, if there is one."""
+    """Raise ShardingTypeError unless all operands are on one mesh, and it is the context mesh if there is one."""
     title = f"For primitive {primitive.name}, context mesh and aval mesh differ"
     if len(meshes) > 1:
         raise ShardingTypeError(
@@ -105,8 +106,8 @@ def _check_meshes(
                 "the operands are on different meshes.",
                 _typed(in_avals),
                 user_frame(),
-                "Explicit shardings of one operation name the axes of one mesh.",
-                "Move one with weft.sharding.reshard(x, NamedSharding(mesh, spec)).",
+                "All operands of an operation with explicit shardings must be on one mesh.",
+                "Move an operand with weft.sharding.reshard(x, NamedSharding(mesh, spec)).",
             )
         )
     context = current_mesh()
@@ -117,15 +118,15 @@ def _check_meshes(
     if not any(
         a.explicit is not None and (a.explicit.spec.axes or is_partial(a)) for a in in_avals
     ):
-        return  # whole values fit any mesh
+        return  # replicated values are valid on any mesh
     raise ShardingTypeError(
         describe(
             title,
-            "the operands are on another mesh than that of the context.",
+            "the operands are on a mesh that is not the context mesh.",
             [("context", context.abstract_mesh), *_typed(in_avals)],
             user_frame(),
-            "Explicit shardings name the axes of the mesh of the context, and their types there.",
-            "Move them with weft.sharding.reshard, or call the function where their mesh is set.",
+            "Explicit shardings must be on the context mesh, with its axis types.",
+            "Move the operands with weft.sharding.reshard, or set their mesh with weft.set_mesh for this call.",
         )
     )
 
@@ -136,35 +137,38 @@ def check(
     params: dict[str, Any],
     mapped: tuple[Any, ...] = (),
 ) -> None:
-    """ShardingTypeError unless the types of `values` determine the results', and leave the mesh axes `mapped`, which split a dim that the
-    types do not show. Transformations ask this before they let rules derive other operations, which nobody wrote and which are not
-    checked."""
+    """Raise ShardingTypeError unless the types of `values` determine the shardings of the results.
+
+    Raise it also if a result would be sharded over one of the mesh axes `mapped`, which already shard the dim that vmap maps over
+    (the types do not contain this dim). Transformations call this function before a rule derives other operations, because
+    derived operations are not checked.
+    """
     if trace_state.lenient:
         return
     avals = [typeof(x) for x in values]
     if not any(a.explicit is not None for a in avals):
         return
     for out in sharded_types(primitive, avals, primitive.abstract(avals, params), params):
-        taken = [a for a in mapped if out.explicit is not None and a in out.explicit.spec.axes]
-        if taken:
+        conflicts = [a for a in mapped if out.explicit is not None and a in out.explicit.spec.axes]
+        if conflicts:
             raise ShardingTypeError(
                 describe(
                     primitive.name,
-                    f"a dim of the result would be split by {taken[0]!r}, and so is the dim that vmap maps over.",
+                    f"a dim of the result would be split by {conflicts[0]!r}, and so is the dim that vmap maps over.",
                     [
                         *((_operand(i), a.str_short(), "") for i, a in enumerate(avals)),
                         ("result", out.str_short(), ""),
                         ("mapped dim", f"split by {mapped}", ""),
                     ],
                     user_frame(),
-                    "A mesh axis splits at most one dim of a value; unmapped values cannot be sharded over those of the mapped dim.",
-                    "Lay the unmapped argument out over other axes with weft.sharding.reshard, before vmap.",
+                    "A mesh axis splits at most one dim of a value; unmapped values cannot be sharded over the axes of the mapped dim.",
+                    "Reshard the unmapped argument over other axes with weft.sharding.reshard, before vmap.",
                 )
             )
 
 
 def _typed(in_avals: Sequence[ShapedArray]) -> list[tuple[Any, ...]]:
-    """What a message says of the operands whose types have a sharding."""
+    """Return the rows of a message that describe the operands with explicit shardings."""
     return [
         (_operand(i), a.str_short(), a.explicit.mesh)
         for i, a in enumerate(in_avals)

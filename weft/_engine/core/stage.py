@@ -1,8 +1,8 @@
-"""Staging: run a Python function on tracers and record what it binds, giving a Jaxpr.
+"""Staging: run a Python function on tracers and record the primitives that it binds as a Jaxpr.
 
 In:   a function of flat values, and the types of its arguments.
-Out:  a Jaxpr whose inputs are those arguments; every concrete array met on the way becomes a constant of the program,
-      every value of an enclosing trace too (the caller passes those on as arguments).
+Out:  a Jaxpr whose inputs are these arguments. Concrete arrays and values of enclosing traces that the function uses become
+      constants of the program. `hoist_tracers` turns the latter into inputs.
 Next: `core.interpret` runs the result, `transforms` rewrite it.
 """
 
@@ -45,14 +45,19 @@ _PYTHON_SCALARS = frozenset({bool, int, float, complex})
 
 
 class UsesRefs(NotImplementedError):
-    """A program was traced that reads or writes mutable arrays from outside; `refs` are the references to them, `program` takes their
-    values first and gives their last values last. `fun` is the function that was traced, and `out_tree` the tree of its results."""
+    """The error for a traced program that uses mutable arrays from outside of it.
+
+    refs       the references to these arrays
+    program    the program with their values as first inputs and their final values as last results
+    fun        the traced function
+    out_tree   the tree structure of its results
+    """
 
     def __init__(self, refs: list[Any], name: str, program: Jaxpr):
         types = ", ".join([str(r.type) for r in refs])
         super().__init__(
             f"{name or 'a traced function'} uses a reference to a mutable array, {types}, from outside of the program that is "
-            "traced, where references cannot be threaded through. Pass its value, ref[...], and return the new one."
+            "traced. References are not supported as implicit inputs here. Pass the value, ref[...], and return the new value."
         )
         self.refs, self.program = refs, program
         self.fun: Any = None
@@ -80,28 +85,28 @@ _new_tracer = functools.partial(type.__call__, StageTracer)
 
 
 def _check_numbers(aval: ShapedArray) -> None:
-    """TypeError for the type of an array of strings."""
+    """Raise TypeError for the type of an array of strings."""
     if type(aval) is ShapedArray and dtypes.is_strings(aval.dtype):
         raise TypeError(
-            f"Argument of type {aval.str_short()} is not a valid JAX type. Programs compute with numbers; arrays of strings "
-            "are held and moved, and device_get reads them."
+            f"Argument of type {aval.str_short()} is not a valid JAX type. Programs compute with numbers. Arrays of strings "
+            "can only be stored, copied, and read with device_get."
         )
 
 
 def staging(trace: Trace | None) -> StageTrace | None:
-    """What records a program: `trace`, or the nearest one that it began within, if there is one."""
+    """Return the innermost StageTrace among `trace` and its parents, or None."""
     while trace is not None and not isinstance(trace, StageTrace):
         trace = trace.parent
     return trace
 
 
 def is_staged(trace: Trace | None) -> bool:
-    """Whether operations on constants are recorded by `trace`, or by one that it began within, and not evaluated."""
+    """Return whether `trace` or one of its parents records operations on constants instead of evaluating them."""
     return _recorder(trace) is not None
 
 
 def _recorder(trace: Trace | None) -> StageTrace | None:
-    """The innermost trace, from `trace` outward, that records operations on constants."""
+    """Return the innermost trace among `trace` and its parents that records operations on constants, or None."""
     while trace is not None and not trace.evaluates_constants:
         if isinstance(trace, StageTrace) and trace.records_constants:
             return trace
@@ -110,7 +115,7 @@ def _recorder(trace: Trace | None) -> StageTrace | None:
 
 
 def record_constant(x: Any) -> Any:
-    """`x` as a value of the program that is being recorded; `x` itself where operations on constants are evaluated."""
+    """Return `x` as a value of the program that is being recorded, or `x` itself if operations on constants are evaluated."""
     recorder = _recorder(trace_state.trace)
     return x if recorder is None else recorder.constant(x)
 
@@ -124,7 +129,7 @@ def _bytes_of(x: np.ndarray) -> np.ndarray:
 
 
 class StageTrace(Trace):
-    """Records bound primitives as equations. Equations with no outputs in use are kept; `ir.rewrite.dce` drops them."""
+    """A trace that records bound primitives as equations. It keeps equations with unused results; `ir.rewrite.dce` removes them."""
 
     __slots__ = (
         "eqns",
@@ -137,7 +142,8 @@ class StageTrace(Trace):
         "refs",
         "bound",
     )
-    records_constants = True  # also operations on values that do not depend on the program's inputs
+    #: whether operations are recorded if no operand depends on the program's inputs
+    records_constants = True
 
     def __init__(self, parent: Trace, name: str = ""):
         super().__init__(parent)
@@ -150,8 +156,10 @@ class StageTrace(Trace):
         self.name = name
         self.refs: dict[
             int, Any
-        ] = {}  # the values of references from outside (`control.ref`), by their identity
-        self.bound: dict[int, Any] = {}  # those of them that are threaded through this program
+        ] = {}  # id of a reference from outside (`control.ref`) -> its current value
+        self.bound: dict[
+            int, Any
+        ] = {}  # the entries of `refs` that are inputs and results of this program
 
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]):
         atoms = [self.atom(x) for x in args]
@@ -171,10 +179,10 @@ class StageTrace(Trace):
     def annotated(
         self, primitive: Primitive, atoms: list[Any], params: dict[str, Any]
     ) -> tuple[Sequence[ShapedArray], list[Any]]:
-        """Types of the results where operands' types have varying axes or shardings, and the operands, cast as needed."""
+        """Return the types of the results and the operands, cast if needed, for operands with varying axes or explicit shardings."""
         avals = [a.aval for a in atoms]
         if any(a.vma for a in avals):
-            out_avals, wanted = annotated_types(primitive, avals, params)
+            out_avals, in_axes = annotated_types(primitive, avals, params)
             if not config.auto_pcast:
                 check_same_axes(
                     primitive,
@@ -182,7 +190,7 @@ class StageTrace(Trace):
                 )
             atoms = [
                 self.cast_atom(a, axes) if axes != a.aval.vma else a
-                for a, axes in zip(atoms, wanted)
+                for a, axes in zip(atoms, in_axes)
             ]
         else:
             out_avals = primitive.abstract(avals, params)
@@ -191,7 +199,7 @@ class StageTrace(Trace):
         return out_avals, atoms
 
     def atom(self, x: Any) -> Atom:
-        """The variable or literal that stands for value `x` in the program."""
+        """Return the variable or literal of value `x` in the program."""
         if type(x) is StageTracer and x.owning_trace is self:
             return x.variable
         if isinstance(x, Tracer):
@@ -218,7 +226,7 @@ class StageTrace(Trace):
         return self.const(x, aval)
 
     def cast_atom(self, atom: Atom, axes: frozenset[Any]) -> Atom:
-        """The variable of `atom` typed as varying over `axes`, made once; constants stay as they are."""
+        """Return `atom` cast to a type that varies over `axes`. Casts are cached; constants are returned unchanged."""
         if type(atom) is Literal or (atom in self.constvars and not atom.aval.vma):
             return atom
         out = self._casts.get((atom, axes))
@@ -237,12 +245,14 @@ class StageTrace(Trace):
         return out
 
     def cast(self, x: Any, axes: frozenset[Any]) -> Any:
-        given = self.atom(x)
-        atom = self.cast_atom(given, axes | typeof(x).vma)
-        return super().cast(x, axes) if atom is given else _new_tracer(self, atom.aval, atom, None)
+        operand = self.atom(x)
+        atom = self.cast_atom(operand, axes | typeof(x).vma)
+        return (
+            super().cast(x, axes) if atom is operand else _new_tracer(self, atom.aval, atom, None)
+        )
 
     def const(self, x: Any, aval: ShapedArray) -> Var:
-        """The constant variable of value `x`; one per object."""
+        """Return the constant variable of value `x`. Each object has one variable."""
         var = self._const_ids.get(id(x))
         if var is None:
             var = self._const_ids[id(x)] = Var(aval)
@@ -251,27 +261,27 @@ class StageTrace(Trace):
         return var
 
     def constant(self, x: Any) -> StageTracer:
-        """The constant `x` as a value of the program."""
+        """Return the constant `x` as a value of the program."""
         atom = self.atom(x)
         return _new_tracer(self, atom.aval, atom, None)
 
     def array_of(self, x: np.ndarray, convert: Callable[..., Any]) -> Any:
-        """The array that `convert` makes of `x`: one constant of the program for all uses between which `x` keeps its values."""
-        found = self._arrays.get(id(x))
+        """Return `convert(x)` as an array. It is cached, and so is one constant of the program, until the contents of `x` change."""
+        cached = self._arrays.get(id(x))
         if (
-            found is None
-            or typeof(x) != found[1].aval
-            or not _same_bytes(np.asarray(found[1]), np.asarray(x, found[1].dtype))
+            cached is None
+            or typeof(x) != cached[1].aval
+            or not _same_bytes(np.asarray(cached[1]), np.asarray(x, cached[1].dtype))
         ):
-            found = self._arrays[id(x)] = (x, convert(x))
-        return found[1]
+            cached = self._arrays[id(x)] = (x, convert(x))
+        return cached[1]
 
     def new_arg(self, aval: ShapedArray) -> StageTracer:
         _check_numbers(aval)
         return _new_tracer(self, aval, Var(aval), None)
 
     def to_jaxpr(self, in_tracers: Sequence[StageTracer], outs: Sequence[Any]) -> Jaxpr:
-        """Close the trace: no tracer of it may be used afterwards."""
+        """Finish the trace and return its program. Its tracers may not be used afterwards. Raise UsesRefs for mutable arrays of outside."""
         if len(self.refs) > len(self.bound):
             cells = [cell for key, cell in self.refs.items() if key not in self.bound]
             out_atoms = [self.atom(x) for x in (*outs, *(cell.value for cell in cells))]
@@ -302,7 +312,7 @@ def is_tracing() -> bool:
 
 
 def stage(fun: Callable[..., Any], in_avals: Sequence[ShapedArray], name: str = "") -> Jaxpr:
-    """Trace flat `fun(*args) -> sequence` on arguments of types `in_avals`.
+    """Trace the flat function `fun(*args) -> sequence` on arguments of types `in_avals`, and return its program.
 
     >>> from weft._engine.ops.elementwise import sin
     >>> stage(lambda x: [sin(x)], [ShapedArray((3,), np.dtype("float32"))]).out_avals
@@ -310,7 +320,8 @@ def stage(fun: Callable[..., Any], in_avals: Sequence[ShapedArray], name: str = 
     """
     trace = StageTrace(trace_state.trace, name)
     guard[0] += 1
-    outer, scope.name = scope.name, ""  # names are those within the program: others may call it
+    # the program may have several callers, so its names do not include the caller's
+    outer, scope.name = scope.name, ""
     try:
         with set_trace(trace):
             args = [trace.new_arg(a) for a in in_avals]
@@ -327,15 +338,15 @@ def stage(fun: Callable[..., Any], in_avals: Sequence[ShapedArray], name: str = 
 
 
 def hoist_tracers(jaxpr: Jaxpr) -> tuple[Jaxpr, list[Any]]:
-    """`jaxpr` with those constants that are tracers of enclosing transformations turned into leading inputs, and their values."""
+    """Turn the constants of `jaxpr` that are tracers of enclosing transformations into leading inputs; return it and their values."""
     if not any_tracers(jaxpr.consts):
         return jaxpr, []
     pairs = list(zip(jaxpr.constvars, jaxpr.consts))
     outer = [(v, c) for v, c in pairs if isinstance(c, Tracer)]
-    kept = [(v, c) for v, c in pairs if not isinstance(c, Tracer)]
+    concrete = [(v, c) for v, c in pairs if not isinstance(c, Tracer)]
     hoisted = Jaxpr(
-        [v for v, _ in kept],
-        [c for _, c in kept],
+        [v for v, _ in concrete],
+        [c for _, c in concrete],
         [*(v for v, _ in outer), *jaxpr.invars],
         jaxpr.outvars,
         jaxpr.eqns,
@@ -346,18 +357,21 @@ def hoist_tracers(jaxpr: Jaxpr) -> tuple[Jaxpr, list[Any]]:
 
 
 def hoist_together(jaxprs: Sequence[Jaxpr]) -> tuple[list[Jaxpr], list[Any]]:
-    """Programs of the same inputs with all their constants that are tracers as leading inputs, the same for each, and the values."""
+    """Apply `hoist_tracers` to programs with the same inputs so that they have the same leading inputs; return them and the values.
+
+    The leading inputs are the tracers among the constants of all programs.
+    """
     pairs = [hoist_tracers(j) for j in jaxprs]
     values = {id(c): c for _, consts in pairs for c in consts}
-    made: list[Jaxpr] = []
+    hoisted: list[Jaxpr] = []
     for jaxpr, consts in pairs:
-        mine = {id(c): v for c, v in zip(consts, jaxpr.invars)}
-        made.append(
+        own_inputs = {id(c): v for c, v in zip(consts, jaxpr.invars)}
+        hoisted.append(
             jaxpr.replace(
                 invars=[
-                    *[mine.get(i) or Var(c.aval) for i, c in values.items()],
+                    *[own_inputs.get(i) or Var(c.aval) for i, c in values.items()],
                     *jaxpr.invars[len(consts) :],
                 ]
             )
         )
-    return made, list(values.values())
+    return hoisted, list(values.values())

@@ -1,11 +1,11 @@
-"""Traces and tracers: how a bound primitive is interpreted.
+"""Traces and tracers: the interpretation of bound primitives.
 
-There is one *current trace* per thread. `Primitive.bind` hands (primitive, args, params) to it. A transformation makes its
-own `Trace`, which knows its parent; its `process` unwraps its own tracers, treats every other value as a constant, and binds
-on under the parent (`with set_trace(parent)`). At the bottom stands `EvalTrace`, which computes.
+Each thread has one *current trace*. `Primitive.bind` passes (primitive, args, params) to its `process` method. A transformation
+creates its own `Trace` with a reference to the parent trace. Its `process` unwraps its own tracers, treats every other value as a
+constant, and binds primitives under the parent (`with set_trace(parent)`). The outermost trace is `EvalTrace`, which computes.
 
-Laws: a tracer belongs to exactly one trace; a trace never looks inside another's tracers; a value that meets a finished
-trace is a leak, and the error names the line that made it.
+Laws: a tracer belongs to exactly one trace. A trace never reads the contents of another trace's tracers. Use of a tracer after its
+      trace has finished is a leak; the error names the line that created the tracer.
 """
 
 from __future__ import annotations
@@ -35,17 +35,14 @@ from weft._engine.util.user_code import enclose_handlers, release_handlers
 
 
 class Trace:
-    """An interpretation of primitives. Subclasses implement `process`.
-
-    (`primitive` is a `core.primitive.Primitive`, whose module imports this one.)
-    """
+    """An interpretation of primitives. Subclasses implement `process`."""
 
     __module__ = "weft.extend.core"
 
     __slots__ = ("parent", "finished", "__weakref__")
-    evaluates_constants = False  # also within a trace that records operations
+    evaluates_constants = False  # whether constants are evaluated even inside of a recording trace
 
-    #: the trace around it; None at the bottom, and where a program begins
+    #: the enclosing trace; None for the outermost trace and for the trace that starts a program
     parent: Trace
 
     def __init__(self, parent: Any = None):
@@ -60,12 +57,12 @@ class Trace:
         return self.process_primitive(primitive, args, params)
 
     def process_primitive(self, primitive: Any, tracers: Sequence[Any], params: dict[str, Any]):
-        """`process`, under the name by which programs define traces of their own."""
+        """Call `process`. User-defined traces override this name, as in JAX."""
         return self.process(primitive, tracers, params)
 
     @property
     def main(self) -> "Trace":
-        """The trace itself, under which programs compare traces."""
+        """The trace itself; JAX programs compare traces by this attribute."""
         return self
 
     @property
@@ -73,28 +70,28 @@ class Trace:
         return self.parent
 
     def serving(self, args: Sequence[Any]) -> "Trace":
-        """The trace that a call with these arguments is left to: this one, or one around it that they alone concern."""
+        """Return the trace that processes a call with these arguments: this one, or an enclosing one if no argument is this trace's."""
         return self
 
     def full_raise(self, x: Any) -> Any:
-        """The value itself, which needs no tracer of this trace's to be used under it."""
+        """Return `x` unchanged: values need no conversion to a tracer of this trace."""
         return x
 
     def is_valid(self) -> bool:
-        """Whether its tracers may still be used."""
+        """Return whether the tracers of this trace may still be used."""
         return not self.finished
 
     def invalidate(self) -> None:
-        """End the trace: its tracers may not be used any more."""
+        """End the trace. Its tracers may not be used afterwards."""
         self.finished = True
 
     @property
     def level(self) -> Any:
-        """What traces of the same transformation share: custom derivative rules are mapped by traces of their own."""
+        """An object shared by all traces of one transformation; rules of custom derivatives are mapped in separate traces."""
         return self
 
     def within(self, trace: "Trace") -> bool:
-        """Whether this trace was begun while `trace`, or one of its level, was current, or is it: only then its values may be used here."""
+        """Return whether `trace`, or a trace of its level, is this trace or encloses it. Only then are its values usable here."""
         here: Trace | None = self
         level = trace.level
         while here is not None and here.level is not level:
@@ -102,12 +99,12 @@ class Trace:
         return here is not None
 
     def cast(self, x: Any, axes: frozenset[Any]) -> Any:
-        """`x` typed as varying over `axes`, which its type does not name."""
+        """Return `x` with a type that also varies over `axes`; its type must not vary over them yet."""
         return self.process(registry["pvary"], [x], {"axes": tuple(sorted(axes, key=str))})
 
 
 class EvalTrace(Trace):
-    """The bottom: computes at once, by the implementation that a program has set for the primitive, or else by the compiler."""
+    """The outermost trace: it computes immediately, by the implementation set with `implement` or else by a compiled program."""
 
     __slots__ = ()
 
@@ -121,7 +118,7 @@ class EvalTrace(Trace):
 
 
 class InnerTrace(Trace):
-    """A trace that computes under another, `outer`, which is its parent."""
+    """A trace that binds its operations under its parent trace `outer`."""
 
     __slots__ = ("outer",)
 
@@ -131,20 +128,21 @@ class InnerTrace(Trace):
 
 
 def any_tracers(leaves: Iterable[Any]) -> bool:
-    """Whether a tracer is among flat values, which are mostly of the same few types."""
+    """Return whether a leaf is a tracer."""
+    # one test per type: the leaves have few distinct types
     return any(issubclass(cls, Tracer) for cls in {*map(type, leaves)})
 
 
 @reports_as("jax.core")
 class Tracer(ArrayMethods):
-    """Stands for a value inside a transformation. Array methods and operators are attached by `weft.numpy`."""
+    """A value inside a transformation. `weft.numpy` attaches the array methods and operators."""
 
     __slots__ = ("owning_trace", "__weakref__")
     __array_priority__ = 1000
     _is_tracer = True
 
     aval: ShapedArray
-    #: the error of a value that is used where its transformation does not reach
+    #: the exception class for a tracer that is used outside of its transformation
     out_of_place: type[errors.UnexpectedTracerError] = errors.UnexpectedTracerError
 
     def __init_subclass__(cls) -> None:
@@ -158,7 +156,7 @@ class Tracer(ArrayMethods):
 
     @property
     def _trace(self) -> Trace:
-        """The trace of the tracer, under the name that libraries read and set."""
+        """The trace of the tracer; libraries read and set it by this name."""
         return self.owning_trace
 
     @_trace.setter
@@ -192,7 +190,7 @@ class Tracer(ArrayMethods):
     @property
     def sharding(self) -> NoReturn:
         raise AttributeError(
-            f"{self.describe()} has no `sharding`, which a value has; that of its type is typeof(x).sharding."
+            f"{self.describe()} has no `sharding`: only concrete arrays have one. Read the sharding of its type with typeof(x).sharding."
         )
 
     @property
@@ -204,14 +202,15 @@ class Tracer(ArrayMethods):
         return self.aval.manual_axis_type
 
     def describe(self) -> str:
-        """One line for error messages: what this tracer stands for."""
+        """Return one line that describes the tracer in error messages."""
         return f"{type(self).__name__}<{self.aval.str_short()}>"
 
     why_no_value = "it has no value while the program is being traced"
-    carries_derivative = False  # whether a plain number or NumPy array of it would lose its derivative, without a word
+    #: whether conversion to a number or NumPy array would silently lose a derivative
+    carries_derivative = False
 
     def concrete(self) -> Any:
-        """The value, when the trace knows it, else None."""
+        """Return the concrete value if the trace has one, else None."""
         return None
 
     def __repr__(self) -> str:
@@ -291,7 +290,7 @@ class Tracer(ArrayMethods):
         value = _need_value(
             self,
             errors.ConcretizationTypeError,
-            "by pickling, or another function that takes objects apart",
+            "by pickling, or by another function that serializes objects",
         )
         return value.__reduce_ex__(protocol)
 
@@ -303,7 +302,7 @@ class Tracer(ArrayMethods):
         )
         return np.asarray(value, *args, **kwargs)
 
-    __hash__ = None  # type: ignore[assignment]  # it stands for an array
+    __hash__ = None  # type: ignore[assignment]  # arrays are not hashable
 
     def __copy__(self) -> Self:
         return self
@@ -352,18 +351,18 @@ def _need_value(
     if value is not None and not (loses_derivative and tracer.carries_derivative):
         return value
     origin = getattr(tracer, "source", None)
-    made = f"\n  The value was made at {origin}" if origin is not None else ""
+    created = f"\n  The value was created at {origin}" if origin is not None else ""
     line = user_frame()
-    here = f"\n  at {line}" if line is not None else ""
+    used = f"\n  at {line}" if line is not None else ""
     raise error(
         f"{(head or _HEADS[error]).format(tracer.aval.str_short())}: {tracer.describe()} was used {use}, but {tracer.why_no_value}."
-        f"{here}{made}\n"
+        f"{used}{created}\n"
         f"  {remedy or _REMEDIES[error]}"
     )
 
 
 def _value_for(tracer: Tracer, method: str) -> Any:
-    """The value that a method of arrays gives to Python."""
+    """Return the concrete value for an array method that returns Python objects; raise ConcretizationTypeError if there is none."""
     return _need_value(
         tracer,
         errors.ConcretizationTypeError,
@@ -379,28 +378,26 @@ AxisEnv = tuple[tuple[Any, int, bool | None], ...]
 class _State(threading.local):
     def __init__(self) -> None:
         self.trace: Trace = eval_trace
-        self.axis_env: tuple[
-            Any, ...
-        ] = ()  # (name, size, tracked) of the named axes in scope, innermost last
-        self.source: SourceLine | None = (
-            None  # while a program is walked: the line of the equation at hand
-        )
-        self.lenient = False  # derived operations are bound: undetermined shardings are left open
-        self.terms: frozenset[Any] = (
-            frozenset()
-        )  # axes over which sums that are bound shall be left unreduced
+        #: (name, size, tracked) of the named axes in scope, innermost last
+        self.axis_env: tuple[Any, ...] = ()
+        #: the line of the current equation while a program is evaluated
+        self.source: SourceLine | None = None
+        #: True while derived operations are bound: undetermined shardings stay open
+        self.lenient = False
+        #: the axes over which sums are left unreduced
+        self.terms: frozenset[Any] = frozenset()
 
 
 eval_trace = EvalTrace()
 trace_state = _State()
 
 
-#: primitive -> the implementation by which a program has replaced the compiler's
+#: primitive -> the user's implementation on concrete values, which replaces the compiled one
 implementations: dict[Any, Callable[..., Any]] = {}
 
 
 class _Computed:
-    """The compiler's implementation of a primitive."""
+    """The compiled implementation of a primitive."""
 
     __slots__ = ("primitive",)
 
@@ -412,12 +409,12 @@ class _Computed:
 
 
 def implementation(primitive: Any) -> Callable[..., Any]:
-    """What computes a primitive on concrete values, as a function of the values and parameters."""
+    """Return the function `impl(*values, **params)` that computes a primitive on concrete values."""
     return implementations.get(primitive) or _Computed(primitive)
 
 
 def implement(primitive: Any, impl: Callable[..., Any]) -> None:
-    """Have `impl(*values, **params)` compute a primitive on concrete values. Operations pay for it only while some are replaced."""
+    """Make `impl(*values, **params)` the function that computes a primitive on concrete values."""
     if isinstance(impl, _Computed) and impl.primitive is primitive:
         implementations.pop(primitive, None)
     else:
@@ -453,7 +450,7 @@ class set_trace:
 
 
 class OwnContext:
-    """Context manager for code that interrupts a trace of this thread: the code is not traced."""
+    """Context manager for code that interrupts a trace of this thread, such as a signal handler. The code is not traced."""
 
     __slots__ = ("saved",)
 
@@ -465,13 +462,14 @@ class OwnContext:
         trace_state.__dict__.update(self.saved)
 
 
-_collections = threading.local()  # the context of the collection of garbage that this thread is in
+#: `current`: the `OwnContext` of the garbage collection that runs in this thread
+_collections = threading.local()
 
 
 def _enclose_finalizers(
     phase: str, info: dict[Any, Any], context: Any = _collections, make: type = OwnContext
 ) -> None:
-    """Let finalizers that the collector calls run in a context of their own; it may begin at any statement of a trace."""
+    """Run the finalizers that the garbage collector calls in their own context. A collection may start at any statement of a trace."""
     if phase == "start":
         context.current = make()
         context.current.__enter__()
@@ -479,13 +477,12 @@ def _enclose_finalizers(
         current.__exit__()
 
 
-_outermost: list[
-    None
-] = []  # one entry for each outermost trace of a thread; a lock would be held where finalizers run
+#: one entry per outermost trace of a thread; not a lock, because finalizers could run while it is held
+_outermost: list[None] = []
 
 
 def _enclose_collections() -> None:
-    """Have the collector call `_enclose_finalizers` while anything is traced."""
+    """Register `_enclose_finalizers` as a callback of the garbage collector for the time of a trace."""
     _outermost.append(None)
     if _enclose_finalizers not in gc.callbacks:
         gc.callbacks.append(_enclose_finalizers)
@@ -496,14 +493,13 @@ def _release_collections() -> None:
     if not _outermost:
         with suppress(ValueError):
             gc.callbacks.remove(_enclose_finalizers)
-        if (
-            _outermost and _enclose_finalizers not in gc.callbacks
-        ):  # another thread began a trace meanwhile
+        # another thread may have started a trace in the meantime
+        if _outermost and _enclose_finalizers not in gc.callbacks:
             gc.callbacks.append(_enclose_finalizers)
 
 
 class leaving_terms:
-    """Context manager: sums over dims that the axes `axes` split are typed as unreduced over these."""
+    """Context manager: sums over dims that are sharded over `axes` have types that are unreduced over `axes`."""
 
     __slots__ = ("axes", "saved")
 
@@ -519,8 +515,11 @@ class leaving_terms:
 
 
 class lenient:
-    """Context manager: what is bound inside was checked before, or is derived by a rule; shardings of results that the
-    operands' types do not determine are left open. With False, they are errors again: a user's function is traced."""
+    """Context manager for operations that were checked before or are derived by a rule.
+
+    Result shardings that the operands' types do not determine are left open. With `flag=False` they are errors again, for the trace
+    of a user's function inside of such a context.
+    """
 
     __slots__ = ("flag", "saved")
 
@@ -536,7 +535,7 @@ class lenient:
 
 
 class derived_trace(set_trace):
-    """Context manager: make `trace` current for what a rule derives; see `lenient`."""
+    """Context manager: make `trace` current for operations that a rule derives, with `lenient` on."""
 
     __slots__ = ("was_lenient",)
 
@@ -551,7 +550,7 @@ class derived_trace(set_trace):
 
 
 class with_source:
-    """Context manager: what is recorded inside belongs to the user's line `source` (None leaves it to the stack)."""
+    """Context manager: recorded operations get the user's line `source`. With None, the line in force stays."""
 
     __slots__ = ("source", "saved")
 
@@ -568,8 +567,10 @@ class with_source:
 
 
 class own_lines:
-    """Context manager for a user's function that a transformation calls: what it records has its own lines, not that of the equation at
-    hand."""
+    """Context manager for the call of a user's function by a transformation.
+
+    Operations get the lines of that function from the Python stack, not the line of the equation that is being evaluated.
+    """
 
     __slots__ = ("saved",)
 
@@ -584,8 +585,10 @@ class own_lines:
 def extend_axis_env(
     axes: Sequence[tuple[Any, int]], tracked: frozenset[Any] | None = None
 ) -> Generator[None]:
-    """Bring named axes into scope: those of vmap (`tracked` is None), or the manual axes of a shard_map, and then those of them over which
-    types say what varies."""
+    """Context manager: bring named axes, pairs (name, size), of a vmap or shard_map into scope.
+
+    `tracked` is None for a vmap; for a shard_map it is the set of axes over which types record varying values.
+    """
     saved = trace_state.axis_env
     trace_state.axis_env = saved + tuple(
         [(name, size, None if tracked is None else name in tracked) for name, size in axes]
@@ -597,12 +600,12 @@ def extend_axis_env(
 
 
 def axis_env() -> AxisEnv:
-    """Named axes in scope as (name, size, tracked), innermost last: a part of the key wherever a trace is remembered."""
+    """Return the named axes in scope as (name, size, tracked), innermost last. Every key of a cached trace contains them."""
     return trace_state.axis_env
 
 
 def tracked_axes() -> frozenset[Any]:
-    """The axes in scope over which types say what varies: the manual axes of a shard_map that checks them."""
+    """Return the axes in scope over which types record varying values: the manual axes of a shard_map with `check_vma`."""
     return (
         frozenset([name for name, _, tracked in trace_state.axis_env if tracked])
         if trace_state.axis_env
@@ -611,7 +614,7 @@ def tracked_axes() -> frozenset[Any]:
 
 
 def manual_axes() -> tuple[Any, ...]:
-    """The manual axes of the shard_maps in scope, outermost first: a program there speaks for one device."""
+    """Return the manual axes of the shard_maps in scope, outermost first."""
     return (
         tuple(
             dict.fromkeys(name for name, _, tracked in trace_state.axis_env if tracked is not None)
@@ -622,9 +625,9 @@ def manual_axes() -> tuple[Any, ...]:
 
 
 def axis_env_size(name: Any) -> int:
-    """Size of the named axis `name`; NameError if it is not in scope."""
-    for found, size, _ in reversed(trace_state.axis_env):
-        if found == name:
+    """Return the size of the named axis `name`; raise UnboundAxisError, a NameError, if it is not in scope."""
+    for axis, size, _ in reversed(trace_state.axis_env):
+        if axis == name:
             return size
     known = ", ".join(map(repr, dict.fromkeys(n for n, *_ in trace_state.axis_env))) or "none"
     raise errors.UnboundAxisError(
@@ -634,7 +637,7 @@ def axis_env_size(name: Any) -> int:
 
 
 def check_leaks(trace: Trace) -> None:
-    """Raise if something still refers to a tracer of the finished `trace` (asked for by `config.check_tracer_leaks`)."""
+    """Raise UnexpectedTracerError if an object still refers to a tracer of the finished `trace` (`config.check_tracer_leaks`)."""
     gc.collect()
     leaked = [
         t for t in gc.get_referrers(trace) if isinstance(t, Tracer) and t.owning_trace is trace
@@ -645,17 +648,17 @@ def check_leaks(trace: Trace) -> None:
         raise errors.UnexpectedTracerError(
             errors.describe(
                 "checking_leaks",
-                f"Leaked trace: {len(leaked)} values of a transformed function live on after it has ended.",
+                f"Leaked trace: {len(leaked)} values of a transformed function are still referenced after it has returned.",
                 rows,
                 origin,
                 "A value computed inside a transformed function (jit, grad, vmap, ...) must leave it through its return value.",
-                "Return it, or delete what holds it before the function ends.",
+                "Return the value, or delete the reference to it before the function returns.",
             )
         )
 
 
 def _holder(tracer: Tracer, leaked: list[Tracer]) -> str:
-    """What refers to `tracer`, in words."""
+    """Return a text that names the types of the objects that refer to `tracer`."""
     kinds = {
         type(x).__name__
         for x in gc.get_referrers(tracer)
@@ -665,22 +668,24 @@ def _holder(tracer: Tracer, leaked: list[Tracer]) -> str:
 
 
 def escaped_tracer(tracer: Tracer) -> errors.UnexpectedTracerError:
+    """Return the error for a tracer that is used after its trace has finished."""
     origin, line = getattr(tracer, "source", None), user_frame()
-    here = f"\n  at {line}" if line is not None else ""
-    made = f"\n  It was created on line {origin}" if origin is not None else ""
+    used = f"\n  at {line}" if line is not None else ""
+    created = f"\n  It was created on line {origin}" if origin is not None else ""
     return errors.UnexpectedTracerError(
-        f"Encountered an unexpected tracer: {tracer.describe()} was used after the transformation that made it had ended.{here}{made}\n"
+        f"Encountered an unexpected tracer: {tracer.describe()} was used after the transformation that created it had ended.{used}{created}\n"
         "  A value computed inside a transformed function (jit, grad, vmap, ...) must leave it through its return value, "
         "not through global state, an attribute or a closure. Return it, or use weft.checking_leaks() to find where it leaks."
     )
 
 
 def tracer_out_of_place(tracer: Tracer) -> errors.UnexpectedTracerError:
+    """Return the error for a tracer that is used outside of its transformation, which has not ended."""
     line = user_frame()
     here = f"\n  at {line}" if line is not None else ""
     return tracer.out_of_place(
-        f"Encountered an unexpected tracer: {tracer.describe()} was used where the transformation that made it does not reach.{here}\n"
-        "  This happens where a function with a derivative rule of its own (custom_vjp, custom_jvp), or its rule, closes over a value "
+        f"Encountered an unexpected tracer: {tracer.describe()} was used outside of the transformation that created it.{here}\n"
+        "  This happens if a function with custom derivatives (custom_vjp, custom_jvp), or its derivative rule, closes over a value "
         "that is being differentiated or mapped. Pass the value as an argument."
     )
 
@@ -689,9 +694,9 @@ _SCALARS = (bool, int, float, complex)
 
 
 def typeof(x: Any) -> ShapedArray:
-    """The type of a value: of a tracer, an Array, a NumPy array or scalar, or a Python scalar (weakly typed).
+    """Return the type of a tracer, an Array, a NumPy array or scalar, or a Python scalar (weakly typed).
 
-    Raises TypeError for values that have no type.
+    Raise TypeError for other values.
 
     >>> typeof(2.0)
     ShapedArray(float32[], weak_type=True)
@@ -726,16 +731,17 @@ def typeof(x: Any) -> ShapedArray:
 
 
 def check_unmasked(x: np.ndarray | np.generic) -> None:
-    """ValueError for a masked array of NumPy."""
+    """Raise ValueError for a masked array of NumPy."""
     if type(x) is not np.ndarray and isinstance(x, np.ma.MaskedArray):
         raise ValueError(
-            "numpy masked arrays are not supported: arrays have no masks, and the masked elements would count. Use "
+            "numpy masked arrays are not supported: arrays have no masks, so masked elements would be used. Use "
             "x.filled(value), or pass x.data and x.mask."
         )
 
 
 def conversion(x: Any) -> Callable[[], Any] | None:
-    """What makes an array of an object that is none: its method, or what was set for its type; None if there is neither."""
+    """Return the function that converts `x` to an array: its method `__weft_array__` or `__jax_array__`, or the one in
+    `hooks.array_makers` for its type. Return None if there is none."""
     method = getattr(x, "__weft_array__", None) or getattr(x, "__jax_array__", None)
     if method is None and type(x) in hooks.array_makers:
         return functools.partial(hooks.array_makers[type(x)], x)
@@ -744,9 +750,9 @@ def conversion(x: Any) -> Callable[[], Any] | None:
 
 @functools.cache
 def _scalar_aval(kind: type, wide: bool) -> ShapedArray:
-    """The type of Python numbers of a kind; `wide` says whether there are 64-bit types, as `canonicalize_dtype` knows."""
-    given = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}[kind]
-    return ShapedArray((), dtypes.canonicalize_dtype(given), kind is not bool)
+    """Return the type of Python numbers of type `kind`. `wide` is a cache key: the value of `enable_x64`."""
+    dtype = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}[kind]
+    return ShapedArray((), dtypes.canonicalize_dtype(dtype), kind is not bool)
 
 
 hooks.type_makers[Dim] = lambda size: _scalar_aval(int, config.enable_x64)
@@ -754,13 +760,13 @@ hooks.type_makers[Dim] = lambda size: _scalar_aval(int, config.enable_x64)
 
 @functools.lru_cache(maxsize=256)
 def _numpy_scalar_aval(dtype: np.dtype, wide: bool) -> ShapedArray:
-    """The type of NumPy's scalars of a dtype; `wide` as above."""
+    """Return the type of NumPy scalars of a dtype. `wide` is a cache key: the value of `enable_x64`."""
     return ShapedArray((), dtypes.canonicalize_dtype(dtype))
 
 
 @final
 class Zero:
-    """A symbolic zero tangent or cotangent of type `aval`: known to be zero, not materialised; `instantiate()` gives an array."""
+    """A symbolic zero tangent or cotangent of type `aval`, without an array. `instantiate()` returns an array of zeros."""
 
     __slots__ = ("aval",)
 
@@ -777,7 +783,7 @@ class Zero:
 
 @final
 class UndefPrimal:
-    """Stands, in a transpose rule, for an input in which the op is linear; only its type is known."""
+    """A placeholder in a transpose rule for an input in which the op is linear; it has a type and no value."""
 
     __slots__ = ("aval",)
 
