@@ -1,8 +1,8 @@
-"""Batching: map a program over a new dim of some of its inputs.
+"""Batching: map a program over a dim of some of its inputs.
 
-Law: `vmap(f)(xs)[i] == f(xs[i])` for every i. A value carries the dim it is mapped over, or None if it is the same for all.
-A collective whose axes include the name of the mapped axis becomes an ordinary operation on that dim; this is also how the
-compiler turns the program of one device into the program of a whole mesh.
+Law: `vmap(f)(xs)[i] == f(xs[i])` for every i. The batch dim of a value is an int, or None if the value is the same for all examples.
+A collective over the name of the mapped axis becomes an ordinary operation on the batch dim. The compiler uses the same mechanism to
+convert the program of one device into the program of a whole mesh.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from weft._engine.ops.layout import broadcast_in_dim, transpose
 
 
 class BatchTracer(Tracer):
-    """A value mapped over dim `dim` of `value`."""
+    """One example of `value`, which is mapped over its dim `dim`."""
 
     __slots__ = ("value", "dim")
 
@@ -34,10 +34,10 @@ class BatchTracer(Tracer):
 
     val = property(
         lambda self: self.value,
-        doc="All examples in one array, under the name by which JAX's users look at them.",
+        doc="All examples in one array; JAX uses this name.",
     )
 
-    # computed on demand, since most are not asked for their types
+    # computed on demand, because the types of most tracers are never read
     @property
     def aval(self) -> ShapedArray:  # pyright: ignore[reportIncompatibleVariableOverride]
         aval = typeof(self.value)
@@ -55,6 +55,8 @@ class BatchTracer(Tracer):
 
 
 class BatchTrace(PairTrace):
+    """A trace that maps operations over `axis`, by the batching rules of primitives."""
+
     __slots__ = ("axis",)
 
     def __init__(self, parent: Trace, axis: BatchAxis):
@@ -66,7 +68,7 @@ class BatchTrace(PairTrace):
         return self.axis
 
     def split(self, x: Any) -> tuple[Any, int | None]:
-        """(value, dim) of any value."""
+        """Return the pair (value, batch dim) of any value."""
         if type(x) is BatchTracer and (x.owning_trace is self or x.owning_trace.axis is self.axis):
             return x.value, x.dim
         return x, None
@@ -89,7 +91,7 @@ class BatchTrace(PairTrace):
         return self.join(out, out_dim)
 
     def concerns(self, primitive: Primitive, params: dict[str, Any]) -> bool:
-        """Whether an equation without mapped operands still depends on the axis by name."""
+        """Return whether an operation without mapped operands depends on the mapped axis, for example by its name."""
         if primitive.batched_always:
             return True
         name = self.axis.name
@@ -102,11 +104,15 @@ class BatchTrace(PairTrace):
         )
 
 
+#: a member of `named_axes` that stands for all names
 ANY_AXIS = object()
 
 
 def named_axes(jaxpr: Jaxpr) -> frozenset[Any]:
-    """Names of all axes that collectives anywhere in `jaxpr` work over; with `ANY_AXIS` where a derivative rule of its own may do so."""
+    """Return the axis names of all collectives in `jaxpr`, at any depth.
+
+    The result contains `ANY_AXIS` if an op has custom derivative rules, which may use any axis.
+    """
 
     def make():
         names: set[Any] = set()
@@ -125,7 +131,7 @@ def named_axes(jaxpr: Jaxpr) -> frozenset[Any]:
 def batch_flat(
     fun: Callable[..., Any], axis: BatchAxis, args: Sequence[Any], dims: Sequence[Any]
 ) -> tuple[list[Any], list[Any]]:
-    """Results of flat `fun` mapped over `dims` of `args`, and the dims they are mapped over (None: not mapped)."""
+    """Map the flat function `fun` over `dims` of `args`; return the results and their batch dims (None: not mapped)."""
     return run_pairs(
         BatchTrace(current_trace(), axis),
         fun,
@@ -136,7 +142,7 @@ def batch_flat(
 
 
 def move_dim(x: Any, source: int, target: int) -> Any:
-    """`x` with dim `source` moved to `target`."""
+    """Move dim `source` of `x` to position `target`."""
     if source == target:
         return x
     order = [d for d in range(typeof(x).ndim) if d != source]
@@ -145,14 +151,14 @@ def move_dim(x: Any, source: int, target: int) -> Any:
 
 
 def add_batch_dim(x: Any, size: int, target: int = 0) -> Any:
-    """`x` repeated along a new dim `target` of `size`."""
+    """Repeat `x` along a new dim of size `size` at position `target`."""
     aval = typeof(x)
     shape = aval.shape[:target] + (size,) + aval.shape[target:]
     return broadcast_in_dim(x, shape, tuple(d for d in range(len(shape)) if d != target))
 
 
 def to_dim(x: Any, dim: int | None, axis: BatchAxis, target: int) -> Any:
-    """A batched or unbatched value with its batch dim at `target`, repeated if it had none."""
+    """Move the batch dim `dim` of `x` to position `target`; if it is None, repeat `x` along a new dim there."""
     return add_batch_dim(x, axis.size, target) if dim is None else move_dim(x, dim, target)
 
 
@@ -162,8 +168,10 @@ def batch_jaxpr(
     in_batched: tuple[bool, ...],
     force_out: bool | tuple[bool, ...] = False,
 ) -> tuple[Jaxpr, tuple[bool, ...]]:
-    """`jaxpr` mapped over dim 0 of its `in_batched` inputs; batched outputs (the second result says which) have it as dim 0.
-    `force_out` makes some (or all) outputs batched."""
+    """Map `jaxpr` over dim 0 of the inputs marked in `in_batched`; return the program and for each of its results whether it is batched.
+
+    Batched results have the batch dim 0. `force_out` is the results, or True for all, that must be batched.
+    """
     force = (force_out,) * len(jaxpr.outvars) if isinstance(force_out, bool) else tuple(force_out)
 
     def make():

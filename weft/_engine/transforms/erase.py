@@ -1,7 +1,7 @@
-"""Erasing what types say about varying axes, once the user's program is checked and differentiated.
+"""Removal of varying axes from types, after the user's program has been checked and differentiated.
 
-In, out: jaxprs that compute the same. No type carries axes over which it varies, the casts between such types are gone, and
-what is staged anew from the programs inside (batched, partitioned) tracks none either.
+In, out: jaxprs that compute the same values. In the result no type has varying axes, there are no casts between such types, and
+`check_vma` of inner programs is False, so later transformations of them track no varying axes.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from weft._engine.ir.types import ShapedArray
 from weft._engine.util.trees.narrowing import is_tuple
 
 NO_AXES: frozenset[Any] = frozenset()
-#: the parameter of an operation in whose program types say what varies
+#: the parameter that is true if the types of an op's inner program have varying axes
 TRACKS = "check_vma"
 
 
 def erase(jaxpr: Jaxpr) -> Jaxpr:
-    """`jaxpr`, nested programs included, without varying axes; itself if it has none."""
+    """Remove varying axes from `jaxpr` and its nested programs; return `jaxpr` itself if there are none."""
     return jaxpr.memo("erased", lambda: _erased(jaxpr) if _has_axes(jaxpr) else jaxpr)
 
 
 def erase_params(params: dict[str, Any]) -> dict[str, Any]:
-    """Parameters of an operation with the programs among them erased."""
+    """Return the parameters of an operation without varying axes in programs and types."""
     return {name: name != TRACKS and _erased_value(value) for name, value in params.items()}
 
 
 def plain(aval: ShapedArray) -> ShapedArray:
-    """The type without varying axes."""
+    """Return the type without varying axes."""
     return aval.update(vma=NO_AXES) if aval.vma else aval
 
 
@@ -41,7 +41,7 @@ def _erased_value(value: Any) -> Any:
 
 
 def _has_axes(jaxpr: Jaxpr) -> bool:
-    """Whether any type, or a cast between types, mentions varying axes."""
+    """Return whether the program has a type with varying axes, a cast between such types, or an op that tracks them."""
     if any(v.aval.vma for v in (*jaxpr.constvars, *jaxpr.invars, *jaxpr.outvars)):
         return True
     return any(

@@ -1,9 +1,9 @@
-"""Expansion: the operations of libraries give way to the operations that their lowering rules apply.
+"""Expansion: replace operations of libraries by the operations that their lowering rules apply.
 
-In, out: jaxprs that compute the same; none of the result, nested programs included, holds a primitive of kind extension.
-Laws: what the compiler, the partitioner and the texts of programs see consists of weft's own operations, so they need to know
-      nothing of libraries, and a program on disk has a key that says what it computes. An equation of the expansion keeps its
-      own line if the lowering has one, else that of the operation. Types forget over which manual axes they vary.
+In, out: jaxprs that compute the same values. The result, with its nested programs, has no `ExtensionPrimitive`.
+Laws: the compiler, the partitioner and the printers receive programs of weft's own operations only. So the cache key of a program
+      on disk determines its computation. An equation of the expansion keeps its own source line if it has one, else it gets the
+      line of the replaced operation. Varying manual axes are removed from all types.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weft._engine.transforms.erase import erase
 
 
 def has_extensions(jaxpr: Jaxpr) -> bool:
-    """Whether some operation in the program, at any depth, is a library's."""
+    """Return whether the program, at any depth, has an operation of a library."""
     return jaxpr.memo(
         "has extensions",
         lambda: any(
@@ -31,7 +31,10 @@ def has_extensions(jaxpr: Jaxpr) -> bool:
 
 
 def expand(jaxpr: Jaxpr) -> Jaxpr:
-    """`jaxpr` in operations of weft's own; itself if it has no others. NotImplementedError where one that is used has no lowering."""
+    """Replace operations of libraries in `jaxpr`; return `jaxpr` itself if it has none.
+
+    Raise NotImplementedError for an operation that has no lowering and whose results are used.
+    """
     return (
         jaxpr.memo("expanded", lambda: _expanded(dce(erase(jaxpr))))
         if has_extensions(jaxpr)
@@ -61,7 +64,7 @@ def _expanded(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _in_place_of(eqn: Eqn, consts: dict[Var, Any]) -> tuple[list[Eqn], list[Atom]]:
-    """The equations that compute a library's op, and their results; their constants are added to `consts`."""
+    """Return the equations that compute a library's op, and their results. Add their constants to `consts`."""
     program = expand(expansion(eqn.primitive, tuple([a.aval for a in eqn.invars]), eqn.params))
     names: dict[Var, Atom] = dict(zip(program.invars, eqn.invars))
     for var, value in zip(program.constvars, program.consts):
@@ -83,7 +86,7 @@ def _in_place_of(eqn: Eqn, consts: dict[Var, Any]) -> tuple[list[Eqn], list[Atom
 
 
 def _axes_of(eqn: Eqn) -> AbstractContextManager[None]:
-    """The named axes that are in scope in the program of an equation and not around it."""
+    """Return a context manager that brings the manual axes of a `shard_map` equation into scope for its inner program."""
     if not eqn.primitive.per_device:
         return nullcontext()
     manual = eqn.params["manual_axes"]

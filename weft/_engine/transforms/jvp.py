@@ -1,7 +1,7 @@
-"""Forward-mode differentiation: push tangents along with values.
+"""Forward-mode differentiation: propagate tangents together with values.
 
 Law: for `y, ty = jvp(f)(x, tx)`, `y` is `f(x)` and `ty` is the directional derivative of f at x along tx.
-Tangents that are known to be zero stay symbolic (`Zero`); a rule is called only where some tangent is not.
+Zero tangents stay symbolic (`Zero`). The rule of an op is called only if one of its tangents is not symbolic.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class JVPTracer(Tracer):
         if (
             type(self.tangent) is StageTracer
             and self.owning_trace.parent is self.tangent.owning_trace
-        ):  # a value of the program of tangents
+        ):  # the tangent is a value of the linear program that is being staged
             return f"GradTracer(primal={self.primal}, typeof(tangent)={typeof(self.tangent).str_short(True, kinds=True)})"
         return f"JVPTracer(primal={self.primal}, tangent={self.tangent})"
 
@@ -54,7 +54,7 @@ class JVPTracer(Tracer):
 
 
 class JVPTrace(PairTrace):
-    """Computes primals and tangents. `tag` marks the transformation, if a library gives one."""
+    """A trace that computes primals and tangents. `tag` identifies the transformation if a library passes one."""
 
     __slots__ = ("tag",)
 
@@ -63,13 +63,13 @@ class JVPTrace(PairTrace):
         self.tag = tag
 
     def split(self, x: Any) -> tuple[Any, Any]:
-        """(primal, tangent) of any value."""
+        """Return the pair (primal, tangent) of any value."""
         if type(x) is JVPTracer and x.owning_trace is self:
             return x.primal, x.tangent
         return x, Zero(typeof(x).to_tangent_aval())
 
     def join(self, first: Any, second: Any) -> Any:
-        """The pair of a primal and a tangent; a tangent varies over the axes over which its primal does."""
+        """Return the tracer of a primal and a tangent. The tangent is cast to vary over the axes of its primal."""
         if type(second) is Zero:
             return first
         axes = typeof(first).vma
@@ -98,12 +98,12 @@ class JVPTrace(PairTrace):
 def jvp_flat(
     fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
 ) -> tuple[list[Any], list[Any]]:
-    """Values and tangents of flat `fun`; tangents may be `Zero` on both sides."""
+    """Return the values and tangents of the flat function `fun`. Tangents of arguments and results may be `Zero`."""
     return run_pairs(JVPTrace(current_trace()), fun, primals, tangents)
 
 
 def instantiate(tangent: Any) -> Any:
-    """A symbolic zero as an array of zeros; anything else as it is."""
+    """Return a symbolic zero as an array of zeros, and other tangents unchanged."""
     if type(tangent) is not Zero:
         return tangent
     return zeros(tangent.aval)
@@ -112,8 +112,11 @@ def instantiate(tangent: Any) -> Any:
 def jvp_jaxpr(
     jaxpr: Jaxpr, nonzero: tuple[bool, ...], instantiate_outs: bool | tuple[bool, ...] = False
 ) -> tuple[Jaxpr, tuple[bool, ...]]:
-    """The program that takes all primals, then the tangents of the `nonzero` inputs, and gives all primal results, then the
-    tangents that are not zero; with it, which results those are. `instantiate_outs` forces some (or all) to be given."""
+    """Return the forward-mode program of `jaxpr`, and for each result whether it has a nonzero tangent.
+
+    The inputs of the program are all primals, then the tangents of the inputs marked in `nonzero`. Its results are all primal results,
+    then the nonzero tangents. `instantiate_outs` marks results (True: all) whose tangents are returned even if they are zero.
+    """
     if isinstance(instantiate_outs, bool):
         instantiate_outs = (instantiate_outs,) * len(jaxpr.outvars)
 
@@ -122,9 +125,9 @@ def jvp_jaxpr(
         n = len(jaxpr.invars)
 
         def run(*args: Any) -> list[Any]:
-            given = iter(args[n:])
+            nonzero_tangents = iter(args[n:])
             tangents = [
-                next(given) if nz else Zero(v.aval.to_tangent_aval())
+                next(nonzero_tangents) if nz else Zero(v.aval.to_tangent_aval())
                 for nz, v in zip(nonzero, jaxpr.invars)
             ]
             outs, out_tangents = jvp_flat(lambda *xs: evaluate(jaxpr, *xs), args[:n], tangents)

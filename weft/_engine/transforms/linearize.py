@@ -1,8 +1,8 @@
-"""Linearization: the derivative at a point, as a program that is linear in the tangents.
+"""Linearization: the derivative of a function at a point, as a program that is linear in the tangents.
 
-`linearize_flat` runs a function under forward mode whose parent is a `LinearTrace`: what depends on values alone is computed
-at once by the enclosing trace, what depends on tangents is staged. The staged program's constants are the residuals.
-`partial_eval_jaxpr` makes the same split on a program.
+`linearize_flat` runs a function under a `JVPTrace` whose parent is a `LinearTrace`. The enclosing trace computes operations that depend
+on primal values only; operations that depend on tangents are staged. The constants of the staged program are the residuals.
+`partial_eval_jaxpr` divides a program in the same way.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from weft._engine.util.state import guard
 
 
 class LinearTrace(StageTrace):
-    """Stages what depends on its own tracers; passes everything else to its parent."""
+    """A trace that stages operations on its own tracers and passes all other operations to its parent."""
 
     __slots__ = ("outer",)
     records_constants = False
@@ -50,8 +50,11 @@ class LinearTrace(StageTrace):
 def linearize_flat(
     fun: Callable[..., Any], primals: Sequence[Any], nonzero: Sequence[bool] | None = None
 ) -> tuple[list[Any], Jaxpr, list[bool]]:
-    """Values of flat `fun`, its linear program from the tangents of the inputs (`nonzero` ones) to the nonzero tangents of
-    the outputs, and which outputs those are. The program's `consts` are the residuals."""
+    """Linearize the flat function `fun` at `primals`.
+
+    Return its values, the linear program from the tangents of the inputs marked in `nonzero` to the nonzero tangents of the results, and
+    for each result whether its tangent is nonzero. The constants of the program are the residuals.
+    """
     if nonzero is None:
         nonzero = [True] * len(primals)
     linear = LinearTrace(current_trace())
@@ -83,12 +86,12 @@ def linearize_flat(
 
 
 class Partial:
-    """Result of `partial_eval_jaxpr`.
+    """The result of `partial_eval_jaxpr`.
 
-    known:    program of the known inputs; its outputs are the known results, then the residuals it had to compute
-    unknown:  program of (residuals..., unknown inputs); its outputs are the unknown results
-    out_unknown: per original output, whether it is unknown
-    forwarded:   for each residual, the index of the known input that it is, or None if `known` computes it
+    known         the program of the known inputs; its results are the known results, then the computed residuals
+    unknown       the program of (residuals..., unknown inputs); its results are the unknown results
+    out_unknown   per original result, whether it is unknown
+    forwarded     per residual, its index among the known inputs, or None if `known` computes it
     """
 
     __slots__ = ("known", "unknown", "out_unknown", "forwarded")
@@ -114,10 +117,11 @@ def partial_eval_jaxpr(
     force_unknown: Sequence[bool] = (),
     saveable: Callable[[Eqn], bool] | None = None,
 ) -> Partial:
-    """Split `jaxpr` into what the known inputs determine and the rest.
+    """Split `jaxpr` into a program of the known inputs and a program of the unknown inputs.
 
-    `force_unknown` marks outputs to be treated as unknown whatever they are. With `saveable` (a checkpoint policy), only
-    results of equations for which it holds are residuals; everything else the unknown side needs is computed again there.
+    `force_unknown` marks results that are unknown even if only known inputs determine them. With `saveable`, a checkpoint policy, only
+    known inputs and results of equations for which the policy returns true are residuals. The unknown program recomputes the
+    other values that it needs.
     """
     in_unknown = tuple(in_unknown)
     force_unknown = tuple(force_unknown) or (False,) * len(jaxpr.outvars)
@@ -169,20 +173,20 @@ def _partial(
 
 
 class _Sides:
-    """The equations of a program, divided into known and unknown ones."""
+    """The known and the unknown equations of a program."""
 
     def __init__(self, unknown_vars: set[Var], saveable: Callable[[Eqn], bool] | None):
         self.unknown_vars, self.saveable = unknown_vars, saveable
         self.known: list[Eqn] = []
         self.unknown: list[Eqn] = []
-        #: residuals that a policy allowed inside of an op
+        #: residuals that the policy allows and that an op with inner programs computes
         self.saved: set[Var] = set()
 
     def is_unknown(self, atom: Atom) -> bool:
         return type(atom) is not Literal and atom in self.unknown_vars
 
     def add(self, eqn: Eqn) -> None:
-        """Add the next equation to its side, or a part of it to each."""
+        """Add the next equation to the known or the unknown equations, or a part of it to both."""
         primitive, saveable = eqn.primitive, self.saveable
         mask = [self.is_unknown(a) for a in eqn.invars]
         if not any(mask):
@@ -203,7 +207,7 @@ class _Sides:
         new_unknown: Sequence[Var],
         *saved: Sequence[Var],
     ) -> None:
-        """Add the parts of an equation, each an equation, a list of them, or None."""
+        """Add the known and the unknown part of an equation. Each part is an equation, a list of equations, or None."""
         self.known += _as_list(known)
         self.unknown += _as_list(unknown)
         self.unknown_vars.update(new_unknown)
@@ -213,7 +217,7 @@ class _Sides:
 def _read_from_outside(
     eqns: Sequence[Eqn], outs: Sequence[Atom], ins: Sequence[Var]
 ) -> dict[Var, None]:
-    """The variables that equations and results read and that neither the equations nor `ins` define, in order."""
+    """Return the variables that `eqns` and `outs` read and that neither `eqns` nor `ins` define, in order of use."""
     defined = {v for e in eqns for v in e.outvars}.union(ins)
     atoms = [*(a for e in eqns for a in e.invars), *outs]
     return dict.fromkeys(a for a in atoms if type(a) is not Literal and a not in defined)
@@ -226,8 +230,10 @@ def _as_list(eqns: Eqn | list[Eqn] | None) -> list[Eqn]:
 def _recompute(
     sides: _Sides, unknown_outs: Sequence[Atom], saveable: Callable[[Eqn], bool]
 ) -> tuple[list[Eqn], list[Atom]]:
-    """The unknown equations preceded by the known ones that they and `unknown_outs` need and that the policy does not save, and
-    these outputs."""
+    """Prepend to the unknown equations copies of the known equations that they need and that the policy does not save.
+
+    Return all these equations, and `unknown_outs` in terms of the copies.
+    """
     fresh: dict[Var, Var] = {}
     copies: list[Eqn] = []
 
@@ -252,17 +258,17 @@ def _recompute(
 def _not_saved(
     sides: _Sides, unknown_outs: Sequence[Atom], saveable: Callable[[Eqn], bool]
 ) -> list[Eqn]:
-    """The known equations to compute again."""
+    """Return the known equations to recompute, in program order."""
     read = [*(a for e in sides.unknown for a in e.invars), *unknown_outs]
-    wanted = {a for a in read if type(a) is not Literal}
-    again: list[Eqn] = []
+    live = {a for a in read if type(a) is not Literal}
+    recomputed: list[Eqn] = []
     for eqn in reversed(sides.known):
-        needed = any(v in wanted and v not in sides.saved for v in eqn.outvars)
+        needed = any(v in live and v not in sides.saved for v in eqn.outvars)
         if needed and not eqn.effects and not saveable(eqn):
-            again.append(eqn)
-            wanted.update(a for a in eqn.invars if type(a) is not Literal)
-    again.reverse()
-    return again
+            recomputed.append(eqn)
+            live.update(a for a in eqn.invars if type(a) is not Literal)
+    recomputed.reverse()
+    return recomputed
 
 
 def run_partial(
@@ -273,7 +279,7 @@ def run_partial(
     bind_known: Callable[[Jaxpr, Sequence[Any]], list[Any]],
     bind_unknown: Callable[[Jaxpr, Sequence[Any]], list[Any]],
 ) -> list[Any]:
-    """Outputs of a split program under `trace`: the known part bound by the parent, the unknown part staged."""
+    """Run a split program under `trace` and return its results. The parent trace runs the known part; `trace` stages the unknown part."""
     with set_trace(trace.outer):
         known_outs = bind_known(partial.known, known_args)
     n_known = sum(not u for u in partial.out_unknown)

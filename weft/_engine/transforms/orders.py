@@ -1,9 +1,9 @@
-"""Orders of dims in memory: programs on what arrays hold that are not row-major, and the orders of results.
+"""Dim orders: programs on arrays that are not stored in row-major order, and the dim orders of results.
 
-In:   a program on values, and the orders of its arguments and results: the slowest dim first, None where row-major.
-Out:  the program on memory, which is that of the transposed values; the order in which each result needs no transpose.
-Laws: a program on memory begins and ends with transposes. Simplification composes them with those of the program, and the others are
-      computed with what reads or makes the values.
+In:   a program on values, and the dim orders of its arguments and results: the slowest dim first, None for row-major.
+Out:  the program on stored arrays, which are the transposed values; the dim order in which each result needs no transpose.
+Laws: a program on stored arrays begins and ends with transposes. Simplification composes them with the program's transposes, and
+      fusion computes the remaining ones as a part of the operations that read or compute the values.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Order = tuple[int, ...]
 
 
 def transposed_type(aval: ShapedArray, order: Sequence[int]) -> ShapedArray:
-    """The type of the transposed value."""
+    """Return the type of the value with its dims in another order: dim i is dim `order[i]` of `aval`."""
     explicit = None if aval.explicit is None else aval.explicit.transposed(order)
     return aval.update(shape=tuple([aval.shape[d] for d in order]), sharding=explicit)
 
 
 def on_transposed(jaxpr: Jaxpr, ins: Sequence[Order | None], outs: Sequence[Order | None]) -> Jaxpr:
-    """`jaxpr` on transposed arguments, with transposed results, where these have an order."""
+    """Return `jaxpr` as a program on transposed arguments and results. Values whose order is None are not transposed."""
     invars, outvars = list(jaxpr.invars), list(jaxpr.outvars)
     before: list[Eqn] = []
     after: list[Eqn] = []
@@ -54,14 +54,14 @@ def on_transposed(jaxpr: Jaxpr, ins: Sequence[Order | None], outs: Sequence[Orde
 
 
 def constrained_orders(jaxpr: Jaxpr) -> list[Order | None]:
-    """The orders that layout constraints say, of results that come from one."""
-    wanted = {v for v in jaxpr.outvars if type(v) is not Literal}
-    made = {v: (eqn, i) for eqn in jaxpr.eqns for i, v in enumerate(eqn.outvars) if v in wanted}
+    """Return per result the dim order of the layout constraint that computes it, or None."""
+    results = {v for v in jaxpr.outvars if type(v) is not Literal}
+    sources = {v: (eqn, i) for eqn in jaxpr.eqns for i, v in enumerate(eqn.outvars) if v in results}
 
     def order_of(v: Var) -> Order | None:
-        if v not in made:
+        if v not in sources:
             return None
-        eqn, i = made[v]
+        eqn, i = sources[v]
         if eqn.primitive is layout_constraint_p:
             return _other_than_row_major(eqn.params["order"])
         return constrained_orders(eqn.params["jaxpr"])[i] if is_call(eqn) else None
@@ -69,19 +69,22 @@ def constrained_orders(jaxpr: Jaxpr) -> list[Order | None]:
     return [None if type(v) is Literal else order_of(v) for v in jaxpr.outvars]
 
 
-#: values that are computed in any order alike
+#: the order of values that can be computed in any dim order at the same cost
 _ANY: Any = object()
 
 
 def natural_orders(jaxpr: Jaxpr, ins: Sequence[Order | None]) -> list[Order | None]:
-    """The order of each result in which it needs no transpose, for arguments of the orders `ins`: it goes through transposes and
-    elementwise operations whose operands have one order, and is said by layout constraints; what else is computed is row-major."""
+    """Return per result the dim order in which it needs no transpose, for arguments with the dim orders `ins`.
+
+    Orders propagate through transposes and through elementwise operations whose operands have one common order. Layout constraints
+    determine an order. The results of all other operations are row-major.
+    """
     program = inline_calls(jaxpr)
     orders: dict[Var, Any] = dict(zip(program.invars, ins))
     for eqn in program.eqns:
         orders.update(zip(eqn.outvars, [_order_of_result(eqn, orders)] * len(eqn.outvars)))
-    found = [None if type(v) is Literal else orders.get(v) for v in program.outvars]
-    return [None if order is _ANY else order for order in found]
+    results = [None if type(v) is Literal else orders.get(v) for v in program.outvars]
+    return [None if order is _ANY else order for order in results]
 
 
 def _order_of_result(eqn: Eqn, orders: dict[Var, Any]) -> Any:
@@ -102,8 +105,8 @@ def _order_of_result(eqn: Eqn, orders: dict[Var, Any]) -> Any:
             else _other_than_row_major([place[d] for d in order or range(len(place))])
         )
     if isinstance(primitive, ElementwiseOp):
-        found = {of(x) for x in eqn.invars} - {_ANY}
-        return found.pop() if len(found) == 1 else None if found else _ANY
+        of_operands = {of(x) for x in eqn.invars} - {_ANY}
+        return of_operands.pop() if len(of_operands) == 1 else None if of_operands else _ANY
     return None
 
 

@@ -1,7 +1,8 @@
-"""Random keys as memory: a program on typed keys becomes one on uint32 rows.
+"""Lowering of random keys: convert a program on typed keys to a program on uint32 arrays.
 
-Law: a key of shape S is an array of shape S + (2,) (for threefry); an operation that moves keys around is that operation
-mapped over the last dim. The words of keys with several dims, or none, are put in one for that.
+Law: an array of keys of shape S becomes a uint32 array of shape S + key_shape, where key_shape is (2,) for threefry. An operation that
+moves keys becomes the same operation, batched over the words of a key. Keys whose key_shape is not one-dimensional are reshaped
+to one dim of words for this.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def is_key(aval: ShapedArray) -> bool:
 
 
 def has_keys(jaxpr: Jaxpr) -> bool:
-    """Whether a key occurs anywhere in the program."""
+    """Return whether a value of the program, at any depth, has a key type."""
 
     def make() -> bool:
         avals = [*jaxpr.in_avals, *jaxpr.out_avals, *(v.aval for v in jaxpr.constvars)]
@@ -39,13 +40,13 @@ def has_keys(jaxpr: Jaxpr) -> bool:
 
 
 def _key_shape(aval: ShapedArray) -> tuple[int, ...]:
-    """The shape of the integers that one key of type `aval` consists of."""
+    """Return the shape of the integer array that represents one key of type `aval`."""
     dtype: Any = aval.dtype  # a `dtypes.KeyDType`
     return dtype.impl.key_shape
 
 
 def physical_aval(aval: ShapedArray) -> ShapedArray:
-    """The type of the rows of keys of type `aval`, which are split like the keys."""
+    """Return the type of the uint32 array that represents keys of type `aval`, with the keys' sharding. Return other types unchanged."""
     if not is_key(aval):
         return aval
     sharding = aval.explicit
@@ -56,12 +57,14 @@ def physical_aval(aval: ShapedArray) -> ShapedArray:
 
 
 def physicalize(jaxpr: Jaxpr) -> Jaxpr:
-    """`jaxpr` with every key as its rows of uint32."""
+    """Replace the keys in `jaxpr` by uint32 arrays; return `jaxpr` itself if it has none."""
     return jaxpr.memo("physical", lambda: _physicalize(jaxpr)) if has_keys(jaxpr) else jaxpr
 
 
 def _physicalize(jaxpr: Jaxpr) -> Jaxpr:
-    with set_trace(eval_trace):  # also where a program that calls this one is being made
+    with set_trace(
+        eval_trace
+    ):  # constants are concrete, even while a caller of this program is traced
         rows = [
             registry["random_unwrap"].bind(c) if is_key(v.aval) else c
             for v, c in zip(jaxpr.constvars, jaxpr.consts)
@@ -85,7 +88,7 @@ def _run_eqn(eqn: Eqn, args: Sequence[Any]) -> list[Any]:
 
 
 def _on_rows(eqn: Eqn, args: Sequence[Any], params: dict[str, Any]) -> list[Any]:
-    """The results of an op on keys as rows of integers: mapped over the integers."""
+    """Return the results of an op that moves keys: the op batched over the words of the keys."""
     from weft._engine.transforms.batch import to_dim  # most programs have no keys
 
     primitive = eqn.primitive

@@ -1,8 +1,8 @@
-"""`Pullback`: what `vjp` gives, a function from cotangents of results to cotangents of arguments, and a pytree of what it keeps.
+"""`Pullback`: the function that `vjp` returns, from cotangents of results to cotangents of arguments; it is a pytree of its residuals.
 
-In:   the values that the backward pass needs, and which of them are leaves of the arguments as they were given.
-Out:  a callable whose `args_res` shows, and lets programs replace, the kept arguments; the values computed on the way stand in
-      `opaque_residuals`. Arguments that a program declares not saveable are left out, and must be restored before the call.
+In:   the residuals (values that the backward pass needs), and which of them are leaves of the arguments of the function.
+Out:  a callable. Its `args_res` are the residuals that are arguments, which users may replace; `opaque_residuals` are the residuals
+      that the forward pass computed. Arguments that `saveable_args` excludes are not stored and must be restored before the call.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from weft._engine.util.trees.narrowing import is_tuple, is_tuple_or_list
 @tree.register_static
 @record
 class NotNeeded:
-    """In the place of an argument that the backward pass does not need as it is."""
+    """The placeholder in `args_res` for an argument that the backward pass does not need."""
 
 
 @tree.register_static
 @record
 class NotSaveable:
-    """In the place of an argument that `saveable_args` left out; it must be restored before the call."""
+    """The placeholder in `args_res` for an argument that `saveable_args` excludes; it must be restored before the call."""
 
 
 _ABSENT = (NotNeeded, NotSaveable)
 
 
-#: a function, the tree of its arguments, and for each residual the leaf of the arguments that it is
+#: the function, the tree of its arguments, and per residual its index among the leaves of the arguments (None: computed)
 Static = tuple[Callable[..., Any], Any, tuple[int | None, ...]]
 
 
 class Pullback:
-    """The function from cotangents of results to cotangents of arguments that `vjp` gives; a pytree of what it keeps."""
+    """The function that `vjp` returns, from cotangents of results to cotangents of arguments; a pytree of its residuals."""
 
     def __init__(
         self,
@@ -49,8 +49,11 @@ class Pullback:
         origins: Sequence[int | None],
         residuals: Sequence[Any],
     ):
-        """`function(residuals, ct, accumulators)`; residual k is leaf `origins[k]` of the arguments, or computed (None). The function's
-        `cotangents` are the tree of the types of what it takes."""
+        """Create the pullback that calls `function(residuals, ct, accumulators)`.
+
+        Residual k is leaf `origins[k]` of the arguments, or was computed if that is None. `function.cotangents` is the tree of the
+        types of the results, whose cotangents the function takes.
+        """
         self.static = (function, in_tree, tuple(origins))
         self._residuals = residuals
         self._args_res: list[Any] | None = None
@@ -60,8 +63,8 @@ class Pullback:
             name = self.static[0].__name__
             raise TypeError(
                 f"vjp: the pullback of vjp applied to {name} was called with {len(cts)} arguments. It takes one: a "
-                "cotangent of "
-                f"the structure of what {name} returns."
+                "cotangent with "
+                f"the structure of the result of {name}."
             )
         return self.static[0](self._checked(), cts[0], accumulators)
 
@@ -70,10 +73,10 @@ class Pullback:
         return f"Pullback({function.__name__}: {function.cotangents} -> {self.static[1]})"
 
     def with_refs(self, *accumulators: Any) -> Callable[..., Any]:
-        """The function that adds the cotangent of an argument to a reference instead of returning it.
+        """Return the function that adds cotangents of arguments to references instead of returning them.
 
-        There is one entry per leaf of the arguments: a reference of the cotangent's shape and dtype, `ad.GradValue()` to have the
-        cotangent returned, or `ad.DontWant()` to have it left out. ValueError for another structure, shape or dtype.
+        `accumulators` has one entry per leaf of the arguments: a reference with the cotangent's shape and dtype, `ad.GradValue()` to
+        return the cotangent, or `ad.DontWant()` to omit it. Raise ValueError for another structure, shape or dtype.
 
         >>> total = weft.new_ref(0.0)
         >>> weft.vjp(wnp.sin, 0.0)[1].with_refs(total)(3.0)
@@ -85,8 +88,10 @@ class Pullback:
 
     @property
     def args_res(self) -> list[Any]:
-        """The arguments that the backward pass needs as they are, a list with an entry for each: a value, or nested tuples of them;
-        `NotNeeded()` in the place of the others, and `NotSaveable()` of those left out. Assign to it, or to its entries.
+        """The arguments that the backward pass needs: a list with one entry per argument, a value or nested tuples of values.
+
+        `NotNeeded()` replaces values that are not needed, and `NotSaveable()` values that were not saved. The list and its entries
+        may be assigned.
 
         >>> weft.vjp(wnp.multiply, wnp.ones(1), wnp.zeros(1))[1].args_res
         [Array([1.], dtype=float32), Array([0.], dtype=float32)]
@@ -97,8 +102,10 @@ class Pullback:
             for k, x in zip(origins, self._residuals):
                 if k is not None:
                     leaves[k] = x
-            rest = iter(leaves)
-            self._args_res = [_as_tuples(child, rest) for child in tree.treedef_children(in_tree)]
+            remaining = iter(leaves)
+            self._args_res = [
+                _as_tuples(child, remaining) for child in tree.treedef_children(in_tree)
+            ]
         return self._args_res
 
     @args_res.setter
@@ -107,17 +114,17 @@ class Pullback:
 
     @property
     def opaque_residuals(self) -> list[Any]:
-        """What the forward pass computed for the backward pass."""
+        """The residuals that the forward pass computed."""
         return [x for k, x in zip(self.static[2], self._residuals) if k is None]
 
     @property
     def structured_residuals(self) -> dict[Any, Any]:
-        """Residuals that rules keep under names; there are none yet."""
+        """Named residuals of rules: always empty, because weft has no such rules."""
         return {}
 
     @property
     def jaxpr(self) -> Jaxpr:
-        """The program of the backward pass, from the residuals and the cotangents of the results to those of the arguments.
+        """The program of the backward pass, from the residuals and the cotangents of the results to the cotangents of the arguments.
 
         >>> print(weft.vjp(lambda x: 2 * x, 1.0)[1].jaxpr)
         { lambda ; a:f32[]. let b:f32[] = mul 2.0:f32[] a in (b,) }
@@ -127,12 +134,12 @@ class Pullback:
         residuals = self._checked()
 
         def backward(*values: Any) -> list[Any]:
-            found = function(
+            cotangents = function(
                 values[: len(residuals)],
                 tree.tree_unflatten(structure, values[len(residuals) :]),
                 None,
             )
-            return [ct for ct in tree.tree_leaves(found) if typeof(ct).dtype != float0]
+            return [ct for ct in tree.tree_leaves(cotangents) if typeof(ct).dtype != float0]
 
         with set_trace(eval_trace):
             return stage(
@@ -147,7 +154,7 @@ class Pullback:
         args_res: Sequence[Any] | None = None,
         opaque_residuals: Sequence[Any] | None = None,
     ) -> Pullback:
-        """The same function with other residuals."""
+        """Return a copy of the pullback with other residuals."""
         computed = iter(self.opaque_residuals if opaque_residuals is None else opaque_residuals)
         new = Pullback(
             *self.static,
@@ -158,14 +165,14 @@ class Pullback:
         return new
 
     def now(self) -> Sequence[Any]:
-        """The residuals, those that stand in `args_res` as they do now."""
+        """Return the residuals with the current entries of `args_res`."""
         if self._args_res is None:
             return self._residuals
         _, in_tree, origins = self.static
         children = tree.treedef_children(in_tree)
         if len(self._args_res) != len(children):
             raise ValueError(
-                f"vjp: args_res has {len(self._args_res)} entries, but there were {len(children)} arguments."
+                f"vjp: args_res has {len(self._args_res)} entries, but the function has {len(children)} arguments."
             )
         leaves = [
             x for child, value in zip(children, self._args_res) for x in _leaves_of(child, value)
@@ -185,7 +192,7 @@ class Pullback:
             )[0]
             names = ", ".join(f"args{tree.keystr(paths[k][0])}" for k in dict.fromkeys(absent))
             raise ValueError(
-                f"vjp: the backward pass needs arguments that are not-saveable or were taken away: {names}. Restore them "
+                f"vjp: the backward pass needs arguments that are not-saveable or were removed: {names}. Restore them "
                 "before the call, as in f_vjp.args_res[0] = value, or f_vjp = f_vjp.replace(args_res=[...])."
             )
         return residuals
@@ -203,31 +210,34 @@ tree.register_pytree_node(Pullback, _flatten, _unflatten)
 
 
 def _as_tuples(structure: Any, leaves: Iterator[Any]) -> Any:
-    """The next leaves in nested tuples of the structure's children."""
+    """Return the next leaves in nested tuples, which follow the children of `structure`."""
     if tree.treedef_is_leaf(structure):
         return next(leaves)
     return tuple([_as_tuples(child, leaves) for child in tree.treedef_children(structure)])
 
 
 def _leaves_of(structure: Any, value: Any) -> list[Any]:
-    """The leaves of `value`, which has the structure, or is nested tuples of its children; sentinels may stand for what is absent."""
+    """Return the leaves of `value`, a tree with the given structure or nested tuples that follow it.
+
+    `NotNeeded`, `NotSaveable` or None may replace a subtree; they are repeated for its leaves.
+    """
     if tree.treedef_is_leaf(structure):
         return [value]
     if value is None or isinstance(value, _ABSENT):
         return [value] * structure.num_leaves
-    leaves, found = tree.tree_flatten(value, is_leaf=lambda x: isinstance(x, _ABSENT))
-    if found == structure:
+    leaves, actual = tree.tree_flatten(value, is_leaf=lambda x: isinstance(x, _ABSENT))
+    if actual == structure:
         return leaves
     children = tree.treedef_children(structure)
     if not is_tuple_or_list(value) or len(value) != len(children):
         raise ValueError(
-            f"vjp: an entry of args_res must have the structure of its argument, {structure}, got {found}."
+            f"vjp: an entry of args_res must have the structure of its argument, {structure}, got {actual}."
         )
     return [x for child, part in zip(children, value) for x in _leaves_of(child, part)]
 
 
 def saved(saveable: Any, structure: Any, path: str = "saveable_args") -> list[bool]:
-    """Which leaves of a tree may be kept: `saveable`, a bool or nested tuples of them by the children of `structure`, for each leaf.
+    """Return for each leaf of a tree whether it may be saved. `saveable` is a bool, or nested tuples of bools that follow `structure`.
 
     >>> saved((True, False), tree.tree_structure((1, {"a": 2, "b": 3})))
     [True, False, False]
@@ -239,7 +249,9 @@ def saved(saveable: Any, structure: Any, path: str = "saveable_args") -> list[bo
             f"vjp: saveable_args must be a tuple-tree of bools; {path} is {saveable!r}."
         )
     if tree.treedef_is_leaf(structure):
-        raise ValueError(f"vjp: {path} is a tuple where the arguments have a leaf; give a bool.")
+        raise ValueError(
+            f"vjp: {path} is a tuple, but the arguments have a leaf there. Pass a bool."
+        )
     children = tree.treedef_children(structure)
     if len(children) != len(saveable):
         raise ValueError(

@@ -1,7 +1,8 @@
-"""Arrays with unreduced axes as arguments and results: their memory has the terms of a sum, along a first dim of its own.
+"""Arrays with unreduced axes as arguments and results. They are stored as the terms of a sum, along an extra first dim.
 
-In:   a program on values, and the layouts of its arguments and results.
-Out:  the program on memory: it adds up the terms of arguments, which partitioning leaves unadded where it can, and gives those of results.
+In:   a program on values, and the shardings of its arguments and results.
+Out:  the program on stored arrays. It sums the terms of unreduced arguments (the partitioner delays these sums where it can) and
+      returns the terms of unreduced results.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def on_memory(
     ins: Sequence[Sharding | None],
     outs: Sequence[Sharding | None],
 ) -> Jaxpr:
-    """`jaxpr` on memory of the types `stored`; `ins` and `outs` are the shardings of arguments and results."""
+    """Return `jaxpr` as a program on stored arrays of types `stored`; `ins` and `outs` are the shardings of arguments and results."""
 
     def run(*args: Any) -> list[Any]:
         values = [

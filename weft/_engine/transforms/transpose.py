@@ -1,6 +1,6 @@
-"""Transposition: the adjoint of a linear program, which turns forward into reverse mode.
+"""Transposition: the adjoint of a linear program. It turns forward-mode into reverse-mode differentiation.
 
-Law: for all u, v:  dot(f(u), v) == dot(u, f_T(v)), inputs that f is not linear in held fixed.
+Law: dot(f(u), v) == dot(u, f_T(v)) for all u and v, with fixed values of the inputs in which f is not linear.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from weft._engine.ops.placement import laid_out_as
 def backward_pass(
     jaxpr: Jaxpr, args: Sequence[Any], cts: Sequence[Any], unwanted: Sequence[int] = ()
 ) -> list[Any]:
-    """Cotangents of the inputs of `jaxpr` given as `UndefPrimal` in `args` (None for the others), from those of its outputs.
+    """Return the cotangents of the linear inputs of `jaxpr`, `UndefPrimal` in `args`, and None for the other inputs.
 
-    Equations that do not depend on a linear input are evaluated as they are, under the current trace. What only the cotangents of
-    inputs `unwanted` need is not computed; these are zeros.
+    `cts` are the cotangents of the results. Equations that do not depend on a linear input are evaluated under the current trace.
+    The cotangents of the inputs at positions `unwanted` are `Zero`; operations that only they need are not computed.
     """
     with lenient():
         return _BackwardPass(jaxpr, args, unwanted).run(cts)
@@ -37,14 +37,14 @@ class _BackwardPass:
         self.jaxpr, self.args = jaxpr, args
         inputs = list(zip(jaxpr.invars, args))
         self.linear: set[Var] = {v for v, x in inputs if is_undef(x)}
-        #: linear values whose cotangents are not wanted
+        #: linear values whose cotangents are not computed
         self.ignored: set[Var] = {jaxpr.invars[i] for i in unwanted}
         self.env: dict[Var, object] = dict(zip(jaxpr.constvars, jaxpr.consts))
         self.env.update((v, x) for v, x in inputs if not is_undef(x))
         self.cts: dict[Var, object] = {}
 
     def run(self, cts: Sequence[Any]) -> list[Any]:
-        """Return the cotangents of the inputs from those of the results."""
+        """Return the cotangents of the inputs, given the cotangents `cts` of the results."""
         pending = self.evaluate()
         for atom, ct in zip(self.jaxpr.outvars, cts):
             self.accumulate(atom, ct)
@@ -55,7 +55,7 @@ class _BackwardPass:
         ]
 
     def evaluate(self) -> list[Eqn]:
-        """Evaluate the equations that do not depend on a linear input; return the others that are wanted."""
+        """Evaluate the equations that do not depend on a linear input. Return the other equations whose cotangents are needed."""
         pending: list[Eqn] = []
         for eqn in self.jaxpr.eqns:
             linear_ins = [a for a in eqn.invars if self.is_linear(a)]
@@ -74,9 +74,9 @@ class _BackwardPass:
         return pending
 
     def transpose(self, eqn: Eqn) -> None:
-        """Add the cotangents of the operands of an equation."""
+        """Compute the cotangents of the operands of an equation and accumulate them."""
         primitive = eqn.primitive
-        # a partial sum may pass a constraint, to be completed where the operand is
+        # a partial sum may pass through a constraint unreduced: the operand's cotangent is reduced instead
         take = self.take if isinstance(primitive, ConstraintOp) else self.finished
         out_cts = [take(v) for v in eqn.outvars]
         if all(ct is None for ct in out_cts):
@@ -113,14 +113,14 @@ class _BackwardPass:
         return self.cts.pop(var, None)
 
     def finished(self, var: Var) -> Any:
-        """Remove and return the sum of the cotangents of a variable, of its type, or None."""
+        """Remove and return the sum of the cotangents of a variable with the variable's sharding, or None."""
         ct = self.take(var)
         if ct is None or var.aval.explicit is None:
             return ct
         return laid_out_as(ct, var.aval, cotangent=True)
 
     def cotangent(self, var: Var) -> Any:
-        """The cotangent of a linear input."""
+        """Return the cotangent of a linear input."""
         ct = self.finished(var)
         return Zero(var.aval.to_ct_aval()) if ct is None else ct
 
@@ -128,8 +128,12 @@ class _BackwardPass:
 def transpose_jaxpr(
     jaxpr: Jaxpr, linear: tuple[bool, ...], ct_nonzero: tuple[bool, ...]
 ) -> tuple[Jaxpr, tuple[bool, ...]]:
-    """The program that takes the non-linear inputs, then the nonzero output cotangents, and gives the nonzero cotangents of
-    the `linear` inputs; with it, which of the linear inputs those belong to."""
+    """Return the transposed program, and for each linear input whether its cotangent is a result of the program.
+
+    The inputs of the transposed program are the non-linear inputs of `jaxpr`, then the cotangents of the results marked in
+    `ct_nonzero`. Its results are the nonzero cotangents of the inputs marked in `linear`. Raise UsesRefs if derivative rules
+    inside of `jaxpr` use mutable arrays.
+    """
     backward, nonzero, refs = transpose_with_refs(jaxpr, linear, ct_nonzero)
     if refs:
         raise UsesRefs(refs, jaxpr.name, backward)
@@ -139,8 +143,10 @@ def transpose_jaxpr(
 def transpose_with_refs(
     jaxpr: Jaxpr, linear: tuple[bool, ...], ct_nonzero: tuple[bool, ...]
 ) -> tuple[Jaxpr, tuple[bool, ...], list[Any]]:
-    """The same, and the references to mutable arrays that derivative rules inside of it use: then the program takes their values first, and
-    gives their last values last."""
+    """Do the same as `transpose_jaxpr`, and also return the references to mutable arrays that derivative rules inside of `jaxpr` use.
+
+    The first inputs of the transposed program are then the values of the references; its last results are their final values.
+    """
 
     def make() -> tuple[Jaxpr, tuple[bool, ...], list[Any]]:
         nonzero: list[bool] = []
@@ -148,12 +154,12 @@ def transpose_with_refs(
         def run(*args: Any) -> list[Any]:
             n = len(linear) - sum(linear)
             fixed = iter(args[:n])
-            given = iter(args[n:])
+            nonzero_cts = iter(args[n:])
             ins = [
                 UndefPrimal(v.aval) if lin else next(fixed) for v, lin in zip(jaxpr.invars, linear)
             ]
             cts = [
-                next(given) if nz else Zero(a.aval.to_tangent_aval())
+                next(nonzero_cts) if nz else Zero(a.aval.to_tangent_aval())
                 for a, nz in zip(jaxpr.outvars, ct_nonzero)
             ]
             out = [ct for ct, lin in zip(backward_pass(jaxpr, ins, cts), linear) if lin]

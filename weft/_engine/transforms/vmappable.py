@@ -1,12 +1,12 @@
-"""Types of a library's own that `vmap` maps as wholes: functions that the library gives take them apart and put them together.
+"""User-defined types that `vmap` maps with the library's own functions (`register_vmappable`).
 
-In:   a registered type, with the type of what stands for it in `in_axes` and `out_axes` (its spec), and two functions:
-      `to_elt(cont, index, x, spec)` gives the value per example, where `cont(part, spec)` does so for an array or another registered
-      value inside `x`, and `index()` is the number of the example; `from_elt(cont, axis_size, elt, spec)` gives the whole again,
-      where `cont(axis_size, part, spec)` does so for a part.
-Out:  `batch_elements`, which runs a flat function on values per example, and `whole`, which puts a result together.
-Law:  an operation that `to_elt` calls works on all examples at once, and so does one of `from_elt` on what `cont` gave; on the parts of
-      the value per example, `from_elt` works per example, as the mapped function does.
+In:   a registered type; the type of its specs in `in_axes` and `out_axes`; and two functions. `to_elt(cont, index, x, spec)` returns
+      the element of `x` for one example: it calls `cont(part, spec)` for an array or another registered value inside of `x`, and
+      `index()` for the number of the example. `from_elt(cont, axis_size, elt, spec)` returns the whole value from an element: it
+      calls `cont(axis_size, part, spec)` for the parts of the element.
+Out:  `batch_elements`, which runs a flat function on elements, and `whole`, which assembles a result.
+Law:  operations that `to_elt` binds, and operations of `from_elt` on results of `cont`, work on all examples at once. Operations of
+      `from_elt` on the parts of an element work on one example, as the mapped function does.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from weft._engine.transforms.batch import BatchTrace, BatchTracer
 
 
 class MappingSpec:
-    """The base of what says in `in_axes` and `out_axes` how a value of a `HiType` is mapped: its `dec_rank` and `inc_rank` read it."""
+    """The base class of the entries of `in_axes` and `out_axes` for values of a `HiType`, whose `dec_rank` and `inc_rank` read them."""
 
 
 class Vmappable(NamedTuple):
-    """What a library said of a type."""
+    """The registration of a type by a library."""
 
     spec_type: type
     axis_size_type: type
@@ -39,13 +39,15 @@ registered: dict[type, Vmappable] = {}
 
 
 def is_vmappable(x: Any) -> bool:
-    """Whether `x` is of a registered type."""
+    """Return whether the type of `x` is registered."""
     return type(x) in registered
 
 
 def is_spec(x: Any) -> bool:
-    """Whether `x` stands for a value of a registered type, or of a `HiType`, in `in_axes` or `out_axes`. An int does not: it is a dim of an
-    array, also where a registered type has ints as its specs."""
+    """Return whether `x` is a spec, in `in_axes` or `out_axes`, of a value of a registered type or a `HiType`.
+
+    An int is a dim of an array and not a spec, even if a registered type has ints as specs.
+    """
     if isinstance(x, MappingSpec):
         return True
     return (
@@ -56,7 +58,7 @@ def is_spec(x: Any) -> bool:
 
 
 def _counter(axis_size: Any) -> Callable[..., Any] | None:
-    """What makes the numbers of the examples of an axis whose size is not an integer; None: the size is one."""
+    """Return the function that creates the numbers of the examples of an axis with a size of a library's type; None for other sizes."""
     makers = [
         kind.make_iota
         for kind in registered.values()
@@ -66,7 +68,7 @@ def _counter(axis_size: Any) -> Callable[..., Any] | None:
 
 
 def length_of_axis(axis_size: Any) -> Any:
-    """The integer that a given size of the mapped axis means: where a library has a type for it, the length of its `make_iota`."""
+    """Return the size of the mapped axis as an integer. For a size of a library's type, it is the length of its `make_iota`."""
     counter = _counter(axis_size)
     return axis_size if counter is None else typeof(counter(axis_size)).shape[0]
 
@@ -78,9 +80,9 @@ def batch_elements(
     args: Sequence[Any],
     dims: Sequence[Any],
 ) -> tuple[list[Any], list[Any], BatchTrace]:
-    """Results of flat `fun` on the elements of `args`, the dims they are mapped over, and the trace that they belong to.
+    """Call the flat function `fun` on the elements of `args`; return the results, their batch dims, and their trace.
 
-    A result of a registered type is still an element; `whole` makes it one value.
+    Results of registered types are elements; `whole` converts them to whole values.
     """
     trace = BatchTrace(current_trace(), axis)
     numbers: list[Any] = []
@@ -103,14 +105,14 @@ def batch_elements(
         ndim = typeof(x).ndim
         if not -ndim <= dim < ndim:
             raise ValueError(
-                f"vmap was requested to map a part of an argument along axis {dim}, but its shape is {typeof(x).shape}: the "
-                "to_elt of its type (register_vmappable) gave cont that axis."
+                f"vmap was requested to map a part of an argument along axis {dim}, but its shape is {typeof(x).shape}. The "
+                "to_elt function of its type (register_vmappable) passed this axis to cont."
             )
         if typeof(x).shape[dim] != axis.size:
             raise ValueError(
                 f"vmap got inconsistent sizes for array axes to be mapped: a part of an argument has shape {typeof(x).shape}, "
-                f"mapped along axis {dim}, where the mapped axis has size {axis.size}. The to_elt of its type "
-                "(register_vmappable) gave cont that axis."
+                f"mapped along axis {dim}, but the mapped axis has size {axis.size}. The to_elt function of its type "
+                "(register_vmappable) passed this axis to cont."
             )
         return trace.join(x, dim % ndim)
 
@@ -126,7 +128,7 @@ def batch_elements(
 
 
 def whole(out: Any, axis_size: Any, spec: Any, place: Callable[..., Any], trace: BatchTrace) -> Any:
-    """A result of a registered type from its element, a value of `trace`; `place(value, dim, spec)` does so for an array per example."""
+    """Return a result of a registered type from its element, a value of `trace`. `place(value, dim, spec)` does the same for an array."""
 
     def cont(size: Any, part: Any, inner: Any) -> Any:
         if type(part) in registered:
