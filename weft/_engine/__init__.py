@@ -1,4 +1,4 @@
-"""The engine of weft, which is private: users import the modules above.
+"""The private implementation of weft. Users import the public modules of the package `weft`.
 
-Next: `api`, `pipeline`, `programs`; docs/tour.md is a map.
+Next: `api`, `pipeline`, `programs`; docs/tour.md describes the packages.
 """

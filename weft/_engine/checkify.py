@@ -1,7 +1,7 @@
-"""Checks of values at run time: `check` states one, `checkify` makes a function return the first that failed.
+"""Run-time checks of values: `check` adds a check, `checkify` makes a function return the first check that failed.
 
-In:  a function with calls of `check`, and the categories of errors to look for besides.
-Out: the function with an `Error` in front of its result, a tree of arrays that jit, vmap, scan and shard_map carry like any other.
+In:  a function with calls of `check`, and the categories of errors to check automatically.
+Out: the function that returns an `Error` before its result. An `Error` is a tree of arrays, which jit, vmap, scan and shard_map support.
 How: `control/checks.py` threads the state of the checks through the program.
 
 >>> from weft.experimental import checkify
@@ -64,14 +64,14 @@ automatic_checks: frozenset[ErrorCategory] = float_checks | index_checks
 all_checks: frozenset[ErrorCategory] = automatic_checks | user_checks
 
 
-_NONE = np.int32(0)  # the code that stands for no error
+_NONE = np.int32(0)  # the code for "no error"
 
 
 @tree.register_pytree_node_class
 class Error(metaclass=Sealed):
-    """The first error of a checked function, or none.
+    """The first error of a checked function, or no error.
 
-    A tree of arrays: the code of the place that failed, and the values in its message; after `vmap` there is one for each example.
+    A tree of arrays: the code of the failed check, and the values in its message. After `vmap` it contains one error per example.
     """
 
     _made_by = "functions of weft.experimental.checkify.checkify"
@@ -96,7 +96,7 @@ class Error(metaclass=Sealed):
         return cls.make(*children, *aux)
 
     def get(self) -> str | None:
-        """The message of the error, None if there is none; of a batch one line for each example that has one.
+        """Return the message of the error, or None. For a batch, return one line per example with an error.
 
         >>> init_error.get() is None
         True
@@ -105,17 +105,17 @@ class Error(metaclass=Sealed):
         return None if exception is None else str(exception)
 
     def get_exception(self) -> JaxException | None:
-        """The error as an exception of its category, None if there is none."""
+        """Return the error as an exception of its category, or None."""
         codes = np.asarray(self._code)
         values = [np.asarray(x) for x in self._values]
-        failed = [tuple(int(i) for i in where) for where in np.argwhere(codes)]
+        failed = [tuple(int(i) for i in index) for index in np.argwhere(codes)]
         if not failed:
             return None
         if codes.ndim == 0:
             return self._exception(int(codes), values)
         lines = [
-            f"at mapped index {', '.join(map(str, where))}: {self._exception(int(codes[where]), [x[where] for x in values])}"
-            for where in failed
+            f"at mapped index {', '.join(map(str, index))}: {self._exception(int(codes[index]), [x[index] for x in values])}"
+            for index in failed
         ]
         return BatchedError("\n".join(lines))
 
@@ -136,42 +136,42 @@ class Error(metaclass=Sealed):
         return f"Error({'traced' if isinstance(self._code, Tracer) else self.get()})"
 
 
-#: no error, of a function without checks
+#: the error of a function without checks: no error
 init_error = Error.make()
 
 
 @api_boundary
 def check(pred: Any, msg: str, *fmt_args: Any, **fmt_kwargs: Any) -> None:
-    """Demand that the boolean scalar `pred` holds, with a message for when it does not: `msg.format(*fmt_args, **fmt_kwargs)`.
+    """Check that the boolean scalar `pred` is true. The message of the error is `msg.format(*fmt_args, **fmt_kwargs)`.
 
-    Called on values it raises JaxRuntimeError at once. Within `checkify` it becomes part of the program; a compiled program that was not
-    made by `checkify` raises ValueError when it is compiled.
-    Raises TypeError if `pred` is not a boolean scalar, or an argument of the format is not a tree of arrays; KeyError or IndexError if the
-    format lacks one.
+    On concrete values it raises JaxRuntimeError immediately. Inside of `checkify` the check becomes part of the program. Compilation of a
+    program with checks raises ValueError unless `checkify` has transformed it.
+    Raise TypeError if `pred` is not a boolean scalar, or if a format argument is not a tree of arrays. Raise KeyError or IndexError if the
+    format refers to an argument that was not passed.
 
-    >>> check(wnp.array(True), "never said")
+    >>> check(wnp.array(True), "never raised")
     """
     _check(pred, msg, fmt_args, fmt_kwargs, False)
 
 
 @api_boundary
 def debug_check(pred: Any, msg: str, *fmt_args: Any, **fmt_kwargs: Any) -> None:
-    """A `check` that acts within `checkify` only, and is not part of a program otherwise.
+    """Do the same as `check` inside of `checkify`, and nothing elsewhere.
 
-    >>> debug_check(wnp.array(False), "not seen here")
+    >>> debug_check(wnp.array(False), "not raised here")
     """
     _check(pred, msg, fmt_args, fmt_kwargs, True)
 
 
 def _check_format(name: str, msg: str, values: list, structure: Any) -> None:
-    """Raise for a format that does not fit its arguments: here, where it is written, and not when the check fails."""
+    """Raise KeyError or IndexError for a format that refers to missing arguments, before the check can fail."""
     zeros = [np.zeros(typeof(x).shape, typeof(x).dtype)[()] for x in values]
     args, kwargs = tree.tree_unflatten(structure, zeros)
     try:
         str.format(msg, *args, **kwargs)
     except (KeyError, IndexError) as error:
         raise type(error)(
-            f"{name}: the format {msg!r} asks for {error.args[0]!r}, which no argument gives."
+            f"{name}: the format {msg!r} refers to {error.args[0]!r}, which was not passed."
         ) from None
 
 
@@ -183,7 +183,7 @@ def _check(pred: Any, msg: str, fmt_args: tuple, fmt_kwargs: dict[str, Any], deb
     if not is_array or typeof(pred).shape or typeof(pred).dtype != np.bool_:
         raise TypeError(
             f"{name} takes a scalar pred as argument, got {pred if not is_array else typeof(pred).str_short()}.\n"
-            "  Reduce an array of conditions with .all(); the message can name the values."
+            "  Reduce an array of conditions with .all(). Pass the values as format arguments to show them in the message."
         )
     values, structure = tree.tree_flatten((fmt_args, fmt_kwargs))
     for x in values:
@@ -207,9 +207,9 @@ def _check(pred: Any, msg: str, fmt_args: tuple, fmt_kwargs: dict[str, Any], deb
 
 
 def check_error(error: Error) -> None:
-    """Raise JaxRuntimeError if there is an error; within `checkify`, make it an error of the program.
+    """Raise JaxRuntimeError if `error` contains an error. Inside of `checkify`, add it to the errors of the program.
 
-    Raises TypeError if `error` is none.
+    Raise TypeError if `error` is not an `Error`.
     """
     if not isinstance(error, Error):
         raise TypeError(f"check_error takes an Error as argument, got type {type(error)} instead.")
@@ -217,10 +217,10 @@ def check_error(error: Error) -> None:
     if not any_tracers(leaves):
         exception = error.get_exception()
         if exception is not None:
-            raised = JaxRuntimeError(str(exception))
+            runtime_error = JaxRuntimeError(str(exception))
             for note in getattr(exception, "__notes__", ()):
-                raised.add_note(note)
-            raise raised
+                runtime_error.add_note(note)
+            raise runtime_error
     if error._sites:
         checks.check_p.bind(*leaves, sites=error._sites, slots=error._slots, debug=False)
 
@@ -229,11 +229,11 @@ def check_error(error: Error) -> None:
 def checkify(
     f: Callable[..., Out], errors: frozenset[ErrorCategory] = user_checks
 ) -> Callable[..., tuple[Error, Out]]:
-    """`f` with an `Error` in front of its result: the first failed `check`, or the first error of the other categories in `errors`.
+    """Return the function that returns an `Error` and the result of `f`: the first failed `check` or the first error of `errors`.
 
-    `errors` is a set such as `user_checks`, `nan_checks`, `div_checks`, `index_checks`, or a union of them. The result of `f` is what it is
-    without checks. Programs inside are checked too: of jit, cond, scan, while_loop, remat, custom derivatives, vmap and shard_map.
-    Raises TypeError for a function that cannot be called and for a category that is none.
+    `errors` is a set of categories such as `user_checks`, `nan_checks`, `div_checks`, `index_checks`, or a union of such sets. Checks do not
+    change the result of `f`. Inner programs of jit, cond, scan, while_loop, remat, custom derivatives, vmap and shard_map are checked too.
+    Raise TypeError if `f` is not callable or `errors` contains a value that is not a category.
 
     >>> error, y = checkify(lambda x: wnp.log(x), errors=float_checks)(wnp.array(-1.0))
     >>> error.get(), float(y)
@@ -245,7 +245,7 @@ def checkify(
     for category in categories:
         if not (isinstance(category, type) and issubclass(category, JaxException)):
             raise TypeError(
-                f"checkify: errors is a set of error categories such as checkify.user_checks, got {category!r} in it."
+                f"checkify: errors must be a set of error categories such as checkify.user_checks. It contains {category!r}."
             )
 
     @functools.wraps(f)
@@ -253,7 +253,7 @@ def checkify(
     def checked(*args: Any, **kwargs: Any) -> tuple[Error, Out]:
         structure: list = []
         leaves, in_tree = tree.tree_flatten((args, kwargs))
-        # Python's numbers stay what they are
+        # Python numbers are not traced
         traced = [
             i for i, x in enumerate(leaves) if isinstance(x, np.ndarray) or hasattr(type(x), "aval")
         ]
@@ -262,8 +262,8 @@ def checkify(
             full = list(leaves)
             for i, x in zip(traced, values):
                 full[i] = x
-            given, named = tree.tree_unflatten(in_tree, full)
-            outs, out_tree = tree.tree_flatten(f(*given, **named))
+            positional, named = tree.tree_unflatten(in_tree, full)
+            outs, out_tree = tree.tree_flatten(f(*positional, **named))
             structure.append(out_tree)
             return outs
 

@@ -1,10 +1,10 @@
-"""The whole compiler on one screen: trace → simplify → propagate → partition → simplify → compile by a backend.
+"""The compilation pipeline: trace → simplify → propagate → partition → simplify → compile by a backend.
 
-In:   a request: a Jaxpr (made by `core.stage`), how its inputs and outputs are laid out over devices, and a backend.
+In:   a `CompileRequest`: a Jaxpr (from `core.stage`), the shardings of its inputs and outputs, the devices, and a backend.
 Out:  an `Executable` that runs the program on all these devices.
 
-A program for many devices becomes the program of one (`partition`), with explicit collectives. What becomes of that is the business of
-the backend (`backends`).
+`partition` converts a program for many devices into the program of one device, with explicit collectives. The backend (`backends`)
+compiles the latter.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ T = TypeVar("T")
 
 @record(frozen=False)
 class Stages:
-    """The program at every stage of one compilation; `partition` has the collectives, `lowered` the backend's own stages."""
+    """The program after every stage of one compilation. `partition` contains the collectives, `lowered` the backend's own stages."""
 
     name: str
     traced: Jaxpr
-    physical: Jaxpr | None = None  # as traced, on the memory of arguments and results
+    physical: Jaxpr | None = None  # the traced program on stored arguments and results
     simplified: Jaxpr | None = None
     local: Jaxpr | None = None
     partition: PartitionResult | None = None
@@ -63,14 +63,14 @@ class Stages:
         return list(self.partition.records) if self.partition is not None else []
 
     def run_local(self, jaxpr: Jaxpr, args: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return the values that `jaxpr`, in the place of the program of one device, gives for values, on NumPy."""
-        from weft._engine.backends.reference import run_on_devices  # what checks alone need
+        """Run `jaxpr` on NumPy in place of the program of one device, on all devices; return the values of the results."""
+        from weft._engine.backends.reference import run_on_devices  # only checks need it
 
         assert self.program is not None
         return run_on_devices(replace(self.program, jaxpr=jaxpr), args)
 
     def to_memory(self, args: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return the memory of arguments: the grids of their shards."""
+        """Return the stored form of arguments: arrays of their shards."""
         assert self.program is not None
         return [
             np.ascontiguousarray(to_blocks(x, block.spec.stored))
@@ -78,7 +78,7 @@ class Stages:
         ]
 
     def from_memory(self, memory: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return the values of results, of the grids of their shards."""
+        """Return the values of results, given their stored form."""
         assert self.program is not None
         specs = [block.spec.stored for block in self.program.outs]
         return [
@@ -88,12 +88,12 @@ class Stages:
 
     @property
     def scheduled(self) -> Any:
-        """The kernels and steps of the program, if the backend has such."""
+        """The kernels and steps of the program, or None if the backend does not have them."""
         return getattr(self.lowered, "scheduled", None)
 
 
 def compile_request(request: CompileRequest) -> Executable:
-    """Compile a program."""
+    """Compile a program by all passes of the pipeline and by the backend. Write its stages to files if `config.dump` is set."""
     start = time.perf_counter()
     stages, program = lower(request)
     report(
@@ -136,7 +136,7 @@ def compile_request(request: CompileRequest) -> Executable:
 
 
 def lower(request: CompileRequest) -> tuple[Stages, LocalProgram]:
-    """Run all stages before code is generated; return them and the program of one device."""
+    """Run all passes before code generation; return the stages and the program of one device."""
     lowering = Lowering(request)
     for run_pass in PASSES:
         run_pass(lowering)
@@ -145,14 +145,14 @@ def lower(request: CompileRequest) -> tuple[Stages, LocalProgram]:
 
 
 class Lowering:
-    """A program between the passes of `lower`.
+    """The state of a program between the passes of `lower`.
 
-    jaxpr           as it was traced
-    program         as the last pass left it
-    partial_specs   per result, its spec if that has unreduced or reduced axes
-    in_specs        the layouts of arguments
-    out_shardings   the shardings of results; the requested ones, until the program is laid out
-    memory          how arguments and results lie in the memory of one device
+    jaxpr           the traced program
+    program         the result of the last pass
+    partial_specs   per result, its spec if that has unreduced or reduced axes, else None
+    in_specs        the types and shardings of arguments
+    out_shardings   the requested shardings of results (None: not requested); after `lay_out`, the shardings of all results
+    memory          the storage of arguments and results on one device
     """
 
     def __init__(self, request: CompileRequest):
@@ -173,7 +173,14 @@ class Lowering:
 
 @record
 class MemoryLayout:
-    """The mesh axes of a local program, the dims that they lead with per argument and result, and where shards are larger than they say."""
+    """The storage of the arguments and results of a local program.
+
+    axes         the mesh axes of the program
+    in_dims      per argument, the mesh axes that are its leading dims in memory
+    out_dims     per result, the same
+    out_blocks   per result, the blocks that devices store if these are larger than the shards, else None
+    owners       the process of each device of a mesh over several processes, else None
+    """
 
     axes: Any
     in_dims: Sequence
@@ -183,7 +190,7 @@ class MemoryLayout:
 
 
 def drop_debug_checks(lowering: Lowering) -> None:
-    """Remove checks that only an interpreter performs."""
+    """Remove debug checks, which compiled programs do not perform."""
     if "debug_check" in lowering.jaxpr.effects:
         from weft._engine.control.checks import without_checks
 
@@ -191,14 +198,14 @@ def drop_debug_checks(lowering: Lowering) -> None:
 
 
 def erase_annotations(lowering: Lowering) -> None:
-    """Remove operations that mean something to transformations only."""
+    """Remove the annotations of types and operations that only transformations need."""
     lowering.program = erase(lowering.jaxpr)
     avals = lowering.jaxpr.out_avals
     lowering.partial_specs = list(map(_partial_spec, lowering.request.out_shardings, avals))
 
 
 def separate_terms(lowering: Lowering) -> None:
-    """Have unreduced arguments and results be arrays of their terms."""
+    """Convert unreduced arguments and results to arrays of their terms."""
     request, specs = lowering.request, lowering.in_specs
     outs: list[Sharding | None] = list(request.out_shardings)
     partial = [i for i in range(len(outs)) if lowering.is_partial(i)]
@@ -220,7 +227,7 @@ def separate_terms(lowering: Lowering) -> None:
 
 
 def physicalize_keys(lowering: Lowering) -> None:
-    """Replace random keys by their words."""
+    """Replace random keys by integer arrays."""
     lowering.program = lowering.run("physicalize", physicalize, lowering.program)
     lowering.stages.physical = lowering.program
 
@@ -232,7 +239,7 @@ def simplify_program(lowering: Lowering) -> None:
 
 
 def lay_out(lowering: Lowering) -> None:
-    """Make the program of all devices one of each device."""
+    """Convert the program of all devices into the program of one device."""
     if len(lowering.request.assignment) > 1 or has_shard_map(lowering.program):
         _partition(lowering)
     else:
@@ -240,17 +247,17 @@ def lay_out(lowering: Lowering) -> None:
 
 
 def _partition(lowering: Lowering) -> None:
-    """Lay a program out over several devices, with explicit collectives."""
+    """Partition a program over several devices, with explicit collectives."""
     from weft._engine.partition import partition
 
     request, backend, jaxpr = lowering.request, lowering.backend, lowering.jaxpr
-    wanted = request.out_shardings
+    requested = request.out_shardings
     result = lowering.run(
         "partition",
         partition.partition_for,
         lowering.program,
         [s.stored for s in lowering.in_specs],
-        [s and s.stored for s in wanted],
+        [s and s.stored for s in requested],
         request.assignment,
         request.in_context,
         _partitioning(lowering),
@@ -262,8 +269,8 @@ def _partition(lowering: Lowering) -> None:
     lowering.stages.local = lowering.program
     logical = map(_of_keys, result.out_shardings, jaxpr.out_avals)
     lowering.out_shardings = [
-        _in_public(sharding, spec) if want is None else want
-        for want, sharding, spec in zip(wanted, logical, lowering.partial_specs)
+        _in_public(sharding, spec) if request_sharding is None else request_sharding
+        for request_sharding, sharding, spec in zip(requested, logical, lowering.partial_specs)
     ]
     in_shardings = [_of_keys(s, x.aval) for s, x in zip(result.in_shardings, lowering.in_specs)]
     lowering.in_specs = [
@@ -285,7 +292,7 @@ def _partition(lowering: Lowering) -> None:
 
 
 def _partitioning(lowering: Lowering) -> Partitioning:
-    """Return how a program is partitioned: by propagation, or as its automatic shardings ask for."""
+    """Return the partitioning method of a program: propagation, or the search for its automatic shardings."""
     from weft._engine.partition.partition import PropagatingPartitioning
 
     request, cost = lowering.request, lowering.backend.cost_model
@@ -293,13 +300,13 @@ def _partitioning(lowering: Lowering) -> Partitioning:
         return PropagatingPartitioning(cost)
     if request.automatic.method is not None:
         return request.automatic.method.with_ties(_state_ties(lowering))
-    from weft._engine.partition.auto.partitioning import LayoutSearch  # few programs need it
+    from weft._engine.partition.auto.partitioning import LayoutSearch  # few programs use it
 
     return LayoutSearch(request.automatic.mesh, ties=_state_ties(lowering), cost=cost)
 
 
 def _state_ties(lowering: Lowering) -> tuple[tuple[int, int], ...]:
-    """Return the pairs of a result and the donated argument of its type that it replaces, in order."""
+    """Return pairs (result, donated argument) of equal shape and dtype: the result replaces the argument. Each argument has one pair."""
     free = list(lowering.request.donated)
     program, ties = lowering.program, []
     for out, atom in enumerate(program.outvars):
@@ -313,7 +320,7 @@ def _state_ties(lowering: Lowering) -> tuple[tuple[int, int], ...]:
 
 
 def _place_on_one_device(lowering: Lowering) -> None:
-    """Place arguments and results of a program on its only device."""
+    """Place the arguments and results of a program on its only device."""
     request, backend = lowering.request, lowering.backend
     here = on_backend(SingleDeviceSharding(request.assignment[0]), backend)
     if "inspect" in lowering.program.effects:
@@ -326,8 +333,8 @@ def _place_on_one_device(lowering: Lowering) -> None:
     specs = lowering.in_specs
     names = _names_on_one_device(lowering.jaxpr, specs, here)
     lowering.out_shardings = [
-        on_backend(name, backend) if want is None else want
-        for want, name in zip(request.out_shardings, names)
+        on_backend(name, backend) if requested is None else requested
+        for requested, name in zip(request.out_shardings, names)
     ]
     placed = [ArraySpec(s.aval, here, s.committed) for s in specs]
     lowering.in_specs = [s if fits(s, p) or s.stored is not s else p for s, p in zip(specs, placed)]
@@ -336,7 +343,7 @@ def _place_on_one_device(lowering: Lowering) -> None:
 
 
 def make_local_program(lowering: Lowering) -> None:
-    """Describe the program of one device for the backend, and check the memory of its results."""
+    """Create the `LocalProgram` for the backend, and check the shapes and dtypes of its results against their shards."""
     request, backend, memory = lowering.request, lowering.backend, lowering.memory
     committed = (
         len(request.assignment) > 1
@@ -390,13 +397,13 @@ PASSES: tuple[Callable[[Lowering], None], ...] = (
 
 
 def _partial_spec(sharding: Sharding | None, aval: ShapedArray) -> PartitionSpec | None:
-    """The spec of a result that has unreduced or reduced axes."""
-    found = aval.explicit if sharding is None else sharding
-    return found.spec if isinstance(found, NamedSharding) and found.spec.is_partial else None
+    """Return the spec of a result if it has unreduced or reduced axes, else None."""
+    actual = aval.explicit if sharding is None else sharding
+    return actual.spec if isinstance(actual, NamedSharding) and actual.spec.is_partial else None
 
 
 def _of_keys(sharding: Sharding, aval: ShapedArray) -> Sharding:
-    """The sharding of keys from the sharding of their rows in memory; other shardings are returned unchanged."""
+    """Return the sharding of random keys, given the sharding of their integer arrays. Return other shardings unchanged."""
     if (
         not isinstance(sharding, NamedSharding)
         or not is_key(aval)
@@ -407,7 +414,7 @@ def _of_keys(sharding: Sharding, aval: ShapedArray) -> Sharding:
 
 
 def _in_public(memory: Sharding, spec: PartitionSpec | None) -> Sharding:
-    """What the user sees of a result whose memory lies as `memory`: unreduced axes do not split a dim."""
+    """Return the public sharding of a result that is stored with sharding `memory`: the dim of terms is replaced by unreduced axes."""
     if spec is None or not isinstance(memory, NamedSharding):
         return memory
     return memory.with_spec(spec.update(memory.spec.partitions[bool(spec.unreduced) :]))
@@ -416,11 +423,16 @@ def _in_public(memory: Sharding, spec: PartitionSpec | None) -> Sharding:
 def _names_on_one_device(
     jaxpr: Jaxpr, in_specs: Sequence[ArraySpec], here: Sharding
 ) -> list[Sharding]:
-    """How the results of a program of one device are called: by the mesh of that device if an input or a constraint names one. All
-    layouts are one there, so a result keeps the name that came through elementwise operations, and else is called replicated."""
-    given = [s.sharding for s in in_specs if s.committed and isinstance(s.sharding, NamedSharding)]
+    """Return the shardings to report for the results of a program on one device, where all shardings are equivalent.
+
+    Without a NamedSharding among committed inputs and constraints it is `here`. Otherwise shardings propagate through constraints and
+    elementwise operations, and other results are replicated over the mesh.
+    """
+    committed = [
+        s.sharding for s in in_specs if s.committed and isinstance(s.sharding, NamedSharding)
+    ]
     inside = [s for s in constraint_shardings(jaxpr) if isinstance(s, NamedSharding)]
-    mesh = next((s.mesh for s in (*given, *inside)), None)
+    mesh = next((s.mesh for s in (*committed, *inside)), None)
     if mesh is None:
         return [here] * len(jaxpr.outvars)
     names: dict[Var, Sharding] = {
@@ -440,13 +452,13 @@ def _names_on_one_device(
             names.update(zip(eqn.outvars, same))
     whole = NamedSharding(mesh, PartitionSpec())
     return [
-        found if isinstance(found := names.get(v, whole), NamedSharding) else whole
+        sharding if isinstance(sharding := names.get(v, whole), NamedSharding) else whole
         for v in jaxpr.outvars
     ]
 
 
 class _Timer:
-    """Runs one stage after another: measures, verifies and dumps between them."""
+    """A callable that runs one stage: it measures its time, and checks and dumps its result if the settings say so."""
 
     def __init__(self, stages: Stages):
         self.stages = stages

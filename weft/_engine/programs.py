@@ -1,11 +1,12 @@
-"""Executables: from disk where some process compiled the same program before, else from the pipeline.
+"""Executables: loaded from the disk cache if it contains the program, else compiled by the pipeline.
 
-In:   a request: a Jaxpr without constants, how its inputs and outputs are laid out, the devices, and a backend.
-Out:  an `Executable`. One that comes from disk is what the compiler would make: its key holds the structure of the program
-      (`ir.structure`), all layouts that were given, the settings, the sources of everything that compiles, and what the backend
-      depends on. Its stages are computed again when they are asked for.
-Laws: what has no key (host functions, operations that are not weft's, a backend that keeps nothing) is compiled every time. A program on
-      disk that cannot be read, or not be placed here, counts as missing. A hit imports neither the partitioner, nor the compiler, nor LLVM.
+In:   a `CompileRequest`: a Jaxpr without constants, the shardings of its inputs and outputs, the devices, and a backend.
+Out:  an `Executable`. An executable from disk equals the one that the compiler would create: its key contains the structure of the
+      program (`ir.structure`), the requested shardings, the settings, the sources of the compiler, and the backend's own key. Its
+      stages are computed when they are read.
+Laws: a program without a key (with host functions or operations of other packages, or for a backend without serialization) is
+      compiled every time. A program on disk that cannot be read or placed here counts as missing. Loading a program from disk
+      imports neither the partitioner, nor the compiler, nor LLVM.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 backends.prepare()
 
-#: the rooms whose sources decide what becomes of a program
+#: the packages whose sources affect compiled programs
 COMPILER = (
     "",
     "cpython",
@@ -90,18 +91,18 @@ def executable_of(request: CompileRequest) -> Executable:
 
 
 def _check_request(request: CompileRequest) -> None:
-    """Raise for programs that cannot be compiled, for devices that are gone, and where a hook forbids compilation."""
+    """Raise ValueError for a program that cannot be compiled or uses lost devices. Call the hooks `before_compilation`."""
     if "check" in request.jaxpr.effects:
         raise ValueError(
             f"{request.name}: Cannot abstractly evaluate a checkify.check which was not functionalized: compiled code cannot raise.\n"
-            "  Transform the function first, as in jit(checkify.checkify(f)), and look at the error that it returns."
+            "  Transform the function first, as in jit(checkify.checkify(f)), and read the error that it returns."
         )
     for check in hooks.before_compilation:
         check(request.backend)
     if lost := [d.id for d in request.assignment if d.process_index < 0]:
         raise ValueError(
-            f"{request.name}: devices {', '.join(map(str, lost))} are from before weft.distributed.shrink().\n"
-            "  Move the arrays to a mesh of weft.devices(), by weft.device_put."
+            f"{request.name}: devices {', '.join(map(str, lost))} were removed by weft.distributed.shrink().\n"
+            "  Move the arrays to a mesh of weft.devices() with weft.device_put."
         )
 
 
@@ -117,7 +118,7 @@ def _compile(request: CompileRequest, key: str | None) -> Executable:
 
 
 def _ranks_of(assignment: tuple) -> list[int] | None:
-    """The processes that run a program on these devices, if they are several and this is one of them."""
+    """Return the ranks of the processes that run a program on these devices, or None if it is one process or not this one."""
     if processes.current() is None or is_elsewhere(assignment):
         return None
     ranks = sorted({d.process_index for d in assignment})
@@ -127,9 +128,10 @@ def _ranks_of(assignment: tuple) -> list[int] | None:
 def _agreed(
     request: CompileRequest, ranks: list[int], key: str | None, found: Executable | None
 ) -> Executable | None:
-    """The executable, or None if this process is to compile it, once all processes have come here with the same program.
+    """Wait until all processes request the same program; return its executable, or None if this process must compile it.
 
-    Where none of those that share a folder for compiled programs found it there, the first of them compiles it for the others.
+    `found` is the executable that this process has loaded from disk, or None. If no process of those that share a cache folder has
+    found the program there, the first of them compiles it, and the others load it.
     """
     from weft._engine.processes import agreement
 
@@ -144,14 +146,14 @@ def _agreed(
         with agreement.compiled_by(sharing[0], "/".join(map(str, place))) as is_mine:
             if is_mine:
                 with agreement.busy(f"compiling {request.name}"):
-                    made = _compile(request, key)
+                    executable = _compile(request, key)
                     cache.flush()
-                return made
+                return executable
     return _read(key, request)
 
 
 def _fingerprint(request: CompileRequest) -> str:
-    """A name that equal programs have in all processes, by their structure or else by their text."""
+    """Return a digest that equal programs have in all processes: of the structure, or of the text if that has no bytes."""
     try:
         body = _structure(request)
     except Unserializable:
@@ -160,7 +162,10 @@ def _fingerprint(request: CompileRequest) -> str:
 
 
 def _lines(request: CompileRequest) -> list[tuple[str, str]]:
-    """The program, what it takes and what it gives, line by line: what is compared between processes, and where it comes from."""
+    """Return pairs (text, source line) that describe the arguments, equations and results of a program.
+
+    Processes compare the texts; addresses are removed from them.
+    """
     jaxpr = request.jaxpr
     plain = lambda text: re.sub(r"0x[0-9a-f]+", "0x", text)
     numbers: dict = {}
@@ -205,7 +210,7 @@ def _lines(request: CompileRequest) -> list[tuple[str, str]]:
 
 def _pipeline() -> Any:
     with suspended:
-        from weft._engine import pipeline  # all of the compiler
+        from weft._engine import pipeline  # loads the whole compiler
 
     return pipeline
 
@@ -236,7 +241,7 @@ def _report(made: Executable, start: float, seconds: dict[str, float]) -> None:
 
 
 def _key(request: CompileRequest) -> str | None:
-    """The name of the program on disk; None if it cannot have one, or if every stage is to be seen."""
+    """Return the key of the program on disk; None if it has no key, or if `config.check` or `config.dump` needs every stage to run."""
     if (
         config.check
         or config.dump
@@ -252,8 +257,11 @@ def _key(request: CompileRequest) -> str | None:
 
 
 def _structure(request: CompileRequest) -> bytes:
-    """All that says how to compile a program. Where it runs on several processes, what nobody placed is elsewhere in each, which is
-    the same to the compiler."""
+    """Return the bytes of all facts that determine the compiled program.
+
+    Uncommitted arguments are on different devices in each process, which does not affect the program. So with several processes they
+    count as placed on the first device.
+    """
     assignment = request.assignment
     anywhere = None if _ranks_of(assignment) is None else _make_single(assignment[0], "device")
     specs = [
@@ -275,7 +283,7 @@ def _structure(request: CompileRequest) -> bytes:
 
 @functools.cache
 def _versions() -> str:
-    """What else computes while a program is compiled. Whether ml_dtypes is loaded makes no difference, so its file is asked."""
+    """Return the versions of the libraries used at compile time. ml_dtypes is identified by its file, so that it is not imported."""
     small = importlib.util.find_spec("ml_dtypes")
     facts = os.stat(small.origin) if small is not None and small.origin else None
     return f"{sys.version} numpy {np.__version__} ml_dtypes {facts and (facts.st_size, facts.st_mtime_ns)}"
@@ -285,7 +293,7 @@ def _versions() -> str:
 
 
 def _write(key: str, made: Executable) -> None:
-    """Keep an executable, if its backend can."""
+    """Write an executable to disk, if its backend can serialize it."""
     try:
         layouts = _plain(
             (
@@ -301,7 +309,7 @@ def _write(key: str, made: Executable) -> None:
 def _writer(
     key: str, collective_count: int, layouts: Any
 ) -> Callable[[Callable[[], bytes | None]], None]:
-    """What keeps a program on disk, given what makes its code."""
+    """Return a function that takes `make`, which returns the code of a program or None, and writes the program to disk later."""
 
     def stored(make: Callable[[], bytes | None]) -> bytes | None:
         code = make()
@@ -315,8 +323,8 @@ def _read(key: str, request: CompileRequest) -> Executable | None:
     try:
         return None if data is None else _load(key, data, request)
     except ProcessFailureError:
-        raise  # of another process: it came while this one was reading
-    except Exception:  # whatever is wrong with it, the compiler can do without
+        raise  # another process has failed in the meantime
+    except Exception:  # a file that cannot be loaded counts as missing
         return None
 
 
@@ -335,7 +343,10 @@ def _placed(
     collective_count: int,
     write: Callable[[Callable[[], bytes | None]], None],
 ) -> Executable:
-    """The executable of code that a backend kept, for arguments laid out as `shardings` and results as (sharding, committed)."""
+    """Return the executable of code that a backend has serialized.
+
+    `shardings` are the shardings of arguments, `results` the pairs (sharding, committed) of results.
+    """
     ins = [
         ArraySpec(s.aval, sharding, s.committed)
         for s, sharding in zip(request.in_specs, shardings, strict=True)
@@ -356,15 +367,18 @@ def _placed(
     )
 
 
-# ---- values that programs keep themselves
+# ---- executables that users serialize
 
 
 def kept(made: Executable) -> dict[str, Any]:
-    """What `restored` makes an executable of in another process: layouts, and the code if its backend can keep it."""
-    found: list[bytes | None] = []
-    made.loaded.keep(lambda make: found.append(make()))
+    """Return the keyword arguments with which `restored` recreates an executable in another process.
+
+    The code is None if the backend cannot serialize it.
+    """
+    codes: list[bytes | None] = []
+    made.loaded.keep(lambda make: codes.append(make()))
     return {
-        "code": found[0] if found else None,
+        "code": codes[0] if codes else None,
         "made_by": _makers_of(made.request.backend),
         "collective_count": made.collective_count,
         "shardings": tuple([s.row_major.sharding for s in made.in_specs]),
@@ -375,20 +389,20 @@ def kept(made: Executable) -> dict[str, Any]:
 def restored(
     request: CompileRequest, code: bytes | None, made_by: tuple, **layouts: Any
 ) -> Executable:
-    """The executable that `kept` described. Where its code is missing, or is another machine's or version's, it is compiled again."""
+    """Return the executable described by `kept`. Compile it again if the code is None or of another machine or version."""
     if code is not None and made_by == _makers_of(request.backend):
-        found = _placed(code, request, **layouts, write=lambda make: None)
-        found.request = request
-        return found
+        executable = _placed(code, request, **layouts, write=lambda make: None)
+        executable.request = request
+        return executable
     return executable_of(request)
 
 
 def _makers_of(backend: Backend) -> tuple:
-    """What code depends on besides the program: the sources of the compiler, what else computes, and the machine."""
+    """Return what code depends on in addition to the program: the compiler's sources, library versions, and the backend's key."""
     return cache.fingerprint(COMPILER), _versions(), backend.cache_key()
 
 
-#: what layouts are made of, by the names in what their `__reduce__` gives: nothing else is called when a file is read
+#: name of a function in `__reduce__` of shardings -> the function; reading a file calls no other function
 _MAKERS: dict[str, Callable] = {
     "tuple": lambda *xs: xs,
     "frozenset": lambda *xs: frozenset(xs),
@@ -413,7 +427,7 @@ _MAKERS: dict[str, Callable] = {
 
 
 def _plain(x: Any) -> Any:
-    """Layouts as plain data: numbers, strings, and tuples of a name in `_MAKERS` and its arguments."""
+    """Return shardings as plain data: numbers, strings, and tuples of a name in `_MAKERS` and its arguments."""
     if x is None or type(x) in (bool, int, str):
         return x
     if isinstance(x, (tuple, frozenset)):
@@ -423,29 +437,31 @@ def _plain(x: Any) -> Any:
     elif isinstance(x, (AxisType, UnreducedKind)):
         title, args = type(x).__name__, (x.name,)
     else:
-        made = (
+        reduced = (
             x.__reduce__() if type(x).__module__.partition(".")[0] == "weft" else type(x).__name__
         )
-        title, args = (made, ()) if isinstance(made, str) else (made[0].__name__, made[1])
+        title, args = (
+            (reduced, ()) if isinstance(reduced, str) else (reduced[0].__name__, reduced[1])
+        )
     if title not in _MAKERS:
-        raise Unserializable(f"a layout with a {title}")
+        raise Unserializable(f"a sharding with a {title}")
     return title, *map(_plain, args)
 
 
 def _made(x: Any) -> Any:
-    """What `_plain` was given."""
+    """Return the shardings that `_plain` converted to `x`."""
     return _MAKERS[x[0]](*map(_made, x[1:])) if type(x) is tuple else x
 
 
 def _grid(shape: tuple[int, ...], values: Sequence[Any]) -> np.ndarray:
-    made = np.empty(shape, object)
-    for place, value in zip(np.ndindex(*shape), values, strict=True):
-        made[place] = value
-    return made
+    grid = np.empty(shape, object)
+    for index, value in zip(np.ndindex(*shape), values, strict=True):
+        grid[index] = value
+    return grid
 
 
 class LazyStages:
-    """The stages of a program that came from disk: called, they are computed from what was traced."""
+    """A callable that computes the stages of a program that was loaded from disk, from its traced program."""
 
     def __init__(self, request: CompileRequest):
         self.request = request
