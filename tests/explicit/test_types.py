@@ -311,7 +311,7 @@ def test_shapes_of_results_say_their_shardings():
             lambda x: x.reshape(128),
             (COLUMNS,),
             [
-                "reshape: dim 1 is split in a way that the result cannot follow",
+                "reshape: the split of dim 1 cannot be carried over to the result",
                 "out_sharding=P(None)",
             ],
         ),

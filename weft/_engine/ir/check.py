@@ -1,4 +1,4 @@
-"""The verifier of jaxprs: each variable bound once and before use, each result of the type its rule gives."""
+"""The verifier of jaxprs: each variable is bound once and before its uses, and each result has the type that the type rule returns."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var, subjaxprs
 
 
 class JaxprTypeError(TypeError):
-    """A program breaks a law of jaxprs: a bug in a transformation, not in the user's code."""
+    """The error for a program that violates an invariant of jaxprs: a bug in a transformation, not in the user's code."""
 
 
 def check_jaxpr(jaxpr: Jaxpr, stage: str = "") -> Jaxpr:
-    """Raise JaxprTypeError where `jaxpr` (or a jaxpr inside it) breaks a law; else give it back.
+    """Return `jaxpr`; raise JaxprTypeError if it or a jaxpr inside of it violates an invariant. `stage` is named in the message.
 
-    Weak types and varying axes may differ between a rule and a variable; shape and dtype may not.
+    The shape and dtype of a variable must be those of the type rule. Weak types and varying axes may differ.
     """
     bound: set[Var] = set()
     where = f" after {stage}" if stage else ""
@@ -48,12 +48,12 @@ def check_jaxpr(jaxpr: Jaxpr, stage: str = "") -> Jaxpr:
 
 
 def _check_types(eqn: Eqn, what: str, where: str) -> None:
-    given = eqn.primitive.abstract([a.aval for a in eqn.invars], eqn.params)
-    if len(given) != len(eqn.outvars):
+    out_avals = eqn.primitive.abstract([a.aval for a in eqn.invars], eqn.params)
+    if len(out_avals) != len(eqn.outvars):
         raise JaxprTypeError(
-            f"check: {what} has {len(eqn.outvars)} results, its type rule gives {len(given)}{where}."
+            f"check: {what} has {len(eqn.outvars)} results, its type rule gives {len(out_avals)}{where}."
         )
-    for aval, var in zip(given, eqn.outvars):
+    for aval, var in zip(out_avals, eqn.outvars):
         if aval.shape != var.aval.shape or aval.dtype != var.aval.dtype:
             raise JaxprTypeError(
                 f"check: {what} binds {var.aval.str_short()}, "

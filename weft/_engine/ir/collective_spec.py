@@ -1,10 +1,10 @@
-"""Collectives as records: all that one collective is, stated once.
+"""Collectives as records: the complete definition of each collective, in one place.
 
 In:   a `CollectiveSpec` per collective, from `ops.collective_rules` and `ops.ragged_exchange`.
-Out:  the rules of its primitive; and what others read here: the partitioner (bytes, which reduction it completes), the
-      HLO and StableHLO texts, `explain`, and the backends that carry collectives out (`carry_out`).
-Laws: several axes count as one, the first being the major one; `axis_index_groups` are lists of such positions, and only
-      positions of one group exchange values. No other file keeps a table of collectives.
+Out:  the rules of the collective's primitive, and data for the partitioner (bytes, completed reductions), the HLO and StableHLO
+      printers, `explain`, and backends that compute collectives on NumPy (`carry_out`).
+Laws: several axes are treated as one axis, with the first axis as the major one. `axis_index_groups` are lists of positions along it; only
+      positions of one group exchange values. No other module has a table of collectives.
 Next: `ops.collective_rules`; `docs/adding-a-collective.md` adds one.
 """
 
@@ -21,56 +21,59 @@ from weft._engine.util.trees.narrowing import is_tuple_or_list
 
 @record
 class CollectiveSpec:
-    """One collective. Functions get the equation's params by name.
+    """The definition of one collective. Its functions take the equation's params as keyword arguments.
 
-    `type(*avals, **params)` gives the type of the result. `stacked(axis, x, dim, **params) -> (result, its dim)` is the
-    meaning over one of the axes, which is dim `dim` of `x` (None: all positions have the same `x`): ordinary operations, and
-    the collective again over the other axes. `exchange(operands, **params)` is the meaning in NumPy: from the operand of
-    every position of a group (a tuple of operands if there are several), in order, the result of every position.
+    `type(*avals, **params)` returns the type of the result. `stacked(axis, x, dim, **params) -> (result, its dim)` computes the collective
+    over one of its axes if the positions along the axis are the dim `dim` of `x` (None: all positions have the same `x`): it binds
+    ordinary operations, and the collective over the other axes. `exchange(operands, **params)` computes the collective on
+    NumPy. It takes the operands of all positions of a group, in order (a tuple if there are several operands), and returns
+    the result of every position.
     """
 
     name: str
     type: Callable[..., Any]
     stacked: Callable[..., Any]
     exchange: Callable[..., Sequence[np.ndarray]]
-    bytes: Callable[[int, int], int] | None = (
-        None  # sent by each of n devices, by the bytes they hold; None: nothing is sent
-    )
-    dims: tuple[
-        str, ...
-    ] = ()  # params that number a dim of the operand; these dims are never split by other axes
-    factors: Callable[..., Any] | None = (
-        None  # sharding rule over other axes; None: elementwise but for `dims`
-    )
-    jvp: Callable[..., Any] | None = None  # None: linear
-    transpose: Callable[..., Any] | None = None  # None: not linear, so there is none
-    completes: tuple[
-        str, ...
-    ] = ()  # the reductions along a split dim that this completes; it takes several values at once
-    hlo: str = ""  # its HLO instruction, and in StableHLO with underscores
-    to_apply: str = ""  # the HLO computation by which it combines values
-    kind: str = ""  # what `explain` counts it as; its own name if empty
-    aliases: tuple[str, ...] = ()  # other names that `explain` understands
+    #: (bytes per device, n) -> the bytes that each of n devices sends; None: no communication
+    bytes: Callable[[int, int], int] | None = None
+    #: params that are a dim of the operand; these dims are never sharded over other axes
+    dims: tuple[str, ...] = ()
+    #: the factor rule for sharding over other axes; None: elementwise, except for `dims`
+    factors: Callable[..., Any] | None = None
+    #: None: the collective is linear
+    jvp: Callable[..., Any] | None = None
+    #: None: the collective is not linear and cannot be transposed
+    transpose: Callable[..., Any] | None = None
+    #: the reductions along a sharded dim that this collective completes; it takes several values at once
+    completes: tuple[str, ...] = ()
+    #: the HLO instruction; the StableHLO operation has underscores instead of hyphens
+    hlo: str = ""
+    #: the HLO computation that combines values
+    to_apply: str = ""
+    #: the name under which `explain` counts the collective; the collective's own name if empty
+    kind: str = ""
+    #: other names that `explain` accepts
+    aliases: tuple[str, ...] = ()
 
     @property
     def counted_as(self) -> str:
-        """The kind under which records and `explain` list it."""
+        """The name under which records and `explain` list the collective."""
         return self.kind or self.name
 
     @property
     def is_local(self) -> bool:
-        """Whether a position needs nothing of the others."""
+        """Whether no values are exchanged between positions."""
         return self.bytes is None
 
     @property
     def reduces(self) -> bool:
-        """Whether it combines the values of several positions."""
+        """Whether the collective combines the values of several positions."""
         return bool(self.to_apply)
 
 
-#: every collective by its name, in the order of their definition
+#: name -> collective, in the order of their definition
 COLLECTIVES: dict[str, CollectiveSpec] = {}
-#: the collective that completes a reduction along a split dim, by the operation that reduces
+#: name of a reduction -> the collective that completes it along a sharded dim
 COMPLETED_BY: dict[str, CollectiveSpec] = {}
 
 
@@ -81,18 +84,18 @@ def register(spec: CollectiveSpec) -> None:
 
 
 def spec_of(primitive: Any) -> CollectiveSpec:
-    """The record of a collective primitive, which it holds in its slot `collective`."""
+    """Return the record of a collective primitive, its attribute `collective`."""
     return primitive.collective
 
 
 def collective_axes(params: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Names of the axes that a collective equation with `params` works over."""
+    """Return the names of the axes of a collective equation with the given params."""
     axes = params["axes"] if "axes" in params else params["axis_name"]
     return tuple(axes) if is_tuple_or_list(axes) else (axes,)
 
 
 def collective_bytes(kind: str, nbytes: int, n: int) -> int:
-    """Bytes that a device sends when `n` devices, holding `nbytes` each, perform the collective `kind`.
+    """Return the bytes that each device sends when `n` devices with `nbytes` each perform the collective `kind`.
 
     >>> [collective_bytes(kind, 1024, 4) for kind in ("psum", "all_gather", "own_slice")]
     [1536, 3072, 0]
@@ -106,9 +109,9 @@ def collective_bytes(kind: str, nbytes: int, n: int) -> int:
 def carry_out(
     primitive: Any, operands: Sequence[Sequence[np.ndarray]], params: Mapping[str, Any]
 ) -> list[list[np.ndarray]]:
-    """The results of a collective at all positions along its axes, from the operands that each position has, in NumPy.
+    """Compute a collective on NumPy: return the results of all positions along its axes, given the operands of each position.
 
-    Several axes count as one. One that reduces several values at once gives a result for each.
+    Several axes are treated as one axis. A collective that reduces several values at once returns a result for each.
 
     >>> x = [[np.float32(i)] for i in range(4)]
     >>> [float(y) for (y,) in carry_out(lax.psum_p, x, dict(axes=("i",), axis_index_groups=((0, 3), (1, 2))))]
@@ -124,10 +127,10 @@ def carry_out(
 def _in_groups(
     spec: CollectiveSpec, operands: Sequence[Sequence[np.ndarray]], params: Mapping[str, Any]
 ) -> list[np.ndarray]:
-    given = [x[0] if len(x) == 1 else tuple(x) for x in operands]
-    results: list[Any] = [None] * len(given)
+    values = [x[0] if len(x) == 1 else tuple(x) for x in operands]
+    results: list[Any] = [None] * len(values)
     with np.errstate(all="ignore"):
-        for group in params.get("axis_index_groups") or (range(len(given)),):
-            for position, y in zip(group, spec.exchange([given[i] for i in group], **params)):
+        for group in params.get("axis_index_groups") or (range(len(values)),):
+            for position, y in zip(group, spec.exchange([values[i] for i in group], **params)):
                 results[position] = np.asarray(y)
     return results

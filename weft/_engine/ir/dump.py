@@ -1,7 +1,7 @@
-"""Numbered files of what is compiled.
+"""Dumps of compiled programs to numbered files.
 
-`WEFT_DUMP=dir` (or `XLA_FLAGS=--xla_dump_to=dir`) writes every program after every stage, one folder per compiled function, and beside
-the folder the HLO of the program before and after. `JAX_DUMP_IR_TO=dir` writes the program alone, before it is compiled.
+`WEFT_DUMP=dir` (or `XLA_FLAGS=--xla_dump_to=dir`) writes the program after every stage, in one folder per compiled function, and into
+`dir` the HLO text before and after optimizations. `JAX_DUMP_IR_TO=dir` writes only the program before compilation.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _counters = {"stablehlo": itertools.count(), "jaxpr": itertools.count()}
 
 
 def write(root: str, name: str, number: int, title: str, thing: Any) -> None:
-    """Write `thing` (a program, or what has a `text()`) as `<root>/<nnn>_<name>/<number>_<title>.txt`."""
+    """Write `thing` (a program, or an object with a method `text`) as `<root>/<nnnn>_<name>/<number>_<title>.txt`."""
     if number == 0:
         _folders[os.getpid()] = f"{next(_counter):04d}_{_clean(name)}"
     _write(
@@ -30,13 +30,13 @@ def write(root: str, name: str, number: int, title: str, thing: Any) -> None:
 
 
 def write_module(root: str, name: str, time: str, text: str) -> None:
-    """Write the text of the module whose stages were written last as `<root>/module_<nnn>.jit_<name>.<time>_optimizations.txt`."""
+    """Write a text of the module whose stages were written last, as `<root>/module_<nnnn>.jit_<name>.<time>_optimizations.txt`."""
     number = _folders.get(os.getpid(), "0000")[:4]
     _write(root, f"module_{number}.{module_name(name)}.{time}_optimizations.txt", text)
 
 
 def write_lowered(root: str, mode: str, name: str, text: str) -> None:
-    """Write a program before it is compiled, as JAX names such files; `mode` is `stablehlo` or `jaxpr`."""
+    """Write a program before compilation, with JAX's file names; `mode` is `stablehlo` or `jaxpr`."""
     number, module = next(_counters[mode]), module_name(name)
     title = (
         f"jax_ir{number:04d}_{module}_compile.mlir"
@@ -47,7 +47,7 @@ def write_lowered(root: str, mode: str, name: str, text: str) -> None:
 
 
 def module_name(name: str) -> str:
-    """The name of a compiled function as that of a module.
+    """Return the name of the module of a compiled function.
 
     >>> module_name("jit(f)"), module_name("jit(<lambda>)"), module_name("sin")
     ('jit_f', 'jit__lambda', 'jit_sin')

@@ -1,12 +1,12 @@
 """Shardings in types: explicit mesh axes in the types of values, and the rule for the types of results.
 
-A type's sharding is a NamedSharding over an AbstractMesh that names explicit axes only; None means that nothing was said
-(a new constant, a value whose layout the compiler finds). `type_sharding` reads it off a placement, `on_devices` gives it
-devices again.
+The sharding in a type is a NamedSharding over an AbstractMesh whose spec names explicit axes only. It is None for a new constant
+and for a value whose sharding the compiler chooses. `type_sharding` computes it from a placement; `on_devices` replaces the abstract
+mesh by a mesh of devices.
 
-`result_dims` is the rule for every operation, by its factors: operands that are split must agree, factors of the results
-keep their axes, reduced ones lose them. What the operands do not determine, or what could only be had by moving operands,
-is a `Conflict`.
+`result_dims` computes the shardings of results for every operation by its factors: operands that shard a factor must use the same
+axes, factors of results keep their axes, and reduced factors lose them. A `Conflict` describes results that the operands do not
+determine, or that would require resharding an operand.
 """
 
 from __future__ import annotations
@@ -29,10 +29,12 @@ from weft._engine.util.record import field, record
 
 @record
 class OpTraits:
-    """Facts about an op that its factors do not state.
+    """The properties of an op, in addition to its factor rule, that determine result shardings.
 
-    is_product    a sum over a dim that several operands split can have more than one layout
-    split_alike   each dim of a result that is the op's own is split as that of the operand
+    is_elementwise   errors use JAX's message for broadcasting
+    is_layout        the op rearranges elements: dims with several factors may be sharded over the axes of all of them
+    is_product       a sum over a dim that several operands shard is ambiguous: the result may be replicated or sharded
+    split_alike      a result dim whose factor is not a factor of an operand is sharded like the operand's dim
     """
 
     is_elementwise: bool = False
@@ -42,8 +44,9 @@ class OpTraits:
 
 
 def type_sharding(sharding: Sharding, ndim: int) -> NamedSharding | None:
-    """What the type of a value of rank `ndim` placed as `sharding` says: its explicit axes, or those of more than one device, as the
-    setting says; None if its mesh has none.
+    """Return the sharding in the type of a value of rank `ndim` that is placed with `sharding`, or None if its mesh has no explicit axes.
+
+    Axes of size 1 are omitted if the setting `remove_size_one_mesh_axis_from_type` is on.
 
     >>> mesh = AbstractMesh((2, 2), ('x', 'y'), (AxisType.Explicit, AxisType.Auto))
     >>> type_sharding(NamedSharding(mesh, spec_of_dims((('x',), ('y',)))), 2).spec
@@ -69,7 +72,7 @@ def _type_sharding(sharding: Sharding, ndim: int, without_ones: bool) -> NamedSh
 
 
 def told_axes(axes: Iterable[Any], mesh: Any) -> frozenset[Any]:
-    """Those of `axes` that types tell: all, or those of more than one device, as the setting says."""
+    """Return the axes that types contain: all, or those of size > 1 if `remove_size_one_mesh_axis_from_type` is on."""
     if not config.remove_size_one_mesh_axis_from_type:
         return frozenset(axes)
     return frozenset(a for a in axes if mesh.shape.get(a) != 1)
@@ -78,7 +81,7 @@ def told_axes(axes: Iterable[Any], mesh: Any) -> frozenset[Any]:
 def _with_terms(
     spec: PartitionSpec, said: PartitionSpec, explicit: frozenset[Any]
 ) -> PartitionSpec:
-    """`spec` with what `said` says of unreduced and reduced axes that are explicit."""
+    """Return `spec` with the explicit axes among the unreduced and reduced axes of `said`."""
     terms = said.unreduced & explicit
     return spec.update(
         unreduced=terms,
@@ -88,13 +91,12 @@ def _with_terms(
 
 
 def is_partial(aval: Any) -> bool:
-    """Whether a type says that values are terms of a sum, or that their cotangents are."""
+    """Return whether a type has unreduced or reduced explicit axes."""
     return aval.explicit is not None and aval.explicit.spec.is_partial
 
 
 def dual(sharding: NamedSharding | None) -> NamedSharding | None:
-    """The sharding in the type of cotangents of values of that sharding: those of terms of a sum are equal on all devices (reduced),
-    those of reduced values are terms of a sum.
+    """Return the sharding in the type of cotangents: unreduced and reduced axes are exchanged.
 
     >>> mesh = AbstractMesh((2,), ('x',), (AxisType.Explicit,))
     >>> dual(NamedSharding(mesh, PartitionSpec(None, unreduced={'x'}))).spec
@@ -109,8 +111,10 @@ def dual(sharding: NamedSharding | None) -> NamedSharding | None:
 
 
 def auto_part(sharding: NamedSharding, ndim: int) -> NamedSharding | None:
-    """What a sharding says of axes that are not explicit, for values of rank `ndim`: UNCONSTRAINED in other dims; None if it
-    names none of them."""
+    """Return the constraint on dims that are sharded over axes that are not explicit, for values of rank `ndim`.
+
+    Other dims are UNCONSTRAINED. Return None if the spec has no such axes.
+    """
     explicit = sharding.mesh.explicit_axes
     if all(a in explicit for a in sharding.spec.axes):
         return None
@@ -124,32 +128,32 @@ def auto_part(sharding: NamedSharding, ndim: int) -> NamedSharding | None:
 
 @lru_cache(maxsize=4096)
 def on_devices(sharding: NamedSharding, devices: tuple[Any, ...]) -> NamedSharding:
-    """A sharding over an abstract mesh, on these devices in order."""
+    """Return a sharding over an abstract mesh as a sharding on the given devices. Return other shardings unchanged."""
     if not isinstance(sharding.mesh, AbstractMesh):
         return sharding
     mesh = sharding.mesh
     if mesh.size != len(devices):
         raise ShardingError(
-            f"a value typed {sharding.spec!r} over {mesh} meets a computation on {len(devices)} "
+            f"a value of type {sharding.spec!r} over {mesh} is used in a computation on {len(devices)} "
             f"devices.\n  All values of a computation must be on the same devices. Move one with weft.device_put."
         )
     grid = np.array(devices, object).reshape(mesh.axis_sizes)
-    made = Mesh(grid, mesh.axis_names, axis_types=mesh.axis_types)
-    return NamedSharding(made, sharding.spec, memory_kind=sharding.memory_kind)
+    concrete_mesh = Mesh(grid, mesh.axis_names, axis_types=mesh.axis_types)
+    return NamedSharding(concrete_mesh, sharding.spec, memory_kind=sharding.memory_kind)
 
 
 def has_explicit_axes(sharding: Sharding) -> bool:
-    """Whether values with this placement have a sharding in their type."""
+    """Return whether values with this placement have a sharding in their type."""
     return isinstance(sharding, NamedSharding) and bool(sharding.mesh.explicit_axes)
 
 
 def says_all(sharding: NamedSharding | None) -> bool:
-    """Whether a type's sharding leaves nothing to the compiler: all axes of its mesh are explicit."""
+    """Return whether all axes of the mesh are explicit, so that the type determines the placement."""
     return sharding is not None and sharding.mesh.are_all_axes_explicit
 
 
 def retyped(mesh: Any, axes: Sequence[Any], kind: AxisType) -> Any:
-    """`mesh` with the axes `axes` of another type."""
+    """Return `mesh` with the axis type `kind` for the given axes."""
     return mesh.update(
         axis_types=tuple(kind if n in axes else t for n, t in zip(mesh.axis_names, mesh.axis_types))
     )
@@ -157,18 +161,18 @@ def retyped(mesh: Any, axes: Sequence[Any], kind: AxisType) -> Any:
 
 @record
 class Conflict:
-    """Why the operands' types do not determine the results'."""
+    """The reason why the operands' types do not determine the results' types, as the parts of an error message."""
 
     what: str  # the fact, in one line
-    notes: Mapping[int, str] = field(default_factory=dict)  # what to say of operand i
+    notes: Mapping[int, str] = field(default_factory=dict)  # operand -> the fact about it
     rule: str = ""
-    operand: int = 0  # the operand to reshard as `wanted`, where that would help
+    operand: int = 0  # the operand to reshard to `wanted`, if that resolves the conflict
     wanted: Spec | None = None
-    verb: str = ""  # what follows the name of the operation, before the fact
+    verb: str = ""  # the text between the name of the operation and the fact
 
 
 class _Inference:
-    """The dims of results by one rule, and the first conflict met."""
+    """The result shardings by one factor rule, and the first conflict."""
 
     def __init__(
         self,
@@ -196,11 +200,11 @@ class _Inference:
             self.conflict = Conflict(what, notes, rule, operand, wanted, verb)
 
     def place(self, f: int, i: int) -> int:
-        """The dim of operand i that has factor f."""
+        """Return the dim of operand i that has factor f."""
         return next(d for d, fs in enumerate(self.rule.ins[i]) if f in fs)
 
     def without(self, i: int, dim: int) -> Spec:
-        """The layout of operand i with one dim whole."""
+        """Return the dims of operand i with dim `dim` not sharded."""
         return tuple(() if d == dim else axes for d, axes in enumerate(self.ins[i]))
 
     def read(self) -> None:
@@ -208,45 +212,45 @@ class _Inference:
         for i, (factors, dims) in enumerate(zip(self.rule.ins, self.ins)):
             if not any(dims):
                 continue
-            found, _ = axes_of_factors(factors, dims, self.rule, self.sizes)
-            for f, mine in found.items():
-                self.carriers.setdefault(f, []).append((i, mine))
+            axes_of, _ = axes_of_factors(factors, dims, self.rule, self.sizes)
+            for f, factor_axes in axes_of.items():
+                self.carriers.setdefault(f, []).append((i, factor_axes))
             for d, (fs, axes) in enumerate(zip(factors, dims)):
-                missed = len(axes) - sum(len(found.get(f, ())) for f in fs)
+                missed = len(axes) - sum(len(axes_of.get(f, ())) for f in fs)
                 if (
                     missed
                     and not self.result_follows(i)
                     and not all(f in self.rule.reduced for f in fs)
                 ):
                     self.blame(
-                        f"dim {d} is split in a way that the result cannot follow.",
+                        f"the split of dim {d} cannot be carried over to the result.",
                         {i: f"dim {d} is split by {_text(axes)}"},
-                        "The parts of a split dim must stay together.",
+                        "Each shard of an operand must become one shard of the result.",
                         i,
                         self.without(i, d),
                     )
 
     def is_whole(self, axes: DimSpec) -> bool:
-        """Whether every device holds all of a dim with these axes, which are all of size 1."""
+        """Return whether a dim sharded over these axes is whole on every device: all axes have size 1."""
         return all(self.sizes[a] == 1 for a in axes)
 
     def result_follows(self, i: int) -> bool:
-        """Whether the result is laid out as operand 0 whatever operand i is (updates of parts)."""
+        """Return whether the result is sharded like operand 0 for any sharding of operand i, as if operand i updates a part of it."""
         return i > 0 and self.rule.ins[:1] == self.rule.outs[:1]
 
     def agree(self) -> None:
-        """One choice of axes per factor."""
-        for f, found in self.carriers.items():
-            (first, axes), *others = found
-            for i, mine in others:
-                if mine != axes:
+        """Choose the axes of each factor, and record a conflict if operands shard it differently."""
+        for f, operand_axes in self.carriers.items():
+            (first, axes), *others = operand_axes
+            for i, other_axes in others:
+                if other_axes != axes:
                     self.blame(
                         "the operands are split differently.",
                         {
                             first: f"dim {self.place(f, first)} is split by {_text(axes)}",
-                            i: f"dim {self.place(f, i)} is split by {_text(mine)}",
+                            i: f"dim {self.place(f, i)} is split by {_text(other_axes)}",
                         },
-                        "Dims that belong together must be split alike or not at all.",
+                        "Corresponding dims of operands must be split by the same axes or not at all.",
                         i,
                         self.alike(i, f, axes),
                         " got incompatible shardings for broadcasting"
@@ -262,8 +266,8 @@ class _Inference:
                 self.blame(
                     "the contracted dims are split, so the result could be sharded in more than one way.",
                     {
-                        i: f"contracts dim {self.place(f, i)}, split by {_text(mine)}"
-                        for i, mine in found
+                        i: f"contracts dim {self.place(f, i)}, split by {_text(other_axes)}"
+                        for i, other_axes in operand_axes
                     },
                     "A sum over split dims can be replicated or split again.",
                 )
@@ -271,7 +275,7 @@ class _Inference:
         self.check_special()
 
     def alike(self, i: int, f: int, axes: DimSpec) -> Spec:
-        """The layout of operand i with the dim of factor f split by `axes`, which no other dim then has."""
+        """Return the dims of operand i with the dim of factor f sharded over `axes`, and these axes removed from other dims."""
         dim = self.place(f, i)
         return tuple(
             axes if d == dim else tuple(a for a in mine if a not in axes)
@@ -279,7 +283,7 @@ class _Inference:
         )
 
     def check_special(self) -> None:
-        """Dims that the operation needs whole, and dims whose factor is not the result's."""
+        """Record conflicts for sharded dims that the operation needs whole, and for sharded dims that are not dims of the result."""
         for f, axes in list(self.axes.items()):
             mark = self.rule.special.get(f)
             i, d = self.carriers[f][0][0], self.place(f, self.carriers[f][0][0])
@@ -288,7 +292,7 @@ class _Inference:
                     self.blame(
                         f"dim {d} is split, but it is needed whole.",
                         {i: f"dim {d} is split by {_text(axes)}"},
-                        "Every device would need all of that dim.",
+                        "Every device needs all elements along this dim.",
                         i,
                         self.without(i, d),
                     )
@@ -303,14 +307,16 @@ class _Inference:
                 self.blame(
                     f"dim {d} is split, and the sharding of the result is not given.",
                     {i: f"dim {d} is split by {_text(axes)}"},
-                    "What is looked up or sliced out of a split dim can be sharded in more than one way.",
+                    "The result of a lookup or slice along a split dim can be sharded in more than one way.",
                     i,
                     self.without(i, d),
                 )
 
     def extended(self, f: int, i: int, d: int, axes: DimSpec) -> bool:
-        """Whether the result's dim d is a part or an extension of the operand's, and so is split like it (slice, pad, conv), or
-        is a cut so short that it is whole."""
+        """Return whether dim d of the result is a part or an extension of the operand's dim d, as for slice, pad and conv.
+
+        Shard it over the operand's axes if these divide its size. A result dim that is at most one shard long is not sharded.
+        """
         rule, done = self.rule, False
         for outs in rule.outs:
             if len(outs) != len(rule.ins[i]) or len(outs[d]) != 1:
@@ -323,41 +329,44 @@ class _Inference:
             parts = math.prod(self.sizes[a] for a in axes)
             if rule.sizes[g] % parts == 0:
                 done = self.axes.setdefault(g, axes) == axes
-            else:  # a cut no longer than one shard is whole on all devices
+            else:  # a slice that is at most one shard long is replicated
                 done = rule.sizes[g] * parts <= rule.sizes[f]
         return done
 
     def results(self) -> list[Spec]:
-        """Layouts of the results; an axis is used once, by the first dim that has it."""
-        found: list[Spec] = []
+        """Return the dims of the results. If several dims of a result have the same axis, only the first dim gets it."""
+        result_dims: list[Spec] = []
         for factors in self.rule.outs:
             dims = dims_of_factors(factors, self.axes, self.rule, self.sizes)
             if self.op.is_layout:
                 dims = tuple(self.merged(dim, axes) for dim, axes in zip(factors, dims))
-            kept = {a for axes in dims for a in axes}
+            result_axes = {a for axes in dims for a in axes}
             lost = [
                 (f, a)
                 for dim in factors
                 for f in dim
                 for a in self.axes.get(f, ())
-                if a not in kept
+                if a not in result_axes
             ]
             if lost:
                 f, axis = lost[0]
                 i = next((i for i, _ in self.carriers.get(f, ())), 0)
                 d = self.place(f, i)
                 self.blame(
-                    f"dim {d} is split in a way that the result cannot follow.",
+                    f"the split of dim {d} cannot be carried over to the result.",
                     {i: f"dim {d} is split by {_text((axis,))}"},
-                    "The parts of a split dim must stay together.",
+                    "Each shard of an operand must become one shard of the result.",
                     i,
                     self.without(i, d),
                 )
-            found.append(self.distinct(dims))
-        return found
+            result_dims.append(self.distinct(dims))
+        return result_dims
 
     def merged(self, factors: Sequence[int], axes: DimSpec) -> DimSpec:
-        """The axes of a dim that several make, of which the first are split: all of theirs, though that moves data."""
+        """Return the axes of a dim with several factors of which only leading ones are sharded: the axes of all factors.
+
+        This may require communication. Return `axes` if another factor is sharded or the axes do not divide the size of the dim.
+        """
         each = [self.axes.get(f, ()) for f in factors]
         all_axes = tuple(a for mine in each for a in mine)
         leading = all(mine or not any(each[k:]) for k, mine in enumerate(each))
@@ -368,8 +377,9 @@ class _Inference:
         return all_axes if leading and len(all_axes) > len(axes) and size % parts == 0 else axes
 
     def distinct(self, dims: Spec) -> Spec:
+        """Return `dims` with each axis used by one dim; record a conflict if two dims have the same axis."""
         seen: set[Any] = set()
-        kept: list[DimSpec] = []
+        distinct_dims: list[DimSpec] = []
         for axes in dims:
             if seen & set(axes):
                 self.blame(
@@ -379,8 +389,8 @@ class _Inference:
                 )
                 axes = ()
             seen.update(axes)
-            kept.append(axes)
-        return tuple(kept)
+            distinct_dims.append(axes)
+        return tuple(distinct_dims)
 
 
 def result_dims(
@@ -389,9 +399,9 @@ def result_dims(
     ins: Sequence[Spec],
     sizes: Mapping[Any, int],
 ) -> tuple[list[Spec], Conflict | None]:
-    """Return the layouts of an op's results, and the conflict of its operands if they do not determine the layouts.
+    """Return the dims of an op's results, and a conflict if the operands do not determine them.
 
-    With a conflict, the layouts are a proposal.
+    With a conflict, the dims are a proposal.
     """
     inference = _Inference(rule, op, ins, sizes)
     inference.read()
@@ -408,5 +418,5 @@ def _text_of(dims: Spec) -> str:
 
 
 def spec_text(dims: Spec) -> str:
-    """How a user writes a layout: `P('x', None)`."""
+    """Return dims as a user writes a spec: `P('x', None)`."""
     return f"P({', '.join(repr(e) for e in spec_of_dims(dims))})"

@@ -1,15 +1,15 @@
 """Sharding rules as einsums over factors.
 
-A rule names the independent index variables (factors) of an operation and says, per operand and result dim, which factors
-it is made of, from major to minor. `dot_general` is  b m k, b n k -> b m n  with k reduced. A factor that is present in the
-inputs but in no output is reduced with `combine`; one that is marked in `special` cannot simply be split:
+A rule names the independent index variables (factors) of an operation, and for each dim of the operands and results the factors of
+the dim, major to minor. `dot_general` is  b m k, b n k -> b m n  with k reduced. A factor that occurs in operands and in no result
+is reduced by the operation in `reduced`. A factor that is marked in `special` needs more than local computation if it is sharded:
 
-    replicate     every device needs all of it (sort, cumulative ops without a prefix rule, LAPACK dims)
-    scan          a prefix combine along it (cumsum): local result, then a combine of what came before
-    halo          neighbours' edges are needed (conv, pad, roll)
-    index         positions are looked up along it (gather, scatter, dynamic_slice): an index translation or a replica
-    offset        of a result alone: elements know their global position along it (iota), so a shard adds where it starts
-Propagation, partitioning, explicit checks and cost all read this and nothing else.
+    replicate     every device needs the whole factor (sort, cumulative ops without a prefix rule, LAPACK dims)
+    scan          a prefix combine along the factor (cumsum): a local result, combined with the total of the preceding shards
+    halo          the edges of neighboring shards are needed (conv, pad, roll)
+    index         positions are looked up along the factor (gather, scatter, dynamic_slice): translated indices or a replica
+    offset        of a result alone: elements depend on their global position (iota), so each shard adds its start position
+Propagation, the partitioner, explicit types and the cost model read factor rules and no other description of an op.
 """
 
 from __future__ import annotations
@@ -21,42 +21,39 @@ from typing import Any, Protocol
 from weft._engine.ir.specs import DimSpec, Spec
 from weft._engine.util.record import field, record
 
-DimFactors = tuple[
-    int, ...
-]  # factors of one dim, major to minor; () for a dim of size 1 that is not split
+#: factors of one dim, major to minor; () for a dim of size 1 that is not sharded
+DimFactors = tuple[int, ...]
 OperandFactors = tuple[DimFactors, ...]
-FactorAxes = dict[int, DimSpec]  # mesh axes that split a factor
+#: factor -> the mesh axes that shard it
+FactorAxes = dict[int, DimSpec]
 
 
 @record
 class FactorRule:
-    """`sizes[f]` is the extent of factor f; `ins[i][d]` / `outs[o][d]` list the factors of dim d of operand i / result o."""
+    """The sharding rule of one op application.
+
+    `sizes[f]` is the size of factor f; `ins[i][d]` and `outs[o][d]` are the factors of dim d of operand i and result o.
+    """
 
     sizes: tuple[int, ...]
     ins: tuple[OperandFactors, ...]
     outs: tuple[OperandFactors, ...]
-    reduced: dict[int, str] = field(
-        default_factory=dict
-    )  # factor -> combine: add mul max min and or xor; argmax and argmin
-    # (of pairs of value and position) are `replicate` as well
-    special: dict[int, str] = field(
-        default_factory=dict
-    )  # factor -> replicate | scan | halo | index | offset
-    linear_ins: tuple[
-        int, ...
-    ] = ()  # operands in which the op is linear: partial sums may pass through these (one at a time
-    # unless `additive`)
-    additive: bool = (
-        False  # linear jointly (add, sub, select-free sums): all linear operands partial together
-    )
-    groups: tuple[
-        tuple[int, ...], ...
-    ] = ()  # halo factors that are split together, by the same axes: the leader (whose
-    # blocks the devices compute), then those of operands that run along with it
+    #: factor -> its reduction: add, mul, max, min, and, or, xor; argmax and argmin (of pairs of value and position), which are
+    #: marked `replicate` as well
+    reduced: dict[int, str] = field(default_factory=dict)
+    #: factor -> replicate | scan | halo | index | offset
+    special: dict[int, str] = field(default_factory=dict)
+    #: operands in which the op is linear: partial sums may pass through them, one operand at a time unless `additive`
+    linear_ins: tuple[int, ...] = ()
+    #: the op is jointly linear in these operands (add, sub): all of them are partial sums or none
+    additive: bool = False
+    #: halo factors that are sharded together over the same axes: the leader, whose blocks the devices compute, then the factors
+    #: of operands that follow it
+    groups: tuple[tuple[int, ...], ...] = ()
 
 
 class _Shaped(Protocol):
-    """A type with a shape; that of arrays stands above this module."""
+    """A type with a shape. (`ShapedArray` imports this module.)"""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -65,7 +62,7 @@ class _Shaped(Protocol):
 
 
 class RuleBuilder:
-    """Small helper: `new(size)` gives a factor; operands are lists of dims."""
+    """A builder of factor rules: `new(size)` creates a factor, `rule` takes a list of dims per operand and result."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
@@ -99,7 +96,7 @@ def elementwise_rule(
     linear_ins: tuple[int, ...] = (),
     additive: bool = False,
 ) -> FactorRule:
-    """All operands of the result's shape share its factors; rank-0 operands have none."""
+    """Return the rule of an elementwise op. Operands with the result's shape have its factors; rank-0 operands have none."""
     b = RuleBuilder()
     fs = b.news(out_avals[0].shape)
     return b.rule(
@@ -116,43 +113,44 @@ def axes_of_factors(
     rule: FactorRule,
     sizes: Mapping[Any, int],
 ) -> tuple[FactorAxes, set[tuple[Any, int]]]:
-    """Read the axes of each factor off the dims of one value; also the (axis, size) splits of axes that would say more.
+    """Return the mesh axes of each factor, given the axes of the dims of one value.
 
-    A dim of several factors distributes its axes major to minor; an axis belongs to a factor if its size divides it,
-    and the next factor is reached only when one is split completely. A dim of one factor may be split unevenly.
+    The axes of a dim with several factors are assigned to them from major to minor. An axis is assigned to a factor if its size divides
+    the remaining size of the factor; axes are assigned to the next factor only if the one before is sharded completely. A dim with one
+    factor may be sharded unevenly. The second result are pairs (axis, size): splitting the axis into a part of this size and
+    a rest would assign more.
     """
-    found: FactorAxes = {}
+    axes_of: FactorAxes = {}
     cuts: set[tuple[Any, int]] = set()
     for dim_factors, axes in zip(factors, dims):
         if not axes:
             continue
         solid = [f for f in dim_factors if rule.sizes[f] != 1]
         if len(solid) == 1:
-            found[solid[0]] = tuple(axes)
+            axes_of[solid[0]] = tuple(axes)
             continue
-        if not solid and dim_factors and (whole := tuple(a for a in axes if sizes[a] == 1)):
-            found[dim_factors[0]] = (
-                whole  # these axes split nothing, and are part of what the value's type says
-            )
+        if not solid and dim_factors and (unit_axes := tuple(a for a in axes if sizes[a] == 1)):
+            # axes of size 1 split nothing, but they are a part of the value's type
+            axes_of[dim_factors[0]] = unit_axes
             continue
-        rest = list(axes)
+        pending = list(axes)
         for f in solid:
-            left = rule.sizes[f]
-            mine: list[Any] = []
-            while rest and left % sizes[rest[0]] == 0 and left > 1:
-                left //= sizes[rest[0]]
-                mine.append(rest.pop(0))
-            if mine:
-                found[f] = tuple(mine)
-            if left > 1:
-                if rest and 1 < math.gcd(left, sizes[rest[0]]) < sizes[rest[0]]:
-                    cuts.add((rest[0], math.gcd(left, sizes[rest[0]])))
+            size = rule.sizes[f]
+            assigned: list[Any] = []
+            while pending and size % sizes[pending[0]] == 0 and size > 1:
+                size //= sizes[pending[0]]
+                assigned.append(pending.pop(0))
+            if assigned:
+                axes_of[f] = tuple(assigned)
+            if size > 1:
+                if pending and 1 < math.gcd(size, sizes[pending[0]]) < sizes[pending[0]]:
+                    cuts.add((pending[0], math.gcd(size, sizes[pending[0]])))
                 break
-    return found, cuts
+    return axes_of, cuts
 
 
 def joint_dims(rule: FactorRule) -> set[tuple[int, ...]]:
-    """The dims that several factors make up, size 1 not counted."""
+    """Return the dims of operands and results that consist of several factors of a size other than 1."""
     dims = {
         tuple(f for f in dim if rule.sizes[f] != 1)
         for value in (*rule.ins, *rule.outs)
@@ -168,14 +166,17 @@ def dims_of_factors(
     rule: FactorRule,
     sizes: Mapping[Any, int],
 ) -> Spec:
-    """Axes per dim of a value whose factors are split by `axes`; a minor factor counts only under whole major ones."""
+    """Return the axes of each dim of a value, given the axes of its factors.
+
+    The axes of a minor factor are used only if all major factors of the dim are sharded completely.
+    """
     dims: list[DimSpec] = []
     for dim_factors in factors:
-        mine: DimSpec = ()
+        dim_axes: DimSpec = ()
         for f in dim_factors:
-            more = axes.get(f, ())
-            mine = (*mine, *more) if mine else more
-            if math.prod([sizes[a] for a in more]) != rule.sizes[f]:
+            factor_axes = axes.get(f, ())
+            dim_axes = (*dim_axes, *factor_axes) if dim_axes else factor_axes
+            if math.prod([sizes[a] for a in factor_axes]) != rule.sizes[f]:
                 break
-        dims.append(mine)
+        dims.append(dim_axes)
     return tuple(dims)

@@ -1,7 +1,7 @@
-"""What formulas of functions of floats are written in (`ops.functions`), in terms of a few operations that each backend has.
+"""The building blocks of the formulas of scalar functions (`ops.functions`), defined by a few operations that each code generator has.
 
-In:   values of a backend, with Python's operators; its `fma`, `select`, `to_bits`, `from_bits`, `to_float`, `c` and `table`.
-Out:  polynomials, exponents and powers of two, the parts of a number, answers at special arguments, and every function by its formula.
+In:   values of a code generator with Python's operators, and its `fma`, `select`, `to_bits`, `from_bits`, `to_float`, `c` and `table`.
+Out:  polynomials, powers of two, exponents and mantissas of numbers, results at special arguments, and every function by its formula.
 Next: `codegen.vector.math_real` for registers, `hlo.rules.formulas` for arrays.
 """
 
@@ -14,12 +14,12 @@ from typing import Any
 
 from weft._engine.ir.registry import functions
 
-#: after which a loop ends even if elements are not done
+#: the number of iterations after which a loop ends even if elements have not converged
 _MOST_STEPS = 10_000.0
 
 
 class Formulas:
-    """Formulas in one floating type; the values `V` of a backend are floats, integers of the same size, or masks."""
+    """Formulas in one floating-point type. The values of a code generator are floats, integers of the same size, or masks."""
 
     fma: Callable[..., Any]
     select: Callable[..., Any]
@@ -28,16 +28,17 @@ class Formulas:
     to_float: Callable[..., Any]
     c: Callable[..., Any]
     table: Callable[[str], Sequence[float]]
-    #: results are rounded to a half type, and then, whether powers take few instructions and any argument
+    #: whether results are rounded to a half type, so that shorter formulas suffice
     short: bool
+    #: whether powers, for results that are rounded to a half type, take few instructions and accept any argument
     brief: bool
     has_fma: bool
 
     def __init__(self, type_: str, demand: str = ""):
-        """`demand` is the type that results will be rounded to."""
+        """Create the formulas of a type; `demand` is the type to which results will be rounded."""
         self.type, self.demand, self.wide = type_, demand or type_, type_ == "f64"
         self.bits, self.mantissa, self.bias = (64, 52, 1023) if self.wide else (32, 23, 127)
-        #: adding it rounds to an integer and leaves that integer in the low bits
+        #: adding this number rounds to an integer, whose value is in the low bits of the sum
         self.magic = 1.5 * 2.0**self.mantissa
         self.magic_bits = (self.bias + self.mantissa << self.mantissa) | (1 << self.mantissa - 1)
         self.tiny = 2.0 ** (1 - self.bias)
@@ -45,68 +46,68 @@ class Formulas:
         self.three_quarters = (self.bias << self.mantissa) - (1 << self.mantissa - 1)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        """Every function of `weft._engine.ops.functions`, by its formula: `f.exp(x)`."""
+        """Return a function of `weft._engine.ops.functions`, by its formula: `f.exp(x)`."""
         function = functions[name]
         if function is None:
             raise AttributeError(f"formulas: there is no function {name!r}")
         return functools.partial(function.formula, self)
 
     def clamp(self, x: Any, low: float, high: float) -> Any:
-        """x between two bounds; NaN stays."""
+        """Return x limited to the range from `low` to `high`; NaN stays NaN."""
         x = self.select(x > high, high, x)
         return self.select(x < low, low, x)
 
     def poly(self, x: Any, name: str) -> Any:
-        """The tabulated polynomial `name` at x."""
+        """Return the value of the tabulated polynomial `name` at x."""
         return self.horner(x, self.table(name))
 
     def horner(self, x: Any, coefficients: Sequence[Any]) -> Any:
-        """A polynomial, highest coefficient first."""
+        """Return the value of a polynomial at x, by Horner's rule. The coefficient of the highest power comes first."""
         y = coefficients[0] if len(coefficients) > 1 else self.c(coefficients[0])
         for coefficient in coefficients[1:]:
             y = self.fma(y, x, coefficient)
         return y
 
     def power_of_two(self, k: Any) -> Any:
-        """2^k for integers k in the range of normal numbers."""
+        """Return 2^k for integers k in the range of exponents of normal numbers."""
         return self.from_bits((k + self.bias) << self.mantissa)
 
     def ldexp(self, x: Any, shifted: Any) -> Any:
-        """x * 2^k where `shifted` is k + magic; overflow and gradual underflow included."""
+        """Return x * 2^k, where `shifted` is k + magic, with overflow and gradual underflow."""
         k = self.to_bits(shifted) - self.magic_bits
         half = k >> 1
         return (x * self.power_of_two(half)) * self.power_of_two(k - half)
 
     def scale(self, x: Any, k: Any) -> Any:
-        """x * 2^k for integers k; overflow and gradual underflow included."""
+        """Return x * 2^k for integers k, with overflow and gradual underflow."""
         return self.ldexp(x, k + self.magic)
 
     def split(self, x: Any) -> tuple[Any, Any]:
-        """(k, m) with x = 2^k m and 3/4 <= m < 3/2 of positive x; of zero and infinity nothing but what `at` may mend."""
+        """Return (k, m) with x = 2^k m and 3/4 <= m < 3/2 for positive x. Results for zero and infinity are arbitrary; use `at`."""
         tiny, scale = x < self.tiny, self.mantissa + 2
         k, m = self.split_normal(self.select(tiny, x * 2.0**scale, x))
         return self.select(tiny, k - float(scale), k), m
 
     def split_normal(self, x: Any) -> tuple[Any, Any]:
-        """The same of positive normal numbers."""
+        """Do the same as `split` for positive normal numbers."""
         bits = self.to_bits(x)
         k = (bits - self.three_quarters) >> self.mantissa
         return self.small_to_float(k), self.from_bits(bits - (k << self.mantissa))
 
     def exponent(self, x: Any) -> Any:
-        """k of 2^k <= x < 2^(k+1), of positive normal numbers."""
+        """Return k with 2^k <= x < 2^(k+1), for positive normal numbers."""
         return self.small_to_float((self.to_bits(x) >> self.mantissa) - self.bias)
 
     def leading_power(self, x: Any) -> Any:
-        """2^k of the same."""
+        """Return 2^k with 2^k <= x < 2^(k+1), for positive normal numbers."""
         return self.from_bits(self.to_bits(x) & -(1 << self.mantissa))
 
     def small_to_float(self, k: Any) -> Any:
-        """A small integer as a float."""
+        """Return a small integer as a float."""
         return self.to_float(k)
 
     def at(self, y: Any, x: Any, **known: float) -> Any:
-        """`y`, but the values that are known where x is `zero`, `infinite` (positive) or `negative`; a NaN where x is one."""
+        """Return `y`, replaced by the given values where x is `zero`, `infinite` (positive) or `negative`, and by NaN where x is NaN."""
         if "infinite" in known:
             y = self.select(x.same(math.inf), known["infinite"], y)
         if "zero" in known:
@@ -124,8 +125,10 @@ class Formulas:
         values: Sequence[Any],
         going: Any,
     ) -> list[Any]:
-        """The number, the values and where to go on after one step of `repeat`. Elements that are done stay as they are, so that a
-        result does not depend on its neighbours."""
-        more, made = step(number, *values)
-        kept = [self.select(going, new, old) for new, old in zip(made, values)]
-        return [number + 1.0, *kept, going & more & (number < _MOST_STEPS)]
+        """Return the number, the values and the mask of active elements after one step of `repeat`.
+
+        The values of inactive elements stay, so that the result of an element does not depend on other elements.
+        """
+        more, new_values = step(number, *values)
+        selected = [self.select(going, new, old) for new, old in zip(new_values, values)]
+        return [number + 1.0, *selected, going & more & (number < _MOST_STEPS)]

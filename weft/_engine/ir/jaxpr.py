@@ -1,10 +1,10 @@
-"""Jaxpr: the one program representation, from trace to fusion; global, per-device and stacked programs alike.
+"""Jaxpr: the program representation of all stages from trace to fusion, for global, per-device and stacked programs.
 
-A `Jaxpr` is typed, closed (its constants travel with it) and pure, in SSA form:
+A `Jaxpr` is typed, closed (it contains the values of its constants) and pure, in SSA form:
 inputs `invars` (after `constvars`, whose values are `consts`), equations in order, outputs `outvars`.
-`OpenJaxpr` is the same without the values of its constants, for programs that read and build jaxprs as JAX's users do.
-Laws: every variable is bound once, before use; each equation's outputs have the types its primitive's type rule gives.
-`ir.check` verifies them, `ir.text` prints and parses, `ir.rewrite` holds the rewrites that all stages share.
+`OpenJaxpr` is the same without the values of its constants, for user code that reads and builds jaxprs as with JAX.
+Laws: every variable is bound once, before its uses. The results of an equation have the types that its primitive's type rule returns.
+`ir.check` verifies these laws, `ir.text` prints and parses programs, `ir.rewrite` contains the rewrites that all stages share.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ T = TypeVar("T")
 
 
 class Var:
-    """A variable: identity is the name; `aval` is the type.
+    """A variable, identified by the object itself; `aval` is its type.
 
-    `initial_qdd` and `final_qdd` are refused: types of weft change only through references.
+    `initial_qdd` and `final_qdd` must be None: types do not change within a program.
     """
 
     __module__ = "weft.extend.core"
@@ -45,7 +45,7 @@ class Var:
 
 
 class DropVar(Var):
-    """An output that is not read; printed as `_`."""
+    """An unused result of an equation; printed as `_`."""
 
     __module__ = "weft.extend.core"
 
@@ -55,7 +55,7 @@ class DropVar(Var):
 
 @final
 class Literal:
-    """A scalar constant written in place. `val` is a Python or NumPy scalar of `aval`'s dtype; `aval` has rank 0."""
+    """A scalar constant as an operand. `val` is a Python or NumPy scalar of `aval`'s dtype; `aval` has rank 0."""
 
     __module__ = "weft.extend.core"
 
@@ -76,8 +76,11 @@ _NO_EFFECTS: frozenset[Any] = frozenset()
 
 
 class Eqn:
-    """`outvars = primitive[params] invars`. `source` is where the user wrote it (or None); `effects` is a set of
-    names (e.g. "print", "ordered"), empty for pure ones; the set is a copy."""
+    """An equation `outvars = primitive[params] invars`.
+
+    `source` is the line of the user's program, or None. `effects` is a set of names such as "print" and "ordered", which is empty for
+    pure equations; it is copied.
+    """
 
     __slots__ = ("primitive", "invars", "outvars", "params", "source", "effect_set")
 
@@ -110,17 +113,17 @@ class Eqn:
 
     @property
     def effects(self) -> set[Any]:
-        """The effects, as a set of the caller's own."""
+        """The effects, as a new set."""
         return set(self.effect_set)
 
     @property
     def source_info(self) -> SourceLine | None:
-        """The user's line, under the name programs know."""
+        """The user's line, under JAX's name."""
         return self.source
 
     @property
     def ctx(self) -> "EqnContext":
-        """What else held where the equation was traced: its attributes, for all other things are in the parameters."""
+        """The context in which the equation was traced: its XLA metadata. All other settings are in its parameters."""
         return (
             EqnContext(self.source.metadata)
             if self.source is not None and self.source.metadata
@@ -134,7 +137,7 @@ class Eqn:
 
 
 class EqnContext:
-    """The settings under which an equation is bound again: those in force, and its attributes."""
+    """The context under which an equation is bound again: the current settings with the equation's XLA metadata."""
 
     __slots__ = ("_metadata",)
 
@@ -143,12 +146,12 @@ class EqnContext:
 
     @property
     def xla_metadata(self) -> dict[str, Any] | None:
-        """The attributes that `set_xla_metadata` gave the equation, or None."""
+        """The metadata of the equation from `set_xla_metadata`, or None."""
         return dict(self._metadata) or None
 
     @property
     def manager(self) -> AbstractContextManager[Any]:
-        """A block in which operations get the same attributes."""
+        """A context manager in which operations get the same metadata."""
         return (
             Override(xla_metadata=self._metadata)
             if self._metadata != config.xla_metadata
@@ -163,7 +166,7 @@ EQN_CONTEXT = EqnContext()
 
 
 class DebugInfo(NamedTuple):
-    """Where a program comes from: the transformation that traced it, its function, and names of its arguments and results."""
+    """The origin of a program: the transformation that traced it, the function, and names of its arguments and results."""
 
     __module__ = "weft.extend.core"
 
@@ -181,9 +184,10 @@ class DebugInfo(NamedTuple):
 
 
 class Jaxpr:
-    """A closed program. Immutable by convention; transformations build new ones.
+    """A closed program. It is not modified after its creation; transformations create new programs.
 
-    Its constants travel with it. `.jaxpr` is the program without their values, which `weft.eval_jaxpr` and others take apart from them.
+    It contains the values of its constants. `.jaxpr` is the program without them, which `weft.eval_jaxpr` and others take together
+    with the values.
 
     >>> program = weft.make_jaxpr(lambda x: 2 * x + 1)(3.0)
     >>> len(program.eqns), program.in_avals, program.out_avals, program.effects
@@ -208,7 +212,7 @@ class Jaxpr:
 
     @property
     def effects(self) -> set[Any]:
-        """The effects, as a set of the caller's own."""
+        """The effects, as a new set."""
         return set(self.effect_set)
 
     def __init__(
@@ -231,9 +235,8 @@ class Jaxpr:
             effects = _NO_EFFECTS.union(*[e.effect_set for e in self.eqns if e.effect_set])
         self.effect_set = frozenset(effects)
         self.name = name
-        self._cache: dict[
-            Any, Any
-        ] = {}  # per-program memo of transformations (freed with the program)
+        #: transformation -> its result for this program; freed with the program
+        self._cache: dict[Any, Any] = {}
 
     @property
     def jaxpr(self) -> "OpenJaxpr":
@@ -245,11 +248,11 @@ class Jaxpr:
 
     @property
     def is_high(self) -> bool:
-        """Whether an operation of a class of users (`experimental.hijax`) is in it, at any depth."""
+        """Whether it contains, at any depth, an operation on user-defined types (`experimental.hijax`)."""
         return self.memo("is high", lambda: _any_high(self.eqns))
 
     def map_jaxpr(self, f: Callable[[OpenJaxpr], OpenJaxpr]) -> "Jaxpr":
-        """The program with `f` of its open jaxpr, and the same constants."""
+        """Return the program with `f` applied to its open jaxpr, and the same constants."""
         return f(self.jaxpr).closed(self.consts)
 
     @property
@@ -280,7 +283,7 @@ class Jaxpr:
         )
 
     def memo(self, key: Any, make: Callable[[], T]) -> T:
-        """The cached result of transformation `key` on this program, made on first use."""
+        """Return the cached result of the transformation `key` of this program; call `make` if there is none."""
         try:
             return self._cache[key]
         except KeyError:
@@ -297,7 +300,7 @@ class Jaxpr:
         custom_pp_eqn_rules: bool = True,
         **_options: Any,
     ) -> str:
-        """The program as text, as JAX writes it; without `custom_pp_eqn_rules` to the letter, as `ir.text.parse` reads it."""
+        """Return the program as text in JAX's format; without `custom_pp_eqn_rules`, in the exact format that `ir.text.parse` reads."""
         from weft._engine.ir.text.jaxpr import jaxpr_text, shown_text
 
         if not custom_pp_eqn_rules:
@@ -317,7 +320,7 @@ class Jaxpr:
 
 
 class OpenJaxpr:
-    """A program without the values of its constants, which are inputs of their own (`constvars`).
+    """A program without the values of its constants, which are separate inputs (`constvars`).
 
     >>> program = weft.make_jaxpr(lambda x: np.ones(2, np.float32) + x)(np.float32(3))
     >>> program.jaxpr, len(program.jaxpr.constvars), program.jaxpr.closed(program.consts) is program
@@ -337,12 +340,12 @@ class OpenJaxpr:
 
     @property
     def effects(self) -> set[Any]:
-        """The effects, as a set of the caller's own."""
+        """The effects, as a new set."""
         return set(self.effect_set)
 
     @property
     def is_high(self) -> bool:
-        """Whether an operation of a class of users is in it, at any depth."""
+        """Whether it contains, at any depth, an operation on user-defined types."""
         return _any_high(self.eqns)
 
     def __init__(
@@ -369,8 +372,8 @@ class OpenJaxpr:
 
     @classmethod
     def of(cls, closed: Jaxpr) -> "OpenJaxpr":
-        """The open jaxpr of a closed one."""
-        made = cls(
+        """Return the open jaxpr of a closed one."""
+        open_jaxpr = cls(
             closed.constvars,
             closed.invars,
             closed.outvars,
@@ -378,24 +381,24 @@ class OpenJaxpr:
             closed.effects,
             closed.debug_info,
         )
-        made._closed = weakref.ref(closed)
-        return made
+        open_jaxpr._closed = weakref.ref(closed)
+        return open_jaxpr
 
     def closed(self, consts: Sequence[Any]) -> Jaxpr:
-        """The program with values of its constants; the one that it was taken from, if they are the same."""
-        found = None if self._closed is None else self._closed()
+        """Return the closed program with values for its constants. Return the original closed program if it has the same values."""
+        original = None if self._closed is None else self._closed()
         if (
-            found is not None
-            and len(found.consts) == len(consts)
-            and all(a is b for a, b in zip(found.consts, consts))
+            original is not None
+            and len(original.consts) == len(consts)
+            and all(a is b for a, b in zip(original.consts, consts))
         ):
-            return found
+            return original
         if len(consts) != len(self.constvars):
             raise TypeError(
-                f"ClosedJaxpr: the jaxpr has {len(self.constvars)} constants, got {len(consts)} values of them."
+                f"ClosedJaxpr: the jaxpr has {len(self.constvars)} constants, got {len(consts)} values for them."
             )
         name = self.debug_info.func_name
-        made = Jaxpr(
+        closed_jaxpr = Jaxpr(
             self.constvars,
             consts,
             self.invars,
@@ -404,20 +407,20 @@ class OpenJaxpr:
             self.effects or None,
             name if name.isidentifier() else "",
         )
-        if found is None:
-            self._closed = weakref.ref(made)
-        return made
+        if original is None:
+            self._closed = weakref.ref(closed_jaxpr)
+        return closed_jaxpr
 
     in_avals = Jaxpr.in_avals
     out_avals = Jaxpr.out_avals
 
     def replace(self, **changes: Any) -> "OpenJaxpr":
-        """A copy with some of constvars, invars, outvars, eqns, effects, debug_info replaced."""
+        """Return a copy with some of constvars, invars, outvars, eqns, effects, debug_info replaced."""
         fields = ("constvars", "invars", "outvars", "eqns", "effects", "debug_info")
         unknown = [name for name in changes if name not in (*fields, "is_high")]
         if unknown:
             raise ValueError(
-                f"Jaxpr.replace: there is no field {unknown[0]!r}; there are {', '.join(fields)}."
+                f"Jaxpr.replace: there is no field {unknown[0]!r}. The fields are {', '.join(fields)}."
             )
         return OpenJaxpr(*[changes.get(name, getattr(self, name)) for name in fields])
 
@@ -433,7 +436,7 @@ def _any_high(eqns: Iterable[Eqn]) -> bool:
 
 
 def subjaxprs(params: dict[str, Any]) -> Iterable[tuple[str, Jaxpr]]:
-    """The jaxprs among an equation's parameters, with their parameter names (tuples of jaxprs are walked too)."""
+    """Yield (parameter name, jaxpr) for each jaxpr among an equation's parameters, also for jaxprs in tuples."""
     for key, value in params.items():
         if isinstance(value, Jaxpr):
             yield key, value

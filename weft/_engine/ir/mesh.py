@@ -1,9 +1,8 @@
-"""Meshes: devices in a grid whose axes have names.
+"""Meshes: devices in a grid with named axes.
 
-`Mesh` holds devices, `AbstractMesh` only sizes and names; both are interned, so equal meshes are one object. The
-*current* mesh of a thread is set by `with mesh:`, `set_mesh` or `use_mesh` and read by `current_mesh` and
-`get_abstract_mesh`.
-A device is opaque here: it has `id`, `platform` and `process_index` (see `runtime.device`).
+A `Mesh` contains devices; an `AbstractMesh` has only sizes, names and types of axes. Both are interned: equal meshes are one object.
+`with mesh:`, `set_mesh` and `use_mesh` set the *current* mesh of a thread; `current_mesh` and `get_abstract_mesh` return it.
+This module uses devices only by their attributes such as `id`, `platform` and `process_index` (see `runtime.device`).
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from weft._engine.util.state import guard, new_epoch
 
 
 class AxisType(enum.Enum):
-    """Who decides how values are split over an axis: compiler (Auto), types (Explicit), program (Manual).
+    """The mode of a mesh axis. The compiler (Auto), types (Explicit) or the program (Manual) determine how values are split over it.
 
     >>> AbstractMesh((2,), ('x',), axis_types=(AxisType.Explicit,)).axis_types
     (Explicit,)
@@ -52,7 +51,7 @@ def _normalized_types(axis_types: Any, n: int) -> tuple[AxisType, ...]:
     types = tuple(axis_types)
     if not all(isinstance(t, AxisType) for t in types):
         raise TypeError(
-            f"Mesh: axis_types must be of type AxisType, got {axis_types!r}.\n  It has one for each of the {n} mesh axes."
+            f"Mesh: axis_types must be of type AxisType, got {axis_types!r}.\n  Pass one for each of the {n} mesh axes."
         )
     if len(types) != n:
         raise ValueError(
@@ -66,7 +65,7 @@ def _normalized_names(axis_names: Any) -> tuple[Any, ...]:
     names = (axis_names,) if isinstance(axis_names, str) else tuple(axis_names)
     if len(set(names)) != len(names):
         raise ShardingError(
-            f"Mesh: axis names {names} repeat a name.\n  Every mesh axis needs a name of its own."
+            f"Mesh: axis names {names} repeat a name.\n  Mesh axes must have different names."
         )
     if None in names:
         raise ShardingError(
@@ -77,7 +76,7 @@ def _normalized_names(axis_names: Any) -> tuple[Any, ...]:
 
 
 class _MeshBase:
-    """What `Mesh` and `AbstractMesh` share: sizes, names, types."""
+    """The base class of `Mesh` and `AbstractMesh`: sizes, names and types of axes."""
 
     __slots__ = ()
     axis_names: tuple[Any, ...]
@@ -105,7 +104,7 @@ class _MeshBase:
         return not self.axis_names
 
     def axes_of_type(self, kind: AxisType) -> tuple[Any, ...]:
-        """Names of the axes of type `kind`."""
+        """Return the names of the axes of type `kind`."""
         return tuple(n for n, t in zip(self.axis_names, self.axis_types) if t is kind)
 
     @property
@@ -135,26 +134,26 @@ def _types_text(types: tuple[AxisType, ...]) -> str:
     return f"({', '.join(t.name for t in types)}{',' if len(types) == 1 else ''})"
 
 
-#: filled by `setdefault` alone, which neither threads nor handlers of signals interrupt
+#: interned meshes; only `setdefault` adds entries, because neither threads nor signal handlers can interrupt it
 _meshes: dict[tuple[Any, ...], Mesh] = {}
 _abstract_meshes: dict[tuple[Any, ...], AbstractMesh] = {}
-_latest: dict[
-    tuple[Any, ...], Mesh
-] = {}  # the mesh that was last asked for, by sizes, names and types
-#: one device of each process that drives devices of a mesh
+#: (sizes, names, types) -> the most recently requested mesh
+_latest: dict[tuple[Any, ...], Mesh] = {}
+#: mesh -> one device of each process that has devices in the mesh
 _process_devices: dict[Mesh, tuple[Any, ...]] = {}
 
 
 def follow_processes() -> None:
-    """Find the processes of meshes again, after devices have changed hands."""
+    """Clear the cached processes of meshes, after devices have moved to other processes."""
     _process_devices.clear()
 
 
 class Mesh(_MeshBase):
-    """A grid of devices with named axes. Usable as a context manager, or as the decorator of a function: then it is the current mesh.
+    """A grid of devices with named axes.
 
-    DeprecationWarning there if `config.jax_api` is "0.10.1" or newer; `set_mesh` takes its place.
-    `devices` is an array with one dim per axis name. Raises ShardingError for another number of names, or a device that occurs twice.
+    As a context manager or as the decorator of a function it is the current mesh. This is deprecated in favor of `set_mesh`: it emits
+    a DeprecationWarning if `config.jax_api` is "0.10.1" or newer.
+    `devices` is an array with one dim per axis name. Raise ShardingError for another number of names, or if a device occurs twice.
 
     >>> from weft._engine.runtime.device import devices
     >>> mesh = Mesh(np.array(devices()[:4]).reshape(2, 2), ('row', 'col'))
@@ -189,7 +188,7 @@ class Mesh(_MeshBase):
             raise ShardingError(
                 "Mesh: a device appears more than once.\n"
                 f"    devices   {[getattr(d, 'id', d) for d in flat]}\n"
-                "  Every device may stand at one place of a mesh only."
+                "  A mesh contains every device at most once."
             )
         key = (flat, grid.shape, names, types)
         mesh = _meshes.get(key)
@@ -219,7 +218,7 @@ class Mesh(_MeshBase):
 
     @property
     def device_ids(self) -> np.ndarray:
-        """Ids of the devices, in the shape of the mesh."""
+        """Ids of the devices, as an array with the shape of the mesh."""
         return np.array([d.id for d in self._flat], int).reshape(self.axis_sizes)
 
     @property
@@ -229,7 +228,7 @@ class Mesh(_MeshBase):
 
     @property
     def _process_devices(self) -> tuple[Any, ...]:
-        """One device of each process that drives some, so that facts of processes take no look at every device."""
+        """One device of each process that has devices in the mesh. Checks of processes need only these devices."""
         devices = _process_devices.get(self)
         if devices is None:
             devices = _process_devices[self] = tuple(
@@ -239,17 +238,17 @@ class Mesh(_MeshBase):
 
     @property
     def is_addressable(self) -> bool:
-        """Whether this process drives all of its devices."""
+        """Whether all devices are devices of this process."""
         return all(d.is_addressable for d in self._process_devices)
 
     @property
     def local_devices(self) -> list[Any]:
-        """The devices that this process drives."""
+        """The devices of this process."""
         return [d for d in self._flat if d.is_addressable]
 
     @property
     def local_mesh(self) -> Mesh:
-        """The sub-grid of the devices that this process drives."""
+        """The sub-grid of the devices of this process. ShardingError if they are not a sub-grid."""
         if not self.is_multi_process:
             return self
         mine = np.array([d.is_addressable for d in self._flat], bool).reshape(self.axis_sizes)
@@ -257,17 +256,17 @@ class Mesh(_MeshBase):
         sub = self.devices[np.ix_(*where)]
         if sub.size != mine.sum():
             raise ShardingError(
-                f"Mesh.local_mesh: the devices of this process form no sub-grid of {self!r}."
+                f"Mesh.local_mesh: the devices of this process are not a sub-grid of {self!r}."
             )
         return Mesh(sub, self.axis_names, axis_types=self.axis_types)
 
     @property
     def abstract_mesh(self) -> AbstractMesh:
-        """The same axes without devices."""
+        """The mesh without its devices: axis names, sizes and types."""
         return AbstractMesh(self.axis_sizes, self.axis_names, axis_types=self.axis_types)
 
     def update(self, devices: Any = None, axis_names: Any = None, axis_types: Any = None) -> Mesh:
-        """A mesh with some parts replaced."""
+        """Return a copy with some parts replaced."""
         return Mesh(
             self.devices if devices is None else devices,
             self.axis_names if axis_names is None else axis_names,
@@ -277,7 +276,7 @@ class Mesh(_MeshBase):
     def __enter__(self) -> Mesh:
         if config.disallow_mesh_context_manager:
             raise RuntimeError(
-                "A mesh is entered as a context manager, but config.disallow_mesh_context_manager is set; use set_mesh."
+                "A mesh was entered as a context manager, but config.disallow_mesh_context_manager is set. Use set_mesh."
             )
         if jax_behavior().deprecated_mesh_context:
             warn_user(
@@ -310,7 +309,7 @@ def _make_mesh_object(devices: Any, names: Any, types: Any) -> Mesh:
 
 @record
 class AbstractDevice:
-    """A kind of device, as a mesh without devices may be meant for: code that chooses by platform can ask for it.
+    """The kind of devices for which an abstract mesh is intended. Code that depends on the platform can read it.
 
     >>> mesh = AbstractMesh((4,), 'x', abstract_device=AbstractDevice("gpu", 1, "cuda"))
     >>> mesh.abstract_device.platform, mesh.update(axis_sizes=(2,)).abstract_device == mesh.abstract_device
@@ -327,7 +326,8 @@ class AbstractDevice:
 class AbstractMesh(_MeshBase):
     """A mesh without devices: sizes, names and types of its axes.
 
-    `abstract_device` says which kind of devices it is meant for: unless given, those that programs run on here. It changes no program.
+    `abstract_device` is the kind of devices for which it is intended; the default is the kind of this process's devices. It does not
+    change programs.
 
     >>> mesh = AbstractMesh((4, 2), ('x', 'y'))
     >>> mesh.size, dict(mesh.shape), mesh.abstract_mesh is mesh, mesh.update(axis_sizes=(2, 2)).size
@@ -347,7 +347,7 @@ class AbstractMesh(_MeshBase):
         *,
         abstract_device: Any = None,
     ) -> AbstractMesh:
-        if axis_names is None:  # older programs give (name, size) pairs
+        if axis_names is None:  # older programs pass (name, size) pairs
             axis_names, axis_sizes = zip(*axis_sizes) if axis_sizes else ((), ())
         sizes = tuple(int(s) for s in axis_sizes)
         names = _normalized_names(axis_names)
@@ -366,7 +366,7 @@ class AbstractMesh(_MeshBase):
                 abstract_device.platform,
                 abstract_device.device_kind,
             ):
-                abstract_device = None  # the default: a mesh of the devices of this process
+                abstract_device = None  # the default: the kind of this process's devices
         key = (sizes, names, types, abstract_device)
         mesh = _abstract_meshes.get(key)
         if mesh is None:
@@ -390,12 +390,12 @@ class AbstractMesh(_MeshBase):
 
     @property
     def abstract_device(self) -> AbstractDevice | None:
-        """The kind of devices that it is meant for; None for a mesh without axes that names none."""
+        """The kind of devices for which the mesh is intended; None for a mesh without axes and without an explicit kind."""
         return hooks.home_device() if self.meant_for is None and self.axis_names else self.meant_for
 
     @property
     def abstract_mesh(self) -> AbstractMesh:
-        """The mesh without its devices: axis names, sizes and types."""
+        """The mesh itself."""
         return self
 
     def update(
@@ -406,7 +406,7 @@ class AbstractMesh(_MeshBase):
         *,
         abstract_device: Any = None,
     ) -> AbstractMesh:
-        """A mesh with some parts replaced."""
+        """Return a copy with some parts replaced."""
         return AbstractMesh(
             self.axis_sizes if axis_sizes is None else axis_sizes,
             self.axis_names if axis_names is None else axis_names,
@@ -415,14 +415,14 @@ class AbstractMesh(_MeshBase):
         )
 
     def update_axis_types(self, axis_types: Any) -> AbstractMesh:
-        """The mesh with other types of some axes, by their names.
+        """Return a copy with other types for some axes, given by name.
 
         >>> AbstractMesh((4, 2), ('x', 'y')).update_axis_types({'y': AxisType.Explicit})
         AbstractMesh('x': 4, 'y': 2, axis_types=(Auto, Explicit))
         """
-        strange = [name for name in axis_types if name not in self.axis_names]
-        if strange:
-            raise ShardingError(f"AbstractMesh.update_axis_types: {self!r} has no axes {strange}.")
+        unknown = [name for name in axis_types if name not in self.axis_names]
+        if unknown:
+            raise ShardingError(f"AbstractMesh.update_axis_types: {self!r} has no axes {unknown}.")
         return self.update(
             axis_types=tuple(axis_types.get(n, t) for n, t in zip(self.axis_names, self.axis_types))
         )
@@ -437,24 +437,24 @@ def _make_abstract(sizes: Any, names: Any, types: Any, device: AbstractDevice) -
 
 
 class _Current(threading.local):
+    """The mesh contexts of a thread."""
+
     def __init__(self) -> None:
-        self.stack: list[Any] = []  # meshes entered by `with`, innermost last
-        self.base: Mesh | AbstractMesh | None = (
-            None  # set for good by `set_mesh(mesh)` used as a statement
-        )
-        self.chosen: list[
-            Any
-        ] = []  # for each of `stack`: the mesh that was set last, which `with mesh` does not do
-        self.holders: list[
-            Any
-        ] = []  # for each of `stack`, and inside `holding`: the mesh that holds what nobody placed, or None
+        #: meshes entered by a `with` statement, innermost last
+        self.stack: list[Any] = []
+        #: the mesh set by `set_mesh(mesh)` as a statement
+        self.base: Mesh | AbstractMesh | None = None
+        #: per entry of `stack`, the mesh of the innermost `set_mesh` or `use_mesh` (`with mesh:` does not count)
+        self.chosen: list[Any] = []
+        #: per entry of `stack` and per `holding` block, the mesh on which unplaced arrays are put, or None
+        self.holders: list[Any] = []
 
 
 _state = _Current()
 
 
 def current_mesh() -> Mesh | AbstractMesh | None:
-    """The mesh that `with mesh:`, `use_mesh` or `set_mesh` made current in this thread, or None.
+    """Return the mesh that `with mesh:`, `use_mesh` or `set_mesh` made current in this thread, or None.
 
     >>> current_mesh() is None
     True
@@ -462,7 +462,7 @@ def current_mesh() -> Mesh | AbstractMesh | None:
     return _state.stack[-1] if _state.stack else _state.base
 
 
-#: meshes for which no one said that their axes are automatic: JAX of today makes explicit ones then
+#: meshes created without axis types, whose axes are Auto here and Explicit in recent versions of JAX
 typed_by_default: set[Mesh] = set()
 
 
@@ -471,8 +471,9 @@ def _chosen() -> Mesh | AbstractMesh | None:
 
 
 def spec_mesh() -> Mesh | AbstractMesh | None:
-    """The mesh over which a spec alone is read: the current one, or None. As JAX has it from 0.10 on, which `jax_api` may ask for,
-    `with mesh:` gives specs no meaning; `set_mesh` does.
+    """Return the mesh of a PartitionSpec that is used without a mesh, or None.
+
+    It is the current mesh. As in JAX from 0.10 on, `with mesh:` does not count if `config.jax_api` selects such a version.
 
     >>> spec_mesh() is None
     True
@@ -481,7 +482,7 @@ def spec_mesh() -> Mesh | AbstractMesh | None:
 
 
 def device_mesh() -> Mesh | None:
-    """The mesh, set by `set_mesh`, that holds the arrays that nobody placed; None where they are on the default device.
+    """Return the mesh, set by `set_mesh`, on which unplaced arrays are put; None if they are put on the default device.
 
     >>> device_mesh() is None
     True
@@ -490,14 +491,17 @@ def device_mesh() -> Mesh | None:
 
 
 def _holder(mesh: Any, outside: Mesh | None) -> Mesh | None:
-    """The mesh that holds unplaced arrays where `mesh` is set: that of `outside` if `mesh` has no devices, none where values are blocks."""
+    """Return the mesh on which unplaced arrays are put while `mesh` is set.
+
+    It is `outside` if `mesh` is abstract, and None if `mesh` has manual axes, because values are shards of one device then.
+    """
     if mesh is None or mesh.empty or mesh.manual_axes:
         return None
     return mesh if isinstance(mesh, Mesh) else outside
 
 
 class holding:
-    """A block in which `mesh`, or with None the default device, holds the arrays that nobody placed."""
+    """Context manager: put unplaced arrays on `mesh`, or on the default device if it is None."""
 
     __slots__ = ("mesh",)
 
@@ -512,13 +516,15 @@ class holding:
 
 
 def unplaced() -> holding:
-    """A block in which new arrays are on the default device, whatever the mesh."""
+    """Return a context manager in which new arrays are put on the default device, whatever the current mesh is."""
     return holding(None)
 
 
 def concrete_mesh(mesh: AbstractMesh) -> Mesh | None:
-    """The mesh of devices that has these axes: the current one, or else the one last made; None if there is none, or if the axes are
-    meant for devices that are not here."""
+    """Return the mesh of devices with the axes of an abstract mesh: the current mesh, or the most recently created one.
+
+    Return None if there is none, or if the abstract mesh is intended for another kind of devices.
+    """
     if mesh.meant_for is not None:
         return None
     current = current_mesh()
@@ -528,19 +534,18 @@ def concrete_mesh(mesh: AbstractMesh) -> Mesh | None:
 
 
 def get_mesh() -> Mesh | AbstractMesh:
-    """The current mesh; one without axes if there is none."""
+    """Return the current mesh, or a mesh without axes."""
     return current_mesh() or EMPTY_MESH
 
 
 def get_abstract_mesh() -> AbstractMesh:
-    """The axes of the current mesh; none if there is no current mesh."""
+    """Return the current mesh without its devices, or a mesh without axes."""
     mesh = current_mesh()
     return AbstractMesh((), ()) if mesh is None else mesh.abstract_mesh
 
 
 class entered:
-    """A block with `mesh` as the current mesh, as `with mesh:` makes one: unlike `set_mesh`, it does not count as today's context and
-    places nothing."""
+    """Context manager with the effect of `with mesh:`. Unlike `set_mesh`, it does not affect the placement of arrays."""
 
     __slots__ = ("mesh",)
 
@@ -566,11 +571,11 @@ def _leave() -> None:
 
 
 class set_mesh:
-    """Make `mesh` the current mesh: for good when called as a statement, for a block when used with `with`.
+    """Make `mesh` the current mesh: permanently if called as a statement, for a block as a context manager.
 
-    Its devices hold all arrays that are made meanwhile and placed nowhere else: they are committed, and replicated or as the compiler
-    finds. Arguments that nobody placed are moved there, those that are committed to other devices are refused (ValueError).
-    Raises TypeError for what is not a mesh, ValueError for one with manual axes.
+    New arrays without a placement are put on its devices: they are committed, and replicated or sharded as the compiler chooses.
+    Uncommitted arguments of programs are moved there. Arguments that are committed to other devices raise ValueError.
+    Raise TypeError if `mesh` is not a mesh, ValueError if it has manual axes.
 
     >>> mesh = AbstractMesh((2,), ('x',))
     >>> with set_mesh(mesh):
@@ -583,14 +588,14 @@ class set_mesh:
     __module__ = "weft.sharding"
 
     __slots__ = ("mesh", "previous")
-    _inside = False  # may the mesh be one that shard_map has made
+    _inside = False  # whether meshes with manual axes, which shard_map creates, are allowed
 
     def __init__(self, mesh: Any):
         if mesh is not None and not isinstance(mesh, (Mesh, AbstractMesh)):
             raise TypeError(f"set_mesh takes a Mesh, got {type(mesh).__name__}")
         if mesh is not None and mesh.manual_axes and not self._inside:
             raise ValueError(
-                f"set_mesh: {mesh} contains manual axes, {mesh.manual_axes}, which shard_map alone makes."
+                f"set_mesh: {mesh} contains manual axes, {mesh.manual_axes}. Only shard_map creates manual axes."
             )
         self.mesh = mesh
         self.previous = _state.base
@@ -611,7 +616,7 @@ class set_mesh:
 
 
 class use_mesh(set_mesh):
-    """Make `mesh` the current mesh for the length of a `with` block. Raises TypeError for what is not a mesh.
+    """Context manager: make `mesh` the current mesh. Raise TypeError if it is not a mesh.
 
     >>> with use_mesh(AbstractMesh((2,), ('x',))):
     ...     get_abstract_mesh().axis_names
@@ -635,15 +640,15 @@ EMPTY_MESH = Mesh(np.empty((), object), ())
 
 @record
 class AUTO:
-    """In `in_shardings` and `out_shardings` of `jit`: the compiler chooses the sharding over `mesh` that costs least.
+    """A request, in `in_shardings` and `out_shardings` of `jit`, that the compiler chooses the cheapest sharding over `mesh`.
 
     Parameters:
 
     - `mesh`: the mesh over which the argument or result is sharded. All `AUTO`s of a function have the same mesh.
 
-    Other shardings of the function stay as they are given, and constraints inside of it are kept. Layouts of all values are
-    chosen together by an integer program; `weft.auto.shardings` returns the same decisions as a plan that can be read.
-    A `mesh` that is no mesh raises `TypeError`.
+    Other shardings of the function and constraints inside of it are kept. An integer program chooses the shardings of all values
+    together; `weft.auto.shardings` returns its decisions as a readable plan.
+    `TypeError` is raised if `mesh` is not a mesh.
 
     >>> weft.AUTO(weft.make_mesh((2,), ("x",))).mesh.axis_names
     ('x',)
@@ -652,11 +657,11 @@ class AUTO:
     __module__ = "weft"
 
     mesh: Any
-    #: how layouts are chosen; None: by a search
+    #: the partitioning method; None: a search
     method: Any = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.mesh, (Mesh, AbstractMesh)):
             raise TypeError(
-                f"AUTO: mesh must be a Mesh, got {type(self.mesh).__name__}. Make one with weft.make_mesh(shape, names)."
+                f"AUTO: mesh must be a Mesh, got {type(self.mesh).__name__}. Create one with weft.make_mesh(shape, names)."
             )

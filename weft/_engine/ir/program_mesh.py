@@ -1,10 +1,11 @@
-"""The mesh of a program: one set of axes in which every sharding of the program can be written.
+"""The mesh of a program: one mesh whose axes express all shardings of the program.
 
-In:   the shardings met by one program (arguments, constraints, results).
-Out:  one `Mesh`, and for each sharding its `Spec` (per-dim tuples of axis names) on it.
-Laws: all shardings of a program have the same devices in the same order; NamedShardings over one mesh use it as it is;
-      otherwise the flat device order is factored until every sharding's splits are products of whole axes. A sharding
-      that no factoring fits has no spec (`to_spec` gives None): its value is resharded where it enters.
+In:   the shardings in one program (arguments, constraints, results).
+Out:  one `Mesh`, and for each sharding its `Spec` (a tuple of axis names per dim) on this mesh.
+Laws: all shardings of a program have the same devices in the same order. If a mesh of the program's NamedShardings expresses all
+      shardings, it is the program's mesh. Otherwise the number of devices is factored into axes such that the splits of each
+      sharding are products of axes. A sharding that no factoring expresses has no spec (`to_spec` returns None); its value
+      is resharded at the program's boundary.
 """
 
 from __future__ import annotations
@@ -30,25 +31,26 @@ from weft._engine.ir.shardings import (
 from weft._engine.ir.specs import PartitionSpec, Spec, grid_of_dims, spec_of_dims
 from weft._engine.util.errors import ShardingError
 
-Digits = tuple[int, ...]  # sizes of the digits of the flat device number, major to minor
+#: sizes of the digits of a device number in mixed radix, major to minor; each digit is an axis of the program's mesh
+Digits = tuple[int, ...]
 
 
 def constraint_shardings(jaxpr: Jaxpr) -> tuple[Sharding, ...]:
-    """Every sharding that a constraint or a call in the program names, nested programs included, each once."""
+    """Return every sharding in constraints and calls of the program, including nested programs, once."""
     return tuple(operations_that_name(jaxpr))
 
 
 def operations_that_name(jaxpr: Jaxpr) -> dict[Sharding, str]:
-    """The same shardings, each with the name of the operation that names it first, the outermost before those inside."""
+    """Return the shardings of `constraint_shardings`, each with the name of the first operation that has it; outer ones come first."""
 
     def make():
-        found: dict[Sharding, str] = {}
+        operations: dict[Sharding, str] = {}
         for eqn in jaxpr.eqns:
             name = eqn.primitive.name
-            if eqn.primitive.per_device:  # its program names every axis of its mesh
+            if eqn.primitive.per_device:  # the inner program may use every axis of the mesh
                 mesh = eqn.params["mesh"]
                 for axis in mesh.axis_names:
-                    found.setdefault(NamedSharding(mesh, PartitionSpec(axis)), name)
+                    operations.setdefault(NamedSharding(mesh, PartitionSpec(axis)), name)
             named = (eqn.params["sharding"],) if eqn.primitive.is_constraint else ()
             for s in (
                 *named,
@@ -56,17 +58,17 @@ def operations_that_name(jaxpr: Jaxpr) -> dict[Sharding, str]:
                 *eqn.params.get("out_shardings", ()),
             ):
                 if isinstance(s, Sharding) and not is_abstract(s):
-                    found.setdefault(s.settled, name)
+                    operations.setdefault(s.settled, name)
             for _, inner in subjaxprs(eqn.params):
                 for s, inside in operations_that_name(inner).items():
-                    found.setdefault(s, inside)
-        return found
+                    operations.setdefault(s, inside)
+        return operations
 
     return jaxpr.memo("constraints", make)
 
 
 def typed_devices(jaxpr: Jaxpr) -> tuple[Any, ...] | None:
-    """The devices that explicitly sharded types of a program's variables mention, or None."""
+    """Return the devices of the mesh in the explicit types of a program's variables, or None."""
     for v in (*jaxpr.invars, *(v for eqn in jaxpr.eqns for v in eqn.outvars)):
         if v.aval.explicit is not None:
             mesh = concrete_mesh(v.aval.explicit.mesh)
@@ -75,12 +77,12 @@ def typed_devices(jaxpr: Jaxpr) -> tuple[Any, ...] | None:
 
 
 def is_abstract(sharding: Sharding) -> TypeGuard[NamedSharding]:
-    """Whether a sharding names axes without devices, as types do."""
+    """Return whether a sharding is over an abstract mesh, as the shardings in types are."""
     return isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, AbstractMesh)
 
 
 def with_devices(jaxpr: Jaxpr, devices: tuple[Any, ...]) -> Jaxpr:
-    """`jaxpr` with every shard_map over an abstract mesh on these devices; ShardingError if they are not as many as its mesh has."""
+    """Put every shard_map over an abstract mesh in `jaxpr` on the given devices. Raise ShardingError if their number differs."""
 
     def changed(eqn: Eqn) -> Eqn:
         params = map_jaxprs(eqn.params, lambda inner: with_devices(inner, devices))
@@ -88,8 +90,8 @@ def with_devices(jaxpr: Jaxpr, devices: tuple[Any, ...]) -> Jaxpr:
         if eqn.primitive.per_device and isinstance(mesh, AbstractMesh):
             if mesh.size != len(devices):
                 raise ShardingError(
-                    f"shard_map: {mesh} has no devices, and the computation runs on {len(devices)}.\n  Pass arrays "
-                    f"laid out on a mesh of {mesh.size} devices, or enter a mesh with these axes (`with mesh:`)."
+                    f"shard_map: {mesh} is abstract, and the computation runs on another number of devices, {len(devices)}.\n"
+                    f"  Pass arrays on a mesh of {mesh.size} devices, or enter a mesh with these axes (`with mesh:`)."
                 )
             params = {
                 **params,
@@ -104,8 +106,10 @@ def with_devices(jaxpr: Jaxpr, devices: tuple[Any, ...]) -> Jaxpr:
 
 
 def moved(jaxpr: Jaxpr, devices: tuple[Any, ...] | None) -> Jaxpr:
-    """`jaxpr` with its shardings on `devices`, as many as they name, in order; None leaves those where they are. Shardings over one device
-    say nothing of a program, which may run on any: constraints by them are left out."""
+    """Replace the devices of all shardings in `jaxpr` by `devices`, in order; with None the devices stay.
+
+    Constraints with a sharding on one device are removed, because a program may run on any device.
+    """
 
     def place(s: Sharding | None) -> Sharding | None:
         if not isinstance(s, Sharding) or is_abstract(s):
@@ -131,7 +135,7 @@ def moved(jaxpr: Jaxpr, devices: tuple[Any, ...] | None) -> Jaxpr:
 def _place_params(
     eqn: Eqn, place: Callable[[Any], Sharding | None], devices: tuple[Any, ...] | None
 ) -> dict[str, Any]:
-    """Return the parameters of an equation that name shardings or devices, on other devices."""
+    """Return the parameters of an equation that contain shardings or a mesh, on other devices."""
     params = eqn.params
     changed: dict[str, Any] = {
         name: tuple(map(place, params[name]))
@@ -148,7 +152,7 @@ def _place_params(
 
 
 def without_devices(sharding: Sharding, ndim: int) -> NamedSharding:
-    """The layout of values of rank `ndim` over the axes of a mesh without devices; over none for a sharding of one device.
+    """Return a sharding of values of rank `ndim` as a NamedSharding over an abstract mesh, without axes for a single device.
 
     >>> from weft._engine.runtime.device import devices
     >>> without_devices(PositionalSharding(devices()[:2]).reshape(1, 2), 2).spec
@@ -166,8 +170,10 @@ def without_devices(sharding: Sharding, ndim: int) -> NamedSharding:
 
 
 def over_mesh(sharding: NamedSharding, mesh: Mesh | AbstractMesh, ndim: int) -> NamedSharding:
-    """The same layout of values of rank `ndim` by the axes of another mesh, which may be named and cut otherwise. ShardingError if the mesh
-    has another number of devices, or no axes that cut it so."""
+    """Return an equivalent sharding of values of rank `ndim` over another mesh, which may have other axis names and sizes.
+
+    Raise ShardingError if the mesh has another number of devices, or if its axes do not express the sharding.
+    """
     kind = sharding.memory_kind
     if not sharding.spec.axes:
         return NamedSharding(mesh, PartitionSpec(*[None] * ndim), memory_kind=kind)
@@ -177,19 +183,19 @@ def over_mesh(sharding: NamedSharding, mesh: Mesh | AbstractMesh, ndim: int) -> 
     ):
         return NamedSharding(mesh, sharding.spec, memory_kind=kind)
     if mesh.size == sharding.mesh.size:
-        places = tuple(range(mesh.size))  # stand for devices
+        places = tuple(range(mesh.size))  # in place of devices
         stand_in = Mesh(np.array(places, object).reshape(mesh.axis_sizes), mesh.axis_names)
         dims = to_spec(sharding.on_devices(places), stand_in, ndim)
         if dims is not None:
             return NamedSharding(mesh, spec_of_dims(dims).without_trailing(), memory_kind=kind)
     raise ShardingError(
-        f"{sharding!r} has no equal over {mesh}.\n  Give a mesh of {sharding.mesh.size} devices, in whose axes its blocks "
-        "can be written."
+        f"{sharding!r} has no equivalent over {mesh}.\n  Pass a mesh of {sharding.mesh.size} devices whose axes can express the "
+        "sharding."
     )
 
 
 def has_shard_map(jaxpr: Jaxpr) -> bool:
-    """Whether there is a shard_map anywhere in the program."""
+    """Return whether the program contains a shard_map, at any depth."""
     return jaxpr.memo(
         "has shard_map",
         lambda: any(
@@ -200,7 +206,7 @@ def has_shard_map(jaxpr: Jaxpr) -> bool:
 
 
 def common_mesh(shardings: Sequence[Sharding]) -> Mesh:
-    """The mesh on which all `shardings` of one program are expressed.
+    """Return the mesh whose axes express all `shardings` of one program, as far as possible.
 
     >>> from weft._engine.runtime.device import devices
     >>> four = PositionalSharding(devices()[:4])
@@ -216,7 +222,7 @@ def check_same_devices(
 ) -> None:
     """Raise ValueError unless all shardings have the same devices in the same order.
 
-    `name_of(i)` says in the error what sharding i belongs to, as "argument x of f with shape float32[8]".
+    `name_of(i)` returns the name of the value with sharding i for the message, such as "argument x of f with shape float32[8]".
     """
     for i, sharding in enumerate(shardings):
         expected, devices = shardings[0].device_assignment, sharding.device_assignment
@@ -253,20 +259,20 @@ def _common_mesh(shardings: tuple[Sharding, ...]) -> Mesh:
 
 
 def _is_expressible(sharding: Sharding, mesh: Mesh) -> bool:
-    """Whether axes of `mesh` express `sharding`."""
+    """Return whether the axes of `mesh` express `sharding`."""
     named = isinstance(sharding, NamedSharding) and sharding.mesh is mesh
     return named or _dims_on(layout_of(sharding, _natural_rank(sharding)), mesh) is not None
 
 
 def _natural_rank(sharding: Sharding) -> int:
-    """A rank at which all that `sharding` says is visible."""
+    """Return the lowest rank of values for which all parts of `sharding` have an effect."""
     if isinstance(sharding, NamedSharding):
         return len(sharding.spec)
     return sharding.ndim if isinstance(sharding, PositionalSharding) else 0
 
 
 def to_spec(sharding: Sharding, mesh: Mesh, ndim: int) -> Spec | None:
-    """Per-dim tuples of axes of `mesh` that express `sharding` for values of rank `ndim`, or None if none do.
+    """Return the axes of `mesh` per dim that express `sharding` for values of rank `ndim`, or None if that is impossible.
 
     >>> from weft._engine.runtime.device import devices
     >>> four = PositionalSharding(devices()[:4])
@@ -290,9 +296,9 @@ def _dims_on(layout: Layout, mesh: Mesh) -> Spec | None:
 
 
 def _digits_of_dims(layout: Layout, digits: Digits) -> tuple[tuple[int, ...], ...] | None:
-    """For each dim the digit numbers (major to minor) whose mixed-radix value is the block position, or None.
+    """Return for each dim the indices of the digits (major to minor) whose mixed-radix value is the block position, or None.
 
-    Each split dim's position must be read off whole digits, and no digit may be used by two dims.
+    A dim must use whole digits, and two dims must not use the same digit.
     """
     n = math.prod(digits)
     positions = np.array(layout.positions, int).reshape(n, len(layout.splits))
@@ -305,11 +311,11 @@ def _digits_of_dims(layout: Layout, digits: Digits) -> tuple[tuple[int, ...], ..
             for j, size in enumerate(digits)
             if size > 1
         }
-        chosen = tuple(sorted((j for j, w in weights.items() if w), key=lambda j: -weights[j]))
-        if used & set(chosen) or math.prod(digits[j] for j in chosen) != split:
+        dim_digits = tuple(sorted((j for j, w in weights.items() if w), key=lambda j: -weights[j]))
+        if used & set(dim_digits) or math.prod(digits[j] for j in dim_digits) != split:
             return None
-        used |= set(chosen)
-        dims.append(chosen)
+        used |= set(dim_digits)
+        dims.append(dim_digits)
     names = tuple(range(len(digits)))
     if grid_of_dims(tuple(dims), names, digits)[1] != layout.shard_ids:
         return None
@@ -317,14 +323,14 @@ def _digits_of_dims(layout: Layout, digits: Digits) -> tuple[tuple[int, ...], ..
 
 
 def _best_digits(layouts: Sequence[Layout], n: int, meshes: Sequence[Digits]) -> Digits:
-    """The ordered prime factoring of `n` devices that keeps the named meshes whole and fits most layouts."""
+    """Return the ordered prime factorization of `n` devices that refines most of `meshes`, and then expresses most layouts."""
 
-    def served(digits: Digits) -> int:
+    def score(digits: Digits) -> int:
         return sum(_refines(digits, m) for m in meshes) * 1000 + sum(
             _digits_of_dims(layout, digits) is not None for layout in layouts
         )
 
-    return max(_ordered_prime_factorings(n), key=served)
+    return max(_ordered_prime_factorings(n), key=score)
 
 
 def _ordered_prime_factorings(n: int) -> Iterator[Digits]:
@@ -334,25 +340,25 @@ def _ordered_prime_factorings(n: int) -> Iterator[Digits]:
 
 
 def _strides(digits: Sequence[int]) -> tuple[int, ...]:
-    """Product of the sizes after each digit."""
+    """Return for each digit the product of the sizes of the digits after it."""
     return tuple(math.prod(digits[j + 1 :]) for j in range(len(digits)))
 
 
 def _refines(digits: Digits, sizes: Digits) -> bool:
-    """Whether axes of `sizes` are groups of neighbouring `digits`."""
+    """Return whether axes of the given sizes are groups of adjacent `digits`."""
     return {s for s, size in zip(_strides(sizes), sizes) if size > 1} <= set(_strides(digits)) | {1}
 
 
 def _merged(digits: Digits, layouts: Sequence[Layout], keep: Digits) -> Digits:
-    """Unite neighbouring digits that every layout uses together, but for the boundaries of the axes `keep`."""
-    served = [layout for layout in layouts if _digits_of_dims(layout, digits) is not None]
-    kept = set(_strides(keep))
+    """Merge adjacent digits that every layout uses together, but not across the boundaries of axes of the sizes `keep`."""
+    expressible = [layout for layout in layouts if _digits_of_dims(layout, digits) is not None]
+    boundaries = set(_strides(keep))
     j = 0
     while j + 1 < len(digits):
         boundary = math.prod(digits[j + 1 :])
         merged = (*digits[:j], digits[j] * digits[j + 1], *digits[j + 2 :])
-        if boundary not in kept and all(
-            _digits_of_dims(layout, merged) is not None for layout in served
+        if boundary not in boundaries and all(
+            _digits_of_dims(layout, merged) is not None for layout in expressible
         ):
             digits = merged
         else:
@@ -361,7 +367,7 @@ def _merged(digits: Digits, layouts: Sequence[Layout], keep: Digits) -> Digits:
 
 
 def _digit_names(digits: Digits, mesh: Mesh | None) -> tuple[str, ...]:
-    """Names of refined axes: that of the mesh axis they are, or `axis.k` for part k of it, or `d0`, `d1`, ..."""
+    """Return the names of the digits as axes: the name of the mesh axis, `axis.k` for part k of it, or `d0`, `d1`, ..."""
     if mesh is None or not _refines(digits, mesh.axis_sizes):
         return tuple(f"d{j}" for j in range(len(digits)))
     names: list[str] = []
@@ -373,19 +379,18 @@ def _digit_names(digits: Digits, mesh: Mesh | None) -> tuple[str, ...]:
 
 
 def sharding_of_spec(spec: Spec, mesh: Mesh, known: Sequence[Sharding] = ()) -> Sharding:
-    """The sharding to show users for a value split by `spec`.
+    """Return the public sharding of a value that is sharded by `spec`.
 
-    Return an equivalent sharding among `known` that fits the rank, or a PositionalSharding if all of `known` are. Otherwise return a
-    NamedSharding on `mesh`; its spec has an entry per dim if the axes of `spec` are explicit, which makes it the spec of the type.
+    It is an equivalent sharding among `known` that fits the rank, or a PositionalSharding if all of `known` are. Otherwise it is a
+    NamedSharding on `mesh`; its spec has an entry per dim if the axes of `spec` are explicit, as specs in types have.
     """
     entries, explicit = spec_of_dims(spec), mesh.explicit_axes
     typed = bool(explicit) and all(a in explicit for axes in spec for a in axes)
     named = NamedSharding(mesh, entries if typed else entries.without_trailing())
     ndim = len(spec)
     for other in known:
-        if (
-            isinstance(other, NamedSharding) and other.spec.unconstrained_dims()
-        ):  # a constraint, not a layout
+        # a sharding with unconstrained dims is a constraint and no placement
+        if isinstance(other, NamedSharding) and other.spec.unconstrained_dims():
             continue
         try:
             other.check_compatible_aval((0,) * ndim)

@@ -1,10 +1,10 @@
-"""What packages above state and others look up by name: primitives, and the functions of floats that kernels know.
+"""Lazy tables of objects by name: primitives, and the scalar functions of floats that kernels compute.
 
-In:   primitives, registered as they are made; records of functions, stated one each in a module of `ops.functions` beside the
-      function's native formula.
-Out:  `registry` and `functions`; a module is loaded when something in it is first asked for.
-Laws: nothing here names a package above: those that state something announce how to load it, as they are imported. Passes ask a
-      function's record, never a list of names. The operations of Loops itself are in `functions`, too, as None.
+In:   primitives, which their constructor registers; a record per scalar function, from the module of `ops.functions` that also contains
+      the function's native formula.
+Out:  `registry` and `functions`. The module of an object is loaded when its name is first looked up.
+Laws: this module names no package of a higher layer. Packages call `announce` when they are imported. Passes read a function's
+      record and never compare with lists of names. Looking up an operation of the Loops IR in `functions` returns None.
 """
 
 from __future__ import annotations
@@ -18,27 +18,31 @@ Loader = Callable[[str | None], Iterable[Any]]
 
 
 class Registry(dict[str, Any]):
-    """Objects by their names. Where one is not there, modules of the packages that announced themselves are loaded, first those that
-    list the name: rules and passes look up any of them by its name, and need not know which modules are loaded."""
+    """A table of objects by name. Looking up a missing name loads modules of the announced packages, first those that list the name.
+
+    So rules and passes may look up any object, whether its module is loaded or not.
+    """
 
     def __init__(self) -> None:
         self.loaders: list[Loader] = []
 
     def announce(self, load: Loader) -> None:
-        """Tell how to load the modules of a package: `load(name)` goes through those that it lists for `name`, `load(None)` through
-        all, and loads one before it yields. See `util.lazy.loader`."""
+        """Add a loader of a package's modules: a generator function that loads a module before each of its yields.
+
+        `load(name)` loads the modules that the package lists for `name`, `load(None)` all modules. See `util.lazy.loader`.
+        """
         self.loaders.append(load)
 
     def __missing__(self, name: str) -> Any:
-        for asked in (name, None):
+        for listed_name in (name, None):
             for load in self.loaders:
-                for _ in load(asked):
+                for _ in load(listed_name):
                     if name in self:
                         return self[name]
         raise KeyError(name)
 
     def find(self, name: str) -> Any:
-        """The object called `name`, or None."""
+        """Return the object with this name, or None."""
         try:
             return self[name]
         except KeyError:
@@ -51,24 +55,25 @@ find = registry.find
 # --- functions of kernels ---------------------------------------------------------------------------------------------
 
 Range = tuple[float, float]
-#: costs from which on a function is worth computing once, or calling instead of repeating its instructions
+#: the cost from which a function is computed only once and called instead of inlined
 _HEAVY = 20
 
 
 @record(eq=False)
 class Function:
-    """A function of one or two floats.
+    """A scalar function of one or two floats.
 
     formula    its native code, `fn(f, *values)`: see `weft._engine.ops.functions`
-    reference  its meaning on NumPy arrays
-    op         the public function of values, where programs have it
-    cost       of one element, in simple vector instructions
+    reference  the function on NumPy arrays
+    op         the public function on arrays, if there is one
+    cost       the cost of one element, in simple vector instructions
     test       whether the result is a bool
-    brief      whether the short formula, for results that are rounded to a half type, takes any f32; its results are not negative
-    numpy      the names that NumPy has for it
-    ulp        bounds of the error in f32 and f64, in units of the last place; zeros for what is exact
-    widen      whether the reference is asked for wider floats than the arguments are
-    ranges     where errors are measured, besides floats of every size; `points` are measured with their neighbours
+    brief      whether the short formula, for results that are rounded to a half type, accepts any f32; its results are not negative
+    numpy      the names of the function in NumPy
+    ulp        bounds of the error in f32 and f64, in units in the last place; zeros for exact functions
+    widen      whether the reference is computed in wider floats than the arguments
+    ranges     the ranges where errors are measured, in addition to floats of every magnitude
+    points     points where errors are measured, with their neighbors
     """
 
     name: str
@@ -87,7 +92,7 @@ class Function:
 
 
 class _Functions(Registry):
-    """Functions by their names; None for operations that are not one, known or unknown."""
+    """The table of scalar functions by name. Looking up any other name returns None."""
 
     def __missing__(self, name: str) -> Function | None:
         try:
@@ -100,7 +105,7 @@ functions = _Functions()
 
 
 class _Heavy:
-    """The functions of many instructions; `op in HEAVY` loads the module of `op`."""
+    """The set of expensive functions. `op in HEAVY` loads the module of `op`."""
 
     def __contains__(self, op: str) -> bool:
         function = functions[op]

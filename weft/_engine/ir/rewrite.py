@@ -1,6 +1,6 @@
-"""Rewrites of jaxprs that all stages share: substitution, dead code, inlining, common subexpressions.
+"""Rewrites of jaxprs that all stages share: substitution, dead code elimination, inlining, common subexpression elimination.
 
-In, out: jaxprs. No pass here changes what a program computes; effects are kept, in order. All are linear.
+In, out: jaxprs. No rewrite changes the results of a program or the order of its effects. All take time linear in its size.
 """
 
 from __future__ import annotations
@@ -16,40 +16,40 @@ from weft._engine.util.trees.narrowing import is_tuple
 
 
 def used_vars(jaxpr: Jaxpr) -> set[Var]:
-    """Variables that some equation or the result reads."""
+    """Return the variables that an equation or a result reads."""
     used: set[Var] = {a for eqn in jaxpr.eqns for a in eqn.invars if type(a) is not Literal}
     used.update(a for a in jaxpr.outvars if type(a) is not Literal)
     return used
 
 
 def dce(jaxpr: Jaxpr, used_outputs: Sequence[bool] | None = None) -> Jaxpr:
-    """Drop equations whose results are not read. `used_outputs` says which outputs are wanted (the others are removed).
+    """Remove equations without effects whose results are not used, and unused constants. Inputs stay.
 
-    Inputs stay; unused constants go. An op that holds jaxprs may shrink itself through its `dce` slot:
-    `fn(eqn, used: list[bool]) -> Eqn | None`.
+    `used_outputs` marks the results to keep; the others are removed. The `dce` rule of an op with inner jaxprs,
+    `fn(eqn, used: list[bool]) -> Eqn | None`, removes unused parts of the op.
     """
     outvars = jaxpr.outvars
     if used_outputs is not None:
         outvars = tuple(itertools.compress(outvars, used_outputs))
     live: set[Var] = {a for a in outvars if type(a) is not Literal}
-    kept: list[Eqn] = []
+    live_eqns: list[Eqn] = []
     for eqn in reversed(jaxpr.eqns):
         used = [v in live for v in eqn.outvars]
         needed = _needed_part(eqn, used) if True in used or eqn.effects else None
         if needed is not None:
-            kept.append(needed)
+            live_eqns.append(needed)
             live.update([a for a in needed.invars if type(a) is not Literal])
-    kept.reverse()
+    live_eqns.reverse()
     consts = [(v, c) for v, c in zip(jaxpr.constvars, jaxpr.consts) if v in live]
-    same_size = len(kept) == len(jaxpr.eqns) and len(consts) == len(jaxpr.consts)
-    if same_size and outvars == jaxpr.outvars and all(map(operator.is_, kept, jaxpr.eqns)):
+    same_size = len(live_eqns) == len(jaxpr.eqns) and len(consts) == len(jaxpr.consts)
+    if same_size and outvars == jaxpr.outvars and all(map(operator.is_, live_eqns, jaxpr.eqns)):
         return jaxpr
     constvars, values = [v for v, _ in consts], [c for _, c in consts]
-    return Jaxpr(constvars, values, jaxpr.invars, outvars, kept, name=jaxpr.name)
+    return Jaxpr(constvars, values, jaxpr.invars, outvars, live_eqns, name=jaxpr.name)
 
 
 def _needed_part(eqn: Eqn, used: list[bool]) -> Eqn | None:
-    """Return the equation without its unused results, or None if it does nothing else."""
+    """Return the equation without its unused results, or None if its `dce` rule removes it."""
     shrink = eqn.primitive.dce
     if callable(shrink):
         return cast("Eqn | None", shrink(eqn, used))
@@ -60,7 +60,7 @@ def _needed_part(eqn: Eqn, used: list[bool]) -> Eqn | None:
 
 
 def substitute(eqns: Iterable[Eqn], env: dict[Var, Atom]) -> list[Eqn]:
-    """The equations with variables read through `env`; results keep their names."""
+    """Return the equations with operands replaced by `env`. The variables of their results stay."""
     return [
         eqn.replace(invars=[a if type(a) is Literal else env.get(a, a) for a in eqn.invars])
         for eqn in eqns
@@ -68,7 +68,7 @@ def substitute(eqns: Iterable[Eqn], env: dict[Var, Atom]) -> list[Eqn]:
 
 
 def use_counts(jaxpr: Jaxpr) -> dict[Var, int]:
-    """How often the equations and the results of a program name each variable."""
+    """Return how often the equations and the results of a program use each variable."""
     uses: dict[Var, int] = {}
     for atom in (*(a for e in jaxpr.eqns for a in e.invars), *jaxpr.outvars):
         if type(atom) is not Literal:
@@ -77,41 +77,41 @@ def use_counts(jaxpr: Jaxpr) -> dict[Var, int]:
 
 
 def map_jaxprs(params: dict[str, Any], change: Callable[[Jaxpr], Jaxpr]) -> dict[str, Any]:
-    """Parameters with the jaxprs among them changed, those in tuples too; `params` itself where every jaxpr stays."""
-    made: dict[str, Any] = {}
-    stays = True
+    """Apply `change` to the jaxprs among parameters, also in tuples. Return `params` itself if every jaxpr is unchanged."""
+    new_params: dict[str, Any] = {}
+    is_unchanged = True
 
-    def changed(value: Any) -> Any:
-        nonlocal stays
+    def apply(value: Any) -> Any:
+        nonlocal is_unchanged
         if is_tuple(value) and any(isinstance(v, Jaxpr) for v in value):
-            return tuple([changed(v) for v in value])
-        now = change(value) if isinstance(value, Jaxpr) else value
-        stays = stays and now is value
-        return now
+            return tuple([apply(v) for v in value])
+        result = change(value) if isinstance(value, Jaxpr) else value
+        is_unchanged = is_unchanged and result is value
+        return result
 
     for key, value in params.items():
-        made[key] = changed(value)
-    return params if stays else made
+        new_params[key] = apply(value)
+    return params if is_unchanged else new_params
 
 
 def is_call(eqn: Eqn) -> bool:
-    """Whether the equation only calls the program in its `jaxpr` parameter (jit and the like)."""
+    """Return whether the equation calls the program in its parameter `jaxpr` once, as jit does."""
     return eqn.primitive.is_call and isinstance(eqn.params.get("jaxpr"), Jaxpr)
 
 
 def in_place(eqn: Eqn) -> Jaxpr:
-    """The program whose equations take the place of a call."""
+    """Return the program whose equations replace a call when it is inlined."""
     rule = eqn.primitive.in_place
     return eqn.params["jaxpr"] if rule is None else rule(eqn)
 
 
 def is_transparent(eqn: Eqn) -> bool:
-    """Whether derivatives, too, see nothing but the program that is called."""
+    """Return whether the equation is a call without parameters for differentiation, so that it can be inlined before it."""
     return is_call(eqn) and not eqn.primitive.only_derivatives
 
 
 def without_high(jaxpr: Jaxpr) -> Jaxpr:
-    """`jaxpr` with what the operations of users' classes compute in their places, and no rules for derivatives around these."""
+    """Inline the operations of `jaxpr` on user-defined types, and the custom derivative calls that contain such operations."""
     if not jaxpr.is_high:
         return jaxpr
     flat = inline_calls(
@@ -126,7 +126,7 @@ def without_high(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def inline_calls(jaxpr: Jaxpr, should_inline: Callable[[Eqn], bool] = is_call) -> Jaxpr:
-    """Replace calls by the equations of what they call, at every depth of calls (not inside scan, while, cond)."""
+    """Replace calls by the equations of the called programs, at every depth of calls (not inside scan, while, cond)."""
     if not any(should_inline(eqn) for eqn in jaxpr.eqns):
         return jaxpr
     inliner = _Inliner(jaxpr, should_inline)
@@ -145,7 +145,7 @@ def inline_calls(jaxpr: Jaxpr, should_inline: Callable[[Eqn], bool] = is_call) -
 
 
 class _CallSite(NamedTuple):
-    """The call around inlined equations (None at the top), and what it adds to their sources."""
+    """The call that contains inlined equations (None at the top), and the scope and metadata that it adds to their sources."""
 
     call: Eqn | None = None
     scope: str = ""
@@ -153,7 +153,7 @@ class _CallSite(NamedTuple):
 
 
 class _Inliner:
-    """Collects the equations of a program with the bodies of its calls in their places."""
+    """The result of `inline_calls` under construction: the equations and constants."""
 
     def __init__(self, jaxpr: Jaxpr, should_inline: Callable[[Eqn], bool]):
         self.should_inline = should_inline
@@ -162,7 +162,7 @@ class _Inliner:
         self.eqns: list[Eqn] = []
 
     def const(self, var: Var, value: Any) -> Var:
-        """Return the variable of a constant of a callee, which equal objects share."""
+        """Return the variable of a constant of a callee. The same object has one variable."""
         known = self.const_ids.get(id(value))
         if known is None:
             known = self.const_ids[id(value)] = Var(var.aval)
@@ -186,7 +186,7 @@ class _Inliner:
                 self.eqns.append(eqn.replace(invars=ins, outvars=outs, source=source))
 
     def inline(self, eqn: Eqn, ins: list[Atom], env: dict[Var, Atom], site: _CallSite) -> None:
-        """Put the equations of a callee in the place of its call."""
+        """Add the equations of the callee of `eqn`, and set its results in `env`."""
         callee = in_place(eqn)
         inner: dict[Var, Atom] = dict(zip(callee.invars, ins))
         for var, value in zip(callee.constvars, callee.consts):
@@ -202,17 +202,17 @@ class _Inliner:
 
 
 def atom_key(atom: Atom):
-    """A hashable name of a value: equal keys, equal values."""
+    """Return a hashable key of a value. Values with equal keys are equal."""
     if type(atom) is Literal:
         return (repr(atom.val), atom.aval)
     return atom
 
 
 def params_key(params: dict[str, Any]):
-    """A hashable name of an equation's parameters, or None if one of them is not hashable.
+    """Return a hashable key of an equation's parameters, or None if one of them is not hashable.
 
-    A text would not do instead: large arrays and programs with different constants can print alike. Floats are distinguished by
-    their text as well: 0.0 and -0.0 are equal and not the same.
+    Printed text is not a valid key: different large arrays and programs with different constants may print the same. The key contains
+    the text of floats in addition to their values, because 0.0 == -0.0.
     """
     key = tuple(sorted(params.items()))  # names differ, so values are never compared
     floats = [repr(value) for _, value in key if isinstance(value, float)]
@@ -226,20 +226,20 @@ def params_key(params: dict[str, Any]):
 
 
 def _value_key(eqn: Eqn) -> tuple[Any, ...] | None:
-    """Return a key that equations with equal results share, or None."""
+    """Return a key, or None. Equations with the same key have equal results."""
     params = params_key(eqn.params) if eqn.params else ()
     return None if params is None else (eqn.primitive, params, *map(atom_key, eqn.invars))
 
 
 def _has_results_of(first: Eqn, eqn: Eqn) -> bool:
-    """True if `first` names every result that `eqn` names."""
+    """Return whether `first` binds every result that `eqn` binds."""
     return all(
         type(b) is not DropVar or type(a) is DropVar for a, b in zip(eqn.outvars, first.outvars)
     )
 
 
 def cse(jaxpr: Jaxpr) -> Jaxpr:
-    """Compute equal things once. Equations with effects are left alone."""
+    """Eliminate common subexpressions. Equations with effects are not merged."""
     env: dict[Var, Atom] = {}
     seen: dict[tuple[Any, ...], Eqn] = {}
     eqns: list[Eqn] = []

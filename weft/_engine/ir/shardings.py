@@ -1,8 +1,8 @@
-"""Shardings: how a global array is laid out over devices.
+"""Shardings: the placement of the shards of a global array on devices.
 
-Every sharding reduces to a `Layout` for a given rank: the ordered devices, the number of splits of each dim, and which
-shard each device holds. Two shardings with one layout are equivalent. Laws: shards are equal blocks; the grid of shards
-is row-major; replication is only a matter of several devices holding one shard, so equivalent shardings share storage.
+For a given rank, every sharding has a `Layout`: the ordered devices, the number of blocks along each dim, and the number of the shard
+that each device holds. Two shardings with the same layout are equivalent. Laws: shards are blocks of equal shape. Shards are numbered
+in row-major order. A replicated shard is a shard that several devices hold.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ MEMORY_KINDS = ("device", "pinned_host", "unpinned_host")
 
 
 class MemorySpace(enum.Enum):
-    """Where an array is kept: in the memory of its devices, or in that of their host. CPUs read both; what an array is asked to be kept in
-    is part of its sharding.
+    """The memory that stores an array: the memory of its devices or of their host. It is a part of the sharding; CPUs read both.
 
     >>> from weft.sharding import MemorySpace
     >>> weft.device_put(wnp.ones(3), MemorySpace.Host).sharding.memory_kind
@@ -53,7 +52,7 @@ class MemorySpace(enum.Enum):
 class Layout:
     """The canonical form of a sharding for values of one rank.
 
-    `splits[d]` blocks along dim d; device number i of `devices` holds the block of row-major number `shard_ids[i]`.
+    There are `splits[d]` blocks along dim d. Device `devices[i]` holds the block with the row-major number `shard_ids[i]`.
     """
 
     devices: tuple[Any, ...]
@@ -78,7 +77,7 @@ def _positions(splits: Shape, shard_ids: tuple[int, ...]) -> tuple[Shape, ...]:
 
 
 class Sharding:
-    """How the shards of an array are placed on devices. Subclasses give `device_assignment` and `_grid`."""
+    """The placement of the shards of an array on devices. Subclasses define `device_assignment` and `grid`."""
 
     __module__ = "weft.sharding"
 
@@ -88,20 +87,20 @@ class Sharding:
 
     @property
     def device_assignment(self) -> tuple[Any, ...]:
-        """All devices, in the order in which a program sees them."""
+        """All devices, in the order of a program's device numbers."""
         raise NotImplementedError(f"{type(self).__name__}.device_assignment")
 
     @property
     def memory_kind(self) -> str | None:
-        """The memory space of values; None over a mesh without devices, unless one was given."""
+        """The memory kind of values; None for an abstract mesh without an explicit memory kind."""
         return self._memory_kind
 
     def with_memory_kind(self, kind: str) -> Sharding:
-        """The same layout in memory of another kind."""
+        """Return the same placement in memory of another kind."""
         raise NotImplementedError(f"{type(self).__name__}.with_memory_kind")
 
     def grid(self, ndim: int) -> tuple[Shape, tuple[int, ...]]:
-        """`splits` and `shard_ids` for values of rank `ndim`; ShardingError if the rank does not fit."""
+        """Return `splits` and `shard_ids` of the layout for values of rank `ndim`. Raise ShardingError if the rank does not fit."""
         raise NotImplementedError(f"{type(self).__name__}._grid")
 
     @property
@@ -116,37 +115,37 @@ class Sharding:
 
     @property
     def unreduced(self) -> frozenset[Any]:
-        """The axes along which each device holds a term of the value."""
+        """The mesh axes along which each device holds a term of the value."""
         return frozenset()
 
     @property
     def settled(self) -> Sharding:
-        """How the dims of values are split, whatever the devices hold of sums."""
+        """The sharding without unreduced and reduced axes."""
         return self
 
     @property
     def stored(self) -> Sharding:
-        """How the memory of values lies."""
+        """The sharding of the stored array, which has an extra first dim of terms for a value with unreduced axes."""
         return self
 
     @property
     def is_fully_addressable(self) -> bool:
-        """Whether this process drives all of its devices."""
+        """Whether all devices are devices of this process."""
         return all(d.is_addressable for d in self.device_assignment)
 
     @property
     def _device_assignment(self) -> tuple[Any, ...]:
-        """The name by which libraries know `device_assignment`."""
+        """`device_assignment`, under the name that libraries use."""
         return self.device_assignment
 
     @property
     def _addressable_device_assignment(self) -> tuple[Any, ...]:
-        """The devices of this process, in order; a name that libraries know."""
+        """The devices of this process, in order; libraries use this name."""
         return tuple(d for d in self.device_assignment if d.is_addressable)
 
     @property
     def addressable_devices(self) -> set[Any]:
-        """The devices that this process drives."""
+        """The devices of this process."""
         return {d for d in self.device_assignment if d.is_addressable}
 
     @property
@@ -155,15 +154,15 @@ class Sharding:
         raise NotImplementedError(f"{type(self).__name__}.is_fully_replicated")
 
     def splits(self, shape: int | Sequence[int]) -> Shape:
-        """Number of blocks along each dim of a value of that shape (or rank)."""
+        """Return the number of blocks along each dim of a value of the given shape or rank."""
         return layout_of(self, shape if isinstance(shape, int) else len(shape)).splits
 
     def shard_of_device(self, ndim: int) -> tuple[Shape, ...]:
-        """Grid position of the shard that each device holds, in assignment order."""
+        """Return the grid position of each device's shard, in the order of `device_assignment`."""
         return layout_of(self, ndim).positions
 
     def check_shape(self, shape: Sequence[int], what: str = "the value") -> None:
-        """Raise ShardingError unless every dim of `shape` divides into its blocks."""
+        """Raise ShardingError unless every dim of `shape` is divisible by its number of blocks."""
         shape = tuple(shape)
         try:
             splits = self.splits(shape)
@@ -174,7 +173,7 @@ class Sharding:
             raise ShardingError(_divisibility_text(self, shape, splits, bad, what))
 
     def check_value(self, shape: Sequence[int], what: str) -> None:
-        """`check_shape`, and that there is a dim for every entry of a spec, whatever it says."""
+        """Call `check_shape`, and also raise ShardingError if a spec has more entries than `shape` has dims."""
         try:
             self.check_compatible_aval(shape)
         except ShardingError as error:
@@ -182,13 +181,13 @@ class Sharding:
         self.check_shape(shape, what)
 
     def shard_shape(self, global_shape: Sequence[int]) -> Shape:
-        """Shape of one shard of a value of shape `global_shape`."""
+        """Return the shape of one shard of a value of shape `global_shape`."""
         shape = tuple(int(s) for s in global_shape)
         self.check_shape(shape)
         return tuple(s // n for s, n in zip(shape, self.splits(shape)))
 
     def devices_indices_map(self, global_shape: Sequence[int]) -> Mapping[Any, Index]:
-        """For every device, the slices of the global array that it holds."""
+        """Return for every device the slices of the global array that it holds."""
         shape = tuple(int(s) for s in global_shape)
         local = self.shard_shape(shape)
         layout = layout_of(self, len(shape))
@@ -198,24 +197,24 @@ class Sharding:
         }
 
     def addressable_devices_indices_map(self, global_shape: Sequence[int]) -> Mapping[Any, Index]:
-        """`devices_indices_map` for the devices that this process drives."""
+        """Return `devices_indices_map` for the devices of this process."""
         indices = self.devices_indices_map(global_shape)
         return {d: index for d, index in indices.items() if d.is_addressable}
 
     def on_devices(self, devices: Sequence[Any]) -> Sharding:
-        """The same layout on as many other devices, in order."""
+        """Return the same sharding on other devices, which replace the devices of this sharding in order."""
         raise NotImplementedError(f"{type(self).__name__}.on_devices")
 
     def with_free_dim(self, dim: int) -> Sharding:
-        """The sharding of values with one more dim, at `dim`, about which nothing is said."""
+        """Return the sharding of values with an additional, unconstrained dim at position `dim`."""
         raise NotImplementedError(f"{type(self).__name__}.with_free_dim")
 
     def transposed(self, order: Sequence[int]) -> Sharding:
-        """The sharding of such values with their dims in another order: dim i is dim `order[i]` of these."""
+        """Return the sharding of transposed values: dim i of the result is dim `order[i]` of this sharding."""
         raise NotImplementedError(f"{type(self).__name__}.transposed")
 
     def is_equivalent_to(self, other: Sharding, ndim: int) -> bool:
-        """Whether both lay out values of rank `ndim` alike: same devices in order, same shards, same memory."""
+        """Return whether both place values of rank `ndim` the same way: same devices in order, same shards, same memory kind."""
         if self is other:
             return True
         terms = bool(self.unreduced)
@@ -232,18 +231,18 @@ class Sharding:
         )
 
     def _is_like(self, other: Sharding, ndim: int) -> bool:
-        """Whether shardings over axes without devices split values of rank `ndim` alike."""
+        """Return whether this and another sharding, one of them over an abstract mesh, shard values of rank `ndim` the same way."""
         same_mesh = getattr(self, "mesh", None) is getattr(other, "mesh", None)
         same_memory = self.memory_kind == other.memory_kind
         return same_mesh and same_memory and self.grid(ndim) == other.grid(ndim)
 
     def check_compatible_aval(self, aval_shape: Sequence[int]) -> None:
-        """Raise ShardingError if values of this rank cannot be laid out so."""
+        """Raise ShardingError if the sharding does not fit values of this rank."""
         self.grid(len(aval_shape))
 
 
 def block_index(position: Shape, local: Shape, splits: Shape) -> Index:
-    """The slices that make the block at a grid `position`, when dims are cut into `splits` blocks of shape `local`.
+    """Return the slices of the block at a grid `position`, for dims divided into `splits` blocks of shape `local`.
 
     >>> block_index((2, 0), (4, 5), (8, 1))
     (slice(8, 12, None), slice(None, None, None))
@@ -258,7 +257,7 @@ def block_index(position: Shape, local: Shape, splits: Shape) -> Index:
 
 @lru_cache(maxsize=4096)
 def layout_of(sharding: Sharding, ndim: int) -> Layout:
-    """The canonical layout of values of rank `ndim` under `sharding`.
+    """Return the layout of values of rank `ndim` with `sharding`.
 
     >>> from weft._engine.runtime.device import devices
     >>> layout_of(SingleDeviceSharding(devices()[0]), 2).splits
@@ -287,7 +286,7 @@ def _divisibility_text(
     if line is not None:
         lines.append(f"  at {line}")
     lines.append(
-        f"  A dim must divide evenly by the number of its splits. {' and '.join(advice).capitalize()}, leave "
+        f"  The size of a dim must be divisible by its number of blocks. {' and '.join(advice).capitalize()}, leave "
         "it unsplit, or use fewer devices along it."
     )
     return "\n".join(lines)
@@ -306,10 +305,10 @@ def _check_memory_kind(kind: str | None) -> str:
 
 
 class NamedSharding(Sharding):
-    """A mesh, and a PartitionSpec that says which of its axes split which dim.
+    """A sharding over a mesh. A PartitionSpec assigns mesh axes to dims.
 
-    Raises TypeError for what is not a mesh or spec, ShardingError for axes that the mesh lacks or that are named twice. Over unreduced
-    axes of the spec each device holds a term of the value; `stored` says how these lie.
+    Raise TypeError if an argument is not a mesh or a spec. Raise ShardingError for axes that the mesh does not have or that occur twice.
+    Along unreduced axes of the spec each device holds a term of the value; `stored` is the sharding of the array of terms.
 
     >>> from weft._engine.runtime.device import devices
     >>> mesh = Mesh(np.array(devices()[:4]).reshape(2, 2), ('x', 'y'))
@@ -334,7 +333,7 @@ class NamedSharding(Sharding):
             raise TypeError(f"NamedSharding takes a Mesh first, got {type(mesh).__name__}")
         if spec is None:
             raise TypeError(
-                "NamedSharding: Unexpected None for `spec`. Write P() for what is the same on all devices."
+                "NamedSharding: Unexpected None for `spec`. Write P() for a replicated value."
             )
         if not isinstance(spec, PartitionSpec):
             raise TypeError(
@@ -354,12 +353,12 @@ class NamedSharding(Sharding):
 
     @property
     def unreduced(self) -> frozenset[Any]:
-        """The axes along which each device holds a term of the value."""
+        """The mesh axes along which each device holds a term of the value."""
         return self.spec.unreduced
 
     @property
     def device_assignment(self) -> tuple[Any, ...]:
-        """The devices in order."""
+        """The devices in the order of the mesh. ShardingError for an abstract mesh."""
         if isinstance(self.mesh, AbstractMesh):
             raise ShardingError(
                 f"{self!r} has no devices: its mesh is abstract.\n  Use a Mesh of devices here."
@@ -368,7 +367,7 @@ class NamedSharding(Sharding):
 
     @property
     def is_fully_addressable(self) -> bool:
-        """Whether this process drives all of its devices."""
+        """Whether all devices are devices of this process."""
         return (
             self.mesh.is_addressable
             if isinstance(self.mesh, Mesh)
@@ -376,7 +375,7 @@ class NamedSharding(Sharding):
         )
 
     def is_equivalent_to(self, other: Sharding, ndim: int) -> bool:
-        """Whether both lay out values of rank `ndim` alike: same devices in order, same shards, same memory."""
+        """Return whether both place values of rank `ndim` the same way: same devices in order, same shards, same memory kind."""
         if not isinstance(other, NamedSharding) or other.mesh is not self.mesh:
             return super().is_equivalent_to(other, ndim)
         if self is other or self.unreduced or other.unreduced:
@@ -385,16 +384,16 @@ class NamedSharding(Sharding):
         return same_axes and self._memory_kind == other._memory_kind
 
     def _splitting_axes(self, ndim: int) -> list[list[Any]]:
-        """Per-dim axes of values of rank `ndim`, without those of size 1."""
+        """Return the mesh axes of each dim for values of rank `ndim`, without axes of size 1."""
         sizes = self.mesh.shape
         return [[a for a in axes if sizes[a] > 1] for axes in self.spec_dims(ndim)]
 
     def with_memory_kind(self, kind: str) -> NamedSharding:
-        """The same layout in another memory space."""
+        """Return the same sharding with another memory kind."""
         return NamedSharding(self.mesh, self.spec, memory_kind=kind)
 
     def on_devices(self, devices: Sequence[Any]) -> NamedSharding:
-        """The same layout on as many other devices, in order."""
+        """Return the same sharding on other devices, which replace the devices of this sharding in order."""
         grid = np.array(devices, object).reshape(self.mesh.axis_sizes)
         return NamedSharding(
             Mesh(grid, self.mesh.axis_names, axis_types=self.mesh.axis_types),
@@ -403,7 +402,7 @@ class NamedSharding(Sharding):
         )
 
     def with_spec(self, spec: Any) -> NamedSharding:
-        """The same mesh with another spec."""
+        """Return the sharding over the same mesh with another spec."""
         return NamedSharding(
             self.mesh,
             spec if isinstance(spec, PartitionSpec) else PartitionSpec(*spec),
@@ -413,26 +412,26 @@ class NamedSharding(Sharding):
     update = with_spec
 
     def without_dim(self, dim: int) -> NamedSharding:
-        """The sharding of one entry along `dim` of such values."""
+        """Return the sharding of one entry along `dim` of values with this sharding."""
         entries = self.spec.partitions
         return self.with_spec(self.spec.update((*entries[:dim], *entries[dim + 1 :])))
 
     def with_dim(self, dim: int, axes: Sequence[Any]) -> NamedSharding:
-        """The sharding of such values stacked along a new `dim`, split by those of `axes` that split no other dim."""
+        """Return the sharding of such values stacked along a new dim `dim`, which is sharded over the unused axes among `axes`."""
         entries = list(self.spec.partitions) + [None] * (dim - len(self.spec))
-        mine = tuple(
+        unused = tuple(
             a for a in axes if a not in (*self.spec.axes, *self.spec.unreduced, *self.spec.reduced)
         )
-        return self.with_spec(self.spec.update((*entries[:dim], mine or None, *entries[dim:])))
+        return self.with_spec(self.spec.update((*entries[:dim], unused or None, *entries[dim:])))
 
     def with_free_dim(self, dim: int) -> NamedSharding:
-        """The sharding of values with one more dim, at `dim`: unconstrained, or whole if no axis of the mesh is automatic."""
+        """Return the sharding with an additional dim at `dim`: unconstrained, or not sharded if the mesh has no Auto axis."""
         entries = list(self.spec.partitions) + [None] * (dim - len(self.spec))
         free = PartitionSpec.UNCONSTRAINED if AxisType.Auto in self.mesh.axis_types else None
         return self.with_spec(self.spec.update((*entries[:dim], free, *entries[dim:])))
 
     def transposed(self, order: Sequence[int]) -> NamedSharding:
-        """The sharding of such values with their dims in another order: dim i is dim `order[i]` of these.
+        """Return the sharding of transposed values: dim i of the result is dim `order[i]` of this sharding.
 
         >>> from weft._engine.runtime.device import devices
         >>> NamedSharding(Mesh(np.array(devices()[:2]), ('x',)), PartitionSpec('x')).transposed((1, 0)).spec
@@ -443,12 +442,12 @@ class NamedSharding(Sharding):
 
     @property
     def settled(self) -> NamedSharding:
-        """The same without unreduced and reduced axes."""
+        """The sharding without unreduced and reduced axes."""
         return self.with_spec(self.spec.settled()) if self.spec.is_partial else self
 
     @property
     def stored(self) -> NamedSharding:
-        """How the memory of values lies: terms of a sum are entries of a first dim, split by the unreduced axes.
+        """The sharding of the stored array. If there are unreduced axes, it has an extra first dim of terms, sharded over these axes.
 
         >>> from weft._engine.runtime.device import devices
         >>> mesh = Mesh(np.array(devices()[:2]), ('x',), axis_types=(AxisType.Explicit,))
@@ -467,7 +466,7 @@ class NamedSharding(Sharding):
 
     @property
     def num_terms(self) -> int:
-        """How many terms of a value there are, over its unreduced axes."""
+        """The number of terms of a value: the product of the sizes of the unreduced axes."""
         return math.prod(self.mesh.shape[a] for a in self.spec.unreduced)
 
     @property
@@ -481,14 +480,14 @@ class NamedSharding(Sharding):
         return grid_of_dims(dims, self.mesh.axis_names, self.mesh.axis_sizes)
 
     def spec_dims(self, ndim: int) -> Spec:
-        """Per-dim tuples of axis names for values of rank `ndim`."""
+        """Return a tuple of axis names per dim for values of rank `ndim`."""
         try:
             return self.spec.dims(ndim)
         except ShardingError:
             raise self._too_long(ndim) from None
 
     def check_compatible_aval(self, aval_shape: Sequence[int]) -> None:
-        """Raise ShardingError if values of this rank cannot be laid out so: here entries that split nothing count too."""
+        """Raise ShardingError if the spec has more entries than dims, even if the extra entries are None."""
         if len(self.spec) > len(aval_shape):
             raise self._too_long(len(aval_shape))
 
@@ -504,7 +503,7 @@ class NamedSharding(Sharding):
         )
 
     def splits(self, shape: int | Sequence[int]) -> Shape:
-        """Number of parts that each dim is split into."""
+        """Return the number of blocks along each dim."""
         sizes = self.mesh.shape
         return tuple(
             math.prod(sizes[a] for a in axes)
@@ -512,7 +511,7 @@ class NamedSharding(Sharding):
         )
 
     def split_reason(self, dim: int) -> str:
-        """Why dim `dim` is split: axes and sizes, for error messages."""
+        """Return the axes that split dim `dim` and their sizes, for error messages."""
         sizes = self.mesh.shape
         axes = entry_axes(self.spec.partitions[dim])
         total = math.prod(sizes[a] for a in axes)
@@ -520,7 +519,7 @@ class NamedSharding(Sharding):
         return f"mesh {'axis' if len(axes) == 1 else 'axes'} {sizes_text} split it {total} ways"
 
     def format_dims(self, shape: Sequence[int]) -> str:
-        """Dims of a type with their axes, as `8@x,16`."""
+        """Return the dims of a type with their axes, as in `8@x,16`."""
         return ",".join(
             f"{size}@{_axes_text(axes)}" if axes else str(size)
             for size, axes in zip(shape, self.spec_dims(len(shape)))
@@ -552,7 +551,7 @@ def _axes_text(axes: Sequence[Any]) -> str:
 
 
 class SingleDeviceSharding(Sharding):
-    """The whole array on one device.
+    """A sharding with the whole array on one device.
 
     >>> from weft._engine.runtime.device import devices
     >>> SingleDeviceSharding(devices()[0]).is_fully_replicated
@@ -576,19 +575,19 @@ class SingleDeviceSharding(Sharding):
         return True
 
     def on_devices(self, devices: Sequence[Any]) -> SingleDeviceSharding:
-        """The same layout on another device."""
+        """Return the same sharding on another device."""
         return SingleDeviceSharding(devices[0], memory_kind=self._memory_kind)
 
     def with_memory_kind(self, kind: str) -> SingleDeviceSharding:
-        """The same layout in another memory space."""
+        """Return the same sharding with another memory kind."""
         return SingleDeviceSharding(self.device, memory_kind=kind)
 
     def with_free_dim(self, dim: int) -> SingleDeviceSharding:
-        """The sharding of values with one more dim, at `dim`, about which nothing is said."""
+        """Return the sharding of values with an additional dim: this sharding."""
         return self
 
     def transposed(self, order: Sequence[int]) -> SingleDeviceSharding:
-        """The sharding of such values with their dims in another order: the same."""
+        """Return the sharding of transposed values: this sharding."""
         return self
 
     def splits(self, shape: int | Sequence[int]) -> Shape:
@@ -644,10 +643,10 @@ class _DeviceSet:
 
 
 class PositionalSharding(Sharding):
-    """An array of device sets: element (i, j) says which devices hold block (i, j). Immutable.
+    """A sharding given by an array of device sets: the devices in element (i, j) hold block (i, j). Immutable.
 
-    `reshape` and `transpose` rearrange the elements, `replicate` unites the sets along a dim. The order of devices is
-    fixed by the first array. Leading dims of size 1 are dropped for values of lower rank.
+    `reshape` and `transpose` rearrange the elements, `replicate` merges the sets along a dim. These methods do not change the order of
+    devices. Leading dims of size 1 are removed for values of lower rank.
 
     >>> from weft._engine.runtime.device import devices
     >>> PositionalSharding(devices()[:4]).reshape(2, 2).replicate(0)
@@ -662,13 +661,13 @@ class PositionalSharding(Sharding):
         grid = np.asarray(devices, dtype=object)
         if not grid.size:
             raise ShardingError(
-                "PositionalSharding: the array of devices is empty.\n  Give it at least one device."
+                "PositionalSharding: the array of devices is empty.\n  Pass at least one device."
             )
         flat = tuple(grid.flat)
         if len(set(flat)) != len(flat):
             raise ShardingError(
                 "PositionalSharding: a device appears more than once.\n"
-                f"    devices   {[d.id for d in flat]}\n  Give every device once; see `replicate`."
+                f"    devices   {[d.id for d in flat]}\n  Pass every device once; `replicate` replicates values."
             )
         ids = np.empty(grid.shape, object)
         for number, where in enumerate(np.ndindex(grid.shape)):
@@ -683,11 +682,11 @@ class PositionalSharding(Sharding):
         return self
 
     def on_devices(self, devices: Sequence[Any]) -> PositionalSharding:
-        """The same layout on as many other devices, in order."""
+        """Return the same sharding on other devices, which replace the devices of this sharding in order."""
         return object.__new__(type(self)).fill(tuple(devices), self._ids, self._memory_kind)
 
     def with_sets(self, ids: np.ndarray) -> PositionalSharding:
-        """The same devices with other sets: an array of frozensets of positions in the device order."""
+        """Return the sharding of the same devices with other sets: an array of frozensets of device positions."""
         return object.__new__(type(self)).fill(self._devices, ids, self._memory_kind)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -699,17 +698,17 @@ class PositionalSharding(Sharding):
     T = property(lambda self: self.transpose(), doc="The dims reversed.")
 
     def reshape(self, *shape: Any) -> PositionalSharding:
-        """The same sets, in row-major order, in another shape; one size may be -1."""
+        """Return the sharding with the same sets, in row-major order, in an array of another shape. One size may be -1."""
         return self.with_sets(self._ids.reshape(*shape))
 
     def transpose(self, *axes: Any) -> PositionalSharding:
-        """Permute the dims (reverse them by default)."""
+        """Return the sharding with permuted dims (reversed by default)."""
         return self.with_sets(self._ids.transpose(*axes))
 
     def replicate(
         self, axis: int | Sequence[int] | None = None, keepdims: bool = True
     ) -> PositionalSharding:
-        """Unite the sets along `axis` (all dims by default): their devices hold equal shards."""
+        """Return the sharding with the sets along `axis` (all dims by default) merged, so that their devices hold the same shard."""
         if isinstance(axis, int):
             axis = (axis,)
         dims, utils = range(self.ndim), getattr(np.lib, "array_utils", None)  # NumPy 2 has them
@@ -717,23 +716,23 @@ class PositionalSharding(Sharding):
             dims[a] if utils is None else utils.normalize_axis_index(a, self.ndim)
             for a in (dims if axis is None else axis)
         }
-        kept = tuple(1 if d in axes else s for d, s in enumerate(self.shape))
-        ids = np.empty(kept, object)
-        for where in np.ndindex(kept):
+        merged_shape = tuple(1 if d in axes else s for d, s in enumerate(self.shape))
+        ids = np.empty(merged_shape, object)
+        for where in np.ndindex(merged_shape):
             ids[where] = frozenset()
         for where, group in np.ndenumerate(self._ids):
             target = tuple(0 if d in axes else p for d, p in enumerate(where))
             ids[target] = ids[target] | group
         if not keepdims:
-            ids = ids.reshape(tuple(s for d, s in enumerate(kept) if d not in axes))
+            ids = ids.reshape(tuple(s for d, s in enumerate(merged_shape) if d not in axes))
         return self.with_sets(ids)
 
     def with_free_dim(self, dim: int) -> PositionalSharding:
-        """The sharding of values with one more dim, at `dim`, about which nothing is said."""
+        """Return the sharding of values with an additional dim at position `dim`, which is not sharded."""
         return self.with_sets(np.expand_dims(self._ids, dim))
 
     def transposed(self, order: Sequence[int]) -> PositionalSharding:
-        """The sharding of such values with their dims in another order: dim i is dim `order[i]` of these."""
+        """Return the sharding of transposed values: dim i of the result is dim `order[i]` of this sharding."""
         return self.with_sets(self._ids.reshape(self.splits(len(order))).transpose(*order))
 
     @property
@@ -745,7 +744,7 @@ class PositionalSharding(Sharding):
         return self.size == 1
 
     def with_memory_kind(self, kind: str) -> PositionalSharding:
-        """The same layout in another memory space."""
+        """Return the same sharding with another memory kind."""
         return object.__new__(type(self)).fill(self._devices, self._ids, _check_memory_kind(kind))
 
     def grid(self, ndim: int) -> tuple[Shape, tuple[int, ...]]:

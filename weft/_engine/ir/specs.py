@@ -1,9 +1,9 @@
-"""PartitionSpec: which mesh axes split each dim of an array.
+"""PartitionSpec: the mesh axes that split each dim of an array.
 
-An entry is None (not split), an axis name, a tuple of axis names (split by all of them, major to minor), or
-UNCONSTRAINED (left to propagation). `P('a', None)` and `P('a')` place values of rank 2 alike, and are not equal: a cache keyed by specs
-gives the spec that it was asked for. Apart from its entries, a spec may name axes over which values are partial results (`unreduced`), or
-whose cotangents are (`reduced`).
+An entry is None (not split), an axis name, a tuple of axis names (split by all of them, major to minor), or UNCONSTRAINED (chosen by
+propagation). `P('a', None)` and `P('a')` place values of rank 2 the same way but are not equal, so a cache with specs as keys returns
+the exact spec. In addition to its entries, a spec may name axes over which values are partial sums (`unreduced`), or over
+which their cotangents are (`reduced`).
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from weft._engine.util.errors import ShardingError
 from weft._engine.util.trees.narrowing import class_of, is_tuple, is_tuple_or_list
 
 DimSpec = tuple[Any, ...]  # mesh axes that split one dim, major to minor
-Spec = tuple[DimSpec, ...]  # one DimSpec per dim: what the partitioner works with
+Spec = tuple[DimSpec, ...]  # one DimSpec per dim: the partitioner's form of a PartitionSpec
 
 
 def axis_parts(name: Any) -> tuple[str, str]:
-    """Names of the major and the minor part of an axis that the partitioner cuts in two."""
+    """Return the names of the major and the minor part of an axis that the partitioner splits in two."""
     return f"{name}.0", f"{name}.1"
 
 
 def joined(axes: Iterable[Any]) -> tuple[Any, ...]:
-    """`axes` for people: both parts of an axis, one after the other, are that axis.
+    """Return `axes` for messages: the major part of an axis followed by its minor part is replaced by the axis.
 
     >>> joined(("b", "a.0", "a.1.0", "a.1.1")), joined(("a.1", "a.0"))
     (('b', 'a'), ('a.1', 'a.0'))
     """
-    found: list[Any] = []
+    names: list[Any] = []
     for axis in axes:
-        found.append(axis)
+        names.append(axis)
         while (
-            len(found) > 1
-            and (whole := str(found[-1]).removesuffix(".1")) != found[-1]
-            and tuple(found[-2:]) == axis_parts(whole)
+            len(names) > 1
+            and (whole := str(names[-1]).removesuffix(".1")) != names[-1]
+            and tuple(names[-2:]) == axis_parts(whole)
         ):
-            found[-2:] = [whole]
-    return tuple(found)
+            names[-2:] = [whole]
+    return tuple(names)
 
 
 class _Unconstrained:
-    """The one value UNCONSTRAINED."""
+    """The class of the singleton UNCONSTRAINED."""
 
     __slots__ = ()
 
@@ -64,7 +64,7 @@ UNCONSTRAINED = _Unconstrained()
 
 
 class UnreducedKind(enum.Enum):
-    """What is still to be taken of the values that devices hold over unreduced axes."""
+    """The reduction that is still to be applied to the values on devices along unreduced axes."""
 
     __module__ = "weft.sharding"
 
@@ -78,16 +78,19 @@ _specs: dict[tuple[Any, ...], PartitionSpec] = {}
 
 
 class PartitionSpec:
-    """How the dims of an array are split over named mesh axes; immutable, hashable, read like a tuple. Specs of the same entries and axes
-    are one object, and only these are equal. `NamedSharding.is_equivalent_to` compares placements. TypeError for a class derived from it.
+    """The mesh axes that split the dims of an array: immutable, hashable, and readable like a tuple.
 
-    Entry d says which axes split dim d: a name, a tuple of names (the first is the major one), None for no split, or UNCONSTRAINED.
-    A tuple of one name is kept as the name, an empty one as None.
-    Dims beyond the entries are not split. ShardingError is raised where it has more entries than a value has dims.
+    Specs with the same entries and axes are one object; only these are equal. `NamedSharding.is_equivalent_to` compares placements.
+    Subclassing raises TypeError.
 
-    Over the axes in the set `unreduced`, each device holds a term of a sum that is still to be taken (or of a maximum or minimum, by
-    `unreduced_kind`). Over those in `reduced` all hold one value, whose cotangent is unreduced. ValueError if an axis is named twice,
-    TypeError for what is not a set. A spec with such axes is not a tuple; its entries are `partitions`.
+    Entry d contains the axes that split dim d: a name, a tuple of names (the first is the major one), None for no split, or UNCONSTRAINED.
+    A tuple with one name is replaced by the name, an empty tuple by None.
+    Dims beyond the entries are not split. Using a spec with more entries than a value has dims raises ShardingError.
+
+    Along the axes in the set `unreduced`, each device holds a term of a sum that is still to be computed (or of a maximum or minimum, by
+    `unreduced_kind`). Along the axes in the set `reduced`, all devices hold the same value, whose cotangent is unreduced. ValueError is
+    raised if an axis occurs twice, TypeError if an argument is not a set. A spec with such axes cannot be read as a tuple; its
+    entries are `partitions`.
 
     >>> P(('x', 'y'), None)
     P(('x', 'y'), None)
@@ -123,8 +126,8 @@ class PartitionSpec:
         for entry in entries:
             if is_tuple_or_list(entry) and any(isinstance(name, (tuple, list)) for name in entry):
                 raise ValueError(
-                    f"PartitionSpec: the entry {entry} holds a tuple of names in a tuple.\n"
-                    "  A tuple inside PartitionSpec cannot contain a nested tuple; write the names in one, major ones first."
+                    f"PartitionSpec: the entry {entry} contains a tuple of names in a tuple.\n"
+                    "  A tuple inside PartitionSpec cannot contain a nested tuple. Write all names in one tuple, major axes first."
                 )
         self = object.__new__(cls)
         self._entries = tuple(map(_canonical_entry, entries))
@@ -147,7 +150,7 @@ class PartitionSpec:
         )
 
     def _check(self) -> None:
-        """Refuse axes that are named twice, and a kind that is none."""
+        """Raise ValueError for axes that occur twice, and TypeError or ValueError for an invalid `unreduced_kind`."""
         if self.unreduced & self.reduced:
             raise ValueError(
                 f"PartitionSpec: `unreduced` and `reduced` cannot overlap, got {set(self.unreduced)} and {set(self.reduced)}."
@@ -157,7 +160,7 @@ class PartitionSpec:
             if both:
                 raise ValueError(
                     f"PartitionSpec: partitions cannot overlap with {name} axes, got {sorted(map(str, both))} in "
-                    f"{self._entries} and in {name}. An axis splits a dim, or it is {name}."
+                    f"{self._entries} and in {name}. An axis either splits a dim or is {name}."
                 )
         if not issubclass(class_of(self.unreduced_kind), (UnreducedKind, type(None))):
             raise TypeError(
@@ -170,7 +173,7 @@ class PartitionSpec:
 
     @property
     def partitions(self) -> tuple[Any, ...]:
-        """The entries, as they were given."""
+        """The entries."""
         return self._entries
 
     @property
@@ -181,7 +184,7 @@ class PartitionSpec:
     def update(
         self, partitions: Any = None, unreduced: Any = None, reduced: Any = None, **kind: Any
     ) -> PartitionSpec:
-        """The same with other entries, unreduced or reduced axes.
+        """Return a copy with other entries, unreduced or reduced axes.
 
         >>> P('x').update(partitions=(None, 'y'))
         P(None, 'y')
@@ -197,7 +200,7 @@ class PartitionSpec:
         )
 
     def of_rank(self, ndim: int) -> PartitionSpec:
-        """The same with one entry per dim of a value of rank `ndim`, None for the dims beyond the entries.
+        """Return the spec with one entry per dim of a value of rank `ndim`; missing entries are None.
 
         >>> P('x').of_rank(2)
         P('x', None)
@@ -205,7 +208,7 @@ class PartitionSpec:
         return self.update((*self._entries, *[None] * (ndim - len(self._entries)))[:ndim])
 
     def without_trailing(self) -> PartitionSpec:
-        """The same without the Nones at the end.
+        """Return the spec without trailing Nones.
 
         >>> P('x', None).without_trailing()
         P('x',)
@@ -213,7 +216,7 @@ class PartitionSpec:
         return self.update(self._key)
 
     def settled(self) -> PartitionSpec:
-        """The entries alone, without unreduced or reduced axes."""
+        """Return the spec without unreduced and reduced axes."""
         return PartitionSpec(*self._entries) if self.is_partial else self
 
     def _plain(self, use: str) -> tuple[Any, ...]:
@@ -269,11 +272,11 @@ class PartitionSpec:
         return PartitionSpec(*other, *self._entries)
 
     def index(self, entry: Any) -> int:
-        """Position of the first entry equal to `entry`."""
+        """Return the position of the first entry equal to `entry`."""
         return self._entries.index(entry)
 
     def count(self, entry: Any) -> int:
-        """Number of entries equal to `entry`."""
+        """Return the number of entries equal to `entry`."""
         return self._entries.count(entry)
 
     def __repr__(self) -> str:
@@ -295,11 +298,11 @@ class PartitionSpec:
 
     @property
     def axes(self) -> tuple[Any, ...]:
-        """All mesh axes that split a dim, in order of their appearance."""
+        """All mesh axes that split a dim, in the order of the entries."""
         return tuple(a for e in self._key for a in entry_axes(e))
 
     def dims(self, ndim: int) -> Spec:
-        """Per-dim tuples of axis names for a value of rank `ndim`; UNCONSTRAINED dims read as not split.
+        """Return a tuple of axis names per dim of a value of rank `ndim`. UNCONSTRAINED dims count as not split.
 
         >>> P('x', ('y', 'z')).dims(3)
         (('x',), ('y', 'z'), ())
@@ -312,7 +315,7 @@ class PartitionSpec:
         return tuple(entry_axes(e) for e in self._key) + ((),) * (ndim - len(self._key))
 
     def unconstrained_dims(self) -> frozenset[int]:
-        """Positions of the UNCONSTRAINED entries."""
+        """Return the positions of the UNCONSTRAINED entries."""
         return frozenset(d for d, e in enumerate(self._entries) if e is UNCONSTRAINED)
 
 
@@ -326,7 +329,7 @@ def _make_spec(
 
 
 def _axis_set(name: str, axes: Any) -> frozenset[Any]:
-    """A set of axis names."""
+    """Return axis names as a frozenset. Raise TypeError for another type, ValueError for None among the names."""
     if not issubclass(class_of(axes), (set, frozenset)):
         raise TypeError(
             f"PartitionSpec: {name} must be a set of axis names, got {axes!r} of type {type(axes)}."
@@ -342,7 +345,7 @@ P = PartitionSpec
 
 
 def entry_axes(entry: Any) -> DimSpec:
-    """Axis names of one entry of a PartitionSpec, major to minor."""
+    """Return the axis names of one entry of a PartitionSpec, major to minor."""
     if entry is None or entry is UNCONSTRAINED:
         return ()
     return entry if is_tuple(entry) else (entry,)
@@ -361,7 +364,7 @@ def _strip(entries: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def spec_of_dims(dims: Spec) -> PartitionSpec:
-    """The PartitionSpec of per-dim axis tuples.
+    """Return the PartitionSpec of a tuple of axis names per dim.
 
     >>> spec_of_dims((('x',), (), ('y', 'z')))
     P('x', None, ('y', 'z'))
@@ -378,14 +381,14 @@ def check_spec(mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:
     if automatic:
         raise ValueError(
             f"NamedSharding: Unreduced axes can only refer to mesh axes of type Explicit: {sorted(map(str, automatic))} of "
-            f"{spec!r} are of type Auto in {mesh}.\n  Types say which values are terms of a sum."
+            f"{spec!r} are of type Auto in {mesh}.\n  Types must record unreduced values, and they contain explicit axes only."
         )
     if PartitionSpec.UNCONSTRAINED in spec.partitions and not any(
         kind is AxisType.Auto for kind in mesh.axis_types
     ):
         raise ShardingError(
             f"NamedSharding: {spec!r} cannot contain `P.UNCONSTRAINED` when no mesh axis_types are `Auto`, and none of "
-            f"{mesh} is.\n  An unconstrained dim is left to propagation, which knows axes of type Auto alone. Write None."
+            f"{mesh} is.\n  Propagation chooses the axes of an unconstrained dim among axes of type Auto. Write None."
         )
     seen: set[Any] = set()
     for axis in (*spec.axes, *spec.unreduced, *spec.reduced):
@@ -393,7 +396,7 @@ def check_spec(mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:
             kind = "Unreduced axes" if axis in spec.unreduced else "Resource axis"
             raise ShardingError(
                 f"NamedSharding: {kind}: {axis} of {spec!r} is not found in mesh: {known}.\n"
-                "  A spec names axes of its mesh only."
+                "  All axes of a spec must be axes of its mesh."
             )
         if axis in seen:
             raise ShardingError(
@@ -407,7 +410,7 @@ def check_spec(mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:
 def grid_of_dims(
     dims: Spec, axis_names: tuple[Any, ...], axis_sizes: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """`splits` and `shard_ids` (by row-major device number) of dims split by mesh axes.
+    """Return `splits` and `shard_ids` (by row-major device number) of a `Layout` for dims split by mesh axes.
 
     >>> grid_of_dims((('y',), ('x',)), ('x', 'y'), (2, 2))
     ((2, 2), (0, 2, 1, 3))

@@ -1,15 +1,14 @@
-"""The structure of a program as bytes: programs with equal bytes are one program to the compiler, in any process.
+"""The structure of a program as bytes: a canonical serialization for cache keys. Programs with equal bytes compile to the same code.
 
-In:   a jaxpr, and whatever else says how to compile it: types, shardings, settings.
-Out:  bytes that every value, every parameter and every use of a variable has gone into; `Unserializable` where something has
-      no such bytes.
-Laws: what is written depends only on the program: no address, no order of a set, no name of a function.
-      Numbers of different types, 0.0 and -0.0, and two NaNs of different bits differ. What is not known is refused, never
-      skipped; an object of weft's own is what its `__reduce__` makes it from. Left out on purpose are source lines, names of
-      programs, and parameters that only derivatives read (`only_derivatives` of a primitive).
+In:   a jaxpr, and the other inputs of its compilation: types, shardings, settings.
+Out:  bytes that depend on every value, every parameter and every use of a variable; `Unserializable` if an object has no such bytes.
+Laws: the bytes depend only on the program: not on addresses, the order of sets or names of functions.
+      Numbers of different types, 0.0 and -0.0, and NaNs with different bits have different bytes. Unknown objects raise an error and
+      are never skipped. Objects of weft's classes are written as the arguments of their `__reduce__`. Source lines, names of programs,
+      and parameters that only derivatives read (`only_derivatives` of a primitive) are omitted.
 
-Values become plain data, which `marshal` writes at once: a tuple of the program becomes a list, so that a tuple begins with
-the name of what it describes. Objects that occur again and again (types, shardings, programs) are written once, in a table.
+Values are converted to plain data, which `marshal` writes in one call. A tuple of the program becomes a list; tuples in the plain data
+start with the kind of the described object. Objects that occur many times (types, shardings, programs) are written once, in a table.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ _PACKAGE = "weft"
 
 
 class Unserializable(Exception):
-    """Something in a program that no bytes identify."""
+    """The error for an object in a program that cannot be identified by bytes."""
 
 
 def structure(*parts: Any) -> bytes:
-    """The bytes of values, parameters, types, shardings and programs.
+    """Return the bytes of values, parameters, types, shardings and programs.
 
     >>> structure((1, 2)) == structure((1, 2)), structure(0.0) == structure(-0.0), structure(1) == structure(True)
     (True, False, False)
@@ -54,16 +53,16 @@ def structure(*parts: Any) -> bytes:
 
 
 class _Writer:
-    """Makes plain data of values. `numbers` are the places in `table` of objects that are there, by identity."""
+    """Converts values to plain data. `numbers` contains the indices of objects in `table`, by their identity."""
 
     def __init__(self) -> None:
         self.table: list[Any] = []
         self.numbers: dict[int, int] = {}
-        self.alive: list[Any] = []  # else another object could take the identity of one
-        self.unread: dict[Any, tuple[Any, ...]] = {}  # parameters of primitives that are left out
+        self.alive: list[Any] = []  # keeps objects alive, so that their ids are not reused
+        self.unread: dict[Any, tuple[Any, ...]] = {}  # primitive -> parameters to omit
 
     def value(self, x: Any) -> Any:
-        """Plain data for anything that a program may hold."""
+        """Return plain data for a value in a program."""
         kind = class_of(x)
         if kind in _PLAIN:
             return x
@@ -73,7 +72,7 @@ class _Writer:
         return self.rare(x) if make is None else make(self, x)
 
     def rare(self, x: Any) -> Any:
-        """What has no maker of its own."""
+        """Return plain data for a value whose class is not in `_MAKERS`."""
         if issubclass(class_of(x), np.dtype):
             return _dtype(x)
         if issubclass(class_of(x), np.generic):
@@ -88,17 +87,17 @@ class _Writer:
         return self.once(x, self.ours)
 
     def once(self, x: Any, make: Callable[[Any], Any]) -> tuple[str, int]:
-        """A reference to an object in the table, where it is put first if it is not there."""
+        """Return a reference to an object in the table. Add the object, converted by `make`, if it is not there."""
         number = self.numbers.get(id(x))
         if number is None:
-            made = make(x)  # may put others there
+            data = make(x)  # may add other objects first
             number = self.numbers[id(x)] = len(self.table)
-            self.table.append(made)
+            self.table.append(data)
             self.alive.append(x)
         return "#", number
 
     def ours(self, x: Any) -> tuple[Any, ...]:
-        """An object of a class of weft, by what would make it again."""
+        """Return plain data for an object of a class of weft: the function and arguments of its `__reduce__`."""
         if type(x).__reduce__ is object.__reduce__:
             raise Unserializable(f"an object of {type(x).__qualname__}")
         reduced = x.__reduce__()
@@ -137,14 +136,14 @@ class _Writer:
         return self.once(x, self.equations)
 
     def equations(self, x: Jaxpr) -> tuple[Any, ...]:
-        """A program. Variables go by the order in which they are bound, and need not be named where they are."""
+        """Return plain data for a program. Variables are numbered in the order in which they are bound."""
         variables: dict[Var, int] = {}
         binders = [self.bind(v, variables) for v in (*x.constvars, *x.invars)]
         try:
             eqns = [self.equation(eqn, variables) for eqn in x.eqns]
             outs = [self.read(a, variables) for a in x.outvars]
         except KeyError as error:
-            raise Unserializable(f"a variable that nothing binds: {error}") from None
+            raise Unserializable(f"an unbound variable: {error}") from None
         return (
             "program",
             len(x.constvars),
@@ -184,7 +183,7 @@ class _Writer:
         )
 
     def bind(self, v: Var, variables: dict[Var, int]) -> int:
-        """The place of a new variable's type in the table; that of a variable without a name is negative."""
+        """Number a new variable; return the index of its type in the table, inverted (`~index`) for a DropVar."""
         number = self.numbers.get(id(v.aval))
         if number is None:
             _, number = self.type(v.aval)
@@ -194,8 +193,11 @@ class _Writer:
         return number
 
     def check(self, primitive: Any) -> tuple[Any, ...]:
-        """The parameters of an operation to leave out; `Unserializable` unless its meaning is in the sources of weft and NumPy, so that its
-        name stands for it."""
+        """Return the parameters of an operation to omit.
+
+        Raise Unserializable unless the operation is registered and all its rules are defined by weft or NumPy, so that its name
+        identifies it.
+        """
         known = registry.get(primitive.name) is primitive
         if not known or not all(
             module.partition(".")[0] in (_PACKAGE, "numpy") for module in primitive.sources()

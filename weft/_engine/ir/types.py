@@ -1,4 +1,4 @@
-"""Types of values: `ShapedArray` (aval), interned, so equal types are the same object and `is` compares them."""
+"""Types of values: `ShapedArray` (aval). Types are interned: equal types are the same object, so `is` compares them."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _SAME = object()
 
 @record
 class ManualAxisType:
-    """What a type says about manual axes: over which a value varies, is a sum still to be completed, or is equal by a reduction.
+    """The manual axes of a type: those over which a value varies, is unreduced (terms of a sum), or is reduced (equal copies).
 
-    Equal ones are one object.
+    Equal instances are one object.
 
     >>> ManualAxisType(varying=frozenset("a"))
     ManualAxisType(varying=frozenset({'a'}), unreduced=frozenset(), reduced=frozenset())
@@ -46,10 +46,10 @@ class ManualAxisType:
         cls, varying: Any = frozenset(), unreduced: Any = frozenset(), reduced: Any = frozenset()
     ) -> "ManualAxisType":
         key = frozenset(varying), frozenset(unreduced), frozenset(reduced)
-        found = _manual_axis_types.get(key)
-        if found is None:
-            found = _manual_axis_types[key] = object.__new__(cls)
-        return found
+        interned = _manual_axis_types.get(key)
+        if interned is None:
+            interned = _manual_axis_types[key] = object.__new__(cls)
+        return interned
 
     def __post_init__(self) -> None:
         for name in ("varying", "unreduced", "reduced"):
@@ -57,32 +57,32 @@ class ManualAxisType:
 
     @property
     def empty(self) -> bool:
-        """Whether it says nothing."""
+        """Whether it has no axes."""
         return not (self.varying or self.unreduced or self.reduced)
 
     @property
     def vur(self) -> frozenset[Any]:
-        """All axes that it names."""
+        """All axes: varying, unreduced and reduced."""
         return self.varying | self.unreduced | self.reduced
 
     def invarying(self, mesh: Any) -> frozenset[Any]:
-        """The manual axes of `mesh` that it does not name: along them the value is the same on all devices."""
+        """Return the other manual axes of `mesh`, along which the value is the same on all devices."""
         return frozenset(mesh.manual_axes) - self.vur
 
     def update(self, **changes: frozenset[Any]) -> "ManualAxisType":
-        """A copy with some fields replaced."""
+        """Return a copy with some fields replaced."""
         return replace(self, **changes)
 
 
 def _kind_text(kind: str, axes: frozenset[Any]) -> str:
-    """`V:a` or `V:(a,b)`; empty for no axes."""
+    """Return `V:a` or `V:(a,b)`; an empty text for no axes."""
     names = ",".join(sorted(map(str, axes)))
     return names and (f"{kind}:{names}" if len(axes) == 1 else f"{kind}:({names})")
 
 
 @cache
 def _whole(mesh: AbstractMesh, ndim: int) -> NamedSharding:
-    """The sharding of a type that says of no axis of the mesh how it splits values."""
+    """Return the replicated sharding over a mesh."""
     return NamedSharding(mesh, PartitionSpec(*[None] * ndim))
 
 
@@ -90,12 +90,14 @@ def _whole(mesh: AbstractMesh, ndim: int) -> NamedSharding:
 def _typed_sharding(
     sharding: Any, shape: tuple[int, ...], without_ones: bool
 ) -> NamedSharding | None:
-    """What a type of that shape says of a sharding, None if that is nothing; `without_ones` is the setting that `type_sharding` reads.
-    ShardingError if its axes do not divide the shape."""
-    found = type_sharding(sharding, len(shape))
-    if found is not None and found.spec.axes and not any(isinstance(n, Dim) for n in shape):
-        found.check_shape(shape)
-    return found
+    """Return the explicit part of a sharding for a type of the given shape, or None if there is none.
+
+    `without_ones` is a cache key: the setting that `type_sharding` reads. Raise ShardingError if the axes do not divide the shape.
+    """
+    explicit = type_sharding(sharding, len(shape))
+    if explicit is not None and explicit.spec.axes and not any(isinstance(n, Dim) for n in shape):
+        explicit.check_shape(shape)
+    return explicit
 
 
 def _canonical_shape(shape: Any) -> tuple[Any, ...]:
@@ -103,21 +105,22 @@ def _canonical_shape(shape: Any) -> tuple[Any, ...]:
 
 
 def _exceeds_memory(shape: tuple[Any, ...], dtype: np.dtype) -> bool:
-    """True if a value has more bytes than memory has addresses, whatever its symbolic sizes."""
+    """Return whether a value has more than 2**63 - 1 bytes, for all values of its symbolic sizes."""
     known = [d for d in shape if not isinstance(d, Dim)]
     return math.prod(known) * dtype.itemsize > _MAX_BYTES or any(d > _MAX_BYTES for d in known)
 
 
 class ShapedArray:
-    """Type of an array value: shape, dtype, weak-type flag, sharding, manual axes and memory space.
+    """The type of an array: shape, dtype, weak-type flag, sharding, manual axes and memory space.
 
-    `vma` are the manual axes along which devices hold copies of their own: values that vary, terms of a sum over `vma_unreduced`, and equal
-    copies over `vma_reduced`, whose cotangents are terms.
+    `vma` are the manual axes along which devices may hold different values. Over its subset `vma_unreduced` these are terms of a sum;
+    over its subset `vma_reduced` they are equal copies whose cotangents are terms of a sum.
 
-    `explicit` is the sharding over the explicit axes of a mesh, None where there are none; ShardingError if they do not divide the shape.
-    `kept_sharding` says that it is a type's own already, which type rules may leave at results of other shapes until theirs is found.
-    `memory_space` is part of the types that describe a program to others; types of values that are traced leave it at the device's.
-    Instances are interned: two equal types are one object, hence hashing and equality are by identity.
+    `explicit` is the sharding over the explicit axes of a mesh, or None. ShardingError is raised if the axes do not divide the shape.
+    With `kept_sharding`, the sharding is that of another type and is not checked: type rules may copy an operand's sharding to a result
+    of another shape, before `core.sharded_types` replaces it.
+    `memory_space` is set in types that describe a program to users; types of traced values have `MemorySpace.Device`.
+    Instances are interned: equal types are one object, and equality and hashes use its identity.
 
     >>> ShapedArray((8, 2), np.dtype("float32")) is ShapedArray((8, 2), np.dtype("float32"))
     True
@@ -178,9 +181,8 @@ class ShapedArray:
             sharding = _typed_sharding(
                 sharding, tuple(shape), config.remove_size_one_mesh_axis_from_type
             )
-        entries = (
-            None if sharding is None else len(sharding.spec)
-        )  # equal specs may differ in trailing Nones: P('x') and P('x', None)
+        # equal shardings may differ in trailing Nones of their specs: P('x') and P('x', None)
+        entries = None if sharding is None else len(sharding.spec)
         key = (
             shape,
             dtype,
@@ -211,9 +213,9 @@ class ShapedArray:
             MemorySpace(memory_space),
             entries,
         )
-        found = _interned.get(key)
-        if found is not None:
-            return found
+        interned = _interned.get(key)
+        if interned is not None:
+            return interned
         self = object.__new__(cls)
         set_ = object.__setattr__
         set_(self, "shape", shape)
@@ -234,8 +236,10 @@ class ShapedArray:
 
     @property
     def sharding(self) -> NamedSharding:
-        """How the dims are split over the explicit axes of a mesh. Where nothing is said it is whole on the mesh of the context, for a
-        value of a program or if that leaves axes to the compiler, else on a mesh without axes.
+        """The sharding over the explicit axes of a mesh.
+
+        A type without an explicit sharding is replicated over the context mesh, if a program is being traced or the mesh has
+        axes of type Auto, and over a mesh without axes otherwise.
 
         >>> ShapedArray((2,), np.dtype("float32")).sharding.mesh.empty
         True
@@ -275,7 +279,7 @@ class ShapedArray:
         vma_reduced: frozenset[Any] | None = None,
         memory_space: MemorySpace | None = None,
     ) -> "ShapedArray":
-        """A copy with some of shape, dtype, weak_type, sharding, vma (or manual_axis_type) and memory_space replaced.
+        """Return a copy with some of shape, dtype, weak_type, sharding, vma (or manual_axis_type) and memory_space replaced.
 
         >>> ShapedArray((2,), np.dtype("float32")).update(shape=(3,))
         ShapedArray(float32[3])
@@ -294,23 +298,23 @@ class ShapedArray:
         )
 
     def without_dim(self, dim: int) -> "ShapedArray":
-        """The type of one entry along `dim`."""
+        """Return the type of one entry along `dim`."""
         sharding = None if self.explicit is None else self.explicit.without_dim(dim)
         return self.update(shape=self.shape[:dim] + self.shape[dim + 1 :], sharding=sharding)
 
     def with_dim(self, dim: int, size: int, axes: tuple[Any, ...] = ()) -> "ShapedArray":
-        """The type of `size` such values stacked along a new `dim`, which mesh axes `axes` split."""
+        """Return the type of `size` values of this type, stacked along a new dim `dim` that is sharded over the mesh axes `axes`."""
         sharding = None if self.explicit is None else self.explicit.with_dim(dim, axes)
         return self.update(shape=(*self.shape[:dim], size, *self.shape[dim:]), sharding=sharding)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the whole value."""
+        """Size of the global value in bytes."""
         return self.size * self.dtype.itemsize
 
     @property
     def manual_axis_type(self) -> ManualAxisType:
-        """What the type says about manual axes, as a record."""
+        """The manual axes of the type, as a record."""
         return ManualAxisType(
             self.vma - self.vma_unreduced - self.vma_reduced, self.vma_unreduced, self.vma_reduced
         )
@@ -326,44 +330,44 @@ class ShapedArray:
         return self.update(weak_type=weak_type)
 
     def at_least_vspace(self) -> "ShapedArray":
-        """The type of tangents of such values."""
+        """Return the type of tangents of values of this type."""
         return self.to_tangent_aval()
 
     def normalize(self) -> "ShapedArray":
         return self.strip_weak_type()
 
     def lo_ty(self) -> list["ShapedArray"]:
-        """The types of the arrays that such a value consists of."""
+        """Return the types of the arrays that represent a value: this type. (`HiType` overrides this method and the next ones.)"""
         return [self]
 
     def lower_val(self, value: Any) -> list[Any]:
-        """The arrays that such a value consists of: itself."""
+        """Return the arrays that represent a value: the value itself."""
         return [value]
 
     def raise_val(self, value: Any) -> Any:
-        """The value that consists of an array: itself."""
+        """Return the value that an array represents: the array itself."""
         return value
 
     def dec_rank(self, size: int | None, spec: Any) -> "ShapedArray":
-        """The type of one element of such a value that is mapped over dim `spec` (None: not mapped)."""
+        """Return the type of one element of a value that is mapped over dim `spec` (None: not mapped)."""
         return self if spec is None else self.without_dim(spec)
 
     def inc_rank(self, size: int, spec: int | None) -> "ShapedArray":
-        """The type of `size` such values, stacked along dim `spec` (None: the same for all)."""
+        """Return the type of `size` values, stacked along dim `spec` (None: all values are the same)."""
         return self if spec is None else self.with_dim(spec, size)
 
     def leading_axis_spec(self) -> int:
-        """How such a value is mapped over its leading axis."""
+        """Return the spec with which a value is mapped over its leading axis."""
         return 0
 
     def vspace_add(self, x: Any, y: Any) -> Any:
-        """A sum of such values."""
+        """Return the sum of two values of this type."""
         return x + y
 
     def shard(
         self, mesh: Mesh, manual_axes: Any, check_vma: bool, spec: PartitionSpec
     ) -> "ShapedArray":
-        """The type of one device's block of such a value. Explicit axes that are not manual split the block further."""
+        """Return the type of one device's block of a value. Explicit axes that are not manual shard the block further."""
         shape = tuple(
             n // math.prod(mesh.shape[a] for a in axes)
             for n, axes in zip(self.shape, spec.dims(self.ndim))
@@ -393,7 +397,7 @@ class ShapedArray:
         return self.update(shape=shape, sharding=sharding, vma=vma)
 
     def unshard(self, mesh: Mesh, check_vma: bool, spec: PartitionSpec) -> "ShapedArray":
-        """The type of a value whose blocks are such values."""
+        """Return the type of a value whose blocks have this type."""
         shape = tuple(
             n * math.prod(mesh.shape[a] for a in axes)
             for n, axes in zip(self.shape, spec.dims(self.ndim))
@@ -405,13 +409,13 @@ class ShapedArray:
         return self.update(weak_type=False) if self.weak_type else self
 
     def to_tangent_aval(self) -> "ShapedArray":
-        """Type of tangents and cotangents of such a value: itself if inexact, else `float0`."""
+        """Return the type of tangents of a value: this type if its dtype is inexact, else `float0`."""
         if dtypes.issubdtype(self.dtype, np.inexact):
             return self.strip_weak_type()
         return ShapedArray(self.shape, dtypes.float0, False, None, self.vma)
 
     def to_ct_aval(self) -> "ShapedArray":
-        """Type of cotangents of such a value: terms of a sum where it is reduced, reduced where it is terms of a sum."""
+        """Return the type of cotangents of a value: unreduced over its reduced axes, and reduced over its unreduced axes."""
         tangent = self.to_tangent_aval().update(
             vma_unreduced=self.vma_reduced, vma_reduced=self.vma_unreduced
         )
@@ -423,7 +427,7 @@ class ShapedArray:
         return tangent.update(sharding=explicit.with_spec(dual))
 
     def str_short(self, short_dtypes: bool = False, kinds: bool = False) -> str:
-        """`float32[8,2]`, or `f32[8,2]` as jaxprs print it; varying axes follow in braces, as `{V:a}` if their kind is asked for."""
+        """Return a text such as `float32[8,2]`, or `f32[8,2]` with `short_dtypes`; manual axes follow in braces, as `{V:a}` with `kinds`."""
         name = (
             dtypes.short_name(self.dtype)
             if short_dtypes or self.dtype == dtypes.float0
@@ -460,13 +464,14 @@ class ShapedArray:
         return f"ShapedArray({self.str_short().lstrip('~')}{weak})"
 
     def __str__(self) -> str:
-        """As JAX of the version that `jax_api` sets prints it: short from 0.9 on."""
+        """Return the text that the version of JAX in `config.jax_api` prints: short from 0.9 on."""
         return self.str_short(kinds=True) if jax_behavior().short_type_names else repr(self)
 
 
 def check_number(aval: Any, use: str) -> None:
-    """Raise unless an array of type `aval` may become a Python number where its value is known: an "int", "float", "complex", "bool" or
-    "index". TypeError for other ranks, and for an index of other dtypes; ValueError for the truth of none or several elements.
+    """Raise unless a concrete array of type `aval` can be converted to a Python "int", "float", "complex", "bool" or "index" (`use`).
+
+    Raise TypeError for other ranks, and for an index of another dtype. Raise ValueError for a "bool" of zero or several elements.
 
     >>> check_number(ShapedArray((), np.dtype("float32")), "float")
     """
@@ -479,7 +484,7 @@ def check_number(aval: Any, use: str) -> None:
             )
     elif dtypes.is_extended(aval.dtype):
         raise TypeError(
-            f"{use}: random keys are not numbers, got {aval.str_short()}. Their data is weft.random.key_data(keys)."
+            f"{use}: random keys are not numbers, got {aval.str_short()}. Use weft.random.key_data(keys)."
         )
     elif use != "bool":
         if aval.shape:
