@@ -56,7 +56,7 @@ def test_a_program_for_symbolic_sizes_computes_what_the_function_does():
         x = RNG.normal(size=(n, 2, m, m)).astype(np.float32)
         same(exported.call(params, x), net(params, x))
         same(again.call(params, x), net(params, x))
-    with pytest.raises(ValueError, match=r"break the constraint mod\(b, 8\) == 0"):
+    with pytest.raises(ValueError, match=r"violate the constraint mod\(b, 8\) == 0"):
         exported.call(params, np.ones((4, 2, 3, 3), np.float32))
 
 

@@ -73,10 +73,10 @@ def test_expressions_and_constraints_are_kept():
         "(m*n,)",
         "(n, m)",
     ]
-    with pytest.raises(ValueError, match="break the constraint n >= 2: 'n' = 1"):
+    with pytest.raises(ValueError, match="violate the constraint n >= 2: 'n' = 1"):
         again.call(np.ones((1, 3), np.float32))
     with pytest.raises(
-        ValueError, match=r"break the constraint mod\(m, 3\) == 0: 'mod\(m, 3\)' = 1"
+        ValueError, match=r"violate the constraint mod\(m, 3\) == 0: 'mod\(m, 3\)' = 1"
     ):
         again.call(np.ones((2, 4), np.float32))
     assert again.call(np.ones((2, 3), np.float32))[0].shape == (1, 1)

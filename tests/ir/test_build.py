@@ -187,5 +187,7 @@ def test_loops_of_one_name_are_no_longer_than_the_first():
     b = Builder()
     c = b.index("c", 8)
     assert b.icmp("lt", b.iadd(c, 1), 9).value and b.index("c", 3) is b.index("c") is c
-    with pytest.raises(ValueError, match="'c' runs to 9, but comparisons were decided for 8"):
+    with pytest.raises(
+        ValueError, match="'c' has extent 9, but comparisons were folded for extent 8"
+    ):
         b.index("c", 9)

@@ -1,12 +1,12 @@
-"""Builder: makes Loops expressions, folding constants and keeping index arithmetic in affine normal form.
+"""Builder: creates Loops expressions, folds constants, and keeps index arithmetic in affine normal form.
 
 In:   calls by the `lower` rules of operations and by the compiler.
-Out:  expressions of `ir.loops`; equal ones are the same object, so shared expressions form a DAG.
-Laws: index arithmetic is on non-negative i64 numbers, except that a guarded position may be negative where its guard is
+Out:  expressions of `ir.loops`. Equal expressions are the same object, so they form a DAG.
+Laws: index arithmetic is on non-negative i64 numbers, except that a guarded position may be negative if its guard is
       false.
 
-Half floats: kernels compute bf16 and f16 in f32. A value is rounded where it is stored and where a program converts to
-it (`cast` to bf16 or f16), not after every operation; `bitcast` sees the stored value.
+Half floats: kernels compute bf16 and f16 in f32. A value is rounded when it is stored and when a program converts a value
+to the half type (`cast` to bf16 or f16), not after every operation. `bitcast` uses the rounded value.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from weft._engine.ir.types import ShapedArray
 
 IndexLike = Union[Expr, int]
 
-#: what NumPy calls a dtype -> what Loops calls it
+#: name of a NumPy dtype -> name of the Loops type
 TYPE_NAMES = {
     "bool": "bool",
     "int8": "i8",
@@ -67,7 +67,7 @@ _BITS = {
     "i64": 64,
     "u64": 64,
 }
-#: the least and the greatest i64: the range of what is not known
+#: the least and the greatest i64: the range of an unknown value
 LEAST, GREATEST = -(1 << 63), (1 << 63) - 1
 _BOOL_FOLDS: dict[str, Callable[[bool, bool], bool]] = {
     "and": lambda a, b: a and b,
@@ -85,44 +85,44 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 
 
 _MIRRORED = {"ge": "le", "gt": "lt"}
-#: id of a base expression -> its coefficient in an affine form
+#: id of a base expression -> its coefficient, in an affine form
 _Terms = dict[int, int]
 #: quotient and remainder
 _Division = tuple[Expr, Expr]
 
 
 def type_name(dtype: Any) -> str:
-    """Loops' name of a NumPy dtype.
+    """Return the Loops type of a NumPy dtype. Raise NotImplementedError if kernels do not support it.
 
     >>> type_name(np.dtype("float32"))
     'f32'
     """
-    found = _types.get(dtype)  # the name of a NumPy dtype is slow to ask for
-    if found is not None:
-        return found
+    cached = _types.get(dtype)  # computing the name of a NumPy dtype is slow
+    if cached is not None:
+        return cached
     try:
-        found = _types[dtype] = TYPE_NAMES[dtype.name]
-        return found
+        cached = _types[dtype] = TYPE_NAMES[dtype.name]
+        return cached
     except KeyError:
         raise NotImplementedError(
-            f"compile: arrays of dtype {dtype.name} have no kernels"
+            f"compile: kernels do not support arrays of dtype {dtype.name}"
         ) from None
 
 
 class _KernelDtypes(dict[Any, bool]):
-    """Whether kernels compute with numbers of a dtype, by the dtype."""
+    """A cache: dtype -> whether kernels compute with numbers of the dtype."""
 
     def __missing__(self, dtype: Any) -> bool:
-        self[dtype] = found = dtype.name in TYPE_NAMES
-        return found
+        self[dtype] = is_supported = dtype.name in TYPE_NAMES
+        return is_supported
 
 
-#: whether kernels compute with numbers of a dtype
+#: dtype -> whether kernels compute with numbers of the dtype
 KERNEL_DTYPES = _KernelDtypes()
 
 
 class Builder:
-    """Makes expressions. Loop variables are declared with their extent, so that `idiv` and `irem` can fold.
+    """A factory of expressions. Loop variables are declared with their extents, so that `idiv` and `irem` can be folded.
 
     >>> b = Builder()
     >>> i, j = b.index("i", 4), b.index("j", 8)
@@ -134,26 +134,29 @@ class Builder:
     __slots__ = ("_affine", "_made", "_quotients", "_range", "_terms", "levels", "zeros")
 
     def __init__(self) -> None:
+        #: key -> expression
         self._made: dict[Any, Any] = {}
-        self._affine: dict[
-            int, tuple[dict[int, int], int]
-        ] = {}  # id -> (id of base -> coefficient, constant)
-        self._range: dict[int, tuple[int, int]] = {}  # id -> least and greatest value
-        self._terms: dict[int, Expr] = {}  # id -> base expression of an affine form
-        self._quotients: dict[
-            int, list[tuple[int, int, Expr]]
-        ] = {}  # id of a / k -> every (id of a % k, k, a)
-        self.levels: dict[int, int] = {}  # id of an Index -> depth of its loop
-        self.zeros: set[int] = set()  # id of a guarded load whose zero is used
+        #: id of an expression -> its affine form: (id of base expression -> coefficient, constant)
+        self._affine: dict[int, tuple[dict[int, int], int]] = {}
+        #: id of an expression -> its least and greatest value
+        self._range: dict[int, tuple[int, int]] = {}
+        #: id -> base expression of affine forms
+        self._terms: dict[int, Expr] = {}
+        #: id of a quotient a / k -> every (id of a % k, k, a)
+        self._quotients: dict[int, list[tuple[int, int, Expr]]] = {}
+        #: id of an Index -> nesting depth of its loop
+        self.levels: dict[int, int] = {}
+        #: ids of guarded loads whose default value of zero is used
+        self.zeros: set[int] = set()
 
     # ---- leaves
 
     def type_of(self, aval: ShapedArray) -> str:
-        """Loops type name of an array type's elements."""
+        """Return the Loops type of an array type's elements."""
         return type_name(aval.dtype)
 
     def const(self, value: Any, type: str) -> Expr:
-        """A literal of `type`; halves become f32 literals of the rounded value."""
+        """Return a literal of `type`. A half type gives an f32 literal of the rounded value."""
         if type == "bool":
             value = bool(value)
         elif type in INTEGERS:
@@ -167,53 +170,59 @@ class Builder:
         else:
             value = complex(value)
         key = ("const", type, repr(value))
-        made = self._made.get(key)
-        if made is None:
-            made = self._made[key] = Const(value, type)
+        expr = self._made.get(key)
+        if expr is None:
+            expr = self._made[key] = Const(value, type)
             if type == "i64":
-                self._affine[id(made)] = ({}, made.value)
-                self._range[id(made)] = (made.value, made.value)
-        return made
+                self._affine[id(expr)] = ({}, expr.value)
+                self._range[id(expr)] = (expr.value, expr.value)
+        return expr
 
     def index(self, name: str, extent: int | None = None, level: int = 0) -> Expr:
-        """The variable of loop `name`, which runs to `extent` and sits at nesting depth `level`.
+        """Return the variable of loop `name` with extent `extent` and nesting depth `level`.
 
-        What is decided about it holds for all loops of that name: none may be longer than the first."""
+        Comparisons with the variable are folded for all loops with this name, so no such loop may be longer than the first.
+        Raise ValueError for a longer loop.
+        """
         key = ("index", name)
-        made = self._made.get(key)
-        if made is not None and extent is not None and extent - 1 > self._range[id(made)][1]:
+        variable = self._made.get(key)
+        if (
+            variable is not None
+            and extent is not None
+            and extent - 1 > self._range[id(variable)][1]
+        ):
             raise ValueError(
-                f"build: loop {name!r} runs to {extent}, but comparisons were decided for {self._range[id(made)][1] + 1}"
+                f"build: loop {name!r} has extent {extent}, but comparisons were folded for extent {self._range[id(variable)][1] + 1}"
             )
-        if made is None:
-            made = self._made[key] = Index(name)
-            self._range[id(made)] = (0, GREATEST if extent is None else max(extent - 1, 0))
-            self.levels[id(made)] = level
-            self._base(made)
-        return made
+        if variable is None:
+            variable = self._made[key] = Index(name)
+            self._range[id(variable)] = (0, GREATEST if extent is None else max(extent - 1, 0))
+            self.levels[id(variable)] = level
+            self._base(variable)
+        return variable
 
     def ref(self, name: str, type: str) -> Expr:
-        """The value of a `Let` or accumulator."""
+        """Return the value of a `Let` or accumulator."""
         return self._cons(("ref", name, type), lambda: Ref(name, type))
 
     def load(self, buf: str, index: IndexLike, type: str, guard: Expr | None = None) -> Expr:
-        """An element of a buffer; zero where `guard` is false."""
+        """Return an element of a buffer, which is zero if `guard` is false."""
         index = self._i(index)
         if isinstance(guard, Const):
             if not guard.value:
                 return self.const(0, type)
             guard = None
         key = ("load", buf, id(index), type, id(guard))
-        made = self._made.get(key)
-        if made is None:
+        expr = self._made.get(key)
+        if expr is None:
             other = None if guard is None else Const(_zero(type), type)
-            made = self._made[key] = Load(buf, index, type, guard, other)
-        return made
+            expr = self._made[key] = Load(buf, index, type, guard, other)
+        return expr
 
     # ---- scalar arithmetic
 
     def op(self, name: str, *args: Any, type: str | None = None) -> Expr:
-        """Scalar operation `name` of Loops. Python numbers among `args` take the type of the first expression."""
+        """Return the scalar operation `name`. Python numbers among `args` get the type of the first expression."""
         if None in [getattr(a, "type", None) for a in args]:
             args = self._with_literals(name, args, type)
         if name == "select":
@@ -227,7 +236,7 @@ class Builder:
         return self._simplify(name, args, _result_type(name, args[0].type, type))
 
     def _simplify(self, name: str, args: tuple[Expr, ...], type: str) -> Expr:
-        """Return an operation on values of kernel types, folded where its operands decide it."""
+        """Return an operation on values of kernel types, folded if its operands determine the result."""
         if type == "i64" and name in _INDEX_ARITHMETIC:
             return _INDEX_ARITHMETIC[name](self, *args)
         literals = [a.value for a in args if isinstance(a, Const)]
@@ -250,11 +259,11 @@ class Builder:
         return tuple([a if hasattr(a, "type") else self.const(a, like) for a in args])
 
     def op_of_type(self, name: str, *args: Expr, type: str) -> Expr:
-        """Operation `name` of `type` itself, for those that mean something else in f32 than in a half float."""
+        """Return operation `name` in `type` itself, for operations whose result in a half type is not the rounded result in f32."""
         return self._wide(self._op(name, tuple([self.stored(a, type) for a in args]), type))
 
     def cast(self, x: Expr, type: str) -> Expr:
-        """Value conversion; a conversion to bf16 or f16 rounds, and the result is computed on as f32."""
+        """Convert `x` to `type`. A conversion to bf16 or f16 rounds and returns an f32 value."""
         if x.type == type:
             return x
         if type in HALVES:
@@ -274,27 +283,27 @@ class Builder:
                 return self.const(value, type)
         if type == "bool":
             return self.op("ne", x, self.const(0, x.type))
-        made = self._op("cast", (x,), type)
-        if type == "i64" and x.type in _BITS and id(made) not in self._range:
-            self._range[id(made)] = _type_range(x.type)
-        return made
+        result = self._op("cast", (x,), type)
+        if type == "i64" and x.type in _BITS and id(result) not in self._range:
+            self._range[id(result)] = _type_range(x.type)
+        return result
 
     def place(self, x: Expr) -> Expr:
-        """An integer as an index; what is beyond all indices stays beyond all arrays, not before them."""
+        """Convert an integer to an index. Large u64 values become the greatest index, not a negative one."""
         return self.cast(
             self.op("min", x, self.const(GREATEST, "u64")) if x.type == "u64" else x, "i64"
         )
 
     def stored(self, x: Expr, type: str) -> Expr:
-        """`x` as it is written to a buffer of `type` (halves are rounded here, once)."""
+        """Return `x` in the form in which a buffer of `type` stores it. Values of half types are rounded here."""
         if x.type == type:
             return x
         if type in HALVES:
-            # a value that was just widened from the same half needs no second rounding
+            # a value that was widened from the same half type needs no second rounding
             half = _narrow(x, type)
             if half is not None:
                 return half
-            # a function of such values has cheaper formulas where its result is rounded at once
+            # functions of half values have cheaper formulas if the result is rounded to the half type
             if isinstance(x, Op) and functions[x.op]:
                 halves = [half for a in x.args if (half := _narrow(a, type)) is not None]
                 if len(halves) == len(x.args):
@@ -303,16 +312,16 @@ class Builder:
         return self.cast(x, type)
 
     def bitcast(self, x: Expr, type: str, source: str | None = None) -> Expr:
-        """The bits of `x` as `type`. `source` is the type the program gives `x`, when that is a half float."""
+        """Reinterpret the bits of `x` as `type`. `source` is the half type of `x` in the program, if it has one."""
         if source in HALVES and x.type == "f32":
             x = self.stored(x, source)
         if x.type == type:
             return x
-        made = self._op("bitcast", (x,), type)
-        return self._wide(made) if type in HALVES else made
+        result = self._op("bitcast", (x,), type)
+        return self._wide(result) if type in HALVES else result
 
     def select(self, cond: Expr, then: Expr, other: Expr) -> Expr:
-        """`then` where `cond` holds, else `other`."""
+        """Return `then` if `cond` is true, else `other`."""
         if then is other:
             return then
         if isinstance(cond, Const):
@@ -324,20 +333,20 @@ class Builder:
             and _implies(then.guard, cond)
             and _is_zero(other)
         ):
-            self.zeros.add(id(then))  # it is zero there already
+            self.zeros.add(id(then))  # the guarded load is zero if `cond` is false
             return then
         if isinstance(then, Op) and then.op == "select" and then.args[0] is cond:
             then = then.args[1]
-        made = self._op("select", (cond, then, other), then.type)
-        if then.type == "i64" and id(made) not in self._range:
+        result = self._op("select", (cond, then, other), then.type)
+        if then.type == "i64" and id(result) not in self._range:
             (a, b), (c, d) = self.range(then), self.range(other)
-            self._range[id(made)] = (min(a, c), max(b, d))
-        return made
+            self._range[id(result)] = (min(a, c), max(b, d))
+        return result
 
     # ---- index arithmetic
 
     def linear(self, terms: Iterable[tuple[IndexLike, int]], const: int = 0) -> Expr:
-        """Sum of indices times coefficients and of a constant.
+        """Return the sum of products (index, coefficient) and of a constant.
 
         >>> b = Builder()
         >>> i, j = b.index("i", 4), b.index("j", 8)
@@ -350,17 +359,17 @@ class Builder:
             form, more = self._affine.get(id(x)) or self._form(x)
             if k != 1:
                 form, more = {key: k * c for key, c in form.items()} if k else {}, k * more
-                if form and (coefficients or const):  # products are known as affine, too
+                if form and (coefficients or const):  # record the affine form of the product
                     self._build(form, more)
             const += more
             for key, c in form.items():
                 coefficients[key] = coefficients.get(key, 0) + c
-            if form:  # and so are partial sums
+            if form:  # record the affine form of the partial sum
                 total, offset = self._build(coefficients, const), const
         return self._build(coefficients, const) if total is None or offset != const else total
 
     def iadd(self, a: IndexLike, b: IndexLike) -> Expr:
-        """Sum of two indices."""
+        """Return the sum of two indices."""
         (ta, ca), (tb, cb) = self._form(a), self._form(b)
         if not tb:
             return self._i(a) if cb == 0 else self._build(ta, ca + cb)
@@ -372,11 +381,11 @@ class Builder:
         return self._build(terms, ca + cb)
 
     def isub(self, a: IndexLike, b: IndexLike) -> Expr:
-        """Difference of two indices."""
+        """Return the difference of two indices."""
         return self.iadd(a, self.imul(b, -1))
 
     def imul(self, a: IndexLike, b: IndexLike) -> Expr:
-        """Product of two indices; affine when one of them is constant."""
+        """Return the product of two indices. It is affine if one of them is constant."""
         (ta, ca), (tb, cb) = self._form(a), self._form(b)
         if ta and tb:
             return self._base(self._op("mul", (self._i(a), self._i(b)), "i64"))
@@ -388,11 +397,11 @@ class Builder:
         return self._build({key: k * ca for key, k in tb.items()} if ca else {}, cb * ca)
 
     def idiv(self, a: IndexLike, b: IndexLike) -> Expr:
-        """Floor quotient of a non-negative index by a positive one."""
+        """Return the floor quotient of a non-negative index by a positive one."""
         return self._divide(a, b)[0]
 
     def irem(self, a: IndexLike, b: IndexLike) -> Expr:
-        """Remainder of a non-negative index by a positive one."""
+        """Return the remainder of a non-negative index by a positive one."""
         return self._divide(a, b)[1]
 
     def _divide(self, a: IndexLike, b: IndexLike) -> tuple[Expr, Expr]:
@@ -453,15 +462,15 @@ class Builder:
         return None
 
     def _divide_opaque(self, dividend: Expr, divisor: int) -> _Division:
-        """The quotient and remainder operations of an index that no rule simplifies.
+        """Return the quotient and remainder operations for an index that no rule simplifies.
 
-        They are distinct from the operations of the same name on data, which may be negative.
+        They are not the same objects as the operations with these names on data, which may be negative.
         """
         low, high = self.range(dividend)
         remainder = self._index_op("rem", dividend, divisor)
         self._range.setdefault(id(remainder), (0, min(divisor - 1, high)))
         if id(dividend) in self._quotients:
-            # x / m / n is x / mn, so both decompositions of x give the same expression
+            # x / m / n is x / mn, so both decompositions of x yield the same expression
             _, inner_divisor, inner_dividend = self._quotients[id(dividend)][0]
             quotient = self._divide(inner_dividend, inner_divisor * divisor)[0]
         else:
@@ -480,11 +489,11 @@ class Builder:
         )
 
     def imin(self, a: IndexLike, b: IndexLike) -> Expr:
-        """Smaller of two indices."""
+        """Return the smaller of two indices."""
         return self._extreme("min", a, b)
 
     def imax(self, a: IndexLike, b: IndexLike) -> Expr:
-        """Greater of two indices."""
+        """Return the greater of two indices."""
         return self._extreme("max", a, b)
 
     def _extreme(self, name: str, a: IndexLike, b: IndexLike) -> Expr:
@@ -494,13 +503,13 @@ class Builder:
             return a if name == "min" else b
         if hb <= la:
             return b if name == "min" else a
-        made = self._op(name, (a, b), "i64")
+        result = self._op(name, (a, b), "i64")
         pick = min if name == "min" else max
-        self._range[id(made)] = (pick(la, lb), pick(ha, hb))
-        return self._base(made)
+        self._range[id(result)] = (pick(la, lb), pick(ha, hb))
+        return self._base(result)
 
     def icmp(self, name: str, a: IndexLike, b: IndexLike) -> Expr:
-        """Comparison of two indices (eq ne lt le gt ge), decided at once where their ranges decide it."""
+        """Return the comparison of two indices (eq ne lt le gt ge), folded if their ranges determine it."""
         a, b = self._i(a), self._i(b)
         if isinstance(a, Const) and isinstance(b, Const):
             return self.const(_COMPARE[name](a.value, b.value), "bool")
@@ -516,7 +525,7 @@ class Builder:
     @overload
     def logical_and(self, *args: Expr | None) -> Expr | None: ...
     def logical_and(self, *args: Expr | None) -> Expr | None:
-        """Return the conjunction of bools. None stands for true; the result is None if all are."""
+        """Return the conjunction of bools. None means true; the result is None if all arguments are None."""
         result = None
         for x in args:
             if x is not None:
@@ -528,7 +537,7 @@ class Builder:
         return self._logical("or", x, y)
 
     def logical_not(self, x: Expr) -> Expr:
-        """Negation of a bool."""
+        """Return the negation of a bool."""
         return (
             self.const(not x.value, "bool")
             if isinstance(x, Const)
@@ -543,30 +552,30 @@ class Builder:
                 return y if bool(x.value) == (name == "and") else x
         return self._op(name, (a, b), "bool")
 
-    # ---- the table of made expressions, affine forms and ranges
+    # ---- the tables of expressions, affine forms and ranges
 
     def range(self, x: Expr) -> tuple[int, int]:
-        """Least and greatest value an index may take."""
-        found = self._range.get(id(x))
-        if found is None:
+        """Return the least and the greatest value of an index."""
+        bounds = self._range.get(id(x))
+        if bounds is None:
             form = self._affine.get(id(x))
             if form is None or form[0].get(id(x)):
-                found = (LEAST, GREATEST)
+                bounds = (LEAST, GREATEST)
             else:
-                found = self._bounds(*form)
-            self._range[id(x)] = found
-        return found
+                bounds = self._bounds(*form)
+            self._range[id(x)] = bounds
+        return bounds
 
     def affine(self, x: Expr) -> tuple[dict[int, int], int] | None:
-        """Affine form of an index: coefficients by id of base expression, and the constant."""
+        """Return the affine form of an index: (id of base expression -> coefficient, constant), or None."""
         return self._affine.get(id(x))
 
     def base(self, key: int) -> Expr:
-        """The base expression of a key of an affine form."""
+        """Return the base expression of a key of an affine form."""
         return self._terms[key]
 
     def same(self, x: Op, args: tuple[Expr, ...], maker: "Builder") -> Expr:
-        """The operation `x` of builder `maker` on other arguments, with what is known about its range."""
+        """Return the operation of `x`, which builder `maker` created, on other arguments; copy the known range of its result."""
         if id(x) in maker._quotients:
             return self.idiv(*args)
         if (
@@ -575,14 +584,14 @@ class Builder:
             and maker._range.get(id(x), (-1, 0))[0] >= 0
             and isinstance(args[1], Const)
         ):
-            return self.irem(*args)  # of an index: data may be negative
-        if x.type == "bool" or x.op == "select":  # what the other arguments may have decided
+            return self.irem(*args)  # a remainder of indices; data may be negative
+        if x.type == "bool" or x.op == "select":  # may be folded with the new arguments
             return self.op(x.op, *args, type=x.type)
-        made = self._op(x.op, args, x.type)
+        result = self._op(x.op, args, x.type)
         known = maker._range.get(id(x))
         if known is not None and x.type == "i64":
-            self._range.setdefault(id(made), known)
-        return made
+            self._range.setdefault(id(result), known)
+        return result
 
     def _bounds(self, terms: dict[int, int], const: int) -> tuple[int, int]:
         low = high = const
@@ -590,22 +599,22 @@ class Builder:
             a, b = self._range.get(key, (LEAST, GREATEST))
             low += k * (a if k > 0 else b)
             high += k * (b if k > 0 else a)
-        if low < LEAST or high > GREATEST:  # the sum may wrap
+        if low < LEAST or high > GREATEST:  # the sum may wrap around
             return LEAST, GREATEST
         return low, high
 
     def _cons(self, key: Any, make: Callable[[], Expr]) -> Expr:
-        made = self._made.get(key)
-        if made is None:
-            made = self._made[key] = make()
-        return made
+        expr = self._made.get(key)
+        if expr is None:
+            expr = self._made[key] = make()
+        return expr
 
     def _op(self, name: str, args: tuple[Expr, ...], type: str) -> Expr:
         key = (name, type, *map(id, args))
-        made = self._made.get(key)
-        if made is None:
-            made = self._made[key] = Op(name, args, type)
-        return made
+        expr = self._made.get(key)
+        if expr is None:
+            expr = self._made[key] = Op(name, args, type)
+        return expr
 
     def _base(self, x: Expr) -> Expr:
         if id(x) not in self._affine:
@@ -633,7 +642,7 @@ class Builder:
         if not terms:
             return self.const(const, "i64")
         levels = self.levels
-        # outer variables first: the parts that do not vary in an inner loop are prefixes of the sum, and shared
+        # outer loop variables first: terms that are invariant in an inner loop form a prefix of the sum, which is shared
         order = (
             sorted(terms, key=lambda key: (levels.get(key, 99), -terms[key]))
             if len(terms) > 1
@@ -655,7 +664,7 @@ class Builder:
         return base if k == 1 else self._op("mul", (base, self.const(k, "i64")), "i64")
 
     def _rejoin(self, terms: dict[int, int], const: int) -> tuple[dict[int, int], int]:
-        """Replace  c k (a / k) + c (a % k)  by  c a."""
+        """Replace c k (a / k) + c (a % k) by c a."""
         for key in list(terms):
             for left, divisor, whole in self._quotients.get(key, ()):
                 c = terms.get(left)
@@ -672,14 +681,14 @@ class Builder:
 
 
 def _narrow(x: Expr, type: str) -> Expr | None:
-    """Return the value of the half type that an f32 was widened from, or None."""
+    """Return the value of half type `type` from which the f32 value `x` was widened, or None."""
     if isinstance(x, Op) and x.op == "cast" and x.args[0].type == type:
         return x.args[0]
     return None
 
 
 def _result_type(name: str, operand: str, type: str | None) -> str:
-    """Return the type of an operation; `type` is the type that the caller asks for."""
+    """Return the type of an operation's result; `type` is the requested type, or None."""
     if name in COMPARISONS or name == "is_finite":
         return "bool"
     if name in ("real", "imag"):
@@ -692,7 +701,7 @@ def _result_type(name: str, operand: str, type: str | None) -> str:
 
 
 def _compare_ranges(name: str, a: tuple[int, int], b: tuple[int, int]) -> bool | None:
-    """Return the result of a comparison that holds for all values in two ranges, or None."""
+    """Return the result of a comparison if it is the same for all values in two ranges, else None."""
     (low_a, high_a), (low_b, high_b) = a, b
     if name in ("eq", "ne"):
         return name == "ne" if high_a < low_b or high_b < low_a else None
@@ -701,7 +710,7 @@ def _compare_ranges(name: str, a: tuple[int, int], b: tuple[int, int]) -> bool |
     return False if low_a > high_b or (name == "lt" and low_a == high_b) else None
 
 
-#: operations on i64 that keep the affine normal form
+#: operations on i64 whose results are in affine normal form
 _INDEX_ARITHMETIC = {"add": Builder.iadd, "sub": Builder.isub, "mul": Builder.imul}
 
 
@@ -710,19 +719,19 @@ def _zero(type: str):
 
 
 def _is_zero(x: Const) -> bool:
-    """Whether a constant is what a load gives where its guard is false."""
+    """Return whether a constant is the value of a guarded load whose guard is false."""
     return repr(x.value) == repr(_zero(x.type))
 
 
 def _implies(guard: Expr | None, cond: Expr) -> bool:
-    """Whether a guard is false wherever `cond` is."""
+    """Return whether `guard` implies `cond`: the guard is false if `cond` is."""
     return guard is cond or (
         isinstance(guard, Op) and guard.op == "and" and any(_implies(x, cond) for x in guard.args)
     )
 
 
 def _type_range(type: str) -> tuple[int, int]:
-    """Least and greatest i64 that a converted integer of `type` may be."""
+    """Return the least and the greatest i64 to which an integer of `type` is converted."""
     bits = _BITS[type]
     if bits == 64:
         return LEAST, GREATEST
@@ -743,7 +752,7 @@ def _round_half(value: float, type: str) -> float:
 
 
 def _fold(name: str, values: list[Any], type: str) -> Any:
-    """The value of an operation on literals, or None where it is not folded (floating arithmetic is left alone)."""
+    """Return the value of an operation on literals, or None if it is not folded. Floating-point arithmetic is not folded."""
     if name in _COMPARE:
         return _COMPARE[name](*values)
     if type == "bool":

@@ -1,18 +1,18 @@
-"""Fourier transforms as passes of small ones: what the compiler plans and the code generator writes.
+"""Plans and tables of fast Fourier transforms: the passes of a transform, and the factors that it reads.
 
 In:   a kind (see `ir.program.Fft`), and a length.
-Out:  `Passes`: how many complex numbers are worked on, and the radix of each pass; `tables`: all factors that a transform needs,
-      one after the other, at `offsets`.
-Laws: every angle is reduced as an integer before it is one. A pass of radix r goes from m*s groups to r times as many
-      (Stockham's order: Van Loan, Computational Frameworks for the FFT, 1.7): of p < m and q < s it takes elements
-      q + s*(p + m*j), j < r, and leaves their transform, multiplied by the twiddle factors exp(-2 pi i p k / (r m)), at
-      q + s*(r*p + k). n = r*m, then m of the next.
-How:  An even number of real values is half as many complex ones, and a step that takes the two apart. An odd number begins with
-      a pass of real values, which leaves the first half of its frequencies; the others mirror them.
-      A length with a large prime factor is a convolution (L. Bluestein, "A linear filtering approach to the computation of discrete
-      Fourier transform", IEEE Transactions on Audio and Electroacoustics 18 (1970)): j k = (j^2 + k^2 - (j - k)^2) / 2, so that the
-      transform is a product with the chirp exp(-pi i k^2 / n), a convolution with its conjugate, and another product. Squares are
-      reduced modulo 2 n as integers before they are angles.
+Out:  `Passes`, the number of complex numbers and the radix of each pass; `tables`, all factors of a transform in one array, at
+      `offsets`.
+Laws: every angle is reduced as an integer before its conversion to a float. Passes use Stockham's order (Van Loan, Computational
+      Frameworks for the FFT, 1.7). A pass (r, m, s) reads, for p < m and q < s, the elements q + s*(p + m*j) for j < r. It
+      multiplies frequency k of their transform by the twiddle factor exp(-2 pi i p k / (r m)) and writes it to q + s*(r*p + k).
+      r*m is the length n for the first pass, and m of the previous pass for the others.
+How:  An even number of real values is transformed as half as many complex numbers, whose transforms are then separated. For an odd
+      number the first pass takes real values and computes the first half of the frequencies; the others are their conjugates.
+      A length with a large prime factor is computed as a convolution (L. Bluestein, "A linear filtering approach to the computation of
+      discrete Fourier transform", IEEE Transactions on Audio and Electroacoustics 18 (1970)): j k = (j^2 + k^2 - (j - k)^2) / 2, so
+      the transform is a product with the chirp exp(-pi i k^2 / n), a convolution with the conjugate chirp, and another product.
+      Squares are reduced modulo 2 n as integers.
 """
 
 from __future__ import annotations
@@ -29,47 +29,47 @@ from weft._engine.util.primes import prime_factors
 from weft._engine.util.record import record
 from weft._engine.util.threads import Background
 
-#: the largest prime factor that a pass takes, whose work is that of a matrix; the largest for which it is faster than a convolution; and
-#: the longest rows that are convolved: longer ones have passes
+#: the largest prime radix of a pass; the largest prime radix that is faster than a convolution; the largest length for which a
+#: convolution is used although passes are possible
 MOST_PRIME, MOST_DIRECT, MOST_CONVOLVED = 509, 199, 1 << 13
-#: radices that are written out; those from here on are loops over a table
+#: passes of smaller radices are unrolled; passes of this or a larger radix are loops over a table
 WRITTEN_OUT = 11
-#: the largest radix of that kind that takes what is left of an odd length, too: one pass instead of two
+#: the largest radix into which the smallest large prime factor and all small factors of an odd length are joined, to save a pass
 _MOST_JOINED = 35
 _COMPOSITE = (10, 9, 8, 6, 4)
-#: factors that are transformed here; of more, NumPy's import takes less time than it saves
+#: transforms of tables of more numbers use `numpy.fft`; for fewer numbers, importing it takes longer than `_transformed`
 _BY_NUMPY = 1 << 13
-#: numbers that are computed together: what is between them stays in memory that the process has
+#: numbers that are computed together, so that temporary arrays are small
 _BLOCK = 1 << 11
-#: factors that are worth a thread that computes them, and the alignment of memory that programs take as it is, in bytes
+#: the number of factors from which a thread computes them; the alignment of constants that programs use without a copy, in bytes
 _WORTH_A_THREAD, _ALIGNMENT = 1 << 17, 64
 
-#: kinds of which one long row is a matrix: they transform its rows after its columns have been
+#: kinds that treat one long row as a matrix: they transform the rows of the matrix after its columns
 CROSSED = ("cross", "uncross")
-#: kinds that transform columns, and the one of which the function does so, too
+#: kind that transforms columns -> kind with the same generated function
 PARTNERS = {"down": "cross", "undown": "uncross"}
 
 
 def is_crossed(kind: str) -> bool:
-    """Return whether a kind transforms the rows of a matrix that is one long row."""
+    """Return whether a kind treats one long row as a matrix."""
     return kind in CROSSED
 
 
 class Factors(NamedTuple):
-    """Numbers that a transform needs: `array`, once what makes it, if anything does, has finished."""
+    """Factors of a transform. `array` is complete after the background computation `made_by`, if any, has finished."""
 
     array: np.ndarray
     made_by: Background | None
 
     def ready(self) -> np.ndarray:
-        """The numbers, after waiting for them."""
+        """Wait for the computation of the factors, and return them."""
         if self.made_by is not None:
             self.made_by.finish()
         return self.array
 
 
 class Convolution(NamedTuple):
-    """A transform whose passes are those of a convolution: how many numbers it takes and gives, and the length of the passes."""
+    """The sizes of a transform by convolution: the numbers that it reads, the length of its passes, and the numbers that it writes."""
 
     taken: int
     length: int
@@ -78,8 +78,14 @@ class Convolution(NamedTuple):
 
 @record
 class Passes:
-    """`points` numbers, complex but for the first pass if `real_first`; `halves` if they are the two halves of real values.
-    `passes` are (radix, m, s): those of the points, or of what these are convolved with."""
+    """The plan of a transform.
+
+    points        the number of complex numbers
+    passes        (radix, m, s) of each pass; the passes of the convolution if there is one
+    real_first    whether the first pass takes real numbers
+    halves        whether the complex numbers are pairs of real numbers, so that there are twice as many real numbers
+    convolution   the sizes of the convolution, or None
+    """
 
     points: int
     passes: tuple[tuple[int, int, int], ...]
@@ -89,12 +95,14 @@ class Passes:
 
     @property
     def length(self) -> int:
-        """How many complex numbers the passes work on."""
+        """The number of complex numbers in the passes."""
         return self.convolution.length if self.convolution else self.points
 
 
 def can_pass(n: int, most: int | None = None) -> bool:
-    """Whether a length has passes: its prime factors are at most `most`, by default where they are better than a convolution.
+    """Return whether a length is transformed by passes: its prime factors are at most `most`.
+
+    By default, `most` is the largest prime factor for which passes are better than a convolution.
 
     >>> can_pass(1), can_pass(2 * 199), can_pass(211)
     (False, True, False)
@@ -106,7 +114,7 @@ def can_pass(n: int, most: int | None = None) -> bool:
 
 @functools.cache
 def radices(n: int) -> tuple[int, ...]:
-    """The radices whose product is n: few passes, and similar ones.
+    """Return radices whose product is n: few and similar radices.
 
     >>> radices(1024), radices(1000), radices(31 * 33)
     ((4, 4, 8, 8), (10, 10, 10), (31, 33))
@@ -121,41 +129,43 @@ def radices(n: int) -> tuple[int, ...]:
 
 @functools.cache
 def _split(n: int, most: int) -> tuple[tuple[int, int], tuple[int, ...]]:
-    """The best radices of n up to `most`, ascending, after their cost: how many they are, and their sum."""
+    """Return the cost (count, sum) and the cheapest radices of n, ascending and at most `most`."""
     if n == 1:
         return (0, 0), ()
-    found: list[tuple[tuple[int, int], tuple[int, ...]]] = []
+    candidates: list[tuple[tuple[int, int], tuple[int, ...]]] = []
     for r in (*_COMPOSITE, 7, 5, 3, 2):
         if r <= most and n % r == 0:
-            (count, total), rest = _split(n // r, r)
-            found.append(((count + 1, total + r), (*rest, r)))
-    return min(found, default=((1 << 30, 0), ()))
+            (count, total), smaller = _split(n // r, r)
+            candidates.append(((count + 1, total + r), (*smaller, r)))
+    return min(candidates, default=((1 << 30, 0), ()))
 
 
 @functools.cache
 def padded(n: int) -> tuple[int, ...]:
-    """The radices of a convolution of at least n numbers: one or two different ones, since each takes LLVM milliseconds.
+    """Return the radices of a convolution of at least n numbers.
+
+    At most two different radices are used, because LLVM takes milliseconds to compile each.
 
     >>> padded(1041), padded(2017)
     ((5, 6, 6, 6), (5, 5, 9, 9))
     """
-    found: list[tuple[int, ...]] = []
+    candidates: list[tuple[int, ...]] = []
     for r, other in itertools.combinations((4, 5, 6, 7, 8, 9, 10), 2):
         for count in range(round(math.log(n, other)) + 2):
-            rest = -(-n // other**count)
-            more = next(i for i in itertools.count() if r**i >= rest)
-            found.append((r,) * more + (other,) * count)
-    return min(found, key=lambda chosen: (math.prod(chosen) * len(chosen), sum(chosen)))
+            remaining = -(-n // other**count)
+            more = next(i for i in itertools.count() if r**i >= remaining)
+            candidates.append((r,) * more + (other,) * count)
+    return min(candidates, key=lambda choice: (math.prod(choice) * len(choice), sum(choice)))
 
 
 def longest(n: int) -> int:
-    """How many numbers the passes of a transform of n work on at most."""
+    """Return the maximal number of complex numbers in the passes of a transform of n numbers."""
     return n if n == 1 or can_pass(n) else math.prod(padded(2 * n - 1))
 
 
 @functools.cache
 def passes(kind: str, n: int) -> Passes:
-    """The passes of a transform of this kind and length."""
+    """Return the plan of a transform of the given kind and length."""
     real = kind in ("half", "all", "real")
     halves = real and n % 2 == 0
     points = n // 2 if halves else n
@@ -181,18 +191,18 @@ def passes(kind: str, n: int) -> Passes:
 def _placed(
     n: int, chosen: tuple[int, ...], real_first: bool = False
 ) -> tuple[tuple[int, int, int], ...]:
-    """The passes of chosen radices."""
-    found: list[tuple[int, int, int]] = []
+    """Return the passes (radix, m, s) of the radices `chosen`, whose product is n."""
+    result: list[tuple[int, int, int]] = []
     m, s = n, 1
     for place, r in enumerate(chosen):
         m //= r
-        found.append((r, m, s))
+        result.append((r, m, s))
         s *= (r + 1) // 2 if real_first and place == 0 else r
-    return tuple(found)
+    return tuple(result)
 
 
 def _roots_of_unity(n: int, dtype: np.dtype) -> np.ndarray:
-    """All exp(-2 pi i k / n), real parts and imaginary ones: from the cosines and sines of an eighth of them, by symmetry."""
+    """Return all exp(-2 pi i k / n) as an array of real parts and imaginary parts. Symmetry is used to compute an eighth of them."""
     if n % 4:
         more = 4 // math.gcd(4, n)
         return _roots_of_unity(n * more, dtype)[:, ::more]
@@ -206,7 +216,7 @@ def _roots_of_unity(n: int, dtype: np.dtype) -> np.ndarray:
 
 
 def twiddles(n: int, dtype: np.dtype) -> np.ndarray:
-    """The roots of unity as complex numbers."""
+    """Return the n-th roots of unity exp(-2 pi i k / n) as complex numbers."""
     return (
         np.ascontiguousarray(_roots_of_unity(n, dtype).T)
         .view(np.result_type(dtype, np.complex64))
@@ -215,7 +225,7 @@ def twiddles(n: int, dtype: np.dtype) -> np.ndarray:
 
 
 def twiddle(k: int, n: int) -> tuple[float, float]:
-    """exp(-2 pi i k / n) as a pair: from an angle of at most pi / 4 from the nearest quarter.
+    """Return exp(-2 pi i k / n) as a pair. It is computed from an angle of at most pi / 4, relative to the nearest quarter turn.
 
     >>> twiddle(5, 4)
     (0.0, -1.0)
@@ -229,26 +239,29 @@ def twiddle(k: int, n: int) -> tuple[float, float]:
 
 @functools.lru_cache(64)
 def _parts(kind: str, n: int, dtype: np.dtype) -> tuple[np.ndarray, ...]:
+    """Return the parts of `tables` without the factors of crossed rows."""
     plan = passes(kind, n)
-    found: list[np.ndarray] = []
+    result: list[np.ndarray] = []
     for r, m, _ in plan.passes:
         if r >= WRITTEN_OUT:
             half = np.arange(1, r // 2 + 1)
-            found.append(twiddles(r, dtype)[-np.outer(half, half) % r])
+            result.append(twiddles(r, dtype)[-np.outer(half, half) % r])
         if m > 1:
-            found.append(twiddles(r * m, dtype)[np.outer(np.arange(m), np.arange(1, r))])
+            result.append(twiddles(r * m, dtype)[np.outer(np.arange(m), np.arange(1, r))])
     if plan.convolution:
-        found += _factors(plan.points, plan.convolution, kind == "real" and not plan.halves, dtype)
+        result += _factors(plan.points, plan.convolution, kind == "real" and not plan.halves, dtype)
     if plan.halves:
-        found.append(twiddles(n, dtype)[: plan.points // 2 + 1])
-    return tuple([part.ravel().view(dtype) for part in found])
+        result.append(twiddles(n, dtype)[: plan.points // 2 + 1])
+    return tuple([part.ravel().view(dtype) for part in result])
 
 
 def _factors(n: int, sizes: Convolution, mirrored: bool, dtype: np.dtype) -> list[np.ndarray]:
-    """What the numbers of a transform are multiplied by, the frequencies of a convolution, and its results. After each of the first two
-    products real and imaginary parts change places, which is i times the conjugate: a transform of conjugates is an inverse one. Numbers
-    are an eighth of what they are meanwhile, so that nothing overflows that is finite in the end. If they are `mirrored`, each but the
-    first stands for another, too."""
+    """Return the factors of the three products of a transform by convolution: of its operand, its frequencies and its results.
+
+    After each of the first two products, real and imaginary parts are exchanged: the result is i times the conjugate, and the transform
+    of conjugates is an inverse transform. Intermediate numbers are scaled by 1/8, so that they do not overflow if the results are
+    finite. If the operand is `mirrored`, each number except the first also represents its conjugate at the mirrored position.
+    """
     re, im = chirp = _chirp(n, max(sizes.taken, sizes.given))
     before = np.stack([im, re], 1)[: sizes.taken] * [-1 / 8, 1 / 8]
     if mirrored:
@@ -262,43 +275,51 @@ def _factors(n: int, sizes: Convolution, mirrored: bool, dtype: np.dtype) -> lis
 
 
 def _chirp(n: int, count: int) -> np.ndarray:
-    """exp(-pi i k^2 / n) for `count` k, at most n, real parts and imaginary ones: an angle is at most pi / 4 from the nearest quarter, as
-    in `twiddle`."""
-    found, half = np.empty((2, count)), min(count, n // 2 + 1)
+    """Return exp(-pi i k^2 / n) for k < `count`, at most n, as an array of real parts and imaginary parts.
+
+    They are computed from angles of at most pi / 4, relative to the nearest quarter turn, as in `twiddle`.
+    """
+    chirp, half = np.empty((2, count)), min(count, n // 2 + 1)
     for first in range(0, half, _BLOCK):
         k = np.arange(first, min(first + _BLOCK, half), dtype=np.int64)
         square = k * k % (2 * n)
         quarter = (4 * square // n + 1) // 2
         angle = (square - quarter * (n / 2)) * (np.pi / n)
         cos, sin, odd = np.cos(angle), np.sin(angle), quarter % 2 > 0
-        re, im = found[:, first : first + len(k)]
+        re, im = chirp[:, first : first + len(k)]
         np.multiply(np.where(odd, sin, cos), np.array([1, -1, -1, 1])[quarter % 4], out=re)
         np.multiply(np.where(odd, cos, sin), np.array([-1, -1, 1, 1])[quarter % 4], out=im)
-    if (rest := count - half) > 0:  # (n - k)^2 = n^2 + k^2 modulo 2 n
+    if (remaining := count - half) > 0:  # (n - k)^2 = n^2 + k^2 modulo 2 n
         np.multiply(
-            found[:, (n - 1) // 2 : (n - 1) // 2 - rest : -1],
+            chirp[:, (n - 1) // 2 : (n - 1) // 2 - remaining : -1],
             -1 if n % 2 else 1,
-            out=found[:, half:],
+            out=chirp[:, half:],
         )
-    return found
+    return chirp
 
 
 def _frequencies(
     chirp: np.ndarray, sizes: Convolution, dtype: np.dtype
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What the transform of products with the chirp is multiplied by: i times that of the chirp, over its length, real and imaginary
-    parts. What is the same from the front and from the back has such a transform, and the parts of that are real ones'."""
-    m, taken, given = sizes.length, sizes.taken, sizes.given
-    if taken == given and m > _BY_NUMPY:
-        x, found = np.zeros(m), np.empty((2, m), dtype)
-        for part, whole in zip((-chirp[1], chirp[0]), found):
-            x[:given], x[m - taken + 1 :] = part, part[taken - 1 : 0 : -1]
+    """Return the factors of the frequencies of a convolution: i times the transform of the chirp, divided by its length.
+
+    The result are real parts and imaginary parts. The extended chirp is even, so its transform is even, and real transforms of its
+    real and imaginary part suffice.
+    """
+    m, taken, result_count = sizes.length, sizes.taken, sizes.given
+    if taken == result_count and m > _BY_NUMPY:
+        x, parts = np.zeros(m), np.empty((2, m), dtype)
+        for part, whole in zip((-chirp[1], chirp[0]), parts):
+            x[:result_count], x[m - taken + 1 :] = part, part[taken - 1 : 0 : -1]
             np.divide(np.fft.rfft(x).real, m, out=whole[: m // 2 + 1], casting="unsafe")
             whole[m // 2 + 1 :] = whole[m - m // 2 - 1 : 0 : -1]
-        return found[0], found[1]
+        return parts[0], parts[1]
     x = np.zeros(m, np.complex128)
     for part, values in zip((x.real, x.imag), chirp):
-        part[:given], part[m - taken + 1 :] = values[:given], values[taken - 1 : 0 : -1]
+        part[:result_count], part[m - taken + 1 :] = (
+            values[:result_count],
+            values[taken - 1 : 0 : -1],
+        )
     spectrum = _transformed(x)
     return (np.imag(spectrum) / -m).astype(dtype), (np.real(spectrum) / m).astype(dtype)
 
@@ -306,8 +327,11 @@ def _frequencies(
 def products(
     n: int, sizes: Convolution, column: int, scale: float, dtype: np.dtype
 ) -> list[Factors]:
-    """The factors of a convolution whose numbers are a matrix with columns of a length (see `ir.program.FftPart`): of its operand, of
-    which the parts have changed places, of its frequencies, before they do, and of its results, times a scale."""
+    """Return the factors of a convolution whose numbers are a matrix with columns of length `column` (see `ir.program.FftPart`).
+
+    They are the factors of the operand after the exchange of its real and imaginary parts, of the frequencies before this
+    exchange, and of the results, multiplied by `scale`.
+    """
     counts = [(sizes.taken, sizes.length // column), (sizes.length, column), (sizes.given, column)]
     tables = [
         _aligned(-(-count // inner) * inner * 2, dtype).reshape(-1, 2, inner)
@@ -318,7 +342,7 @@ def products(
         re, im = chirp = _chirp(n, max(sizes.taken, sizes.given))
         values = ((im, re), -1 / 8), (_frequencies(chirp, sizes, dtype), 1), ((re, im), 8 * scale)
         for (parts, factor), table, (count, inner) in zip(values, tables, counts):
-            full, rest = divmod(count, inner)
+            full, remaining = divmod(count, inner)
             for part, numbers in enumerate(parts):
                 np.multiply(
                     numbers[: full * inner].reshape(full, inner),
@@ -326,21 +350,21 @@ def products(
                     out=table[:full, part],
                     casting="unsafe",
                 )
-                table[full:, part, :rest] = numbers[full * inner : count] * factor
-                table[full:, part, rest:] = 0
+                table[full:, part, :remaining] = numbers[full * inner : count] * factor
+                table[full:, part, remaining:] = 0
 
     made_by = _begun(fill, sum([table.size for table in tables]))
     return [Factors(table.ravel(), made_by) for table in tables]
 
 
 def _aligned(count: int, dtype: np.dtype) -> np.ndarray:
-    """Memory that a program takes as a constant without copying it."""
+    """Return an uninitialized array that is aligned so that programs use it as a constant without a copy."""
     memory = np.empty(count + _ALIGNMENT // dtype.itemsize, dtype)
     return memory[-memory.ctypes.data % _ALIGNMENT // dtype.itemsize :][:count]
 
 
 def _begun(fill: Callable[[], object], count: int) -> Background | None:
-    """What makes so many factors; few are made at once."""
+    """Call `fill`, which computes `count` factors: in a thread, which is returned, if there are many; else immediately."""
     if count >= _WORTH_A_THREAD:
         return Background(fill)
     fill()
@@ -348,7 +372,7 @@ def _begun(fill: Callable[[], object], count: int) -> Background | None:
 
 
 def _transformed(x: np.ndarray) -> np.ndarray:
-    """The transform of complex numbers: of a few thousand by passes, since importing NumPy's would take longer."""
+    """Return the transform of complex numbers. Small transforms do not use `numpy.fft`, because importing it takes longer."""
     if x.size > _BY_NUMPY:
         return np.fft.fft(x)
     for r, m, _ in _placed(x.size, radices(x.size)):
@@ -359,19 +383,22 @@ def _transformed(x: np.ndarray) -> np.ndarray:
 
 
 def tables(kind: str, n: int, inner: int, dtype: np.dtype) -> Factors:
-    """All factors of a transform: of each pass the cosines and sines of a radix that is a loop (j by k), then, if m > 1, the twiddle
-    factors of its results (p by k >= 1); those of a convolution; and those that separate two halves. Where columns are crossed with
-    rows, for each number of a row the real parts of its twiddle factors, for all rows, and then the imaginary ones."""
+    """Return all factors of a transform in one array.
+
+    For each pass these are the cosines and sines of its radix if the pass is a loop (j by k), then, if m > 1, the twiddle factors of its
+    results (p by k >= 1). The factors of a convolution and the factors that separate two halves follow. For crossed kinds, the
+    twiddle factors of the rows follow: for each number of a row the real parts for all rows, then the imaginary parts.
+    """
     plan, crossed = passes(kind, n), 2 * n * inner * (kind in CROSSED)
     size = offsets(kind, n)[-1] + plan.halves * 2 * (plan.points // 2 + 1)
-    found = _aligned(size + crossed + 1, dtype)
+    factors = _aligned(size + crossed + 1, dtype)
 
     def fill() -> None:
-        found[:size], found[-1] = np.concatenate([*_parts(kind, n, dtype), found[:0]]), 0
+        factors[:size], factors[-1] = np.concatenate([*_parts(kind, n, dtype), factors[:0]]), 0
         if crossed:
-            _fill_crossed(found[size:-1].reshape(n, 2, inner))
+            _fill_crossed(factors[size:-1].reshape(n, 2, inner))
 
-    return Factors(found, _begun(fill, found.size))
+    return Factors(factors, _begun(fill, factors.size))
 
 
 def _fill_crossed(crossed: np.ndarray) -> None:
@@ -381,12 +408,15 @@ def _fill_crossed(crossed: np.ndarray) -> None:
         return
     roots = _roots_of_unity(n * inner, crossed.dtype)
     crossed[0] = roots[:, :1]
-    for number in range(1, n):  # every `number`th root of unity
+    for number in range(1, n):  # roots of unity in steps of `number`
         crossed[number] = roots[:, : number * inner : number]
 
 
 def _fill_by_products(crossed: np.ndarray) -> None:
-    """The factors of crossed rows as products of two each, in doubles: such a block is in the caches, and the roots far apart are not."""
+    """Compute the factors of crossed rows as products of two factors, in float64.
+
+    These blocks are in the caches, and reading roots of unity with large strides would be slower.
+    """
     shape: tuple[int, ...] = crossed.shape
     n, _, inner = shape
     step = math.isqrt(n)
@@ -402,14 +432,14 @@ def _fill_by_products(crossed: np.ndarray) -> None:
 
 
 def offsets(kind: str, n: int) -> list[int]:
-    """Where in `tables` the factors of each pass begin, the three of a convolution, and those of the halves or of crossed rows."""
+    """Return the offsets in `tables` of the factors of each pass, of the three products of a convolution, and of the last factors."""
     plan, at = passes(kind, n), 0
-    found: list[int] = []
+    result: list[int] = []
     sizes = [
         2 * (r // 2) ** 2 * (r >= WRITTEN_OUT) + (2 * m * (r - 1) if m > 1 else 0)
         for r, m, _ in plan.passes
     ]
     for size in (*sizes, *(2 * size for size in plan.convolution or ())):
-        found.append(at)
+        result.append(at)
         at += size
-    return [*found, at]
+    return [*result, at]

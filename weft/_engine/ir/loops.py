@@ -1,10 +1,10 @@
-"""Loops: the kernel IR. Scalars, memory and loop nests; one `Kernel` is one native function.
+"""Loops: the kernel IR, with scalars, memory and loop nests. One `Kernel` is one native function.
 
 In:   fused groups of equations (built by `compiler.lowering.lower`).
-Out:  LLVM IR (emitted by `codegen.kernel.kernel_emitter`); `evaluate` runs a kernel slowly on NumPy.
-Laws: every expression is a pure scalar; all memory is reached through named flat buffers by element index;
-      loops have fixed extents; a `vector` loop promises that its iterations are independent but for `Accum`, `Scan` and `Pack`;
-      the `parallel` loop, if any, is the single outermost statement of the kernel and its iterations are independent.
+Out:  LLVM IR (emitted by `codegen.kernel.kernel_emitter`); `ir.loops_eval.evaluate` runs a kernel on NumPy.
+Laws: every expression is a pure scalar. Memory is accessed by element indices into named flat buffers. The iterations of a `vector`
+      loop are independent, except for `Accum`, `Scan` and `Pack`. A `parallel` loop is the single outermost statement of its
+      kernel, and its iterations are independent.
 
 Scalar types are short names: bool i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64 c64 c128. Index arithmetic is i64.
 """
@@ -47,7 +47,7 @@ ARITHMETIC = frozenset(
 )
 #: ops whose result is bool
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
-#: the operations of Loops itself; all others are functions, of which `ir.registry` has a record each
+#: the operations of the Loops IR; all other operations are scalar functions with a record in `ir.registry`
 OPERATIONS = (
     ARITHMETIC | COMPARISONS | {"select", "cast", "bitcast", "complex", "real", "imag", "conj"}
 )
@@ -59,7 +59,7 @@ functions.update(dict.fromkeys(OPERATIONS))
 class Const:
     """A literal; `value` is a Python bool, int, float or complex, as `type` requires."""
 
-    value: Any  # its Python type follows from the value of `type`, which a checker cannot see
+    value: Any  # its Python type depends on the value of `type`
     type: ScalarType
 
 
@@ -75,8 +75,10 @@ class Index:
 @final
 @record
 class Load:
-    """Element `index` (flat, in elements) of buffer `buf`. `guard`, when given, is a bool: where false, the value is
-    `other` (zero by default) and nothing is touched."""
+    """Element `index` (flat, in elements) of buffer `buf`.
+
+    If the bool `guard` is false, the value is `other` (None: zero), and memory is not accessed.
+    """
 
     buf: str
     index: Expr
@@ -88,9 +90,11 @@ class Load:
 @final
 @record
 class Op:
-    """Scalar operation `op` of ARITHMETIC or COMPARISONS, a function of `ir.registry`, or one of:
-    `select` (bool, then, else), `cast` (value conversion to `type`; float to int truncates and saturates, NaN gives 0),
-    `bitcast`, `complex` (re, im), `real`, `imag`, `conj`."""
+    """The scalar operation `op`: a member of ARITHMETIC or COMPARISONS, a function of `ir.registry`, or one of
+
+    `select` (bool, then, else), `cast` (value conversion to `type`; float to int truncates and saturates, and NaN becomes 0),
+    `bitcast`, `complex` (re, im), `real`, `imag`, `conj`.
+    """
 
     op: str
     args: tuple[Expr, ...]
@@ -100,7 +104,7 @@ class Op:
 @final
 @record
 class Ref:
-    """The value of a `Let` name or the current value of accumulator `name`."""
+    """The value of the `Let` with name `name`, or the current value of the accumulator `name`."""
 
     name: str
     type: ScalarType
@@ -120,7 +124,7 @@ class Let:
 
 @record
 class Init:
-    """Declare accumulator `name` and set it to `value`. It lives until the enclosing body ends."""
+    """Declare the accumulator `name` with initial value `value`. Its scope is the rest of the enclosing body."""
 
     name: str
     value: Expr
@@ -128,9 +132,11 @@ class Init:
 
 @record
 class Accum:
-    """`name = op(name, value)`, with `op` associative: add mul min max and or xor — or `set` (plain assignment, never
-    inside a `vector` loop that encloses it but not its `Init`). The order of a reduction is not promised. `guard` false
-    skips."""
+    """Update an accumulator: `name = op(name, value)`. Nothing happens if `guard` is false.
+
+    `op` is an associative operation (add mul min max and or xor), which may be applied in any order, or `set`, a plain assignment.
+    `set` is not allowed inside of a `vector` loop that does not contain the `Init` of the accumulator.
+    """
 
     name: str
     op: str
@@ -140,10 +146,13 @@ class Accum:
 
 @record
 class Scan:
-    """A running combination. Each of `names` is bound to its value in `values`, then to what `combine` makes of that and of
-    the accumulators `accs`, which become it too: `names = values; accs = names = combine(accs, names)`. `combine` reads
-    `Ref`s to these names and constants only and is associative: a `vector` loop around it (but not around the `Init`s)
-    groups iterations as it likes, in their order, and nothing else there reads the accumulators."""
+    """A prefix combination (inclusive scan): `names = values; accs = names = combine(accs, names)`.
+
+    Each of `names` is first bound to its value in `values`, then to the combination of this value and the accumulators `accs`, which is
+    also assigned to the accumulators. `combine` is associative and reads only constants and `Ref`s to these names and
+    accumulators. A `vector` loop around the scan (but not around the `Init`s) may group iterations, in order. No other
+    statement in the loop reads the accumulators.
+    """
 
     names: tuple[str, ...]
     accs: tuple[str, ...]
@@ -153,7 +162,10 @@ class Scan:
 
 @record
 class Store:
-    """Write `value` to element `index` of `buf`. `accumulate` (add mul min max and or xor) makes it an update."""
+    """Write `value` to element `index` of `buf`, unless `guard` is false.
+
+    With `accumulate` (add mul min max and or xor), the element is updated by this operation.
+    """
 
     buf: str
     index: Expr
@@ -165,8 +177,10 @@ class Store:
 
 @record
 class Interleave:
-    """Write `values` to elements `index`, `index + 1`, ... of `buf`, a row of them in each iteration. What a vector loop
-    computes value by value so reaches memory row by row: a transpose in registers."""
+    """Write `values` to elements `index`, `index + 1`, ... of `buf`.
+
+    In a vector loop this transposes in registers: each of `values` is a vector, and each iteration writes one row.
+    """
 
     buf: str
     index: Expr
@@ -176,9 +190,11 @@ class Interleave:
 
 @record
 class Pack:
-    """Append: where `guard` holds, write `value` to element `acc` of `buf`, and let the accumulator `acc` (i64) be one more.
-    `buf` has room for a value of each iteration, and what is there beyond those that were appended may be anything. Nothing else
-    in a `vector` loop around it reads the accumulator, and its `Init` is outside."""
+    """Append: if `guard` is true, write `value` to element `acc` of `buf`, and increment the accumulator `acc` (i64).
+
+    `buf` has an element per iteration; elements after the last appended one are undefined. In a `vector` loop, no other statement
+    reads the accumulator, and its `Init` is outside of the loop.
+    """
 
     acc: str
     buf: str
@@ -186,21 +202,23 @@ class Pack:
     guard: Expr
 
     def stored(self) -> Store:
-        """The write alone."""
+        """Return the write as a Store."""
         return Store(self.buf, Ref(self.acc, "i64"), self.value)
 
 
 @record
 class Prefetch:
-    """Hint: element `index` of `buf` is needed soon. In a vector loop, so are those of all its iterations, unless they are further
-    apart than a cache line. The place may be beyond the end of `buf`."""
+    """A hint that element `index` of `buf` is needed soon. The index may be beyond the end of `buf`.
+
+    In a vector loop the elements of all iterations are prefetched, unless they are more than a cache line apart.
+    """
 
     buf: str
     index: Expr
 
 
 class LoopKind(StrEnum):
-    """How the iterations of a loop run."""
+    """The execution of the iterations of a loop: in order, as lanes of vectors, or as tasks of the thread pool."""
 
     SERIAL = "serial"
     VECTOR = "vector"
@@ -209,8 +227,11 @@ class LoopKind(StrEnum):
 
 @record
 class For:
-    """`for var in range(extent)`. `extent` is an int; for `serial` and `vector` loops it may also be an i64 expression
-    that does not vary over the loop itself (a negative value means no iterations)."""
+    """`for var in range(extent)`. `extent` is an int.
+
+    For `serial` and `vector` loops `extent` may also be an i64 expression that is loop-invariant. There are no iterations if it is
+    negative.
+    """
 
     var: str
     extent: int | Expr
@@ -230,7 +251,7 @@ class For:
 
 @record
 class While:
-    """Repeat `body` while `cond` (a bool over accumulators and memory) holds. Never inside a `vector` loop."""
+    """Repeat `body` while the bool `cond` is true. Not allowed inside of a `vector` loop."""
 
     cond: Expr
     body: tuple[Stmt, ...]
@@ -238,7 +259,7 @@ class While:
 
 @record
 class If:
-    """Run `body` where `cond` holds, else `orelse`. Inside a `vector` loop `cond` must not vary over it."""
+    """Run `body` if `cond` is true, else `orelse`. Inside of a `vector` loop, `cond` must be loop-invariant."""
 
     cond: Expr
     body: tuple[Stmt, ...]
@@ -253,9 +274,11 @@ BufMode = Literal["in", "out", "inout"]
 
 @record
 class Buf:
-    """A flat buffer parameter of `size` elements; bool is stored as one byte. `mode`: in, out, inout.
-    Different buffers never overlap, unless one names the other as its `alias` (same address, elementwise use: an
-    iteration reads an element of either before it writes it, and no other iteration touches it)."""
+    """A flat buffer parameter of `size` elements; a bool is stored as one byte.
+
+    Buffers do not overlap, unless one has the other as its `alias`. These have the same address; an iteration reads an element of
+    either buffer before it writes the element, and no other iteration accesses it.
+    """
 
     name: str
     type: ScalarType
@@ -266,18 +289,17 @@ class Buf:
 
 @record
 class Kernel:
-    """One native function over `bufs`, in order. `name` does not take part in the kernel's identity."""
+    """One native function with the parameters `bufs`, in order. Comparison of kernels ignores `name`."""
 
     bufs: tuple[Buf, ...]
     body: tuple[Stmt, ...]
-    scratch: tuple[
-        Buf, ...
-    ] = ()  # private to each iteration of the parallel loop (or to the kernel)
+    #: buffers that are private to each iteration of the parallel loop, or to the kernel without such a loop
+    scratch: tuple[Buf, ...] = ()
     name: str = field(default="kernel", compare=False)
 
     @property
     def parallel_loop(self) -> For | None:
-        """The outermost loop if its iterations are the kernel's tasks."""
+        """The parallel loop, or None."""
         match self.body:
             case (For() as loop,) if loop.is_parallel:
                 return loop
@@ -286,12 +308,12 @@ class Kernel:
 
     @property
     def parallel_extent(self) -> int:
-        """Number of tasks: the extent of the outermost parallel loop, else 1."""
+        """The number of tasks: the extent of the parallel loop, else 1."""
         loop = self.parallel_loop
         return loop.extent if loop is not None and isinstance(loop.extent, int) else 1
 
 
-#: bytes of one element in memory
+#: type -> bytes of one element in memory
 ITEMSIZE = {
     "bool": 1,
     "i8": 1,
@@ -314,21 +336,27 @@ SIGNED = frozenset({"i8", "i16", "i32", "i64"})
 UNSIGNED = frozenset({"u8", "u16", "u32", "u64"})
 INTEGERS = SIGNED | UNSIGNED
 COMPLEX = frozenset({"c64", "c128"})
-#: the real type of a complex one, and back
+#: complex type -> real type, and the inverse
 REAL_OF = {"c64": "f32", "c128": "f64"}
 COMPLEX_OF = {"f32": "c64", "f64": "c128"}
-#: operations an accumulator or an accumulating store may use
+#: operations that an accumulator or an accumulating store may use
 REDUCTIONS = frozenset({"add", "mul", "min", "max", "and", "or", "xor"})
 
 
 def check(kernel: Kernel) -> None:
-    """Raise `ValueError` where a kernel breaks a law of this module: types agree, names are bound once and before use,
-    vector loops hold no `While`, no `set` of an outer accumulator, and no condition that varies over them."""
+    """Raise `ValueError` if a kernel violates a law of this module.
+
+    Types must agree, and names must be bound once and before their uses. Vector loops must not contain a `While`, a `set` of an outer
+    accumulator, or a condition that varies over the loop.
+    """
     _Checker(kernel).run()
 
 
 class _Checker:
-    """Walks a kernel with the names in scope. `varying` holds what differs between iterations of the vector loop."""
+    """The traversal of a kernel by `check`, with the names in scope.
+
+    `varying` contains the names whose values differ between iterations of the enclosing vector loop; None outside of one.
+    """
 
     def __init__(self, kernel: Kernel):
         self.kernel = kernel
@@ -392,11 +420,13 @@ class _Checker:
 
     def pack(self, stmt: Pack) -> None:
         if stmt.acc not in self.accs or (self.varying is not None and stmt.acc not in self.outer):
-            self.fail(f"what is packed is counted by {stmt.acc!r}, which is not declared before")
+            self.fail(
+                f"a pack uses accumulator {stmt.acc!r}, which is not declared before the loop"
+            )
         if stmt.value.type in COMPLEX:
             self.fail(f"complex values are packed into {stmt.buf!r}")
         self.store(stmt.stored())
-        self.want(stmt.guard, "bool", f"the guard of what is packed into {stmt.buf!r}")
+        self.want(stmt.guard, "bool", f"the guard of a pack into {stmt.buf!r}")
 
     def repeat(self, stmt: While) -> None:
         if self.varying is not None:
@@ -417,7 +447,7 @@ class _Checker:
             self.fail(f"accumulator {name!r} is not declared")
         if stmt.op == "set":
             if name in self.outer:
-                self.fail(f"accumulator {name!r} of outside is set inside a vector loop")
+                self.fail(f"outer accumulator {name!r} is set inside a vector loop")
         elif stmt.op not in REDUCTIONS:
             self.fail(f"accumulator {name!r} is updated by {stmt.op!r}")
         self.want(stmt.value, self.names[name], f"the update of {name!r}")
@@ -433,7 +463,7 @@ class _Checker:
         for acc, value in zip(stmt.accs, stmt.values):
             if acc not in self.accs:
                 self.fail(f"accumulator {acc!r} is not declared")
-            self.want(value, self.names[acc], f"what is scanned into {acc!r}")
+            self.want(value, self.names[acc], f"the value scanned into {acc!r}")
         for name, acc in zip(stmt.names, stmt.accs):
             self.bind(name, self.names[acc])
             if self.varying is not None:
@@ -441,7 +471,7 @@ class _Checker:
         for acc, combined in zip(stmt.accs, stmt.combine):
             self.want(combined, self.names[acc], f"the combination of {acc!r}")
             if not _refers_only_to(combined, {*stmt.names, *stmt.accs}):
-                self.fail(f"the combination of {acc!r} reads more than what is combined")
+                self.fail(f"the combination of {acc!r} reads other values than its operands")
 
     def store(self, stmt: Store) -> None:
         buf = self.bufs.get(stmt.buf)
@@ -452,7 +482,7 @@ class _Checker:
         if stmt.accumulate is not None and stmt.accumulate not in REDUCTIONS:
             self.fail(f"store to {stmt.buf!r} accumulates by {stmt.accumulate!r}")
         self.want(stmt.index, "i64", f"the index into {stmt.buf!r}")
-        self.want(stmt.value, buf.type, f"what is stored to {stmt.buf!r}")
+        self.want(stmt.value, buf.type, f"the value stored to {stmt.buf!r}")
         if stmt.guard is not None:
             self.want(stmt.guard, "bool", f"the guard of a store to {stmt.buf!r}")
 
@@ -477,12 +507,12 @@ class _Checker:
             self.varying, self.outer = None, set()
 
     def want(self, expr: Expr, type_: ScalarType, what: str) -> None:
-        found = self.expr(expr)
-        if found != type_:
-            self.fail(f"{what} has type {found}, not {type_}")
+        actual = self.expr(expr)
+        if actual != type_:
+            self.fail(f"{what} has type {actual}, not {type_}")
 
     def varies(self, expr: Expr) -> bool:
-        """True if `expr` differs between iterations of the enclosing vector loop."""
+        """Return whether `expr` differs between iterations of the enclosing vector loop."""
         if self.varying is None:
             return False
         match expr:
@@ -528,7 +558,7 @@ class _Checker:
             self.fail(f"{expr.op} of ({', '.join(types)}) gives {expr.type}")
 
 
-_STATEMENT_CHECKS: dict[type, Callable[..., None]] = {  # each takes its own class of statement
+_STATEMENT_CHECKS: dict[type, Callable[..., None]] = {  # class of a statement -> its check
     Let: _Checker.let,
     Init: _Checker.init,
     Accum: _Checker.accum,
@@ -544,7 +574,7 @@ _STATEMENT_CHECKS: dict[type, Callable[..., None]] = {  # each takes its own cla
 
 
 def _is_well_typed(op: str, types: list[ScalarType], result: ScalarType) -> bool:
-    """True if operation `op` takes operands of `types` to `result`."""
+    """Return whether operation `op` on operands of `types` has a result of type `result`."""
     if op in ("abs", "real", "imag") and types[0] in COMPLEX:
         return result == REAL_OF[types[0]]
     if op in ARITHMETIC:
@@ -559,7 +589,7 @@ def _is_well_typed(op: str, types: list[ScalarType], result: ScalarType) -> bool
     return op in ("cast", "conj", "real", "imag") and len(types) == 1
 
 
-#: operation -> whether it takes operands of these types to this one
+#: operation -> whether operands of these types have a result of this type
 _TYPE_RULES: dict[str, Callable[[list[ScalarType], ScalarType], bool]] = {
     "select": lambda types, result: types == ["bool", result, result],
     "complex": lambda types, result: types[0] == types[1] and COMPLEX_OF.get(types[0]) == result,
@@ -568,7 +598,7 @@ _TYPE_RULES: dict[str, Callable[[list[ScalarType], ScalarType], bool]] = {
 
 
 def _refers_only_to(expr: Expr, names: set[str]) -> bool:
-    """Whether an expression is made of constants and `names` alone."""
+    """Return whether an expression consists of operations, constants and references to `names` only."""
     match expr:
         case Op(_, args):
             return all(_refers_only_to(arg, names) for arg in args)

@@ -1,8 +1,8 @@
-"""Running Loops kernels slowly on NumPy: the meaning that native code is tested against.
+"""An interpreter of Loops kernels on NumPy: the reference for tests of native code.
 
 In:   a `Kernel` and one flat NumPy array per buffer.
 Out:  the arrays of `out` and `inout` buffers are written.
-Laws: everything happens one element at a time, in program order; an index outside its buffer raises `IndexError`.
+Laws: statements run for one element at a time, in program order. An index outside of its buffer raises `IndexError`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from weft._engine.ir import loops as L
 from weft._engine.ir.registry import functions
 
-#: a NumPy scalar; its class follows from the value of a Loops type, which a checker cannot see
+#: a NumPy scalar; its class depends on the value of a Loops type
 Value = Any
 
 DTYPES: dict[str, np.dtype[Any]] = {
@@ -54,9 +54,9 @@ def evaluate(kernel: L.Kernel, *arrays: np.ndarray) -> None:
         raise ValueError(f"loops.evaluate: {len(arrays)} arrays for {len(kernel.bufs)} buffers")
     for buf, array in zip(kernel.bufs, arrays):
         if array.dtype != DTYPES[buf.type] or array.shape != (buf.size,):
-            given = f"{array.dtype}{array.shape}"
+            actual = f"{array.dtype}{array.shape}"
             raise ValueError(
-                f"loops.evaluate: buffer {buf.name!r} is {buf.type}[{buf.size}], got {given}"
+                f"loops.evaluate: buffer {buf.name!r} is {buf.type}[{buf.size}], got {actual}"
             )
     machine = _Machine(kernel.scratch, {buf.name: a for buf, a in zip(kernel.bufs, arrays)})
     with np.errstate(all="ignore"):
@@ -70,7 +70,7 @@ def evaluate(kernel: L.Kernel, *arrays: np.ndarray) -> None:
 
 
 class _Machine:
-    """Names, memory and the statements that change them."""
+    """The state of an interpreted kernel: the values of names and the memory. Its methods execute statements."""
 
     def __init__(self, scratch: tuple[L.Buf, ...], memory: dict[str, np.ndarray]):
         self.scratch = scratch
@@ -78,7 +78,7 @@ class _Machine:
         self.env: dict[str, Value] = {}
 
     def run_task(self, body: tuple[L.Stmt, ...]) -> None:
-        """Run one task, with scratch buffers of its own."""
+        """Run one task with its own scratch buffers."""
         for buf in self.scratch:
             self.memory[buf.name] = np.zeros(buf.size, DTYPES[buf.type])
         self.body(body)
@@ -117,7 +117,7 @@ class _Machine:
         row = self.memory[stmt.buf][at : at + len(stmt.values)]
         if len(row) < len(stmt.values):
             raise IndexError(
-                f"loops.evaluate: the row {stmt.buf}[{at}] reaches outside its {self.memory[stmt.buf].size} elements"
+                f"loops.evaluate: the row {stmt.buf}[{at}] is not within its {self.memory[stmt.buf].size} elements"
             )
         row[:] = [self.expr(value) for value in stmt.values]
 
@@ -127,7 +127,7 @@ class _Machine:
             self.env[stmt.acc] = apply("add", [self.env[stmt.acc], np.int64(1)], "i64")
 
     def prefetch(self, stmt: L.Prefetch) -> None:
-        """Prefetches have no meaning."""
+        """Do nothing: a prefetch is a hint."""
 
     def loop(self, stmt: L.For) -> None:
         extent = stmt.extent if isinstance(stmt.extent, int) else int(self.expr(stmt.extent))
@@ -146,7 +146,7 @@ class _Machine:
         at = int(self.expr(index))
         if not 0 <= at < self.memory[name].size:
             raise IndexError(
-                f"loops.evaluate: {name}[{at}] lies outside its {self.memory[name].size} elements"
+                f"loops.evaluate: {name}[{at}] is not within its {self.memory[name].size} elements"
             )
         return at
 
@@ -154,7 +154,7 @@ class _Machine:
         return self.shared(expr, {})
 
     def shared(self, expr: L.Expr, seen: dict[int, Value]) -> Value:
-        """The value of `expr`, each shared part of which is computed once."""
+        """Return the value of `expr`. Shared subexpressions are computed once."""
         value = seen.get(id(expr))
         if value is None:
             value = seen[id(expr)] = self.compute(expr, seen)
@@ -176,7 +176,7 @@ class _Machine:
         return apply(expr.op, [self.shared(arg, seen) for arg in expr.args], expr.type)
 
 
-_STATEMENTS: dict[type, Callable[..., None]] = {  # each takes its own class of statement
+_STATEMENTS: dict[type, Callable[..., None]] = {  # class of a statement -> its execution
     L.Let: _Machine.bind,
     L.Init: _Machine.bind,
     L.Accum: _Machine.accum,
@@ -192,7 +192,7 @@ _STATEMENTS: dict[type, Callable[..., None]] = {  # each takes its own class of 
 
 
 def scalar(value: Value, type_: L.ScalarType) -> Value:
-    """Convert a number to a NumPy scalar of a Loops type; integers wrap."""
+    """Convert a number to a NumPy scalar of a Loops type. Integers wrap around."""
     if type_ in L.INTEGERS:
         bits = 8 * L.ITEMSIZE[type_]
         value = int(value) & ((1 << bits) - 1)

@@ -1,6 +1,6 @@
-"""Text of Loops kernels: printing and parsing, `parse_kernel(print_kernel(k)) == k`.
+"""The text of Loops kernels: printing and parsing, `parse_kernel(print_kernel(k)) == k`.
 
-The text is also a kernel's identity: `canonical` leaves out the name, and equal texts are compiled once.
+`canonical` is the text without the name of the kernel. It identifies a kernel: kernels with equal texts are compiled once.
 
     kernel scale(in x: f32[8], out y: f32[8]) {
       vector i in 8 {
@@ -9,8 +9,8 @@ The text is also a kernel's identity: `canonical` leaves out the name, and equal
     }
 
 `@i` is a loop variable, `%s` a name bound by `let` or `acc`, `x[index ? guard : other]` a guarded load,
-`interleave y[index] = (a, b)` a row of values, `prefetch x[index]` a hint that it is needed soon,
-`scan v = x[@i] after a by add.f32(%a, %v)` a running combination.
+`interleave y[index] = (a, b)` an `Interleave`, `prefetch x[index]` a `Prefetch`,
+`scan v = x[@i] after a by add.f32(%a, %v)` a `Scan`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from weft._engine.ir import loops as L
 
 
 def print_kernel(kernel: L.Kernel) -> str:
-    """Readable text of a kernel.
+    """Return the text of a kernel.
 
     >>> store = L.Store("y", L.Const(0, "i64"), L.Const(7, "i32"))
     >>> k = L.Kernel((L.Buf("y", "i32", 4, "out"),), (store,), name="seven")
@@ -37,7 +37,7 @@ def print_kernel(kernel: L.Kernel) -> str:
 
 
 def canonical(kernel: L.Kernel) -> str:
-    """The text of a kernel without its name: equal for equal kernels."""
+    """Return the text of a kernel without its name. Equal kernels have equal texts."""
     header = ", ".join([f"{buf.mode} {_buffer(buf)}" for buf in kernel.bufs])
     if kernel.scratch:
         header += "; scratch " + ", ".join([_buffer(buf) for buf in kernel.scratch])
@@ -161,7 +161,7 @@ def print_expr(expr: L.Expr) -> str:
     return f"{expr.buf}[{print_expr(expr.index)} ? {print_expr(expr.guard)}{other}]"
 
 
-def _number(value: Any, type_: str) -> str:  # its Python type follows from the value of `type_`
+def _number(value: Any, type_: str) -> str:  # the Python type of `value` depends on `type_`
     if type_ in L.FLOATS:
         return repr(float(value))
     if type_ == "bool":
@@ -177,13 +177,13 @@ _UPDATES = ("add", "mul", "min", "max", "and", "or", "xor", "set")
 
 
 def parse_kernel(text: str) -> L.Kernel:
-    """The kernel that `print_kernel` printed as `text`."""
+    """Return the kernel that `print_kernel` printed as `text`. Raise ValueError for other text."""
     return _Parser(text).kernel()
 
 
 @functools.cache
 def _token() -> re.Pattern[str]:
-    """One token; compiled when a text is first read, which programs seldom do."""
+    """Return the pattern of a token. It is compiled on first use, because most processes parse no kernels."""
     return re.compile(
         r"""\s*(?:
     (?P<complex>\([-+.\w]+,[-+.\w]+\)(?=:c))
@@ -197,7 +197,7 @@ def _token() -> re.Pattern[str]:
 
 
 class _Parser:
-    """Recursive descent over the tokens of one kernel."""
+    """A recursive-descent parser of one kernel."""
 
     def __init__(self, text: str):
         self.tokens: list[str] = []
@@ -220,9 +220,9 @@ class _Parser:
         return self.tokens[self.at - 1]
 
     def expect(self, token: str) -> None:
-        found = self.next()
-        if found != token:
-            raise ValueError(f"loops text: expected {token!r}, found {found!r} (token {self.at})")
+        actual = self.next()
+        if actual != token:
+            raise ValueError(f"loops text: expected {token!r}, found {actual!r} (token {self.at})")
 
     def accept(self, token: str) -> bool:
         if self.peek() == token:
@@ -345,11 +345,11 @@ class _Parser:
         return L.Scan(names, accs, values, self.listed(self.expr))
 
     def listed(self, one: Callable[..., Any]) -> tuple[Any, ...]:
-        """What `one` reads, once or more, between commas."""
-        found = [one()]
+        """Parse one or more items, separated by commas, with `one`."""
+        items = [one()]
         while self.accept(","):
-            found.append(one())
-        return tuple(found)
+            items.append(one())
+        return tuple(items)
 
     def _plain_int(self) -> bool:
         return self.peek().lstrip("-").isdigit() and self.tokens[self.at + 1] == "{"

@@ -1,4 +1,4 @@
-"""Symbolic sizes: expressions (`polynomials`), and integers that stand for them under constraints (`sizes`)."""
+"""Symbolic sizes: expressions (`polynomials`), their bounds under constraints (`bounds`), and integers that use both (`sizes`)."""
 
 from weft._engine.ir.symbolic.polynomials import (
     Polynomial as Polynomial,

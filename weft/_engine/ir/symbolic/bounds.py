@@ -1,11 +1,11 @@
 """Bounds of size expressions under constraints.
 
 In:   polynomials that are at least 0 (the constraints of a scope), and an expression.
-Out:  a lower and an upper bound of the expression. They hold for all sizes that the constraints allow; they need not be the tightest.
-How:  interval arithmetic over the terms gives a first bound. Terms with poor bounds are eliminated: f >= 0 and k >= 0 give p >= p - k*f.
+Out:  a lower and an upper bound of the expression, valid for all sizes that the constraints allow, and not necessarily tight.
+How:  interval arithmetic over the terms yields a first bound. Terms with poor bounds are eliminated: f >= 0 and k >= 0 imply p >= p - k*f.
       The facts f are the constraints and the consequences of the operations in the expression: q*floordiv(p, q) + mod(p, q) = p, and
-      products of positive sizes are at least their factors. max and min are one of their operands: each case is bounded under the
-      inequality that selects it.
+      products of positive sizes are at least their factors. A max or min equals one of its operands; each case is bounded under the
+      inequality that selects the operand.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from weft._engine.ir.symbolic.polynomials import (
 )
 
 _INFINITY = float("inf")
-#: facts that are added up, and nested case distinctions of max and min
+#: the number of facts that are combined, and of nested case distinctions of max and min
 _DEPTH, _CASES = 4, 3
-#: expressions that one bound may look at; more constraints than that are not combined
+#: the number of expressions that the search for one bound may visit
 _MOST = 250
 
 
@@ -43,15 +43,15 @@ class Bounds:
     ) -> None:
         self._nonnegative = tuple(nonnegative)
         self._reduce = reduce
-        self._known: dict[Polynomial, float] = {}  # by terms that are not constant
-        self._seen: dict[tuple[Any, ...], float] = {}  # of one bound
+        self._known: dict[Polynomial, float] = {}  # polynomial without a constant -> lower bound
+        self._seen: dict[tuple[Any, ...], float] = {}  # the same, during the search for one bound
         self._intervals: dict[Atom, tuple[float, float]] = {}
 
     def __call__(self, p: Polynomial) -> tuple[float, float]:
         return self.lower(p), -self.lower(multiply(constant(-1), p))
 
     def lower(self, p: Polynomial) -> float:
-        """A lower bound of `p`; minus infinity if none is found."""
+        """Return a lower bound of `p`, or minus infinity."""
         variable, shift = _without_constant(p)
         low = self._known.get(variable)
         if low is None:
@@ -60,7 +60,7 @@ class Bounds:
         return low + shift
 
     def learn(self, p: Polynomial) -> None:
-        """Note that `p` is at least 0, which its construction ensures and a search would have to prove."""
+        """Record that `p` is at least 0, for a polynomial whose construction ensures this."""
         variable, shift = _without_constant(p)
         self._known[variable] = max(-shift, self._known.get(variable, -shift))
 
@@ -71,21 +71,21 @@ class Bounds:
             return low
         name, a, b = atom
         difference = add(a, b, -1) if name == "max" else add(b, a, -1)
-        chosen: list[float] = []
+        case_bounds: list[float] = []
         for operand, fact in ((a, difference), (b, multiply(constant(-1), difference))):
             if (
                 -self._by_facts(multiply(constant(-1), fact), facts, 1) >= 0
             ):  # otherwise the case does not occur
                 known = [replace_monomial(f, ((atom, 1),), operand) for f in (*facts, fact)]
-                chosen.append(
+                case_bounds.append(
                     self._by_cases(
                         replace_monomial(p, ((atom, 1),), operand), tuple(known), cases - 1
                     )
                 )
-        return max(low, min(chosen, default=_INFINITY))
+        return max(low, min(case_bounds, default=_INFINITY))
 
     def _by_facts(self, p: Polynomial, facts: tuple[Polynomial, ...], depth: int) -> float:
-        """The best bound from the terms of `p`, and of `p` less multiples of up to `depth` facts."""
+        """Return the best lower bound from the terms of `p` and of `p` minus multiples of up to `depth` facts."""
         low, _ = self._interval(p)
         key = p, facts, depth
         if not depth or as_constant(p) is not None or key in self._seen or len(self._seen) > _MOST:
@@ -106,7 +106,7 @@ class Bounds:
         return low
 
     def _multiples(self, m: Monomial, fact: Polynomial) -> Iterator[tuple[Monomial, int]]:
-        """Products of positive sizes by which a term of `fact` becomes `m`, each with the coefficient of that term."""
+        """Yield (factor, coefficient) for each term of `fact` that is `m` after multiplication by a factor, a product of positive sizes."""
         powers = dict(m)
         for term, c in fact:
             if term and all(powers.get(atom, 0) >= power for atom, power in term):
@@ -116,7 +116,7 @@ class Bounds:
                     yield factor, c
 
     def _implied(self, p: Polynomial) -> Iterator[Polynomial]:
-        """Polynomials that are at least 0 because of the operations and products in `p`."""
+        """Yield polynomials that are at least 0 because of the operations and products in `p`."""
         for m, _ in p:
             for atom, _ in m:
                 if not isinstance(atom, str) and atom[0] in ("floordiv", "mod"):
@@ -127,7 +127,7 @@ class Bounds:
                     yield add(((m, 1),), ((others, int(low)),), -1)
 
     def _division(self, atom: Atom) -> Iterator[Polynomial]:
-        """q*floordiv(p, q) + mod(p, q) = p, and 0 <= mod(p, q) <= min(p, q - 1), for positive q."""
+        """Yield the facts q*floordiv(p, q) + mod(p, q) = p and 0 <= mod(p, q) <= min(p, q - 1) for positive q."""
         _, p, q = atom
         if self._interval(q)[0] <= 0:
             return
@@ -193,13 +193,13 @@ class Bounds:
 
 
 def _without_constant(p: Polynomial) -> tuple[Polynomial, int]:
-    """Return the terms of `p` that depend on sizes, and the constant term, which shifts every bound."""
+    """Return the terms of `p` that depend on sizes, and the constant term."""
     shift = dict(p).get((), 0)
     return add(p, constant(shift), -1) if shift else p, shift
 
 
 def _choice(p: Polynomial) -> Atom | None:
-    """A max or min in `p`, innermost first."""
+    """Return an innermost max or min in `p`, or None."""
     for m, _ in p:
         for atom, _ in m:
             if not isinstance(atom, str):
@@ -222,7 +222,7 @@ def _power(ends: tuple[float, float], power: int) -> tuple[float, float]:
 
 
 def _quotient(a: float, b: float) -> float:
-    """The floor of a / b for positive b, which may be infinite, as `a` may be."""
+    """Return the floor of a / b for positive b. Both may be infinite."""
     if b == _INFINITY:
         return 0 if a >= 0 else -1
     return a if abs(a) == _INFINITY else a // b

@@ -1,7 +1,7 @@
-"""Expressions of sizes: polynomials over variables and over operations that are not polynomials, in one form each.
+"""Expressions of sizes in normal form: polynomials over variables and over operations that are not polynomials.
 
-In:   texts, or expressions to be combined.
-Out:  a tuple of (monomial, factor); equal expressions are equal tuples.
+In:   texts, or expressions to combine.
+Out:  tuples of (monomial, coefficient). Equal expressions are equal tuples.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _OPERATIONS = ("floordiv", "mod", "max", "min")
 
 
 def _poly(terms: Mapping[Monomial, int]) -> Polynomial:
-    """The polynomial of these terms, in one order: high degrees first."""
-    kept = [(m, c) for m, c in terms.items() if c]
+    """Return the polynomial with the given terms, in canonical order: high degrees first."""
+    nonzero = [(m, c) for m, c in terms.items() if c]
     return tuple(
         sorted(
-            kept,
+            nonzero,
             key=lambda term: (
                 -sum(p for _, p in term[0]),
                 [(_text_of_atom(a), -p) for a, p in term[0]],
@@ -46,13 +46,14 @@ def variable(name: str) -> Polynomial:
 
 
 def as_constant(p: Polynomial) -> int | None:
-    """The number that a polynomial is, None if it depends on a size."""
+    """Return the value of a constant polynomial, or None if it depends on a size."""
     if not p:
         return 0
     return p[0][1] if len(p) == 1 and not p[0][0] else None
 
 
 def add(p: Polynomial, q: Polynomial, factor: int = 1) -> Polynomial:
+    """Return p + factor * q."""
     terms = dict(p)
     for m, c in q:
         terms[m] = terms.get(m, 0) + factor * c
@@ -72,7 +73,7 @@ def multiply(p: Polynomial, q: Polynomial) -> Polynomial:
 
 
 def _divided(p: Polynomial, q: Polynomial) -> Polynomial | None:
-    """p / q where nothing is left over, else None."""
+    """Return p / q if the division has no remainder, else None."""
     if len(q) != 1:
         return _long_division(p, q)
     m, c = q[0]
@@ -88,24 +89,24 @@ def _divided(p: Polynomial, q: Polynomial) -> Polynomial | None:
 
 
 def _long_division(p: Polynomial, q: Polynomial) -> Polynomial | None:
-    """p / q, term by term from the largest in lexicographic order on; None where something is left over."""
+    """Return p / q by long division in lexicographic order of terms, or None if the division has a remainder."""
     atoms = sorted({atom for m, _ in (*p, *q) for atom, _ in m}, key=_text_of_atom)
 
     def order(term: tuple[Monomial, int]) -> list[int]:
         powers = dict(term[0])
         return [powers.get(atom, 0) for atom in atoms]
 
-    lead, found = max(q, key=order), constant(0)
+    lead, quotient = max(q, key=order), constant(0)
     while p:
         part = _divided((max(p, key=order),), (lead,))
         if part is None:
             return None
-        found, p = add(found, part), add(p, multiply(part, q), -1)
-    return found
+        quotient, p = add(quotient, part), add(p, multiply(part, q), -1)
+    return quotient
 
 
 def operation(name: str, p: Polynomial, q: Polynomial) -> Polynomial:
-    """floordiv, mod, max or min of two polynomials, simplified."""
+    """Return the floordiv, mod, max or min of two polynomials, simplified."""
     a, b = as_constant(p), as_constant(q)
     if a is not None and b is not None:
         return constant(_COMPUTE[name](a, b))
@@ -128,7 +129,7 @@ def operation(name: str, p: Polynomial, q: Polynomial) -> Polynomial:
 
 
 def _multiples(p: Polynomial, divisor: int | None) -> Polynomial:
-    """Return the terms of `p` that are multiples of a constant, with the multiple in its constant."""
+    """Return the terms of `p` whose coefficients are multiples of a constant; the constant term is rounded down to a multiple."""
     if not divisor:
         return ()
     terms: dict[Monomial, int] = {}
@@ -141,7 +142,7 @@ def _multiples(p: Polynomial, divisor: int | None) -> Polynomial:
 
 
 def _with_quotients(p: Polynomial, divisor: int) -> Polynomial:
-    """`p` with each mod(r, divisor) written as r - divisor*floordiv(r, divisor)."""
+    """Replace each mod(r, divisor) in `p` by r - divisor*floordiv(r, divisor)."""
     q = constant(divisor)
     for m, _ in p:
         for atom, _ in m:
@@ -160,7 +161,7 @@ _COMPUTE: dict[str, Callable[[int, int], int]] = {
 
 
 def evaluate(p: Polynomial, sizes: Mapping[str, Any]) -> Any:
-    """The value at these sizes, which may be symbolic themselves; KeyError for a variable without one."""
+    """Return the value of `p` for the given sizes, which may be symbolic. Raise KeyError for a variable without a size."""
     total: Any = 0
     for m, c in p:
         term: Any = c
@@ -182,13 +183,13 @@ def _apply(name: str, a: Any, b: Any) -> Any:
     if name == "mod":
         return a % b
     for x in (a, b):
-        if hasattr(x, "expression"):  # a size that is symbolic itself
+        if hasattr(x, "expression"):  # a symbolic size
             return x._operation(name, a, b)
     return _COMPUTE[name](a, b)
 
 
 def replace_monomial(p: Polynomial, target: Monomial, by: Polynomial) -> Polynomial:
-    """`p` with every monomial `target` replaced, in the operands of operations too."""
+    """Replace every monomial `target` in `p` by `by`, also in the operands of operations."""
     out: Polynomial = ()
     for m, c in p:
         if m == target:
@@ -211,16 +212,18 @@ def replace_monomial(p: Polynomial, target: Monomial, by: Polynomial) -> Polynom
 
 
 def variables(p: Polynomial) -> frozenset[str]:
-    """The names of the sizes that a polynomial depends on."""
-    found: set[str] = set()
+    """Return the names of the variables in a polynomial."""
+    names: set[str] = set()
     for m, _ in p:
         for atom, _ in m:
-            found |= {atom} if isinstance(atom, str) else variables(atom[1]) | variables(atom[2])
-    return frozenset(found)
+            names |= {atom} if isinstance(atom, str) else variables(atom[1]) | variables(atom[2])
+    return frozenset(names)
 
 
 def text(p: Polynomial) -> str:
-    """A polynomial as it is written: higher degrees first, of one degree products of more names, then the last names in the alphabet.
+    """Return the text of a polynomial.
+
+    Terms of higher degree come first; terms of equal degree are ordered by their number of factors, then by names from last to first.
 
     >>> text(add(multiply(variable("b"), constant(2)), constant(-1)))
     '2*b - 1'
@@ -253,7 +256,7 @@ def _text_of_atom(atom: Atom) -> str:
 
 
 def parse(expression: str) -> Polynomial:
-    """The polynomial that a text stands for; ValueError if it is none."""
+    """Return the polynomial with the given text. Raise ValueError for other text."""
     try:
         node = ast.parse(expression.strip().replace("^", "**"), mode="eval").body
     except SyntaxError:
@@ -275,6 +278,7 @@ _SIGNS: dict[type[ast.unaryop], int] = {ast.UAdd: 1, ast.USub: -1}
 
 
 def parsed(node: ast.expr, whole: str) -> Polynomial:
+    """Return the polynomial of a syntax tree. `whole` is the text for error messages."""
     match node:
         case ast.Constant(value) if type(value) is int:
             return constant(value)
@@ -297,6 +301,6 @@ def parsed(node: ast.expr, whole: str) -> Polynomial:
         case _:
             pass
     raise ValueError(
-        f"syntax error in symbolic shape: {whole!r} is not an expression of sizes: it has {ast.unparse(node)!r}, and sizes "
-        f"have names, integers, +, -, *, ^, //, %, and {', '.join(_OPERATIONS)}."
+        f"syntax error in symbolic shape: {whole!r} is not an expression of sizes: it contains {ast.unparse(node)!r}. Expressions "
+        f"of sizes consist of names, integers, +, -, *, ^, //, %, and {', '.join(_OPERATIONS)}."
     )

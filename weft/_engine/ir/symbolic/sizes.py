@@ -1,11 +1,12 @@
 """Symbolic sizes: the dims of a program that is traced once for all sizes (`weft.export`).
 
 In:   names, and constraints such as `b >= 4` or `mod(b, 8) == 0`.
-Out:  `Dim`, an expression of sizes. Sums, products, quotients, remainders, minima and maxima of `Dim`s are `Dim`s; a comparison is decided
-      for all sizes that the constraints allow, else it raises InconclusiveDimensionOperation.
+Out:  `Dim`, an expression of sizes. Sums, products, quotients, remainders, minima and maxima of `Dim`s are `Dim`s. A comparison returns
+      a bool if it has the same result for all sizes that the constraints allow, else it raises InconclusiveDimensionOperation.
 How:  an expression is a polynomial over *atoms*: variables, and operations that are not polynomials. `bounds` decides comparisons.
-Laws: equal expressions are equal and hash alike; a variable is at least 1. Two different expressions compare as unequal unless the
-      constraints make them equal. A `Dim` has no value: it converts to no Python number, and to an array only within a traced program.
+Laws: equal expressions compare equal and have equal hashes. A variable is at least 1. Two different expressions compare unequal unless the
+      constraints imply that they are equal. A `Dim` has no value: it cannot be converted to a Python number, and it can be
+      converted to an array only inside of a traced program.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ from weft._engine.util.trees.narrowing import class_of, is_tuple_or_list
 
 
 class SymbolicScope:
-    """The sizes of one program, and the constraints that hold among them.
+    """The sizes of one program and their constraints.
 
-    `constraints` are strings: `e1 >= e2`, `e1 <= e2`, or `e1 == e2`. Sizes of different scopes do not mix.
+    `constraints` are strings: `e1 >= e2`, `e1 <= e2`, or `e1 == e2`. Sizes of different scopes cannot be combined.
 
     >>> scope = SymbolicScope(["b >= 4", "mod(b, 8) == 0"])
     >>> scope.dim("b") >= 2, scope.dim("b") % 8, scope.dim("b") * 2
@@ -53,9 +54,11 @@ class SymbolicScope:
     __module__ = "weft.export"
 
     def __init__(self, constraints_str: Sequence[str] | str = ()):
-        given = (constraints_str,) if isinstance(constraints_str, str) else tuple(constraints_str)
-        self.constraints = given
-        self._parsed = [_parse_constraint(constraint) for constraint in given]
+        constraints = (
+            (constraints_str,) if isinstance(constraints_str, str) else tuple(constraints_str)
+        )
+        self.constraints = constraints
+        self._parsed = [_parse_constraint(constraint) for constraint in constraints]
         self._equal = [(left, right) for left, sign, right in self._parsed if sign == "=="]
         nonnegative: list[Polynomial] = []
         for left, sign, right in self._parsed:
@@ -64,11 +67,11 @@ class SymbolicScope:
             if sign in ("<=", "=="):
                 nonnegative.append(add(right, left, -1))
         self.known_bounds = Bounds(nonnegative, self._reduce)
-        for constraint, (left, sign, right) in zip(given, self._parsed):
+        for constraint, (left, sign, right) in zip(constraints, self._parsed):
             low, high = self.bounds(add(left, right, -1))
             if (sign != "<=" and high < 0) or (sign != ">=" and low > 0):
                 raise ValueError(
-                    f"Unsatisfiable explicit constraint: {constraint}. No sizes satisfy it along with {list(given)}."
+                    f"Unsatisfiable explicit constraint: {constraint}. No sizes satisfy it along with {list(constraints)}."
                 )
 
     def __repr__(self) -> str:
@@ -78,39 +81,39 @@ class SymbolicScope:
         return SymbolicScope, (self.constraints,)
 
     def _reduce(self, p: Polynomial, only_variables: bool = False) -> Polynomial:
-        """Replace the left sides of equality constraints, or those of them that are variables, by their right sides."""
+        """Replace the left sides of equality constraints in `p` by the right sides; with `only_variables`, only variables."""
         for left, right in self._equal:
             if len(left) == 1 and left[0][1] == 1 and (not only_variables or is_variable(left)):
                 p = replace_monomial(p, left[0][0], right)
         return p
 
     def dim(self, expression: str | Polynomial) -> Any:
-        """The size of an expression: a `Dim`, or an int if it is constant."""
+        """Return the size of an expression: a `Dim`, or an int if it is constant."""
         p = self._reduce(parse(expression) if isinstance(expression, str) else expression)
         number = as_constant(p)
         return Dim(self, p) if number is None else number
 
     def described(self) -> str:
-        """The constraints as a part of a message."""
+        """Return the constraints as a part of a message."""
         return f" with constraints {', '.join(self.constraints)}" if self.constraints else ""
 
     def bounds(self, p: Polynomial) -> tuple[float, float]:
-        """A lower and an upper bound of a polynomial for all sizes that the constraints allow."""
+        """Return a lower and an upper bound of a polynomial for all sizes that the constraints allow."""
         return self.known_bounds(p)
 
     def names(self) -> dict[str, str]:
-        """The names in the constraints, each with the first constraint that has it."""
-        found: dict[str, str] = {}
+        """Return the names in the constraints, each with the first constraint that contains it."""
+        constraint_of: dict[str, str] = {}
         for constraint, (left, _, right) in zip(self.constraints, self._parsed):
             for side in (left, right):
                 for name in sorted(variables(self._reduce(side, only_variables=True))):
-                    found.setdefault(name, constraint)
-        return found
+                    constraint_of.setdefault(name, constraint)
+        return constraint_of
 
     def check(self, sizes: Mapping[str, Any], found_by: Sequence[str]) -> None:
-        """Raise SizesDoNotFit for the first variable or constraint that `sizes` violate.
+        """Raise SizesDoNotFit for the first constraint that `sizes` violate. `found_by` is a part of the message.
 
-        Sizes may be symbolic themselves. A constraint that holds for some of their values only is violated.
+        Sizes may be symbolic themselves. A constraint that does not hold for all of their values is violated.
         """
 
         def known(p: Polynomial) -> Polynomial:
@@ -130,14 +133,14 @@ class SymbolicScope:
                 ]
                 relation = "equal to" if sign == "==" else "greater or equal to"
                 raise SizesDoNotFit(
-                    f"Expected '{text(excess)}' to be {relation} 0, but found {value}. The sizes break the constraint "
+                    f"Expected '{text(excess)}' to be {relation} 0, but found {value}. The sizes violate the constraint "
                     f"{constraint}: {', '.join(values)}.",
                     found_by,
                 )
 
 
 def is_variable(p: Polynomial) -> bool:
-    """Whether an expression is one name."""
+    """Return whether an expression is a single variable."""
     return (
         len(p) == 1
         and p[0][1] == 1
@@ -148,7 +151,7 @@ def is_variable(p: Polynomial) -> bool:
 
 
 def _parse_constraint(constraint: str) -> tuple[Polynomial, str, Polynomial]:
-    """The sides of a constraint and the sign between them; ValueError for other text."""
+    """Return the left side, the sign and the right side of a constraint. Raise ValueError for other text."""
     try:
         node = ast.parse(constraint.replace("^", "**"), mode="eval").body
     except SyntaxError:
@@ -174,11 +177,12 @@ _SIGNS: dict[type[ast.cmpop], str] = {ast.GtE: ">=", ast.LtE: "<=", ast.Eq: "=="
 class Dim:
     """A symbolic size: an integer that is an expression of variables.
 
-    Arithmetic with integers gives sizes. Arithmetic with floats and arrays gives arrays: the size becomes a value of the traced program.
+    Arithmetic with integers returns sizes. Arithmetic with floats and arrays returns arrays: the size becomes a value of the traced
+    program.
     """
 
     __slots__ = ("expression", "scope")
-    #: operators of NumPy's values leave the operation to the size
+    #: operators of NumPy values call the operators of this class
     __array_priority__ = 1000
 
     scope: SymbolicScope
@@ -207,25 +211,25 @@ class Dim:
     def __index__(self) -> int:
         raise InconclusiveDimensionOperation(
             f"Symbolic dimension '{self}' used in a context that requires a constant.\n"
-            "  The program is traced once for all sizes, so int(), range(), NumPy functions and indices of Python sequences have no value "
-            "for it.\n  Compute with it in weft.numpy (jax.numpy), whose functions take symbolic sizes, or export for a fixed size."
+            "  The program is traced once for all sizes, so int(), range(), NumPy functions and indices of Python sequences cannot use "
+            "it.\n  Use functions of weft.numpy (jax.numpy), which accept symbolic sizes, or export for a fixed size."
         )
 
     __int__ = __float__ = __complex__ = __index__
 
     def bounds(self) -> tuple[float, float]:
-        """A lower and an upper bound for all sizes that the constraints allow."""
+        """Return a lower and an upper bound for all sizes that the constraints allow."""
         return self.scope.bounds(self.expression)
 
     # arithmetic
 
     def _other(self, other: Any) -> Polynomial | None:
-        """The expression of another operand; None if it is no integer."""
+        """Return the expression of an operand, or None if it is not an integer. Raise ValueError for a size of another scope."""
         if isinstance(other, Dim):
             if other.scope is not self.scope:
                 raise ValueError(
                     f"symbolic sizes {self} and {other} belong to different scopes ({self.scope} and {other.scope}).\n"
-                    "  Make them by one call of symbolic_shape, or pass the same scope=."
+                    "  Create them by one call of symbolic_shape, or pass the same scope=."
                 )
             return other.expression
         return constant(int(other)) if issubclass(class_of(other), (int, np.integer)) else None
@@ -265,7 +269,8 @@ class Dim:
         choice = _only_choice(p) if name == "floordiv" else None
         if choice is None:
             return None
-        (kind, first, second), factor, rest = choice  # a quotient is monotonic
+        # floor division is monotonic, so it can be applied to the operands of the max or min
+        (kind, first, second), factor, rest = choice
         by = scope.dim(q)
         ends = [
             scope.dim(add(rest, multiply(constant(factor), end))) // by for end in (first, second)
@@ -274,7 +279,7 @@ class Dim:
         return choose(*ends) if factor > 0 else -choose(-ends[0], -ends[1])
 
     def _arithmetic(self, name: str, a: Any, b: Any) -> Any:
-        """`a` and `b`, one of which is this size, combined by an operator."""
+        """Return the result of an operator on `a` and `b`, one of which is this size."""
         p, q = self._other(a), self._other(b)
         if p is None or q is None:
             return _with_array(_OPERATORS[name], a, b)
@@ -378,12 +383,12 @@ class Dim:
             return bool(always)
         raise InconclusiveDimensionOperation(
             f"Symbolic dimension comparison '{self}' {sign} '{other}' is inconclusive.\n"
-            f"  It holds for some sizes and not for others{self.scope.described()}, and the program is traced once for all sizes.\n"
+            f"  It is true for some sizes and false for others{self.scope.described()}, and the program is traced once for all sizes.\n"
             f"  {self._advice(q, sign)}"
         )
 
     def _advice(self, q: Polynomial, sign: str) -> str:
-        """The constraint that decides a comparison."""
+        """Return the remedy for an inconclusive comparison: the constraint that decides it."""
         more = text(q if sign in (">=", "<") else add(q, constant(1)))
         less = text(add(q, constant(-1)) if sign in (">=", "<") else q)
         return (
@@ -408,7 +413,7 @@ class Dim:
 
 
 def _only_choice(p: Polynomial) -> tuple[Atom, int, Polynomial] | None:
-    """The max or min that is a term of `p`, its factor, and the rest of `p`, if it is the only one."""
+    """Return the max or min in `p`, its factor, and the other terms of `p`, if `p` has exactly one and it is a term; else None."""
     terms = [
         (m, c)
         for m, c in p
@@ -434,7 +439,7 @@ _COMPARISONS = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": ope
 
 
 def _with_array(function: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
-    """Apply an operator to sizes as arrays; NotImplemented if the other operand is a sequence or has an operator of its own."""
+    """Apply an operator to sizes as arrays. Return NotImplemented if an operand is not a size, a number or a NumPy array."""
     for x in (a, b):
         if not isinstance(x, (Dim, bool, int, float, complex, np.ndarray, np.generic)):
             return NotImplemented
@@ -446,7 +451,7 @@ def _dim(scope: SymbolicScope, expression: Polynomial) -> Any:
 
 
 def is_symbolic_dim(p: Any) -> bool:
-    """Whether a size is symbolic.
+    """Return whether a size is symbolic.
 
     >>> is_symbolic_dim(SymbolicScope().dim("b")), is_symbolic_dim(3)
     (True, False)
@@ -455,7 +460,7 @@ def is_symbolic_dim(p: Any) -> bool:
 
 
 def as_size(n: Any) -> Any:
-    """`operator.index` that leaves symbolic sizes as they are. TypeError for what is no integer, and for traced values their own."""
+    """Return `operator.index(n)`, or a symbolic size unchanged. Raise TypeError for other values."""
     if isinstance(n, Dim):
         return n
     try:
@@ -469,38 +474,44 @@ def as_size(n: Any) -> Any:
 
 
 def as_int(n: Any) -> Any:
-    """`int(n)` that leaves symbolic sizes as they are."""
+    """Return `int(n)`, or a symbolic size unchanged."""
     return n if type(n) is int or isinstance(n, Dim) else int(n)
 
 
 def is_at_most(n: Any, limit: Any) -> bool:
-    """Whether a size is at most `limit` for all sizes that the constraints allow. To choose among ways with the same result."""
+    """Return whether `n <= limit` is known to hold for all sizes that the constraints allow.
+
+    False may mean that it holds for some sizes. Use this function to choose between computations with the same result.
+    """
     excess = n - limit
     return excess.bounds()[1] <= 0 if isinstance(excess, Dim) else excess <= 0
 
 
 def is_more_than(n: Any, limit: Any) -> bool:
-    """Whether a size is more than `limit` for all sizes that the constraints allow. To choose among ways with the same result."""
+    """Return whether `n > limit` is known to hold for all sizes that the constraints allow.
+
+    False may mean that it holds for some sizes. Use this function to choose between computations with the same result.
+    """
     excess = n - limit
     return excess.bounds()[0] > 0 if isinstance(excess, Dim) else excess > 0
 
 
 def is_multiple(n: Any, divisor: int) -> bool:
-    """Whether `divisor` divides a size. InconclusiveDimensionOperation if it divides some of the sizes that the constraints allow."""
-    rest = n % divisor
-    if isinstance(rest, Dim):
+    """Return whether `divisor` divides a size. Raise InconclusiveDimensionOperation if that depends on symbolic sizes."""
+    remainder = n % divisor
+    if isinstance(remainder, Dim):
         raise InconclusiveDimensionOperation(
-            f"Symbolic dimension comparison '{rest}' == '0' is inconclusive.\n"
+            f"Symbolic dimension comparison '{remainder}' == '0' is inconclusive.\n"
             f"  {divisor} divides '{n}' for some sizes and not for others{n.scope.described()}.\n"
             f"  Add a constraint such as 'mod({n}, {divisor}) == 0' in symbolic_shape(..., constraints=[...])."
         )
-    return rest == 0
+    return remainder == 0
 
 
 def slice_bounds(start: Any, stop: Any, step: Any, n: Any) -> tuple[Any, Any, Any]:
-    """The first position, the count and the step of `range(n)[start:stop:step]`, any of which may be symbolic.
+    """Return the first position, the count and the step of `range(n)[start:stop:step]`. Arguments and results may be symbolic.
 
-    The first position is within the dim even where the count is 0, or one before it if the step is negative.
+    If the count is 0, the first position is at most n, and at least 0 (at least -1 for a negative step).
 
     >>> b = SymbolicScope().dim("b")
     >>> slice_bounds(-3, None, None, b), slice_bounds(None, None, -1, b)
@@ -528,13 +539,13 @@ def slice_bounds(start: Any, stop: Any, step: Any, n: Any) -> tuple[Any, Any, An
 
 
 def note_nonnegative(n: Any) -> None:
-    """Note that a size is at least 0 by its construction."""
+    """Record that a size is at least 0 by its construction."""
     if isinstance(n, Dim):
         n.scope.known_bounds.learn(n.expression)
 
 
 def max_dim(d1: Any, d2: Any) -> Any:
-    """The larger of two sizes, for all sizes that the constraints allow.
+    """Return the larger of two sizes. It is a `Dim` if the constraints do not determine which size is larger.
 
     >>> max_dim(2, 3), max_dim(SymbolicScope().dim("b + 5"), 0)
     (3, b + 5)
@@ -547,7 +558,7 @@ def max_dim(d1: Any, d2: Any) -> Any:
 
 
 def min_dim(d1: Any, d2: Any) -> Any:
-    """The smaller of two sizes, for all sizes that the constraints allow."""
+    """Return the smaller of two sizes. It is a `Dim` if the constraints do not determine which size is smaller."""
     return (
         Dim.operation(d1 if isinstance(d1, Dim) else d2, "min", d1, d2)
         if isinstance(d1, Dim) or isinstance(d2, Dim)
@@ -559,7 +570,7 @@ def min_dim(d1: Any, d2: Any) -> Any:
 
 
 class UnsolvableSizes(ValueError):
-    """Expressions from whose values no variable follows; `unprocessed` lists them."""
+    """The error for sizes that do not determine their variables. `unprocessed` contains a text for each unsolved expression."""
 
     def __init__(self, names: Iterable[str], unprocessed: Sequence[str]):
         self.unprocessed = tuple(unprocessed)
@@ -569,8 +580,11 @@ class UnsolvableSizes(ValueError):
 
 
 class SizesDoNotFit(ValueError):
-    """Given values that expressions do not have for any sizes: `reason` says which. `found_by` says which expression gave each size that is
-    known."""
+    """The error for sizes that contradict their expressions or constraints.
+
+    `reason` describes the contradiction. `found_by` contains a text for each solved variable: its value and the expression that
+    determined it.
+    """
 
     def __init__(self, reason: str, found_by: Sequence[str]):
         self.reason, self.found_by = reason, tuple(found_by)
@@ -578,28 +592,31 @@ class SizesDoNotFit(ValueError):
 
 
 def solve(unknown: Sequence[tuple[Polynomial, Any, str]], scope: SymbolicScope) -> dict[str, Any]:
-    """The sizes for which expressions have given values: (expression, value, the dim it is the size of) of each.
+    """Return the values of the variables, given triples (expression, value, name of the dim) in `unknown`.
 
-    Solves one expression after another for the one variable in it that is not known yet, if that occurs linearly. Raises SizesDoNotFit
-    where no sizes fit or they violate a constraint of `scope`, and UnsolvableSizes where no expression that is left can be solved.
+    Solve one expression after another for its only unknown variable, if the variable occurs linearly. Raise SizesDoNotFit if there is no
+    solution or the solution violates a constraint of `scope`. Raise UnsolvableSizes if no remaining expression can be solved.
     """
     sizes: dict[str, Any] = {}
-    left = list(unknown)
+    pending = list(unknown)
     found_by: list[str] = []
-    while left:
-        rest = [item for item in left if not _solved(item, sizes, found_by)]
-        if len(rest) == len(left):
-            names = _NO_NAMES.union(*(variables(p) for p, _, _ in rest)) - set(sizes)
+    while pending:
+        unsolved = [item for item in pending if not _solved(item, sizes, found_by)]
+        if len(unsolved) == len(pending):
+            names = _NO_NAMES.union(*(variables(p) for p, _, _ in unsolved)) - set(sizes)
             raise UnsolvableSizes(
-                names, [f"'{text(p)}' for dimension size {what}" for p, _, what in rest]
+                names, [f"'{text(p)}' for dimension size {what}" for p, _, what in unsolved]
             )
-        left = rest
+        pending = unsolved
     scope.check(sizes, found_by)
     return sizes
 
 
 def _solved(item: tuple[Polynomial, Any, str], sizes: dict[str, Any], found_by: list[str]) -> bool:
-    """Find one more of the `sizes` by an item; `found_by` says which item gave each."""
+    """Solve an item for its unknown variable, add it to `sizes` and `found_by`, and return True.
+
+    Return False if the item cannot be solved yet. Raise SizesDoNotFit for a contradiction.
+    """
     p, value, what = item
     names = variables(p) - set(sizes)
     if len(names) > 1:
@@ -609,36 +626,35 @@ def _solved(item: tuple[Polynomial, Any, str], sizes: dict[str, Any], found_by: 
         slope = sum(c for m, c in p if m == ((name, 1),))
         if not slope or any(name in variables(((m, 1),)) for m, _ in p if m != ((name, 1),)):
             return False
-        rest = value - evaluate(tuple((m, c) for m, c in p if m != ((name, 1),)), sizes)
-        if rest % slope != 0:
+        multiple = value - evaluate(tuple((m, c) for m, c in p if m != ((name, 1),)), sizes)
+        if multiple % slope != 0:
             raise SizesDoNotFit(
-                f"Division had remainder {rest % slope} when computing the value of '{name}'.",
+                f"Division had remainder {multiple % slope} when computing the value of '{name}'.",
                 found_by,
             )
         found_by.append(
-            f"'{name}' = {rest // slope} from specification '{text(p)}' for dimension {what} (= {value})"
+            f"'{name}' = {multiple // slope} from specification '{text(p)}' for dimension {what} (= {value})"
         )
-        found = rest // slope
-        if (
-            found.bounds()[0] if isinstance(found, Dim) else found
-        ) < 1:  # for some of the sizes it depends on
+        solution = multiple // slope
+        # a symbolic solution must be at least 1 for all sizes on which it depends
+        if (solution.bounds()[0] if isinstance(solution, Dim) else solution) < 1:
             raise SizesDoNotFit(f"Expected value >= 1 for dimension variable '{name}'.", found_by)
-        sizes[name] = found
+        sizes[name] = solution
         return True
-    found = evaluate(p, sizes)
-    if found != value:
+    solution = evaluate(p, sizes)
+    if solution != value:
         raise SizesDoNotFit(
-            f"Found inconsistency between dimension size {what} (= {value}) and the specification '{text(p)}' (= {found}).",
+            f"Found inconsistency between dimension size {what} (= {value}) and the specification '{text(p)}' (= {solution}).",
             found_by,
         )
     return True
 
 
 def names_in(values: Iterable[Any]) -> frozenset[str]:
-    """The names of all symbolic sizes among values."""
+    """Return the names in all symbolic sizes among values."""
     return _NO_NAMES.union(*(variables(v.expression) for v in values if isinstance(v, Dim)))
 
 
 def has_names(value: Any) -> bool:
-    """Whether a value, or a part of a tuple or list, is a symbolic size."""
+    """Return whether a value, or an element of a nested tuple or list, is a symbolic size."""
     return any(map(has_names, value)) if is_tuple_or_list(value) else isinstance(value, Dim)

@@ -1,1 +1,1 @@
-"""Programs as text: `jaxpr` prints jaxprs and `parse` reads them."""
+"""The text of programs: `jaxpr` prints jaxprs, `parse` parses them, and `program` prints schedules."""

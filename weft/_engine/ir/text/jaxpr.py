@@ -1,13 +1,13 @@
-"""Jaxprs as text.
+"""The text of jaxprs.
 
     { lambda ; a:f32[3] b:f32[3]. let
         c:f32[3] = mul a b
         d:f32[] = reduce_sum[axes=(0,) out_sharding=None] c
       in (d,) }
 
-`shown_text` is what users see: operations and parameters as JAX writes them (`shown`), programs that occur twice named once.
-`jaxpr_text` says what the program is, to the letter: `parse` reads it back.
-Programs are known here by their attributes (`eqns`, `val`, `unused`), so that `ir.jaxpr` can print itself.
+`shown_text` prints programs for users: operations and parameters in JAX's notation (`shown`), and programs that occur several times
+once, with a name. `jaxpr_text` prints the exact program, which `parse` reads.
+This module recognizes programs, literals and unused variables by attributes (`eqns`, `val`, `unused`), because `ir.jaxpr` uses it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _KEYWORDS = frozenset({"let", "in", "lambda"})
 
 
 def jaxpr_text(jaxpr: Program) -> str:
-    """The program as text that `parse` reads."""
+    """Return the exact text of a program, which `parse_jaxpr` reads."""
     return render(_Exact().program(jaxpr))
 
 
@@ -43,23 +43,23 @@ def shown_text(
     print_effects: bool = False,
     width: int = 80,
 ) -> str:
-    """The program as JAX writes it."""
+    """Return the text of a program in JAX's notation."""
     return render(_Shown(source_info, print_shapes, print_effects).whole(jaxpr), width)
 
 
 def placed_text(jaxpr: Program, width: int = 80) -> tuple[str, list[tuple[int, int, Any]]]:
-    """The same, and where its equations begin: line and column from 0, and the user's line, or None."""
+    """Return `shown_text`, and per equation (line, column, source): its position in the text, from 0, and the user's line or None."""
     marks: list[tuple[int, int, Any]] = []
     return render(_Shown().whole(jaxpr), width, marks), marks
 
 
 def eqn_text(eqn: Equation) -> str:
-    """One equation as JAX writes it."""
+    """Return the text of one equation in JAX's notation."""
     return render(_Shown().equations([eqn]))
 
 
 class _Exact:
-    """Writes programs to the letter. Letters go on in inner programs: a ... z, ba, bb, ..."""
+    """A printer of exact programs. Variables are named a ... z, ba, bb, ..., continued in inner programs."""
 
     def __init__(self, source: bool = False, shapes: bool = True, effects: bool = False):
         self.source, self.shapes, self.effects = source, shapes, effects
@@ -172,10 +172,10 @@ class _Exact:
 
 
 class _Shown(_Exact):
-    """Writes programs as JAX does."""
+    """A printer of programs in JAX's notation."""
 
     def whole(self, jaxpr: Program) -> Any:
-        """The program after those that occur more than once in it, or are long; results that nothing reads are `_`."""
+        """Return the document of a program, preceded by inner programs that occur more than once or are long. Unused results are `_`."""
         used = {a for a in self.results(jaxpr) if not hasattr(a, "val")}
         for line in reversed(self.lines(jaxpr)):
             self.names.update({v: "_" for v in line.outvars if v not in used})
@@ -250,17 +250,17 @@ class _Shown(_Exact):
         return super().line(line)
 
     def name_alike(self, inner: Sequence[Any], outer: Sequence[Any]) -> None:
-        """The values of a call are called in it as they are outside."""
-        given: set[Any] = set()
-        for mine, its in zip(inner, outer):
+        """Give the values of a called program the names of the caller's values, each name to one value."""
+        used: set[Any] = set()
+        for inner_value, outer_value in zip(inner, outer):
             if (
-                not hasattr(its, "val")
-                and its not in given
-                and not hasattr(mine, "val")
-                and mine not in self.names
+                not hasattr(outer_value, "val")
+                and outer_value not in used
+                and not hasattr(inner_value, "val")
+                and inner_value not in self.names
             ):
-                given.add(its)
-                self.names[mine] = self.name(its)
+                used.add(outer_value)
+                self.names[inner_value] = self.name(outer_value)
 
     def text(self, value: Any) -> str:
         return shown_value(value)
@@ -275,7 +275,7 @@ def _is_program(value: Any) -> TypeGuard[Program]:
 
 
 def _params(eqn: Equation) -> list[tuple[str, Any]]:
-    implied = eqn.primitive.implied  # what the types of the results say already
+    implied = eqn.primitive.implied  # parameters that follow from the types of the results
     keys = sorted(eqn.params, key=lambda k: (k != "name", k))
     return [(k, eqn.params[k]) for k in keys if k not in implied]
 

@@ -1,7 +1,7 @@
-"""Text laid out in lines of a given width: documents of strings, lists, groups, nests and breaks.
+"""A pretty printer: documents of strings, lists, groups, nests and breaks are formatted in lines of a given width.
 
-A group is written on one line if all of it fits there; else its own breaks become new lines, indented by the nests around them, and
-the groups in it are asked again. Notes are written at the ends of their lines.
+A group is printed on one line if it fits. Otherwise its own breaks become new lines, indented by the nests around them, and each group
+inside of it is formatted separately. Notes are printed at the ends of their lines.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from typing import Any, NamedTuple
 
 
 class Break(NamedTuple):
-    """A new line, or `flat` where the group around it fits on one line."""
+    """A new line, or the text `flat` if the enclosing group is printed on one line."""
 
     flat: str = " "
 
 
 class Nest(NamedTuple):
-    """The lines inside start two columns further to the right."""
+    """A document whose lines are indented by two more columns."""
 
     inside: Any
 
 
 class Group(NamedTuple):
-    """All on one line, if it fits."""
+    """A document that is printed on one line if it fits. `width` is its width on one line."""
 
     inside: Any
     width: int
@@ -36,7 +36,7 @@ class Note(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A place in the text that belongs to `thing`."""
+    """A position in the text that is associated with `thing`."""
 
     thing: Any
 
@@ -53,7 +53,7 @@ def join(separator: Any, items: Iterable[Any]) -> list[Any]:
 
 
 def _width(doc: Any) -> int:
-    """The columns of a document that is written on one line."""
+    """Return the number of columns of a document on one line."""
     if isinstance(doc, str):
         return len(doc)
     if isinstance(doc, Break):
@@ -66,7 +66,7 @@ def _width(doc: Any) -> int:
 
 
 def render(doc: Any, width: int = 80, marks: list[tuple[int, int, Any]] | None = None) -> str:
-    """The document as text. Lines and columns of its marks, from 0, are added to `marks` with what belongs there.
+    """Return the document as text. For each of its marks, (line, column, thing) is added to `marks`, counted from 0.
 
     >>> print(render(group("[", Nest([Break(""), join(Break(), ["one", "two"])]), Break(""), "]"), 8))
     [
@@ -77,9 +77,9 @@ def render(doc: Any, width: int = 80, marks: list[tuple[int, int, Any]] | None =
     out: list[str] = []
     notes: list[str] = []
     line = column = 0
-    rest: list[tuple[int, bool, Any]] = [(0, False, doc)]
-    while rest:
-        indent, flat, doc = rest.pop()
+    stack: list[tuple[int, bool, Any]] = [(0, False, doc)]
+    while stack:
+        indent, flat, doc = stack.pop()
         if isinstance(doc, str):
             out.append(doc)
             column += len(doc)
@@ -97,9 +97,9 @@ def render(doc: Any, width: int = 80, marks: list[tuple[int, int, Any]] | None =
             if marks is not None:
                 marks.append((line, column, doc.thing))
         elif isinstance(doc, Nest):
-            rest.append((indent + 2, flat, doc.inside))
+            stack.append((indent + 2, flat, doc.inside))
         elif isinstance(doc, Group):
-            rest.append((indent, flat or column + doc.width <= width, doc.inside))
+            stack.append((indent, flat or column + doc.width <= width, doc.inside))
         else:
-            rest += [(indent, flat, part) for part in reversed(doc)]
+            stack += [(indent, flat, part) for part in reversed(doc)]
     return "".join(out + notes)

@@ -1,7 +1,8 @@
-"""Jaxprs read from the text that `jaxpr` prints.
+"""The parser of jaxprs in the text format of `jaxpr.jaxpr_text`.
 
-What cannot be written (array constants, functions among parameters) is given to the parser by the caller, or refused with a message.
-Operations are found by their names in the packages that have announced them: `weft._engine.control`, once it is imported, and what it imports.
+The caller passes the values of constants. Parameters without a text form, such as functions, raise JaxprSyntaxError.
+Operations are looked up by name in `ir.registry`. It contains the operations of packages that have been imported, such as
+`weft._engine.control` and its imports.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from typing import Any, NoReturn
 import numpy as np
 
 from weft._engine.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var
-from weft._engine.ir.registry import find  # the printed name is all that text has of an operation
+from weft._engine.ir.registry import find  # text identifies an operation by its name
 from weft._engine.ir.types import ShapedArray
 from weft._engine.util import dtypes
 
 
 class JaxprSyntaxError(ValueError):
-    """The text is not a program; the message shows where."""
+    """The error for text that is not a program. The message contains the position."""
 
 
 _TOKEN = re.compile(
@@ -42,7 +43,9 @@ _SHORT = {
 
 
 def parse_jaxpr(text: str, consts: Sequence[Any] = ()) -> Jaxpr:
-    """The program that `text` prints. `consts` are the values of its constant variables.
+    """Return the program with the given text. `consts` are the values of its constant variables.
+
+    Raise JaxprSyntaxError for other text.
 
     >>> parse_jaxpr("{ lambda ; a:f32[3]. let b:f32[3] = sin a in (b,) }").out_avals
     [ShapedArray(float32[3])]
@@ -54,26 +57,28 @@ def parse_jaxpr(text: str, consts: Sequence[Any] = ()) -> Jaxpr:
 
 
 class _Parser:
+    """A recursive-descent parser of one program."""
+
     def __init__(self, text: str):
         self.text, self.at = text, 0
         self.kind, self.token = "", ""
-        self.module: Any = (
-            None  # the module of the operation at hand, where the types of its parameters are known
-        )
+        #: the module of the current operation, in which names of parameter types are looked up
+        self.module: Any = None
         self.step()
 
     def step(self) -> str:
+        """Read the next token and return the current one."""
         last = self.token
-        found = _TOKEN.match(self.text, self.at)
+        match = _TOKEN.match(self.text, self.at)
         self.start = self.at
-        if found is None:
+        if match is None:
             if self.text[self.at :].strip():
                 self.fail("an unknown character")
             self.kind, self.token = "end", ""
         else:
-            kind = found.lastgroup
+            kind = match.lastgroup
             assert kind is not None  # every alternative of the pattern is a named group
-            self.at, self.kind, self.token = found.end(), kind, found[kind]
+            self.at, self.kind, self.token = match.end(), kind, match[kind]
         return last
 
     def fail(self, what: str) -> NoReturn:
@@ -87,12 +92,12 @@ class _Parser:
         self.step()
 
     def at_token(self, token: str) -> bool:
-        """Whether the next token is `token`."""
+        """Return whether the current token is `token`."""
         return self.token == token
 
     def end(self) -> None:
         if self.kind != "end":
-            self.fail("text after the program")
+            self.fail("unexpected text after the program")
 
     def aval(self) -> ShapedArray:
         name = self.step()
@@ -141,7 +146,7 @@ class _Parser:
         self.take(".")
         self.take("let")
         if len(constvars) != len(consts):
-            self.fail(f"the program has {len(constvars)} constants, {len(consts)} were given")
+            self.fail(f"the program has {len(constvars)} constants, got {len(consts)} values")
         eqns: list[Eqn] = []
         while not self.at_token("in"):
             eqns.append(self.eqn(env))
@@ -220,7 +225,7 @@ class _Parser:
             return self.jaxpr()
         if self.kind == "name":
             return self.named(self.step())
-        self.fail("a parameter that cannot be read from text")
+        self.fail("a parameter that cannot be parsed")
 
     def named(self, name: str) -> Any:
         plain = {
@@ -232,11 +237,11 @@ class _Parser:
         }
         if name in plain:
             return plain[name]
-        named, _, member = name.partition(".")
-        made = getattr(self.module, named, None)
-        if isinstance(made, enum.EnumMeta) and member in made.__members__:
-            return made[member]
-        if self.token == "(" and isinstance(made, type):
+        class_name, _, member = name.partition(".")
+        cls = getattr(self.module, class_name, None)
+        if isinstance(cls, enum.EnumMeta) and member in cls.__members__:
+            return cls[member]
+        if self.token == "(" and isinstance(cls, type):
             self.step()
             kwargs: dict[str, Any] = {}
             while not self.at_token(")"):
@@ -246,7 +251,7 @@ class _Parser:
                 if self.at_token(","):
                     self.step()
             self.step()
-            return made(**kwargs)
+            return cls(**kwargs)
         if name in _SHORT.values():
             return np.dtype(dtypes.bfloat16 if name == "bfloat16" else name)
         return name

@@ -1,4 +1,4 @@
-"""Text of programs as scheduled: their slots, and their steps in order, kernels in the language of Loops.
+"""The text of scheduled programs: their slots, their steps in order, and their kernels in the text format of the Loops IR.
 
     program jit(f)  arena 576 B
       s0 in 2048 B
@@ -8,7 +8,8 @@
       launch k0(s4, s2, s3)
     kernel k0(in x0: f32[128], ...
 
-Equal kernels are printed once. `sN` is slot N; `s4+64+i*8` adds bytes, `i` being the variable of a loop around the step.
+Equal kernels are printed once. `sN` is slot N; `s4+64+i*8` is an address with an offset in bytes, where `i` is the variable of an
+enclosing loop.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from weft._engine.util.trees.narrowing import is_tuple
 
 
 def program_text(program: P.Program) -> str:
-    """The whole program, with the text of each distinct kernel after its steps.
+    """Return the text of a program, with the text of each distinct kernel after its steps.
 
     >>> from weft._engine.ir.program import BufRef, Copy, Program, Slot, SlotKind
     >>> slots = (Slot(SlotKind.INPUT, 8), Slot(SlotKind.OUTPUT, 8))
@@ -53,7 +54,7 @@ def program_text(program: P.Program) -> str:
     return "\n".join(lines)
 
 
-#: name of a kernel in the text
+#: a function that returns the name of a kernel in the text
 _NameOf = Callable[[Kernel], str]
 
 

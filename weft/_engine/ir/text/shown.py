@@ -1,11 +1,12 @@
-"""Equations as JAX writes them: its names of operations and parameters, its way to broadcast.
+"""Equations in JAX's notation: its names of operations and parameters, and its broadcasting.
 
-In:   equations, known by their attributes.
-Out:  `Line`s, which the printer writes. They say what the equations say, in other words:
-      - parameters that JAX has and weft does not need are given the value they would have (`_FORMS`), others are left out;
-      - operands that weft repeats to the shape of a result are written with dims of size 1 where JAX leaves the repetition to the
-        operation; cases of `select_n` that are scalars here are arrays there, and numbers vary in a `shard_map` only by `pvary`.
-What weft computes by other operations than JAX stays as it is.
+In:   equations; only their attributes are used.
+Out:  `Line`s for the printer, which describe the same computation with these differences:
+      - parameters that JAX has and weft does not are added with the value that they would have (`_FORMS`); parameters that JAX
+        does not have are omitted;
+      - operands that weft broadcasts to the shape of the result have dims of size 1 if JAX's operation broadcasts them; scalar
+        cases of `select_n` are arrays; in a `shard_map`, numbers become varying by an explicit `pvary`.
+Computations for which weft uses other operations than JAX are printed unchanged.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Params = dict[str, Any]
 
 
 class Equation(Protocol):
-    """An equation of a program, or one that only the text has."""
+    """An equation of a program, or an equation that exists in the text only."""
 
     @property
     def outvars(self) -> Sequence[Any]: ...
@@ -42,7 +43,7 @@ class Equation(Protocol):
 
 
 class Program(Protocol):
-    """A program, or one that only the text has."""
+    """A program, or a program that exists in the text only."""
 
     @property
     def invars(self) -> Sequence[Any]: ...
@@ -56,12 +57,12 @@ class Program(Protocol):
     def effects(self) -> Iterable[Any]: ...
 
 
-#: the parameters of an equation as JAX has them
+#: a function that returns the parameters of an equation in JAX's form
 Form = Callable[[Equation, Params], Params]
 
 
 class Line(NamedTuple):
-    """An equation as it is written."""
+    """An equation in the form in which it is printed."""
 
     outvars: Sequence[Any]
     name: str
@@ -71,7 +72,7 @@ class Line(NamedTuple):
 
 
 class _Value:
-    """A variable that only the text has."""
+    """A variable that exists in the text only."""
 
     unused = False
 
@@ -80,14 +81,14 @@ class _Value:
 
 
 class _Number(NamedTuple):
-    """A number that only the text has."""
+    """A literal that exists in the text only."""
 
     val: Any
     aval: Any
 
 
 class _Program(NamedTuple):
-    """A program that only the text has."""
+    """A program that exists in the text only."""
 
     invars: Sequence[Any]
     outvars: Sequence[Any]
@@ -97,7 +98,7 @@ class _Program(NamedTuple):
 
 
 class _Equation(NamedTuple):
-    """An equation that only the text has."""
+    """An equation that exists in the text only."""
 
     outvars: Sequence[Any]
     primitive: Any
@@ -107,20 +108,20 @@ class _Equation(NamedTuple):
 
 
 def held(line: Line) -> list[Program]:
-    """The programs among the parameters of an equation."""
-    found: list[Program] = []
+    """Return the programs among the parameters of an equation."""
+    programs: list[Program] = []
     for _, value in line.params:
-        found += [
+        programs += [
             v for v in (value if class_of(value) is tuple else (value,)) if hasattr(v, "eqns")
         ]
-    return found
+    return programs
 
 
-_ADDRESS = re.compile(" at 0x[0-9a-f]+")  # equal programs have equal texts
+_ADDRESS = re.compile(" at 0x[0-9a-f]+")  # removed, so that equal programs have equal texts
 
 
 def shown_value(value: Any) -> str:
-    """A parameter as text."""
+    """Return a parameter as text."""
     return value if isinstance(value, str) else _repr(value)
 
 
@@ -148,16 +149,17 @@ def _repr(value: Any) -> str:
 
 
 def _with(**more: Any) -> Form:
-    """Parameters that weft does not need, at the values they always have."""
+    """Return a form that adds parameters with constant values."""
     return lambda eqn, p: {**p, **more}
 
 
 def _without(*names: str) -> Form:
+    """Return a form that removes parameters."""
     return lambda eqn, p: {k: v for k, v in p.items() if k not in names}
 
 
 def _only(p: Params, default: Any, *names: str) -> Params:
-    """Without those of `names` that have their default in all places."""
+    """Return parameters without those of `names` whose value, or each element of a tuple, is the default."""
 
     def plain(v: Any) -> bool:
         return all(x == default for x in v) if is_tuple(v) else v == default
@@ -234,7 +236,7 @@ def _scatter(eqn: Equation, p: Params) -> Params:
 
 
 def _update(eqn: Equation) -> _Program | None:
-    """The program that puts an update and an element together."""
+    """Return the program that combines an element and an update; None if the update replaces the element."""
     primitive = find(eqn.primitive.name.removeprefix("scatter-"))
     if eqn.primitive.name == "scatter" or primitive is None:
         return None
@@ -292,7 +294,7 @@ class _EmptyMesh:
         return "Mesh()"
 
 
-#: operation -> its parameters as JAX has them, where they are others than here
+#: operation -> its form, if its parameters in JAX differ
 _FORMS: dict[str, Form] = {
     "all_to_all": _all_to_all,
     "broadcast_in_dim": _broadcast_in_dim,
@@ -338,7 +340,7 @@ def _shown_name(eqn: Equation) -> str:
 
 
 def _reduction(eqn: Equation) -> str:
-    """What a sum over devices is called by the type of its operand: over axes along which that is unreduced, or varies."""
+    """Return JAX's name of a sum over devices, which depends on whether the operand is unreduced or varies over the axes."""
     name = eqn.primitive.name
     axes = frozenset(eqn.params["axes"] if name == "psum" else eqn.params["axis_name"])
     if eqn.invars and axes <= eqn.invars[0].aval.vma_unreduced:
@@ -373,12 +375,15 @@ def _line(eqn: Equation, outvars: Sequence[Any], invars: Sequence[Any]) -> Line:
 def lines_of(
     eqns: Sequence[Equation], outvars: Sequence[Any] = ()
 ) -> tuple[list[Line], dict[Any, Any]]:
-    """Equations of one program as they are written, and what stands for values that are not; `outvars` are the program's results."""
+    """Return the equations of one program as lines, and value -> replacement for values that are not printed.
+
+    `outvars` are the results of the program.
+    """
     return _Broadcasts(eqns, outvars).lines()
 
 
 class _Broadcasts:
-    """Which values are repeated by the operations that read them, and the equations without what repeats them here."""
+    """The conversion of the equations of one program: values that JAX's operations broadcast are not broadcast by equations."""
 
     def __init__(self, eqns: Sequence[Equation], outvars: Sequence[Any]):
         self.eqns = eqns
@@ -392,17 +397,18 @@ class _Broadcasts:
         self.small: dict[Any, tuple[Any, ...]] = {
             v: shape for v, shape in map(self.candidate, eqns) if shape is not None
         }
-        while self.small:  # what some operation needs whole is whole
-            wrong = {
+        # keep the broadcast of values that an operation needs in full shape
+        while self.small:
+            needed = {
                 a for eqn in eqns for a in eqn.invars if a in self.small and not self.repeats(eqn)
             }
-            if not wrong:
+            if not needed:
                 break
-            for v in wrong:
+            for v in needed:
                 del self.small[v]
 
     def candidate(self, eqn: Equation) -> tuple[Any, tuple[Any, ...] | None]:
-        """The result of an equation, and its shape before it is repeated."""
+        """Return the result of an equation, and its shape before broadcasting if the equation may be omitted, else None."""
         if not eqn.outvars:
             return None, None
         out = eqn.outvars[0]
@@ -420,7 +426,7 @@ class _Broadcasts:
         return out, tuple([sizes.get(d, 1) for d in range(out.aval.ndim)])
 
     def repeats(self, eqn: Equation) -> bool:
-        """Whether an operation gives its result from operands of these shapes."""
+        """Return whether JAX's operation broadcasts its operands, in their shapes before broadcasting, to the result's shape."""
         if (
             eqn.primitive.kind != "elementwise"
             or eqn.primitive.computes == "select"
@@ -434,14 +440,14 @@ class _Broadcasts:
         )
 
     def shape_of(self, atom: Any) -> tuple[int, ...]:
-        """Return the shape of a value before it is repeated."""
+        """Return the shape of a value before broadcasting."""
         if hasattr(atom, "val"):
             return ()
         return self.small[atom] if atom in self.small else atom.aval.shape
 
     def lines(self) -> tuple[list[Line], dict[Any, Any]]:
         lines: list[Line] = []
-        other: dict[Any, Any] = {}  # what stands for a value in the text
+        other: dict[Any, Any] = {}  # value -> its replacement in the text
         for eqn in self.eqns:
             ins = [a if hasattr(a, "val") else other.get(a, a) for a in eqn.invars]
             if not self.is_replaced(eqn, ins, lines, other):
@@ -451,7 +457,7 @@ class _Broadcasts:
     def is_replaced(
         self, eqn: Equation, ins: list[Any], lines: list[Line], other: dict[Any, Any]
     ) -> bool:
-        """Write an equation as other lines, or as none, where JAX has no such equation."""
+        """Write an equation that JAX does not have as other lines, or omit it; return whether this was done."""
         if not eqn.outvars:
             return False
         out, primitive = eqn.outvars[0], eqn.primitive
@@ -462,7 +468,7 @@ class _Broadcasts:
                 lines.append(_line(eqn, [other[out]], ins))
             return True
         if primitive.computes == "cast" and ins[0].aval.update(weak_type=True) is out.aval:
-            other[out] = ins[0]  # a derivative is as weak as its primal
+            other[out] = ins[0]  # JAX's tangents have the weak type of their primals
             return True
         return (
             bool(primitive.overwrites)
@@ -471,7 +477,7 @@ class _Broadcasts:
         )
 
     def operands(self, eqn: Equation, ins: list[Any], lines: list[Line]) -> list[Any]:
-        """Return the operands that JAX has for an equation, after the lines that compute them."""
+        """Return the operands of an equation in JAX's form; append the lines that compute them."""
         primitive, aval = eqn.primitive, eqn.outvars[0].aval if eqn.outvars else None
         if primitive.name == "cond" and primitive.kind == "region" and not self.asks_bool(eqn):
             return [self.clamped(ins[0], len(eqn.params["branches"]) - 1, lines, eqn), *ins[1:]]
@@ -486,15 +492,15 @@ class _Broadcasts:
     def whole(self, atom: Any, shape: tuple[int, ...], lines: list[Line], eqn: Equation) -> Any:
         if atom.aval.shape == shape:
             return atom
-        made = _Value(atom.aval.update(shape=shape))
-        lines.append(Line([made], "broadcast_in_dim", [], [atom], eqn.source))
-        return made
+        broadcasted = _Value(atom.aval.update(shape=shape))
+        lines.append(Line([broadcasted], "broadcast_in_dim", [], [atom], eqn.source))
+        return broadcasted
 
     def scattered(self, eqn: Equation, ins: list[Any], lines: list[Line]) -> bool:
-        """Write an update at Python integers, `x.at[0].set(y)`, as the scatter that it is for JAX; whether that was done."""
+        """Write an update at Python integers, `x.at[0].set(y)`, as a scatter, as in JAX; return whether this was possible."""
         x, block, *starts = ins
         shape, sizes, values = x.aval.shape, block.aval.shape, block
-        made = (
+        reshape_line = (
             lines[-1]
             if lines
             and lines[-1].outvars
@@ -502,19 +508,18 @@ class _Broadcasts:
             and lines[-1].name == "reshape"
             else None
         )
-        if made is not None:
-            values = made.invars[0]
+        if reshape_line is not None:
+            values = reshape_line.invars[0]
         indexed = [d for d, start in enumerate(starts) if start.val or sizes[d] != shape[d]]
         points = sorted(range(len(sizes)), key=lambda d: (sizes[d] != 1, d not in indexed, d))[
             : len(sizes) - values.aval.ndim
         ]
         if tuple(n for d, n in enumerate(sizes) if d not in points) != values.aval.shape:
             return False
-        if made is not None:
+        if reshape_line is not None:
             lines.pop()
-        moved: list[
-            Line
-        ] = []  # JAX gives the values their type and shape after it has made the positions
+        # JAX converts the values after it has computed the positions
+        moved: list[Line] = []
         while (
             lines
             and lines[-1].name in ("broadcast_in_dim", "convert_element_type")
@@ -550,7 +555,7 @@ class _Broadcasts:
         return True
 
     def asks_bool(self, eqn: Equation) -> bool:
-        """Whether the branch of a `cond` is chosen by a bool; other numbers are moved into bounds by the operation."""
+        """Return whether a bool selects the branch of a `cond`. JAX clamps other indices with a separate equation."""
         atom = eqn.invars[0]
         maker = None if hasattr(atom, "val") else self.makers.get(atom)
         return (
@@ -560,23 +565,23 @@ class _Broadcasts:
         )
 
     def clamped(self, atom: Any, last: int, lines: list[Line], eqn: Equation) -> Any:
-        made = _Value(atom.aval)
+        clamped_index = _Value(atom.aval)
         lines.append(
             Line(
-                [made],
+                [clamped_index],
                 "clamp",
                 [],
                 [_Number(0, atom.aval), atom, _Number(last, atom.aval)],
                 eqn.source,
             )
         )
-        return made
+        return clamped_index
 
     def varying(self, atom: Any, axes: frozenset[Any], lines: list[Line], eqn: Equation) -> Any:
         if not hasattr(atom, "val"):
             return atom
-        made = _Value(atom.aval.update(vma=axes))
+        varied = _Value(atom.aval.update(vma=axes))
         lines.append(
-            Line([made], "pvary", [("axes", tuple(sorted(axes, key=str)))], [atom], eqn.source)
+            Line([varied], "pvary", [("axes", tuple(sorted(axes, key=str)))], [atom], eqn.source)
         )
-        return made
+        return varied
