@@ -140,7 +140,7 @@ def test_one_row_per_lane(lanes):
         ("not declared", Scan(("v",), ("b",), (Const(1.0, "f32"),), (Ref("v", "f32"),))),
         ("has type i32", Scan(("v",), ("a",), (Const(1, "i32"),), (Ref("v", "f32"),))),
         (
-            "reads more",
+            "reads other values",
             Scan(("v",), ("a",), (Const(1.0, "f32"),), (Load("x", Const(0, "i64"), "f32"),)),
         ),
         ("2 names", Scan(("v", "w"), ("a",), (Const(1.0, "f32"),), (Ref("v", "f32"),))),

@@ -502,7 +502,7 @@ def test_shardings_are_told_over_other_meshes():
             other.abstract_mesh, weft.P(None, ("a", "b")), memory_kind="device"
         )
         for bad in (on(2).mesh, on(8).mesh):
-            with pytest.raises(ValueError, match="has no equal over"):
+            with pytest.raises(ValueError, match="has no equivalent over"):
                 program.in_shardings_jax(bad)
 
 

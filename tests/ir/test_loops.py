@@ -130,7 +130,7 @@ BROKEN = {
     "gives": (For("i", 8, (Store("y", i, Op("add", (load(), i), "f32")),)),),
     "load of": (For("i", 8, (Store("y", i, Op("cast", (Load("x", i, "f64"),), "f32")),)),),
     "prefetch from unknown": (Prefetch("z", i),),
-    "counted by": (
+    "not declared before the loop": (
         For(
             "i",
             8,
@@ -150,5 +150,5 @@ def test_checker_finds(fact):
 
 def test_evaluator_finds_an_index_outside():
     kernel = Kernel((X, Y), (For("i", 9, (Store("y", i, Const(0.0, "f32")),)),))
-    with pytest.raises(IndexError, match="outside its 8 elements"):
+    with pytest.raises(IndexError, match="not within its 8 elements"):
         evaluate(kernel, np.zeros(8, np.float32), np.zeros(8, np.float32))

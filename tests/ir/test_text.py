@@ -84,7 +84,7 @@ def test_names_go_on_after_z(primitives):
         ("{ lambda ; a:f32[3]. let b:f32[3] = nothing a in (b,) }", "unknown operation 'nothing'"),
         ("{ lambda ; a:f32[3]. let in (c,) }", "'c' is not bound"),
         ("{ lambda ; a:q7[3]. let in (a,) }", "unknown type 'q7'"),
-        ("{ lambda k:f32[]; a:f32[3]. let in (a,) }", "1 constants, 0 were given"),
+        ("{ lambda k:f32[]; a:f32[3]. let in (a,) }", "1 constants, got 0 values"),
         ("{ lambda ; a:f32[3]. let in (a,) } x", "text after the program"),
     ],
 )

@@ -61,7 +61,7 @@ def goes_on():
             lambda: weft.device_put(once, rows),
         ),
         (weft.errors.ProcessFailureError, "some of which were lost", lambda: step(twice)),
-        (ValueError, "from before", lambda: weft.jit(lambda x: x * 2)(twice)),
+        (ValueError, "were removed", lambda: weft.jit(lambda x: x * 2)(twice)),
         (ValueError, "from before", lambda: weft.device_put(value, once.sharding)),
     ):
         try:

@@ -133,7 +133,7 @@ def test_large_constants_are_warned_of():
 def test_meshes_as_context_managers_can_be_refused():
     mesh = weft.make_mesh((8,), ("d",))
     with Override(disallow_mesh_context_manager=True):
-        with pytest.raises(RuntimeError, match="use set_mesh"), mesh:
+        with pytest.raises(RuntimeError, match="Use set_mesh"), mesh:
             pass
         with weft.set_mesh(mesh):
             pass

@@ -130,19 +130,19 @@ def _agreed(
 ) -> Executable | None:
     """Wait until all processes request the same program; return its executable, or None if this process must compile it.
 
-    `found` is the executable that this process has loaded from disk, or None. If no process of those that share a cache folder has
+    `found` is the executable that this process has loaded from disk, or None. If no process with the same cache folder has
     found the program there, the first of them compiles it, and the others load it.
     """
     from weft._engine.processes import agreement
 
     place = None if key is None else (key, cache.token())
-    brought = agreement.check_program(
+    answers = agreement.check_program(
         ranks, _fingerprint(request), lambda: _lines(request), [place, found is not None]
     )
     if found is not None or key is None or place is None:
         return found
-    sharing = [rank for rank, (other, _) in zip(ranks, brought) if other == list(place)]
-    if not any(has for other, has in brought if other == list(place)):
+    sharing = [rank for rank, (other, _) in zip(ranks, answers) if other == list(place)]
+    if not any(has for other, has in answers if other == list(place)):
         with agreement.compiled_by(sharing[0], "/".join(map(str, place))) as is_mine:
             if is_mine:
                 with agreement.busy(f"compiling {request.name}"):

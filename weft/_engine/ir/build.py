@@ -295,7 +295,7 @@ class Builder:
         )
 
     def stored(self, x: Expr, type: str) -> Expr:
-        """Return `x` in the form in which a buffer of `type` stores it. Values of half types are rounded here."""
+        """Return `x` as a value that a buffer of `type` can store. Values of half types are rounded here."""
         if x.type == type:
             return x
         if type in HALVES:
@@ -666,10 +666,10 @@ class Builder:
     def _rejoin(self, terms: dict[int, int], const: int) -> tuple[dict[int, int], int]:
         """Replace c k (a / k) + c (a % k) by c a."""
         for key in list(terms):
-            for left, divisor, whole in self._quotients.get(key, ()):
-                c = terms.get(left)
+            for remainder, divisor, whole in self._quotients.get(key, ()):
+                c = terms.get(remainder)
                 if c is not None and terms[key] == c * divisor:
-                    del terms[key], terms[left]
+                    del terms[key], terms[remainder]
                     more, extra = self._form(whole)
                     for k, v in more.items():
                         terms[k] = terms.get(k, 0) + c * v

@@ -12,7 +12,7 @@ class JaxprTypeError(TypeError):
 def check_jaxpr(jaxpr: Jaxpr, stage: str = "") -> Jaxpr:
     """Return `jaxpr`; raise JaxprTypeError if it or a jaxpr inside of it violates an invariant. `stage` is named in the message.
 
-    The shape and dtype of a variable must be those of the type rule. Weak types and varying axes may differ.
+    A variable must have the shape and dtype of the type rule. Weak types and varying axes may differ.
     """
     bound: set[Var] = set()
     where = f" after {stage}" if stage else ""

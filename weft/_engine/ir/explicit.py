@@ -72,7 +72,7 @@ def _type_sharding(sharding: Sharding, ndim: int, without_ones: bool) -> NamedSh
 
 
 def told_axes(axes: Iterable[Any], mesh: Any) -> frozenset[Any]:
-    """Return the axes that types contain: all, or those of size > 1 if `remove_size_one_mesh_axis_from_type` is on."""
+    """Return the axes that types contain: all axes, or only axes of size > 1 if `remove_size_one_mesh_axis_from_type` is on."""
     if not config.remove_size_one_mesh_axis_from_type:
         return frozenset(axes)
     return frozenset(a for a in axes if mesh.shape.get(a) != 1)
@@ -363,9 +363,9 @@ class _Inference:
         return result_dims
 
     def merged(self, factors: Sequence[int], axes: DimSpec) -> DimSpec:
-        """Return the axes of a dim with several factors of which only leading ones are sharded: the axes of all factors.
+        """Return the axes of a dim with several factors: the axes of all factors, if only leading factors are sharded.
 
-        This may require communication. Return `axes` if another factor is sharded or the axes do not divide the size of the dim.
+        Resharding the operand may require communication. Return `axes` in other cases, and if the axes do not divide the size of the dim.
         """
         each = [self.axes.get(f, ()) for f in factors]
         all_axes = tuple(a for mine in each for a in mine)

@@ -306,20 +306,17 @@ def _frequencies(
     The result are real parts and imaginary parts. The extended chirp is even, so its transform is even, and real transforms of its
     real and imaginary part suffice.
     """
-    m, taken, result_count = sizes.length, sizes.taken, sizes.given
-    if taken == result_count and m > _BY_NUMPY:
+    m, taken, written = sizes.length, sizes.taken, sizes.given
+    if taken == written and m > _BY_NUMPY:
         x, parts = np.zeros(m), np.empty((2, m), dtype)
         for part, whole in zip((-chirp[1], chirp[0]), parts):
-            x[:result_count], x[m - taken + 1 :] = part, part[taken - 1 : 0 : -1]
+            x[:written], x[m - taken + 1 :] = part, part[taken - 1 : 0 : -1]
             np.divide(np.fft.rfft(x).real, m, out=whole[: m // 2 + 1], casting="unsafe")
             whole[m // 2 + 1 :] = whole[m - m // 2 - 1 : 0 : -1]
         return parts[0], parts[1]
     x = np.zeros(m, np.complex128)
     for part, values in zip((x.real, x.imag), chirp):
-        part[:result_count], part[m - taken + 1 :] = (
-            values[:result_count],
-            values[taken - 1 : 0 : -1],
-        )
+        part[:written], part[m - taken + 1 :] = values[:written], values[taken - 1 : 0 : -1]
     spectrum = _transformed(x)
     return (np.imag(spectrum) / -m).astype(dtype), (np.real(spectrum) / m).astype(dtype)
 

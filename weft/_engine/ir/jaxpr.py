@@ -123,7 +123,7 @@ class Eqn:
 
     @property
     def ctx(self) -> "EqnContext":
-        """The context in which the equation was traced: its XLA metadata. All other settings are in its parameters."""
+        """The trace-time context of the equation: its XLA metadata. All other settings are in its parameters."""
         return (
             EqnContext(self.source.metadata)
             if self.source is not None and self.source.metadata

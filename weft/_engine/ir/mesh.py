@@ -309,7 +309,7 @@ def _make_mesh_object(devices: Any, names: Any, types: Any) -> Mesh:
 
 @record
 class AbstractDevice:
-    """The kind of devices for which an abstract mesh is intended. Code that depends on the platform can read it.
+    """The kind of devices that an abstract mesh describes. Code that depends on the platform can read it.
 
     >>> mesh = AbstractMesh((4,), 'x', abstract_device=AbstractDevice("gpu", 1, "cuda"))
     >>> mesh.abstract_device.platform, mesh.update(axis_sizes=(2,)).abstract_device == mesh.abstract_device
@@ -326,7 +326,7 @@ class AbstractDevice:
 class AbstractMesh(_MeshBase):
     """A mesh without devices: sizes, names and types of its axes.
 
-    `abstract_device` is the kind of devices for which it is intended; the default is the kind of this process's devices. It does not
+    `abstract_device` is the kind of devices that it describes; the default is the kind of this process's devices. It does not
     change programs.
 
     >>> mesh = AbstractMesh((4, 2), ('x', 'y'))
@@ -390,7 +390,7 @@ class AbstractMesh(_MeshBase):
 
     @property
     def abstract_device(self) -> AbstractDevice | None:
-        """The kind of devices for which the mesh is intended; None for a mesh without axes and without an explicit kind."""
+        """The kind of devices that the mesh describes; None for a mesh without axes and without an explicit kind."""
         return hooks.home_device() if self.meant_for is None and self.axis_names else self.meant_for
 
     @property
@@ -523,7 +523,7 @@ def unplaced() -> holding:
 def concrete_mesh(mesh: AbstractMesh) -> Mesh | None:
     """Return the mesh of devices with the axes of an abstract mesh: the current mesh, or the most recently created one.
 
-    Return None if there is none, or if the abstract mesh is intended for another kind of devices.
+    Return None if there is none, or if the abstract mesh describes another kind of devices.
     """
     if mesh.meant_for is not None:
         return None

@@ -241,7 +241,7 @@ class LibraryCall:
     one letter      is a character
     an int          is an integer
     a float         is a number of the routine's type
-    a name          is the array with this name; the elements of each problem are dense and follow those of the problem before
+    a name          is the array with this name; the elements of each problem are dense and follow the previous problem
     (name, k)       is the array with this name, from its element k on
     ("work", t, n)  is workspace for n elements of dtype t
 

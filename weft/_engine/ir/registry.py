@@ -18,7 +18,7 @@ Loader = Callable[[str | None], Iterable[Any]]
 
 
 class Registry(dict[str, Any]):
-    """A table of objects by name. Looking up a missing name loads modules of the announced packages, first those that list the name.
+    """A table of objects by name. Looking up a missing name loads modules of the announced packages, first the modules that list the name.
 
     So rules and passes may look up any object, whether its module is loaded or not.
     """

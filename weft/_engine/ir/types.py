@@ -117,7 +117,7 @@ class ShapedArray:
     over its subset `vma_reduced` they are equal copies whose cotangents are terms of a sum.
 
     `explicit` is the sharding over the explicit axes of a mesh, or None. ShardingError is raised if the axes do not divide the shape.
-    With `kept_sharding`, the sharding is that of another type and is not checked: type rules may copy an operand's sharding to a result
+    With `kept_sharding`, the sharding is copied from another type and not checked: type rules may copy an operand's sharding to a result
     of another shape, before `core.sharded_types` replaces it.
     `memory_space` is set in types that describe a program to users; types of traced values have `MemorySpace.Device`.
     Instances are interned: equal types are one object, and equality and hashes use its identity.

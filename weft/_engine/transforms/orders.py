@@ -1,7 +1,7 @@
 """Dim orders: programs on arrays that are not stored in row-major order, and the dim orders of results.
 
 In:   a program on values, and the dim orders of its arguments and results: the slowest dim first, None for row-major.
-Out:  the program on stored arrays, which are the transposed values; the dim order in which each result needs no transpose.
+Out:  the program on stored arrays, which are the transposed values; the dim orders of results that need no transpose.
 Laws: a program on stored arrays begins and ends with transposes. Simplification composes them with the program's transposes, and
       fusion computes the remaining ones as a part of the operations that read or compute the values.
 """

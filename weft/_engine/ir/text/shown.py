@@ -62,7 +62,7 @@ Form = Callable[[Equation, Params], Params]
 
 
 class Line(NamedTuple):
-    """An equation in the form in which it is printed."""
+    """An equation in its printed form."""
 
     outvars: Sequence[Any]
     name: str
@@ -159,7 +159,7 @@ def _without(*names: str) -> Form:
 
 
 def _only(p: Params, default: Any, *names: str) -> Params:
-    """Return parameters without those of `names` whose value, or each element of a tuple, is the default."""
+    """Remove the parameters in `names` whose value, or each element of a tuple value, is the default."""
 
     def plain(v: Any) -> bool:
         return all(x == default for x in v) if is_tuple(v) else v == default
