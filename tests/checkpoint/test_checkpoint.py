@@ -319,14 +319,14 @@ def test_what_does_not_fit_is_told_at_once(tmp_path):
         1,
     ).wait()
     first, second = (
-        r"\['a'\] +stored: float32\[3\] +asked for: float32\[4\]",
+        r"\['a'\] +stored: float32\[3\] +requested: float32\[4\]",
         r"\['b'\].*int32\[2, 2\]",
     )
     with pytest.raises(ValueError, match=f"(?s)2 of the leaves.*{first}.*{second}"):
         checkpoint.restore(tmp_path, {"a": wnp.ones(4), "b": wnp.ones((2, 2), int)})
     with pytest.raises(ValueError, match=r"(?s)1 leaves of `like` are not.*missing +\['d'\]"):
         checkpoint.restore(tmp_path, {"d": wnp.ones(3)})
-    with pytest.raises(ValueError, match=r"stored: string +asked for: float"):
+    with pytest.raises(ValueError, match=r"stored: string +requested: float"):
         checkpoint.restore(tmp_path, {"c": 1.0})
     with pytest.raises(ValueError, match="integers that do not fit into int32"):
         checkpoint.restore(tmp_path, {"big": wnp.ones(1, int)})

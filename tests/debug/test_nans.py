@@ -114,7 +114,7 @@ def test_a_nan_from_a_callback_with_effects_is_not_searched_for():
             x,
         )
     )
-    with weft.debug_nans(), pytest.raises(FloatingPointError, match="a callback gave it"):
+    with weft.debug_nans(), pytest.raises(FloatingPointError, match="a callback returned it"):
         f(1.0)
     assert calls == [1]
 

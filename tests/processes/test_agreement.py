@@ -90,6 +90,6 @@ def test_a_process_that_compiles_long_is_waited_for():
     assert [rank.out for rank in found] == ["compiled True\n", "compiled False\n"]
     _, other = run_ranks(2, compiles_slowly, environment=shared, arguments=["silent"], check=False)
     assert other.out.startswith(
-        "(0,) distributed: the program that process 0 compiles for all: not all processes came within 2 seconds."
+        "(0,) distributed: the program that process 0 compiles for all processes: not all processes arrived within 2 seconds."
     )
     assert "WEFT_COLLECTIVE_TIMEOUT" in other.out and "time.sleep(6)" in other.out

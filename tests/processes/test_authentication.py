@@ -64,7 +64,7 @@ def test_a_process_whose_peer_has_another_secret_is_told():
     try:
         with pytest.raises(ProcessFailureError, match="different secrets"):
             Client(address_of(coordinator), 1, 2, FACTS, timeout=10, secret=b"another")
-        with pytest.raises(ProcessFailureError, match="not all processes came") as caught:
+        with pytest.raises(ProcessFailureError, match="not all processes arrived") as caught:
             Client(address_of(coordinator), 0, 2, FACTS, timeout=1, secret=SECRET)
     finally:
         coordinator.stop()

@@ -65,7 +65,7 @@ def test_different_secrets_are_named_by_both():
         2, program, initialize=False, environment=shared, environments=environments, check=False
     )
     assert [rank.exit_code for rank in ranks] == [1, 1]
-    assert "not all processes came within 5 seconds" in ranks[0].err
+    assert "not all processes arrived within 5 seconds" in ranks[0].err
     assert "process 1 and the coordinator have different secrets." in ranks[1].err
 
 

@@ -42,7 +42,7 @@ def test_who_does_not_join_is_named(served):
     coordinator = served(4)
     with pytest.raises(
         ProcessFailureError,
-        match=r"initialize of 4 processes: not all processes came within 0\.3 s",
+        match=r"initialize of 4 processes: not all processes arrived within 0\.3 s",
     ) as caught:
         Client(f"127.0.0.1:{coordinator.port}", 2, 4, FACTS, timeout=0.3)
     assert caught.value.ranks == (0, 1, 3) and "absent   processes 0-1, 3" in str(caught.value)

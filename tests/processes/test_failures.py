@@ -287,7 +287,7 @@ def test_who_does_not_come_is_named_with_its_stack(transport):
     first = next(
         rank
         for rank in (found[0], found[2])
-        if "all_reduce sum of float32[100]: not all processes came within 2 s" in rank.out
+        if "all_reduce sum of float32[100]: not all processes arrived within 2 s" in rank.out
     )
     for text in (
         "arrived  processes 0, 2",

@@ -168,7 +168,7 @@ def test_who_does_not_come_is_named_with_its_stack():
         )
     assert [rank.exit_code for rank in found] == [1, 1, 1]
     first = next(
-        rank for rank in (found[0], found[2]) if "not all processes came within 2 s" in rank.out
+        rank for rank in (found[0], found[2]) if "not all processes arrived within 2 s" in rank.out
     )
     for text in (
         "arrived  processes 0, 2",

@@ -94,7 +94,7 @@ class Entry:
 
 
 def is_leaf(value: Any) -> bool:
-    """Return whether a node without leaves is an entry of its own: None and empty containers."""
+    """Return whether a node without leaves has an entry: None and empty containers."""
     return value is None or (isinstance(value, (list, tuple, dict)) and not value)
 
 
@@ -383,7 +383,7 @@ def read_json(file: Path) -> Any:
         raise CheckpointError(
             describe(
                 "checkpoint",
-                f"{file.parent} is not a checkpoint, or one that lost files.",
+                f"{file.parent} is not a checkpoint, or has lost files.",
                 [("missing", str(file))],
             )
         ) from None
@@ -425,9 +425,9 @@ def check_sums(item: Path) -> None:
     try:
         sums = {name: (size, sum_) for name, (size, sum_) in table["files"].items()}
         is_whole = "crc32" not in table or table["crc32"] == _sum_of(table["files"])
-        # older versions of weft wrote tables without a checksum of their own
+        # older versions of weft wrote tables without a checksum
         if not is_whole or not set(table) <= {"files", "crc32"}:
-            raise ValueError("its checksum is another than when it was written")
+            raise ValueError("its checksum has changed since it was written")
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise damaged(item / SUMS, f"it is not a table of checksums: {error}") from error
     for name, (size, sum_) in sums.items():
@@ -438,7 +438,7 @@ def check_sums(item: Path) -> None:
         if len(contents) != size:
             raise damaged(item / name, f"it has {len(contents)} bytes, and was written with {size}")
         if zlib.crc32(contents) != sum_:
-            raise damaged(item / name, "its checksum is another than when it was written")
+            raise damaged(item / name, "its checksum has changed since it was written")
 
 
 def step_of(folder: Path) -> int | None:

@@ -216,7 +216,7 @@ def _tell_missing(missing: Sequence[tuple[str, ...]], stored: StoredTree, folder
             "checkpoint.restore",
             f"{len(missing)} leaves of `like` are not in the checkpoint.",
             [("missing", ", ".join(shown)), ("stored", there), ("folder", str(folder))],
-            remedy="weft.checkpoint.metadata(path) gives the stored tree.",
+            remedy="weft.checkpoint.metadata(path) returns the stored tree.",
         )
     )
 
@@ -325,7 +325,7 @@ def _check(
         if entry.is_empty or entry.value == "string" or want.plain is str:
             kind = str if entry.value == "string" else type(layout.EMPTY.get(entry.value, 0.0))
             if asked is not None and not isinstance(asked, kind):
-                asked_for = f"asked for: {type(asked).__name__}"
+                asked_for = f"requested: {type(asked).__name__}"
                 bad.append((str(entry), f"stored: {entry.value}", asked_for))
         else:
             misfit = _misfit(want, asked, ready[entry.names], generators.get(entry.name))
@@ -335,7 +335,7 @@ def _check(
         raise ValueError(
             describe(
                 "checkpoint.restore",
-                f"{len(bad)} of the leaves do not fit what is stored.",
+                f"{len(bad)} of the leaves do not fit the stored tree.",
                 bad[:8],
                 rule="Shapes are equal; a dtype may be another of the same kind, as float32 for bfloat16.",
             )
@@ -357,7 +357,7 @@ def _misfit(
     if requested == shape and _castable(dtype, as_):
         return None
     asked_for = f"{getattr(as_, 'name', as_) or 'any dtype'}{list(requested)}"
-    return f"stored: {getattr(dtype, 'name', dtype)}{list(shape)}", f"asked for: {asked_for}"
+    return f"stored: {getattr(dtype, 'name', dtype)}{list(shape)}", f"requested: {asked_for}"
 
 
 def _castable(have: Any, want: Any) -> bool:

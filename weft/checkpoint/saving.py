@@ -217,7 +217,7 @@ def _reported(error: BaseException, save: Save, root: Path, where: Any) -> BaseE
     return reported
 
 
-# ---- what is saved
+# ---- contents of a step
 
 
 def _snapshot(tree: Any, group: ranks.Ranks) -> tuple[list[_Stored], list[Entry], dict[str, str]]:

@@ -109,7 +109,7 @@ def _check_inputs(fun, args, nums, api, holomorphic, allow_int) -> None:
             if is_ref(leaf):
                 raise TypeError(
                     f"{api}: argument {name()} is a reference of type {leaf.type}; its gradient must be accumulated into a "
-                    "ref. Use weft.vjp and its with_refs. (References in other arguments than argnums go along.)"
+                    "ref. Use weft.vjp and its with_refs. (References in other arguments than argnums are allowed.)"
                 )
             try:
                 is_number = typeof(leaf).is_high or not dtypes.is_strings(typeof(leaf).dtype)
@@ -142,7 +142,7 @@ def _check_reduce_axes(api: str, axes) -> None:
     """Raise NotImplementedError for axes over which cotangents should be summed."""
     if axes:
         raise NotImplementedError(
-            f"{api}: reduce_axes={axes!r} is not supported. Add the cotangents up with lax.psum(ct, {axes!r})."
+            f"{api}: reduce_axes={axes!r} is not supported. Sum the cotangents with lax.psum(ct, {axes!r})."
         )
 
 

@@ -29,14 +29,14 @@ def explain_miss(function: Any, key: tuple) -> None:
         )
         lines = [
             f"for {name}",
-            "no earlier call had the same key; beside the nearest one,",
+            "no earlier call had the same key; compared with the nearest one,",
             *_differences(function, key, earlier),
         ]
     else:
         lines = [f"never seen: {name}"]
         if code is not None and place in _seen:
             lines.append(
-                "another function was defined on the same line; one that is made anew for every call is traced for every call"
+                "another function was defined on the same line; a function that is created for every call is traced for every call"
             )
         _seen.add(place)
     where = user_frame()

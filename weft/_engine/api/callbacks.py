@@ -77,7 +77,7 @@ class HostFunction:
         leaves, structure = tree.tree_flatten(out)
         if structure.num_leaves != self.results.num_leaves:
             raise TypeError(
-                f"{self.api}: {self!r} returned a result of structure {structure}, promised was {self.results}."
+                f"{self.api}: {self!r} returned a result of structure {structure}, but {self.results} was declared."
             )
         values = [np.asarray(x) for x in leaves]
         return [v.astype(dtypes.canonicalize_dtype(v.dtype), copy=False) for v in values]
@@ -188,7 +188,7 @@ def pure_callback(
     """
     if vectorized is not None:
         if vmap_method is not None:
-            raise ValueError("pure_callback: give vmap_method or the older vectorized, not both.")
+            raise ValueError("pure_callback: pass vmap_method or the older vectorized, not both.")
         vmap_method = "legacy_vectorized" if vectorized else "sequential"
     if vmap_method is not None and vmap_method not in ops.VMAP_METHODS:
         raise ValueError(

@@ -165,7 +165,7 @@ def _traced_once(flat: FlatFunction, fun: Callable, fixed: dict) -> tuple:
 
 
 def checkpoint_name(x: Any, name: str) -> Any:
-    """Attach a name for checkpoint policies to `x` (a tree of arrays), as a value of its own.
+    """Return a copy of `x` (a tree of arrays) with a name for checkpoint policies.
 
     >>> from weft._engine.api.checkpointing import checkpoint_name
     >>> policy = weft.checkpoint_policies.save_only_these_names("s")
@@ -229,7 +229,7 @@ def _names(primitive, params) -> str | None:
 
 
 def save_only_these_names(*names: str) -> Policy:
-    """Save only the values to which `checkpoint_name` gave one of these names."""
+    """Save only the values with one of these names of `checkpoint_name`."""
 
     def policy(primitive, *_, **params) -> bool:
         return _names(primitive, params) in names
@@ -238,7 +238,7 @@ def save_only_these_names(*names: str) -> Policy:
 
 
 def save_any_names_but_these(*names: str) -> Policy:
-    """Save only the values to which `checkpoint_name` gave a name other than these."""
+    """Save only the values with a name of `checkpoint_name` other than these."""
 
     def policy(primitive, *_, **params) -> bool:
         name = _names(primitive, params)
@@ -248,7 +248,7 @@ def save_any_names_but_these(*names: str) -> Policy:
 
 
 def save_anything_except_these_names(*names: str) -> Policy:
-    """Save everything except the values to which `checkpoint_name` gave one of these names."""
+    """Save everything except the values with one of these names of `checkpoint_name`."""
 
     def policy(primitive, *_, **params) -> bool:
         return _names(primitive, params) not in names

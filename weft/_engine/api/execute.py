@@ -367,12 +367,12 @@ def _placed_argument(
             devices = ["", ""]
         raise ValueError(
             f"{name}: Sharding passed to jit does not match the sharding on the respective arg. argument {label} of type "
-            f"{x.aval.str_short()} has the sharding {x.sharding}{devices[0]}, in_shardings says {sharding}{devices[1]}.\n"
+            f"{x.aval.str_short()} has the sharding {x.sharding}{devices[0]}, but in_shardings has {sharding}{devices[1]}.\n"
             "  A committed argument is not moved silently. Use weft.device_put(x, sharding) first, or leave its in_sharding out."
         )
     if is_abstract(sharding):
         raise MissingMeshError(
-            f"{name}: in_shardings lays argument {label} out over a mesh without devices, {sharding.mesh}, on which no "
+            f"{name}: the in_sharding of argument {label} is over a mesh without devices, {sharding.mesh}, on which no "
             "program runs; a PartitionSpec requires a non-empty mesh of devices in context.\n"
             "  Make one current with weft.set_mesh(mesh), or lower the function only."
         )

@@ -534,7 +534,7 @@ class JitFunction(Dispatching):
     def _automatic(
         self, in_tree: Any, names: Sequence[str], out_tree: Any
     ) -> tuple[AUTO | None, tuple[bool, ...]]:
-        """Return the AUTO among the shardings, and for each argument whether it has it."""
+        """Return the AUTO among the shardings, and for each argument whether its sharding is AUTO."""
         options, where = self.options, f"jit({self.name})"
         ins = flat_automatic(options.in_shardings, in_tree, f"{where}: in_shardings", names)
         outs = flat_automatic(options.out_shardings, out_tree, f"{where}: out_shardings")

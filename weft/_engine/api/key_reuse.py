@@ -66,7 +66,7 @@ def used_by_call(name: str, signature: Signature, arrays: Sequence[Array]) -> No
             _used,
             user_frame(),
             name,
-            f"Previously-consumed key passed to {called} at index {i} of what it closes over",
+            f"Previously-consumed key passed to {called} at index {i} of its closed-over arrays",
         )
 
 
@@ -299,7 +299,7 @@ def _check_carry(eqn: Eqn, jaxpr: Jaxpr, signature: Signature) -> None:
         raise _loop_error(
             eqn,
             jaxpr,
-            "a step gives a random key that it has used to the next.",
+            "a step passes a random key that it has used to the next.",
             "Split the key and pass on an unused part.",
         )
 
@@ -319,7 +319,7 @@ def _check_condition(eqn: Eqn) -> None:
             for source, _ in origins
         )
         if is_carried or (again is not None and (mask & again).any()):
-            fact = f"{_loop(eqn, params['cond_jaxpr'])} leads to key reuse: it uses a random key that the body uses too, or gives on."
+            fact = f"{_loop(eqn, params['cond_jaxpr'])} leads to key reuse: it uses a random key that the body uses too, or passes on."
             raise KeyReuseError(
                 describe(
                     eqn.primitive.name,
@@ -327,7 +327,7 @@ def _check_condition(eqn: Eqn) -> None:
                     (),
                     eqn.source,
                     _RULE,
-                    "Carry a key of its own for the condition, new in every step.",
+                    "Carry a separate key for the condition, new in every step.",
                 )
             )
 
@@ -372,5 +372,5 @@ def _moved(eqn: Eqn, ins: list, shape: tuple[int, ...]) -> np.ndarray:
         except Exception:  # the operation does not work on numbers; its keys count as new
             pass
     if eqn.primitive is dynamic_slice_p and ins[0] is not None and ins[0].shape == shape:
-        return ins[0]  # all of it, wherever it is said to begin
+        return ins[0]  # the slice is the whole array
     return _new(shape)

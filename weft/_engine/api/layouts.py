@@ -154,14 +154,14 @@ def argument_order(
             rule = "A committed argument is not copied silently. Use weft.device_put(x, format) first, or leave its layout out."
         raise ValueError(
             f"{name}: Layout passed to jit does not match the layout on the respective arg. Argument {label} of type "
-            f"{spec.aval.str_short()} is stored with major_to_minor={have}, in_shardings says {layout}.\n  {rule}"
+            f"{spec.aval.str_short()} is stored with major_to_minor={have}, but in_shardings has {layout}.\n  {rule}"
         )
     return order
 
 
 def check_donated_layouts(traced, are_given: Sequence[bool]) -> None:
     """Raise ValueError if the layout of a donated argument is AUTO but the layout of the result in its memory is not, or vice versa.
-    `are_given` tells for each argument of the traced program whether it has a layout of its own."""
+    `are_given` is true for each argument of the traced program that has a layout."""
     ins, outs = traced.in_layouts, traced.out_layouts
     if Layout.AUTO not in ins and Layout.AUTO not in outs:
         return
@@ -188,7 +188,7 @@ def check_donated_layouts(traced, are_given: Sequence[bool]) -> None:
             )
             raise ValueError(
                 f"jit({traced.name}): a donated argument of type {aval.str_short()} and the result that takes its memory "
-                f"have one layout, and AUTO is said of one of them only. Did you mean to set the {side}, which is {other}, "
+                f"have one layout, but only one of them is AUTO. Did you mean to set the {side}, which is {other}, "
                 "to Layout.AUTO?"
             )
 

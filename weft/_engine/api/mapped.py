@@ -69,7 +69,7 @@ def _in_range(dim: int | None, x: Any, where: str) -> int | None:
             return dim
         raise ValueError(
             f"{where.partition('(')[0]} in_axes: an argument of type {aval.str_short()} was given the spec {dim!r} in "
-            f"{where}: a non-array type (a HiType) is mapped as an instance of MappingSpec says, an array along a dim."
+            f"{where}: a non-array type (a HiType) is mapped by an instance of MappingSpec, an array along a dim."
         )
     if not -aval.ndim <= dim < aval.ndim:
         raise ValueError(

@@ -102,7 +102,7 @@ class FiniteCheck:
                     f"invalid value ({kind}) in result {result}.",
                     (),
                     line,
-                    "It could not be traced to an operation: a callback gave it, or the compiled "
+                    "It could not be traced to an operation: a callback returned it, or the compiled "
                     "program rounds where the reference does not.",
                 )
             )

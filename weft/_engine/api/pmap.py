@@ -60,7 +60,7 @@ def pmap(
     donate_argnums: int | Iterable[int] = (),
     global_arg_shapes: Any = None,
 ) -> Callable:
-    """Map `fun` over the dims `in_axes` of its arguments, each index on a device of its own; results are stacked along `out_axes`.
+    """Map `fun` over the dims `in_axes` of its arguments, each index on its own device; results are stacked along `out_axes`.
 
     Mapped dims have one size, which is at most the number of devices (`devices`, or all of `backend`); the first ones are
     used. An argument with None in `in_axes` is passed whole to all devices; a result with None in `out_axes` must be equal
@@ -78,7 +78,7 @@ def pmap(
             "pmap: global_arg_shapes is not supported. Arguments are global arrays; their shapes are known."
         )
     if devices is not None and backend is not None:
-        raise ValueError("pmap: give devices or backend, not both.")
+        raise ValueError("pmap: pass devices or backend, not both.")
     if devices is not None and not len(devices):
         raise ValueError("pmap: `devices` is empty. Give at least one device, or None for all.")
     if devices is not None and not all(hasattr(d, "is_addressable") for d in devices):
@@ -133,7 +133,7 @@ class PmapFunction:
         both = sorted(set(static) & set(donated))
         if both:
             raise ValueError(
-                f"{self.name}: arguments {both} are both static and donated; a static argument has no buffer to give."
+                f"{self.name}: arguments {both} are both static and donated; a static argument has no buffer."
             )
         if not all(
             isinstance(d, int) and not isinstance(d, bool)
@@ -275,7 +275,7 @@ class PmapFunction:
         if not size:
             raise ValueError(
                 f"{self.name}: the mapped axis has size 0, and there is no device to map over.\n"
-                "  Each index of the mapped axis runs on a device of its own. Give at least one."
+                "  Each index of the mapped axis runs on its own device. Map over at least one index."
             )
         if size > len(local):
             raise ValueError(

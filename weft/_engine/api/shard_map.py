@@ -140,7 +140,7 @@ def smap(
     mesh = current_mesh()
     if in_axes is Infer and mesh is not None and axis_name in mesh.axes_of_type(AxisType.Auto):
         raise TypeError(
-            f"smap({function_name(f)}): in_axes was not specified, and axis {axis_name!r} is automatic: types do not say how "
+            f"smap({function_name(f)}): in_axes was not specified, and axis {axis_name!r} is automatic: types do not include how "
             "arguments are split over it.\n  Pass in_axes, or make the axis explicit."
         )
     in_specs = Infer if in_axes is Infer else to_spec(in_axes)
@@ -462,7 +462,7 @@ def _mesh_of(mesh: Any, args: tuple, name: str) -> Any:
     if mesh is None:
         if context is None or context.empty:
             raise ValueError(
-                f"shard_map({name}): there is no mesh. The context mesh cannot be empty where none is given: pass mesh=..., "
+                f"shard_map({name}): there is no mesh. The context mesh cannot be empty without the argument: pass mesh=..., "
                 "or call it inside `with mesh:` or after weft.set_mesh(mesh)."
             )
         mesh = context

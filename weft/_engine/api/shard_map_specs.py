@@ -72,7 +72,7 @@ def check_entries(site: Site, specs: Any, what: str) -> None:
                 ValueError,
                 f"{where} leaves a dim unconstrained.",
                 [(where, spec)],
-                "Blocks have a shape of their own, so every dim is split or whole.",
+                "Blocks have a definite shape, so every dim is split or whole.",
                 "Write None or an axis.",
             )
         for axis in (*spec.axes, *sorted(spec.unreduced | spec.reduced, key=str)):

@@ -563,7 +563,7 @@ class Compiled(metaclass=Sealed):
         raise ValueError(
             "Computation was compiled for input layouts that disagree with the layouts of arguments passed to it.\n  "
             + "\n  ".join(wrong)
-            + "\n  Put the arrays as compiled.input_formats says, with weft.device_put(x, format)."
+            + "\n  Move the arrays to compiled.input_formats with weft.device_put(x, format)."
         )
 
     def _refuse_shardings(self, arrays: Sequence[Array], specs: Sequence[ArraySpec]) -> None:
@@ -576,7 +576,7 @@ class Compiled(metaclass=Sealed):
         raise ValueError(
             "Computation was compiled for input shardings that disagree with the shardings of arguments passed to it.\n  "
             + "\n  ".join(wrong)
-            + "\n  Put the arrays as compiled.input_shardings says, with weft.device_put(x, sharding), "
+            + "\n  Move the arrays to compiled.input_shardings with weft.device_put(x, sharding), "
             "or call the jitted function, which compiles for other shardings."
         )
 

@@ -152,7 +152,7 @@ def _axis(name: str, flat, dims, size: int, axis_name, spread: tuple) -> BatchAx
     mesh = next((sharding.mesh for sharding in shardings if sharding is not None), None)
     if spread and splits and told_axes(spread, mesh) != set(splits):
         raise ShardingTypeError(
-            f"vmap({name}): Only one of spmd_axis_name or arrays sharded on the mapped dim says what splits it: "
+            f"vmap({name}): Only one of spmd_axis_name or arrays sharded on the mapped dim may split it: "
             f"spmd_axis_name={spread}, and arrays are split by {splits} there."
         )
     for x, d in zip(flat, dims):
@@ -196,7 +196,7 @@ def _call_with_types(flat_fun: FlatFunction, in_axes, out_axes, axis_name, axis_
         _check_type(value, name)
         if spec is None and dim is not None:
             raise ValueError(
-                f"vmap({name}): a part of a result depends on the mapped axis, and from_elt of its type gave cont None for "
+                f"vmap({name}): a part of a result depends on the mapped axis, but from_elt of its type passed cont None for "
                 "the axis. Only what does not depend on the mapped axis can be unmapped."
             )
         return _place(value, dim, spec, axis, name)
@@ -257,7 +257,7 @@ def _check_no_parts(where: str, args: tuple) -> None:
     for part in filter(is_part, tree.tree_leaves(args, is_leaf=is_part)):
         raise TypeError(
             f"{where}: {part!r} is a part of a reference, which has no dim of its own to map. Pass the reference, and take the "
-            "part inside, or pass what it holds."
+            "part inside, or pass its value."
         )
 
 
@@ -297,8 +297,8 @@ def _place(out, dim, want, axis: BatchAxis, name: str):
     if typeof(out).is_high or is_spec(want):
         if want != dim:
             raise ValueError(
-                f"vmap({name}): a result of type {typeof(out).str_short()} is mapped as {dim!r}, where out_axes says "
-                f"{want!r}. A value of a non-array type (a HiType) is given as it is mapped, and an array along a dim."
+                f"vmap({name}): a result of type {typeof(out).str_short()} is mapped as {dim!r}, but out_axes has "
+                f"{want!r}. A value of a non-array type (a HiType) keeps its spec, and an array is mapped along a dim."
             )
         return out
     if want is None:

@@ -80,7 +80,7 @@ class Lockstep:
                 for value in values:
                     if value.shape != var.aval.shape or value.dtype != var.aval.dtype:
                         raise AssertionError(
-                            f"{eqn.primitive} gave {value.dtype}{list(value.shape)}, its type rule says "
+                            f"{eqn.primitive} returned {value.dtype}{list(value.shape)}, but its type rule says "
                             f"{var.aval.str_short()}"
                         )
                 env[var] = values

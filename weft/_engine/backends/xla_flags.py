@@ -87,7 +87,7 @@ def check_are_options(api: str, options: Any) -> None:
 
 
 def check_options(api: str, options: Mapping[str, Any] | None) -> None:
-    """Check `compiler_options`: raise TypeError unless it is a dict with string keys, DeviceRuntimeError as XLA does for a name or value."""
+    """Check `compiler_options`: raise TypeError unless it is a dict by names, DeviceRuntimeError for a name or value that XLA refuses."""
     check_are_options(api, options)
     if options is None:
         return

@@ -130,7 +130,7 @@ def _make_secret_error(address: str) -> RuntimeError:
             None,
             "Without a secret the coordinator accepts connections only from its own machine.",
             f"Set {VARIABLE} to the same text for all processes (`openssl rand -hex 32` prints one), "
-            f"or {FILE_VARIABLE} to a file with mode 600. `weft launch` does it by itself. "
+            f"or {FILE_VARIABLE} to a file with mode 600. `weft launch` sets it automatically. "
             f"{INSECURE_VARIABLE}=1 accepts connections from everybody.",
         )
     )

@@ -77,7 +77,7 @@ class _WaitingRequest:
 
 @record(frozen=False, eq=False)
 class _Barrier:
-    """The ranks that arrived at a barrier, with what they brought."""
+    """The ranks that arrived at a barrier, with their values."""
 
     ranks: tuple[int, ...]
     arrived: dict[int, Any]
@@ -498,7 +498,7 @@ class Coordinator:
                 f"numbers go from 0 to {self.size - 1}"
             )
         if barrier.ranks != ranks:
-            return f"others gave the barrier {name!r} the processes {list(barrier.ranks)}"
+            return f"other processes called the barrier {name!r} with the processes {list(barrier.ranks)}"
         return ""
 
     def _open_barrier(self, name: str, barrier: _Barrier) -> None:
@@ -535,7 +535,7 @@ class Coordinator:
         return sorted({*present, *self._expected})
 
     def _shrink(self) -> None:
-        """Start over with the remaining ranks, once all have asked for it and they may continue."""
+        """Start over with the remaining ranks, once all have requested it and they may continue."""
         remaining = self._remaining()
         if not self._shrinking or any(rank not in self._shrinking for rank in remaining):
             return
@@ -664,7 +664,7 @@ class Coordinator:
 
     # ---- deadlines
     def tick(self, now: float, elapsed: float) -> None:
-        """Detect silent ranks and overdue requests, except for the time that this thread stood still."""
+        """Detect silent ranks and overdue requests; pauses of this thread do not count as silence."""
         if self._leaving:
             self._send_to_all({"op": "leaves", "ranks": self._leaving})
             self._leaving = []

@@ -109,7 +109,7 @@ def of_absence(
         if not facts["answers"]:
             table.append(
                 f"process {rank} ({facts['host']}, process {facts['pid']}) does not answer; "
-                f"it was last heard of {facts['silent']:.1f} seconds ago"
+                f"its last sign of life was {facts['silent']:.1f} seconds ago"
             )
             continue
         now = (
@@ -126,7 +126,7 @@ def of_absence(
     return ProcessFailureError(
         describe(
             "distributed",
-            f"{waits_for}: not all processes came within {seconds:g} seconds.",
+            f"{waits_for}: not all processes arrived within {seconds:g} seconds.",
             table,
             where or None,
             "Every process runs the same operations in the same order.",

@@ -1,7 +1,7 @@
 """Detection of the launcher: the rank of this process, the number of processes and the coordinator's address.
 
 In:   explicit arguments, environment variables.
-Out:  `Found`: the coordinator's address, the number of processes and the rank of this one; None for what is unknown.
+Out:  `Found`: the coordinator's address, the number of processes and the rank of this one; unknown values are None.
 How:  `DETECTED` lists the launchers in order of precedence. If a launcher provides no address that all ranks can know, the ranks of one
       machine derive a port from the launcher process that is their common ancestor, and ranks of several machines share one through MPI.
 Laws: reading the environment imports only the standard library; mpi4py is imported only if ranks of several machines have no other way,

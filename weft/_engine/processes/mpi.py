@@ -468,7 +468,7 @@ def call_bounded(
     is_stuck: Callable[[], bool] = lambda: True,
 ) -> Any:
     """Return the result of a function that may block forever. It runs in a thread, which is abandoned if a process fails or time runs
-    out. Code that still runs would crash a process that exits, so the thread is abandoned only once `is_stuck()` says that it waits."""
+    out. Code that still runs would crash a process that exits, so the thread is abandoned only once `is_stuck()` is true."""
     done, results, errors = threading.Event(), [], []
 
     def run() -> None:

@@ -490,7 +490,7 @@ def leave() -> None:
         _kill_stopped(processes)
         processes.transport.close()
         if processes.client.failure is None and not _raised:
-            # otherwise it ends as a failed process, so that a process that was stopped meanwhile is notified
+            # otherwise it ends as a failed process, so that a process that was stopped in the meantime is notified
             processes.client.leave()
         processes.client.close()
         if processes.coordinator is not None:

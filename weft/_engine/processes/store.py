@@ -113,13 +113,13 @@ class Store:
             raise DeviceRuntimeError(f"DEADLINE_EXCEEDED: wait_at_barrier: {error}") from error
 
     def get_live_nodes(self, process_ids: Sequence[int]) -> dict[int, int]:
-        """Return the living processes among `process_ids`, each with a number that is unique to its run. Waits until all of them ask.
+        """Return the living processes among `process_ids`, each with a number unique to its run. Waits until all of them have called this.
 
         Raises JaxRuntimeError (INVALID_ARGUMENT) if this process is not one of `process_ids`.
         """
         if self._client.rank not in process_ids:
             raise DeviceRuntimeError(
-                f"INVALID_ARGUMENT: get_live_nodes: process {self._client.rank} asks for the processes "
+                f"INVALID_ARGUMENT: get_live_nodes: process {self._client.rank} requests the processes "
                 f"{list(process_ids)}, and is not one of them."
             )
         return self._client.living(process_ids)

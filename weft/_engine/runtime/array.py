@@ -124,7 +124,8 @@ class Array(ArrayMethods, metaclass=ArrayMeta):
     nbytes = property(lambda self: self._spec.nbytes, doc="Bytes of the global array.")
     itemsize = property(lambda self: self._spec.aval.dtype.itemsize, doc="Bytes of one element.")
     weak_type = property(
-        lambda self: self._spec.aval.weak_type, doc="Whether the dtype gives way in promotion."
+        lambda self: self._spec.aval.weak_type,
+        doc="Whether the dtype is weak: other dtypes have precedence in promotion.",
     )
     sharding = property(lambda self: self._spec.sharding, doc="The sharding over devices.")
     format = property(
@@ -332,9 +333,11 @@ class Array(ArrayMethods, metaclass=ArrayMeta):
 
             return dlpack.capsule_of_device_memory(memory, self.shape, self.dtype)
         value = self._numpy()
-        versioned = (max_version or (0, 0))[0] >= 1  # older consumers do not know read-only memory
+        versioned = (max_version or (0, 0))[
+            0
+        ] >= 1  # older consumers do not support read-only memory
         value = value if versioned else value.copy()
-        from weft._engine.runtime import dlpack  # a first result does without
+        from weft._engine.runtime import dlpack  # not needed for a first result
 
         return dlpack.capsule_of(
             value, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy

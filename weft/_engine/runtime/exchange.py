@@ -324,7 +324,7 @@ def _transfers(
 def _overlaps(
     have: int, want: int, wanted: Sequence[int]
 ) -> list[tuple[tuple[int, int, int], tuple[int, int, int]]]:
-    """Return the overlaps along one dim of blocks of `have` elements with the blocks `wanted` of `want` elements.
+    """Return the overlaps along one dim of blocks of size `have` with the blocks number `wanted` of size `want`.
 
     Each overlap is a pair of (block, start, stop): the part of the former, and its place in the latter.
 

@@ -89,12 +89,12 @@ class JitOptions:
             )
         if self.backend is not None:
             raise ValueError(
-                "jit: can't specify both a device and a backend for jit; the device tells the backend."
+                "jit: can't specify both a device and a backend for jit; the device determines the backend."
             )
         for what in ("in_shardings", "out_shardings"):
             if getattr(self, what) is not None:
                 raise ValueError(
-                    f"jit: if a device is specified on jit, then {what} should not be specified: shardings say the devices. "
+                    f"jit: if a device is specified on jit, then {what} should not be specified: shardings have devices. "
                     "Leave the device out."
                 )
 

@@ -50,7 +50,7 @@ def make_array_from_callback(
     for part in shards.values():
         if isinstance(part, Tracer):
             raise UnexpectedTracerError(
-                f"{api}: the callback gave a traced value, {part!r:.80}.\n"
+                f"{api}: the callback returned a traced value, {part!r:.80}.\n"
                 f"  jax.{api} cannot be called within a traced context."
             )
     if shards and dtypes.is_extended(typeof(next(iter(shards.values()))).dtype):

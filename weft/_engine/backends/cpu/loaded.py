@@ -75,7 +75,7 @@ class CpuLoaded(Loaded):
         self.has_words = not plan.words
         if plan.words:
             self.consts[plan.words_at] = Buffer(8 * len(plan.words))
-        #: True for a program that exchanges data with other processes
+        # `has_effects`: calls must keep their order, because they call Python or exchange data with other processes
         self.exchanges = bool(plan.words)
         self.has_effects = bool(native.host.calls) or bool(plan.words)
         self.aliases = plan.aliases
