@@ -245,7 +245,7 @@ class JitFunction(Dispatching):
     __call__ = _call
 
     def _call_high(self, args: tuple, kwargs: dict) -> Any:
-        """Call with values of hi types that cannot enter programs: mutable values, or values that are mapped or differentiated as wholes."""
+        """Call with values of hijax types that cannot enter programs: mutable values, or values that are mapped or differentiated as wholes."""
         if any(map(is_mutable, tree.tree_leaves((args, kwargs)))):
             return _with_refs().call_on_parts(self, args, kwargs)
         return self.fun(*args, **kwargs)
@@ -616,7 +616,7 @@ def _with_refs() -> ModuleType:
 
 
 def _has_high_values(args: tuple, kwargs: dict) -> bool:
-    """Return whether an argument has values of hi types that are mutable, or mapped or differentiated as wholes."""
+    """Return whether an argument has values of hijax types that are mutable, or mapped or differentiated as wholes."""
     leaves = tree.tree_leaves((args, kwargs))
     return any(is_mutable(x) or (isinstance(x, Tracer) and x.aval.is_high) for x in leaves)
 

@@ -231,18 +231,18 @@ def leaf_labels(values: Any, label: Callable[[Any], str]) -> list[str]:
     return [label(path) for path, _ in tree.tree_flatten_with_path(values)[0]]
 
 
-# --- values of hi types -----------------------------------------------------------------------------------------------
+# --- values of hijax types -----------------------------------------------------------------------------------------------
 
 
 def has_hi_types(specs: Any, args: Any) -> bool:
-    """Return whether specs or arguments are of hi types."""
+    """Return whether specs or arguments are of hijax types."""
     return any(isinstance(s, HiPspec) for s in tree.tree_leaves(specs, is_leaf=is_spec)) or (
         bool(hi_types) and any(type(x) in hi_types for x in tree.tree_leaves(args))
     )
 
 
 def _check_fits(site: Site, x: Any, spec: Any, label: str) -> bool:
-    """Return whether `x` is a value of a hi type; raise TypeError unless its spec is of the same kind."""
+    """Return whether `x` is a value of a hijax type; raise TypeError unless its spec is of the same kind."""
     is_value = type(x) in hi_types
     if is_value != isinstance(spec, HiPspec):
         need = "a HiPspec" if is_value else "a PartitionSpec"
@@ -253,12 +253,12 @@ def _check_fits(site: Site, x: Any, spec: Any, label: str) -> bool:
 
 
 def _low_specs(specs: Sequence) -> list:
-    """Return specs, where a spec of a hi type is replaced by the list of specs of its arrays."""
+    """Return specs, where a spec of a hijax type is replaced by the list of specs of its arrays."""
     return [list(s.to_lo()) if isinstance(s, HiPspec) else s for s in specs]
 
 
 def _parts_of(spec: Any, part: Any) -> tuple[Any, tuple | None]:
-    """Return a part of the results as arrays, and the tree and types of its values if they are of a hi type, else None."""
+    """Return a part of the results as arrays, and the tree and types of its values if they are of a hijax type, else None."""
     if not isinstance(spec, HiPspec):
         return part, None
     values, inner = tree.tree_flatten(part)
@@ -267,7 +267,7 @@ def _parts_of(spec: Any, part: Any) -> tuple[Any, tuple | None]:
 
 
 def on_arrays(call: Callable, f: Callable, site: Site, options: Any, args: tuple) -> Any:
-    """Return `f(*args)` by `call(function, in_specs, out_specs, args)`, where values of hi types are replaced by lists of their arrays."""
+    """Return `f(*args)` by `call(function, in_specs, out_specs, args)`, where values of hijax types are replaced by lists of their arrays."""
     leaves, structure = tree.tree_flatten(args)
     specs: list[Any] = flat_specs(
         site, options.prefix(len(args)), args, "in_specs", "the arguments"
@@ -280,9 +280,8 @@ def on_arrays(call: Callable, f: Callable, site: Site, options: Any, args: tuple
         for x, s, hi in zip(leaves, specs, is_value)
     ]
     entries, out_structure = tree.tree_flatten(options.out_specs, is_leaf=is_spec)
-    types: list[
-        Any
-    ] = []  # per entry of out_specs: the tree and types of its values if of a hi type, else None
+    # per entry of out_specs: the tree and types of its values if of a hijax type, else None
+    types: list[Any] = []
 
     def on_blocks(*blocks):
         operands = [x if aval is None else aval.raise_val(*x) for x, aval in zip(blocks, avals)]

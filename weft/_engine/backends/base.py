@@ -104,9 +104,8 @@ class Loaded:
     #: the type of values in arrays that are buffers already and need not be adopted
     buffer_type: type | None = None
     module = ""  # the Python module of the jitted function, for reports; "" if unknown
-    aliases: Mapping[
-        int, int
-    ] = {}  # result number -> number of the argument whose memory it reuses
+    #: result number -> number of the argument whose memory it reuses
+    aliases: Mapping[int, int] = {}
 
     def start(
         self, held: list[Any], array_type: type, check: Callable | None = None

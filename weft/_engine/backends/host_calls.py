@@ -166,9 +166,8 @@ class HostCalls:
         was_inside, self._thread.is_inside = self.is_inside, True
         try:
             visits[0].call.compute(visits)
-        except (
-            BaseException
-        ) as error:  # KeyboardInterrupt is raised by the thread that waits for results
+        except BaseException as error:
+            # the thread that waits for results raises a KeyboardInterrupt
             return self._keep(error)
         finally:
             self._thread.is_inside = was_inside

@@ -61,9 +61,8 @@ class Processes:
         self.first_numbers: tuple[int, ...] = tuple(client.facts["first number"])
         self.collective_timeout, self.shutdown_timeout = collective_timeout, shutdown_timeout
         self.coordinator = coordinator
-        self.is_launched = (
-            False  # joined by `weft run`; then the program may still call initialize, once
-        )
+        #: True if `weft run` has joined; then the program may still call initialize, once
+        self.is_launched = False
         #: nonzero once a process has failed; waiting native code polls it
         self.failed_word = ctypes.c_int64(0)
         self._error: BaseException | None = None

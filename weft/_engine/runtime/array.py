@@ -333,9 +333,8 @@ class Array(ArrayMethods, metaclass=ArrayMeta):
 
             return dlpack.capsule_of_device_memory(memory, self.shape, self.dtype)
         value = self._numpy()
-        versioned = (max_version or (0, 0))[
-            0
-        ] >= 1  # older consumers do not support read-only memory
+        # consumers of older versions do not support read-only memory
+        versioned = (max_version or (0, 0))[0] >= 1
         value = value if versioned else value.copy()
         from weft._engine.runtime import dlpack  # not needed for a first result
 

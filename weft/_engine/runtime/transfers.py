@@ -18,10 +18,8 @@ from weft._engine.util.events import report
 
 
 class _Here(threading.local):
-    passing: tuple = (
-        None,
-        "allow",
-    )  # guard levels that permit the current transfers of this thread
+    #: guard levels that permit the current transfers of this thread
+    passing: tuple = (None, "allow")
 
 
 _here = _Here()

@@ -40,7 +40,7 @@ class Jitted(Protocol):
 
 
 def call_on_parts(jitted: Jitted, args: tuple, kwargs: dict) -> Any:
-    """Call with mutable values of hi types by calling a function of the arrays that they consist of."""
+    """Call with mutable values of hijax types by calling a function of the arrays that they consist of."""
     threaded = jitted._cache.threaded
     inner = threaded.get("mutable")
     if inner is None:

@@ -64,7 +64,7 @@ def device_put(
     flat, structure = tree.tree_flatten(x)
     if hi_types and any(map(is_value, flat)):
         raise NotImplementedError(
-            "device_put does not yet support values of hi types: put the arrays that they consist of."
+            "device_put does not yet support values of hijax types: put the arrays that they consist of."
         )
     if may_alias and any(tree.tree_leaves(donate)):
         raise ValueError(
