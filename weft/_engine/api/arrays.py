@@ -265,7 +265,7 @@ def named_call(fun: Callable, *, name: str | None = None) -> Callable:
 
 @contextmanager
 def named_scope(name: str):
-    """A context that names the operations inside in program texts. Raises TypeError if `name` is not a string.
+    """Name the operations inside this context in program texts. Raises TypeError if `name` is not a string.
 
     >>> def f(x):
     ...     with named_scope("layer"):

@@ -55,7 +55,7 @@ def find(
     """
     own = Found(_text("COORDINATOR_ADDRESS"), _number("NUM_PROCESSES"), _number("PROCESS_ID"))
     served = bool(os.environ.get("WEFT_COORDINATOR_SERVED")) and address in (None, own.address)
-    found = Found(
+    known = Found(
         own.address if address is None else address,
         own.size if size is None else size,
         own.rank if rank is None else rank,
@@ -63,18 +63,18 @@ def find(
         None,
         "weft" if own.rank is not None else "",
     )
-    if method == "deactivate" or None not in (found.address, found.size, found.rank):
-        return found
+    if method == "deactivate" or None not in (known.address, known.size, known.rank):
+        return known
     launched = _asked(method)
     if launched is None:
         _warn_of_batch_step()
-        return found
+        return known
     return Found(
-        found.address or launched.address,
-        launched.size if found.size is None else found.size,
-        launched.rank if found.rank is None else found.rank,
+        known.address or launched.address,
+        launched.size if known.size is None else known.size,
+        launched.rank if known.rank is None else known.rank,
         served,
-        None if found.address else launched.share,
+        None if known.address else launched.share,
         launched.launcher,
         launched.start,
     )

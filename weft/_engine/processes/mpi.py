@@ -721,7 +721,7 @@ def _is_mpis(op: str, dtype: str) -> bool:
 
 
 def _message_count(plan: CollectivePlan) -> int:
-    """The number of elements in one message of MPI."""
+    """Return the number of elements in one message of MPI."""
     parts = max(plan.group_size, 1) if plan.kind is CollectiveKind.ALL_TO_ALL else 1
     return plan.count // parts
 

@@ -20,7 +20,7 @@ from weft._engine.util.record import record
 
 
 class CollectiveKind(StrEnum):
-    """What a collective does with the elements of its ranks."""
+    """The kind of a collective: its effect on the elements of the ranks."""
 
     ALL_REDUCE = "all_reduce"
     ALL_GATHER = "all_gather"

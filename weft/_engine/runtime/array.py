@@ -138,7 +138,7 @@ class Array(ArrayMethods, metaclass=ArrayMeta):
     _committed = committed
 
     def devices(self) -> set:
-        """The devices that hold a part of the array."""
+        """Return the devices that hold a part of the array."""
         return set(self._spec.sharding.device_set)
 
     @property
@@ -176,7 +176,7 @@ class Array(ArrayMethods, metaclass=ArrayMeta):
         )
 
     def _fully_replicated_shard(self) -> "Array":
-        """The value on one device of this process, for a fully replicated array; libraries use the name."""
+        """Return the value of a fully replicated array on one device of this process; libraries use the name."""
         return self.addressable_data(0)
 
     def addressable_data(self, index: int) -> "Array":
