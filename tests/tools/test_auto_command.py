@@ -66,6 +66,12 @@ def test_command_plans_the_step_of_a_script(script, tmp_path):
     assert plan.mesh.shape_tuple == (("x", 8),)
 
 
+def test_present_machine_is_measured(script, tmp_path):
+    run = run_weft("auto", script(TRAIN), "--mesh", "2", "--machine", "measure", cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    assert "plan for (('x', 2),): " in run.stdout and "s, sends" in run.stdout
+
+
 def test_saved_plan_is_for_the_function_of_the_script(script, tmp_path):
     script(
         """

@@ -16,22 +16,25 @@ from pathlib import Path
 
 from weft._engine import hooks
 from weft._engine.ir.mesh import AxisType, Mesh
-from weft._engine.partition.auto.machine import Machine, find_machine
+from weft._engine.partition.auto.machine import find_machine
 from weft._engine.runtime.device import devices
 from weft._engine.runtime.topology import make_mesh
 from weft._engine.util.config import MAX_DEVICES
 from weft._engine.util.record import record
+from weft.tools.automatic.measurement import measure
 from weft.tools.automatic.search import shardings
 from weft.tools.automatic.step_recorder import JittedStep, StepRecorder
 from weft.tools.run import run_program
 
 #: names of the axes of a mesh that has sizes alone
 AXIS_NAMES = "xyzuvw"
+#: in place of a machine's name: measure the devices of the mesh
+MEASURE = "measure"
 
 
 @record
 class AutoOptions:
-    """The options of the command; `memory` is in gigabytes."""
+    """The options of the command; `memory` is in gigabytes, `machine` the name of a preset or `MEASURE`."""
 
     program: str
     arguments: Sequence[str]
@@ -47,7 +50,8 @@ def plan_program(options: AutoOptions) -> int:
     """Run the program and print the plan of its step; return 2 with a message if it cannot be planned."""
     try:
         axes = parse_mesh(options.mesh)
-        machine = None if options.machine is None else find_machine(options.machine)
+        if options.machine not in (None, MEASURE):
+            find_machine(options.machine)
         check_files(options.html, options.save)
     except ValueError as error:
         return _fail(str(error))
@@ -61,18 +65,18 @@ def plan_program(options: AutoOptions) -> int:
             f"{options.program} called no jitted function. weft auto plans the largest function of weft.jit or jax.jit "
             "that the program calls."
         )
-    return _plan(step, axes, machine, options)
+    return _plan(step, axes, options)
 
 
-def _plan(
-    step: JittedStep, axes: dict[str, int], machine: Machine | None, options: AutoOptions
-) -> int:
+def _plan(step: JittedStep, axes: dict[str, int], options: AutoOptions) -> int:
     memory = None if options.memory is None else options.memory * 1e9
     try:
+        mesh = _mesh(axes)
+        machine = measure(mesh) if options.machine == MEASURE else options.machine
         plan = shardings(
             step.function,
             *step.args,
-            mesh=_mesh(axes),
+            mesh=mesh,
             memory=memory,
             donate_argnums=step.donate_argnums,
             machine=machine,

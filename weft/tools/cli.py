@@ -548,7 +548,7 @@ def _add_auto_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--machine",
         metavar="NAME",
-        help="the machine whose seconds count, such as h100 (default: bytes sent count)",
+        help="the machine whose seconds count, such as h100, or measure for the present one (default: bytes sent count)",
     )
     parser.add_argument(
         "--memory", type=_gigabytes, metavar="GB", help="most memory that a device may hold"

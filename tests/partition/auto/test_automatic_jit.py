@@ -6,7 +6,8 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import lax
-from weft.sharding import NamedSharding, PartitionSpec as P
+from weft.errors import ShardingError
+from weft.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec as P
 
 RANDOM = np.random.default_rng(0)
 
@@ -220,3 +221,47 @@ def test_gradient_of_automatic_function():
     f = automatic(lambda x, w: wnp.tanh(x @ w).sum(), mesh)
     x, w = uniform(16, 8), uniform(8, 32)
     assert_close(weft.grad(f, 1)(x, w), weft.grad(lambda x, w: wnp.tanh(x @ w).sum(), 1)(x, w))
+
+
+AUTO, EXPLICIT, MANUAL = AxisType.Auto, AxisType.Explicit, AxisType.Manual
+
+
+@pytest.mark.parametrize(
+    "types, fixed",
+    [
+        ((EXPLICIT, EXPLICIT), "'x' is Explicit, 'y' is Explicit"),
+        ((EXPLICIT, AUTO), "'x' is Explicit"),
+        ((AUTO, MANUAL), "'y' is Manual"),
+        ((EXPLICIT, MANUAL), "'x' is Explicit, 'y' is Manual"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else ",".join(t.name for t in value),
+)
+@pytest.mark.parametrize("make", [weft.make_mesh, AbstractMesh], ids=["devices", "abstract"])
+def test_axes_that_are_not_automatic_are_refused(make, types, fixed):
+    mesh, x = make((4, 2), ("x", "y"), types), uniform(8, 8)
+    message = rf"the mesh has axes that are not automatic: {fixed}\..*AxisType.Auto, AxisType.Auto"
+    with pytest.raises(ShardingError, match=rf"(?s)^AUTO: {message}"):
+        weft.AUTO(mesh)
+    with pytest.raises(ShardingError, match=rf"(?s)^weft.auto.shardings: {message}"):
+        weft.auto.shardings(wnp.sin, x, mesh=mesh)
+
+
+def test_explicit_mesh_in_the_context_is_refused():
+    f = automatic(wnp.sin, weft.make_mesh((8,), ("x",), (AUTO,)))
+    with weft.set_mesh(weft.make_mesh((8,), ("x",), (EXPLICIT,))):
+        with pytest.raises(
+            ShardingError, match=r"AUTO in the context of a mesh: .*'x' is Explicit"
+        ):
+            f(uniform(8, 8))
+
+
+def test_plan_takes_arguments_of_an_explicit_mesh():
+    explicit = NamedSharding(weft.make_mesh((8,), ("x",), (EXPLICIT,)), P("x"))
+    mesh = weft.make_mesh((4, 2), ("x", "y"), (AUTO, AUTO))
+    x, w = uniform(32, 16), uniform(16, 64)
+    typed = weft.device_put(x, explicit)
+    plan = weft.auto.shardings(wnp.matmul, typed, w, mesh=mesh)
+    assert plan.in_shardings[0] == NamedSharding(mesh, P("x"))
+    result = plan.jit()(*plan.place((typed, w)))
+    assert result.sharding.mesh == mesh
+    assert_close(result, x @ w)

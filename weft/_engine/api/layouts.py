@@ -12,7 +12,7 @@ from typing import Any, overload
 from weft._engine.backends.array_spec import ArraySpec
 from weft._engine.backends.base import Device
 from weft._engine.backends.formats import Format, Layout, is_layout, order_of
-from weft._engine.ir.mesh import AUTO, Mesh, current_mesh, spec_mesh
+from weft._engine.ir.mesh import AUTO, Mesh, check_automatic_axes, current_mesh, spec_mesh
 from weft._engine.ir.program_mesh import is_abstract
 from weft._engine.ir.shardings import NamedSharding, Sharding, SingleDeviceSharding
 from weft._engine.ir.specs import PartitionSpec
@@ -96,7 +96,7 @@ def flat_automatic(
 
 
 def common_auto(autos: Sequence[AUTO | None], what: str) -> AUTO | None:
-    """Return the one AUTO of a function, or None; raise ValueError if there are several."""
+    """Return the one AUTO of a function, or None; ValueError if there are several or the context mesh has explicit axes."""
     different = list(dict.fromkeys(s for s in autos if s is not None))
     if len(different) > 1:
         meshes = ", ".join(str(s.mesh) for s in different)
@@ -104,6 +104,9 @@ def common_auto(autos: Sequence[AUTO | None], what: str) -> AUTO | None:
             f"{what}: AUTO is given for different meshes: {meshes}. All values of a program are laid out over one "
             "mesh. Give each AUTO the same mesh."
         )
+    context = current_mesh()
+    if different and context is not None and context.explicit_axes:
+        check_automatic_axes(context, f"{what}: AUTO in the context of a mesh")
     return different[0] if different else None
 
 

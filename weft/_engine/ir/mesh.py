@@ -648,7 +648,8 @@ class AUTO:
 
     Other shardings of the function and constraints inside of it are kept. An integer program chooses the shardings of all values
     together; `weft.auto.shardings` returns its decisions as a readable plan.
-    `TypeError` is raised if `mesh` is not a mesh.
+    `TypeError` is raised if `mesh` is not a mesh, and `ShardingError` if it has explicit or manual axes: their layouts are part
+    of types or of the program, so they cannot be chosen.
 
     >>> weft.AUTO(weft.make_mesh((2,), ("x",))).mesh.axis_names
     ('x',)
@@ -665,3 +666,20 @@ class AUTO:
             raise TypeError(
                 f"AUTO: mesh must be a Mesh, got {type(self.mesh).__name__}. Create one with weft.make_mesh(shape, names)."
             )
+        check_automatic_axes(self.mesh, "AUTO")
+
+
+def check_automatic_axes(mesh: Mesh | AbstractMesh, what: str) -> None:
+    """Raise ShardingError if the layouts over some axes of a mesh are not the compiler's choice."""
+    fixed = ", ".join(
+        f"{name!r} is {kind.name}"
+        for name, kind in zip(mesh.axis_names, mesh.axis_types)
+        if kind is not AxisType.Auto
+    )
+    if fixed:
+        types = ", ".join(["AxisType.Auto"] * len(mesh.axis_names))
+        raise ShardingError(
+            f"{what}: the mesh has axes that are not automatic: {fixed}. Automatic sharding chooses the layouts of all values, "
+            "but explicit axes fix them in types, and manual axes in the program.\n"
+            f"  Make the mesh with axis_types=({types},)."
+        )

@@ -7,7 +7,8 @@ from typing import Any
 
 from weft._engine import pipeline
 from weft._engine.api.jit import jit
-from weft._engine.ir.mesh import AUTO, AbstractMesh, Mesh
+from weft._engine.api.struct import ShapeDtypeStruct
+from weft._engine.ir.mesh import AUTO, AbstractMesh, Mesh, check_automatic_axes
 from weft._engine.ir.program_mesh import to_spec
 from weft._engine.ir.shardings import NamedSharding, Sharding
 from weft._engine.partition.auto.machine import Machine, find_machine
@@ -44,7 +45,8 @@ def shardings(
     Parameters:
 
     - `f`: a function of arrays. Constraints inside of it, and `shard_map`s, are kept.
-    - `args`: its arguments: arrays or `ShapeDtypeStruct`s. Those that are committed to `mesh`, or have a sharding, keep it.
+    - `args`: its arguments: arrays or `ShapeDtypeStruct`s. Those that are committed to `mesh`, or have a sharding, keep it;
+      types with explicit shardings become plain ones.
     - `mesh`: the mesh; an `AbstractMesh` needs no devices.
     - `memory`: most bytes that a device may hold.
     - `donate_argnums`: arguments whose memory results take, such as a state. Results of their types keep their shardings.
@@ -54,7 +56,8 @@ def shardings(
     - `gap`: the search stops when the price is at most this far, relatively, from the best one.
     - `seed`: programs with equal seeds get equal plans. The search is deterministic; other seeds break ties alike.
 
-    Raises `TypeError` for a mesh that is none, and `ShardingError` for a `memory` in which no layout fits.
+    Raises `TypeError` for a mesh that is none, and `ShardingError` for a mesh with explicit or manual axes and for a `memory`
+    in which no layout fits.
 
     The search is the integer program of docs/design/0049: all layouts are chosen at once, one mesh axis after the other.
 
@@ -68,6 +71,7 @@ def shardings(
         raise TypeError(
             f"weft.auto.shardings: mesh must be a Mesh, got {type(mesh).__name__}. Make one with weft.make_mesh(shape, names)."
         )
+    check_automatic_axes(mesh, "weft.auto.shardings")
     decisions: list[Decision] = []
     search = LayoutSearch(
         concrete_mesh(mesh),
@@ -78,6 +82,7 @@ def shardings(
         report=decisions.append,
     )
     auto = AUTO(search.mesh)
+    args = tree.tree_map(lambda x: _without_explicit_type(x, search.mesh), args)
     given = [_given_sharding(x, search.mesh) or auto for x in tree.tree_leaves(args)]
     in_shardings = tree.tree_unflatten(tree.tree_structure(args), given)
     jitted = jit(f, in_shardings=in_shardings, out_shardings=auto, donate_argnums=donate_argnums)
@@ -135,3 +140,11 @@ def _given_sharding(x: Any, mesh: Mesh) -> Sharding | None:
         if sharding.mesh == mesh
         else NamedSharding(mesh, sharding.spec)
     )
+
+
+def _without_explicit_type(x: Any, mesh: Mesh) -> Any:
+    """Return an argument; one whose type has explicit axes as a plain type with the same layout over `mesh`."""
+    sharding = getattr(x, "sharding", None)
+    if not isinstance(sharding, NamedSharding) or not sharding.mesh.explicit_axes:
+        return x
+    return ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(mesh, sharding.spec))
