@@ -280,7 +280,7 @@ def test_checks_outside_of_checkify():
             r"check takes a scalar pred as argument, got bool\[2,3\]",
         ),
         (lambda: check(1, ""), TypeError, "scalar pred"),
-        (lambda: check(True, "{x}"), KeyError, "asks for 'x'"),
+        (lambda: check(True, "{x}"), KeyError, "refers to 'x'"),
         (lambda: check(True, 3), TypeError, "msg is a format"),
         (lambda: check(True, "{}", "text"), TypeError, "PyTrees of arrays"),
         (lambda: checkify.check_error(3), TypeError, "takes an Error"),

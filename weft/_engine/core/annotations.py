@@ -1,7 +1,7 @@
 """The manual-axis annotations of types: varying, unreduced and reduced axes (`vma`, `vma_unreduced`, `vma_reduced`).
 
-A value varies over a manual axis if its shards along the axis may differ. It is unreduced over an axis if the shards are terms of
-a sum, and reduced if they are equal copies whose cotangents are terms of a sum.
+A value varies over a manual axis if the devices along the axis may hold different blocks. It is unreduced over an axis if these are terms
+of a sum, and reduced if they are equal copies whose cotangents are terms of a sum.
 
 In:   a primitive, the types of its operands, its parameters.
 Out:  the annotated types of its results, and the axes over which each operand must vary before the primitive is applied.

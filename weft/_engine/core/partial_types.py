@@ -97,7 +97,7 @@ def manual_terms(
     if both:
         terms = operands.refuse(
             ShardingTypeError,
-            f"an operand varies over {_text(both)}, and another is unreduced there.",
+            f"an operand varies over {_text(both)}, over which another operand is unreduced.",
             "Operands that are combined with an unreduced value must be equal on all devices along its unreduced axes.",
             "Sum the terms first with lax.psum.",
         )

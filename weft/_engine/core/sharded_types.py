@@ -154,7 +154,7 @@ def check(
             raise ShardingTypeError(
                 describe(
                     primitive.name,
-                    f"a dim of the result would be split by {conflicts[0]!r}, and so is the dim that vmap maps over.",
+                    f"a dim of the result would be split by {conflicts[0]!r}, which splits the dim that vmap maps over.",
                     [
                         *((_operand(i), a.str_short(), "") for i, a in enumerate(avals)),
                         ("result", out.str_short(), ""),

@@ -414,7 +414,7 @@ class _Checker:
 
     def interleave(self, stmt: Interleave) -> None:
         if not stmt.values:
-            self.fail(f"a row of no values is stored to {stmt.buf!r}")
+            self.fail(f"an interleave into {stmt.buf!r} has no values")
         for value in stmt.values:
             self.store(Store(stmt.buf, stmt.index, value))
 

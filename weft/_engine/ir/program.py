@@ -216,7 +216,8 @@ class Fft:
 
     cross, uncross      the second half of a transform of n * inner complex numbers, a matrix of `inner` rows: number j of row p is
                         multiplied by exp(-2 pi i p j / (n inner)), the rows are transformed, and frequency k of row p is written to
-                        k * inner + p; uncross is the inverse; n is at least 16 and divides `inner`, so that all vector lanes are used
+                        k * inner + p; uncross is the inverse; n is at least 16 and `inner` is a multiple of 16, so that all
+                        vector lanes are used
     down, undown        forward and inverse transforms of columns, by the same function as `cross` and `uncross` for the same n
 
     For other kinds with `inner` > 1, a row has n * inner complex numbers, and its `inner` columns are transformed separately; `out` may be

@@ -90,7 +90,7 @@ def with_devices(jaxpr: Jaxpr, devices: tuple[Any, ...]) -> Jaxpr:
         if eqn.primitive.per_device and isinstance(mesh, AbstractMesh):
             if mesh.size != len(devices):
                 raise ShardingError(
-                    f"shard_map: {mesh} has no devices, and the computation runs on another number of devices, {len(devices)}.\n"
+                    f"shard_map: {mesh} has no devices, and the computation runs on {len(devices)}.\n"
                     f"  Pass arrays on a mesh of {mesh.size} devices, or enter a mesh with these axes (`with mesh:`)."
                 )
             params = {

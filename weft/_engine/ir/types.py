@@ -230,7 +230,7 @@ class ShapedArray:
         set_(self, "size", math.prod(shape))
         if _exceeds_memory(shape, dtype):
             raise OutOfMemoryError(
-                f"a value of type {self.str_short()} has more bytes than memory has addresses"
+                f"a value of type {self.str_short()} is larger than the address space"
             )
         return _interned.setdefault(key, self)
 
