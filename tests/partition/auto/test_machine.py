@@ -14,6 +14,8 @@ from weft._engine.partition.auto.machine import (
     stream_seconds,
     this_cpu,
 )
+from weft._engine.planner.layer_cost import CONTENTION
+from weft._engine.planner.search import SEARCH_OVERLAP
 from weft._engine.util.record import replace
 
 PLAIN = Machine(
@@ -146,6 +148,13 @@ def test_presets_are_finite_and_named_by_their_key():
         assert math.isfinite(collective_seconds(machine, "all_reduce", 1e9, 1024))
 
 
+def test_accelerators_overlap_as_in_the_planner():
+    share = SEARCH_OVERLAP.data * (1 - CONTENTION)
+    shares = [machine.overlap for machine in MACHINES.values() if machine.name != "cpu"]
+    assert shares == pytest.approx([share] * len(shares))
+    assert find_machine("cpu").overlap == 0.0
+
+
 def test_this_cpu_has_the_memory_and_cores_of_the_system():
     machine = find_machine("cpu")
     assert machine == this_cpu()
@@ -161,6 +170,8 @@ def test_this_cpu_has_the_memory_and_cores_of_the_system():
         ({"launch": -1}, "launch = -1"),
         ({"link_efficiency": 1.5}, "link_efficiency = 1.5"),
         ({"memory": float("nan")}, "memory = nan"),
+        ({"overlap": -0.1}, "overlap = -0.1"),
+        ({"overlap": 1.1}, "overlap = 1.1"),
     ],
 )
 def test_impossible_constants_are_refused(fields, message):

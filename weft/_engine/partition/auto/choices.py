@@ -42,9 +42,13 @@ UNUSED: AxisUse = (None, False)
 
 @record
 class Choice:
-    """One way to lay out a node: the price of computing it so, and placements of what it reads and makes."""
+    """One way to lay out a node: the price of computing it so, and placements of what it reads and makes.
+
+    `work` is the price without that of collectives.
+    """
 
     price: float
+    work: float
     reads: tuple[Placement, ...]
     makes: tuple[Placement, ...]
     uses: tuple[tuple[Any, AxisUse], ...]  # of every axis
@@ -73,8 +77,8 @@ class HeldAxes:
             )
 
 
-#: a choice of one equation: price, placements of operands and of results
-_EquationChoice = tuple[float, tuple[Placement, ...], tuple[Placement, ...]]
+#: a choice of one equation: price, price of the work in it, placements of operands and of results
+_EquationChoice = tuple[float, float, tuple[Placement, ...], tuple[Placement, ...]]
 
 
 class ChoiceLister:
@@ -166,9 +170,9 @@ class ChoiceLister:
         ]
 
     def _everywhere(
-        self, node: Node, place: Placement, uses: tuple[tuple[Any, AxisUse], ...], price: float = 0
+        self, node: Node, place: Placement, uses: tuple[tuple[Any, AxisUse], ...]
     ) -> Choice:
-        return Choice(price, (place,) * len(node.reads), (place,) * len(node.makes), uses)
+        return Choice(0.0, 0.0, (place,) * len(node.reads), (place,) * len(node.makes), uses)
 
     def _same_everywhere(self, node: Node, spec: Spec) -> Choice:
         """Return the only choice of a node whose values have the layout `spec`."""
@@ -185,7 +189,7 @@ class ChoiceLister:
         for spec, uses in self._layouts(node.shape, held, even=True):
             places = {v: Placement(((),) * lead + spec) for v, lead in node.leads.items()}
             reads = tuple(places[read.var] for read in node.reads)
-            found.append(Choice(0.0, reads, tuple(places[v] for v in node.makes), uses))
+            found.append(Choice(0.0, 0.0, reads, tuple(places[v] for v in node.makes), uses))
         return found
 
     def _fixed(self, node: Node) -> Choice:
@@ -194,7 +198,7 @@ class ChoiceLister:
         eqn = node.eqns[0] if node.eqns else None
         if eqn is None or "in_specs" not in eqn.params or "out_specs" not in eqn.params:
             reads = tuple(_whole(read.var) for read in node.reads)
-            return Choice(0.0, reads, tuple(map(_whole, node.makes)), none)
+            return Choice(0.0, 0.0, reads, tuple(map(_whole, node.makes)), none)
         specs = {
             a: Placement(spec.dims(a.aval.ndim))
             for a, spec in zip(eqn.invars, eqn.params["in_specs"])
@@ -204,7 +208,7 @@ class ChoiceLister:
             Placement(spec.dims(v.aval.ndim))
             for v, spec in zip(eqn.outvars, eqn.params["out_specs"])
         )
-        return Choice(0.0, tuple(specs[read.var] for read in node.reads), makes, none)
+        return Choice(0.0, 0.0, tuple(specs[read.var] for read in node.reads), makes, none)
 
     def _constraint(self, node: Node, held: HeldAxes) -> list[Choice]:
         """Return the layouts that agree with a constraint; dims that it leaves open are free."""
@@ -231,7 +235,7 @@ class ChoiceLister:
             place, scalar = Placement(spec), Placement(())
             reads = tuple(place if read.var.aval.ndim else scalar for read in node.reads)
             makes = tuple(place if v.aval.ndim else scalar for v in node.makes)
-            found.append(Choice(price, reads, makes, uses))
+            found.append(Choice(price, price, reads, makes, uses))
         return found
 
     # --- equations ---
@@ -248,8 +252,7 @@ class ChoiceLister:
         for axes, deferred in self._splits(eqn, rule, held, partials):
             priced = self._price(eqn, rule, axes, deferred)
             if priced is not None:
-                price, reads, makes = priced
-                found.append(Choice(price * node.count, reads, makes, self._uses(axes, deferred)))
+                found.append(_choice_of([priced], node.count, self._uses(axes, deferred)))
         return found or [self._whole(node, rule)]
 
     def _whole(self, node: Node, rule: FactorRule | None) -> Choice:
@@ -258,8 +261,7 @@ class ChoiceLister:
         if priced is None:
             priced = self._price(node.eqns[0], None, {}, frozenset())
         assert priced is not None  # nothing is split
-        price, reads, makes = priced
-        return Choice(price * node.count, reads, makes, self._uses({}, frozenset()))
+        return _choice_of([priced], node.count, self._uses({}, frozenset()))
 
     def _uses(
         self, axes: Mapping[Any, DimSpec], deferred: frozenset[Any]
@@ -350,9 +352,9 @@ class ChoiceLister:
             if sent is None:
                 return None
             price = sent
-        price += self.partitioner.computation_cost(eqn, rule, strategy)
+        work = self.partitioner.computation_cost(eqn, rule, strategy)
         reads = tuple(p for a, p in zip(eqn.invars, strategy.ins) if type(a) is not Literal)
-        return price, reads, tuple(strategy.outs)
+        return price + work, work, reads, tuple(strategy.outs)
 
     def _sent(self, eqn: Eqn, rule: FactorRule, strategy: Strategy) -> float | None:
         """Return the price of collectives that the operation itself needs; None if it cannot run on its blocks."""
@@ -407,10 +409,7 @@ class ChoiceLister:
         for key, (_, uses) in splits[0].items():
             members = [found[key][0] for found in splits if key in found]
             if len(members) == len(splits):
-                price = sum(price for price, _, _ in members) * node.count
-                reads = tuple(p for _, reads, _ in members for p in reads)
-                makes = tuple(p for _, _, makes in members for p in makes)
-                choices.append(Choice(price, reads, makes, uses))
+                choices.append(_choice_of(members, node.count, uses))
         return choices
 
     def _splits_by_dims(
@@ -428,6 +427,19 @@ class ChoiceLister:
                 numbered = {shared[f]: mine for f, mine in axes.items()}
                 found[tuple(sorted(numbered.items()))] = priced, self._uses(numbered, deferred)
         return found
+
+
+def _choice_of(
+    members: Sequence[_EquationChoice], count: int, uses: tuple[tuple[Any, AxisUse], ...]
+) -> Choice:
+    """Return the choice of a node from those of its equations, each computed `count` times."""
+    return Choice(
+        sum(price for price, _, _, _ in members) * count,
+        sum(work for _, work, _, _ in members) * count,
+        tuple(p for _, _, reads, _ in members for p in reads),
+        tuple(p for _, _, _, makes in members for p in makes),
+        uses,
+    )
 
 
 def _axes_by_factor(picked: Iterable[tuple[Any, int | None]]) -> FactorAxes:

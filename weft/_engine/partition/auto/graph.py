@@ -10,6 +10,7 @@ Next: `choices` lists the ways to lay out a node; `integer_program` chooses.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections import defaultdict
@@ -33,6 +34,7 @@ from weft._engine.core.primitive import (
 from weft._engine.ir.factors import FactorRule
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft._engine.ir.rewrite import params_key
+from weft._engine.partition.auto.overlap import hideable_values
 from weft._engine.partition.cost import DEFAULT, CostModel
 from weft._engine.partition.partial_sums import live_eqns
 from weft._engine.partition.propagation.propagate import Propagation, region_links
@@ -160,6 +162,11 @@ class DecisionGraph:
         if longest < LONG_TIME * self.end or var.aval.nbytes < LARGE:
             return frozenset()
         return frozenset(readers[at + 1 :])
+
+    @functools.cached_property
+    def hideable(self) -> frozenset[Var]:
+        """The variables whose collectives can run behind computation."""
+        return hideable_values(self.jaxpr)
 
     @property
     def end(self) -> int:

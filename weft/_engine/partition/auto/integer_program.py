@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from enum import Enum, auto
 
 import numpy as np
@@ -96,10 +96,13 @@ class IntegerProgram:
         self.class_of = {n: k for k, members in enumerate(self.classes) for n in members}
         self.first_column: list[int] = []
         self._moved: list[tuple[MovedForm, list[Var]]] = []  # with the values that share it
+        self._hideable: list[tuple[int, float]] = []  # columns of moves, and the cost that can hide
         self._add_choices(preference)
         self.binaries = len(self.costs)
         for members in self._equal_values():
             self._add_moves(members)
+        if self._hideable:
+            self._add_hidden()
 
     # --- nodes and values that share variables ---
 
@@ -192,12 +195,37 @@ class IntegerProgram:
         }
         if not any(costs.values()) and len(costs) == len(made) * len(forms):
             return  # all layouts are the same
+        first = len(self.costs)
         if len(needs) == 1:
             moved = self._add_marginals(made, next(iter(needs.values())), costs)
         else:
             moved = self._add_forms(made, self._reader_groups(var, needs), costs, count)
         variables = [v for _, _, v in members]
+        if self.prices.overlap:
+            self._note_hideable(range(first, len(self.costs)), variables)
         self._moved += [(form, variables) for form in moved]
+
+    def _note_hideable(self, columns: Iterable[int], variables: Sequence[Var]) -> None:
+        """Note the part of the costs of moves of `variables` that work can hide."""
+        count = sum(v in self.graph.hideable for v in variables)
+        part = self.prices.overlap * count / len(variables)
+        self._hideable += [(c, part * self.costs[c]) for c in columns if part * self.costs[c]]
+
+    def _add_hidden(self) -> None:
+        """Add the variable of the cost that work hides, as a share of the largest possible one."""
+        work: list[tuple[int, float]] = []
+        largest = 0.0
+        for first, members in zip(self.first_column, self.classes):
+            prices = [
+                sum(works) for works in zip(*([c.work for c in self.choices[n]] for n in members))
+            ]
+            work += [(first + i, price) for i, price in enumerate(prices)]
+            largest += max(prices)
+        most = min(largest, sum(cost for _, cost in self._hideable))
+        if most:
+            hidden = self._column(-most)
+            for terms in (work, self._hideable):
+                self._row([(hidden, 1.0), *((c, -cost / most) for c, cost in terms)], -np.inf, 0.0)
 
     def _needs(self, var: Var) -> dict[tuple[int, int], dict[Placement, list[int]]]:
         """Return the layouts in which each different reader can need a variable, with the choices that do."""

@@ -17,6 +17,7 @@ from weft._engine.ir.specs import Spec
 from weft._engine.ir.structure import Unserializable, structure
 from weft._engine.partition.auto.machine import Machine
 from weft._engine.partition.auto.optimizer import GivenSpecs, Optimizer, Solution
+from weft._engine.partition.auto.overlap import hideable_values
 from weft._engine.partition.auto.prices import MeshPrices, ReductionShares, prices_on
 from weft._engine.partition.cost import DEFAULT, CostModel
 from weft._engine.partition.partition import (
@@ -72,8 +73,17 @@ class Decision:
 
 
 def price_of(result: PartitionResult, prices: MeshPrices) -> float:
-    """Return the price of a partitioned program: of its collectives and of its work."""
-    return prices.on_parts(dict(result.mesh.shape)).of_records(result.records) + result.work
+    """Return the price of a partitioned program: of its collectives and of its work, less what overlaps.
+
+    Work hides at most a share of the collectives that can run behind it, and no more than takes its own time.
+    """
+    own = prices.on_parts(dict(result.mesh.shape))
+    price = own.of_records(result.records) + result.work
+    if not own.overlap:
+        return price
+    assert result.program is not None  # partitioned programs have it
+    hideable = own.of_moves(result.records, hideable_values(result.program))
+    return price - min(own.overlap * hideable, result.work)
 
 
 def latency_of(result: PartitionResult, prices: MeshPrices) -> float:

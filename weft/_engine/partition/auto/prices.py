@@ -8,7 +8,7 @@ Laws: the price of a move is the sum of its steps; a move to the same layout is 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -17,7 +17,7 @@ from weft._engine.ir.jaxpr import Var
 from weft._engine.partition.auto.machine import Machine, collective_seconds
 from weft._engine.partition.cost import DEFAULT, CollectiveRecord, CostModel
 from weft._engine.partition.reshard import Placement, Step, plan
-from weft._engine.util.record import record
+from weft._engine.util.record import record, replace
 
 #: price of a slice of a local block: of two equal plans the one with fewer slices is cheaper
 SLICE = 1.0
@@ -44,6 +44,15 @@ class AxisLink:
     latency: float = 0.0  # of one collective, in bytes of the fastest axis
 
 
+@record
+class MeshLinks:
+    """The links of a mesh: those along its axes, the seconds per byte of the fastest if they are known, and `Machine.overlap`."""
+
+    of_axes: Mapping[Any, AxisLink] = MappingProxyType({})
+    seconds_per_byte: float | None = None
+    overlap: float = 0.0
+
+
 class MeshPrices:
     """Prices on a mesh with axes of the given `sizes`. Axes without a link have the latency of `model`."""
 
@@ -51,15 +60,25 @@ class MeshPrices:
         self,
         sizes: Mapping[Any, int],
         model: CostModel = DEFAULT,
-        links: Mapping[Any, AxisLink] | None = None,
-        seconds_per_byte: float | None = None,
+        mesh_links: MeshLinks | None = None,
         shares: ReductionShares | None = None,
     ):
         self.sizes, self.model = dict(sizes), model
-        self.links = {a: (links or {}).get(a, AxisLink(1.0, model.latency)) for a in sizes}
-        self.seconds_per_byte = seconds_per_byte  # of the fastest axis, if it is known
+        self.mesh_links = mesh_links or MeshLinks()
+        default = AxisLink(1.0, model.latency)
+        self.links = {a: self.mesh_links.of_axes.get(a, default) for a in sizes}
         self.shares = shares or ReductionShares()
         self._moves: dict[tuple[Any, ...], float] = {}
+
+    @property
+    def seconds_per_byte(self) -> float | None:
+        """The seconds of a byte over the fastest axis, if they are known."""
+        return self.mesh_links.seconds_per_byte
+
+    @property
+    def overlap(self) -> float:
+        """The share of the price of a collective that work hides, where it can."""
+        return self.mesh_links.overlap
 
     def collective(self, axes: Iterable[Any], nbytes: float) -> float:
         """Return the price of a collective over `axes` in which each device sends `nbytes` bytes.
@@ -110,7 +129,7 @@ class MeshPrices:
 
     def with_shares(self, shares: ReductionShares) -> MeshPrices:
         """Return the prices where all-reduces take `shares` of collectives."""
-        return MeshPrices(self.sizes, self.model, self.links, self.seconds_per_byte, shares)
+        return MeshPrices(self.sizes, self.model, self.mesh_links, shares)
 
     def on_parts(self, sizes: Mapping[Any, int]) -> MeshPrices:
         """Return the prices on a mesh that has parts of the axes instead, in the same order, with their links."""
@@ -125,11 +144,24 @@ class MeshPrices:
                 link = self.links[axis]
             links[part] = link
             left //= n
-        return MeshPrices(sizes, self.model, links, self.seconds_per_byte, self.shares)
+        return MeshPrices(sizes, self.model, replace(self.mesh_links, of_axes=links), self.shares)
 
     def of_records(self, records: Iterable[CollectiveRecord]) -> float:
         """Return the price of the collectives of a partitioned program."""
         return sum(r.count * self.collective(r.axes, r.bytes_per_device) for r in records)
+
+    def of_moves(self, records: Iterable[CollectiveRecord], values: Container[Var]) -> float:
+        """Return the part of the price of collectives that moves `values`; those that are combined share a latency."""
+        total = 0.0
+        for r in records:
+            parts = r.parts or (r,)
+            latency = max(self.links[a].latency for a in r.axes) * (1 - 1 / len(parts))
+            total += r.count * sum(
+                self.collective(r.axes, part.bytes_per_device) - latency
+                for part in parts
+                if part.value in values
+            )
+        return total
 
 
 def prices_on(
@@ -161,7 +193,7 @@ def prices_on(
             1, round(machine.memory_bandwidth * machine.memory_efficiency * rate)
         ),
     )
-    return MeshPrices(sizes, own, relative, rate)
+    return MeshPrices(sizes, own, MeshLinks(relative, rate, machine.overlap))
 
 
 def _link(machine: Machine, count: int, stride: int) -> tuple[float, float]:
