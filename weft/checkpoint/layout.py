@@ -99,7 +99,7 @@ def is_leaf(value: Any) -> bool:
 
 
 def empty_kind(value: Any) -> str:
-    """Return the stored kind of a value for which `is_leaf` holds. Empty namedtuples are restored as None."""
+    """Return the stored kind of None or an empty container. Empty namedtuples are restored as None."""
     if value is None or (isinstance(value, tuple) and hasattr(value, "_fields")):
         return "None"
     return "Dict" if isinstance(value, dict) else "List" if isinstance(value, list) else "Tuple"

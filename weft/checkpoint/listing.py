@@ -73,7 +73,7 @@ def delete(path: str | os.PathLike, step: int) -> None:
 
 
 def temporary(claim: Claim, step: int) -> Path:
-    """Return the folder in which the owner of a claim writes a step."""
+    """Return the temporary folder of a step for the owner of a claim."""
     return claim.root / f"{step}{layout.TEMPORARY}-{claim.token}"
 
 

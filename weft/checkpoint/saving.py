@@ -122,7 +122,7 @@ def save(
 
     Leaves are arrays of any sharding, random keys, NumPy arrays, numbers, strings and None. Their values at the time of the call are saved,
     even if the program donates or changes them afterwards. Every process calls this with the same arguments, and writes its own shards.
-    A step is visible only when it is complete. Afterwards the folder keeps the newest `keep` steps, and those that `keep_every` divides.
+    A step is visible only when it is complete. Afterwards the folder keeps the newest `keep` steps, and steps divisible by `keep_every`.
     `overwrite` allows replacing a step; `compress` trades time for disk space.
     Raises TypeError for leaves that cannot be saved. Later errors are raised by `wait`, by the next `save` and by
     `weft.checkpoint.wait`: FileExistsError for an existing step, `CheckpointError` for a full disk,

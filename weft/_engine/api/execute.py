@@ -1,7 +1,7 @@
 """Execution of programs on arrays: placing the arguments, and caching the executables of a program.
 
 In:   a Jaxpr and concrete arguments.
-Out:  arrays. A program is compiled once per combination of argument specs; its executables live as long as the program.
+Out:  arrays. A program is compiled once per combination of array specs of arguments; its executables live as long as the program.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def prepare(
 def executable_for(
     jaxpr: Jaxpr, specs: tuple[ArraySpec, ...], options: ProgramOptions
 ) -> Executable:
-    """Return the executable for argument specs (constants first), which is compiled on first use."""
+    """Return the executable for array specs of arguments (constants first), which is compiled on first use."""
     context = current_context().for_compilation
     key = ("executable", specs, options.compilation_key(), context)
     executable = jaxpr._cache.get(key)

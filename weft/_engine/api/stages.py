@@ -58,7 +58,7 @@ def given_sharding(x) -> Sharding | None:
 
 
 def _spec(x, aval, devices: tuple) -> ArraySpec:
-    """Return the spec of the argument `x`; a sharding over an abstract mesh gets these devices."""
+    """Return the array spec of the argument `x`; a sharding over an abstract mesh gets these devices."""
     if type(x) is Array:
         return x._spec
     sharding = given_sharding(x)
@@ -327,7 +327,7 @@ class Lowered(metaclass=Sealed):
         return Compiled.make(self, executable, consts)
 
     def _constants(self) -> tuple[list[Array], tuple[ArraySpec, ...]]:
-        """Return the constants, and the specs of the constants and the arguments."""
+        """Return the constants, and the array specs of the constants and the arguments."""
         consts = const_arrays(self._jaxpr)
         return consts, (*[c._spec for c in consts], *self.in_specs)
 

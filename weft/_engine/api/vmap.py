@@ -330,7 +330,7 @@ def _check_splits(aval: ShapedArray, dim: int, axis: BatchAxis, name: str) -> No
         raise ShardingTypeError(
             f"vmap({name}): a result of type {aval.str_short()} has another dim than the mapped one, {dim}, split by "
             f"{sorted(map(str, others))}, and mapped dims are split by {axis.splits}.\n  A mesh axis splits at most one dim: unmapped "
-            "arguments cannot be sharded over those of the mapped dim. Lay them out over others with weft.sharding.reshard."
+            "arguments cannot be sharded over the axes of the mapped dim. Shard them over others with weft.sharding.reshard."
         )
 
 

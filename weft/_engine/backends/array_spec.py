@@ -1,7 +1,7 @@
 """Array specs: the type of an array, its sharding, and the shapes that follow from both.
 
 In:   a type, a sharding, whether the array was placed explicitly, and its dim order in memory.
-Out:  `ArraySpec`, interned: equal specs are one object, so that dispatch compares one pointer per argument.
+Out:  `ArraySpec`, interned: equal array specs are one object, so that dispatch compares one pointer per argument.
 Laws: all devices of a sharding belong to one backend, which stores the values. A process stores the blocks of its own devices. Memory is
       row-major: an array with another dim order is stored as the transposed array.
 Next: `runtime.array` defines arrays, `backends.base` stores their values, `held` lists the blocks of each process.
@@ -139,7 +139,7 @@ class ArraySpec:
         self.read_scalar = backend.scalar_reader(dtype) if is_local_scalar else None
 
     def on_device(self, device: Any) -> ArraySpec:
-        """Return the spec of the same single-device array on another device of the backend."""
+        """Return the array spec of the same single-device array on another device of the backend."""
         sharding = self.sharding.on_devices([device])
         key = (self.aval, sharding, self.committed)
         if self.order is not None or config.remove_size_one_mesh_axis_from_type or key in _specs:
@@ -152,11 +152,11 @@ class ArraySpec:
 
     @property
     def row_major(self) -> ArraySpec:
-        """The spec of the row-major array in the same memory: the transposed array if this one has an order."""
+        """The array spec of the row-major array in the same memory: the transposed array if this one has an order."""
         return self if self.order is None else self.stored
 
     def with_order(self, order: tuple[int, ...] | None) -> ArraySpec:
-        """Return the spec of the array with dims stored in `order` in the memory of this row-major array."""
+        """Return the array spec of the array with dims stored in `order` in the memory of this row-major array."""
         if order is None:
             return self
         back = inverse(order)
@@ -164,7 +164,7 @@ class ArraySpec:
         return ArraySpec(_transposed_type(self.aval, back), sharding, self.committed, order)
 
     def _in_memory_of(self, stored: ArraySpec) -> ArraySpec:
-        """Use the storage of `stored`, the spec of the terms of the array or of the transposed array; return self."""
+        """Use the storage of `stored`, the array spec of the terms of the array or of the transposed array; return self."""
         self.stored = stored
         for name in (
             "splits",
@@ -241,7 +241,7 @@ def untransposed(value: np.ndarray, order: tuple[int, ...] | None) -> np.ndarray
 
 
 def _stored(spec: ArraySpec) -> ArraySpec:
-    """Return the spec of the stored array: the terms of an array with unreduced axes, or the transposed array."""
+    """Return the array spec of the stored array: the terms of an array with unreduced axes, or the transposed array."""
     aval, sharding, committed, order = spec.aval, spec.sharding, spec.committed, spec.order
     if order is not None:
         if spec.has_terms:
@@ -270,7 +270,7 @@ def _held_here(
 
 
 def follow_processes() -> None:
-    """Recompute the blocks of each process in all specs, after the processes of devices have changed."""
+    """Recompute the blocks of each process in all array specs, after the processes of devices have changed."""
     mesh.follow_processes()
     held_by_process.cache_clear()
     for spec in list(_specs.values()):  # a copy: other threads add to it

@@ -43,7 +43,7 @@ Stage = Callable[..., Any]
 
 @record
 class BlockLayout:
-    """The layout of an argument or a result of a local program: its spec as an array, and the mesh axes that split each dim.
+    """The layout of an argument or a result of a local program: its array spec, and the mesh axes that split each dim.
 
     A result whose sharding mesh axes cannot express is computed whole on every device, and stored split into `blocks` per dim.
     """
@@ -371,7 +371,7 @@ class Backend:
 
     # ---- memory
     def put(self, value: np.ndarray, spec: ArraySpec, copy: bool = True) -> Buffer:
-        """Return the buffer of an array with the global value `value` and the given spec. Without `copy` it may share memory."""
+        """Return the buffer of an array with the global value `value` and the given array spec. Without `copy` it may share memory."""
         raise NotImplementedError(f"{type(self).__name__}.put")
 
     def get(self, buffer: Buffer, spec: ArraySpec) -> np.ndarray:
@@ -524,7 +524,7 @@ def home_device() -> mesh.AbstractDevice:
 
 
 def keep_devices_of(left: Sequence[int], mine: int, first_numbers: Sequence[int]) -> None:
-    """Call `keep_devices_of` of all backends in use, and update the specs of arrays."""
+    """Call `keep_devices_of` of all backends in use, and update all array specs."""
     for backend in {*_made.values()}:
         backend.keep_devices_of(left, mine, first_numbers)
     follow_processes()

@@ -3,7 +3,7 @@
 In:   the number of processes, and the number of devices per process.
 Out:  devices for meshes and shardings of `ShapeDtypeStruct`s; the CPU backend's stages of a program, from which `weft.explain` counts
       the traffic of devices, the exchanges of processes, and the bytes that a process holds.
-Laws: the program of process 0 is compiled; those of other processes are alike. Arrays have no values: running and reading raise
+Laws: the program of process 0 is compiled; other processes have equal programs. Arrays have no values: running and reading raise
       RuntimeError.
 """
 

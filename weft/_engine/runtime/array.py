@@ -1,8 +1,8 @@
 """`Array`: a global array, sharded over devices.
 
-In:   a spec (`backends.array_spec`: type, sharding, committed or not), and a buffer of the backend of the devices.
+In:   an array spec (`backends.array_spec`: type, sharding, committed or not), and a buffer of the backend of the devices.
 Out:  an immutable array, its values on the host, its shards.
-Laws: only the backend reads a buffer, which holds the array of the spec `ArraySpec.stored`. The sharding defines which devices hold which
+Laws: only the backend reads a buffer, which holds the array that `ArraySpec.stored` describes. The sharding defines which devices hold which
       shard. Of an array over several processes each process has the shards of its own devices; it can read the value if they cover the
       whole array. Array methods and operators are attached by `weft._engine.numpy.methods`.
 Next: `backends.base` defines the operations of a backend on arrays, `runtime.executable` runs programs on them.
@@ -580,7 +580,7 @@ def is_supported_dtype(dtype: Any) -> bool:
     return True
 
 
-#: the spec of an array
+#: the array spec of an array
 spec_of = operator.attrgetter("_spec")
 
 
@@ -635,7 +635,7 @@ class Shard:
         local: ArraySpec | None,
         position: tuple[int, ...],
     ) -> Shard:
-        """Return the block of `array` at `position`, with its data if `local`, the spec of the data, is not None."""
+        """Return the block of `array` at `position`, with its data if `local`, the array spec of the data, is not None."""
         spec, data = array._spec, None
         terms = int(spec.has_terms)
         index = block_index(position[terms:], spec.local_shape[terms:], spec.splits[terms:])
@@ -704,5 +704,5 @@ def from_numpy(
 
 
 def put(value: np.ndarray, spec: ArraySpec, copy: bool = True) -> Array:
-    """Return the array with the global value `value` and the given spec. Without `copy` it may share memory."""
+    """Return the array with the global value `value` and the given array spec. Without `copy` it may share memory."""
     return Array(spec, spec.backend.put(transposed(value, spec.order), spec.stored, copy))

@@ -196,7 +196,7 @@ _USED = b"used_dltensor"
 
 
 def import_device_memory(x: Any) -> tuple[ArraySpec, Any] | None:
-    """Return the spec and the buffer of an array on the device memory of an object with `__dlpack__`; None for host memory.
+    """Return the array spec and the buffer of an array on the device memory of an object with `__dlpack__`; None for host memory.
 
     Raises ValueError if no backend drives the device, BufferError for memory that is not row-major.
     """

@@ -170,7 +170,7 @@ def check_present(api: str, sharding: Any, ranks: Iterable[int]) -> None:
 
 
 def _holders(spec: ArraySpec, api: str) -> dict[int, Numbers]:
-    """Return the blocks that each process has; for an array from before `weft.distributed.shrink`, those of the surviving processes.
+    """Return the blocks that each process has; for an array from before `weft.distributed.shrink`, only blocks of survivors.
 
     Raises ProcessFailureError in all processes if no process has some of the blocks.
     """

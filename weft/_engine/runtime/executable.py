@@ -1,6 +1,6 @@
 """Executable: a compiled program ready to be called with arrays.
 
-In:   a backend's loaded program, the specs of arguments and results.
+In:   a backend's loaded program, the array specs of arguments and results.
 Out:  arrays. This module converts arguments to the expected layout and wraps results; the backend runs the program.
 """
 
@@ -52,9 +52,9 @@ def _ordered(spec: ArraySpec, order: tuple[int, ...] | None, given: Sharding | N
 
 @record
 class CompileRequest:
-    """A program without constants, for inputs with the specs `in_specs` on the devices `assignment`.
+    """A program without constants, for inputs with the array specs `in_specs` on the devices `assignment`.
 
-    Specs may name devices of another backend; devices of `backend` have the same ids. Outputs without a sharding get the one that
+    Array specs may name devices of another backend; devices of `backend` have the same ids. Outputs without a sharding get the one that
     propagation determines. On a mesh with explicit axes, outputs whose types have no sharding keep these axes; with a mesh in context
     (`in_context`), such axes are automatic. With `automatic`, a search chooses the unspecified shardings. Uncommitted inputs may be moved;
     committed inputs are read where they are.
@@ -177,7 +177,7 @@ class Executable:
         return self
 
     def for_inputs(self, known: Sequence[ArraySpec], others: Sequence[ArraySpec]) -> Executable:
-        """Return the same program for inputs of the specs `others`, which are placed like `known`, the compiled specs."""
+        """Return the same program for inputs of the array specs `others`, which are placed like `known`, the compiled specs."""
         executable = copy.copy(self)
         executable.in_specs = tuple(
             [
@@ -188,7 +188,7 @@ class Executable:
         return executable
 
     def memory_of(self, arrays: Sequence[Array], specs: Sequence[ArraySpec]) -> list[np.ndarray]:
-        """Return the values that the program computes with, for arguments or results with the given specs."""
+        """Return the values that the program computes with, for arguments or results with the given array specs."""
         placed = [x if fits(x._spec, spec) else relaid(x, spec) for x, spec in zip(arrays, specs)]
         return [Array(spec.stored, x._live())._numpy() for x, spec in zip(placed, specs)]
 

@@ -1,7 +1,7 @@
 """Compilation of a program for the placements of its arguments.
 
-In:   a Jaxpr, the specs of its constants and arguments, and `ProgramOptions`.
-Out:  an `Executable`, for the devices named by the specs and the program. The caller places constants.
+In:   a Jaxpr, the array specs of its constants and arguments, and `ProgramOptions`.
+Out:  an `Executable`, for the devices named by the array specs and the program. The caller places constants.
 Laws: committed arguments and shardings name the same devices in the same order; a disagreement is an error that names both.
 """
 
@@ -76,7 +76,7 @@ class ProgramOptions:
         )
 
     def open_specs(self, specs: Sequence[ArraySpec]) -> tuple[ArraySpec, ...]:
-        """Return the specs of arguments for the compiler: those with an automatic sharding become uncommitted."""
+        """Return the array specs of arguments for the compiler: those with an automatic sharding become uncommitted."""
         if self.automatic is None or not any(self.is_automatic):
             return tuple(specs)
         replicated = replicated_over(self.automatic.mesh)
@@ -93,7 +93,7 @@ class ProgramOptions:
 
 
 def build(jaxpr: Jaxpr, specs: Sequence[ArraySpec], options: ProgramOptions) -> Executable:
-    """Compile `jaxpr` for argument specs (constants first), on their devices or the backend's."""
+    """Compile `jaxpr` for array specs of arguments (constants first), on their devices or the backend's."""
     count = len(jaxpr.constvars)
     request = request_of(jaxpr, specs, options)
     with derived_trace(eval_trace):
@@ -119,7 +119,7 @@ def build(jaxpr: Jaxpr, specs: Sequence[ArraySpec], options: ProgramOptions) -> 
 
 
 def request_of(jaxpr: Jaxpr, specs: Sequence[ArraySpec], options: ProgramOptions) -> CompileRequest:
-    """Return the request to compile `jaxpr` for argument specs, with its constants as leading arguments."""
+    """Return the request to compile `jaxpr` for array specs of arguments, with its constants as leading arguments."""
     count = len(jaxpr.constvars)
     name = options.name or jaxpr.name
     program = _without_constvars(jaxpr)
@@ -356,7 +356,7 @@ def _on_one_backend(
     out_shardings: Sequence[Sharding | None],
     backend: backends.Backend,
 ) -> tuple[list[ArraySpec], list[Sharding | None]]:
-    """Return specs and shardings on the devices that the program names inside, or else on the devices of `backend`."""
+    """Return array specs and shardings on the devices that the program names inside, or else on the devices of `backend`."""
     inside = next((s for s in constraint_shardings(jaxpr) if not is_abstract(s)), None)
     devices = typed_devices(jaxpr) if inside is None else inside.device_assignment
     runs_on = backend if devices is None else devices[0].client

@@ -56,7 +56,7 @@ def aliases_of(donations: Iterable[tuple[int, int | None]]) -> dict[int, int]:
 
 
 def find_unsplit_results(program: LocalProgram) -> dict[int, ArraySpec]:
-    """Return the specs of results that every device computes whole but whose specs split them, by number."""
+    """Return the array specs of results that every device computes whole but that are stored split, by number."""
     return {i: x.spec for i, x in enumerate(program.outs) if x.blocks is not None}
 
 
@@ -182,7 +182,7 @@ class PjrtProgram(ReportedProgram):
         return results
 
     def _split(self, buffers: ShardBuffers, spec: ArraySpec) -> ShardBuffers:
-        """Split a result that each device has whole into the shards of its spec."""
+        """Split a result that each device has whole into the shards of its array spec."""
         whole = np.empty(spec.global_shape, spec.storage_dtype)
         event = self._client.start_copy_to_host(buffers.pointers()[0], whole)
         self._client.library.wait(event)
