@@ -22,12 +22,14 @@ PAGES = {
     "partitioning.md": 11,
     "planning.md": 10,
     "shard-map.md": 16,
+    "tiny-weft.md": 36,
 }
 
 
 @needs_pages
 @pytest.mark.parametrize("name", PAGES)
-def test_the_examples_of_a_page_run(name):
+def test_the_examples_of_a_page_run(name, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
     loose = name in (
         "partitioning.md",
         "getting-started.md",
