@@ -507,7 +507,7 @@ def letters(count: int, start: int = 0) -> str:
 
 
 def _dot_factors(avals: Avals, params: Params) -> FactorRule:
-    """Pair letters by `dimension_numbers`: the summed dims of both operands, then the batch dims."""
+    """Pair letters by `dimension_numbers`: summed dims of both operands, then batch dims."""
     lhs, rhs = letters(avals[0].ndim), list(letters(avals[1].ndim, avals[0].ndim))
     for l, r in [pair for dims in params["dimension_numbers"] for pair in zip(*dims)]:
         rhs[r] = lhs[l]
@@ -785,7 +785,7 @@ def nest(loops: Sequence[Loop], body: list[str], python: bool) -> list[str]:
 
 @dataclass
 class Kernel:
-    """A loop nest over scalars. It stores `value`, or its sum over `columns`, for each of `rows`."""
+    """A loop nest over scalars. For each of `rows` it stores `value`, or its sum over `columns`."""
 
     bufs: dict[Var, str]
     rows: list[Loop]
@@ -949,7 +949,7 @@ class JitFunction:
         return *self.calls[types, shardings], operands, out_tree
 
     def trace(self, in_tree: PyTreeDef, avals: Avals) -> tuple[Jaxpr, Values, PyTreeDef]:
-        """Return the program, its constants, which are its first inputs, and the tree of results."""
+        """Return the program, its constants (its first inputs), and the tree of the results."""
         program = stage(flat := FlatFunction(self.fun, in_tree), avals)
         jaxpr = replace(
             program, constvars=[], consts=[], invars=[*program.constvars, *program.invars]
