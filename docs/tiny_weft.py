@@ -4,7 +4,7 @@
 In:   Python functions of NumPy arrays.
 Out:  their programs, derivatives and batched forms; programs compiled to loops over rows of NumPy
       arrays, also for a mesh of devices.
-Laws: names and design are those of `weft/_engine`; NumPy is the only dependency; a layout never
+Laws: `weft/_engine` has the same names and the same design; NumPy is the only dependency; a layout never
       changes values.
 
 Read it from top to bottom. Each part names the modules that it is a miniature of.
@@ -659,7 +659,7 @@ def linearize_flat(fun: Fun, primals: Values) -> tuple[Values, Jaxpr, list[bool]
 
 
 def backward_pass(jaxpr: Jaxpr, cts: Values) -> Values:
-    """Return the cotangents of the inputs of a linear program from those of its results."""
+    """Return cotangents of the inputs of a linear program from cotangents of its results."""
     consts: dict[Atom, Value] = dict(zip(jaxpr.constvars, jaxpr.consts))
     sums: dict[Var, Value] = {}
 
@@ -683,7 +683,7 @@ def backward_pass(jaxpr: Jaxpr, cts: Values) -> Values:
 
 
 def vjp(fun: Fun, *primals: Any) -> tuple[Any, Fun]:
-    """Return `fun(*primals)`, and the function from its cotangent to those of the arguments."""
+    """Return `fun(*primals)`, and the function from its cotangent to cotangents of arguments."""
     leaves, in_tree = tree_flatten(primals)
     flat = FlatFunction(fun, in_tree)
     outs, program, nonzero = linearize_flat(flat, leaves)
@@ -793,7 +793,7 @@ class Kernel:
     value: str
 
     def lines(self, python: bool) -> list[str]:
-        """Return the text in Loops, or Python in which a vector loop is a row of NumPy."""
+        """Return the text in Loops, or Python whose vector loops are rows of NumPy."""
         store = f"y[{', '.join([var for _, var, _ in self.rows]) or '()'}]"
         if not self.columns:
             return nest(self.rows, [f"{store} = {self.value}"], python)
@@ -1073,7 +1073,7 @@ def propagate(jaxpr: Jaxpr, given: dict[Atom, int | None], size: int) -> dict[At
 
 @dataclass(frozen=True)
 class Placement:
-    """How a value lies on the mesh: the split dim, and whether devices hold terms of a sum."""
+    """The placement of a value on the mesh: the split dim, and whether devices hold terms of a sum."""
 
     dim: int | None = None
     partial: bool = False
