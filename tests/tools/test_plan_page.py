@@ -69,7 +69,7 @@ def test_page_has_every_part(page, plan):
     ):
         assert part in text, part
     assert tags.count["svg"] >= len(plan.inputs) + len(plan.outputs)
-    assert f"{plan.inputs[0].path}</td>" in text or f"{plan.inputs[0].path}<div" in text
+    assert f"{plan.inputs[0].name}</td>" in text or f"{plan.inputs[0].name}<div" in text
 
 
 def test_page_gives_reasons(page, plan):

@@ -108,9 +108,17 @@ def test_plan_does_not_depend_on_hashes():
 
 
 def test_reason_names_the_runner_up(plan):
-    text = plan.why("[0][0]['up']")
-    assert text.startswith("[0][0]['up'] is P(None, 'x'): the next best layout, ")
+    text = plan.why("params[0]['up']")
+    assert text.startswith("params[0]['up'] is P(None, 'x'): the next best layout, ")
     assert "more (+" in text
+    assert plan.why("[0][0]['up']") == text  # the key path in the tuple of arguments
+
+
+def test_names_are_those_of_parameters(plan, mesh):
+    assert {v.name for v in plan.inputs} >= {"params[0]['up']", "batch[1]"}
+    assert plan.outputs[0].name == "result[0]['down']"
+    rest = weft.auto.shardings(lambda *xs: xs[0] @ xs[1], struct(8, 8), struct(8, 8), mesh=mesh)
+    assert [v.name for v in rest.inputs] == ["xs[0]", "xs[1]"]
 
 
 def test_unknown_key_path(plan):
@@ -259,7 +267,7 @@ def test_given_shardings_are_kept(mesh):
         lambda x, w: x @ w, struct(64, 32, sharding=rows), struct(32, 16), mesh=mesh
     )
     assert plan.in_shardings[0] == rows
-    assert plan.why("[0]") == "[0] is P('x',): it was given."
+    assert plan.why("x") == "x is P('x',): it was given."
 
 
 def test_mesh_is_checked():

@@ -77,6 +77,8 @@ array_makers: dict[type, Callable[[Any], Any]] = {}
 type_makers: dict[type, Callable[[Any], Any]] = {}
 #: callbacks (jitted function, call, `TracedProgram`), called after a jitted function was traced
 after_tracing: list[Callable[[Any, Any, Any], None]] = []
+#: callbacks (jitted function, call, flat results), called after each call on values
+after_calls: list[Callable[[Any, Any, Any], None]] = []
 #: callbacks (backend), called before a backend compiles a program; an exception prevents the compilation
 before_compilation: list[Callable[[Any], None]] = []
 #: callbacks (executable), called after an executable was compiled or loaded

@@ -2,14 +2,16 @@
 
 In:   what `weft run` takes, a mesh, a machine, and the files to write.
 Out:  the program's own output; after it the report of the plan.
-How:  the program runs on as many virtual devices as the mesh has. The types of arguments and the donation of each jitted
-      function are recorded when it is traced. The one with the most floating point operations is planned.
+How:  the program runs on as many virtual devices as the mesh has. Each jitted function is recorded when it is traced, with
+      its program, the types and names of its arguments and their donation. Results that are arguments of the next call are
+      state. The function with the most floating point operations is planned.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +24,7 @@ from weft._engine.runtime.topology import make_mesh
 from weft._engine.util.config import MAX_DEVICES
 from weft._engine.util.record import record
 from weft.tools.automatic.measurement import measure
-from weft.tools.automatic.search import shardings
+from weft.tools.automatic.search import SearchOptions, plan_function
 from weft.tools.automatic.step_recorder import JittedStep, StepRecorder
 from weft.tools.run import run_program
 
@@ -71,19 +73,13 @@ def plan_program(options: AutoOptions) -> int:
 def _plan(step: JittedStep, axes: dict[str, int], options: AutoOptions) -> int:
     memory = None if options.memory is None else options.memory * 1e9
     try:
-        mesh = _mesh(axes)
+        mesh = mesh_of(axes)
         machine = measure(mesh) if options.machine == MEASURE else options.machine
-        plan = shardings(
-            step.function,
-            *step.args,
-            mesh=mesh,
-            memory=memory,
-            donate_argnums=step.donate_argnums,
-            machine=machine,
-        )
+        plan = plan_function(step.planned, SearchOptions(mesh, machine, memory))
     except (ValueError, TypeError, RuntimeError) as error:  # ShardingError, NotImplementedError too
         return _fail(f"{step.name} cannot be planned: {error}")
-    print(f"\n{step.name}, {step.flops:.4g} floating point operations in a call\n")
+    print(f"\n{step.name}, {step.flops:.4g} floating point operations in a call")
+    print(_state_text(step))
     print(plan.text(), end="")
     if options.html is not None:
         Path(options.html).write_text(plan.html(), encoding="utf-8")
@@ -92,11 +88,23 @@ def _plan(step: JittedStep, axes: dict[str, int], options: AutoOptions) -> int:
     return 0
 
 
+def _state_text(step: JittedStep) -> str:
+    """Return which arguments the plan treats as state, in a sentence."""
+    roots = dict.fromkeys(re.split(r"[.\[]", name)[0] for name in step.state)
+    if not roots:
+        return ""
+    return (
+        f"State: {', '.join(roots)}. Results of a call are these arguments of the next one; both have the same shardings, "
+        "and the plan counts their memory once, as donate_argnums makes them use it.\n"
+    )
+
+
 def run_recorded(options: AutoOptions, needed: int, recorder: StepRecorder) -> int:
     """Run the program with at least so many devices and return its exit status."""
     known = os.environ.get("WEFT_NUM_DEVICES", "")
     count = max(needed, int(known) if known.isdigit() else 0)
     hooks.after_tracing.append(recorder.on_trace)
+    hooks.after_calls.append(recorder.on_call)
     try:
         return run_program(
             options.program, options.arguments, as_module=options.as_module, devices=count
@@ -108,6 +116,7 @@ def run_recorded(options: AutoOptions, needed: int, recorder: StepRecorder) -> i
         return 1
     finally:
         hooks.after_tracing.remove(recorder.on_trace)
+        hooks.after_calls.remove(recorder.on_call)
 
 
 def _fail(message: str) -> int:
@@ -150,7 +159,7 @@ def check_files(*paths: str | None) -> None:
             raise ValueError(f"{path} cannot be written: its folder does not exist.")
 
 
-def _mesh(axes: dict[str, int]) -> Mesh:
+def mesh_of(axes: dict[str, int]) -> Mesh:
     """Return the mesh; ValueError if the program has made fewer devices than it needs."""
     count = math.prod(axes.values())
     if len(devices()) < count:

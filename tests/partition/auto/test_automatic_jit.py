@@ -1,5 +1,7 @@
 """AUTO in jit: layouts that the compiler chooses, against unsharded results and hand-written layouts."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -265,3 +267,24 @@ def test_plan_takes_arguments_of_an_explicit_mesh():
     result = plan.jit()(*plan.place((typed, w)))
     assert result.sharding.mesh == mesh
     assert_close(result, x @ w)
+
+
+def test_clipped_gradients_are_reduced_once():
+    """Clipping reads a gradient for its norm and for its scaling, which need not be in different layouts."""
+
+    def step(params, x):
+        loss = lambda ps: (functools.reduce(lambda x, p: wnp.tanh(x @ p), ps, x) ** 2).mean()
+        grads = weft.grad(loss)(params)
+        norm = wnp.sqrt(sum((g * g).sum() for g in grads))
+        clipped = [weft.lax.select(norm < 1, g, g / norm) for g in grads]
+        return [p - 0.1 * g for p, g in zip(params, clipped)]
+
+    struct = lambda *shape: weft.ShapeDtypeStruct(shape, np.float32)
+    params = [struct(64, 64) for _ in range(4)]
+    mesh = weft.make_mesh((8,), ("x",))
+    plan = weft.auto.shardings(
+        step, params, struct(65536, 64), mesh=mesh, donate_argnums=0, machine="h100"
+    )
+    parallel = plan.compare()["data parallel"]
+    assert plan.cost.price <= parallel.price
+    assert plan.cost.collectives == parallel.collectives

@@ -67,7 +67,7 @@ from weft._engine.core.trace import (
     trace_state,
     typeof,
 )
-from weft._engine.hooks import after_tracing, hi_types
+from weft._engine.hooks import after_calls, after_tracing, hi_types
 from weft._engine.ir.explicit import type_sharding
 from weft._engine.ir.mesh import AUTO, device_mesh, spec_mesh, unplaced
 from weft._engine.ir.types import ShapedArray
@@ -312,6 +312,8 @@ class JitFunction(Dispatching):
             arrays,
             lambda: run_ready(executable, ready, originals),
         )
+        for listener in after_calls:
+            listener(self, call, outs)
         return traced.results(outs)
 
     def _place(self, call: FlatCall) -> tuple[Sequence[Array], Sequence[Array]]:
@@ -344,7 +346,8 @@ class JitFunction(Dispatching):
         ):
             return
         if (
-            config.no_execution
+            after_calls
+            or config.no_execution
             or config.debug_key_reuse
             or (transfers.guarded() and _may_transfer(compiled, leaves))
         ):

@@ -50,7 +50,7 @@ LESS_MEMORY = 0.9
 #: most seconds of the search for one point
 MOST_SECONDS = 10.0
 #: version of the file format
-_FORMAT = 1
+_FORMAT = 2
 
 
 @record(frozen=False, eq=False)
@@ -153,15 +153,14 @@ class ShardingPlan:
     # --- reasons and comparisons
 
     def why(self, key_path: str) -> str:
-        """Return why the argument with a key path such as `[0]['w']` has its layout, in a sentence."""
-        found = [i for i, v in enumerate(self.inputs) if v.path == key_path]
+        """Return why an argument has its layout, in a sentence; `params['w']` and the key path `[0]['w']` are the same one."""
+        found = [i for i, v in enumerate(self.inputs) if key_path in (v.name, v.path)]
         if not found:
-            known = ", ".join(v.path for v in self.inputs[:8])
+            known = ", ".join(v.name for v in self.inputs[:8])
             raise KeyError(
                 f"plan.why: no argument has the key path {key_path!r}. Key paths are {known}, ..."
             )
-        (number,) = found
-        return self._reason(number)
+        return self._reason(found[0])
 
     def _reason(self, number: int) -> str:
         decision = self._need_decision("why")
@@ -169,7 +168,7 @@ class ShardingPlan:
         reason = reason_of_argument(
             decision, number + len(decision.program.invars) - len(self.inputs)
         )
-        return f"{value.path} is {partition_spec(value.spec)}: {reason}"
+        return f"{value.name} is {partition_spec(value.spec)}: {reason}"
 
     def compare(self, **shardings: Any) -> Comparison:
         """Return the costs of the plan, of well-known layouts, and of `shardings`: prefix trees of input shardings by name."""
@@ -287,7 +286,13 @@ class ShardingPlan:
         }
         values = {
             name: [
-                {"path": v.path, "shape": list(v.shape), "dtype": v.dtype, "spec": _plain(v.spec)}
+                {
+                    "path": v.path,
+                    "name": v.name,
+                    "shape": list(v.shape),
+                    "dtype": v.dtype,
+                    "spec": _plain(v.spec),
+                }
                 for v in group
             ]
             for name, group in (("inputs", self.inputs), ("outputs", self.outputs))
@@ -370,7 +375,9 @@ def load(path: str | PathLike[str], mesh: Mesh | AbstractMesh | None = None) -> 
     )
     inputs, outputs = (
         tuple(
-            PlannedValue(v["path"], tuple(v["shape"]), v["dtype"], _spec(v["spec"]) or ())
+            PlannedValue(
+                v["path"], v["name"], tuple(v["shape"]), v["dtype"], _spec(v["spec"]) or ()
+            )
             for v in data[name]
         )
         for name in ("inputs", "outputs")

@@ -32,7 +32,7 @@ from weft.tools.report import Collective, collective_of
 class ValueGroup:
     """Values of one type and layout: arguments or results, or values that one source line makes.
 
-    name        key path of the first one, or source line
+    name        parameter and key path of the first one, or source line
     count       number of values; of one in a loop, times its runs
     elements    number of elements of all of them
     variable    number of the first one among the arguments, or its variable; None for results
@@ -131,8 +131,8 @@ class PlanReport:
         """The collectives of the program; most bytes first."""
         if self.decision is None:
             return []
-        paths = [v.path for v in self.plan.inputs]
-        names = ["a constant"] * (len(self.decision.program.invars) - len(paths)) + paths
+        names = [v.name for v in self.plan.inputs]
+        names = ["a constant"] * (len(self.decision.program.invars) - len(names)) + names
         records = [collective_of(r, names) for r in self.decision.result.records]
         return sorted(records, key=lambda r: -r.bytes)
 
@@ -168,7 +168,7 @@ def _value_group(
     first = values[members[0]]
     spec: Spec = first.spec
     return ValueGroup(
-        first.path,
+        first.name,
         f"{first.dtype}[{','.join(map(str, first.shape))}]",
         first.shape,
         Placement(spec),

@@ -15,15 +15,20 @@ from weft._engine.util.record import record
 
 @record
 class PlannedValue:
-    """An argument or result of a planned function: its key path, its type, its spec."""
+    """An argument or result of a planned function.
+
+    path   key path in the tuple of arguments or in the results
+    name   the same, from the name of the parameter or `result`
+    """
 
     path: str
+    name: str
     shape: tuple[int, ...]
     dtype: str
     spec: tuple[Any, ...]
 
     def __str__(self) -> str:
-        return f"{self.path:24} {self.dtype}[{','.join(map(str, self.shape))}]"
+        return f"{self.name:24} {self.dtype}[{','.join(map(str, self.shape))}]"
 
 
 def partition_spec(spec: Sequence[Any]) -> PartitionSpec:

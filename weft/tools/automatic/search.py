@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft._engine import pipeline
+from weft._engine.api.flat import argument_names, signature_of
 from weft._engine.api.jit import jit
+from weft._engine.api.stages import result_paths
 from weft._engine.api.struct import ShapeDtypeStruct
 from weft._engine.ir.mesh import AUTO, AbstractMesh, Mesh, check_automatic_axes
 from weft._engine.ir.program_mesh import to_spec
@@ -22,11 +24,26 @@ from weft._engine.partition.auto.partitioning import (
     layout_plan,
 )
 from weft._engine.util import tree
-from weft._engine.util.record import replace
+from weft._engine.util.record import record, replace
 from weft.tools.automatic.device_memory import measured_peak
 from weft.tools.automatic.plan import ShardingPlan
 from weft.tools.automatic.planned_value import PlannedValue, concrete_mesh
 from weft.tools.automatic.pricing import cost_of
+
+
+@record
+class PlannedFunction:
+    """A function of arrays with the types of its arguments.
+
+    names     names of the leaves of the arguments; by default from the function's parameters
+    carried   pairs of a leaf of the results and the leaf of the arguments that it is in the next call
+    """
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    donate_argnums: int | Sequence[int] = ()
+    names: Sequence[str] = ()
+    carried: Sequence[tuple[int, int]] = ()
 
 
 def shardings(
@@ -72,55 +89,90 @@ def shardings(
             f"weft.auto.shardings: mesh must be a Mesh, got {type(mesh).__name__}. Make one with weft.make_mesh(shape, names)."
         )
     check_automatic_axes(mesh, "weft.auto.shardings")
+    function = PlannedFunction(f, args, donate_argnums)
+    return plan_function(function, SearchOptions(mesh, machine, memory, seconds, gap))
+
+
+@record
+class SearchOptions:
+    """Where to shard, at what price, and how long to search; see `shardings`."""
+
+    mesh: Mesh | AbstractMesh
+    machine: Machine | str | None = None
+    memory: float | None = None
+    seconds: float = SECONDS
+    gap: float = GAP
+
+    def search(self, **options: Any) -> LayoutSearch:
+        """Return the search."""
+        machine = self.machine
+        limit = None if self.memory is None else MemoryLimit(self.memory, measured_peak)
+        return LayoutSearch(
+            concrete_mesh(self.mesh),
+            find_machine(machine) if isinstance(machine, str) else machine,
+            self.seconds,
+            self.gap,
+            limit=limit,
+            **options,
+        )
+
+
+def plan_function(function: PlannedFunction, options: SearchOptions) -> ShardingPlan:
+    """Return the plan of a function."""
     decisions: list[Decision] = []
-    search = LayoutSearch(
-        concrete_mesh(mesh),
-        find_machine(machine) if isinstance(machine, str) else machine,
-        seconds,
-        gap,
-        limit=None if memory is None else MemoryLimit(memory, measured_peak),
-        report=decisions.append,
-    )
+    count = len(tree.tree_leaves(function.args))
+    carried = tuple((out, number - count) for out, number in function.carried)
+    search = options.search(carried=carried, report=decisions.append)
+    args = tree.tree_map(lambda x: _without_explicit_type(x, search.mesh), function.args)
     auto = AUTO(search.mesh)
-    args = tree.tree_map(lambda x: _without_explicit_type(x, search.mesh), args)
     given = [_given_sharding(x, search.mesh) or auto for x in tree.tree_leaves(args)]
     in_shardings = tree.tree_unflatten(tree.tree_structure(args), given)
-    jitted = jit(f, in_shardings=in_shardings, out_shardings=auto, donate_argnums=donate_argnums)
+    numbers = function.donate_argnums
+    jitted = jit(
+        function.function, in_shardings=in_shardings, out_shardings=auto, donate_argnums=numbers
+    )
     lowered = jitted.lower(*args)
     request = replace(lowered.compile_request(), automatic=AUTO(search.mesh, search))
     _, local = pipeline.lower(request)
     (decision,) = decisions
     structures = tree.tree_structure(args), lowered.out_tree
     ins = local.ins[len(local.ins) - len(given) :]
-    numbers = (donate_argnums,) if isinstance(donate_argnums, int) else tuple(donate_argnums)
+    names = function.names or _names(function.function, structures[0])
     return ShardingPlan(
-        mesh,
-        _planned_values(structures[0], ins, search.mesh),
-        _planned_values(structures[1], local.outs, search.mesh),
+        options.mesh,
+        _planned_values(structures[0], names, ins, search.mesh),
+        _planned_values(structures[1], result_paths(structures[1]), local.outs, search.mesh),
         cost_of(decision, decision.result),
         cost_of(decision, decision.ordinary),
         decision.solution.gap,
         _status(decision),
         layout_plan(decision, search.mesh),
-        numbers,
-        f,
+        (numbers,) if isinstance(numbers, int) else tuple(numbers),
+        function.function,
         *structures,
         decision,
         search=search,
     )
 
 
-def _planned_values(structure: Any, blocks: Sequence[Any], mesh: Mesh) -> tuple[PlannedValue, ...]:
-    """Return the arguments or results of a tree with their layouts."""
+def _names(f: Callable[..., Any], structure: Any) -> list[str]:
+    """Return the names of the leaves of positional arguments, from the parameters of `f`."""
+    numbered = tree.tree_unflatten(structure, range(structure.num_leaves))
+    return argument_names(signature_of(f), numbered, {})
+
+
+def _planned_values(
+    structure: Any, names: Sequence[str], blocks: Sequence[Any], mesh: Mesh
+) -> tuple[PlannedValue, ...]:
+    """Return the arguments or results of a tree with their names and layouts."""
     numbered = tree.tree_unflatten(structure, range(structure.num_leaves))
     paths = [tree.keystr(path) for path, _ in tree.tree_flatten_with_path(numbered)[0]]
     values: list[PlannedValue] = []
-    for path, block in zip(paths, blocks):
+    for path, name, block in zip(paths, names, blocks, strict=True):
         aval = block.spec.aval
         spec = to_spec(block.spec.sharding, mesh, aval.ndim)
-        values.append(
-            PlannedValue(path, tuple(aval.shape), aval.dtype.name, spec or ((),) * aval.ndim)
-        )
+        dims = spec or ((),) * aval.ndim
+        values.append(PlannedValue(path, name, tuple(aval.shape), aval.dtype.name, dims))
     return tuple(values)
 
 

@@ -278,7 +278,17 @@ class Optimizer:
             return place.dims
         if not needs or any(q.partial for q in needs):
             return None if place.partial else place.dims
-        return max(needs, key=lambda q: len(q.axes)).dims
+        forms = sorted(dict.fromkeys(needs), key=lambda q: -len(q.axes))
+        return min(forms, key=lambda q: self._price_through(var, place, q, forms)).dims
+
+    def _price_through(
+        self, var: Var, place: Placement, first: Placement, forms: Sequence[Placement]
+    ) -> float:
+        """Return the price of moving a value from `place` to `first`, and from there to the other forms."""
+        shape, itemsize = tuple(var.aval.shape), var.aval.dtype.itemsize
+        share = self.prices.shares.of([var])
+        price = self.prices.move(place, first, shape, itemsize, share)
+        return price + sum(self.prices.move(first, q, shape, itemsize) for q in forms)
 
 
 class _Uses:

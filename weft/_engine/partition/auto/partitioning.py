@@ -116,13 +116,18 @@ class MemoryLimit:
 
 @record
 class LayoutSearch:
-    """A search for layouts. `ties` pairs a result with the argument whose layout it has."""
+    """A search for layouts.
+
+    ties      pairs of a result and the donated argument whose layout it has
+    carried   pairs of a result and the argument that it is in the next call, counted from the last argument (-1)
+    """
 
     mesh: Mesh
     machine: Machine | None = None
     seconds: float = SECONDS
     gap: float = GAP
     ties: tuple[tuple[int, int], ...] = ()
+    carried: tuple[tuple[int, int], ...] = ()
     cost: CostModel = DEFAULT
     limit: MemoryLimit | None = field(default=None, compare=False)
     #: receives the decision
@@ -144,7 +149,7 @@ class LayoutSearch:
         program, mesh = match_moves(request.jaxpr), request.mesh
         in_specs, out_specs = request.in_specs, request.out_specs
         prices = prices_on(dict(mesh.shape), self.machine, self.cost)
-        ties = _consistent_ties(program, in_specs, out_specs, self.ties)
+        ties = _consistent_ties(program, in_specs, out_specs, self._all_ties(len(in_specs)))
         given = GivenSpecs(in_specs, out_specs, ties)
         optimizer, solution, planned = self._solved(program, mesh, given, prices)
         ins, outs, cost = solution.in_specs, solution.out_specs, prices.model
@@ -169,6 +174,12 @@ class LayoutSearch:
             prices,
             method,
         )
+
+    def _all_ties(self, arguments: int) -> list[tuple[int, int]]:
+        """Return the pairs of carried state, then those of donated arguments for other results and arguments."""
+        found = [(out, arguments + number) for out, number in self.carried]
+        outs, taken = {out for out, _ in found}, {number for _, number in found}
+        return found + [(out, i) for out, i in self.ties if out not in outs and i not in taken]
 
     def _solved(
         self, program: Jaxpr, mesh: Mesh, given: GivenSpecs, prices: MeshPrices
