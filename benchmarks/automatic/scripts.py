@@ -96,7 +96,7 @@ def _difference(actual: Any, expected: Any) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--meshes", default="8,4x2")
     parser.add_argument("--machine", default="h100", help="a preset, or none: bytes sent")
     parser.add_argument("--check", default="", help="scripts whose values are compared")

@@ -7,7 +7,6 @@ import sys
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import optax
 
 

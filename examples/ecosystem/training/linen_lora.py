@@ -8,8 +8,7 @@ import sys
 import jax
 import jax.numpy as jnp
 import optax
-from flax import linen as nn
-from flax import traverse_util
+from flax import linen as nn, traverse_util
 
 
 class LoRADense(nn.Module):
