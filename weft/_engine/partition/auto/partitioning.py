@@ -192,9 +192,9 @@ class LayoutSearch:
         deadline = time.monotonic() + self.seconds
         found: list[_Realized] = []
         optimizer = Optimizer(program, prices, given, constraint_reader(mesh))
-        for _ in range(COMBINING_ROUNDS):
+        for rounds in range(COMBINING_ROUNDS, 0, -1):
             is_first = not found
-            left = max(deadline - time.monotonic(), 0.0)
+            left = max(deadline - time.monotonic(), 0.0) / rounds
             solutions = optimizer.solutions(left, self.gap)
             realized = [_realize(program, mesh, s, prices) for s in solutions]
             realized.sort(key=_price_of)
