@@ -9,7 +9,7 @@ WORKERS ?= 2
 # which third of the tests `make check` runs once more on AVX2 and on a plugin: the last digits of the commit decide
 PART = $$((0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0) % 3))/3
 
-.PHONY: help setup structure demo test restricted arm check lint types imports docs dist mpi smoke bench clean ecosystem fuzz stubs replay planted accelerators cluster
+.PHONY: help setup structure demo test restricted arm check lint types imports docs dist mpi smoke bench clean ecosystem plans fuzz stubs replay planted accelerators cluster
 
 help:
 	@echo "make demo   train a digit classifier over eight devices"
@@ -29,6 +29,7 @@ help:
 	@echo "make planted  plant 20 named faults in copies of the compiler and see which check catches each (ARGS='--mutants 100')"
 	@echo "make accelerators  install PJRT plugins apart and test programs on them (WEFT_LIBTPU=path: compile for TPUs too)"
 	@echo "make ecosystem  run programs for flax, equinox and optax on weft and on JAX (WEFT_ENV=… JAX_ENV=…: environments with the libraries)"
+	@echo "make plans  plan the training scripts of examples/ecosystem/training by weft auto, and compare prices (WEFT_ENV=…)"
 	@echo "make bench  compare with JAX, which gets an environment of its own (ARGS=--quick: under five minutes; ARGS='--only NAME')"
 
 setup: $(READY)
@@ -148,6 +149,11 @@ accelerators: $(READY)
 ecosystem:
 	@test -n "$(WEFT_ENV)" -a -n "$(JAX_ENV)" || { echo "name two environments with the libraries: WEFT_ENV (weft shim install), JAX_ENV"; exit 1; }
 	$(WEFT_ENV)/bin/python examples/ecosystem/compare.py --weft $(WEFT_ENV)/bin/python --jax $(JAX_ENV)/bin/python
+
+# plans of training scripts: make plans WEFT_ENV=… (an environment with weft as jax, flax, equinox, optax and einops)
+plans:
+	@test -n "$(WEFT_ENV)" || { echo "name an environment with the libraries: WEFT_ENV (weft shim install)"; exit 1; }
+	$(WEFT_ENV)/bin/python -m benchmarks.automatic.scripts $(ARGS)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py --write $(ARGS)
