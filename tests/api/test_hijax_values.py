@@ -206,7 +206,7 @@ def test_what_vmap_refuses_of_values_is_named():
         weft.vmap(identity, in_axes=SPEC, axis_size=3)(A)
     with pytest.raises(ValueError, match="needs axis_size"):
         weft.vmap(identity, in_axes=SPEC)(pair)
-    with pytest.raises(ValueError, match=r"is mapped as PairSpec.*where out_axes says 0"):
+    with pytest.raises(ValueError, match=r"is mapped as PairSpec.*but out_axes has 0"):
         weft.vmap(identity, in_axes=SPEC, axis_size=3)(pair)
     with pytest.raises(NotImplementedError, match="cannot be taken apart"):
         weft.vmap(lambda x: swap(x), in_axes=SPEC, out_axes=SPEC, axis_size=3)(pair)
