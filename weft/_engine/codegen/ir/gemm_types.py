@@ -1,11 +1,16 @@
-"""What the matmul generator knows of number types and of the machine.
+"""Number types and machine properties that decide how a matmul is generated.
 
 In:   the type names of a `Gemm` step and the features of the target.
-Out:  a `Recipe`: how operands are packed, which vectors accumulate, and the shape of the register tile.
-Words: a *lane* is one accumulator of a vector; a *step* is what one packed element of A covers along k (one k, or two or four of
-       them in 32 bits, for instructions that add their products); a *beat* is one multiply-add of the kernel (complex numbers
-       take two per step). With *quads* a step is four k side by side in the vector: four lanes of the register add up to one
-       sum, so that few columns fill it.
+Out:  a `Recipe`: the packing of operands, the accumulator type and the shape of the register tile.
+Words: a *lane* is one accumulator of a vector. A *step* is the range of k that one packed element
+of A
+       covers: one k, or two or four packed into 32 bits for dot-product instructions. A *beat* is
+       one
+       multiply-add of the kernel; complex numbers take two beats per step. With *quads*, a step is
+       four
+       k side by side in the vector: four lanes of the register add up to one sum, so that a narrow
+       C
+       still fills vectors.
 """
 
 from __future__ import annotations
@@ -34,18 +39,18 @@ def nbytes(type: str) -> int:
 
 
 def real_of(type: str) -> str:
-    """Return the type of a real or imaginary part; a real type is its own."""
+    """Return the type of a real or imaginary part; a real type is its own real type."""
     return loops.REAL_OF.get(type, type)
 
 
 def llvm_type(type: str) -> str:
-    """Return the LLVM type that an element is loaded as."""
+    """Return the LLVM type of an element as loaded from memory."""
     return MEMORY[type]
 
 
 @record
 class Machine:
-    """The vector unit: bytes and number of its registers, cheap masked memory access, and special conversions."""
+    """The vector unit: the size and number of its registers, and the instructions that it has."""
 
     vector_bytes: int
     registers: int
@@ -57,7 +62,7 @@ class Machine:
 
     @staticmethod
     def of(features: Iterable[str], arch: str) -> Machine:
-        """Return the machine that has `features` (LLVM names, no sign).
+        """Return the machine with `features`, LLVM feature names without a sign.
 
         >>> Machine.of(["avx512f", "avx512bw", "avx512dq", "avx512vl", "f16c", "fma"], "x86_64").vector_bytes
         64
@@ -75,21 +80,21 @@ class Machine:
 
 
 def machine() -> Machine:
-    """Return the vector unit that code is compiled for."""
+    """Return the vector unit of the compilation target."""
     return _machine(target.current().features)
 
 
 @functools.cache
 def _machine(features: str) -> Machine:
-    made = Machine.of(
+    machine = Machine.of(
         (name[1:] for name in features.split(",") if name.startswith("+")), loader.architecture()
     )
-    return made if MODEL.gemm_bf16_dots else replace(made, bf16_dot=False)
+    return machine if MODEL.gemm_bf16_dots else replace(machine, bf16_dot=False)
 
 
 @record
 class Recipe:
-    """How one combination of types is multiplied on one machine."""
+    """The types of a matmul and the way one machine multiplies them."""
 
     in_type: str
     acc_type: str
@@ -103,8 +108,8 @@ class Recipe:
         fits = fits and (kinds[2] == kinds[1] or (kinds[1], kinds[2]) == ("int", "float"))
         if not fits:
             raise NotImplementedError(
-                f"matmul from {self.in_type} accumulated in {self.acc_type} to {self.out_type}: the accumulator must "
-                "be of the input's kind, or a float for integers, and so must the result; cast one of them"
+                f"matmul from {self.in_type} accumulated in {self.acc_type} to {self.out_type}: the accumulator and "
+                "the result must be of the input's kind, or floats if the input is an integer; cast one of them"
             )
         if "c64" in (self.in_type, self.acc_type) and self.in_type != self.acc_type:
             raise NotImplementedError(
@@ -122,14 +127,15 @@ class Recipe:
 
     @property
     def acc(self) -> str:
-        """Real type of the accumulators: f32 for halves, i32 for narrow integers (they wrap alike) and bool."""
+        """Real type of the accumulators: f32 for half precision, i32 for bool and narrow integers,
+        which wrap alike."""
         if self.acc_type in INTEGERS and nbytes(self.acc_type) < 4:
             return "i32"
         return "f32" if self.acc_type in ("bf16", "f16") else real_of(self.acc_type)
 
     @property
     def packed_type(self) -> str:
-        """Type of one step of A, when it is a number."""
+        """Type of one step of packed A, if the step is a single number."""
         return self.acc_type if self.is_complex else self.acc
 
     @property
@@ -142,7 +148,8 @@ class Recipe:
 
     @property
     def k_per_step(self) -> int:
-        """How many neighbours along k are one step: as many as one instruction multiplies and adds in a lane of 32 bits, or a quad."""
+        """Number of consecutive k in a step: 4 with quads, else the products that one instruction
+        adds in a 32-bit lane."""
         if self.quads:
             return 4
         if self.acc == "i32" and self.in_type in ("i8", "u8") and self.machine.i8_dot:
@@ -153,15 +160,18 @@ class Recipe:
 
     @property
     def joined(self) -> str:
-        """Type of the elements that a step joins; empty where each has a lane of its own."""
+        """Type of the elements that a step joins in 32 bits; empty if each element has its own
+        lane."""
         joined = {4: self.in_type, 2: "bf16" if self.is_float else "i16", 1: ""}
         return "" if self.quads else joined[self.k_per_step]
 
     @property
     def flips(self) -> bool:
-        """True when the instruction takes one operand signed and the other one not: A is packed with its sign bits flipped.
+        """True if the instruction multiplies signed by unsigned numbers, so that A is packed with
+        flipped sign bits.
 
-        That adds a row of 128s (or -128s) times B to every row of sums; a panel of B ends with a row that takes it away.
+        The flip adds 128 (or -128) times the column sums of B to every row of C; the last row of a
+        panel of B holds the correction.
         """
         return self.k_per_step == 4 and not self.quads
 
@@ -171,17 +181,18 @@ class Recipe:
 
     @property
     def parts(self) -> int:
-        """Real columns per column of C."""
+        """Number of real columns per column of C."""
         return 2 if self.is_complex else 1
 
     @property
     def lanes(self) -> int:
-        """Sums in a vector."""
+        """Number of sums in a vector."""
         return self.machine.vector_bytes // self.acc_bytes // (4 if self.quads else 1)
 
     @property
     def half_lanes(self) -> int:
-        """Lanes of half a vector, 0 when halves gain nothing: the widest vectors often take as long as two halves."""
+        """Lanes of half a vector; 0 if halves gain nothing. The widest vectors often take as long
+        as two halves."""
         return (
             self.lanes // 2
             if self.machine.vector_bytes == 64 and not self.joined and not self.quads
@@ -198,12 +209,13 @@ class Recipe:
 
     @property
     def step_bytes(self) -> int:
-        """Bytes of packed A that one step takes in one row."""
+        """Bytes of packed A per row and step."""
         return 4 if self.joined else self.acc_bytes * self.parts * (4 if self.quads else 1)
 
     @property
     def unpacked_ok(self) -> bool:
-        """True when the kernel may read the operand A where it is (same bits as the packed form)."""
+        """True if the kernel may read A in place: its elements have the same bits as the packed
+        form."""
         return (
             self.joined == self.in_type and not self.flips
         ) or self.in_type == self.acc_type == self.packed_type
@@ -218,12 +230,14 @@ class Recipe:
 
     @property
     def by_element(self) -> bool:
-        """True when an instruction multiplies by one element of a register, so that elements of A need not fill registers (NEON)."""
+        """True if an instruction can multiply by one element of a register (NEON), so that A need
+        not be broadcast."""
         return (self.machine.vector_bytes, self.machine.registers) == (16, 32)
 
     @property
     def along_vectors(self) -> int:
-        """Vectors of a stretch of rows of B that are read along them: as many as a step joins, or what registers have room for."""
+        """Vectors read along each row of an unpacked B: one per k of a joined step, or as many as
+        registers allow."""
         return (
             self.k_per_step
             if self.joined
@@ -238,12 +252,12 @@ class Recipe:
 
     @property
     def rows(self) -> int:
-        """Rows of the register tile."""
+        """Number of rows of the register tile."""
         return 8 if self.by_element else 6
 
     @property
     def vectors(self) -> int:
-        """Vectors per row of the register tile."""
+        """Number of vectors per row of the register tile."""
         return 3 if self.by_element else 4 if self.machine.registers == 32 else 2
 
     @property
@@ -252,7 +266,7 @@ class Recipe:
 
     @property
     def panel_cols(self) -> int:
-        """Columns of C that one panel of B covers."""
+        """Number of columns of C that one panel of B covers."""
         return self.panel_lanes // self.parts
 
     @property

@@ -1,6 +1,8 @@
-"""Writes textual LLVM IR: values, loops with carried values, masked vectors, conversions.
+"""A writer of textual LLVM IR with index arithmetic, masked vectors and conversions.
 
-A `FunctionWriter` is one function under construction; `Declarations` collects the intrinsics that the functions of a module use.
+A `FunctionWriter` is one function under construction; `Declarations` collects the intrinsics that
+the
+functions of a module use.
 """
 
 from __future__ import annotations
@@ -14,12 +16,12 @@ from weft._engine.codegen.ir.writer import Declarations, Operand, Writer, known
 _TRUTHS = ("true", "false")
 
 
-def _truth(said: bool) -> str:
-    return _TRUTHS[not said]
+def _truth(value: bool) -> str:
+    return _TRUTHS[not value]
 
 
 class FunctionWriter(Writer):
-    """One function; operands are i64 unless a type is given."""
+    """One function under construction; operands are i64 unless a type is passed."""
 
     def __init__(
         self, signature: str, decls: Declarations, machine: Machine, attributes: str = ""
@@ -33,16 +35,17 @@ class FunctionWriter(Writer):
     # -- values
 
     def slot(self, type: str) -> str:
-        """Return stack memory of the whole call (an alloca inside a loop would grow the stack each time round)."""
+        """Return stack memory that lasts for the whole call (an alloca inside a loop would grow the
+        stack each iteration)."""
         return self.let_first(f"alloca {type}, align 64")
 
     def let_first(self, value: str) -> str:
-        """Return a value that is computed when the function begins."""
+        """Return a value that is computed at the beginning of the function."""
         name = f"%t{self.fresh()}"
         self._first.append(f"  {name} = {value}")
         return name
 
-    # (What is known when the text is written is not computed by it.)
+    # Constants are folded.
 
     def add(self, a: Operand, b: Operand) -> str:
         if known(a, b):
@@ -87,7 +90,7 @@ class FunctionWriter(Writer):
         return _truth(int(a) == int(b)) if known(a, b) else self.let(f"icmp eq i64 {a}, {b}")
 
     def some(self, a: Operand) -> str:
-        """Whether a number is not 0."""
+        """Return the condition that a number is not 0."""
         return _truth(int(a) != 0) if known(a) else self.let(f"icmp ne i64 {a}, 0")
 
     def no(self, cond: str) -> str:
@@ -123,7 +126,7 @@ class FunctionWriter(Writer):
         then: Callable[[], Sequence[str] | None],
         orelse: Callable[[], Sequence[str] | None] | None = None,
     ) -> None:
-        """Emit a branch; neither side gives a value to the code after it."""
+        """Emit a branch that yields no values."""
         if cond not in _TRUTHS:
             self.branch(cond, then, orelse)
         elif cond == "true":
@@ -134,7 +137,7 @@ class FunctionWriter(Writer):
     def when_value(
         self, cond: str, then: Callable[[], Sequence[str]], orelse: Sequence[str], type: str
     ) -> list[str]:
-        """Emit a branch whose values are those of `then()` where `cond` holds, else `orelse`."""
+        """Emit a branch that yields `then()` if `cond` holds, else `orelse`."""
         return self.branch(cond, then, lambda: orelse, [type] * len(orelse))
 
     def end(self) -> str:
@@ -149,13 +152,14 @@ class FunctionWriter(Writer):
         )
 
     def first_lanes(self, count: str, lanes: int) -> str:
-        """Return the mask whose first `count` lanes are set; `count` below 2**31."""
+        """Return the mask whose first `count` lanes are set; `count` must be below 2**31."""
         iota = ", ".join(f"i32 {i}" for i in range(lanes))
         wide = self.splat(self.let(f"trunc i64 {count} to i32"), "i32", lanes)
         return self.let(f"icmp ult <{lanes} x i32> <{iota}>, {wide}")
 
     def load(self, type: str, lanes: int, pointer: str, mask: str | None = None) -> str:
-        """Load a vector of LLVM elements `type`; lanes outside `mask` are zero and not touched."""
+        """Load a vector of LLVM elements of `type`; lanes outside `mask` are zero, and their memory
+        is not accessed."""
         align = min(bits_of(type) // 8, 8)
         if mask is None:
             return self.let(f"load <{lanes} x {type}>, ptr {pointer}, align {align}")
@@ -190,8 +194,13 @@ class FunctionWriter(Writer):
         )
 
     def transpose(self, rows: list[str], type: str) -> list[str]:
-        """Transpose n vectors of n elements in log2(n) rounds: pairs of rows first exchange blocks of 16 bytes, then elements within
-        them. Shuffles that cross such blocks otherwise take AVX2 twice as many instructions, and LLVM three times as long."""
+        """Transpose n vectors of n elements in log2(n) rounds.
+
+        Pairs of rows first exchange blocks of 16 bytes, then elements within the blocks. Other
+        shuffles
+        cross such blocks, which takes AVX2 twice as many instructions and LLVM three times as long
+        to compile.
+        """
         n = len(rows)
         block = min(n, 128 // bits_of(type))
         span = n // 2
@@ -203,12 +212,12 @@ class FunctionWriter(Writer):
         return rows
 
     def _exchange_blocks(self, rows: list[str], vector: str, span: int) -> list[str]:
-        """Exchange runs of `span` lanes between rows that are as far apart."""
+        """Exchange runs of `span` lanes between rows that are `span` rows apart."""
         n, exchanged = len(rows), list(rows)
-        kept = [i for i in range(n) if not i & span]
+        upper = [i for i in range(n) if not i & span]
         low = [i if not i & span else n + i - span for i in range(n)]
         high = [i + span if not i & span else n + i for i in range(n)]
-        for i in kept:
+        for i in upper:
             pair = rows[i], rows[i + span]
             exchanged[i], exchanged[i + span] = (
                 self.shuffle(*pair, vector, lanes) for lanes in (low, high)
@@ -216,7 +225,8 @@ class FunctionWriter(Writer):
         return exchanged
 
     def _interleave(self, rows: list[str], vector: str, block: int) -> list[str]:
-        """Interleave row i with row i + block/2: it rotates the address bits (row, lane) within a block by one place."""
+        """Interleave row i with row i + block/2, which rotates the address bits (row, lane) within
+        a block by one."""
         n, half = len(rows), block // 2
         low = [first + i // 2 + n * (i % 2) for first in range(0, n, block) for i in range(block)]
         high = [half + p for p in low]
@@ -230,7 +240,7 @@ class FunctionWriter(Writer):
     # -- conversions; lanes == 0 means a scalar
 
     def convert(self, value: str, source: str, target: str, lanes: int) -> str:
-        """Convert a value between two type names, rounding to nearest even; integers wrap."""
+        """Convert a value between two named types; floats round to nearest even, integers wrap."""
         if source == target:
             return value
         if source in INTEGERS:
@@ -288,12 +298,13 @@ class FunctionWriter(Writer):
         odd = self._int("and", self._int("lshr", bits, 16, lanes), 1, lanes)
         up = self._int("add", self._int("add", bits, 0x7FFF, lanes), odd, lanes)
         nan = self.let(f"fcmp uno {_of('float', lanes)} {value}, {value}")
-        kept = self._pick(nan, self._int("or", bits, 0x400000, lanes), up, lanes)
-        top = self._int("lshr", kept, 16, lanes)
+        rounded = self._pick(nan, self._int("or", bits, 0x400000, lanes), up, lanes)
+        top = self._int("lshr", rounded, 16, lanes)
         return self.let(f"trunc {_of('i32', lanes)} {top} to {_of('i16', lanes)}")
 
     def _widen_half(self, value: str, lanes: int) -> str:
-        """f16 to f32 with integers: shift the fields into place, then scale by 2**112 (exact for subnormals too)."""
+        """Convert f16 to f32 with integer operations: shift the fields, then scale by 2**112 (exact
+        for subnormals too)."""
         wide = self.let(
             f"zext {_of('i16', lanes)} {self._cast(value, 'half', 'i16', lanes)} to {_of('i32', lanes)}"
         )
@@ -311,7 +322,8 @@ class FunctionWriter(Writer):
         return self._cast(self._int("or", magnitude, sign, lanes), "i32", "float", lanes)
 
     def _round_to_half(self, value: str, lanes: int) -> str:
-        """f32 to f16 with integers, to nearest even; subnormals by an addition that aligns their last bit."""
+        """Convert f32 to f16 with integer operations, to nearest even; an addition aligns the last
+        bit of subnormals."""
         bits = self._cast(value, "float", "i32", lanes)
         sign = self._int("and", self._int("lshr", bits, 16, lanes), 0x8000, lanes)
         mag = self._int("and", bits, 0x7FFFFFFF, lanes)
@@ -342,7 +354,7 @@ class FunctionWriter(Writer):
 
 
 def bits_of(type: str) -> int:
-    """Return the width of an LLVM scalar type."""
+    """Return the width of an LLVM scalar type in bits."""
     return int(mangle(type)[1:])
 
 
@@ -351,5 +363,5 @@ def _of(type: str, lanes: int) -> str:
 
 
 def const(type: str, value: object, lanes: int) -> str:
-    """Return a constant, the same in every lane."""
+    """Return a constant with the same value in every lane."""
     return f"<{', '.join([f'{type} {value}'] * lanes)}>" if lanes else str(value)

@@ -1,4 +1,5 @@
-"""The names and sizes of the microkernels of a matmul, which the driver needs without their texts."""
+"""Names and sizes of the micro-kernels of a matmul; the driver needs them without the kernels'
+text."""
 
 from __future__ import annotations
 
@@ -8,29 +9,33 @@ from weft._engine.codegen.ir.gemm_types import Recipe
 from weft._engine.codegen.ir.writer import Declarations
 
 # thresholds, measured on several machines
-#: rows between those that are packed and those that are prefetched
+#: distance in rows between the row that is packed and the row that is prefetched
 GEMM_PACK_PREFETCH_ROWS = 16
-#: rows of B that are read along side by side: the hardware follows that many streams
+#: rows of B that are read in parallel; the hardware prefetcher follows that many streams
 GEMM_ALONG_STREAMS = 8
-#: bytes, at least, between what products of few rows read and what they prefetch
+#: minimum distance in bytes between the reads of a product of few rows and its prefetches
 GEMM_AHEAD = 16 << 10
-#: beats in which the full kernel fetches one cache line ahead
+#: beats of the full kernel per prefetched cache line
 GEMM_LINE_BEATS = 4
 
 
-#: addresses of rows of A in a list after those of a tile: they are prefetched, and need not be valid
+#: spare row addresses after the addresses of a tile in a list of rows of A; they are prefetched and need not be
+#: valid
 SPARE_ROWS = 16
-#: arrays of an epilogue that are prefetched while the last block is multiplied: one word of a descriptor has a byte for each
+#: maximum number of epilogue arrays that are prefetched during the last block; a descriptor word
+#: has one byte for each
 STREAMS = 8
 
 
 def row_counts(recipe: Recipe) -> tuple[int, ...]:
-    """Return the rows of the kernels there are; the last few rows of a tile take some of the smaller ones."""
+    """Return the row counts of the existing kernels; smaller kernels compute the last rows of a
+    tile."""
     return (1, 2, 4, recipe.rows)
 
 
 def shapes(recipe: Recipe) -> list[tuple[int, bool]]:
-    """Return (vectors, edge) of the kernels for one number of rows, in the order of their table; 0 is half a vector."""
+    """Return (vectors, edge) of the kernels for one row count, in table order; 0 vectors is half a
+    vector."""
     return [(0, True), *((v, True) for v in range(1, recipe.vectors + 1)), (recipe.vectors, False)]
 
 
@@ -40,7 +45,8 @@ def tiles(recipe: Recipe) -> list[tuple[int, int, bool]]:
 
 
 def kernel_name(rows: int, vectors: int, edge: bool, runs: bool = False) -> str:
-    """Return the name of a kernel's function; one for `runs` finds the elements of A by lists.
+    """Return the name of a kernel's function; a `runs` kernel finds the elements of A through
+    lists.
 
     >>> kernel_name(6, 3, True)
     'kernel_6_3_edge'
@@ -49,7 +55,8 @@ def kernel_name(rows: int, vectors: int, edge: bool, runs: bool = False) -> str:
 
 
 def kernel_table(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
-    """Return `@kernels`: the addresses of all kernels by rows and shape, null where one is not wanted; then of those for runs."""
+    """Return `@kernels`: the kernel addresses by rows and shape, then of the `runs` kernels;
+    null if not wanted."""
     names = [kernel_name(*tile, runs) for runs in (False, True) for tile in tiles(recipe)]
     for name in names:
         if name in wanted:
@@ -59,7 +66,7 @@ def kernel_table(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -
 
 
 def unrolled(recipe: Recipe, rows: int, vectors: int, edge: bool) -> int:
-    """Beats of one iteration: a wide tile has work enough for one, and each costs its share of compiling."""
+    """Return the beats per iteration. A wide tile needs no unrolling, which costs compile time."""
     if recipe.quads:
         return 64 // recipe.step_bytes
     if recipe.by_element:  # two elements of a row of A are one load

@@ -1,7 +1,11 @@
-"""The scalar types of Loops and of matmuls in LLVM: one table, and the spelling of vectors and of intrinsics' names.
+"""The scalar types of Loops and matmuls in LLVM: a table, vector types, and the suffixes of
+intrinsics.
 
-Laws: half precision lives in f32 registers; bfloat16 is loaded and stored as its bits, bool as a byte. Complex numbers are
-      pairs of real ones and not in the table; `ir.loops.ITEMSIZE` has the bytes of all types.
+Laws: half precision is computed in f32 registers; bfloat16 is loaded and stored as its bits, bool
+as a
+      byte. Complex numbers are pairs of real numbers and not in the table; `ir.loops.ITEMSIZE` has
+      the
+      sizes of all types.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ from typing import NamedTuple
 
 
 class LLVMScalar(NamedTuple):
-    """A type's information in bits, and its LLVM types in registers and in memory."""
+    """Bits of information in a type, and its LLVM types in registers and in memory."""
 
     bits: int
     register: str
@@ -41,7 +45,7 @@ _mangled: dict[str, str] = {}
 
 
 def mangle(type_: str) -> str:
-    """Suffix of a type in an overloaded intrinsic name.
+    """Return the suffix of a type in an overloaded intrinsic name.
 
     >>> mangle("<16 x float>"), mangle("i32")
     ('v16f32', 'i32')
@@ -61,7 +65,7 @@ _vectors: dict[tuple[str, int], str] = {}
 
 
 def vector(element: str, lanes: int) -> str:
-    """The LLVM type of `lanes` elements; one lane is the scalar type itself."""
+    """Return the LLVM type of `lanes` elements; one lane is the scalar type itself."""
     if lanes == 1:
         return element
     text = _vectors.get((element, lanes))

@@ -1,10 +1,12 @@
-"""Builds one LLVM function as text: scopes, value numbering, loop-invariant placement.
+"""A writer of LLVM functions with scopes, value numbering and loop-invariant code placement.
 
-In:   instructions as text with their operands.
+In:   instructions as text, with their operands.
 Out:  the lines of the function.
-Laws: every pure instruction is written once per scope, in the outermost scope where its operands are defined, so that common
-      subexpressions and loop invariants need no later pass. Nothing leaves a conditional scope.
-      A nested scope is appended to its parent when it closes, after what was hoisted meanwhile.
+Laws: every pure instruction is written once per scope, in the outermost scope where its operands
+are
+      defined, so that common subexpressions and loop invariants need no later pass. No instruction
+      leaves a conditional scope. A nested scope is appended to its parent when it closes, after the
+      instructions hoisted out of it.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from weft._engine.codegen.ir.writer import Typed, Writer
 
 
 class Scope:
-    """A region of code under construction: its lines, its value table and the label of its current block."""
+    """A region of code under construction: its lines, value table and the label of its current
+    block."""
 
     __slots__ = ("label", "lines", "table")
 
@@ -27,9 +30,9 @@ class Scope:
 
 
 class ScopedWriter(Writer):
-    """The body of one function, with placement of pure instructions by their operands' scopes.
+    """The body of one function; pure instructions are placed by the scopes of their operands.
 
-    `lines` are those of the innermost open scope.
+    `lines` are the lines of the innermost open scope.
     """
 
     def __init__(self) -> None:
@@ -48,15 +51,16 @@ class ScopedWriter(Writer):
         return len(self.scopes) - 1
 
     def name(self, prefix: str = "v") -> str:
-        """A fresh local name."""
+        """Return a fresh local name."""
         return f"%{prefix}{self.fresh()}"
 
     def label(self, prefix: str) -> str:
-        """A fresh block label."""
+        """Return a fresh block label."""
         return f"{prefix}{self.fresh()}"
 
     def pure(self, text: str, *operands: str) -> str:
-        """The name of a pure instruction, written at the outermost scope that has its operands."""
+        """Return the name of a pure instruction, placed in the outermost scope that has its
+        operands."""
         level, level_of = self.floor, self.level_of
         for operand in operands:
             at = level_of.get(operand, 0)
@@ -73,7 +77,8 @@ class ScopedWriter(Writer):
         return name
 
     def shuffle(self, type_: str, x: str, y: str, order: Iterable[int]) -> str:
-        """Lanes of two vectors of a type, numbered through, in a new order; the second may be `poison`."""
+        """Shuffle the concatenated lanes of two vectors of one type into `order`; the second may be
+        `poison`."""
         lanes = [f"i32 {lane}" for lane in order]
         return self.pure(
             f"shufflevector {type_} {x}, {type_} {y}, <{len(lanes)} x i32> <{', '.join(lanes)}>",
@@ -82,14 +87,15 @@ class ScopedWriter(Writer):
         )
 
     def invariant_load(self, text: str, *operands: str) -> str:
-        """Like `pure`, for a load of memory that nobody writes: it must not leave a scope that may not run."""
+        """Like `pure`, for a load from read-only memory; the load is not hoisted out of a scope
+        that may not run."""
         floor, self.floor = self.floor, max(self.floor, self.load_floor)
         name = self.pure(text, *operands)
         self.floor = floor
         return name
 
     def let(self, value: str, prefix: str = "v") -> str:
-        """The name of an instruction written at the present place, never shared."""
+        """Return the name of an instruction written at the current position, never shared."""
         name = self.name(prefix)
         self.scopes[-1].lines.append(f"  {name} = {value}")
         self.level_of[name] = self.depth
@@ -107,7 +113,7 @@ class ScopedWriter(Writer):
         self.lines = scope.lines
 
     def pop(self) -> Scope:
-        """Close the innermost scope; the caller appends its lines where they belong."""
+        """Close the innermost scope and return it; the caller appends its lines."""
         scope = self.scopes.pop()
         self.lines = self.scopes[-1].lines
         return scope
@@ -117,13 +123,14 @@ class ScopedWriter(Writer):
     def _arm(
         self, label: str, emit: Callable[[], Sequence[str] | None]
     ) -> tuple[Scope, Sequence[str]]:
-        """A closed scope of what `emit` writes, which nothing leaves, as it may not run; and the values that it gives."""
+        """Return a closed scope with the code of `emit`, and its values. Nothing is hoisted out: it
+        may not run."""
         floors = self.floor, self.load_floor
         self.push(label)
         self.floor = self.load_floor = self.depth
-        made = emit() or ()
+        values = emit() or ()
         self.floor, self.load_floor = floors
-        return self.pop(), made
+        return self.pop(), values
 
     def branch(
         self,
@@ -160,9 +167,12 @@ class ScopedWriter(Writer):
         level: int | None = None,
         rarely: bool = False,
     ) -> list[str]:
-        """The values of `emit`, all of one type, where `cond` holds, else `others`, or zeros if none are given.
+        """Emit a branch and return the values of `emit` if `cond` holds, else `others`, or zeros
+        without `others`.
 
-        The branch is in the scope `level` (default: the innermost one), which has the operands; `rarely` is a hint for LLVM.
+        All values have type `type_`. The branch is placed in scope `level` (default: the innermost
+        scope),
+        where its operands must be defined; `rarely` is a branch-weight hint for LLVM.
         """
         place, (then, done) = (
             self.scopes[self.depth if level is None else level],
@@ -191,7 +201,7 @@ class ScopedWriter(Writer):
         carried: Typed,
         certain: bool,
     ) -> list[str]:
-        """Emit a loop of signed numbers, as `loop` does; one that is `certain` runs at least once."""
+        """Emit a loop over signed numbers, as `loop` does; a `certain` loop runs at least once."""
         head, exit_, counter = self.label("loop"), self.label("exit"), self.name("i")
         values = self._open_loop(head, [counter], carried)
         load_floor = self.load_floor
@@ -200,8 +210,10 @@ class ScopedWriter(Writer):
             inside, go = self.label("body"), self.let(f"icmp slt i64 {counter}, {stop}")
             self.do(f"br i1 {go}, label %{inside}, label %{exit_}")
             self.block(inside)
-        # What an address needs is computed where it first can be, and the rest is a mode of addressing. A value that
-        # loop strength reduction does not know keeps it from searching for more, which took longer than all the rest.
+        # Address operands are computed in the outermost scope, and the rest is an addressing mode.
+        # The
+        # frozen index hides the counter from loop strength reduction, whose search dominates
+        # compile time.
         renewed = list(body(self.let(f"freeze i64 {self.let(f'add i64 {counter}, 0')}"), *values))
         self.load_floor = load_floor
         onward = self.let(f"add nuw nsw i64 {counter}, {step}")
@@ -241,7 +253,7 @@ class ScopedWriter(Writer):
         return values
 
     def _open_loop(self, head: str, defined: list[str], carried: Typed) -> list[str]:
-        """Open the scope of a loop; returns the names of what it carries."""
+        """Open the scope of a loop; return the names of its carried values."""
         values = [self.name("p") for _ in carried]
         self.push(head)
         for name in (*defined, *values):
@@ -249,7 +261,8 @@ class ScopedWriter(Writer):
         return values
 
     def _close_loop(self, head: str, exit_: str, phis: Sequence[tuple[str, str, str, str]]) -> None:
-        """Close the scope of a loop; `phis`: types, names, first values, and those of the last block."""
+        """Close the scope of a loop; `phis` lists types, names, first values and values of the last
+        block."""
         scope = self.pop()
         enter = self.scopes[-1].label
         self.do(f"br label %{head}")
@@ -272,17 +285,17 @@ class ScopedWriter(Writer):
         linkage: str = "internal",
         traits: str = "noinline",
     ) -> str:
-        """The text of a function with what was written so far for its body."""
+        """Return the text of a function whose body is everything written so far."""
         lines = "\n".join(self.scopes[0].lines)
         return f"define {linkage} {type_} @{name}({params}) {traits} #0 {{\nentry:\n{lines}\n  ret {type_} {result}\n}}\n"
 
     def define(self, name: str, level: int | None = None) -> str:
-        """Record that `name` lives at `level` (default: the innermost scope)."""
+        """Record that `name` is defined at `level` (default: the innermost scope)."""
         self.level_of[name] = self.depth if level is None else level
         return name
 
     def declare(self, name: str, result: str, *args: str) -> str:
-        """Declare an external function or intrinsic once; returns its name."""
+        """Declare an external function or intrinsic once; return its name."""
         if name not in self.declarations:
             self.declarations[name] = f"declare {result} @{name}({', '.join(args)})"
         return name

@@ -1,8 +1,13 @@
 """Values during emission: how an expression varies over the current vector loop.
 
-A `Value` is uniform (one register for all lanes), affine (an i64 `base + stride * iteration`, kept symbolic so that
-addresses stay simple), varying (one vector register per unrolled part), a complex pair of values, or an offset: an i64
-`base + stride * short` of a uniform or affine base and one i32 register per part, so that gathers take 32-bit indices.
+A `Value` is one of
+- uniform: one register for all lanes;
+- affine: an i64 `base + stride * iteration`, kept symbolic so that addresses stay simple;
+- varying: one vector register per unrolled part;
+- a pair of real values, for complex types;
+- an offset: an i64 `base + stride * short` of a uniform or affine base and one i32 register per
+  part,
+  so that gathers take 32-bit indices.
 """
 
 from __future__ import annotations
@@ -16,8 +21,10 @@ from weft._engine.ir.loops import ScalarType
 class Value:
     """One emitted expression. `parts` are the names of its registers.
 
-    `const`: the integer of a known i64 constant. `placed`: a bool that depends on the place alone, so that whole vectors
-    of places mostly agree. `sum_of`: a uniform i64 and the constant that makes this one of it; addresses have room for it.
+    `const`: the integer of a known i64 constant. `placed`: True for a bool that depends on the
+    iteration index only, so that most vectors are all true or all false. `sum_of`: a uniform i64
+    and the
+    constant that was added to it, which addressing modes can absorb.
     """
 
     __slots__ = ("parts", "type")

@@ -1,10 +1,13 @@
-"""Functions of LLVM IR as text: named values, blocks, and structured loops and branches that carry values.
+"""A writer of LLVM functions as text: named values, blocks, and structured loops and branches that
+carry values.
 
-In:   instructions as text; callbacks that write the bodies of loops and arms of branches.
-Out:  lines. Nobody else writes phi nodes, but `scoped_writer`: what a loop or a branch carries is given and returned as registers.
-Laws: operands are strings (`%t3`, `12`). The blocks that a construct begins and ends with are its own, so a body may have blocks
-      of its own.
-Next: `ir_writer` adds index arithmetic and vectors, `scoped_writer` places instructions by where their operands are defined.
+In:   instructions as text; callbacks that write the bodies of loops and the arms of branches.
+Out:  lines. Only this module and `scoped_writer` write phi nodes: callers pass and get registers.
+Laws: operands are strings (`%t3`, `12`). Each construct begins and ends with blocks of its own, so
+a
+      body may contain further blocks.
+Next: `ir_writer` adds index arithmetic and vectors, `scoped_writer` places instructions by the
+scopes of their operands.
 """
 
 from __future__ import annotations
@@ -12,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-#: (LLVM type, register) of values that a loop or a branch carries
+#: (LLVM type, register) of each value that a loop or a branch carries
 Typed: TypeAlias = Sequence[tuple[str, str]]
-#: a register, or a number, also as text
+#: a register or a number; both also as text
 Operand: TypeAlias = str | int
 
 
 class Declarations:
-    """The declarations of a module, each once."""
+    """The declarations of a module, without duplicates."""
 
     def __init__(self) -> None:
         self._lines: dict[str, None] = {}
@@ -32,21 +35,23 @@ class Declarations:
 
 
 def module_of(write: Callable[[Declarations], str | Sequence[str]]) -> str:
-    """A module of the functions that `write` gives, and of what they declare."""
+    """Return a module of the functions returned by `write` and of their declarations."""
     decls = Declarations()
     functions = write(decls)
     return str(decls) + (functions if isinstance(functions, str) else "\n".join(functions))
 
 
 def known(*operands: Operand) -> bool:
-    """Whether operands are numbers."""
+    """Return whether all operands are numbers."""
     return all(isinstance(operand, int) or operand.isdecimal() for operand in operands)
 
 
 class Writer:
     """The body of one function under construction."""
 
-    #: whether LLVM optimizes the function. Loop strength reduction would take longer than all the rest; it does not know a frozen value
+    #: True if LLVM optimizes the function. Indices are then frozen: loop strength reduction skips
+    #: frozen
+    #: values, and it would dominate compile time.
     optimized = True
 
     def __init__(self) -> None:
@@ -56,28 +61,28 @@ class Writer:
     # --- values and blocks
 
     def fresh(self) -> int:
-        """A number that no name of this function has."""
+        """Return a number that no name of this function contains."""
         self._count += 1
         return self._count
 
     def let(self, value: str) -> str:
-        """The name of a value, computed here."""
+        """Return the name of a value that is computed here."""
         name = f"%t{self.fresh()}"
         self.lines.append(f"  {name} = {value}")
         return name
 
     def do(self, line: str) -> None:
-        """An instruction without a result."""
+        """Write an instruction without a result."""
         self.lines.append(f"  {line}")
 
     # --- memory
 
     def element(self, type: str, base: str, index: Operand) -> str:
-        """The address of an element of an array of `type`."""
+        """Return the address of an element of an array of `type`."""
         return self.let(f"getelementptr {type}, ptr {base}, i64 {index}")
 
     def read(self, type: str, pointer: str, align: int = 8) -> str:
-        """The value of `type` at an address that is a multiple of `align` bytes."""
+        """Load a value of `type` from an address that is a multiple of `align` bytes."""
         return self.let(f"load {type}, ptr {pointer}, align {align}")
 
     def write(self, type: str, value: Operand, pointer: str, align: int = 8) -> None:
@@ -133,7 +138,8 @@ class Writer:
         body: Callable[..., Sequence[str] | None],
         carried: Typed = (),
     ) -> list[str]:
-        """Emit a loop that goes on while all `tests` hold, each computed only where those before it do; returns what is carried."""
+        """Emit a loop that runs while all `tests` hold, evaluated with short circuit; return the
+        carried values."""
         k = self.fresh()
         values = [f"%v{k}_{j}" for j in range(len(carried))]
         self.lines += [f"  br label %pre{k}", f"pre{k}:", f"  br label %head{k}", f"head{k}:"]
@@ -158,7 +164,8 @@ class Writer:
         orelse: Callable[[], Sequence[str] | None] | None = None,
         types: Sequence[str] = (),
     ) -> list[str]:
-        """Emit a branch; both arms give values of `types`, if any, and those of the arm taken are returned."""
+        """Emit a branch whose arms yield values of `types`, if any; return the values of the taken
+        arm."""
         k = self.fresh()
         self.lines += [f"  br i1 {cond}, label %then{k}, label %else{k}", f"then{k}:"]
         first = then() or ()
@@ -181,7 +188,7 @@ class Writer:
         ]
 
     def switch(self, index: str, cases: Sequence[Callable[[], object]]) -> None:
-        """Emit a choice by an i32 number; the last case is taken for all numbers that no other has."""
+        """Emit a switch over an i32 index; the last case is the default."""
         k, last = self.fresh(), len(cases) - 1
         listed = " ".join([f"i32 {i}, label %case{k}_{i}" for i in range(last)])
         self.do(f"switch i32 {index}, label %case{k}_{last} [{listed}]")

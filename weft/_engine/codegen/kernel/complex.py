@@ -1,6 +1,6 @@
 """Complex operations on pairs of real values.
 
-All of them are written in terms of the real operations of `Emission.operate`, for scalars and vectors alike.
+All of them are built from the real operations of `Emission.operate`, for scalars and vectors alike.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from weft._engine.ir.loops import COMPLEX, REAL_OF
 
 
 def operate(e: Emission, op: str, args: list[Value], type_: str) -> Value:
-    """Apply `op` where an argument or the result is complex."""
+    """Apply `op` to operands of which one is complex, or to real operands for a complex result."""
     if op in _UNARY:
         r = _Real(e, type_)
         return _UNARY[op](r, *_parts(r, args[0]), type_)
@@ -39,7 +39,7 @@ class _Real:
         return self.e.operate("select", [cond, x, y], x.type)
 
     def infinite(self, x: Value) -> Value:
-        """Where x is plus or minus infinity."""
+        """Return the condition that x is plus or minus infinity."""
         return self.test("eq", self("abs", x), self.const(float("inf"), x))
 
     def wild(self, x: Value) -> Value:
@@ -70,7 +70,7 @@ def _mul(r: _Real, args: list[Value], type_: str) -> Pair:
 
 
 def _div(r: _Real, args: list[Value], type_: str) -> Pair:
-    # Smith's method: scale by the larger part of the divisor
+    # Smith's method: scale by the larger part of the divisor.
     (a, b), (c, d) = (_parts(r, arg) for arg in args)
     wide = r.test("ge", r("abs", c), r("abs", d))
     big, small = r.select(wide, c, d), r.select(wide, d, c)
@@ -101,7 +101,7 @@ def _sign(r: _Real, x: Value, y: Value, type_: str) -> Pair:
     infinite = r.infinite(x), r.infinite(y)
     parts = []
     for part, own, other in ((x, *infinite), (y, *infinite[::-1])):
-        # one infinite part outweighs the other; two leave no direction
+        # One infinite part outweighs the other; two infinite parts have no direction.
         near = r.select(other, r.const(0.0, x), r("div", part, safe))
         parts.append(
             r.select(
@@ -122,7 +122,8 @@ def _equal(op: str, joined: str) -> Callable:
 
 
 def _extremum(op: str) -> Callable:
-    """The larger or smaller by real parts, then by imaginary ones; the second where a NaN leaves that open."""
+    """Return a rule: the larger or smaller number by real, then imaginary part; the second operand
+    if a NaN makes both incomparable."""
 
     def rule(r: _Real, args: list[Value], type_: str) -> Value:
         x, y = args
@@ -160,31 +161,33 @@ def _exp(r: _Real, x: Value, y: Value, type_: str) -> Pair:
     sin = r.select(
         r.e.operate("and", [gone, r.wild(y)], "bool"), r("copysign", r.const(0.0, y), y), sin
     )
-    # a zero angle keeps the imaginary part exactly zero, also where the modulus is infinite
+    # A zero angle keeps the imaginary part exactly zero, even if the modulus is infinite.
     imag = r.select(r.test("eq", y, r.const(0.0, y)), y, r("mul", r("mul", first, sin), second))
     return Pair(type_, r("mul", r("mul", first, cos), second), imag)
 
 
 def _split_exp(r: _Real, x: Value) -> tuple[Value, Value]:
-    """Two factors of e^x: multiplied one after the other by something small, they overflow only if the product does."""
+    """Return two factors of e^x. Multiplied one after the other by a small number, they overflow
+    only if the product does."""
     half = r("mul", r.const(0.5, x), x)
     large = r.test("gt", x, r.const(_LARGE[r.type], x))
     first = r("exp", r.select(large, half, x))
     return first, r.select(large, first, r.const(1.0, x))
 
 
-#: e^x is far from overflow below it, and e^-x vanishes against 1 beyond it
+#: e^x is far from overflow below this bound, and e^-x is negligible against 1 above it
 _LARGE = {"f32": 80.0, "f64": 700.0}
 
 
 def _direction(r: _Real, x: Value, y: Value) -> tuple[Value, Value]:
-    """cos y and sin y; where y is infinite or NaN and |x| infinite, the cosine is 1, so that the modulus stays infinite."""
+    """Return cos y and sin y; the cosine is 1 if y is not finite and |x| is infinite, so that the
+    modulus stays infinite."""
     cos, sin, one = r("cos", y), r("sin", y), r.const(1.0, x)
     return r.select(r.e.operate("and", [r.infinite(x), r.wild(y)], "bool"), one, cos), sin
 
 
 def _product(r: _Real, x: Value, y: Value, *more: Value) -> Value:
-    """x * y * more, zero where x or y is zero, whatever the other is."""
+    """Return x * y * more; zero if x or y is zero, even if the other factor is infinite or NaN."""
     zero, one = r.const(0.0, x), r.const(1.0, x)
     full = r("mul", x, y)
     for z in more:
@@ -201,7 +204,8 @@ def _log(r: _Real, x: Value, y: Value, type_: str) -> Pair:
 
 
 def _log_size(r: _Real, big: Value, small: Value, excess: Value, size: Value) -> Value:
-    """log of a modulus from the larger part, the smaller part, the larger less 1, and the modulus; accurate near 1."""
+    """Return the log of a modulus, accurate near 1, from the larger part, the smaller part, the
+    larger part less 1, and the modulus."""
     two = r.const(2.0, big)
     grown = r("add", r("mul", excess, r("add", excess, two)), r("mul", small, small))
     near = r.e.operate(
@@ -213,7 +217,7 @@ def _log_size(r: _Real, big: Value, small: Value, excess: Value, size: Value) ->
 
 def _sqrt(r: _Real, x: Value, y: Value, type_: str) -> Pair:
     zero, one = r.const(0.0, x), r.const(1.0, x)
-    # by powers of four away from overflow and from subnormal numbers
+    # Scale by powers of four away from overflow and from subnormal numbers.
     big = r("max", r("abs", x), r("abs", y))
     huge, tiny = (
         r.test("gt", big, r.const(_HUGE[r.type], x)),
@@ -252,7 +256,7 @@ def _cosh(r: _Real, x: Value, y: Value, type_: str) -> Pair:
 
 
 def _hyperbolic(r: _Real, x: Value, y: Value) -> tuple[Value, ...]:
-    """sinh x, cosh x, both to be multiplied by a further factor at the end, cos y and sin y."""
+    """Return sinh x and cosh x, a factor to multiply both by at the end, cos y and sin y."""
     first, tail = _split_exp(r, r("abs", x))
     large = r.test("gt", r("abs", x), r.const(_LARGE[r.type], x))
     half = r("mul", r.const(0.5, x), first)
@@ -266,7 +270,8 @@ def _hyperbolic(r: _Real, x: Value, y: Value) -> tuple[Value, ...]:
 
 
 def _of_exchanged(hyperbolic: Callable[..., Pair]) -> Callable[..., Pair]:
-    """The sine or tangent of a number: that of the number with its parts exchanged, exchanged."""
+    """Return sin or tan as a rule: exchange the parts of the argument, apply sinh or tanh, exchange
+    the parts of the result."""
 
     def rule(r: _Real, x: Value, y: Value, type_: str) -> Pair:
         rotated = hyperbolic(r, y, x, type_)
@@ -281,7 +286,8 @@ def _cos(r: _Real, x: Value, y: Value, type_: str) -> Pair:
 
 
 def _tanh(r: _Real, x: Value, y: Value, type_: str) -> Pair:
-    # Kahan: with t = tan y, s = sinh x and b = 1 + t^2 it is (b s sqrt(1 + s^2) + i t) / (1 + b s^2)
+    # Kahan: with t = tan y, s = sinh x, b = 1 + t^2: tanh z = (b s sqrt(1 + s^2) + i t) / (1 + b
+    # s^2).
     zero, one = r.const(0.0, x), r.const(1.0, x)
     t = r("tan", y)
     bound = r.const(12.0 if r.type == "f32" else 22.0, x)
@@ -290,13 +296,13 @@ def _tanh(r: _Real, x: Value, y: Value, type_: str) -> Pair:
     s2, b = r("mul", s, s), r("add", one, r("mul", t, t))
     below = r("add", one, r("mul", b, s2))
     real = r("div", r("mul", r("mul", b, s), r("sqrt", r("add", one, s2))), below)
-    # far out the real part is 1 and the imaginary part 4 sin y cos y e^-2|x|
+    # For large |x| the real part is 1 and the imaginary part 4 sin y cos y e^-2|x|.
     e = r("exp", r("neg", r("abs", x)))
     tail = r("mul", r("mul", r("mul", r.const(4.0, x), r("div", t, b)), e), e)
     tail = r.select(
         r.e.operate("and", [r.infinite(x), r.wild(y)], "bool"), r("copysign", zero, y), tail
     )
-    outer = r("copysign", r("add", one, r("mul", zero, tail)), x)  # NaN where the angle has none
+    outer = r("copysign", r("add", one, r("mul", zero, tail)), x)  # NaN if the angle is not finite
     real = r.select(far, outer, r.select(r.test("eq", x, zero), x, real))
     imag = r.select(r.test("eq", y, zero), y, r.select(far, tail, r("div", t, below)))
     return Pair(type_, real, imag)
@@ -306,7 +312,7 @@ def _log1p(r: _Real, x: Value, y: Value, type_: str) -> Pair:
     one = r.const(1.0, x)
     shifted = r("add", one, x)
     a, b = r("abs", shifted), r("abs", y)
-    # where the real part of 1 + z is the larger one, its excess over 1 is known before rounding
+    # If the real part of 1 + z is the larger part, its excess over 1 is computed before rounding.
     exact = r.e.operate("and", [r.test("ge", a, b), r.test("ge", shifted, r.const(0.0, x))], "bool")
     big = r("max", a, b)
     excess = r.select(exact, x, r("sub", big, one))
@@ -315,7 +321,7 @@ def _log1p(r: _Real, x: Value, y: Value, type_: str) -> Pair:
 
 
 def _expm1(r: _Real, x: Value, y: Value, type_: str) -> Pair:
-    # e^x cos y - 1 = expm1(x) cos y - 2 sin^2(y/2)
+    # e^x cos y - 1 = expm1(x) cos y - 2 sin^2(y/2).
     s = r("sin", r("mul", r.const(0.5, y), y))
     near = r("sub", r("mul", r("expm1", x), r("cos", y)), r("mul", r.const(2.0, x), r("mul", s, s)))
     whole = _exp(r, x, y, type_)
@@ -341,8 +347,10 @@ def _both_zero(r: _Real, x: Value, y: Value) -> Value:
 
 
 def _logistic(r: _Real, x: Value, y: Value, type_: str) -> Value:
-    # n / (1 + E) with E = e^-|x| (cos y + i sin y), rotated to the left half plane, and n = 1 or E; with c = cos(y/2),
-    # 1 + E = 2 e^-|x| c^2 - expm1(-|x|) + i e^-|x| sin y, a sum of positive terms
+    # n / (1 + E) with E = e^-|x| (cos y + i sin y), rotated to the left half plane, and n = 1 or E.
+    # With
+    # c = cos(y/2): 1 + E = 2 e^-|x| c^2 - expm1(-|x|) + i e^-|x| sin y, whose real part has
+    # positive terms only.
     zero, one, two = r.const(0.0, x), r.const(1.0, x), r.const(2.0, x)
     left = r.test("lt", x, zero)
     y = r.select(left, y, r("neg", y))
@@ -365,7 +373,7 @@ def _is_finite(r: _Real, x: Value, y: Value, type_: str) -> Value:
     return r.e.operate("and", flags, "bool")
 
 
-#: rules of the two parts of a number, and others
+#: rules of unary operations
 _UNARY = {
     "abs": _abs,
     "sign": _sign,

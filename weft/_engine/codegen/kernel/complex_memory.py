@@ -1,7 +1,11 @@
-"""Consecutive complex elements: interleaved (real, imaginary) pairs in memory, one vector of each in registers.
+"""Loads and stores of consecutive complex elements.
 
-In:   a load or store inside a vector loop whose index grows by one per iteration, and the evaluator of expressions.
-Out:  one wide load and two shuffles per part; one shuffle and one wide store.
+In:   a load or store in a vector loop whose index grows by one per iteration, and the kernel
+emitter.
+Out:  for a load, one wide load and two shuffles per part; for a store, one shuffle and one wide
+store.
+Laws: memory interleaves (real, imaginary) pairs; registers hold one vector of real and one of
+imaginary parts.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from weft._engine.ir.loops import ITEMSIZE, REAL_OF, Buf
 
 
 def load(e: Emission, buf: Buf, index: Affine, guard: Value | None, other: Value | None) -> Value:
-    """Consecutive complex elements: whole vectors of pairs, then taken apart."""
+    """Load consecutive complex elements: load vectors of pairs and separate their parts."""
     lanes, type_ = e.lanes, REAL_OF[buf.type]
     index = index if guard is None else e.inside(guard, index, buf.size)
     memory, wide = vector(MEMORY[type_], 2 * lanes.w), Affine(e.scaled(index.base, 2), 2)
@@ -31,14 +35,14 @@ def load(e: Emission, buf: Buf, index: Affine, guard: Value | None, other: Value
             )
         for half in (0, 1):
             halves[half].append(e.b.shuffle(memory, raw, "poison", range(half, 2 * lanes.w, 2)))
-    made = Pair(buf.type, Varying(type_, tuple(halves[0])), Varying(type_, tuple(halves[1])))
+    pair = Pair(buf.type, Varying(type_, tuple(halves[0])), Varying(type_, tuple(halves[1])))
     if guard is None:
-        return made
-    return e.operate("select", [guard, made, other or e.constant(0, buf.type)], buf.type)
+        return pair
+    return e.operate("select", [guard, pair, other or e.constant(0, buf.type)], buf.type)
 
 
 def store(emitter: Emission, buf: Buf, value: Value, index: Affine, guard: Value | None) -> None:
-    """Consecutive complex elements, interleaved into whole vectors of pairs."""
+    """Store consecutive complex elements: interleave their parts into vectors of pairs."""
     lanes, b, type_ = emitter.lanes, emitter.b, REAL_OF[buf.type]
     half, memory = vector(MEMORY[type_], lanes.w), vector(MEMORY[type_], 2 * lanes.w)
     wide = Affine(emitter.scaled(index.base, 2), 2)
@@ -55,5 +59,5 @@ def store(emitter: Emission, buf: Buf, value: Value, index: Affine, guard: Value
 
 
 def _doubled(e: Emission, mask: str) -> str:
-    """Each lane of a mask twice, for pairs."""
+    """Return a mask with each lane repeated twice, for pairs."""
     return e.b.shuffle(e.lanes.i1, mask, "poison", [lane // 2 for lane in range(2 * e.lanes.w)])

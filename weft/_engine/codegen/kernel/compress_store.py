@@ -1,10 +1,12 @@
-"""Compress-store: values stored consecutively where a condition holds, the `Pack` statement.
+"""Compress-store, the `Pack` statement: values that satisfy a condition are stored consecutively.
 
 In:   a `Pack`, inside a vector loop or not, and the emitter of its kernel.
-Out:  the selected lanes of a vector side by side, and one store of them after the previous ones.
-Laws: AVX2, which has no instruction for this, permutes its eight words by a table (LLVM would store them one by one).
-      A full vector is stored however few lanes are selected, since a buffer with room for all iterations has room for that. For
-      masked lanes that need not hold, and only the selected ones are stored.
+Out:  the selected lanes of a vector, moved together and stored after the previous ones.
+Laws: AVX2 has no instruction for this; its eight words are permuted by a table (LLVM would store
+them one by one).
+      A full vector is stored even if few lanes are selected, because the buffer holds all
+      iterations.
+      Under a mask the buffer may end earlier, so only the selected lanes are stored.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ _ORDERS = "weft.compress.orders"
 
 
 def pack(emitter: Emission, stmt: Pack) -> None:
-    """Emit the stores and the new count."""
+    """Emit the stores and update the count."""
     value, guard = emitter.evaluate(stmt.value), emitter.evaluate(stmt.guard)
     if emitter.vectorized:
         _side_by_side(emitter, stmt, value, guard)
@@ -38,19 +40,19 @@ def pack(emitter: Emission, stmt: Pack) -> None:
 def _side_by_side(emitter: Emission, stmt: Pack, value: Value, guard: Value) -> None:
     b, lanes, type_ = emitter.b, emitter.lanes, emitter.buffers[stmt.buf].type
     bits = f"i{lanes.w}"
-    for x, wanted, mask in zip(emitter.spread(value), emitter.spread(guard), emitter.masks):
-        wanted = wanted if mask is None else lanes.both(wanted, mask)
+    for x, selected_lanes, mask in zip(emitter.spread(value), emitter.spread(guard), emitter.masks):
+        selected_lanes = selected_lanes if mask is None else lanes.both(selected_lanes, mask)
         memory, x = lanes.to_memory(x, type_)
-        selected = lanes.convert("bitcast", lanes.i1, wanted, bits)
+        selected = lanes.convert("bitcast", lanes.i1, selected_lanes, bits)
         if lanes.target.level == "avx2" and memory == "<8 x i32>":
             packed = _permuted(emitter, x, selected)
         else:
             called = f"llvm.experimental.vector.compress.{mangle(memory)}"
             b.declare(called, memory, memory, lanes.i1, memory)
             packed = b.pure(
-                f"call {memory} @{called}({memory} {x}, {lanes.i1} {wanted}, {memory} poison)",
+                f"call {memory} @{called}({memory} {x}, {lanes.i1} {selected_lanes}, {memory} poison)",
                 x,
-                wanted,
+                selected_lanes,
             )
         count = b.intrinsic("ctpop", bits, selected)
         place = emitter.address(stmt.buf, type_, emitter.env[stmt.acc])
@@ -67,7 +69,7 @@ def _side_by_side(emitter: Emission, stmt: Pack, value: Value, guard: Value) -> 
 
 
 def _permuted(emitter: Emission, x: str, selected: str) -> str:
-    """The words of an AVX2 register whose bits are set in `selected`, side by side."""
+    """Move the words of an AVX2 register whose bits are set in `selected` to the front."""
     b = emitter.b
     b.helpers[_ORDERS] = (
         f"@{_ORDERS} = private unnamed_addr constant [256 x <8 x i8>] [{', '.join(map(_order, range(256)))}]\n"
@@ -81,7 +83,7 @@ def _permuted(emitter: Emission, x: str, selected: str) -> str:
 
 
 def _order(selected: int) -> str:
-    """The numbers of the bits that are set, then zeros."""
+    """Return the positions of the set bits, then zeros, as an LLVM vector constant."""
     numbers = [bit for bit in range(8) if selected >> bit & 1]
     return (
         f"<8 x i8> <{', '.join([f'i8 {number}' for number in numbers + [0] * (8 - len(numbers))])}>"

@@ -1,9 +1,12 @@
-"""The state of a kernel while it is emitted: names, lanes, masks, and where elements are in memory.
+"""The state of a kernel during emission: names, lanes, masks and element addresses.
 
 In:   a target.
-Out:  registers and addresses; instructions go to the builder.
-Laws: uniform values stay scalar until a register per part is asked for; i64 values affine in the vector variable stay symbolic.
-      What few kernels need (complex values, scans, strided loads) takes an `Emission` and calls its abstract methods.
+Out:  registers and addresses; instructions are written to the builder `b`.
+Laws: uniform values stay scalar until a register per part is required; i64 values that are affine
+in the
+      vector variable stay symbolic. Modules for rare features (complex values, scans, strided
+      loads)
+      take an `Emission` and call its abstract methods.
 Next: `expressions` evaluates, `kernel_emitter` adds statements.
 """
 
@@ -30,12 +33,12 @@ from weft._engine.codegen.vector.registers import literal
 from weft._engine.codegen.vector.vector_ops import Lanes
 from weft._engine.ir.loops import COMPLEX, ITEMSIZE, REAL_OF, Buf, Expr, Stmt, Store
 
-#: buffers shorter than this are gathered from by 32-bit indices
+#: buffers with fewer elements are gathered from by 32-bit indices
 _SHORT_SIZE = 1 << 30
 
 
 class Emission:
-    """What emits a kernel, without the expressions and statements themselves."""
+    """Base class of the kernel emitter, without expressions and statements."""
 
     def __init__(self, target: Target):
         self.b = ScopedWriter()
@@ -46,19 +49,21 @@ class Emission:
         self.pure_buffers: set[str] = set()
         self.strided: dict[
             tuple, list[int]
-        ] = {}  # offsets that `strided_access` has read: by scope, buffer, index, stride, width
+        ] = {}  # element offsets that `strided_access` has read, by (scope, buffer, index, stride, width)
         self.tags: dict[str, str] = {}
         self.alias_tags: dict[str, str] = {}
         self._lanes: dict[int, Lanes] = {}
         self.scalar = self.lanes_of(1)
-        self.left: Value = constant(0)  # iterations from the first lane on, where there are masks
+        self.left: Value = constant(
+            0
+        )  # number of remaining iterations from the first lane on, if masks are set
         self.leave_vector_loop()
         self.outlined: Container[str] = frozenset()
         self.demands: dict[int, str] = {}
-        self.streamed = False  # whether some store bypasses the caches
+        self.streamed = False  # True if some store bypasses the caches
 
     def leave_vector_loop(self) -> None:
-        """Set the state outside of vector loops: one lane, not masked."""
+        """Set the state outside of vector loops: one lane, no mask."""
         self.lanes = self.scalar
         self.parts = 1
         self.induction: Value = constant(0)
@@ -67,22 +72,23 @@ class Emission:
         self.reducing: frozenset[str] = frozenset()
         self.scanned: frozenset[str] = frozenset()
 
-    # --- what the classes above this one do
+    # --- methods of the derived classes
 
     def evaluate(self, expr: Expr) -> Value:
-        """The value of an expression."""
+        """Return the value of an expression."""
         raise NotImplementedError
 
     def operate(self, op: str, args: list[Value], type_: str, demand: str = "") -> Value:
-        """Apply an operation to values; `demand` is a half type where the result needs no more bits."""
+        """Apply an operation to values; `demand` names the half type if its precision suffices for
+        the result."""
         raise NotImplementedError
 
     def body(self, stmts: Sequence[Stmt]) -> None:
-        """Emit statements in a scope of names."""
+        """Emit statements in a nested scope of names."""
         raise NotImplementedError
 
     def store_value(self, stmt: Store, value: Value, index: Value, guard: Value | None) -> None:
-        """Write a value, real or complex, where `stmt` says how."""
+        """Write a value, real or complex, as the options of `stmt` specify."""
         raise NotImplementedError
 
     def store_real(
@@ -95,13 +101,13 @@ class Emission:
 
     def lanes_of(self, width: int) -> Lanes:
         """The operations on `width` lanes."""
-        made = self._lanes.get(width)
-        if made is None:
-            made = self._lanes[width] = Lanes(self.b, self.target, width)
-        return made
+        lanes = self._lanes.get(width)
+        if lanes is None:
+            lanes = self._lanes[width] = Lanes(self.b, self.target, width)
+        return lanes
 
     def constant(self, value: Any, type_: str) -> Value:
-        """A literal; `type_` determines the Python type of the value."""
+        """Return a literal; `type_` determines the Python type of the value."""
         if type_ == "i64":
             return constant(int(value))
         if type_ in COMPLEX:
@@ -110,7 +116,7 @@ class Emission:
         return Uniform(type_, literal(value, type_))
 
     def sum(self, x: Value, y: Value) -> Value:
-        """Sum of uniform i64 values; constants are added last."""
+        """Return the sum of uniform i64 values; constants are added last."""
         (first, a), (second, b) = self.apart(x), self.apart(y)
         if first is not None and second is not None:
             total = self.scalar.binary("add", "i64", first.parts[0], second.parts[0])
@@ -118,19 +124,19 @@ class Emission:
         return self._more(second if first is None else first, a + b)
 
     def apart(self, x: Value) -> tuple[Value | None, int]:
-        """What varies of a uniform i64 value, and a constant."""
+        """Split a uniform i64 value into a variable part (None if constant) and a constant."""
         return (None, x.const) if x.const is not None else x.sum_of or (x, 0)
 
     def _more(self, x: Value | None, more: int) -> Value:
-        """A value without a constant of its own, and a constant."""
+        """Return the sum of a value without a constant term and a constant."""
         if x is None or not more:
             return constant(more) if x is None else x
-        made = Uniform("i64", self.scalar.binary("add", "i64", x.parts[0], str(more)))
-        made.sum_of = x, more
-        return made
+        total = Uniform("i64", self.scalar.binary("add", "i64", x.parts[0], str(more)))
+        total.sum_of = x, more
+        return total
 
     def scaled(self, x: Value, factor: int) -> Value:
-        """A uniform, affine or offset i64 value times a constant."""
+        """Return a uniform, affine or offset i64 value times a constant."""
         if factor == 1:
             return x
         if factor == 0:
@@ -139,15 +145,17 @@ class Emission:
             return Affine(self.scaled(x.base, factor), x.stride * factor)
         if isinstance(x, Offset):
             return Offset(self.scaled(x.base, factor), x.stride * factor, x.parts)
-        rest, more = self.apart(x)
-        if rest is not None:
-            rest = Uniform("i64", self.scalar.binary("mul", "i64", rest.parts[0], str(factor)))
-        return self._more(rest, more * factor)
+        variable, more = self.apart(x)
+        if variable is not None:
+            variable = Uniform(
+                "i64", self.scalar.binary("mul", "i64", variable.parts[0], str(factor))
+            )
+        return self._more(variable, more * factor)
 
     # --- lanes
 
     def spread(self, x: Value) -> tuple[str, ...]:
-        """The registers of a value, one per part of the vector loop."""
+        """Return the registers of a value, one per part of the vector loop."""
         if isinstance(x, Varying):
             return x.parts
         if isinstance(x, Affine):
@@ -185,32 +193,34 @@ class Emission:
         return tuple(made)
 
     def widened(self, value: Value) -> Value:
-        """The same value with a register per part."""
+        """Return the same value with a register per part."""
         return each(lambda x: Varying(x.type, self.spread(x)), value)
 
     def _any(self, guard: Value) -> Value:
-        """Whether a mask holds in any lane of any part."""
+        """Return the condition that a mask is set in any lane of any part."""
         lanes, (total, *others) = self.lanes, self.spread(guard)
         for part in others:
             total = lanes.binary("or", lanes.i1, total, part)
         return Uniform("bool", lanes.any(total))
 
     def reversed(self, x: str, type_: str) -> str:
-        """The lanes of a vector in backward order."""
+        """Return the lanes of a vector in reverse order."""
         return self.b.shuffle(type_, x, "poison", range(self.lanes.w - 1, -1, -1))
 
     def lanes_below(self, splat: str, first: int = 0) -> str:
-        """The mask of the lanes whose number, from `first` on, is below that in all lanes of a register of i32."""
+        """Return the mask of the lanes whose number plus `first` is below the value of a splat i32
+        register."""
         ramp = ", ".join([f"i32 {first + lane}" for lane in range(self.lanes.w)])
         return self.b.pure(f"icmp slt {self.lanes.i32} <{ramp}>, {splat}", splat)
 
     def mask_of(self, part: int, cond: str | None) -> str | None:
-        """The lanes of a part that take part in the iteration, and for which a condition holds."""
+        """Return the active lanes of a part, restricted to `cond` if it is not None; None if all
+        lanes are active."""
         mask = self.masks[part]
         return mask if cond is None else cond if mask is None else self.lanes.both(cond, mask)
 
     def flatten(self, names: list[str]) -> list[tuple[str, str]]:
-        """(LLVM type, register) of every register the accumulators occupy."""
+        """Return (LLVM type, register) for every register of the accumulators."""
         flat = []
         for name in names:
             for leaf in leaves(self.env[name]):
@@ -221,13 +231,13 @@ class Emission:
         return flat
 
     def unflatten(self, names: list[str], registers: Sequence[str]) -> None:
-        """Give the accumulators new registers, in the order of `_flatten`."""
-        rest = iter(registers)
+        """Replace the registers of the accumulators, in the order of `flatten`."""
+        remaining = iter(registers)
 
         def renamed(old: Value) -> Value:
             if isinstance(old, Uniform):
-                return Uniform(old.type, next(rest))
-            return Varying(old.type, tuple([next(rest) for _ in old.parts]))
+                return Uniform(old.type, next(remaining))
+            return Varying(old.type, tuple([next(remaining) for _ in old.parts]))
 
         for name in names:
             self.env[name] = each(renamed, self.env[name])
@@ -242,8 +252,10 @@ class Emission:
     @overload
     def inside(self, guard: Value, index: Value, size: int) -> Value: ...
     def inside(self, guard: Value, index: Value, size: int) -> Value:
-        """The index, led into the buffer where one guard forbids all lanes: masked loads of pages that are not there are
-        right, but cost some CPUs hundreds of cycles."""
+        """Move the index into the buffer if a uniform guard is false.
+
+        A masked load from an unmapped page is correct, but costs hundreds of cycles on some CPUs.
+        """
         if not isinstance(guard, Uniform) or not isinstance(index, Affine):
             return index
         return Affine(
@@ -251,10 +263,10 @@ class Emission:
         )
 
     def address(self, name: str, type_: str, index: Value) -> str:
-        """Pointer to the element at a uniform index."""
-        pointer, (rest, more) = self.tags[name], self.apart(index)
-        if rest is not None:
-            at = rest.parts[0]
+        """Return a pointer to the element at a uniform index."""
+        pointer, (variable, more) = self.tags[name], self.apart(index)
+        if variable is not None:
+            at = variable.parts[0]
             pointer = self.b.pure(
                 f"getelementptr {MEMORY[type_]}, ptr {pointer}, i64 {at}", pointer, at
             )
@@ -268,7 +280,8 @@ class Emission:
         )
 
     def vector_address(self, name: str, type_: str, index: Affine, offset: int) -> str:
-        """Pointer to element `index + offset iterations` of an affine index with stride one or minus one."""
+        """Return a pointer to element `index` of `offset` iterations later; the index has stride 1
+        or -1."""
         start, more = self.apart(index.base)
         pointer = self.tags[name] if start is None else self.address(name, type_, start)
         steps, further = self.apart(self.scaled(self.induction, index.stride))
@@ -280,7 +293,7 @@ class Emission:
         return self._shifted(pointer, (more + further + offset * index.stride) * ITEMSIZE[type_])
 
     def pointers(self, name: str, type_: str, index: Value, part: int) -> str:
-        """A vector of element addresses."""
+        """Return a vector of element addresses."""
         memory, lanes = MEMORY[type_], self.lanes
         if not isinstance(index, (Affine, Offset)) or self.buffers[name].size >= _SHORT_SIZE:
             where, base = self.spread(index)[part], self.tags[name]
@@ -305,7 +318,7 @@ class Emission:
         return self.b.pure(f"getelementptr {memory}, ptr {base}, {lanes.i32} {where}", base, where)
 
     def read(self, name: str, text: str, *operands: str) -> str:
-        """A load: shared and hoisted when nobody writes the buffer."""
+        """Return a load; it is shared and hoisted if the kernel does not write the buffer."""
         if name in self.pure_buffers:
             return self.b.invariant_load(text, *operands)
         return self.b.let(text)
@@ -313,7 +326,7 @@ class Emission:
     def masked_load(
         self, name: str, memory: str, pointer: str, mask: str, size: int, width: int = 0
     ) -> str:
-        """The elements in lanes that the mask holds, zeros in the others."""
+        """Load the lanes that `mask` selects; the others are zero."""
         bits, called = vector("i1", width or self.lanes.w), f"llvm.masked.load.{mangle(memory)}.p0"
         self.b.declare(called, memory, "ptr", "i32", bits, memory)
         return self.read(
@@ -327,7 +340,8 @@ class Emission:
     def write(
         self, memory: str, x: str, pointer: str, rest: tuple[int, str], mask: str | None
     ) -> None:
-        """Store a vector, of which a mask may leave lanes; `rest`: the alignment, and the metadata of the buffer."""
+        """Store a vector, or the lanes that `mask` selects; `rest` is the alignment and the
+        buffer's alias metadata."""
         align, tag = rest
         if mask is None:
             self.b.do(f"store {memory} {x}, ptr {pointer}, align {align}{tag}")
@@ -342,5 +356,5 @@ class Emission:
         )
 
     def alias_tag(self, name: str) -> str:
-        """Metadata that says which buffer an access is in."""
+        """Return the alias metadata of accesses to a buffer."""
         return self.alias_tags.get(name, "")

@@ -1,8 +1,10 @@
-"""Expressions of Loops to register values, scalar or several vectors wide.
+"""Evaluation of Loops expressions into registers, scalar or several vectors wide.
 
-In:   expressions, the environment of names, and the shape of the current vector loop (lanes, parts, masks).
-Out:  `Value`s; instructions go to the builder.
-Laws: uniform operands are computed once as scalars; i64 expressions affine in the vector variable stay symbolic.
+In:   expressions, the environment of names, and the shape of the current vector loop (lanes, parts,
+masks).
+Out:  `Value`s; instructions are written to the builder.
+Laws: uniform operands are computed once as scalars; i64 expressions affine in the vector variable
+stay symbolic.
 """
 
 from __future__ import annotations
@@ -40,30 +42,31 @@ from weft._engine.ir.loops import (
 from weft._engine.ir.registry import functions
 
 # thresholds, measured on several machines
-#: loads at strides up to this are whole vectors and shuffles
+#: loads with strides up to this use whole vectors and shuffles
 _WIDEST_STRIDE = 8
 
 
 _INDEX_ARITHMETIC = frozenset({"add", "sub", "mul", "div", "rem", "neg"})
 _LOGIC = frozenset({"and", "or", "not"})
 _MIRRORED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
-#: constants that differences of places may have
+#: largest constant term of an index whose difference with another index cannot wrap
 _FARTHEST = 1 << 61
-#: types whose values i32 holds
+#: integer types whose values fit in i32
 _SHORT = frozenset({"i8", "i16", "i32", "u8", "u16"})
 
 
 class Expressions(Emission):
-    """Evaluates expressions into a builder; `kernel_emitter.KernelEmitter` adds statements."""
+    """Emitter of expressions; `kernel_emitter.KernelEmitter` adds statements."""
 
     # --- evaluation
 
     def evaluate(self, expr: Expr) -> Value:
-        """The value of an expression; shared objects within one statement are evaluated once."""
-        made = self.memo.get(id(expr))
-        if made is None:
-            made = self.memo[id(expr)] = self._evaluate(expr)
-        return made
+        """Return the value of an expression; an object shared within a statement is evaluated
+        once."""
+        value = self.memo.get(id(expr))
+        if value is None:
+            value = self.memo[id(expr)] = self._evaluate(expr)
+        return value
 
     def _evaluate(self, expr: Expr) -> Value:
         if isinstance(expr, Op):
@@ -82,7 +85,8 @@ class Expressions(Emission):
         raise TypeError(f"codegen: not an expression: {expr!r}")
 
     def operate(self, op: str, args: list[Value], type_: str, demand: str = "") -> Value:
-        """Apply an operation to values; `demand` is a half type where the result needs no more bits."""
+        """Apply an operation to values; `demand` names the half type if its precision suffices for
+        the result."""
         if type_ in COMPLEX or any(isinstance(arg, Pair) for arg in args):
             from weft._engine.codegen.kernel import complex as complex_ops
 
@@ -102,7 +106,8 @@ class Expressions(Emission):
         return self._operate_on_lanes(op, args, type_, demand)
 
     def _operate_on_places(self, op: str, args: list[Value], type_: str) -> Value | None:
-        """Compare indices, or take an extreme of them, in 32 bits; None where they have other forms."""
+        """Compare indices or take their minimum or maximum in 32 bits; return None if their forms
+        do not allow it."""
         shorts = self._shorts(args)
         if shorts is not None:
             operands: list[Value] = [Varying("i32", parts) for parts in shorts]
@@ -118,7 +123,7 @@ class Expressions(Emission):
         return None
 
     def _operate_on_lanes(self, op: str, args: list[Value], type_: str, demand: str) -> Value:
-        """Apply an operation to the registers of every part."""
+        """Apply an operation to the registers of each part."""
         columns = [self.spread(arg) for arg in args]
         lanes = self.lanes
         if op in self.outlined:
@@ -135,14 +140,16 @@ class Expressions(Emission):
     def _side_by_side(
         self, op: str, args: list[Value], columns: list[tuple[str, ...]], type_: str, demand: str
     ) -> tuple[str, ...]:
-        """A long function of all parts, an instruction of each in turn: chains of dependent ones overlap in the CPU's window."""
-        lines, made, runs = self.b.scopes[-1].lines, [], []
+        """Emit a long function for all parts with interleaved instructions, so that dependency
+        chains overlap in the CPU."""
+        lines, results, runs = self.b.scopes[-1].lines, [], []
         for row in zip(*columns):
             before = len(lines)
-            made.append(self._lanewise(self.lanes, op, args, list(row), type_, demand))
+            results.append(self._lanewise(self.lanes, op, args, list(row), type_, demand))
             runs.append(lines[before:])
             del lines[before:]
-        # up to the first branch; later parts share what the first computes, so that they may be shorter, at the front
+        # Interleave up to the first branch, aligned at the end: later parts reuse values of the
+        # first part and so have fewer lines.
         straight = [
             next((i for i, line in enumerate(run) if line.startswith("  br ")), len(run))
             for run in runs
@@ -152,7 +159,7 @@ class Expressions(Emission):
             lines += [run[size + at] for run, size in zip(runs, straight) if size + at >= 0]
         for run, size in zip(runs, straight):
             lines += run[size:]
-        return tuple(made)
+        return tuple(results)
 
     def _lanewise(
         self,
@@ -183,11 +190,12 @@ class Expressions(Emission):
         raise NotImplementedError(f"codegen: operation {op!r} on {args[0].type}")
 
     def _offset(self, x: Value) -> Value:
-        """An i32 value as an i64."""
+        """Widen an i32 value to an i64 index."""
         return Offset(constant(0), 1, x.parts)
 
     def _shorts(self, args: list[Value]) -> list[tuple[str, ...]] | None:
-        """Two i64 as i32 registers, where one is such a register and the other a constant that fits."""
+        """Return two i64 values as i32 registers if one is an i32 register and the other a constant
+        that fits, else None."""
         registers = []
         for arg in args:
             if isinstance(arg, Offset) and arg.stride == 1 and arg.base.const == 0:
@@ -217,7 +225,8 @@ class Expressions(Emission):
     # --- index arithmetic
 
     def _index_arithmetic(self, op: str, args: list[Value]) -> Value | None:
-        """i64 add, sub, mul with constants folded and affine structure kept; None for anything else."""
+        """Apply i64 add, sub or mul with constant folding, keeping affine structure; return None if
+        impossible."""
         if op not in _INDEX_ARITHMETIC or any(isinstance(arg, Varying) for arg in args):
             return None
         x, y = args[0], args[-1]
@@ -252,33 +261,34 @@ class Expressions(Emission):
         return self.sum(x, y)
 
     def _is_near(self, x: Value) -> bool:
-        """Whether the constant of an index is none of those from which a difference may wrap."""
+        """Return whether the constant term of an index is too small for a difference to wrap."""
         return abs(self.apart(x.base if isinstance(x, Affine) else x)[1]) <= _FARTHEST
 
     def _compare_places(self, op: str, x: Affine, y: Uniform) -> Value:
-        """Compare an affine index with a uniform one: the steps of the lanes with the rest, both in 32 bits."""
+        """Compare an affine index with a uniform one: the lane steps with the clamped difference of
+        the bases, in 32 bits."""
         width, scalar = self.lanes.w, self.scalar
         start = self.sum(x.base, self.scaled(self.induction, x.stride))
-        left = self.operate("sub", [y, start], "i64")
+        difference = self.operate("sub", [y, start], "i64")
         most = abs(x.stride) * width * self.parts
-        if left.const is not None:
-            few = str(min(max(left.const, -most), most))
+        if difference.const is not None:
+            few = str(min(max(difference.const, -most), most))
         else:
-            low = scalar.arithmetic("max", "i64", [left.parts[0], str(-most)])
+            low = scalar.arithmetic("max", "i64", [difference.parts[0], str(-most)])
             few = scalar.convert(
                 "trunc", "i64", scalar.arithmetic("min", "i64", [low, str(most)]), "i32"
             )
-        splat, made = self.lanes.splat(few, "i32"), []
+        splat, masks = self.lanes.splat(few, "i32"), []
         for part in range(self.parts):
             steps = [f"i32 {x.stride * (part * width + lane)}" for lane in range(width)]
             ramp = steps[0][4:] if width == 1 else f"<{', '.join(steps)}>"
-            made.append(self.lanes.compare(op, "i32", ramp, splat))
-        return Varying("bool", tuple(made), placed=True)
+            masks.append(self.lanes.compare(op, "i32", ramp, splat))
+        return Varying("bool", tuple(masks), placed=True)
 
     # --- memory
 
     def load(self, expr: Load) -> Value:
-        """Element of a buffer."""
+        """Load an element of a buffer, or one per lane."""
         buf = self.buffers[expr.buf]
         index = self.evaluate(expr.index)
         guard = None if expr.guard is None else self.evaluate(expr.guard)
@@ -332,11 +342,11 @@ class Expressions(Emission):
     def _load_guarded(
         self, name: str, type_: str, index: Value, guard: Value, other: Value
     ) -> Value:
-        """Load the lanes where a guard holds."""
+        """Load the lanes selected by a guard; the others take the value `other`."""
         if self.lanes.w == 1:
             raise AssertionError("a scalar value is uniform")
         conds = self.spread(guard)
-        # Lanes that are not loaded are zero.
+        # Lanes that are not loaded become zero.
         is_zero = other.parts[0] == literal(0, type_)
         rest = (None,) * self.parts if is_zero else self.spread(other)
         masks = [self.mask_of(part, cond) for part, cond in enumerate(conds)]
@@ -349,7 +359,8 @@ class Expressions(Emission):
 
         if not guard.placed or not is_zero:
             return Varying(type_, tuple(emit()))
-        # Only where the guard holds in some lane: loads for no lane would still bring cache lines.
+        # Load only if the guard holds in some lane: a load for no lane would still fetch cache
+        # lines.
         cond = self._any(guard).parts[0]
         return Varying(type_, tuple(self.b.conditional(cond, emit, self.lanes.type(type_))))
 
@@ -430,7 +441,7 @@ class Expressions(Emission):
 
 
 def _constant_quotient(op: str, x: int | None, y: int | None) -> Value | None:
-    """Fold a division of known integers, which truncates, or its remainder."""
+    """Fold the truncating division of known integers, or its remainder."""
     if x is None or not y:
         return None
     quotient = abs(x) // abs(y)

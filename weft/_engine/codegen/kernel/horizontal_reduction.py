@@ -1,8 +1,10 @@
 """Accumulators of vector loops: a neutral element in every lane before the loop, a scalar after it.
 
-In:   the operation of an accumulator, its value before the loop, its registers after it, and the emitter of the kernel.
+In:   the operation of an accumulator, its value before the loop, its registers after it, and the
+kernel emitter.
 Out:  the initial registers; the value after the loop.
-Laws: parts are combined pairwise, then lanes: the order of a sum follows from the shape of the loop, never from its data.
+Laws: parts are combined pairwise, then lanes: the order of a sum depends on the shape of the loop,
+not on its data.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from weft._engine.ir.loops import COMPLEX, FLOATS, REAL_OF
 
 
 def neutral(emitter: Emission, op: str, type_: str) -> Value:
-    """The neutral element of a reduction in every lane of every part."""
+    """Return the neutral element of a reduction in every lane of every part."""
     if type_ in COMPLEX:
         part = REAL_OF[type_]
         real = emitter.constant(1.0 if op == "mul" else -0.0, part)
@@ -28,7 +30,8 @@ def neutral(emitter: Emission, op: str, type_: str) -> Value:
 
 
 def folded(emitter: Emission, op: str, start: Value, total: Value) -> Value:
-    """Fold the parts and lanes of an accumulator into one scalar, and that into its first value."""
+    """Reduce the parts and lanes of an accumulator to a scalar and combine it with the initial
+    value."""
     columns = [list(leaf.parts) for leaf in leaves(total)]
     rows = list(zip(*columns))
     width = emitter.lanes.w
@@ -70,7 +73,7 @@ def _slice(emitter: Emission, x: str, element: str, width: int, first: int, coun
 
 
 def identity(op: str, type_: str) -> object:
-    """The neutral element of a reduction.
+    """Return the neutral element of a reduction.
 
     >>> identity("min", "i8"), identity("mul", "f32")
     (127, 1)
@@ -91,7 +94,7 @@ def identity(op: str, type_: str) -> object:
 
 
 def _row(like: Value, names: tuple[str, ...]) -> Value:
-    """One vector register of each leaf, as a value."""
+    """Return a value with one vector register per leaf, shaped like `like`."""
     if isinstance(like, Pair):
         return Pair(
             like.type, Varying(like.real.type, names[:1]), Varying(like.imag.type, names[1:])

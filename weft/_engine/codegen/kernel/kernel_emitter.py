@@ -1,13 +1,17 @@
-"""Kernels to LLVM IR: statements, loops and accumulators.
+"""Translation of kernels to LLVM IR: statements, loops and accumulators.
 
 In:   `Kernel`s and a `Target`.
-Out:  `module_ir`, the text of one module with a `void <symbol>(ptr ctx, i64 task, i64 worker)` per kernel; `ctx` is an
-      array of the buffers' addresses in order.
-Laws: a `vector` loop runs several vectors per iteration, then a masked or scalar remainder; every size is correct.
-      An accumulator declared outside a vector loop becomes one vector accumulator per part, combined after the loop.
-Next: `expressions` evaluates, `vector_ops` holds the operations, `scoped_writer` places instructions; `horizontal_reduction`,
-      `structured_branches`, `nontemporal`, `complex_memory`, `vector_scan`, `register_transpose` and `compress_store` emit
-      statements that few kernels have, and are imported by the first.
+Out:  `module_ir`, the text of one module with a `void <symbol>(ptr ctx, i64 task, i64 worker)` per
+kernel;
+      `ctx` is an array of the buffers' addresses in order.
+Laws: a `vector` loop runs several vectors per iteration, then a masked or scalar remainder; every
+size is correct.
+      An accumulator declared outside a vector loop becomes one vector accumulator per part,
+      combined after the loop.
+Next: `expressions` evaluates, `vector_ops` holds the operations, `scoped_writer` places
+instructions.
+      `horizontal_reduction`, `structured_branches`, `nontemporal`, `complex_memory`, `vector_scan`,
+      `register_transpose` and `compress_store` emit rare statements and are imported on first use.
 """
 
 from __future__ import annotations
@@ -42,17 +46,18 @@ from weft._engine.codegen.toolchain.target import Target
 from weft._engine.ir import loops
 
 # thresholds, measured on several machines
-#: scratch up to this size is on the thread's stack
+#: scratch buffers up to this size are on the thread's stack
 _STACK_SCRATCH_BYTES = 1 << 16
 
 
 _METADATA = '!0 = !{!0}\n!1 = !{i32 1}\n!2 = !{!"branch_weights", i32 1, i32 100000}'
-#: `len(metadata)` counts `_METADATA` as one entry; numbers start beyond those it holds
+#: added to `len(metadata)` for the first free node number; `_METADATA` is one entry and defines
+#: nodes 0 to 2
 _FIRST_METADATA = 9
 
 
 def module_ir(kernels: Iterable[tuple[loops.Kernel, str]], target: Target) -> str:
-    """One LLVM module of several kernels, each under its own symbol."""
+    """Return one LLVM module of several kernels, each under its own symbol."""
     declarations: dict[str, str] = {}
     helpers: dict[str, str] = {}
     functions, metadata = [], [_METADATA]
@@ -62,8 +67,10 @@ def module_ir(kernels: Iterable[tuple[loops.Kernel, str]], target: Target) -> st
         declarations |= emitter.b.declarations
         helpers |= emitter.b.helpers
         metadata += emitter.metadata
-    # An aligned stack, or spilled vectors straddle cache lines. What the machine says (the width of vectors) is not said again:
-    # for each set of such words LLVM builds its tables of the CPU once more, and keeps them.
+    # Without stack alignment, spilled vectors straddle cache lines. Attributes that repeat the
+    # machine's
+    # features are omitted: LLVM builds and keeps its CPU tables anew for each set of such
+    # attributes.
     attributes = f"attributes #0 = {{ nounwind alignstack={target.vector_bytes} }}"
     return "\n".join(
         [*declarations.values(), *helpers.values(), *functions, attributes, *metadata, ""]
@@ -71,7 +78,7 @@ def module_ir(kernels: Iterable[tuple[loops.Kernel, str]], target: Target) -> st
 
 
 class KernelEmitter(Expressions):
-    """Emits one kernel."""
+    """Emitter of one kernel."""
 
     def __init__(self, kernel: loops.Kernel, symbol: str, target: Target, first_metadata: int = 0):
         super().__init__(target)
@@ -84,7 +91,7 @@ class KernelEmitter(Expressions):
     # --- the function
 
     def function(self) -> str:
-        """The text of the kernel's function."""
+        """Return the text of the kernel's function."""
         self._bind_buffers()
         body = self.kernel.body
         self.outlined, self.demands = repeated_math(body), demands_of(self.kernel)
@@ -96,12 +103,15 @@ class KernelEmitter(Expressions):
         if self.heap:
             self.b.declare("weft_scratch_give", "void", "ptr")
             self.b.do(f"call void @weft_scratch_give(ptr {self.heap})")
-        if self.streamed:  # later readers synchronise with ordinary stores only
+        if (
+            self.streamed
+        ):  # nontemporal stores need a fence: later readers synchronize with ordinary stores only
             self.b.declare("llvm.x86.sse.sfence", "void")
             self.b.do("call void @llvm.x86.sse.sfence()")
         self.b.do("ret void")
         lines = "\n".join(self.b.scopes[0].lines)
-        # unoptimized, LLVM fails on shuffles of eight lanes of 16 bits: "Value is not an N-bit unsigned value"
+        # Without optimization, LLVM fails on shuffles of eight 16-bit lanes: "Value is not an N-bit
+        # unsigned value".
         halves = any(f"shufflevector <8 x {type_}>" in lines for type_ in ("half", "i16"))
         plain = (
             " optnone noinline"
@@ -144,7 +154,8 @@ class KernelEmitter(Expressions):
             )
 
     def _alias_metadata(self, bufs: list[loops.Buf]) -> None:
-        """One alias scope per family of overlapping buffers: accesses of others do not disturb it."""
+        """Write one alias scope per family of overlapping buffers: accesses of different families
+        are independent."""
         family: dict[str, str] = {}
         for buf in bufs:
             family[buf.name] = (
@@ -168,7 +179,8 @@ class KernelEmitter(Expressions):
     # --- statements
 
     def body(self, stmts: Sequence[loops.Stmt]) -> None:
-        """Emit statements in a scope of names; outer accumulators keep what the body gave them."""
+        """Emit statements in a nested scope of names; outer accumulators keep their updated
+        values."""
         outer = dict(self.env)
         for stmt in stmts:
             self.memo.clear()
@@ -181,7 +193,7 @@ class KernelEmitter(Expressions):
         self.env[stmt.name] = self.evaluate(stmt.value)
 
     def init(self, stmt: loops.Init) -> None:
-        """Declare an accumulator; inside a vector loop it has a value per lane."""
+        """Declare an accumulator; inside a vector loop it has one value per lane."""
         value = self.evaluate(stmt.value)
         self.env[stmt.name] = self.widened(value) if self.vectorized else value
 
@@ -193,7 +205,7 @@ class KernelEmitter(Expressions):
             value = self.widened(value)
         operands = (
             [value, old] if stmt.op in ("min", "max") else [old, value]
-        )  # what comes asks of itself alone whether it is NaN
+        )  # min and max test their first operand for NaN: pass the new value first
         new = value if stmt.op == "set" else self.operate(stmt.op, operands, old.type)
         guard = None if stmt.guard is None else self.evaluate(stmt.guard)
         new = self.chosen(guard, new, old)
@@ -202,7 +214,7 @@ class KernelEmitter(Expressions):
         self.env[name] = new
 
     def chosen(self, guard: Value | None, new: Value, old: Value) -> Value:
-        """`new` where the guard holds, else `old`."""
+        """Return `new` where the guard holds, else `old`."""
         if guard is None:
             return new
         return each(lambda x, y: self.operate("select", [guard, x, y], x.type), new, old)
@@ -215,14 +227,14 @@ class KernelEmitter(Expressions):
         return Varying(new.type, tuple(parts))
 
     def store(self, stmt: loops.Store) -> None:
-        """Write to a buffer."""
+        """Emit a store to a buffer."""
         guard = None if stmt.guard is None else self.evaluate(stmt.guard)
         self.store_value(stmt, self.evaluate(stmt.value), self.evaluate(stmt.index), guard)
 
     def store_value(
         self, stmt: loops.Store, value: Value, index: Value, guard: Value | None
     ) -> None:
-        """Write a value, real or complex, where `stmt` says how."""
+        """Write a value, real or complex, as the options of `stmt` specify."""
         buf = self.buffers[stmt.buf]
         if buf.type not in loops.COMPLEX:
             self.store_real(stmt, buf.type, buf.size, value, index, guard)
@@ -256,7 +268,8 @@ class KernelEmitter(Expressions):
         index: Value,
         guard: Value | None,
     ) -> None:
-        """Write a real value; chooses scalar, vector or scattered stores by how the index varies."""
+        """Write a real value with scalar, vector or scattered stores, depending on how the index
+        varies."""
         if size == 0:
             return
         if not self.vectorized:
@@ -279,7 +292,7 @@ class KernelEmitter(Expressions):
                 return
         if guard is not None and isinstance(
             guard, Uniform
-        ):  # a branch for all lanes: masked stores are slow on some processors
+        ):  # one branch for all lanes, because masked stores are slow on some processors
             if guard.parts[0] != "false":
                 self.b.branch(
                     guard.parts[0],
@@ -297,7 +310,7 @@ class KernelEmitter(Expressions):
     def _store_parts(
         self, stmt: loops.Store, type_: str, value: Value, index: Value, conds: list
     ) -> None:
-        """Write the registers of a value, each where its condition holds (None: everywhere)."""
+        """Store the registers of a value, each under its condition (None: unconditionally)."""
         registers = (
             self.spread(value)
             if stmt.accumulate
@@ -324,7 +337,8 @@ class KernelEmitter(Expressions):
     def _store_part(
         self, stmt: loops.Store, type_: str, x: str, index: Value, part: int, mask: str | None
     ) -> None:
-        """Store a register as stored in memory, or combine one with what is there."""
+        """Convert a register to its memory type and store it, or combine it with the stored
+        value."""
         lanes, b, memory = self.lanes, self.b, vector(MEMORY[type_], self.lanes.w)
         if stmt.accumulate:
             raw = self._load_part(stmt.buf, type_, index, part, mask, None)
@@ -432,7 +446,8 @@ class KernelEmitter(Expressions):
             self._counted(stmt, rest, extent, 1, lambda counter: self._iteration(stmt, counter))
 
     def _widen_accumulators(self, plan: VectorizationPlan, starts: dict[str, Value]) -> None:
-        """Give the accumulators of a vector loop a register per part, or one where they are scanned."""
+        """Give the accumulators of a vector loop a register per part, or a single register if they
+        are scanned."""
         if plan.scanned:
             from weft._engine.codegen.kernel.vector_scan import in_all_lanes
 
@@ -443,7 +458,7 @@ class KernelEmitter(Expressions):
                 self.env[name] = neutral(self, plan.reductions[name], start.type)
 
     def _fold_accumulators(self, plan: VectorizationPlan, starts: dict[str, Value]) -> None:
-        """Make the accumulators of a vector loop scalars again."""
+        """Reduce the accumulators of a vector loop to scalars."""
         if starts:
             for name, start in starts.items():
                 self.env[name] = folded(self, plan.reductions[name], start, self.env[name])
@@ -454,7 +469,7 @@ class KernelEmitter(Expressions):
                 self.env[name] = of_first_lane(self, self.env[name])
 
     def _vector_blocks(self, stmt: loops.For, extent: Value, plan: VectorizationPlan) -> Value:
-        """Emit all iterations that vectors compute; return the first one that is left."""
+        """Emit all iterations that vectors compute; return the first remaining iteration."""
         block = plan.lanes * plan.parts
         if plan.merged and (extent.const is None or extent.const > block):
             self._vector_pass(stmt, constant(0), extent, plan.parts, masked=True)
@@ -476,13 +491,13 @@ class KernelEmitter(Expressions):
         return clamped
 
     def _static_rest(self, stmt: loops.For, start: int, stop: int, plan: VectorizationPlan) -> None:
-        """The last `stop - start` iterations: whole vectors, and one masked vector."""
+        """Emit the last `stop - start` iterations: whole vectors, then one masked vector."""
         if start == stop or not plan.masked:
             return
-        left = stop - start
-        parts = -(-left // plan.lanes)
-        odd = left % plan.lanes
-        self.masks, self.left = [None] * parts, constant(left)
+        remaining = stop - start
+        parts = -(-remaining // plan.lanes)
+        odd = remaining % plan.lanes
+        self.masks, self.left = [None] * parts, constant(remaining)
         if odd:
             self.masks[-1] = self.lanes.opaque_mask(odd)
         self._block(stmt, constant(start), parts)
@@ -490,7 +505,7 @@ class KernelEmitter(Expressions):
     def _vector_pass(
         self, stmt: loops.For, start: Value, stop: Value, parts: int, masked: bool = False
     ) -> None:
-        """Blocks of `parts` vectors from `start` while below `stop`."""
+        """Emit blocks of `parts` vectors from `start` to `stop`."""
 
         def emit(counter: Value) -> None:
             self.masks = self._tail_masks(counter, stop, parts) if masked else [None] * parts
@@ -499,19 +514,19 @@ class KernelEmitter(Expressions):
         self._counted(stmt, start, stop, parts * self.lanes.w, emit)
 
     def _tail_masks(self, counter: Value, stop: Value, parts: int) -> list[str | None]:
-        """For each part the lanes that are below `stop`."""
+        """Return, for each part, the mask of the lanes below `stop`."""
         lanes = self.lanes
-        left = self.scalar.binary("sub", "i64", stop.parts[0], counter.parts[0])
-        few = self.operate("min", [Uniform("i64", left), constant(lanes.w * parts)], "i64")
+        remaining = self.scalar.binary("sub", "i64", stop.parts[0], counter.parts[0])
+        few = self.operate("min", [Uniform("i64", remaining), constant(lanes.w * parts)], "i64")
         splat = lanes.splat(self.scalar.convert("trunc", "i64", few.parts[0], "i32"), "i32")
         self.left = few
         return [self.lanes_below(splat, part * lanes.w) for part in range(parts)]
 
     def _block(self, stmt: loops.For, counter: Value, parts: int) -> None:
-        """One iteration of `parts` vectors beginning at `counter`."""
-        kept = self.parts
+        """Emit one iteration of `parts` vectors beginning at `counter`."""
+        loop_parts = self.parts
         full = {name: self.env[name] for name in self.reducing}
-        if parts != kept:
+        if parts != loop_parts:
             for name in self.reducing:
                 self.env[name] = each(
                     lambda value: Varying(value.type, value.parts[:parts]), full[name]
@@ -519,19 +534,20 @@ class KernelEmitter(Expressions):
         self.parts, self.induction = parts, counter
         self.env[stmt.var] = Affine(constant(0), 1)
         self.body(stmt.body)
-        if parts != kept:
+        if parts != loop_parts:
             for name in self.reducing:
                 self.env[name] = each(
                     lambda all, first: Varying(all.type, first.parts + all.parts[parts:]),
                     full[name],
                     self.env[name],
                 )
-        self.parts = kept
+        self.parts = loop_parts
 
 
 @functools.cache
 def _emitter_of(kind: type) -> Callable[[KernelEmitter, Any], None]:
-    """What emits statements of a kind; the modules of those that few kernels have are imported by the first."""
+    """Return the emitter of a kind of statement; modules for rare statements are imported on first
+    use."""
     if kind is loops.Scan:
         from weft._engine.codegen.kernel.vector_scan import scan as emit
     elif kind is loops.Interleave:

@@ -1,7 +1,7 @@
 """Cache hints of a kernel: nontemporal stores and prefetches.
 
 In:   a streaming `Store` inside a vector loop, or a `Prefetch`, and the emitter of the kernel.
-Out:  nontemporal stores of full vectors where the buffer is aligned, ordinary stores elsewhere; prefetches.
+Out:  nontemporal stores of full vectors if the buffer is aligned, else ordinary stores; prefetches.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from weft._engine.util.machine_model import MODEL
 
 
 def prefetch(emitter: Emission, stmt: Prefetch) -> None:
-    """Prefetch the cache lines of all elements of a block, unless they are too far apart for that to pay."""
+    """Prefetch the cache lines of all elements of a block, unless the elements are too far apart to
+    benefit."""
     b, type_, index = emitter.b, emitter.buffers[stmt.buf].type, emitter.evaluate(stmt.index)
     b.declare("llvm.prefetch.p0", "void", "ptr", "i32", "i32", "i32")
     step = 1
@@ -40,7 +41,8 @@ def prefetch(emitter: Emission, stmt: Prefetch) -> None:
 
 
 def store(emitter: Emission, stmt: Store, type_: str, value: Value, index: Affine) -> None:
-    """Whole vectors past the caches where the buffer is aligned, ordinary stores where it is not."""
+    """Emit nontemporal stores of whole vectors if the buffer is aligned at run time, else ordinary
+    stores."""
     b, lanes, memory = emitter.b, emitter.lanes, vector(MEMORY[type_], emitter.lanes.w)
     nbytes, tag = ITEMSIZE[type_] * lanes.w, emitter.alias_tag(stmt.buf)
     _, registers = lanes.all_to_memory(emitter.spread(value), type_)
@@ -54,7 +56,7 @@ def store(emitter: Emission, stmt: Store, type_: str, value: Value, index: Affin
     ]
     while (
         nbytes < emitter.target.vector_bytes and len(registers) % 2 == 0 and index.stride > 0
-    ):  # halves of lines are joined
+    ):  # half lines are joined into full lines
         count = 2 * nbytes // ITEMSIZE[type_]
         order = ", ".join([f"i32 {lane}" for lane in range(count)])
         registers = [
@@ -76,7 +78,8 @@ def store_if_aligned(
     size: int,
     tag: str,
 ) -> None:
-    """Store (register, address) pairs past the caches where `base` is a multiple of `nbytes`, else to multiples of `size`."""
+    """Store (register, address) pairs: nontemporal if `base` is a multiple of `nbytes`, else
+    ordinary, aligned to `size`."""
     b = emitter.b
     address = b.pure(f"ptrtoint ptr {base} to i64", base)
     low = b.pure(f"and i64 {address}, {nbytes - 1}", address)

@@ -1,10 +1,14 @@
-"""Which functions of a kernel may be computed to half precision, because their results are rounded to it.
+"""Analysis of the functions of a kernel that may be computed to half precision because their
+results are rounded to it.
 
 In:   a kernel.
-Out:  `demands_of`: id of a float32 operation -> the half-precision type that its result ends in.
-Laws: between such a function and the rounding there are only operations that preserve relative errors: products, quotients,
-      selections, maxima, and sums of nonnegative values; not products accumulated over a loop. A function whose result is also
-      used elsewhere keeps full precision. Only functions whose short formulas are valid for every float32 take part.
+Out:  `demands_of`: id of a float32 operation -> the half-precision type to which its result is
+rounded.
+Laws: all operations between such a function and the rounding preserve relative errors: products,
+      quotients, selections, maxima, and sums of nonnegative values, but not products accumulated
+      over a
+      loop. A function whose result has other uses keeps full precision. Only functions whose short
+      formulas are valid for every float32 take part.
 """
 
 from __future__ import annotations
@@ -29,17 +33,19 @@ from weft._engine.ir.loops import (
 )
 from weft._engine.ir.registry import functions
 
-#: what keeps relative errors: operation -> its first such argument
+#: operations that preserve relative errors -> position of the first argument whose error is
+#: preserved
 _KEEPS = {"mul": 0, "div": 0, "neg": 0, "abs": 0, "max": 0, "min": 0, "add": 0, "select": 1}
-#: what may be done over and over
+#: operations that preserve relative errors when iterated
 _KEPT_ACROSS_ITERATIONS = frozenset({"add", "max", "min"})
 _FULL = "f32"
-#: from what nobody has asked for to what must have all its bits
+#: demands in increasing order: not read, bfloat16, float16, all bits
 _ORDER = ("", "bf16", "f16", _FULL)
 
 
 def demands_of(kernel: Kernel) -> dict[int, str]:
-    """The half types that functions of f32 may be computed for, by the ids of their operations."""
+    """Return the half type to which each f32 function may be computed, by the id of its
+    operation."""
     if not any(buf.type in HALVES and buf.mode != "in" for buf in kernel.bufs):
         return {}
     demands = _Demands(kernel)
@@ -56,13 +62,14 @@ def _is_brief(op: str) -> bool:
 
 
 class _Demands:
-    """What is asked of expressions, names and scratch buffers; a later reader may ask for more."""
+    """Precision demanded of expressions, names and scratch buffers; each further reader may raise
+    it."""
 
     def __init__(self, kernel: Kernel):
         self.scratch = {buf.name for buf in kernel.scratch}
-        #: name or scratch buffer -> what it is made of
+        #: name or scratch buffer -> the expressions that are assigned to it
         self.sources: dict[str, list[Expr]] = {}
-        #: those of which sources are summed, and those that are made in ways which this room does not follow
+        #: names whose sources are summed, and names whose values this analysis does not track
         self.summed: set[str] = set()
         self.opaque: set[str] = set()
         self.names: dict[str, str] = {}
@@ -72,7 +79,7 @@ class _Demands:
         for stmt in kernel.body:
             self.analyze(stmt)
         self.opaque |= {name for name in self.sources if self.grows(name)}
-        #: names and scratch that are never negative: all that nothing speaks against
+        #: names and scratch buffers that are never negative: the largest set that is consistent
         self.not_negative = set(self.sources) - self.opaque
         while wrong := {
             name
@@ -84,7 +91,8 @@ class _Demands:
             self.ask(expr, _FULL)
 
     def analyze(self, stmt: Stmt) -> None:
-        """Note what names and scratch are made of, and everything that leaves the kernel or decides."""
+        """Record the sources of names and scratch buffers, and the expressions that leave the
+        kernel or control it."""
         if isinstance(stmt, Let | Init):
             self.made(stmt.name, stmt.value)
         elif isinstance(stmt, Accum) and stmt.op in _KEPT_ACROSS_ITERATIONS and stmt.guard is None:
@@ -110,7 +118,8 @@ class _Demands:
                 self.analyze(child)
 
     def grows(self, name: str) -> bool:
-        """Whether a name is multiplied over the iterations of a loop, directly or through other names: its error would grow with each."""
+        """Return whether a name is multiplied over loop iterations, directly or through other
+        names, so that its error grows."""
         seen: set[tuple[int, bool]] = set()
         stack = [(expr, False) for expr in self.sources[name]]
         while stack:
@@ -135,13 +144,13 @@ class _Demands:
         return False
 
     def made(self, name: str, value: Expr, how: str | None = None) -> None:
-        """Note a source of a name."""
+        """Record a source of a name."""
         self.sources.setdefault(name, []).append(value)
         if how == "add":
             self.summed.add(name)
 
     def ask(self, expr: Expr, demand: str) -> None:
-        """An expression is read by something that needs that many bits."""
+        """Raise the demand on an expression to `demand`."""
         if _ORDER.index(demand) <= _ORDER.index(self.expressions.get(id(expr), "")):
             return
         self.expressions[id(expr)] = demand
@@ -159,7 +168,7 @@ class _Demands:
             self.ask_arguments(expr, demand)
 
     def ask_arguments(self, expr: Op, demand: str) -> None:
-        """What an operation asks of its arguments."""
+        """Propagate the demand on an operation to its arguments."""
         if _is_brief(expr.op) and expr.type == "f32":
             self.functions.append(id(expr))
         first = len(expr.args)
@@ -171,7 +180,7 @@ class _Demands:
             self.ask(arg, demand if at >= first else _FULL)
 
     def ask_name(self, name: str, demand: str) -> None:
-        """What a name asks of its sources."""
+        """Propagate the demand on a name to its sources."""
         sources = self.sources.get(name, [])
         if name in self.opaque or (name in self.summed and name not in self.not_negative):
             demand = _FULL
@@ -181,7 +190,7 @@ class _Demands:
                 self.ask(value, demand)
 
     def positive(self, expr: Expr) -> bool:
-        """Whether a value is known not to be negative."""
+        """Return whether a value is known to be nonnegative."""
         if isinstance(expr, Const):
             return isinstance(expr.value, int | float) and expr.value >= 0
         if isinstance(expr, Op):

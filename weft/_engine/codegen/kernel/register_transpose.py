@@ -1,8 +1,9 @@
-"""Rows of values from vectors of them: transposes and interleavings in registers.
+"""Transposes in registers: stores vectors of values as rows, the `Interleave` statement.
 
 In:   an `Interleave` statement, inside a vector loop or not, and the emitter of its kernel.
-Out:  shuffles and stores. Lane l of the k-th value becomes element k of row l; rows are `stride` elements apart.
-Laws: nothing outside the rows of active iterations is touched.
+Out:  shuffles and stores. Lane l of the k-th value becomes element k of row l; rows are `stride`
+elements apart.
+Laws: only the rows of active iterations are accessed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from weft._engine.codegen.kernel.nontemporal import store_if_aligned
 from weft._engine.ir.loops import COMPLEX, ITEMSIZE, Interleave, Store
 
 # thresholds, measured on several machines
-#: shuffles within this many bytes are the cheapest
+#: shuffles within blocks of this many bytes are the cheapest
 _TRANSPOSE_BLOCK_BYTES = 16
 
 
@@ -47,12 +48,13 @@ def _one_by_one(emitter: Emission, stmt: Interleave, index: Value, values: list[
         emitter.store_value(Store(stmt.buf, stmt.index, stmt.values[k]), value, at, None)
 
 
-#: bytes that lanes take at most
+#: maximum size of a lane in bytes
 WIDEST = 8
 
 
 class _Rows:
-    """The rows of one part of a vector loop: `count` vectors of `width` lanes become `width` rows of `count`."""
+    """The rows of one part of a vector loop: `count` vectors of `width` lanes become `width` rows
+    of `count` elements."""
 
     def __init__(
         self, emitter: Emission, stmt: Interleave, index: Affine, part: int, registers: list[str]
@@ -80,7 +82,8 @@ class _Rows:
         )
 
     def shuffle(self, x: str, y: str, order: list[int], width: int | None = None) -> str:
-        """Lanes of two vectors, numbered through, in a new order; together where they stay together, which LLVM takes less time for."""
+        """Shuffle the concatenated lanes of two vectors; adjacent lanes that stay adjacent move as
+        one wider lane, which compiles faster."""
         width, b, run = width or self.width, self.b, 1
         while (
             2 * run * self.size <= WIDEST
@@ -100,20 +103,21 @@ class _Rows:
                 z if z == "poison" else b.pure(f"bitcast {self.memory} {z} to {memory}", z)
                 for z in (x, y)
             )
-        made = b.shuffle(memory, x, y, [lane // run for lane in order[::run]])
+        shuffled = b.shuffle(memory, x, y, [lane // run for lane in order[::run]])
         return (
-            made
+            shuffled
             if run == 1
-            else b.pure(f"bitcast {back} {made} to {vector(self.element, width)}", made)
+            else b.pure(f"bitcast {back} {shuffled} to {vector(self.element, width)}", shuffled)
         )
 
     def _transposed(self, vectors: list[str], block: int) -> list[str]:
-        """The rows of no more vectors than there are lanes: interleaved within each 16 bytes by one instruction each, and these dealt."""
+        """Return the rows of at most as many vectors as lanes: interleave within blocks of 16
+        bytes, then distribute the blocks."""
         interleaved = [
             self._interleaved(vectors[at : at + block], block) for at in range(0, self.count, block)
         ]
         alike = list(zip(*interleaved))
-        per_vector = self.width // self.count  # rows that one vector holds
+        per_vector = self.width // self.count  # rows per vector
         dealt = [
             self._dealt([x for each in alike[at : at + per_vector] for x in each], block)
             for at in range(0, block, per_vector)
@@ -121,7 +125,7 @@ class _Rows:
         return [x for together in zip(*dealt) for x in together]
 
     def _dealt(self, vectors: list[str], block: int) -> list[str]:
-        """The n-th blocks of all vectors, for every n."""
+        """Return the n-th blocks of all vectors, for every n."""
         if len(vectors) == 1:
             return vectors
         even = [lane for lane in range(2 * self.width) if lane // block % 2 == 0]
@@ -135,7 +139,8 @@ class _Rows:
         return [x for both in zip(*halves) for x in both]
 
     def _interleaved(self, vectors: list[str], block: int) -> list[str]:
-        """Vectors whose elements, read on end, are all rows one after another; so within each block of lanes."""
+        """Interleave vectors within each block of lanes; the results hold all rows one after
+        another."""
         if len(vectors) == 1:
             return vectors
         if len(vectors) % 2:
@@ -152,27 +157,28 @@ class _Rows:
             + lane // run % 2 * self.width
             for lane in range(self.width)
         ]
-        made = []
+        rows = []
         for x, y in zip(self._interleaved(first, block), self._interleaved(second, block)):
-            made += [
+            rows += [
                 self.shuffle(x, y, low),
                 self.shuffle(x, y, [lane + block // 2 for lane in low]),
             ]
-        return made
+        return rows
 
     def _picked(self, vectors: list[str], at: int) -> str:
-        """The `at`-th vector of the interleaved sequence, one operand at a time."""
-        count, made = len(vectors), vectors[0]
+        """Return the `at`-th vector of the interleaved sequence, built from one operand at a
+        time."""
+        count, picked = len(vectors), vectors[0]
         places = [divmod(at * self.width + lane, count) for lane in range(self.width)]
         for k in range(1, count):
             order = []
             for lane, (row, column) in enumerate(places):
                 order.append(self.width + row if column == k else row if k == 1 else lane)
-            made = self.shuffle(made, vectors[k], order)
-        return made
+            picked = self.shuffle(picked, vectors[k], order)
+        return picked
 
     def pointer(self, row: int, beyond: int) -> str:
-        """The address of element `beyond` of a row."""
+        """Return the address of element `beyond` of a row."""
         at = self.emitter.vector_address(self.stmt.buf, self.type, self.index, self.first + row)
         return (
             at
@@ -181,7 +187,7 @@ class _Rows:
         )
 
     def store_together(self) -> None:
-        """Rows that touch: whole vectors."""
+        """Store contiguous rows as whole vectors."""
         if self.stmt.streaming and self.mask is None and self.emitter.target.is_x86:
             self._stream()
             return
@@ -194,7 +200,8 @@ class _Rows:
             self.emitter.write(self.memory, x, pointer, (self.size, self.tag), mask)
 
     def _stream(self) -> None:
-        """Past the caches where the first row is aligned, ordinarily where it is not."""
+        """Store nontemporally if the first row is aligned at run time, else with ordinary
+        stores."""
         nbytes = self.size * self.width
         base = self.pointer(0, 0)
         places = [self.pointer(0, number * self.width) for number in range(self.count)]
@@ -209,7 +216,7 @@ class _Rows:
         )
 
     def store_apart(self) -> None:
-        """Rows with gaps between them: each by itself."""
+        """Store rows with gaps between them, each by itself."""
         for row in range(self.width):
             mask, width = None, min(self.count, self.width)
             if self.mask is not None:

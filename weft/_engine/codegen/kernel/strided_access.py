@@ -1,9 +1,12 @@
-"""Loads of every second, third, ... element: full vectors that cover them all, and shuffles that select.
+"""Loads of every second, third, ... element: full vectors that cover them all, and shuffles that
+select.
 
-In:   a buffer, an affine index with a step of two or more, which vector of an iteration is wanted, and the kernel's emitter.
+In:   a buffer, an affine index with a step of at least two, the number of a vector in the
+iteration, and the kernel emitter.
 Out:  the register, with elements in their memory type.
-Laws: nothing is read before the first element or after the last one. Strided windows, x[2 * i + t] for t = 0, 1, 2, ..., share
-      loads of read-only buffers: elements that an earlier t has selected are shifted by a lane, not selected again.
+Laws: no memory before the first or after the last element is read. Strided windows x[2 * i + t] for
+      t = 0, 1, 2, ... share loads of read-only buffers: elements that an earlier t has selected are
+      shifted by a lane, not selected again.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from weft._engine.ir.loops import ITEMSIZE
 
 
 def load(e: Emission, name: str, type_: str, index: Affine, part: int) -> str:
-    """Vector `part` of the elements at `index`."""
+    """Return vector `part` of the elements at `index`."""
     (rest, at), stride, width = e.apart(index.base), index.stride, e.lanes.w
     ends = part + 1 == e.parts or any(e.masks[part : part + 2])
     seen = (
@@ -43,7 +46,8 @@ def load(e: Emission, name: str, type_: str, index: Affine, part: int) -> str:
 def _picked(
     e: Emission, name: str, type_: str, index: Affine, part: int, skip: int, ends: bool
 ) -> str:
-    """Elements `skip`, `skip + stride`, ... from `index` on; where they end the last vector ends with them, or has a mask."""
+    """Select elements `skip`, `skip + stride`, ... from `index` on; with `ends` the last vector
+    ends at the last element or is masked."""
     width, stride, size, memory = (
         e.lanes.w,
         index.stride,
@@ -82,7 +86,8 @@ def _picked(
 
 
 def _first(e: Emission, stride: int, more: int) -> str | None:
-    """A mask of the first `e.left * stride + more` lanes; None if that is all, empty if it is none."""
+    """Return a mask of the first `e.left * stride + more` lanes; None if that is all lanes, empty
+    if it is none."""
     width = e.lanes.w
     if e.left.const is not None:
         count = e.left.const * stride + more

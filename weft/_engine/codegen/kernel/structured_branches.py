@@ -1,8 +1,9 @@
 """Branches and loops of unknown length: the `If` and `While` statements.
 
 In:   the statement and the emitter of its kernel.
-Out:  blocks of instructions; phi nodes carry what the bodies accumulate.
-Laws: a condition is uniform over lanes. Instructions of an arm stay in it: they may be unsafe where it is not taken.
+Out:  blocks of instructions; phi nodes carry the accumulators of the bodies.
+Laws: a condition is uniform over lanes. Instructions of an arm are not hoisted: they may be unsafe
+if it is not taken.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from weft._engine.ir.loops import If, Stmt, While
 
 
 def branch(emitter: Emission, stmt: If) -> None:
-    """A two-way branch on a condition that is the same in every lane."""
+    """Emit a two-way branch on a condition that is the same in every lane."""
     cond = emitter.evaluate(stmt.cond)
     if not isinstance(cond, Uniform):
         raise NotImplementedError(
@@ -44,7 +45,7 @@ def branch(emitter: Emission, stmt: If) -> None:
 
 
 def repeat(emitter: Emission, stmt: While) -> None:
-    """Loop while a condition holds."""
+    """Emit a loop that runs while a condition holds."""
     carried = [name for name in assigned(stmt) if name in emitter.env]
 
     def test(*registers: str) -> str:

@@ -1,10 +1,13 @@
 """Prefix scans in registers: the `Scan` statement.
 
 In:   a `Scan`, inside a vector loop or not, and the emitter of its kernel.
-Out:  within a vector, log2(lanes) steps that combine each lane with the one 1, 2, 4, ... before it; then every vector is
-      combined with the running total, which is kept in all lanes of one register.
-Laws: no neutral element is needed: lanes without predecessors stay as they are. Vectors wait for each other by one combination
-      only, since totals are combined separately from results. Masked lanes come after all others.
+Out:  within a vector, log2(lanes) steps that combine each lane with the lane 1, 2, 4, ... before
+it; then
+      each vector is combined with the running total, which all lanes of one register hold.
+Laws: no neutral element is needed: lanes without predecessors stay unchanged. The chain between
+vectors is
+      one combination long, since totals are combined separately from results. Masked lanes come
+      last.
 """
 
 from __future__ import annotations
@@ -16,28 +19,30 @@ from weft._engine.ir.loops import Scan
 
 
 def scan(emitter: Emission, stmt: Scan) -> None:
-    """Emit a running combination; across the lanes where its accumulators are of outside the vector loop."""
+    """Emit a running combination; it crosses lanes if its accumulators are declared outside the
+    vector loop."""
     values = [emitter.evaluate(value) for value in stmt.values]
     before = [emitter.env[acc] for acc in stmt.accs]
     if emitter.vectorized:
         values = [emitter.widened(value) for value in values]
     if stmt.accs[0] in emitter.scanned:
-        after, made = _across(emitter, stmt, before, values)
+        after, results = _across(emitter, stmt, before, values)
     else:
-        after = made = _combined(emitter, stmt, before, values)
+        after = results = _combined(emitter, stmt, before, values)
     emitter.env.update(zip(stmt.accs, after))
-    emitter.env.update(zip(stmt.names, made))
+    emitter.env.update(zip(stmt.names, results))
 
 
 def in_all_lanes(emitter: Emission, value: Value) -> Value:
-    """A uniform value as one register, however many parts the loop has."""
+    """Return a uniform value as one register with equal lanes, regardless of the number of
+    parts."""
     return each(
         lambda x: Varying(x.type, (emitter.lanes.splat(x.parts[0], REGISTER[x.type]),)), value
     )
 
 
 def of_first_lane(emitter: Emission, value: Value) -> Value:
-    """Back to a uniform value."""
+    """Convert a register with equal lanes back to a uniform value."""
     lanes = emitter.lanes
     return each(
         lambda x: Uniform(
@@ -51,20 +56,20 @@ def of_first_lane(emitter: Emission, value: Value) -> Value:
 def _combined(
     emitter: Emission, stmt: Scan, earlier: list[Value], later: list[Value]
 ) -> list[Value]:
-    """What the statement's `combine` makes of two groups of values."""
+    """Apply the statement's `combine` to two groups of values."""
     emitter.env.update(zip(stmt.accs, earlier))
     emitter.env.update(zip(stmt.names, later))
     emitter.memo.clear()
-    made = [emitter.evaluate(expr) for expr in stmt.combine]
+    results = [emitter.evaluate(expr) for expr in stmt.combine]
     emitter.memo.clear()
     wide = any(not isinstance(value, Uniform) for value in (*earlier, *later))
-    return [emitter.widened(value) for value in made] if wide else made
+    return [emitter.widened(value) for value in results] if wide else results
 
 
 def _across(
     emitter: Emission, stmt: Scan, totals: list[Value], values: list[Value]
 ) -> tuple[list, list]:
-    """The totals after this block, and the running values in it."""
+    """Return the totals after this block, and its running values."""
     step = 1
     while step < emitter.lanes.w:
         combined = _combined(
@@ -93,7 +98,7 @@ def _across(
 
 
 def _shuffled(emitter: Emission, x: Value, order: list[int]) -> Value:
-    """The lanes of each register in a new order."""
+    """Permute the lanes of each register."""
     return Varying(
         x.type,
         tuple(
@@ -106,13 +111,14 @@ def _shuffled(emitter: Emission, x: Value, order: list[int]) -> Value:
 
 
 def _shifted(emitter: Emission, x: Value, by: int) -> Value:
-    """Each lane's value from `by` lanes before; the first lanes get those of the end, which nobody uses."""
+    """Rotate each register by `by` lanes toward the end; the first `by` lanes of the result are not
+    used."""
     width = emitter.lanes.w
     return _shuffled(emitter, x, [(lane - by) % width for lane in range(width)])
 
 
 def _beyond(emitter: Emission, step: int, new: Value, old: Value) -> Value:
-    """`new` in all lanes but the first `step`, which keep `old`."""
+    """Return `old` in the first `step` lanes and `new` in all others."""
     lanes = emitter.lanes
     mask = (
         f"<{', '.join(['i1 ' + ('false' if lane < step else 'true') for lane in range(lanes.w)])}>"
@@ -126,7 +132,7 @@ def _beyond(emitter: Emission, step: int, new: Value, old: Value) -> Value:
 
 
 def _last(emitter: Emission, x: Value, mask: str | None) -> Value:
-    """The last lane that a mask leaves on, in all lanes."""
+    """Broadcast the last lane that a mask selects."""
     lanes, b = emitter.lanes, emitter.b
     if mask is None:
         return _shuffled(emitter, x, [lanes.w - 1] * lanes.w)

@@ -1,7 +1,8 @@
-"""How a vector loop is vectorized: lanes per vector, vectors per iteration, masked or scalar remainder.
+"""Vectorization of a loop: lanes per vector, vectors per iteration, and a masked or scalar
+remainder.
 
 In:   a `vector` loop, the target, the kernel's buffers.
-Out:  a `VectorizationPlan`, or None where the loop stays scalar.
+Out:  a `VectorizationPlan`, or None if the loop stays scalar.
 """
 
 from __future__ import annotations
@@ -16,32 +17,36 @@ from weft._engine.ir.registry import HEAVY
 from weft._engine.util.record import record
 
 # thresholds, measured on several machines
-#: bodies of this cost have one masked loop instead of a loop and a masked remainder
+#: bodies of at least this cost have one masked loop instead of a loop and a masked remainder
 _MASKED_LOOP_COST = 40
-#: registers of narrow elements that are worth a rest of single elements, where none is masked
+#: without masks, short loops over narrow elements use fewer lanes unless the extent is at least
+#: this many vectors
 _UNMASKED_VECTORS = 8
-#: loads of one vector each that keep memory busy without unrolling
+#: this many loads keep memory busy without unrolling
 _MANY_LOADS = 8
-#: vectors of products: fewer factors in each, so that fewer become subnormal, which is slow
+#: vectors in a product reduction; more vectors have fewer factors each, so that fewer products
+#: become subnormal, which is slow
 _PRODUCT_PARTS = 8
-#: cost of a running combination across the lanes of a vector
+#: cost of a scan across the lanes of a vector
 _SCAN_STEPS = 8
-#: registers that a transpose in registers may take
+#: number of registers that a transpose in registers may use
 _TRANSPOSE_REGISTERS = 16
-#: iterations of the loops of a kernel that is not worth optimizing
+#: a kernel whose loops have at most this many iterations is not worth optimizing
 BRIEF_ITERATIONS = 64
-#: a function that occurs this often in one kernel is called, not repeated
+#: a function that occurs this often in a kernel is called instead of inlined
 OUTLINE_FROM = 4
-#: operations that cost little compared with one call of a function
+#: number of cheap operations that cost as much as one call of a function
 _CALL_WORK = 4
 
 
 @record
 class VectorizationPlan:
-    """`parts` vectors of `lanes` elements per iteration; `reductions`: outer accumulators and their operations, but for
-    those that are `scanned`; `packed`: those that count what is packed.
+    """The shape of a vector loop: `parts` vectors of `lanes` elements per iteration.
 
-    `masked`: the rest is a masked block. `merged`: every block is masked, so that a long body is compiled once.
+    `reductions`: outer accumulators and their operations, without scanned accumulators.
+    `scanned`: accumulators of scans. `packed`: counters of `Pack` statements.
+    `masked`: the remainder is a masked block.
+    `merged`: every block is masked, so that a long body is compiled only once.
     """
 
     lanes: int
@@ -54,22 +59,22 @@ class VectorizationPlan:
 
 
 def assigned(stmt: loops.Stmt) -> list[str]:
-    """Names of the accumulators a statement assigns, in order."""
-    found: dict[str, None] = {}
+    """Return the names of the accumulators that a statement assigns, in order."""
+    names: dict[str, None] = {}
 
     def visit(inner: loops.Stmt) -> None:
         if isinstance(inner, loops.Accum):
-            found[inner.name] = None
+            names[inner.name] = None
         elif isinstance(inner, loops.Pack):
-            found[inner.acc] = None
+            names[inner.acc] = None
         elif isinstance(inner, loops.Scan):
-            found.update(dict.fromkeys(inner.accs))
+            names.update(dict.fromkeys(inner.accs))
         for body in bodies(inner):
             for child in body:
                 visit(child)
 
     visit(stmt)
-    return list(found)
+    return list(names)
 
 
 def bodies(stmt: loops.Stmt) -> tuple[tuple[loops.Stmt, ...], ...]:
@@ -80,25 +85,25 @@ def bodies(stmt: loops.Stmt) -> tuple[tuple[loops.Stmt, ...], ...]:
 
 
 def _parts(expr: loops.Expr) -> Sequence[loops.Expr]:
-    """The expressions that an expression is made of."""
+    """Return the direct operands of an expression."""
     if isinstance(expr, loops.Load):
         return [part for part in (expr.index, expr.guard, expr.other) if part is not None]
     return expr.args if isinstance(expr, loops.Op) else ()
 
 
 def expressions(stmt: loops.Stmt) -> list[loops.Expr]:
-    """The expressions a statement holds itself."""
-    found: list = []
+    """Return the expressions of a statement, without those of nested statements."""
+    exprs: list = []
     for name in _EXPRESSIONS[type(stmt)]:
         part = getattr(stmt, name)
-        found += (
+        exprs += (
             part
             if isinstance(part, tuple)
             else ()
             if part is None or isinstance(part, int)
             else (part,)
         )
-    return found
+    return exprs
 
 
 _EXPRESSIONS = {
@@ -117,7 +122,7 @@ _EXPRESSIONS = {
 
 
 class _LoopFacts:
-    """What a loop body touches: element sizes, cost, reductions."""
+    """Facts about a loop body: element sizes, cost, reductions."""
 
     def __init__(self, buffers: dict[str, loops.Buf], outlined: Container[str]):
         self.outlined = outlined
@@ -157,11 +162,12 @@ class _LoopFacts:
             self.expr(part)
 
     def note(self, type_: str) -> None:
-        """An operand of an operation: half precision is computed in 32-bit registers."""
+        """Record the type of an operand of an operation; half precision is computed in 32-bit
+        registers."""
         self.note_moved("f32" if type_ in HALVES else type_)
 
     def note_moved(self, type_: str) -> None:
-        """A value that moves from memory to memory; complex ones are pairs."""
+        """Record the type of a value that is only loaded and stored; complex values are pairs."""
         self.types.add(type_)
         if type_ != "bool":
             self.sizes.add(loops.ITEMSIZE[type_] // (2 if type_ in loops.COMPLEX else 1))
@@ -209,14 +215,16 @@ class _LoopFacts:
 
 
 def is_brief(kernel: loops.Kernel) -> bool:
-    """Whether a kernel does so little that optimizing it takes longer than all that it may ever gain: no loop has many iterations."""
+    """Return whether optimizing a kernel takes longer than it saves: no loop has many
+    iterations."""
     return iterations(kernel.body) <= BRIEF_ITERATIONS and not repeated_math(kernel.body)
 
 
 def iterations(
     body: tuple[loops.Stmt, ...], computed: Callable[[loops.Expr], int | None] = lambda extent: None
 ) -> float:
-    """How often the innermost statements of a body run, at most; `computed` gives the most of a computed extent."""
+    """Return the maximum number of runs of the innermost statements; `computed` bounds a computed
+    extent."""
     most = 1.0
     for stmt in body:
         if isinstance(stmt, loops.While):
@@ -232,9 +240,10 @@ def iterations(
 
 
 def repeated_math(body: tuple[loops.Stmt, ...]) -> Container[str]:
-    """The long functions that occur so often in a body that it should call them.
+    """Return the long functions that occur so often in a body that they should be called.
 
-    Instruction selection takes more than linear time in the length of a block; a call costs a long function little.
+    Instruction selection takes superlinear time in the length of a block; a call adds little to the
+    cost of a long function.
     """
     counts = _count(body)
     if counts.get("complex", 0) >= OUTLINE_FROM:
@@ -243,14 +252,15 @@ def repeated_math(body: tuple[loops.Stmt, ...]) -> Container[str]:
 
 
 def mostly_calls(body: tuple[loops.Stmt, ...], outlined: Container[str]) -> bool:
-    """Whether a body does little besides calling functions, so that it need not be optimized itself."""
+    """Return whether a body mostly calls functions, so that it needs no optimization itself."""
     counts = _count(body)
     calls = sum([count for op, count in counts.items() if op in outlined])
     return calls * _CALL_WORK >= sum(counts.values()) - calls
 
 
 def _count(body: tuple[loops.Stmt, ...]) -> dict[str, int]:
-    """How often each operation occurs, except in addresses; complex functions count as `complex`."""
+    """Return the number of occurrences of each operation outside addresses; complex functions count
+    as `complex`."""
     counts: dict[str, int] = {}
     seen: set[int] = set()
 
@@ -279,7 +289,7 @@ def _count(body: tuple[loops.Stmt, ...]) -> dict[str, int]:
 
 
 def bound(extent: loops.Expr | int) -> int | None:
-    """The most that a computed extent can be, where it is a minimum with a constant."""
+    """Return the upper bound of a computed extent that is a minimum with a constant, else None."""
     if isinstance(extent, loops.Op) and extent.op == "min":
         known = [arg.value for arg in extent.args if isinstance(arg, loops.Const)]
         return int(known[0]) if known else None
@@ -296,14 +306,14 @@ def plan_of(
 ) -> VectorizationPlan | None:
     """Return the plan of a vector loop; None to keep it scalar.
 
-    `extent` is its number of iterations (if `exact`), or the most it can be, or None.
+    `extent` is the number of iterations, or an upper bound if not `exact`, or None if unknown.
     """
     facts = _LoopFacts(buffers, outlined)
     for stmt in loop.body:
         facts.stmt(stmt)
     if not facts.plain or extent == 1:
         return None
-    # AVX2 masks loads and stores of 4 and 8 bytes only.
+    # AVX2 has masked loads and stores of 4 and 8 bytes only.
     masked = target.has_masks or (
         target.level == "avx2" and all(loops.ITEMSIZE[type_] >= 4 for type_ in facts.memory)
     )
@@ -312,7 +322,7 @@ def plan_of(
         return None
     parts = _fitting_parts(facts, lanes, extent, masked)
     if not exact:
-        # The low bits of the extent separate whole blocks from the rest.
+        # A power of two: the low bits of the extent are then the remainder.
         parts = 1 << (parts.bit_length() - 1)
     has_rest = not exact or extent is None or extent % (lanes * parts) != 0
     merged = (
@@ -333,14 +343,17 @@ def plan_of(
 
 
 def _lanes(facts: _LoopFacts, target: Target, extent: int | None, masked: bool) -> int:
-    """Return the number of lanes that suits the widest element and a short extent."""
+    """Return the number of lanes for the widest element and, if the extent is small, for the
+    extent."""
     lanes = target.lanes(max(facts.sizes, default=1))
     if target.vector_bytes <= 16:
         lanes = min(lanes, 8)
     if extent is None:
         return lanes
     if extent < lanes:
-        longest = 1 << extent.bit_length() >> 1  # the largest power of two in it
+        longest = (
+            1 << extent.bit_length() >> 1
+        )  # the largest power of two that is not above the extent
         lanes = max(4, 1 << (extent - 1).bit_length()) if masked else min(lanes, longest)
     if not masked:
         while lanes > 8 and extent % lanes and extent < _UNMASKED_VECTORS * lanes:
@@ -349,7 +362,7 @@ def _lanes(facts: _LoopFacts, target: Target, extent: int | None, masked: bool) 
 
 
 def _fitting_parts(facts: _LoopFacts, lanes: int, extent: int | None, masked: bool) -> int:
-    """Return the vectors of an iteration: as many as registers and the extent have room for."""
+    """Return the number of vectors per iteration that registers and the extent allow."""
     parts = _parallel_parts(facts, lanes)
     if facts.types & loops.COMPLEX:
         parts = min(parts, 2)
@@ -363,7 +376,7 @@ def _fitting_parts(facts: _LoopFacts, lanes: int, extent: int | None, masked: bo
 
 
 def _parallel_parts(facts: _LoopFacts, lanes: int) -> int:
-    """Return the vectors that should be computed together to hide latencies."""
+    """Return the number of vectors to compute in parallel to hide latencies."""
     if facts.loads >= _MANY_LOADS:
         return 1
     if facts.cost > 16 and not facts.calls:
