@@ -13,7 +13,7 @@ from weft._engine.ir.loops import COMPLEX, REAL_OF
 
 
 def operate(e: Emission, op: str, args: list[Value], type_: str) -> Value:
-    """Apply `op` to operands of which one is complex, or to real operands for a complex result."""
+    """Apply `op` to complex operands, or to real operands for a complex result."""
     if op in _UNARY:
         r = _Real(e, type_)
         return _UNARY[op](r, *_parts(r, args[0]), type_)

@@ -92,7 +92,7 @@ def _parts(expr: loops.Expr) -> Sequence[loops.Expr]:
 
 
 def expressions(stmt: loops.Stmt) -> list[loops.Expr]:
-    """Return the expressions of a statement, without those of nested statements."""
+    """Return the expressions of a statement, without the expressions of nested statements."""
     exprs: list = []
     for name in _EXPRESSIONS[type(stmt)]:
         part = getattr(stmt, name)

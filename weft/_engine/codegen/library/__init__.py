@@ -1,6 +1,8 @@
-"""Native routines that are not made from Loops: FFTs, sorts, copies; and calls of BLAS and LAPACK.
+"""Native routines that are not generated from Loops: FFTs, sorts, joins, copies, and calls of BLAS
+and LAPACK.
 
 In:   the kind, types and sizes of a routine.
-Out:  its symbol and its code, compiled once per machine and kept on disk.
-Next: `fft` (with `fft_passes` and `fft_load_store`), `sort`, `lapack`, `strided_copy`; `process_calls` and `combine` for collectives.
+Out:  its symbol and its code, compiled once per machine and cached on disk.
+Next: `fft` (with `fft_passes` and `fft_load_store`), `sort`, `join`, `lapack`, `strided_copy`;
+      `process_calls` and `combine` for collectives.
 """

@@ -1,12 +1,20 @@
-"""Native code for reductions between processes: `n` arrays combined element by element, in their order.
+"""Native code for reductions between processes: `n` arrays are combined element by element, in
+order.
 
 In:   the name of a reduction and a dtype.
-Out:  `combine(op, dtype)`: the addresses of void (ptr out, ptr addresses, i64 n, i64 count), also for large results, and in the form of
-      MPI's reductions.
-Laws: as `processes.plans.reduce`: integers wrap around, maxima and minima are NaN where an operand is, small floats are added in 32 bits
-      and rounded once. Every plan has a reduction here.
-How:  floats of 8 bits and less are converted by tables. To round, the upper half of a float32 with its last bit set if the lower half is
-      not zero decides as the whole would: it has more than two bits beyond those of any such float.
+Out:  `combine(op, dtype)`: the addresses of functions void (ptr out, ptr addresses, i64 n, i64
+count), one
+      of them for large results, and of a function with the signature of MPI's reductions.
+Laws: the results equal `processes.plans.reduce`: integers wrap around, a maximum or minimum with a
+NaN
+      operand is NaN, small floats are added in 32 bits and rounded once. Every reduction that a
+      plan may
+      use exists here.
+How:  floats of at most 8 bits are converted by tables. The rounding table is indexed by the upper
+half of
+      a float32, whose last bit is set if the lower half is not zero. This rounds like the whole
+      float32,
+      because the upper half has at least two bits more than any such float.
 """
 
 from __future__ import annotations
@@ -23,12 +31,12 @@ from weft._engine.codegen.ir.writer import Declarations, module_of
 from weft._engine.codegen.toolchain.native_library import LibraryModule, link
 from weft._engine.ir.build import TYPE_NAMES
 
-#: bytes of the elements that are combined at a time, in the type that they are added in
+#: bytes that are combined at a time, in the accumulator type
 _BLOCK = 256
 
 
 def can_combine(op: str, dtype: str) -> bool:
-    """Whether there is native code for a reduction.
+    """Return whether native code for a reduction exists.
 
     >>> can_combine("sum", "int4"), can_combine("max", "float8_e5m2"), can_combine("max", "complex64")
     (True, True, False)
@@ -41,23 +49,25 @@ def can_combine(op: str, dtype: str) -> bool:
 
 
 def _small(dtype: str) -> np.dtype | None:
-    """The dtype if its elements have at most 8 bits, and are none of the compiler's own types."""
-    found = getattr(ml_dtypes, dtype, None)
+    """Return the NumPy dtype if its elements have at most 8 bits and it is not a type of the code
+    generator, else None."""
+    scalar_type = getattr(ml_dtypes, dtype, None)
     return (
         None
-        if dtype in TYPE_NAMES or found is None or np.dtype(found).itemsize != 1
-        else np.dtype(found)
+        if dtype in TYPE_NAMES or scalar_type is None or np.dtype(scalar_type).itemsize != 1
+        else np.dtype(scalar_type)
     )
 
 
 @functools.cache
 def combine(op: str, dtype: str) -> dict[str, int]:
-    """The addresses of a reduction: `plain`, `stream` for large results, and `mpi`, as MPI calls it; compiled on the first call."""
+    """Return the addresses of a reduction: `plain`, `stream` for large results, and `mpi` for MPI;
+    compile it on the first call."""
     name = f"weft_combine_{op}_{dtype}"
     names = {"plain": name, "stream": f"{name}_stream", "mpi": f"{name}_mpi"}
-    made = LibraryModule(name, _reduction(name, op, dtype).text, tuple(names.values()))
-    found = link([made])
-    return {kind: found[symbol] for kind, symbol in names.items()}
+    module = LibraryModule(name, _reduction(name, op, dtype).text, tuple(names.values()))
+    addresses = link([module])
+    return {kind: addresses[symbol] for kind, symbol in names.items()}
 
 
 def _reduction(name: str, op: str, dtype: str) -> _Reduction:
@@ -76,7 +86,7 @@ def _reduction(name: str, op: str, dtype: str) -> _Reduction:
 
 
 class _Reduction:
-    """The functions of one reduction of elements of a type of Loops."""
+    """The functions of one reduction over elements of a Loops type."""
 
     def __init__(self, name: str, op: str, type_: str, machine: Machine):
         self.name, self.machine = name, machine
@@ -104,7 +114,8 @@ class _Reduction:
         return f.end()
 
     def _stream(self, decls: Declarations) -> str:
-        """The same for large results, which go past the caches to an address that is a multiple of 64."""
+        """Emit the variant for large results, with nontemporal stores if the result is aligned to
+        64 bytes."""
         f = self._function(
             decls, f"{self.name}_stream", "ptr %out, ptr %list, i64 %n, i64 %elements"
         )
@@ -122,7 +133,7 @@ class _Reduction:
         return f.end()
 
     def _mpi(self, decls: Declarations) -> str:
-        """As MPI calls a reduction."""
+        """Emit the variant with the signature of MPI's reductions."""
         f = self._function(decls, f"{self.name}_mpi", "ptr %in, ptr %inout, ptr %length, ptr %type")
         both = f.slot("[2 x ptr]")
         f.do(f"store ptr %in, ptr {both}, align 8")
@@ -132,7 +143,8 @@ class _Reduction:
         return f.end()
 
     def _loops(self, f: FunctionWriter, store: str) -> None:
-        """Whole blocks, stored as `store` says, and the elements after them."""
+        """Emit loops over whole blocks, stored with the attributes `store`, and over the remaining
+        elements."""
         count = f.mul("%elements", self.parts)
         whole = f.let(f"and i64 {count}, -{self.width}")
         f.loop(0, whole, self.width, lambda i: self._block(f, i, self.width, store))
@@ -144,7 +156,7 @@ class _Reduction:
         )
 
     def _block(self, f: FunctionWriter, first: str, lanes: int, store: str) -> None:
-        """`lanes` numbers of all arrays."""
+        """Combine `lanes` numbers of all arrays, from number `first` on."""
         place, memory, register = (
             f.mul(first, nbytes(self.type)),
             llvm_type(self.type),
@@ -164,11 +176,11 @@ class _Reduction:
         )
 
     def _widened(self, f: FunctionWriter, value: str, lanes: int) -> str:
-        """What was loaded, as it is combined."""
+        """Convert loaded numbers to the accumulator type."""
         return f.convert(value, self.type, self.acc, lanes)
 
     def _narrowed(self, f: FunctionWriter, value: str, lanes: int) -> str:
-        """What was combined, as it is stored."""
+        """Convert accumulators to the type in memory."""
         return f.convert(value, self.acc, self.type, lanes)
 
     def _combined(self, f: FunctionWriter, a: str, b: str, vector: str, lanes: int) -> str:
@@ -182,7 +194,7 @@ class _Reduction:
             }.get(self.op, self.op)
             return f.let(f"{word} {vector} {a}, {b}")
         order = "gt" if self.op == "max" else "lt"
-        if is_float:  # the first operand where it is greater, or NaN
+        if is_float:  # the first operand if it is greater (less for min) or NaN
             first = f.let(
                 f"or <{lanes} x i1> {f.let(f'fcmp o{order} {vector} {a}, {b}')}, {f.let(f'fcmp uno {vector} {a}, {a}')}"
             )
@@ -193,7 +205,7 @@ class _Reduction:
         return f.let(f"select <{lanes} x i1> {first}, {vector} {a}, {vector} {b}")
 
     def _complex_product(self, f: FunctionWriter, a: str, b: str, vector: str, lanes: int) -> str:
-        """Pairs of real and imaginary parts: ar br - ai bi and ar bi + ai br."""
+        """Multiply pairs of real and imaginary parts: ar br - ai bi and ar bi + ai br."""
         pairs = range(0, lanes, 2)
         pick = lambda value, even, odd: f.shuffle(
             value, value, vector, [i + k for i in pairs for k in (even, odd)]
@@ -208,7 +220,8 @@ class _Reduction:
 
 
 class _NarrowIntegers(_Reduction):
-    """Integers of fewer than 8 bits, in bytes: they are extended to 8 bits, and cut again."""
+    """Reductions of integers of fewer than 8 bits, stored in bytes: sign- or zero-extended to 8
+    bits, then truncated."""
 
     def __init__(self, name: str, op: str, type_: str, machine: Machine, bits: int):
         super().__init__(name, op, type_, machine)
@@ -223,7 +236,7 @@ class _NarrowIntegers(_Reduction):
 
 
 class _NarrowFloats(_Reduction):
-    """Floats of 8 bits and less, in bytes, one at a time."""
+    """Reductions of floats of at most 8 bits, stored in bytes; one element at a time."""
 
     def __init__(self, name: str, op: str, type_: str, machine: Machine, dtype: np.dtype):
         super().__init__(name, op, type_, machine)
@@ -261,8 +274,10 @@ class _NarrowFloats(_Reduction):
 
     def _narrowed(self, f: FunctionWriter, value: str, lanes: int) -> str:
         bits = f.let(f"bitcast float {f.let(f'extractelement <1 x float> {value}, i32 0')} to i32")
-        rest = f.let(f"icmp ne i32 {f.let(f'and i32 {bits}, 65535')}, 0")
-        upper = f.let(f"or i32 {f.let(f'lshr i32 {bits}, 16')}, {f.let(f'zext i1 {rest} to i32')}")
+        sticky = f.let(f"icmp ne i32 {f.let(f'and i32 {bits}, 65535')}, 0")
+        upper = f.let(
+            f"or i32 {f.let(f'lshr i32 {bits}, 16')}, {f.let(f'zext i1 {sticky} to i32')}"
+        )
         index = f.let(f"zext i32 {upper} to i64")
         byte = f.read("i8", f.element("i8", "@narrow", index), 1)
         return f.let(f"insertelement <1 x i8> poison, i8 {byte}, i32 0")

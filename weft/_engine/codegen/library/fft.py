@@ -1,12 +1,16 @@
 """FFTs of many rows: a native function per kind, type and length.
 
 In:   an `Fft` step.
-Out:  `symbol(step)`: a function's name; `ROUTINES`: its code. It is `void name(ptr words, i64 task, i64 worker)`;
-      `words(step)` are the numbers after the addresses of source, out and tables; `tasks(step)`: the number of tasks.
+Out:  `symbol(step)`: a function's name; `ROUTINES`: its code. It is `void name(ptr words, i64 task,
+i64 worker)`;
+      `words(step)` are the numbers after the addresses of source, out and tables; `tasks(step)`:
+      the number of tasks.
 Laws: rows are independent, so NaN and infinities stay in their row.
-How:  each lane of a vector holds a row, so passes have no shuffles and no remainders. Rows are transposed into scratch memory, a
-      vector per element, pass through the passes there, and are transposed back. The last row fills the rest of the last
-      vector.
+How:  each lane of a vector holds a row, so passes have no shuffles and no remainders. Rows are
+transposed
+      into scratch memory, one vector per element, transformed there by the passes, and transposed
+      back.
+      The last vector of rows ends at the last row and may overlap the previous vector.
 """
 
 from __future__ import annotations
@@ -22,21 +26,21 @@ from weft._engine.ir import fft
 from weft._engine.ir.program import Fft
 
 # thresholds, measured on several machines
-#: elements of a task, at least
+#: minimum number of elements per task
 _FFT_TASK = 1 << 11
-#: elements for which a draft takes about 2 ms longer
+#: number of elements at which a draft takes about 2 ms longer than optimized code
 _DRAFT_FFT_ELEMENTS = 1 << 21
 
 
 def symbol(step: Fft) -> str:
-    """The name of the function for a step."""
+    """Return the name of the function for a step."""
     kind = fft.PARTNERS.get(step.kind, step.kind)
     whose = "_convolution" if step.part else "_columns" * (step.inner > 1)
     return f"weft_fft_{kind}{whose}_{step.type}_{step.n}"
 
 
 def words(step: Fft) -> tuple[int, ...]:
-    """What the function is given besides addresses."""
+    """Return the arguments of the function after the addresses."""
     own = step.rows, step.inner, _share(step), _blocks(step), int(fft.is_crossed(step.kind))
     part = step.part
     if part is None:
@@ -46,13 +50,13 @@ def words(step: Fft) -> tuple[int, ...]:
         (part.taken, part.times_source, part.swaps_source),
         (part.given, part.times_out, part.swaps_out),
     ):
-        full, rest = divmod(count, step.inner)
-        sides += [count * number, full, min(rest, 1), rest, int(swaps), times]
+        full, remainder = divmod(count, step.inner)
+        sides += [count * number, full, min(remainder, 1), remainder, int(swaps), times]
     return *own, *sides
 
 
 def tasks(step: Fft) -> int:
-    """Into how many tasks a step is cut."""
+    """Return the number of tasks of a step."""
     return -(-_blocks(step) // _share(step))
 
 
@@ -61,25 +65,28 @@ def _lanes(type_: str) -> int:
 
 
 def _blocks(step: Fft) -> int:
-    """How many vectors of rows, or of columns, there are."""
+    """Return the number of vectors of rows, or of columns."""
     lanes = _lanes(step.type)
     return step.rows * -(-step.inner // lanes) if step.inner > 1 else -(-step.rows // lanes)
 
 
 def _share(step: Fft) -> int:
-    """Blocks of one task."""
+    """Return the number of blocks per task."""
     return max(1, _FFT_TASK // (step.n * _lanes(step.type)))
 
 
 def is_worth_optimizing(step: Fft) -> bool:
-    """Whether the function of a step should not run as a draft, or need not."""
+    """Return whether the optimized function should run: it is compiled already, or a draft would be
+    too slow."""
     return ROUTINES.is_ready(symbol(step)) or step.rows * step.n * step.inner > _DRAFT_FFT_ELEMENTS
 
 
 def parts(name: str, draft: bool = False) -> list[LibraryModule]:
-    """The modules of a transform: all but the last are shared with other lengths. Those of a draft are not optimized, and all that it
-    calls besides passes is one module, since each module costs LLVM 0.2 ms.
+    """Return the modules of a transform; all but the last are shared with other lengths.
 
+    The modules of a draft are not optimized, and all functions that it calls, except passes, are in
+    one
+    module, since each module costs LLVM 0.2 ms.
     >>> [part.name for part in parts("weft_fft_half_f32_1024")]
     ['fft_transpose_f32', 'fft_part_f32', 'fft_pass_8_f32', 'weft_fft_half_f32_1024']
     """
@@ -91,23 +98,23 @@ def parts(name: str, draft: bool = False) -> list[LibraryModule]:
         passes[fft_passes.name(r, type_, real)] = lambda decls, r=r, real=real: fft_passes.function(
             r, type_, real, decls
         )
-    serving = []
+    shared = []
     for some in [ends] if draft else [[end] for end in ends]:
         symbols = [fft_load_store.symbol(end, type_) for end in some]
         write = lambda decls, some=some: [
             fft_load_store.function(end, type_, decls, draft) for end in some
         ]
-        serving.append(
+        shared.append(
             LibraryModule(" ".join(symbols), lambda write=write: module_of(write), symbols)
         )
-    serving += [
+    shared += [
         LibraryModule(part, lambda write=write: module_of(write), (part,))
         for part, write in passes.items()
     ]
     if draft:
-        serving = [part.as_draft() for part in serving]
+        shared = [part.as_draft() for part in shared]
     return [
-        *serving,
+        *shared,
         LibraryModule(
             name, lambda: module_of(lambda decls: whole.function(name, decls)), (name,), quick=True
         ),
@@ -118,18 +125,19 @@ ROUTINES = Routines(parts)
 
 
 class _Transform:
-    """The function of one transform: how rows of its length are passed to the shared functions."""
+    """The function of one transform: it moves rows of its length through the shared functions."""
 
     def __init__(self, kind: str, whose: str, type_: str, n: int):
         self.kind, self.whose, self.type, self.n = kind, whose, type_, n
         self.crossed, self.to_real = fft.is_crossed(kind), kind == "real"
         self.plan = plan = fft.passes(kind, n)
         half = n // 2 + 1
-        #: numbers of a row before and after, in parts
+        #: real numbers per row of the input and of the output
         self.taken = {"half": n, "all": n, "real": 2 * half}.get(kind, 2 * n)
         self.given = {"half": 2 * half, "real": n}.get(kind, 2 * n)
         self.scale = 1 / n if kind in ("inverse", "uncross", "real") else 1.0
-        # real parts change places with imaginary ones on the way in and out: so a forward transform is an inverse one
+        # Exchanging real and imaginary parts on input and output turns a forward transform into an
+        # inverse one.
         odd = ([], []) if plan.convolution else (["extend"], ["gather"])
         self.before = {"real": ["join"] if plan.halves else odd[0]}.get(kind, [])
         self.swapped = int(kind in ("inverse", "uncross") or (kind == "real" and not self.before))
@@ -138,7 +146,7 @@ class _Transform:
         self.product = "product_real" if kind in ("half", "all") and not plan.halves else "product"
 
     def ends(self) -> list[str]:
-        """What is called besides passes."""
+        """Return the names of the functions that the transform calls, except passes."""
         lanes = _lanes(self.type)
         if self.crossed:
             return ["columns", "transpose", "twist", "uncolumns"]
@@ -158,11 +166,11 @@ class _Transform:
 
     @staticmethod
     def _move(numbers: int, lanes: int) -> str:
-        """What transposes rows of a given length."""
+        """Return the name of the function that transposes rows of a given length."""
         return "transpose" if numbers >= lanes else "short"
 
     def function(self, name: str, decls: Declarations) -> str:
-        """The text of the function."""
+        """Return the text of the function."""
         f = self.f = FunctionWriter(
             f"void @{name}(ptr %words, i64 %task, i64 %worker)",
             decls,
@@ -202,11 +210,11 @@ class _Transform:
             extra = [pair if move == "short" else () for move, pair in zip(moves, counts)]
             there = one, register, lanes, self.swapped, register
             self._call(moves[0], self.taken, "1.0", *side(source, self.taken), *there, *extra[0])
-            done = self._passes(one, other, tables)
-            if self.to_real and not self.plan.halves:  # imaginary parts, where real ones are now
-                back = f.at(done, register), 2 * register, lanes, 0, 2 * register
+            transformed = self._passes(one, other, tables)
+            if self.to_real and not self.plan.halves:  # imaginary parts are where real parts belong
+                back = f.at(transformed, register), 2 * register, lanes, 0, 2 * register
             else:
-                back = done, register, lanes, self.swapped or int(self.to_real), register
+                back = transformed, register, lanes, self.swapped or int(self.to_real), register
             self._call(moves[1], self.given, self.scale, *back, *side(out, self.given), *extra[1])
 
         def column_block(block: str) -> None:
@@ -258,14 +266,14 @@ class _Transform:
             pitch, count = f.mul(inner, 2 * size), f.min(f.sub(inner, column), lanes)
             factors = f.at(products, f.mul(column, size))
             ends = []
-            for base, (row_bytes, full, some, rest, swap, times) in (
+            for base, (row_bytes, full, some, extra_columns, swap, times) in (
                 (source, sides[:6]),
                 (out, sides[6:]),
             ):
                 at = f.at(base, f.add(f.mul(row, row_bytes), f.mul(column, 2 * size)))
                 last = f.min(
-                    f.sub(f.max(rest, column), column), lanes
-                )  # columns that have one more number than the others
+                    f.sub(f.max(extra_columns, column), column), lanes
+                )  # columns with one number more than the others
                 ends.append((at, f.at(at, f.mul(full, pitch)), last, full, some, swap, times))
 
             def bring() -> None:
@@ -283,13 +291,13 @@ class _Transform:
                 f.when(f.some(crossed), lambda: swapped_rows(row, column), bring)
             else:
                 bring()
-            done = self._passes(one, other, tables)
+            transformed = self._passes(one, other, tables)
             at, more, last, full, some, swap, times = ends[1]
-            self._call("twist", done, factors, inner, times)
-            self._call("uncolumns", done, at, pitch, count, swap, full, "1.0")
+            self._call("twist", transformed, factors, inner, times)
+            self._call("uncolumns", transformed, at, pitch, count, swap, full, "1.0")
             self._call(
                 "uncolumns",
-                f.at(done, f.mul(full, 2 * register)),
+                f.at(transformed, f.mul(full, 2 * register)),
                 more,
                 pitch,
                 last,
@@ -307,21 +315,22 @@ class _Transform:
     def _call(self, end: str, *arguments: str | float) -> None:
         types = fft_load_store.types(end)
         callee = self._callee("void", fft_load_store.symbol(end, self.type), types)
-        given = [
+        typed_arguments = [
             f"{kind} {float_text(value) if kind == 'double' else value}"
             for kind, value in zip(types.split(", "), arguments, strict=True)
         ]
-        self.f.do(f"call void {callee}({', '.join(given)})")
+        self.f.do(f"call void {callee}({', '.join(typed_arguments)})")
 
     def _callee(self, result: str, name: str, types: str) -> str:
-        """The address of a function, once in a register: LLVM takes twice as long where it is part of each call."""
+        """Return the address of a function in a register; used directly in each call, it would
+        double LLVM's compile time."""
         if name not in self.callees:
             self.f.decls.use(f"declare {result} @{name}({types})")
             self.callees[name] = self.f.let_first(f"bitcast ptr @{name} to ptr")
         return self.callees[name]
 
     def _passes(self, here: str, there: str, tables: str) -> str:
-        """Transform what is at `here`; returns where the result is."""
+        """Transform the elements at `here`; return the address of the result, `here` or `there`."""
         f, n, plan, lanes = self.f, self.n, self.plan, _lanes(self.type)
         *starts, halves = [
             f.at(tables, offset * nbytes(self.type)) for offset in fft.offsets(self.kind, n)
@@ -350,7 +359,7 @@ class _Transform:
             self._call("product", here, here, m, between, 1, m)
             here, there = passes(here, there)
             self._call("product", here, here, given, after, 0, given)
-            if self.product == "product_real":  # the first frequency of real values is real
+            if self.product == "product_real":  # frequency 0 of real values is real
                 f.store(
                     llvm_type(self.type),
                     lanes,

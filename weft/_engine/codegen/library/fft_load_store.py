@@ -1,7 +1,9 @@
-"""Before and after the passes of an FFT: rows to vectors and back, and frequencies of real values.
+"""Functions that run before and after the passes of an FFT: rows to vectors and back, and
+frequencies of real values.
 
 In:   the name of a function, as used by `codegen.library.fft`.
-Out:  `function(name, type, decls)`: its text. Elements in scratch memory are a vector of real parts and one of imaginary parts.
+Out:  `function(name, type, decls)`: its text. An element in scratch memory is a vector of real
+parts and one of imaginary parts.
 Laws: sizes are arguments, so that the functions work for all lengths.
 """
 
@@ -15,13 +17,13 @@ from weft._engine.codegen.ir.writer import Declarations, Operand
 from weft._engine.codegen.library.fft_passes import Vectors
 
 # thresholds, measured on several machines
-#: blocks of sixteen rows that are transposed at a time
+#: blocks of sixteen columns that are transposed at a time
 _FFT_TRANSPOSED_BLOCKS = 4
 
 
 _SIDE = "ptr %{0}, i64 %{0}_step, i64 %{0}_last, i64 %{0}_swap, i64 %{0}_move"
 _TRANSPOSE = f"i64 %total, double %scale, {_SIDE.format('from')}, {_SIDE.format('to')}"
-#: the arguments of each function
+#: the parameters of each function
 ARGUMENTS = {
     "transpose": _TRANSPOSE,
     "short": f"{_TRANSPOSE}, i64 %from_count, i64 %to_count",
@@ -39,7 +41,7 @@ ARGUMENTS = {
 
 
 def symbol(name: str, type_: str) -> str:
-    """The symbol of a function.
+    """Return the symbol of a function.
 
     >>> symbol("part", "f32")
     'fft_part_f32'
@@ -48,7 +50,7 @@ def symbol(name: str, type_: str) -> str:
 
 
 def types(name: str) -> str:
-    """The types of a function's arguments.
+    """Return the types of a function's parameters.
 
     >>> types("part")
     'ptr, i64, ptr'
@@ -57,7 +59,7 @@ def types(name: str) -> str:
 
 
 def function(name: str, type_: str, decls: Declarations, draft: bool = False) -> str:
-    """The text of a function; that of a draft is short where a longer one would be faster."""
+    """Return the text of a function; a draft prefers short code to fast code."""
     v = Vectors(f"void @{symbol(name, type_)}({ARGUMENTS[name]})", type_, decls)
     v.f.optimized = not draft
     _WRITE[name](v)
@@ -73,12 +75,22 @@ def _scale(v: Vectors) -> str:
 
 
 def _transpose(v: Vectors, short: bool = False) -> None:
-    """`total` columns of a vector's worth of rows, as many at a time, times a factor. Row i begins on either side at step * min(i,
-    last) bytes, where `swap` exchanges neighbours; a column is `move` bytes after the one before. The last columns are
-    moved once more where too few are left. Where the rows themselves are too short, no more than `count` numbers are touched.
+    """Transpose `total` columns of a vector's worth of rows, and multiply them by `scale`.
 
-    Rows are interleaved pairwise in log2(n) rounds. Of sixteen rows, two rounds of some blocks go through memory: that takes less text,
-    and of rows whose lines fall into one set of the cache only four at a time are touched."""
+    On either side, row i begins at `step` * min(i, `last`) bytes, where `swap` exchanges
+    neighboring rows, and
+    a column is `move` bytes after the previous column. A vector's worth of columns moves at a time;
+    the
+    last such block overlaps the previous one if fewer columns remain. With `short`, rows are
+    shorter than a
+    vector, and masks limit each access to `count` numbers.
+
+    Rows are interleaved pairwise in log2(n) rounds. For sixteen lanes, two rounds of a few blocks
+    go
+    through memory: the code is shorter, and only four rows are accessed at a time, which matters if
+    all
+    rows map to one cache set.
+    """
     f, lanes = v.f, v.lanes
     scale = _scale(v)
     masks = [f.first_lanes(f"%{side}_count", lanes) if short else None for side in ("from", "to")]
@@ -137,7 +149,8 @@ def _transpose(v: Vectors, short: bool = False) -> None:
 
 
 def _whole_or_not(v: Vectors, loop: Callable[[Sequence[str | None]], None]) -> None:
-    """A loop over vectors of `count` complex numbers; with masks for the two of them only where they are not full, or in a draft."""
+    """Emit `loop` over vectors of `count` complex numbers; masks of its two vectors are passed for
+    partial vectors and in drafts."""
     f, parts = v.f, v.f.mul("%count", 2)
     short = lambda: [
         f.first_lanes(parts, v.lanes),
@@ -151,7 +164,8 @@ def _whole_or_not(v: Vectors, loop: Callable[[Sequence[str | None]], None]) -> N
 
 
 def _columns(v: Vectors) -> None:
-    """Up to a vector's worth of neighbouring columns, whose n numbers are `pitch` bytes apart, to elements."""
+    """Load up to a vector's worth of adjacent columns as elements; consecutive numbers of a column
+    are `pitch` bytes apart."""
     f = v.f
 
     def loop(masks: Sequence[str | None]) -> None:
@@ -170,7 +184,7 @@ def _columns(v: Vectors) -> None:
 
 
 def _uncolumns(v: Vectors) -> None:
-    """Elements to neighbouring columns, times a factor."""
+    """Store elements as adjacent columns, multiplied by a factor."""
     f, scale = v.f, _scale(v)
     picks = [i // 2 + v.lanes * (i % 2) for i in range(2 * v.lanes)]
 
@@ -193,7 +207,7 @@ def _uncolumns(v: Vectors) -> None:
 
 
 def _twist(v: Vectors) -> None:
-    """Elements of as many rows, times factors of each."""
+    """Multiply the elements of a vector of rows by the factors of each row."""
     f = v.f
 
     def element(j: str) -> None:
@@ -227,8 +241,12 @@ def _pairs(
     sign: Callable[[str], str],
     body: Callable[[_Parts, _Parts], tuple[_Parts, _Parts]],
 ) -> None:
-    """Of k = 1 .. h/2, give `body` E = Z[k] + conj Z[h-k] and w^k times O = Z[k] - conj Z[h-k], `sign` being that of k, and Z[k] as it
-    is `read`; it says what becomes of Z[k] and Z[h-k]."""
+    """Combine elements k and h - k for k = 1 .. h/2.
+
+    `read` loads Z[k]. `body` maps E = Z[k] + conj Z[h-k] and w^k O, with O = Z[k] - conj Z[h-k], to
+    the new
+    elements k and h - k; `sign` changes the sign of k in w^k.
+    """
     f = v.f
 
     def one(k: str) -> None:
@@ -245,8 +263,13 @@ def _pairs(
 
 
 def _part(v: Vectors) -> None:
-    """The frequencies 0 .. h of 2h real values from those of z = even ones + i odd ones: k and h - k are E + t and conj(E - t), with
-    t = -i w^k O, of half of Z: what is halved later is too large sooner than the frequencies."""
+    """Compute the frequencies 0 .. h of 2h real values from the transform Z of z = even values + i
+    odd values.
+
+    Frequencies k and h - k are E + t and conj(E - t), with t = -i w^k O, of half of Z. Z is halved
+    first,
+    because the unhalved sums may overflow where the frequencies do not.
+    """
     half, zero = v.number(0.5), const(v.part, "0.0", v.lanes)
     re, im = _get(v, "%at", 0)
     _put(v, v.add(re, im), zero, "%at", 0)
@@ -262,8 +285,8 @@ def _part(v: Vectors) -> None:
 
 
 def _join(v: Vectors) -> None:
-    """What `_part` takes apart, twice that and with real and imaginary parts exchanged: Z[k] = E + t and Z[h-k] = conj(E - t),
-    t = i w^-k O."""
+    """Invert `_part`, times 2 and with real and imaginary parts exchanged: Z[k] = E + t and Z[h-k]
+    = conj(E - t), t = i w^-k O."""
     (first, _), (last, _) = _get(v, "%at", 0), _get(v, "%at", "%h")
     _put(v, v.sub(first, last), v.add(first, last), "%at", 0)
 
@@ -277,12 +300,13 @@ def _join(v: Vectors) -> None:
 
 
 def _gather(v: Vectors) -> None:
-    """Frequencies 0 .. n/2 in their order, after passes of which the first, of radix r, left half of each r of them."""
+    """Put frequencies 0 .. n/2 in order after passes whose first, of radix r, wrote only half of
+    each r frequencies."""
     f = v.f
     wide, groups = f.div(f.add("%r", 1), 2), f.div("%n", "%r")
 
     def one(i: str, k: str, q: str) -> list[str]:
-        # frequency k*r + q is the conjugate of n - k*r - q = (n/r - 1 - k)*r + r - q
+        # Frequency k*r + q is the conjugate of frequency n - k*r - q = (n/r - 1 - k)*r + r - q.
         there = f.less(q, wide)
         group, number = (
             f.pick(there, k, f.sub(f.sub(groups, 1), k)),
@@ -309,7 +333,8 @@ def _mirror(v: Vectors) -> None:
 
 
 def _extend(v: Vectors) -> None:
-    """All n frequencies from the first half, n odd; real and imaginary parts change places."""
+    """Compute all n frequencies from the first half, for odd n, and exchange real and imaginary
+    parts."""
     _put(v, const(v.part, "0.0", v.lanes), _get(v, "%at", 0)[0], "%at", 0)
 
     def one(k: str) -> None:
@@ -321,7 +346,8 @@ def _extend(v: Vectors) -> None:
 
 
 def _product(v: Vectors, real: bool = False) -> None:
-    """The first n elements times factors, with real and imaginary parts exchanged if `swap` is 1, and zeros up to a length."""
+    """Multiply n elements by factors, exchange real and imaginary parts if `swap` is 1, and append
+    zeros up to `length`."""
     f, zero = v.f, const(v.part, "0.0", v.lanes)
     own, other = (f.let(f"xor i64 %swap, {part}") for part in (0, 1))
 

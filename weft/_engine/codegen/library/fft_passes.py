@@ -1,11 +1,16 @@
 """One pass of an FFT, on vectors that hold one element of each of several rows.
 
 In:   a radix, and the type of a part.
-Out:  `function(radix, type, real, decls)`: the text of `void name(ptr source, ptr target, i64 radix, i64 m, i64 s, ptr factors)`;
-      `ir.fft` defines a pass and its factors. An element is a vector of real parts followed by one of imaginary parts; `real`
-      elements lack the second, and only the first half of their frequencies is written.
-How:  small radices are written out. Those from 11 on, which are odd, are sums over j of cosines times x[j] + x[r-j] and of sines
-      times x[j] - x[r-j], several frequencies at a time.
+Out:  `function(radix, type, real, decls)`: the text of `void name(ptr source, ptr target, i64
+radix, i64 m, i64 s, ptr factors)`;
+      `ir.fft` defines a pass and its factors. An element is a vector of real parts followed by a
+      vector of
+      imaginary parts. With `real`, elements have no imaginary parts, and only the first half of
+      their
+      frequencies is written.
+How:  small radices are unrolled. Radices from 11 on, which are odd, are loops that add up cosines
+times
+      x[j] + x[r-j] and sines times x[j] - x[r-j] over j, for several frequencies at a time.
 """
 
 from __future__ import annotations
@@ -22,12 +27,12 @@ from weft._engine.codegen.ir.writer import Declarations, Operand
 from weft._engine.ir.fft import MOST_PRIME, WRITTEN_OUT, twiddle
 
 ARGUMENTS = "ptr %source, ptr %target, i64 %radix, i64 %m, i64 %s, ptr %factors"
-#: a complex number: the names of its parts; a missing one is 0
+#: a complex number: the names of its parts; a missing imaginary part is 0
 Number = tuple[str, str | None]
 
 
 def name(radix: int, type_: str, real: bool) -> str:
-    """The name of a pass.
+    """Return the name of a pass.
 
     >>> name(8, "f32", False), name(13, "f32", False).startswith("fft_pass_sums_by_")
     ('fft_pass_8_f32', True)
@@ -37,8 +42,12 @@ def name(radix: int, type_: str, real: bool) -> str:
 
 
 def _block(radix: int, real: bool) -> int:
-    """How many frequencies are summed at a time, of complex numbers in twice as many registers: few passes over the pairs, and few sums
-    that are made twice."""
+    """Return the number of frequencies that are summed at a time.
+
+    Twice as many registers hold complex numbers. The number balances few loops over the pairs
+    against few
+    sums that are computed twice.
+    """
     half, most = radix // 2, 5 if real or machine().registers >= 32 else 2
     return min(
         range(2, min(half, most) + 1), key=lambda size: (-(-half // size) * (size + 1), -size)
@@ -46,7 +55,7 @@ def _block(radix: int, real: bool) -> int:
 
 
 class Vectors:
-    """Arithmetic of vectors in a function."""
+    """Arithmetic on vectors in a function."""
 
     def __init__(self, signature: str, type_: str, decls: Declarations):
         self.f = FunctionWriter(signature, decls, machine(), "noinline nounwind")
@@ -62,12 +71,12 @@ class Vectors:
         self.f.store(self.part, self.lanes, value, self.f.at(base, self.f.mul(vectors, self.bytes)))
 
     def factor(self, base: str, index: Operand) -> str:
-        """A number of a table, in all lanes."""
+        """Load a number of a table into all lanes."""
         one = self.f.read(self.part, self.f.at(base, self.f.mul(index, self.size)), self.size)
         return self.f.splat(one, self.part, self.lanes)
 
     def number(self, value: float) -> str:
-        """A constant that the type holds as it is, or nearly."""
+        """Return a constant in all lanes, rounded to the type if necessary."""
         if self.part == "float":
             (value,) = struct.unpack("f", struct.pack("f", value))
         return const(self.part, float_text(value), self.lanes)
@@ -91,7 +100,7 @@ class Vectors:
         return self.f.let(f"call {v} {intrinsic}({v} {a}, {v} {b}, {v} {c})")
 
     def times(self, x: Number, re: str, im: str) -> tuple[str, str]:
-        """The product with a complex number."""
+        """Return the product with a complex number."""
         a, b = x
         if b is None:
             return self.mul(a, re), self.mul(a, im)
@@ -136,16 +145,16 @@ class Vectors:
         if eighth == 4:
             return self.neg(a), self.neg(b)
         c = self.number(math.sqrt(0.5) if eighth in (1, 7) else -math.sqrt(0.5))
-        total, rest = self.add(a, b), self.sub(b, a)
-        # (a + ib)(1 - i) = a + b + i(b - a), and (a + ib)(1 + i) = a - b + i(a + b)
+        total, difference = self.add(a, b), self.sub(b, a)
+        # (a + ib)(1 - i) = a + b + i(b - a), and (a + ib)(1 + i) = a - b + i(a + b).
         return (
-            (self.mul(total, c), self.mul(rest, c))
+            (self.mul(total, c), self.mul(difference, c))
             if eighth in (1, 5)
-            else (self.mul(self.neg(rest), c), self.mul(total, c))
+            else (self.mul(self.neg(difference), c), self.mul(total, c))
         )
 
     def transform(self, xs: Sequence[Number]) -> list[Number]:
-        """The transform of a few numbers; of real ones the first half."""
+        """Return the transform of a few numbers; the first half if they are real."""
         n = len(xs)
         if n == 1:
             return list(xs)
@@ -154,12 +163,12 @@ class Vectors:
         first = next((a for a in range(math.isqrt(n), 1, -1) if n % a == 0), n)
         if first == n:
             return self._prime(xs)
-        rest = n // first
+        cofactor = n // first
         if n == 8:
-            first, rest = 4, 2
-        columns = [self.transform(xs[j::rest]) for j in range(rest)]
+            first, cofactor = 4, 2
+        columns = [self.transform(xs[j::cofactor]) for j in range(cofactor)]
         rows = [
-            self.transform([self.twiddled(columns[j][k], j * k, n) for j in range(rest)])
+            self.transform([self.twiddled(columns[j][k], j * k, n) for j in range(cofactor)])
             for k in range(first)
         ]
         return [rows[k % first][k // first] for k in range(n)]
@@ -168,16 +177,16 @@ class Vectors:
         p = len(xs)
         sums = [self.plus(xs[j], xs[p - j]) for j in range(1, p // 2 + 1)]
         differences = [self.minus(xs[j], xs[p - j]) for j in range(1, p // 2 + 1)]
-        found = [functools.reduce(self.plus, sums, xs[0])] + [xs[0]] * (p - 1)
+        results = [functools.reduce(self.plus, sums, xs[0])] + [xs[0]] * (p - 1)
         for k in range(1, p // 2 + 1):
             even, odd = xs[0], None
-            for j, (total, rest) in enumerate(zip(sums, differences), 1):
+            for j, (total, difference) in enumerate(zip(sums, differences), 1):
                 cos, minus_sin = twiddle(j * k, p)
                 even = self._more(even, total, self.number(cos))
-                odd = self._more(odd, rest, self.number(-minus_sin))
+                odd = self._more(odd, difference, self.number(-minus_sin))
             assert odd is not None
-            found[k], found[p - k] = self.butterfly_pair(even, odd)
-        return found if xs[0][1] is not None else found[: p // 2 + 1]
+            results[k], results[p - k] = self.butterfly_pair(even, odd)
+        return results if xs[0][1] is not None else results[: p // 2 + 1]
 
     def _more(self, x: Number | None, y: Number, c: str) -> Number:
         """x + y * c."""
@@ -188,12 +197,12 @@ class Vectors:
 
 
 def float_text(value: float | str) -> str:
-    """A number as LLVM reads it exactly."""
+    """Return a number as LLVM text that reads back exactly."""
     return f"0x{struct.unpack('<Q', struct.pack('<d', float(value)))[0]:016X}"
 
 
 def function(radix: int, type_: str, real: bool, decls: Declarations) -> str:
-    """The text of a pass."""
+    """Return the text of a pass."""
     v = Vectors(f"void @{name(radix, type_, real)}({ARGUMENTS})", type_, decls)
     f, place = v.f, _Places(v, radix, real)
     write = _written_out if radix < WRITTEN_OUT else _sums
@@ -207,14 +216,15 @@ def function(radix: int, type_: str, real: bool, decls: Declarations) -> str:
         write(v, place.at(f.rem(number, "%s")), radix)
 
     if write is _sums:
-        f.loop(0, f.mul("%m", "%s"), 1, element)  # each further loop takes LLVM a millisecond
+        f.loop(0, f.mul("%m", "%s"), 1, element)  # every further loop costs LLVM a millisecond
     else:
         f.loop(0, "%m", 1, group)
     return f.end()
 
 
 class _Places:
-    """Where the elements of a group are: p is the number of the group, q that of the element in it."""
+    """Addresses of the elements of a group: p is the number of the group, q the number of the
+    element in it."""
 
     def __init__(self, v: Vectors, radix: int, real: bool):
         self.v, self.real, f = v, real, v.f
@@ -225,21 +235,22 @@ class _Places:
         self.result_apart = f.mul("%s", 2 * v.bytes)
 
     def enter(self, p: str) -> None:
-        """Begin with a group."""
+        """Set the current group."""
         f, self.p = self.v.f, p
         self.first = f.at("%source", f.mul(f.mul(p, "%s"), self.bytes))
         self.first_result = f.at("%target", f.mul(f.mul(p, self.wide), self.result_apart))
         self.factors = f.at("%factors", f.mul(f.mul(p, f.sub(self.radix, 1)), 2 * self.v.size))
 
     def at(self, q: str) -> _Places:
-        """Take element q of the group."""
+        """Set the current element of the group and return self."""
         self.element = self.v.f.at(self.first, self.v.f.mul(q, self.bytes))
         self.element_result = self.v.f.at(self.first_result, self.v.f.mul(q, 2 * self.v.bytes))
         self.steps = {self.apart: [self.element], self.result_apart: [self.element_result]}
         return self
 
     def _step(self, base: str, apart: str, number: Operand) -> str:
-        """The address of a number of steps; of a known one, from the one before."""
+        """Return `base` plus a number of strides `apart`; a constant number is reached from the
+        previous address."""
         if isinstance(number, int):
             known = self.steps[apart]
             while len(known) <= number:
@@ -248,12 +259,12 @@ class _Places:
         return self.v.f.at(base, self.v.f.mul(number, apart))
 
     def read(self, j: Operand) -> Number:
-        """Element j."""
+        """Load element j."""
         at = self._step(self.element, self.apart, j)
         return self.v.load(at, 0), None if self.real else self.v.load(at, 1)
 
     def result(self, k: Operand) -> str:
-        """Where frequency k belongs."""
+        """Return the address of frequency k of the result."""
         return self._step(self.element_result, self.result_apart, k)
 
     def write(self, value: Number, k: Operand) -> None:
@@ -262,14 +273,15 @@ class _Places:
         self.v.store(value[1] or const(self.v.part, "0.0", self.v.lanes), at, 1)
 
     def twiddled(self, value: Number, k: Operand, skipped: Operand = 0) -> Number:
-        """Frequency k, multiplied by the twiddle factors after those that are skipped."""
+        """Multiply frequency k by its twiddle factor, which is `skipped` numbers further in the
+        table."""
         v, f = self.v, self.v.f
         at = f.add(f.mul(f.sub(k, 1), 2), skipped)
         return v.times(value, v.factor(self.factors, at), v.factor(self.factors, f.add(at, 1)))
 
 
 def _written_out(v: Vectors, place: _Places, radix: int) -> None:
-    """A radix whose transform is straight code."""
+    """Emit a small radix as straight-line code."""
     values = v.transform([place.read(j) for j in range(radix)])
     place.write(values[0], 0)
     flat = [
@@ -285,20 +297,21 @@ def _written_out(v: Vectors, place: _Places, radix: int) -> None:
 
     flat = v.f.when_value(
         v.f.some(place.p), apply_twiddles, flat, v.vector
-    )  # those of group 0 stay
+    )  # the factors of group 0 are 1
     for k, value in enumerate(zip(flat[::2], flat[1::2]), 1):
         place.write(value, k)
 
 
 def _number(parts: Sequence[str]) -> Number:
-    """Return a number of its real and, if there is one, its imaginary part."""
+    """Return a number with the given real part and imaginary part, if there is one."""
     return parts[0], parts[1] if len(parts) == 2 else None
 
 
 def _sums(v: Vectors, place: _Places, radix: int) -> None:
-    """Emit an odd radix as loops over blocks of frequencies, and in them over pairs of elements.
+    """Emit an odd radix as a loop over blocks of frequencies that contains a loop over pairs of
+    elements.
 
-    Radices with the same block have the same text.
+    Radices with the same block size have the same text.
     """
     f, real = v.f, place.real
     parts, zero = 1 if real else 2, const(v.part, "0.0", v.lanes)

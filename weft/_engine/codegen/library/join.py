@@ -1,10 +1,14 @@
-"""Joins: rows of many arrays side by side in the rows of one.
+"""Joins: the rows of several arrays are concatenated into the rows of one array.
 
 In:   a `Join` step; `table`, the name of a constant array with `numbers(step)`.
-Out:  `task(step, name, table)`: the text of `void name(ptr places, i64 task, i64 worker)`, where `places` holds the addresses of the result
-      and of the parts; `tasks(step)`: the number of tasks.
-Laws: rows of parts are copied in the order of the result. Where all parts have rows of one width, no longer than a cache line, a block of
-      the result that the first-level cache holds gets all rows of one part after the other: each is read in its order.
+Out:  `task(step, name, table)`: the text of `void name(ptr places, i64 task, i64 worker)`, where
+`places` holds
+      the addresses of the result and of the parts; `tasks(step)`: the number of tasks.
+Laws: rows of parts are copied in the order of the result. If all parts have rows of one width of at
+most a
+      cache line, the result is written in blocks that fit in the L1 cache, part by part, so that
+      each part
+      is read sequentially.
 """
 
 from __future__ import annotations
@@ -19,21 +23,21 @@ from weft._engine.ir.program import Join
 from weft._engine.util.machine_model import MODEL
 
 # thresholds, measured on several machines
-#: bytes of a block that stays in the first-level cache
+#: bytes of a block that stays in the L1 cache
 _JOIN_BLOCK_BYTES = 8 << 10
-#: fewest rows of a block
+#: minimum number of rows of a block
 _JOIN_BLOCK_ROWS = 16
-#: elements that an iteration moves
+#: elements per iteration
 _JOIN_UNROLLED = 4
 
 
 def numbers(step: Join) -> list[int]:
-    """Of each part the bytes of a row, and where in the result's row it is."""
+    """Return, for each part, the bytes of a row and its offset in a row of the result."""
     return [number for _, width, at in step.parts for number in (width, at)]
 
 
 def tasks(step: Join) -> int:
-    """Into how many tasks a join is cut."""
+    """Return the number of tasks of a join."""
     if _is_narrow(step):
         return -(-step.rows // _narrow_share(step)[1])
     pieces, share = _pieces(step)
@@ -41,7 +45,7 @@ def tasks(step: Join) -> int:
 
 
 def task(step: Join, name: str, table: str) -> str:
-    """The text of a function for a share of the copies."""
+    """Return the text of a function that copies the rows of one task."""
     f = FunctionWriter(
         f"internal void @{name}(ptr %places, i64 %task, i64 %worker)",
         Declarations(),
@@ -66,7 +70,8 @@ def _is_narrow(step: Join) -> bool:
 
 
 def _pieces(step: Join) -> tuple[int, int]:
-    """Into how many pieces a row of a part is cut, at most, and how many rows of parts a task has."""
+    """Return the maximum number of pieces per row of a part, and the number of part rows per
+    task."""
     widths = [width for _, width, _ in step.parts]
     return -(-max(widths) // COPY_TASK_BYTES), max(COPY_TASK_BYTES * len(widths) // sum(widths), 1)
 
@@ -100,7 +105,7 @@ def _runs(f: FunctionWriter, step: Join, table: str) -> None:
 
 
 def _narrow_share(step: Join) -> tuple[int, int]:
-    """Rows of a block, and of a task."""
+    """Return the rows of a block and the rows of a task."""
     block = max(_JOIN_BLOCK_BYTES // step.pitch, _JOIN_BLOCK_ROWS)
     return block, max(COPY_TASK_BYTES // step.pitch // block, 1) * block
 

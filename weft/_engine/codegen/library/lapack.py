@@ -1,11 +1,16 @@
 """Calls of BLAS and LAPACK from native code: one task handles several problems of a batch.
 
 In:   a `LibraryCall` step.
-Out:  `task(step, name)`: the text of `void name(ptr arrays, i64 task, i64 worker)`, where `arrays` holds the addresses of the
-      step's arrays in order; `tasks(step)`: the number of tasks.
-Laws: problems are independent, so threads share a batch and the library runs single-threaded in each. Its own threads would keep
-      spinning after the call and slow down the next kernel; only single problems long enough to make up for that use them.
-      Batches of small problems use one thread; the smallest are computed without the library (`tiny_lapack`).
+Out:  `task(step, name)`: the text of `void name(ptr arrays, i64 task, i64 worker)`, where `arrays`
+holds the
+      addresses of the step's arrays in order; `tasks(step)`: the number of tasks.
+Laws: problems are independent, so threads share a batch and the library runs single-threaded in
+each task.
+      The library's own threads would spin after the call and slow down the next kernel; only single
+      large
+      problems use them. Batches of small problems use one thread; tiny problems are computed
+      without the
+      library (`tiny_lapack`).
 """
 
 from __future__ import annotations
@@ -26,17 +31,21 @@ from weft._engine.ir.program import LibraryCall
 from weft._engine.util import lapack
 
 # thresholds, measured on several machines
-#: tasks of a batch
+#: maximum number of tasks of a batch
 _LAPACK_MOST_TASKS = 64
-#: elements from which a single problem may use the library's own threads
+#: number of elements above which a single problem may use the library's own threads
 _LAPACK_THREADED = 1 << 17
-#: such problems that are worth a task
+#: number of tiny problems that are worth a task
 _LAPACK_UNROLLED_PROBLEMS = 256
-#: elements of a problem; smaller ones are solved by one thread: some routines of OpenBLAS
+#: number of elements below which one thread solves all triangular systems. Some routines of
+#: OpenBLAS
+#: allocate under a lock: on problems of less than a microsecond two threads gain nothing, and they
+#: wait
+#: for each other for milliseconds if one loses its CPU
 _LAPACK_TINY_TRSM = 1 << 11
-#: allocate under a lock. On problems of less than a microsecond, two threads
+#: the same bound for Cholesky factorizations
 _LAPACK_TINY_POTRF = 1 << 10
-#: gain nothing, and wait for each other for milliseconds if one loses its CPU
+#: the same bound for LU factorizations
 _LAPACK_TINY_GETRF = 1 << 9
 
 
@@ -44,25 +53,26 @@ _NUMBER = {"s": "float", "d": "double", "c": "[2 x float]", "z": "[2 x double]"}
 
 
 def signature(step: LibraryCall) -> str:
-    """The types of a routine's arguments: addresses, and at the end the length of each character, as Fortran passes them."""
+    """Return the parameter types of a routine: pointers, then the length of each character
+    argument, as Fortran passes it."""
     characters = [value for value in step.arguments if isinstance(value, str) and len(value) == 1]
     return ", ".join(["ptr"] * len(step.arguments) + ["i64"] * len(characters))
 
 
 def works_alone(step: LibraryCall) -> bool:
-    """Whether the library must not use its own threads for a step (it may have none anyway)."""
+    """Return whether a step must keep the library from using its own threads."""
     if tiny_lapack.is_tiny(step) or lapack.thread_control() is None:
         return False
     return _touched(step) < _LAPACK_THREADED or step.count > 1
 
 
 def tasks(step: LibraryCall) -> int:
-    """Into how many tasks a batch is cut."""
+    """Return the number of tasks of a batch."""
     return -(-step.count // _share(step))
 
 
 def _share(step: LibraryCall) -> int:
-    """Problems of one task."""
+    """Return the number of problems per task."""
     if tiny_lapack.is_tiny(step):
         tasks = min(_LAPACK_MOST_TASKS, max(1, step.count // _LAPACK_UNROLLED_PROBLEMS))
         return -(-step.count // tasks)
@@ -76,13 +86,13 @@ def _share(step: LibraryCall) -> int:
 
 
 def _touched(step: LibraryCall) -> int:
-    """Elements of the arrays of one problem, and of its workspace."""
+    """Return the number of elements of one problem's arrays and workspace."""
     work = sum(value[2] for value in step.arguments if isinstance(value, tuple) and len(value) == 3)
     return sum(size for _, _, size, _ in step.arrays) + work
 
 
 def task(step: LibraryCall, name: str) -> str:
-    """The text of a function for some problems of the batch."""
+    """Return the text of a function that computes the problems of one task."""
     f = FunctionWriter(
         f"internal void @{name}(ptr %arrays, i64 %task, i64 %worker)",
         Declarations(),
@@ -119,7 +129,8 @@ class _TaskWriter:
         return f.end() + "\n"
 
     def problem(self, number: str) -> None:
-        """Emit the call for a problem of the batch; integers are converted to the library's width and back."""
+        """Emit the call for one problem of the batch; integers are converted to the library's width
+        and back."""
         f, step = self.f, self.step
         places = _places(f, step, self.bases, number)
         passed = dict(places)
@@ -140,7 +151,7 @@ class _TaskWriter:
                 f.loop(0, size, 1, functools.partial(_after, f, places[array], passed[array]))
 
     def address(self, position: int, value: Any, passed: Mapping[str, str]) -> str:
-        """Return the address of an argument in memory: an array, a place in one, or workspace."""
+        """Return the address of an argument: an array, an element of an array, or workspace."""
         if isinstance(value, str):
             return passed[value]
         if len(value) == 3:
@@ -153,14 +164,14 @@ class _TaskWriter:
 
 
 def _is_constant(value: object) -> TypeGuard[str | float]:
-    """Return whether an argument is a letter or a number, not an array or memory."""
+    """Return whether an argument is a letter or a number rather than an array or memory."""
     return len(value) == 1 if isinstance(value, str) else not isinstance(value, tuple)
 
 
 def _places(
     f: FunctionWriter, step: LibraryCall, bases: Mapping[str, str], problem: str
 ) -> dict[str, str]:
-    """Return the addresses of a problem's arrays."""
+    """Return the addresses of one problem's arrays."""
     return {
         array: f.at(bases[array], f.mul(problem, size * np.dtype(kind).itemsize))
         for array, _, size, kind in step.arrays
@@ -168,7 +179,7 @@ def _places(
 
 
 def _write_tiny(f: FunctionWriter, step: LibraryCall) -> None:
-    """Write the problems of a task without the library."""
+    """Emit the problems of a task without calls of the library."""
     bases = {array[0]: f.word("%arrays", i, "ptr") for i, array in enumerate(step.arrays)}
     first = f.mul("%task", _share(step))
 
@@ -179,28 +190,29 @@ def _write_tiny(f: FunctionWriter, step: LibraryCall) -> None:
 
 
 class _Workspace:
-    """Memory of a problem besides its arrays: workspace, and integers as wide as the library's."""
+    """Memory of one problem in addition to its arrays: workspace, and integers in the library's
+    width."""
 
     def __init__(self, step: LibraryCall):
         self.integers = [array for array in step.arrays if array[3] == "int32"]
         width = lapack.integer_bytes()
-        wanted: list[tuple[str | int, int]] = [
+        sizes: list[tuple[str | int, int]] = [
             (array, size * width) for array, _, size, _ in self.integers
         ]
-        wanted += [
+        sizes += [
             (position, value[2] * (width if value[1] == "int32" else np.dtype(value[1]).itemsize))
             for position, value in enumerate(step.arguments)
             if isinstance(value, tuple) and len(value) == 3
         ]
-        self.offsets: dict[str | int, int] = {}  # by name, or position among the arguments
+        self.offsets: dict[str | int, int] = {}  # by array name, or by position in the arguments
         self.nbytes = 0
-        for key, nbytes in wanted:
+        for key, nbytes in sizes:
             self.offsets[key] = self.nbytes
             self.nbytes += -(-nbytes // 64) * 64
 
 
 def _constant(f: FunctionWriter, value: str | float, letter: str) -> str:
-    """The address of a constant argument."""
+    """Store a constant argument in memory and return its address."""
     if isinstance(value, str):
         kind, text = "i8", str(ord(value))
     elif isinstance(value, int):
@@ -216,7 +228,7 @@ def _constant(f: FunctionWriter, value: str | float, letter: str) -> str:
 
 
 def _before(f: FunctionWriter, array: str, place: str, wide: str, i: str) -> None:
-    """Integer i as the library takes it; 0 for one that it writes."""
+    """Convert input integer i to the library's width; store 0 for an output integer."""
     kind = f"i{8 * lapack.integer_bytes()}"
     value = "0"
     if array.startswith("x"):
@@ -226,7 +238,7 @@ def _before(f: FunctionWriter, array: str, place: str, wide: str, i: str) -> Non
 
 
 def _after(f: FunctionWriter, place: str, wide: str, i: str) -> None:
-    """Integer i as the library gave it."""
+    """Convert integer i from the library's width."""
     kind = f"i{8 * lapack.integer_bytes()}"
     value = f.let(f"load {kind}, ptr {f.at(wide, f.mul(i, lapack.integer_bytes()))}")
     value = value if kind == "i32" else f.let(f"trunc {kind} {value} to i32")

@@ -1,8 +1,10 @@
-"""Native code for collectives between processes: their entry points, and the exchange through shared memory.
+"""Native code for collectives between processes: their entry points, and the exchange through
+shared memory.
 
-In:   nothing; for MPI the type of its handles.
-Out:  `symbols()`, the functions of `windows.ll`; `mpi_symbols()`, those of `mpi.ll`.
-Next: `combine` has the reductions.
+In:   nothing; for MPI, the LLVM type of its handles.
+Out:  `symbols()`, the functions of `windows.ll`; `mpi_symbols()`, the functions of `mpi.ll`;
+      `liveness_symbols()`, the functions of `liveness.ll`.
+Next: `combine` generates the reductions.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from weft._engine.codegen.runtime import pool
 from weft._engine.codegen.toolchain.native_library import LibraryModule, link, text_of
 
 # thresholds, measured on several machines
-#: hints for which a waiting process spins before it lets others run: a few microseconds
+#: number of spin hints before a waiting process yields its CPU: a few microseconds
 _EXCHANGE_SPIN_HINTS = 500
 
 
@@ -24,19 +26,19 @@ _EXPORTS = (
     "weft_window_start",
     "weft_window_wait",
 )
-_HINTS_OF_POLL = 16  # that take as long as asking MPI once
+_HINTS_OF_POLL = 16  # spin hints that take as long as polling MPI once
 _LIBC = ("malloc", "free", "memcpy", "memset", "sched_yield", "usleep", "clock_gettime")
 
 
 def _filled(name: str, **words: str) -> str:
-    """The text of a file of LLVM IR for this architecture."""
+    """Return the text of a file of LLVM IR with placeholders filled in for this architecture."""
     machine = pool.of_architecture(pool.architecture())
     return string.Template(text_of(name)).safe_substitute(machine, **words)
 
 
 @functools.cache
 def symbols() -> dict[str, int]:
-    """Name -> address of the functions of `windows.ll`; compiled on the first call."""
+    """Return name -> address of the functions of `windows.ll`; compile them on the first call."""
     return link(
         [
             LibraryModule(
@@ -51,7 +53,8 @@ def symbols() -> dict[str, int]:
 
 @functools.cache
 def mpi_symbols(handle: str) -> dict[str, int]:
-    """Name -> address of the functions of `mpi.ll`, for an MPI whose handles have the type `handle`: i32 or ptr."""
+    """Return name -> address of the functions of `mpi.ll`, for an MPI whose handles have type
+    `handle`: i32 or ptr."""
     exports = ("weft_mpi_start", "weft_mpi_wait", "weft_ring_start", "weft_mpi_progress")
     spins = str(_EXCHANGE_SPIN_HINTS // _HINTS_OF_POLL)
     module = LibraryModule(

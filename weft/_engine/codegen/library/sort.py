@@ -1,12 +1,18 @@
 """Sorting of dense rows: native functions per kind and element type, generic in sizes.
 
 In:   a `Sort` step.
-Out:  `symbol(step)`: a function's name; `ROUTINES`: its code. It is `void name(ptr words, i64 row, i64 worker)`
-      with the `words` (addresses of the operands, then n, k and whether an order descends) that `Sort` defines.
-Laws: elements are compared as words: integers, and floats by sign and magnitude, -0 equal to 0, NaN last.
-      Orders are stable. Rows are independent; one task is one row.
-How:  LSD radix sort (Knuth, TAOCP vol. 3, 5.2.5), digits of 8 bits for short rows and 11 for long ones, insertion sort for
-      the shortest. The k greatest come from one pass that compares with the smallest of those kept so far.
+Out:  `symbol(step)`: a function's name; `ROUTINES`: its code. It is `void name(ptr words, i64 row,
+i64 worker)`
+      with the `words` (addresses of the operands, then n, k and whether the order descends) that
+      `Sort` defines.
+Laws: elements are compared as unsigned words: integers, and floats by sign and magnitude, -0 equal
+to 0, NaN last.
+      Sorts are stable. Rows are independent; one task is one row.
+How:  LSD radix sort (Knuth, TAOCP vol. 3, 5.2.5) with digits of 8 bits for short rows and 11 for
+long ones;
+      insertion sort for the shortest rows. The k greatest elements are found in one pass that
+      compares
+      each element with the least of the k greatest so far.
 """
 
 from __future__ import annotations
@@ -21,15 +27,15 @@ from weft._engine.codegen.toolchain.native_library import LibraryModule
 from weft._engine.ir.program import Sort, SortKind
 
 # thresholds, measured on several machines
-#: elements of a row that is sorted by insertion
+#: rows of at most this many elements are sorted by insertion
 SORT_INSERTION = 32
-#: elements of a row that is counted by wide digits
+#: rows of at least this many elements are sorted by wide digits
 SORT_LONG = 2048
-#: bits
+#: bits of a digit in long rows
 _SORT_WIDE_DIGIT = 11
-#: bits
+#: bits of a digit in short rows
 _SORT_NARROW_DIGIT = 8
-#: elements for which a draft takes about 2 ms longer (drafts take up to 3.5 times as long)
+#: number of elements at which a draft takes about 2 ms longer (drafts take up to 3.5 times as long)
 _DRAFT_SORT_ELEMENTS = 1 << 18
 
 
@@ -48,22 +54,23 @@ _BITS = {
     "u64": 64,
     "f64": 64,
 }
-#: bits of the magnitude of infinity: what is above is NaN
+#: magnitude bits of infinity; greater magnitudes are NaN
 _INFINITY = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F800000, "f64": 0x7FF0000000000000}
 
 
 def symbol(step: Sort) -> str:
-    """The name of the function for a step."""
+    """Return the name of the function for a step."""
     return f"weft_sort_{step.kind}_{step.type}"
 
 
 def is_worth_optimizing(step: Sort) -> bool:
-    """Whether the function of a step should not run as a draft, or need not."""
+    """Return whether the optimized function should run: it is compiled already, or a draft would be
+    too slow."""
     return ROUTINES.is_ready(symbol(step)) or step.rows * step.n > _DRAFT_SORT_ELEMENTS
 
 
 def parts(name: str, draft: bool = False) -> list[LibraryModule]:
-    """The modules of a sorting function; those of a draft are not optimized.
+    """Return the modules of a sorting function; a draft's modules are not optimized.
 
     >>> "define void @weft_sort_values_i32(ptr %words" in parts("weft_sort_values_i32")[-1].text()
     True
@@ -71,34 +78,34 @@ def parts(name: str, draft: bool = False) -> list[LibraryModule]:
     _, _, kind_text, type_ = name.split("_")
     kind = SortKind(kind_text)
     if kind is SortKind.TOP:
-        found = [
+        modules = [
             LibraryModule(
                 name, lambda: _text(lambda decls: _Top(type_, decls).parts(name)), (name,)
             )
         ]
     else:
-        made = lambda write: lambda: _text(lambda decls: write(_Radix(kind, type_, decls)))
-        found = [
+        radix_text = lambda write: lambda: _text(lambda decls: write(_Radix(kind, type_, decls)))
+        modules = [
             LibraryModule(
                 f"{name} order",
-                made(lambda radix: [radix.insertion(), radix.digits()]),
+                radix_text(lambda radix: [radix.insertion(), radix.digits()]),
                 ("insertion", "radix"),
             ),
             LibraryModule(
                 f"{name} ends",
-                made(lambda radix: [radix.fill(), radix.finish()]),
+                radix_text(lambda radix: [radix.fill(), radix.finish()]),
                 ("fill", "finish"),
             ),
-            LibraryModule(name, made(lambda radix: [radix.row(name)]), (name,), quick=True),
+            LibraryModule(name, radix_text(lambda radix: [radix.row(name)]), (name,), quick=True),
         ]
-    return [part.as_draft() for part in found] if draft else found
+    return [part.as_draft() for part in modules] if draft else modules
 
 
 ROUTINES = Routines(parts, libc=("memset",))
 
 
 def _text(write: Callable[[Declarations], list[str]]) -> str:
-    """A module of the functions that `write` gives."""
+    """Return the text of a module of the functions returned by `write`."""
     decls = Declarations()
     for line in (
         "declare ptr @weft_scratch_take(i64)",
@@ -111,7 +118,7 @@ def _text(write: Callable[[Declarations], list[str]]) -> str:
 
 
 class _Keys:
-    """How elements of one type become unsigned words in their order, and come back."""
+    """Conversion of elements of one type to unsigned words with the same order, and back."""
 
     def __init__(self, type_: str, decls: Declarations):
         self.type, self.bits, self.decls = type_, _BITS[type_], decls
@@ -123,7 +130,7 @@ class _Keys:
         return FunctionWriter(signature, self.decls, machine(), "noinline nounwind")
 
     def of(self, f: FunctionWriter, raw: str, lanes: int = 0) -> str:
-        """The key of an element, given as its bits."""
+        """Return the key of an element, whose bits are `raw`."""
         word = f"<{lanes} x {self.word}>" if lanes else self.word
         c = lambda value: const(
             self.word, value - (1 << self.bits) if value >= self.sign else value, lanes
@@ -143,13 +150,14 @@ class _Keys:
         return f.let(f"select {flag} {nan}, {word} {c((1 << self.bits) - 1)}, {word} {key}")
 
     def back(self, f: FunctionWriter, key: str) -> str:
-        """The bits of the element with this key; of -0 and 0 it is 0, of NaNs the quiet one."""
+        """Return the bits of the element with a key; 0 for both zeros, and a quiet NaN for all
+        NaNs."""
         word = self.word
         if self.type in ("bool", "u8", "u16", "u32", "u64"):
             return key
         if not self.floating:
             return f.let(f"xor {word} {key}, {-self.sign}")
-        high = f.let(f"ashr {word} {key}, {self.bits - 1}")  # ones where the element was positive
+        high = f.let(f"ashr {word} {key}, {self.bits - 1}")  # all ones if the element was positive
         low = f.let(f"xor {word} {high}, -1")
         flips = f.let(f"or {word} {low}, {-self.sign}")
         raw = f.let(f"xor {word} {key}, {flips}")
@@ -169,7 +177,7 @@ class _Keys:
 
 
 def _words(f: FunctionWriter) -> dict[str, str]:
-    """What the function was called with: see `Sort`."""
+    """Load the arguments of the function; `Sort` documents them."""
     names = ("source", "previous", "out", "places")
     return {
         **{name: f.word("%words", i, "ptr") for i, name in enumerate(names)},
@@ -178,7 +186,8 @@ def _words(f: FunctionWriter) -> dict[str, str]:
 
 
 class _Radix:
-    """Rows by counting digits, least significant first. Items are keys, or keys above positions."""
+    """Radix sort of a row, least significant digit first. Items are keys, or keys in the upper half
+    and positions in the lower."""
 
     def __init__(self, kind: SortKind, type_: str, decls: Declarations):
         self.keys = _Keys(type_, decls)
@@ -188,7 +197,7 @@ class _Radix:
         self.bytes = int(self.item[1:]) // 8
         self.head = (
             f"i{self.half}" if self.ordering else self.item
-        )  # what digits and comparisons read
+        )  # the part that digits and comparisons read
 
     def _at(self, f: FunctionWriter, base: str, index: str) -> str:
         return f.at(base, f.mul(index, self.bytes))
@@ -197,7 +206,7 @@ class _Radix:
         return f.read(self.item, self._at(f, base, index), min(self.bytes, 8))
 
     def _head(self, f: FunctionWriter, base: str, index: str) -> str:
-        """The key of an item in memory; it is in the upper half."""
+        """Load the key of an item; it is in the upper half."""
         return f.read(self.head, f.at(self._at(f, base, index), self.half // 8), min(self.bytes, 8))
 
     def _put(self, f: FunctionWriter, base: str, index: str, item: str) -> None:
@@ -206,7 +215,7 @@ class _Radix:
         )
 
     def fill(self) -> str:
-        """Write the items of a row."""
+        """Emit the function that writes the items of a row."""
         keys, item = self.keys, self.item
         f = keys.function(
             "void @fill(ptr %items, ptr %source, ptr %previous, i64 %n, i64 %descending)"
@@ -223,13 +232,13 @@ class _Radix:
                     f.let(f"xor {keys.word} {keys.of(f, keys.element(f, '%source', j))}, {flips}"),
                 )
                 return
-            given = f.let("icmp ne ptr %previous, null")
+            has_previous = f.let("icmp ne ptr %previous, null")
 
             def placed() -> list[str]:
                 here = f.read("i32", f.at("%previous", f.mul(j, 4)), 4)
                 return [f.let(f"zext i32 {here} to i64")]
 
-            (at,) = f.when_value(given, placed, [j], "i64")
+            (at,) = f.when_value(has_previous, placed, [j], "i64")
             key = f.let(f"xor {keys.word} {keys.of(f, keys.element(f, '%source', at))}, {flips}")
             upper = f.let(f"shl {item} {f.let(f'zext {keys.word} {key} to {item}')}, {self.half}")
             lower = f.let(f"zext i64 {at} to {item}") if item != "i64" else at
@@ -239,7 +248,7 @@ class _Radix:
         return f.end()
 
     def insertion(self) -> str:
-        """Sort a short row in place."""
+        """Emit the function that sorts a short row in place."""
         f = self.keys.function("void @insertion(ptr %items, i64 %n)")
 
         def one(j: str) -> None:
@@ -261,7 +270,8 @@ class _Radix:
         return f.end()
 
     def digits(self) -> str:
-        """Sort a row from `%items` through `%spare`, by digits of `%bits`; where the sorted items are is left at `%result`."""
+        """Emit the function that sorts a row by digits of `%bits`, moving between `%items` and
+        `%spare`; `%result` receives the final place."""
         f = self.keys.function(
             "void @radix(ptr %items, ptr %spare, ptr %counts, i64 %n, i64 %bits, ptr %result)"
         )
@@ -309,14 +319,14 @@ class _Radix:
             f.loop(0, "%n", 1, count)
             same = f.equal(
                 f.let(f"load i64, ptr {counter('0')}"), "%n"
-            )  # all items have one digit: nothing to do
+            )  # if all items have the same digit, the pass moves nothing
             f.when(f.let(f"xor i1 {same}, true"), spread)
 
         f.loop(0, self.keys.bits, "%bits", one_pass)
         return f.end()
 
     def finish(self) -> str:
-        """Write the values that the sorted items represent."""
+        """Emit the function that writes the values of the sorted items."""
         keys = self.keys
         f = keys.function(
             "void @finish(ptr %items, ptr %source, ptr %out, i64 %n, i64 %descending)"
@@ -346,17 +356,17 @@ class _Radix:
         return f.end()
 
     def _signed_zeros(self, f: FunctionWriter) -> None:
-        """Where the row has -0: write its zeros again, in the order in which they came."""
+        """If the row has a -0, write its zeros again in their original order."""
         keys = self.keys
 
-        def search(j: str, found: str, first: str) -> list[str]:
-            raw, done = keys.element(f, "%source", j), keys.element(f, "%out", j)
+        def search(j: str, has_minus_zero: str, first: str) -> list[str]:
+            raw, sorted_value = keys.element(f, "%source", j), keys.element(f, "%out", j)
             minus = f.let(f"icmp eq {keys.word} {raw}, {-keys.sign}")
-            zero = f.let(f"icmp eq {keys.word} {done}, 0")
+            zero = f.let(f"icmp eq {keys.word} {sorted_value}, 0")
             earliest = f.let(f"and i1 {zero}, {f.let(f'icmp ugt i64 {first}, {j}')}")
-            return [f.let(f"or i1 {found}, {minus}"), f.pick(earliest, j, first)]
+            return [f.let(f"or i1 {has_minus_zero}, {minus}"), f.pick(earliest, j, first)]
 
-        found, first = f.loop(0, "%n", 1, search, [("i1", "false"), ("i64", "-1")])
+        has_minus_zero, first = f.loop(0, "%n", 1, search, [("i1", "false"), ("i64", "-1")])
 
         def again() -> None:
             def zero(j: str, at: str) -> list[str]:
@@ -369,7 +379,7 @@ class _Radix:
 
             f.loop(0, "%n", 1, zero, [("i64", first)])
 
-        f.when(found, again)
+        f.when(has_minus_zero, again)
 
     def row(self, name: str) -> str:
         """The function itself."""
@@ -420,9 +430,12 @@ class _Radix:
 
 
 class _Top:
-    """The k greatest of a row and where they are, the first of equals first.
+    """The k greatest elements of a row and their positions; of equal elements, earlier positions
+    come first.
 
-    Kept items are in descending order: the key above the complement of the position, so that no two are equal.
+    The current items are in descending order. An item is a key above the complement of a position,
+    so that
+    no two items are equal.
     """
 
     def __init__(self, type_: str, decls: Declarations):
@@ -438,7 +451,8 @@ class _Top:
         return f.at("%kept", f.mul(index, self.bytes))
 
     def _insert(self) -> str:
-        """Take an element in among `%kept` of which there are `%count`, at most `%k`, if it is greater than the least."""
+        """Emit the function that inserts an element into the sorted items `%kept`, before `%last`,
+        dropping the item there."""
         keys, item = self.keys, self.item
         f = keys.function(
             f"internal void @insert(ptr %kept, {keys.word} %key, i64 %position, i64 %last)"
@@ -474,15 +488,15 @@ class _Top:
             f.at(w["out"], f.mul(begin, keys.bits // 8)),
             f.at(w["places"], f.mul(begin, 4)),
         )
-        kept = f.let(f"call ptr @weft_scratch_take(i64 {f.mul(k, self.bytes)})")
+        items = f.let(f"call ptr @weft_scratch_take(i64 {f.mul(k, self.bytes)})")
         least = f.slot(keys.word)
         last = f.sub(k, 1)
 
         def insert(position: str, key: str, at: str) -> None:
-            f.do(f"call void @insert(ptr {kept}, {keys.word} {key}, i64 {position}, i64 {at})")
+            f.do(f"call void @insert(ptr {items}, {keys.word} {key}, i64 {position}, i64 {at})")
 
         def refresh() -> None:
-            end = f.at(kept, f.add(f.mul(last, self.bytes), self.half // 8))
+            end = f.at(items, f.add(f.mul(last, self.bytes), self.half // 8))
             top = f.let(f"load i{self.half}, ptr {end}, align 4")
             f.do(
                 f"store {keys.word} {top if keys.bits == self.half else f.let(f'trunc i{self.half} {top} to {keys.word}')}, ptr {least}"
@@ -528,11 +542,11 @@ class _Top:
         f.loop(whole, n, 1, lambda i: offer(i, keys.of(f, keys.element(f, source, i))))
 
         def write(j: str) -> None:
-            item = f.read(self.item, f.at(kept, f.mul(j, self.bytes)))
+            item = f.read(self.item, f.at(items, f.mul(j, self.bytes)))
             position = f.let(f"xor i32 {f.let(f'trunc {self.item} {item} to i32')}, -1")
             f.do(f"store i32 {position}, ptr {f.at(places, f.mul(j, 4))}, align 4")
             keys.put(f, out, j, keys.element(f, source, f.let(f"zext i32 {position} to i64")))
 
         f.loop(0, k, 1, write)
-        f.do(f"call void @weft_scratch_give(ptr {kept})")
+        f.do(f"call void @weft_scratch_give(ptr {items})")
         return f.end()

@@ -1,7 +1,8 @@
-"""Copies of NumPy views into dense memory by all threads.
+"""Multithreaded copies of NumPy views into dense memory.
 
 In:   an address and a NumPy array with any strides.
-Out:  `copy(target, view)`: whether it was copied; it declines views whose contiguous runs are too short to be worth it.
+Out:  `copy(target, view)`: True if it copied the view; False for views with contiguous runs too
+short to benefit.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ from weft._engine.codegen.runtime import pool
 from weft._engine.codegen.toolchain.native_library import LibraryModule, link, text_of
 
 # thresholds, measured on several machines
-#: bytes that are worth a call
+#: minimum bytes of a run that is worth a call
 _COPY_SHORTEST_RUN = 64
 #: bytes that a task copies
 COPY_TASK_BYTES = 1 << 18
 
 
 def copy(target: int, view: np.ndarray) -> bool:
-    """Copy the elements of `view`, row-major, to the address `target`, unless they are too scattered.
+    """Copy the elements of `view` in row-major order to the address `target`; return False if the
+    runs are too short.
 
     >>> x, y = np.arange(2048.0).reshape(4, 512), np.zeros((4, 256))
     >>> copy(y.ctypes.data, x[:, 256:]), np.array_equal(x[:, 256:], y)
@@ -54,7 +56,8 @@ def copy(target: int, view: np.ndarray) -> bool:
 def runs_of(
     shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
 ) -> tuple[int, list[tuple[int, int]]]:
-    """The bytes of a contiguous run, and the (extent, stride) of the dims, outermost first, over which there are runs.
+    """Return the bytes of a contiguous run, and the (extent, stride) of the dims that count runs,
+    outermost first.
 
     >>> runs_of((4, 2, 8), (128, 64, 4), 4)
     (32, [(8, 64)])

@@ -1,10 +1,15 @@
-"""Factorizations and solves of tiny real matrices, as straight-line code instead of calls of LAPACK.
+"""Factorizations and solves of tiny real matrices as straight-line code instead of calls of LAPACK.
 
 In:   a `LibraryCall` step whose routine factors or solves matrices of a few rows.
-Out:  `is_tiny(step)`; `write(f, step, places)`: the code for one problem, whose arrays are at `places`.
-Laws: results equal the routine's up to rounding: LU exchanges rows for the first of the largest elements of a column,
-      a column of zeros is left alone, Cholesky reports the first diagonal element that is not positive. Every element is
-      in a register: there are no loops, no locks and no workspace, so that threads share any batch.
+Out:  `is_tiny(step)`; `write(f, step, places)`: the code for one problem, whose arrays are at
+`places`.
+Laws: results equal the results of LAPACK up to rounding: LU pivots on the first of the largest
+elements of
+      a column, a column of zeros is left unchanged, Cholesky reports the first diagonal element
+      that is not
+      positive. All elements are in registers: there are no loops, locks or workspace, so that
+      threads
+      share any batch.
 """
 
 from __future__ import annotations
@@ -17,11 +22,12 @@ from weft._engine.codegen.ir.scalar_types import mangle
 from weft._engine.ir.program import LibraryCall
 
 # thresholds, measured on several machines
-#: rows of triangles that are factored and solved with, element by element
+#: maximum number of rows of triangles that are factored and solved element by element
 _LAPACK_UNROLLED = 8
-#: rows of matrices that are factored with pivoting element by element; else the library is faster
+#: maximum number of rows of matrices that are factored with pivoting; the library is faster on
+#: larger ones
 _LAPACK_UNROLLED_LU = 6
-#: multiplications of a solve; else the library is faster
+#: maximum number of multiplications of a solve; the library is faster on larger ones
 _LAPACK_UNROLLED_SOLVE = 216
 
 
@@ -30,7 +36,7 @@ Matrix = list[list[str]]
 
 
 def is_tiny(step: LibraryCall) -> bool:
-    """Whether the problems of a step are computed without the library."""
+    """Return whether the problems of a step are computed without the library."""
     if step.routine[0] not in _TYPES:
         return False
     match step.routine[1:], step.arguments:
@@ -48,7 +54,7 @@ def is_tiny(step: LibraryCall) -> bool:
 
 
 def write(f: FunctionWriter, step: LibraryCall, places: Mapping[str, str]) -> None:
-    """Write the code of one problem."""
+    """Emit the code of one problem."""
     writer = _TinyWriter(f, _TYPES[step.routine[0]])
     match step.routine[1:], step.arguments:
         case "potrf", (_, int(n), *_):
@@ -62,7 +68,8 @@ def write(f: FunctionWriter, step: LibraryCall, places: Mapping[str, str]) -> No
 
 
 class _TinyWriter:
-    """Arithmetic on the elements of a matrix; matrices are lists of rows, and in memory columns follow one another."""
+    """Arithmetic on the elements of a matrix: lists of rows in registers, column-major in
+    memory."""
 
     def __init__(self, f: FunctionWriter, type: str):
         self.f, self.type = f, type
@@ -102,7 +109,7 @@ class _TinyWriter:
         return self.f.let(f"select i1 {condition}, {kind} {a}, {kind} {b}")
 
     def cholesky(self, n: int, place: str, info: str) -> None:
-        """Compute the upper factor in place."""
+        """Compute the upper Cholesky factor in place."""
         a, failed = self.load(place, n, n), "0"
         for j in range(n):
             for i in range(j):
@@ -126,7 +133,7 @@ class _TinyWriter:
         self.store_int(failed, info)
 
     def lu(self, m: int, n: int, place: str, pivots: str, info: str) -> None:
-        """Factor in place; pivots count from 1."""
+        """Compute the LU factorization in place; pivots count from 1."""
         a, singular = self.load(place, m, n), "0"
         for k in range(min(m, n)):
             pivot = self._bring_pivot(a, k)
@@ -144,7 +151,8 @@ class _TinyWriter:
         self.store_int(singular, info)
 
     def _bring_pivot(self, a: Matrix, k: int) -> str:
-        """Exchange row k with the pivot row, which has the largest element of column k; return the pivot's number, counted from 1."""
+        """Exchange row k with the row of the largest element in column k; return the number of that
+        row, counted from 1."""
         largest, pivot = self.call("fabs", a[k][k]), str(k + 1)
         for i in range(k + 1, len(a)):
             size = self.call("fabs", a[i][k])
@@ -155,7 +163,8 @@ class _TinyWriter:
         return pivot
 
     def _exchange_rows(self, a: Matrix, k: int, pivot: str, others: Iterable[int]) -> None:
-        """Exchange row k with row `pivot`, which counts from 1 and is one of `others`, or row k itself."""
+        """Exchange row k with row `pivot`, counted from 1, which is row k itself or one of
+        `others`."""
         row = a[k]
         for i in others:
             here = self.f.let(f"icmp eq i32 {pivot}, {i + 1}")
@@ -163,7 +172,7 @@ class _TinyWriter:
             a[i] = [self.pick(here, x, y) for x, y in zip(row, a[i])]
 
     def exchange(self, size: int, count: int, place: str, pivots: str) -> None:
-        """Exchange elements of a column in place, one after another."""
+        """Apply row exchanges to one column in place, one after another."""
         column = self.load(place, size, 1)
         for k in range(count):
             pivot = self.f.read("i32", self.f.at(pivots, 4 * k), 4)
@@ -172,7 +181,8 @@ class _TinyWriter:
             self.store(value, place, i)
 
     def solve(self, arguments: Sequence[Any], factor: str, place: str) -> None:
-        """Solve with a triangle in place: op(A) X = B, or X op(A) = B as op(A)' X' = B'."""
+        """Solve with a triangular matrix in place: op(A) X = B, or X op(A) = B as op(A)' X' =
+        B'."""
         side, triangle, op, diagonal, rows, columns = arguments[:6]
         b = self.load(place, rows, columns)
         n = rows if side == "L" else columns

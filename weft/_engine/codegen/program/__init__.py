@@ -2,6 +2,8 @@
 
 In:   an `ir.program.Program`.
 Out:  `native.NativeProgram`: loaded code, called with one array of addresses.
-Laws: one call runs everything; a first call may run unoptimized code with the same bits (`tiered_compilation`).
-Next: `program` (what is compiled, and in what order), `entry` (the schedule as one function), `native` (what a call needs).
+Laws: one call runs the whole program; a first call may run unoptimized code with the same bits
+(`tiered_compilation`).
+Next: `program` (compilation and its order), `entry` (the schedule as one function), `native`
+(loaded programs).
 """

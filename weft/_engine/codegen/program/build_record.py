@@ -1,8 +1,8 @@
-"""What a native program was made of: kernels with their code, and the texts of its entry.
+"""The record of a native program's build: kernels with their code, and the text of its entry.
 
 In:   kernels, and a machine.
-Out:  `BuildRecord`, which writes their LLVM IR, Loops text or assembly when somebody asks.
-Next: `program` makes it.
+Out:  `BuildRecord`, which writes their LLVM IR, Loops text or assembly on demand.
+Next: `program` builds it.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ from weft._engine.util.record import record
 
 @record(frozen=False)
 class CompiledKernel:
-    """A kernel in memory: the address of its function, and what it was made from."""
+    """A kernel in memory: the address of its function, and its source."""
 
     symbol: str
     address: int
     kernel: Kernel
     from_disk: bool
     keepalive: object
-    stored: str  # the key of the object that holds it
+    stored: str  # cache key of the object that contains it
     is_draft: bool = False
 
 
 @record
 class BuildRecord:
-    """What a native program was made of. `stored` are the keys of its objects, each after those that it names."""
+    """The parts of a native program. `stored` lists the cache keys of its objects, each after the
+    objects it refers to."""
 
     program: Program
     compiled_kernels: tuple[CompiledKernel, ...]
@@ -41,29 +42,31 @@ class BuildRecord:
     stored: tuple[str, ...]
 
     def ir_text(self) -> str:
-        """LLVM IR of the kernels and the entry."""
+        """Return the LLVM IR of the kernels and the entry."""
         texts = [
-            f"; kernel {made.kernel.name}\n{kernel_ir(made.kernel, made.symbol)}"
-            for made in self.compiled_kernels
+            f"; kernel {compiled.kernel.name}\n{kernel_ir(compiled.kernel, compiled.symbol)}"
+            for compiled in self.compiled_kernels
         ]
         return "\n".join([*texts, *[f"; entry\n{text}" for text in self.entry_texts]])
 
     def loops_text(self) -> str:
-        """The kernels as Loops text."""
-        return "\n\n".join([loops_text.print_kernel(made.kernel) for made in self.compiled_kernels])
+        """Return the Loops text of the kernels."""
+        return "\n\n".join(
+            [loops_text.print_kernel(compiled.kernel) for compiled in self.compiled_kernels]
+        )
 
     def assembly(self) -> str:
-        """Assembly of the kernels and the entry."""
+        """Return the assembly of the kernels and the entry."""
         machine = target.current()
         texts = [
-            target.assembly(kernel_ir(made.kernel, made.symbol), machine)
-            for made in self.compiled_kernels
+            target.assembly(kernel_ir(compiled.kernel, compiled.symbol), machine)
+            for compiled in self.compiled_kernels
         ]
         return "\n".join([*texts, *[target.assembly(text, machine) for text in self.entry_texts]])
 
 
 def kernel_ir(kernel: Kernel, symbol: str = "kernel") -> str:
-    """LLVM IR of a kernel."""
+    """Return the LLVM IR of a kernel."""
     return module_ir([(kernel, symbol)], target.current())
 
 

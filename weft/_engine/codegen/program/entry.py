@@ -1,12 +1,18 @@
-"""The entry of a program: its schedule as one native function `i32 entry(ptr slots)`, split into functions where it is long.
+"""The entry of a program: its schedule as one native function `i32 entry(ptr slots)`, split into
+functions if it is long.
 
 In:   a `Program`, and the symbols under which its kernels, matmuls and sorts are linked.
-Out:  modules of LLVM IR. The entry returns 0, or 1 if a host call or a signal handler raised, or an exchange failed.
-Laws: Signals are handled before each host call and, in long programs, about every 100 ms of work between steps.
-      `slots` holds the addresses of ins, outs and consts in order, then the arena, which holds temporaries.
-      Kernels with one task are called directly; others are called by `weft_parallel_for(ptr fn, ptr ctx, i64 tasks)`.
-      No function has more than about `PART` steps: LLVM's time grows faster than the length of a function, and the parts
-      are compiled in parallel. A part calls only parts made before it.
+Out:  modules of LLVM IR. The entry returns 0, or 1 if a host call or a signal handler raised, or an
+exchange failed.
+Laws: Signals are handled before each host call and, in long programs, about every 100 ms of work
+between steps.
+      `slots` holds the addresses of ins, outs and consts in order, then the arena, which holds
+      temporaries.
+      Kernels with one task are called directly; others are called by `weft_parallel_for(ptr fn, ptr
+      ctx, i64 tasks)`.
+      No function has more than about `PART` steps: LLVM's time is superlinear in the length of a
+      function,
+      and the parts are compiled in parallel. A part calls only earlier parts.
 """
 
 from __future__ import annotations
@@ -22,36 +28,36 @@ from weft._engine.ir import program as P
 from weft._engine.util.machine_model import MODEL
 
 # thresholds, measured on several machines
-#: a copy of this size is divided among the threads
+#: copies of at least this size are parallel
 _COPY_PARALLEL_BYTES = 1 << 20
-#: into parts of this size
+#: bytes per task of a parallel copy
 _COPY_CHUNK_BYTES = 1 << 18
-#: that a task writes
+#: bytes that a task of a pad writes
 _PAD_TASK_BYTES = 1 << 17
-#: bytes of memory traffic after which signals are checked
+#: bytes of memory traffic between two checks of signals
 _SIGNAL_CHECK_BYTES = 1 << 28
-#: multiply-adds that take as long as a byte of memory traffic
+#: multiply-adds that take as long as one byte of memory traffic
 _FLOPS_PER_BYTE = 16
 
 
-#: steps of one function, where they can be divided
+#: maximum number of steps in a function, if the steps can be divided
 PART = 64
-#: operations of a library call for n^3 of a matrix of n rows, roughly
+#: multiply-adds of a library call on a matrix of n rows, roughly, in units of n^3
 FACTORIZATION = 8
-#: from this number of known words of a context on they are copied from a table
+#: a context with at least this many constant words is copied from a table
 TABLE = 8
 
 
 class _Function(Writer):
-    """The function being written, and what its module declares."""
+    """The function under construction, and the declarations of its module."""
 
     optimized = False
 
     def __init__(self):
         super().__init__()
         self.declared: dict[str, str] = {}
-        self.tables: dict[str, str] = {}  # words -> name
-        self.helpers: list[str] = []  # functions that serve one step
+        self.tables: dict[str, str] = {}  # table contents -> name
+        self.helpers: list[str] = []  # functions that implement single steps
         self.context_words = 1
 
     def module(
@@ -61,7 +67,8 @@ class _Function(Writer):
         end: str = "  ret i32 0\nfailed:\n  ret i32 1",
         returns: str = "i32",
     ) -> str:
-        """The text of the function and all it needs; `start` comes before its lines, `end` after them."""
+        """Return the text of the function and everything it needs; `start` precedes its lines,
+        `end` follows them."""
         declared = "\n".join(self.declared.values())
         tables = "\n".join(
             [
@@ -82,32 +89,29 @@ class _Function(Writer):
 
 
 class EntryEmitter:
-    """Emits the entry of one program."""
+    """Emitter of the entry of one program."""
 
     def __init__(self, program: P.Program, kernel_symbol: Callable, library_symbol: Callable):
         self.program = program
         self.kernel_symbol = kernel_symbol
         self.library_symbol = library_symbol
         self.function = _Function()
-        self.parts: list[tuple[str, str]] = []  # symbol, text
+        self.parts: list[tuple[str, str]] = []  # (symbol, text)
         self.vars: dict[str, str] = {}
         self.host_calls: list[P.HostCall] = []
-        self.routines: dict[str, None] = {}  # of the library that are called
-        self.rules_library = False  # whether its threads are taken away for a time
+        self.routines: dict[str, None] = {}  # BLAS and LAPACK routines that are called
+        self.rules_library = False  # True if some steps restrict the library's threads
         self.checks_signals = False
-        self.in_task = (
-            False  # of a loop whose iterations run in parallel: there signals wait for the loop
-        )
+        self.in_task = False  # True in the body of a parallel loop, which does not check signals
         self.has_tasks = False
-        self.counts_work = (
-            False  # at run time, in `%spent`: bytes of traffic since signals were looked for
-        )
-        self.work = 0  # the same, as far as it is known here
+        self.counts_work = False  # True if `%spent` counts the bytes of traffic since the last signal check at run time
+        self.work = 0  # bytes of traffic since the last signal check, where known at compile time
         self.positions = _positions(program)
         self.has_arena = any(slot.is_temp for slot in program.slots)
 
     def modules(self, symbol: str) -> list[tuple[str, str]]:
-        """(symbol, text) of every module; each needs only those before it, and the last has the entry itself."""
+        """Return (symbol, text) of every module; each refers to earlier modules only, and the last
+        defines the entry."""
         self._steps(self.program.steps)
         start = "  %spent = alloca i64\n  store i64 0, ptr %spent\n" if self.counts_work else ""
         return [
@@ -128,13 +132,13 @@ class EntryEmitter:
         return "@" + name
 
     def _arena(self) -> str:
-        """The lines that fetch the address of the arena, where there is one."""
+        """Return the lines that load the address of the arena; empty if there is none."""
         if not self.has_arena:
             return ""
         return f"  %arena_at = getelementptr ptr, ptr %slots, i64 {max(self.positions)}\n  %arena = load ptr, ptr %arena_at, align 8\n"
 
     def address(self, ref: P.BufRef) -> str:
-        """The address a reference denotes at this place."""
+        """Return the current address of a buffer reference."""
         function, slot, offset = self.function, self.program.slots[ref.slot], ref.offset
         if slot.is_temp:
             pointer, offset = "%own" if slot.own else "%arena", offset + slot.offset
@@ -150,21 +154,22 @@ class EntryEmitter:
         return pointer
 
     def _context(self, words: Sequence[str | int]) -> None:
-        """Fill the context array with pointers (text) and numbers; many numbers are copied from a table."""
+        """Fill the context array with pointers (strings) and numbers; many numbers are copied from
+        a table."""
         self.function.context_words = max(self.function.context_words, len(words))
-        known = sum(isinstance(word, int) for word in words) >= TABLE
-        if known:
+        from_table = sum(isinstance(word, int) for word in words) >= TABLE
+        if from_table:
             copy = self._external("llvm.memcpy.p0.p0.i64", "void NAME(ptr, ptr, i64, i1)")
             self._line(
                 f"call void {copy}(ptr align 8 %ctx, ptr align 8 {self._table(words)}, i64 {8 * len(words)}, i1 false)"
             )
         for i, word in enumerate(words):
-            if not (known and isinstance(word, int)):
+            if not (from_table and isinstance(word, int)):
                 kind = "i64" if isinstance(word, int) else "ptr"
                 self.function.write(kind, word, self.function.element("i64", "%ctx", i))
 
     def _table(self, words: Sequence[str | int]) -> str:
-        """The name of a constant array with the numbers among `words`."""
+        """Return the name of a constant array with the numbers of `words`; pointers are 0."""
         text = ", ".join([f"i64 {word if isinstance(word, int) else 0}" for word in words])
         tables = self.function.tables
         return tables.setdefault(f"[{len(words)} x i64] [{text}], align 8", f"@words{len(tables)}")
@@ -172,7 +177,7 @@ class EntryEmitter:
     # --- parts
 
     def _steps(self, steps: tuple[P.Step, ...]) -> None:
-        """Write steps; many become functions of their own."""
+        """Emit steps; long runs become separate functions."""
         runs = _divide(steps)
         for _, run in runs:
             if len(runs) == 1 or self.in_task:
@@ -181,7 +186,7 @@ class EntryEmitter:
                 self._part(run)
 
     def _part(self, steps: list[P.Step]) -> None:
-        """Write steps as a function, and call it here."""
+        """Emit steps as a separate function, and a call of it."""
         outer, outer_vars = self.function, self.vars
         self.function, self.vars, self.counts_work = (
             _Function(),
@@ -190,17 +195,19 @@ class EntryEmitter:
         )
         self._straight(steps)
         symbol = f"weft_part_{len(self.parts)}"
-        given = "".join([f", i64 {value}" for value in self.vars.values()])
+        arguments = "".join([f", i64 {value}" for value in self.vars.values()])
         self.parts.append(
             (
                 symbol,
-                self.function.module(f"@{symbol}(ptr %slots, ptr %spent{given})", self._arena()),
+                self.function.module(
+                    f"@{symbol}(ptr %slots, ptr %spent{arguments})", self._arena()
+                ),
             )
         )
         self.function, self.vars = outer, outer_vars
         called = self._external(symbol, f"i32 NAME(ptr, ptr{', i64' * len(self.vars)})")
-        given = "".join([f", i64 {value}" for value in self.vars.values()])
-        self._fail_unless_zero(self._value(f"call i32 {called}(ptr %slots, ptr %spent{given})"))
+        arguments = "".join([f", i64 {value}" for value in self.vars.values()])
+        self._fail_unless_zero(self._value(f"call i32 {called}(ptr %slots, ptr %spent{arguments})"))
 
     # --- steps
 
@@ -214,7 +221,8 @@ class EntryEmitter:
     # --- signals
 
     def traffic(self, step: P.Step) -> int:
-        """Roughly what a step costs, in bytes of memory traffic; loops count for themselves."""
+        """Estimate the cost of a step in bytes of memory traffic; 0 for loops, whose bodies count
+        separately."""
         if isinstance(step, P.Launch):
             return 64 + step.work + sum(map(self._reach, step.args))
         if isinstance(step, P.Gemm):
@@ -243,13 +251,14 @@ class EntryEmitter:
         return step.nbytes if isinstance(step, P.Copy) else 0
 
     def _reach(self, ref: P.BufRef) -> int:
-        """The bytes that a step can touch through `ref`: a slice, where a loop steps through the buffer."""
+        """Return the bytes that a step can access through `ref`: one slice if a loop strides
+        through the buffer."""
         return min(
             [self.program.slots[ref.slot].nbytes, *(abs(stride) for _, stride in ref.strides)]
         )
 
     def _check_signals(self) -> None:
-        """Let the handlers of signals run; stop the program if one raises."""
+        """Emit a call of pending signal handlers; the program stops if one raises."""
         self.checks_signals, self.work = True, 0
         self.function.declared["weft_check_signals"] = ""
         for name, signature in _PYTHON.items():
@@ -257,15 +266,16 @@ class EntryEmitter:
         self._fail_unless_zero(self._value("call i32 @weft_check_signals()"))
 
     def _spend(self, work: int) -> None:
-        """At the end of a loop's body, which costs `work`: look for signals if enough was done since the last time."""
+        """Emit the end of a loop body that costs `work`: check signals if enough work was done
+        since the last check."""
         if self.in_task:
             return
         self.counts_work = True
         before = self._value("load i64, ptr %spent")
         now = self._value(f"add i64 {before}, {max(work, 64)}")
         enough = self._value(f"icmp ugt i64 {now}, {_SIGNAL_CHECK_BYTES}")
-        kept = self._value(f"select i1 {enough}, i64 0, i64 {now}")
-        self._line(f"store i64 {kept}, ptr %spent")
+        spent = self._value(f"select i1 {enough}, i64 0, i64 {now}")
+        self._line(f"store i64 {spent}, ptr %spent")
         self.function.branch(enough, self._check_signals)
 
     def _fail_unless_zero(self, status: str) -> None:
@@ -298,7 +308,7 @@ class EntryEmitter:
         self._line(f"call void @weft_fill(ptr %ctx, ptr %slots, ptr {table}, i64 {len(refs)})")
 
     def launch(self, step: P.Launch) -> None:
-        """Run a kernel over its tasks."""
+        """Emit the launch of a kernel over its tasks."""
         tasks = step.kernel.parallel_extent
         if tasks <= 0:
             return
@@ -307,7 +317,8 @@ class EntryEmitter:
         self._run(function, tasks)
 
     def gemm(self, step: P.Gemm) -> None:
-        """Call the matmul of the step's types on a descriptor (see `codegen.gemm.gemm`)."""
+        """Emit a call of the matmul of the step's types with a descriptor (see
+        `codegen.gemm.gemm`)."""
         from weft._engine.codegen.gemm import gemm
 
         function, epilogue = self._external(self.library_symbol(step), "void NAME(ptr)"), "null"
@@ -316,8 +327,8 @@ class EntryEmitter:
         c = "null" if step.c is None else self.address(step.c)
         pointers = [self.address(step.a), self.address(step.b), c, epilogue]
         _, words = gemm.describe(step)
-        rest = words[len(gemm.POINTERS) : len(words) - len(step.epilogue_args)]
-        self._context([*pointers, *rest, *(self.address(ref) for ref in step.epilogue_args)])
+        numbers = words[len(gemm.POINTERS) : len(words) - len(step.epilogue_args)]
+        self._context([*pointers, *numbers, *(self.address(ref) for ref in step.epilogue_args)])
         if step.first is None or step.count is None:
             self._line(f"call void {function}(ptr %ctx)")
             return
@@ -331,7 +342,7 @@ class EntryEmitter:
         )
 
     def sort(self, step: P.Sort) -> None:
-        """Sort rows, one a task (see `codegen.library.sort`)."""
+        """Emit a sort with one row per task (see `codegen.library.sort`)."""
         function = self._external(self.library_symbol(step), "void NAME(ptr, i64, i64)")
         refs = (step.source, step.previous, step.out, step.places)
         numbers = (step.n, step.k, int(step.descending))
@@ -339,7 +350,7 @@ class EntryEmitter:
         self._run(function, step.rows)
 
     def fft(self, step: P.Fft) -> None:
-        """Transform rows, some a task (see `codegen.library.fft`)."""
+        """Emit an FFT with several rows per task (see `codegen.library.fft`)."""
         from weft._engine.codegen.library import fft
 
         function = self._external(self.library_symbol(step), "void NAME(ptr, i64, i64)")
@@ -348,7 +359,7 @@ class EntryEmitter:
         self._run(function, fft.tasks(step))
 
     def library_call(self, step: P.LibraryCall) -> None:
-        """Call a routine for every problem of a batch (see `codegen.library.lapack`)."""
+        """Emit a call of a routine for every problem of a batch (see `codegen.library.lapack`)."""
         from weft._engine.codegen.library import lapack
 
         if not step.count:
@@ -370,7 +381,8 @@ class EntryEmitter:
             self._line("call void @weft_library_leave()")
 
     def _run(self, function: str, tasks: int) -> None:
-        """Run all tasks of a function on the context array, here if there is only one."""
+        """Emit a call of all tasks of a function on the context array; a single task is called
+        directly."""
         if tasks == 1:
             self._line(f"call void {function}(ptr %ctx, i64 0, i64 0)")
         elif tasks > 1:
@@ -378,7 +390,7 @@ class EntryEmitter:
             self._line(f"call void {run}(ptr {function}, ptr %ctx, i64 {tasks})")
 
     def copy(self, step: P.Copy) -> None:
-        """Copy bytes, in parallel when there are many."""
+        """Emit a copy of bytes; large copies are parallel."""
         if step.nbytes <= 0:
             return
         target, source = self.address(step.dst), self.address(step.src)
@@ -394,7 +406,7 @@ class EntryEmitter:
         self._line(f"call void {run}(ptr @weft_copy, ptr %ctx, i64 {tasks})")
 
     def join(self, step: P.Join) -> None:
-        """Copy the rows of many arrays, a share of them a task (see `codegen.library.join`)."""
+        """Emit a join with several rows per task (see `codegen.library.join`)."""
         from weft._engine.codegen.library import join
 
         name = f"weft_join_{len(self.function.helpers)}"
@@ -404,7 +416,7 @@ class EntryEmitter:
         self._run(f"@{name}", join.tasks(step))
 
     def pad(self, step: P.Pad) -> None:
-        """Copy runs between zeros, some rows a task."""
+        """Emit a copy of runs with zeros between them, several rows per task."""
         self._external("llvm.memcpy.p0.p0.i64", "void NAME(ptr, ptr, i64, i1)")
         self._external("llvm.memset.p0.i64", "void NAME(ptr, i8, i64, i1)")
         self.function.declared["weft_pad"] = ""
@@ -421,7 +433,8 @@ class EntryEmitter:
         self._run("@weft_pad", -(-step.rows // share))
 
     def host_call(self, step: P.HostCall) -> None:
-        """Call Python. What it raises on its own account it keeps; what interrupts it is kept as a signal's is."""
+        """Emit a call of Python. `HostCalls` keeps an error of the function; an interrupt is kept
+        like a signal handler's error."""
         self._check_signals()
         for name, signature in _PYTHON_CALL.items():
             self._external(name, signature)
@@ -432,7 +445,7 @@ class EntryEmitter:
         self._fail_unless_zero(self._value(f"call i32 @weft_call_host(i64 {number}, ptr %ctx)"))
 
     def start(self, step: P.Start) -> None:
-        """Begin an exchange with other processes."""
+        """Emit the start of an exchange with other processes."""
         words = self.address(step.words)
         function, handle = (
             self._word(words, P.START_WORD, "ptr"),
@@ -445,17 +458,17 @@ class EntryEmitter:
         self._fail_unless_zero(self._value(f"zext i1 {refused} to i32"))
 
     def wait(self, step: P.Wait) -> None:
-        """Wait for an exchange."""
+        """Emit the wait for the end of an exchange."""
         function = self._word(self.address(step.words), P.WAIT_WORD, "ptr")
         request = self.function.read("i64", self.address(step.request))
         self._fail_unless_zero(self._value(f"call i32 {function}(i64 {request})"))
 
     def _word(self, words: str, number: int, kind: str) -> str:
-        """One of the words that the process has filled in."""
+        """Load one of the words that the process has filled in."""
         return self.function.read(kind, self.function.element("i64", words, number))
 
     def loop(self, step: P.Loop) -> None:
-        """A counted loop."""
+        """Emit a counted loop."""
         if step.extent <= 0:
             return
         if step.tasks:
@@ -478,8 +491,11 @@ class EntryEmitter:
             self.vars[step.var] = saved
 
     def _loop_of_tasks(self, step: P.Loop) -> None:
-        """A counted loop whose iterations run in parallel: a function of its own runs some of them, as one task. Signals are looked for
-        between rounds of tasks."""
+        """Emit a counted loop with parallel iterations.
+
+        A separate function runs the iterations of one task. Signals are checked between rounds of
+        tasks.
+        """
         outer, outer_vars, outer_work = self.function, self.vars, self.work
         symbol = f"weft_tasks_{len(self.parts)}"
         self.function, self.vars, self.work, self.in_task, self.has_tasks = (
@@ -492,7 +508,7 @@ class EntryEmitter:
         for i, var in enumerate(outer_vars):
             self.vars[var] = self._word("%given", i + 2, "i64")
         first = self._value(f"add i64 {self._word('%given', 1, 'i64')}, %task")
-        # how many iterations make a task is known when the body is written
+        # `%each`, the number of iterations per task, is known only after the body is emitted.
         self._line(f"%begin = mul i64 {first}, %each")
         self._line("%behind = add i64 %begin, %each")
         self._line(
@@ -531,7 +547,7 @@ class EntryEmitter:
         )
 
     def _run_rounds(self, function: str, tasks: int, work: int) -> None:
-        """Run tasks that cost `work` each, with a look for signals now and then."""
+        """Emit tasks that cost `work` each, in rounds with signal checks between them."""
         per_round = min(max(_SIGNAL_CHECK_BYTES // work, 64), tasks)
 
         def one_round(base: str) -> None:
@@ -544,9 +560,9 @@ class EntryEmitter:
             if per_round == tasks:
                 self._run(function, tasks)
                 return
-            left = self._value(f"sub i64 {tasks}, {base}")
+            remaining = self._value(f"sub i64 {tasks}, {base}")
             least = self._external("llvm.umin.i64", "i64 NAME(i64, i64)")
-            count = self._value(f"call i64 {least}(i64 {left}, i64 {per_round})")
+            count = self._value(f"call i64 {least}(i64 {remaining}, i64 {per_round})")
             run = self._external("weft_parallel_for", "void NAME(ptr, ptr, i64)")
             self._line(f"call void {run}(ptr {function}, ptr %ctx, i64 {count})")
             self._spend(work * per_round)
@@ -555,7 +571,7 @@ class EntryEmitter:
         self.work += min(work * tasks, _SIGNAL_CHECK_BYTES)
 
     def while_loop(self, step: P.WhileLoop) -> None:
-        """A loop on a condition in memory."""
+        """Emit a loop with a condition in memory."""
         outside, self.work = self.work, 0
 
         def test() -> str:
@@ -571,7 +587,7 @@ class EntryEmitter:
         self.work = outside
 
     def branch(self, step: P.Branch) -> None:
-        """A choice by number."""
+        """Emit a choice between branches by a clamped index."""
         last = len(step.branches) - 1
         if last <= 0:
             self._steps(step.branches[0] if step.branches else ())
@@ -583,15 +599,17 @@ class EntryEmitter:
 
 
 def _positions(program: P.Program) -> list[int]:
-    """Where `slots` has the address behind each slot of the program: that of the arena comes last and serves all temps."""
-    given = itertools.count()
-    positions = [-1 if slot.is_temp else next(given) for slot in program.slots]
-    arena = next(given)
+    """Return the position of each slot's address in `slots`; all temporaries have the position of
+    the arena, the last."""
+    counter = itertools.count()
+    positions = [-1 if slot.is_temp else next(counter) for slot in program.slots]
+    arena = next(counter)
     return [arena if position < 0 else position for position in positions]
 
 
 def _size(step: P.Step) -> int:
-    """The number of steps that are written for one."""
+    """Return the number of steps emitted for one step, including the bodies of loops and
+    branches."""
     if isinstance(step, P.Loop):
         return _total(step.body)
     if isinstance(step, P.WhileLoop):
@@ -600,13 +618,14 @@ def _size(step: P.Step) -> int:
 
 
 def _total(steps: Sequence[P.Step]) -> int:
-    """The number of steps that are written where `steps` are: parts count as one."""
+    """Return the number of steps emitted for a sequence; a part counts as one step."""
     runs = _divide(steps)
     return len(runs) if len(runs) > 1 else runs[0][0]
 
 
 def _divide(steps: Sequence[P.Step]) -> list[tuple[int, list[P.Step]]]:
-    """Runs of about `PART` steps, with the number written for each."""
+    """Divide steps into runs of about `PART` emitted steps; return each run with its number of
+    emitted steps."""
     runs: list[tuple[int, list[P.Step]]] = []
     run: list[P.Step] = []
     total = 0
@@ -638,7 +657,7 @@ _EMIT = {
 }
 
 
-#: what the check for signals needs of Python; the last is memory for what a handler raised: type, value, traceback
+#: signatures of the Python functions that check signals
 _PYTHON = {
     "PyGILState_Ensure": "i32 NAME()",
     "PyGILState_Release": "void NAME(i32)",
@@ -646,7 +665,7 @@ _PYTHON = {
     "PyErr_Fetch": "void NAME(ptr, ptr, ptr)",
 }
 
-#: and what a call of a host function needs
+#: signatures of the Python functions that call a host function
 _PYTHON_CALL = {
     "PyObject_CallFunction": "ptr NAME(ptr, ptr, ...)",
     "PyLong_AsLong": "i64 NAME(ptr)",
@@ -654,7 +673,7 @@ _PYTHON_CALL = {
 }
 
 
-#: functions that serve steps -> the files of `codegen.runtime` that define them
+#: helper functions -> the files of `codegen.runtime` that define them
 _HELPERS = {
     "weft_copy": "parallel_copy.ll",
     "weft_pad": "padded_copy.ll",

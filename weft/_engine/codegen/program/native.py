@@ -1,9 +1,11 @@
-"""Native programs: what is needed to run one, and no more.
+"""Native programs: loaded code with the minimum that is needed to run it.
 
-In:   the address of an entry that `codegen.program.program` compiled in this process, or an image linked by an earlier process.
+In:   the address of an entry that `codegen.program.program` compiled in this process, or an image
+linked by an earlier process.
 Out:  a `NativeProgram`: its entry, and everything that must stay alive with it.
-Laws: loading an image needs nothing of the code generator except the thread pool. The stages of such a program are recomputed
-      when they are asked for.
+Laws: loading an image needs no part of the code generator except the thread pool. The compiler
+stages of
+      such a program are recomputed on demand.
 """
 
 from __future__ import annotations
@@ -25,15 +27,16 @@ if TYPE_CHECKING:
 
 
 class HostCalls:
-    """The Python side of a program's host calls: native code calls `runner`, which this keeps alive."""
+    """The Python side of a program's host calls: native code calls `runner`, which this object
+    keeps alive."""
 
     def __init__(self, calls: list[HostCall]):
         self.calls = calls
-        self.errors: dict[int, BaseException] = {}  # by thread
+        self.errors: dict[int, BaseException] = {}  # by thread id
         self.runner = self.run if calls else None
 
     def run(self, number: int, pointers: int) -> int:
-        """Call host function `number` on views of its operands."""
+        """Call host function `number` on views of its operands; return 1 if it raised."""
         try:
             call = self.calls[number]
             operands = (*call.ins, *call.outs)
@@ -42,32 +45,33 @@ class HostCalls:
             for view in views[: len(call.ins)]:
                 view.flags.writeable = False
             call.fn(*views)
-        except BaseException as error:  # `reraise` raises it, in the thread that called
+        except BaseException as error:  # raised again by `reraise`, in the calling thread
             self.errors[_thread.get_ident()] = error
             return 1
         return 0
 
     def reraise(self) -> None:
-        """Raise what the last failed call of this thread raised, or what the handler of a signal raised, or why an exchange failed."""
+        """Raise the error of this thread's failed host call, of a signal handler, or of an
+        exchange."""
         error = self.errors.pop(_thread.get_ident(), None)
         if error is not None:
             try:
                 raise error
             finally:
-                del error  # no cycle through this frame: what its frames hold is freed with it
+                del error  # break the cycle through this frame, so that the error's frames are freed with it
         if symbols.signal_error[0]:
             raised = tuple(map(ctypes.c_void_p, symbols.signal_error))
             symbols.signal_error[:] = (None, None, None)
             ctypes.pythonapi.PyErr_Restore(
                 *raised
-            )  # ctypes raises it, and takes over the references
+            )  # ctypes then raises the error; it owns the references
         if (here := processes.current()) is not None:
             here.raise_failure()
-        raise RuntimeError("codegen: a program stopped without saying why")
+        raise RuntimeError("codegen: a program failed without recording an error")
 
 
 def _view(address: int | None, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """A NumPy view of `shape` elements at an address."""
+    """Return a NumPy view of the elements at an address."""
     kind = _dtype(dtype)
     count = int(np.prod(shape, dtype=np.int64))
     if count == 0 or not address:
@@ -90,9 +94,15 @@ _SHORT_ENTRY_TYPE = ctypes.PYFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
 
 
 class NativeProgram:
-    """A program in memory. `entry` is the address of `i32 entry(ptr slots)`: 0, or nonzero when a host call raised. `short_call` is
-    `call` with the GIL held. A thread that asks for the GIL has Python give it up after 5 ms in which nobody else did: who gives it up
-    in every call, and has it back before another thread wakes up, keeps it for good."""
+    """A program in memory.
+
+    `entry` is the address of `i32 entry(ptr slots)`, which returns nonzero if the program failed.
+    `short_call` is `call` with the GIL held, for short programs. A call that released the GIL would
+    take it
+    back before another thread wakes up; Python forces a handover only if the GIL was not released
+    for
+    5 ms, so frequent short calls would starve the other threads.
+    """
 
     __slots__ = (
         "entry",
@@ -123,34 +133,36 @@ class NativeProgram:
         self.call, self.short_call = _ENTRY_TYPE(entry), _SHORT_ENTRY_TYPE(entry)
         self.host = host
         self.keepalive = keepalive
-        self.kernel_count = kernel_count  # distinct kernels
-        self.from_disk = from_disk  # how many of them were not compiled now
+        self.kernel_count = kernel_count  # number of distinct kernels
+        self.from_disk = from_disk  # number of kernels that were loaded instead of compiled
         self.takes_long = (
             bool(host.calls) or calls_library
-        )  # calls Python or a library: for how long, no count of bytes says
-        self.work = 0  # roughly what a call costs, in bytes of memory traffic
-        self.is_draft = False  # some of its code is not optimized yet
-        self.draft: Any = None  # the `tiered_compilation.Draft` that has it optimized
+        )  # calls Python or a library, which may take longer than `work` indicates
+        self.work = 0  # approximate cost of a call in bytes of memory traffic
+        self.is_draft = False  # True if some code is not optimized yet
+        self.draft: Any = None  # the `tiered_compilation.Draft` that replaces it
         self._made = made
 
     @property
     def made(self) -> BuildRecord:
-        """What the program was made of."""
+        """The record of the program's build."""
         return self._made()
 
     def __call__(self, pointers: Iterable[int]) -> None:
-        """Run on the addresses of ins, outs, consts and the arena; raises what a host call raised."""
+        """Run on the addresses of ins, outs, consts and the arena; raise the error if the program
+        fails."""
         slots = list(pointers)
         if self.call((ctypes.c_void_p * max(1, len(slots)))(*slots)):
             self.host.reraise()
 
     def text(self) -> str:
-        """LLVM IR of the kernels and the entry: what dumps show."""
+        """Return the LLVM IR of the kernels and the entry, for dumps."""
         return self.made.ir_text()
 
 
 def load(image: loader.Image, kernel_count: int, made: Callable[[], BuildRecord]) -> NativeProgram:
-    """A program that an earlier process linked; an error where this process cannot run it."""
+    """Load a program that an earlier process linked; raise an error if this process cannot run
+    it."""
     code = loader.place(image, symbols.address)
     calls_library = any(name.startswith(symbols.LIBRARY_PREFIX) for name in image.imports)
     return NativeProgram(
@@ -158,5 +170,5 @@ def load(image: loader.Image, kernel_count: int, made: Callable[[], BuildRecord]
     )
 
 
-#: the symbol of the entry of every program
+#: the symbol of every program's entry
 ENTRY = "weft_entry"

@@ -1,11 +1,16 @@
-"""Programs to callable native code.
+"""Compilation of programs to callable native code.
 
 In:   a `Program` (kernels, matmuls, copies, host calls and control flow over assigned buffers).
-Out:  a `NativeProgram`: the address of its entry and everything that must stay alive with it; `image_of` returns all its code
+Out:  a `NativeProgram`: the address of its entry and everything that must stay alive with it;
+`image_of` returns all its code
       as one image, which another process can load.
-Laws: a kernel is compiled once per process, whatever programs use it, until caches are cleared: then programs keep what they run.
-      It is compiled once per machine while the disk cache lasts. The same holds for its unoptimized draft, which has the same bits.
-      The entry is cached the same way. LLVM is not loaded when everything is found on disk (on x86-64 Linux).
+Laws: a kernel is compiled once per process and shared by programs until caches are cleared;
+programs
+      keep the code that they run. It is compiled once per machine while the disk cache lasts. The
+      same
+      holds for unoptimized drafts of kernels, which compute the same bits, and for entries. LLVM is
+      not
+      loaded if all objects are on disk (on x86-64 Linux).
 """
 
 from __future__ import annotations
@@ -53,15 +58,16 @@ if TYPE_CHECKING:
     from weft._engine.codegen.runtime.routines import RoutineMaker, Routines
 
 # thresholds, measured on several machines
-#: iterations of a kernel for which a draft takes about 1 ms longer (drafts take up to 1.7 times as long)
+#: number of iterations at which a draft of a kernel takes about 1 ms longer (drafts take up to 1.7
+#: times as long)
 _DRAFT_ITERATIONS = 1 << 24
-#: assumed of a loop when the work of a program is estimated
+#: assumed iterations of a while loop in the estimate of a program's work
 _WHILE_LOOP_TRIPS = 64
 
 
-#: how much is done for a kernel's code; a brief one is not worth optimizing, ever
+#: optimization level of a kernel; a brief kernel is never worth optimizing
 OptLevel = Literal["optimized", "brief", "draft"]
-#: kernels of one module, at most
+#: maximum number of kernels in a module
 BATCH = 16
 
 
@@ -73,7 +79,8 @@ _lock = held_over_forks(threading.RLock())
 def _link(
     data: bytes, exports: Sequence[str], imports: dict[str, int]
 ) -> loader.Loaded | ResourceTracker:
-    """Load an object that may call the C library, and the thread pool: that is made when the first object names it."""
+    """Load an object, which may call the C library and the thread pool; the pool is created if the
+    object refers to it."""
     if any(name.encode() in data for name in symbols.POOL_PREFIXES):
         imports = imports | pool.symbols()
     target.share(symbols.of_c)
@@ -86,7 +93,7 @@ def _kernel_name(kernel: Kernel) -> str:
 
 @clearing
 def _forget_kernels() -> None:
-    """From now on code lives as long as the programs that run it."""
+    """Forget compiled kernels: their code then lives as long as the programs that run it."""
     with _lock:
         _kernels.clear()
         _drafts.clear()
@@ -98,21 +105,22 @@ def _provide(
     others: Sequence[ObjectRequest],
     meanwhile: Callable[[], object] | None = None,
 ) -> dict[str, CompiledKernel]:
-    """Load kernels, compiling what is missing, some only as drafts; objects that will be wanted next are prepared at the same time."""
+    """Load kernels and compile missing ones, `quick` kernels as drafts. Prepare the objects of
+    `others` at the same time."""
     threads = pool.num_threads()
     with _lock:
-        found = lambda name: name in _kernels or (name in quick and name in _drafts)
-        missing = {name: kernel for name, kernel in kernels.items() if not found(name)}
+        is_loaded = lambda name: name in _kernels or (name in quick and name in _drafts)
+        missing = {name: kernel for name, kernel in kernels.items() if not is_loaded(name)}
         for name in list(missing):
-            if not found(name):
+            if not is_loaded(name):
                 _adopt(name, missing)
-        rest = [(name, kernel) for name, kernel in missing.items() if not found(name)]
+        uncompiled = [(name, kernel) for name, kernel in missing.items() if not is_loaded(name)]
         kinds: dict[OptLevel, list[tuple[str, Kernel]]] = {
             "optimized": [],
             "brief": [],
             "draft": [],
         }
-        for name, kernel in rest:
+        for name, kernel in uncompiled:
             kinds[_opt_level(kernel, name in quick)].append((name, kernel))
         batches: list[tuple[dict[str, Kernel], OptLevel]] = [
             (batch, opt_level)
@@ -136,7 +144,7 @@ def _batch_request(batch: dict[str, Kernel], opt_level: OptLevel) -> ObjectReque
 
 
 def _link_new(batch: dict[str, Kernel], request: ObjectRequest, is_draft: bool = False) -> None:
-    """Link what was compiled now; a kernel that is as good as it will ever be is found on disk by its name."""
+    """Link newly compiled kernels; kernels that are not drafts are indexed on disk by name."""
     _link_batch(batch, request.key, objects.take(request), False, is_draft)
     where = f"{request.key} {' '.join(batch)}".encode()
     for name in () if is_draft else batch:
@@ -144,26 +152,29 @@ def _link_new(batch: dict[str, Kernel], request: ObjectRequest, is_draft: bool =
 
 
 def _batches(kernels: list[tuple[str, Kernel]], threads: int) -> list[dict[str, Kernel]]:
-    """Kernels divided into modules: one of a single kernel is mostly fixed cost."""
+    """Divide kernels into modules of several kernels, since a module of one kernel is mostly fixed
+    cost."""
     count = max(-(-len(kernels) // BATCH), min(threads, len(kernels) // 2))
     return [dict(kernels[i::count]) for i in range(count)]
 
 
 def _adopt(name: str, wanted: dict[str, Kernel]) -> None:
-    """Load the object on disk that holds kernel `name`, and with it the other wanted kernels that it holds."""
-    where, *held = (cache.read(name) or b"").decode(errors="replace").split(" ")
+    """Load the object on disk that contains kernel `name`, with all kernels of `wanted` that it
+    contains."""
+    where, *contained = (cache.read(name) or b"").decode(errors="replace").split(" ")
     code = cache.read(where) if where else None
     if code is not None:
         try:
-            _link_batch({one: wanted[one] for one in held if one in wanted}, where, code, True)
+            _link_batch({one: wanted[one] for one in contained if one in wanted}, where, code, True)
         except ProcessFailureError:
-            raise  # another process failed while this one was reading
-        except Exception:  # an object that cannot be read counts as missing
+            raise  # another process failed during the read
+        except Exception:  # an unreadable object counts as missing
             return
 
 
 def _batch_ir(batch: dict[str, Kernel]) -> str:
-    """Kernels as one module: the fixed cost of a module is a third of a small kernel's."""
+    """Return the text of kernels as one module; the fixed cost of a module is a third of the cost
+    of a small kernel."""
     return module_ir([(kernel, _symbol(name)) for name, kernel in batch.items()], target.current())
 
 
@@ -174,12 +185,12 @@ def _link_batch(
     if not isinstance(tracker, loader.Loaded):
         ctypes.pythonapi.Py_IncRef(
             ctypes.py_object(tracker)
-        )  # LLVM would unload it at exit, while threads may run it
+        )  # LLVM would unload the code at exit, while threads may run it
     for name, kernel in batch.items():
-        made = CompiledKernel(
+        compiled = CompiledKernel(
             _symbol(name), tracker[_symbol(name)], kernel, from_disk, tracker, stored, is_draft
         )
-        (_drafts if is_draft else _kernels).setdefault(name, made)
+        (_drafts if is_draft else _kernels).setdefault(name, compiled)
 
 
 def _symbol(name: str) -> str:
@@ -187,12 +198,13 @@ def _symbol(name: str) -> str:
 
 
 def compile_program(program: Program, draft: bool = False) -> NativeProgram:
-    """Make a program callable; a `draft` does not optimize what takes LLVM long and the program little."""
+    """Compile a program; with `draft`, skip optimizations that take LLVM long and gain the program
+    little."""
     return _ProgramBuild(program, draft).link()
 
 
 class _ProgramBuild:
-    """What a program consists of: kernels, library routines, and the modules of its entry."""
+    """The build of one program: its kernels, library routines, and the modules of its entry."""
 
     def __init__(self, program: Program, draft: bool) -> None:
         self.program, self.steps = program, [*_flat(program.steps)]
@@ -216,7 +228,7 @@ class _ProgramBuild:
         return _symbol(self.names[id(kernel)])
 
     def link(self) -> NativeProgram:
-        """Compile what is missing, and return the program."""
+        """Compile missing objects, link everything and return the program."""
         kernels = self._compiled_kernels()
         host = native.HostCalls(self.emitter.host_calls)
         imports = self._imports(kernels, host)
@@ -255,7 +267,7 @@ class _ProgramBuild:
         return [compiled[name] for name in self.kernels]
 
     def _imports(self, kernels: list[CompiledKernel], host: native.HostCalls) -> dict[str, int]:
-        """Return the addresses of what the entry calls."""
+        """Return the addresses of the symbols that the entry refers to."""
         emitter = self.emitter
         imports = {kernel.symbol: kernel.address for kernel in kernels}
         imports |= {routine.symbol: routine.address() for routine in self.used}
@@ -277,7 +289,8 @@ class _ProgramBuild:
 
 
 class _Routine(NamedTuple):
-    """A native routine that a program calls: a matmul with some of its optional functions, a sort or a Fourier transform."""
+    """A native routine that a program calls: a matmul with some of its optional functions, a sort
+    or a Fourier transform."""
 
     symbol: str
     made_by: RoutineMaker
@@ -299,14 +312,16 @@ class _RoutinesOf:
 
     def __init__(self, draft_ok: bool = False):
         self.draft_ok = draft_ok
-        self.matmuls: dict[str, frozenset[str]] = {}  # and the optional functions that they need
-        self.large: set[str] = set()  # matmuls that should be optimized
+        self.matmuls: dict[
+            str, frozenset[str]
+        ] = {}  # matmul -> the optional functions that it needs
+        self.large: set[str] = set()  # matmuls that must be optimized
         self.others: dict[
             str, tuple[Routines, bool]
-        ] = {}  # sorts and Fourier transforms, and whether a draft will do
+        ] = {}  # sorts and Fourier transforms, with their maker and True if a draft suffices
 
     def symbol(self, step: Gemm | Sort | Fft) -> str:
-        """The name of the function for a step, which is wanted from now on."""
+        """Return the symbol of the function for a step, and register the routine as used."""
         if isinstance(step, Gemm):
             from weft._engine.codegen.gemm import gemm
 
@@ -330,23 +345,23 @@ class _RoutinesOf:
         return symbol
 
     def used(self) -> list[_Routine]:
-        """All of them, matmuls first: their code takes longest."""
-        found = []
+        """Return all routines, matmuls first, because they take longest to compile."""
+        matmuls = []
         for symbol, wanted in self.matmuls.items():
             from weft._engine.codegen.gemm import gemm
 
             draft = (
                 self.draft_ok and symbol not in self.large and gemm.is_slow_to_make(symbol, wanted)
             )
-            found.append(_Routine(symbol, gemm, wanted, draft))
-        return found + [
+            matmuls.append(_Routine(symbol, gemm, wanted, draft))
+        return matmuls + [
             _Routine(symbol, routines, None, rough)
             for symbol, (routines, rough) in self.others.items()
         ]
 
 
 def _drafted(steps: Iterable[tuple[Step, float]]) -> list[int]:
-    """The kernels, by their ids, that may run as drafts: those that have little to do in all."""
+    """Return the ids of kernels that may run as drafts, because their total work is small."""
     work: dict[int, float] = {}
     for step, times in steps:
         if isinstance(step, Launch):
@@ -360,7 +375,7 @@ def _drafted(steps: Iterable[tuple[Step, float]]) -> list[int]:
 
 
 def _flat(steps: Iterable[Step], times: float = 1) -> Iterator[tuple[Step, float]]:
-    """Steps, with those inside of others, and how often they run at most."""
+    """Yield all steps, including nested steps, each with its maximum number of runs."""
     for step in steps:
         yield step, times
         if isinstance(step, Branch):
@@ -373,15 +388,22 @@ def _flat(steps: Iterable[Step], times: float = 1) -> Iterator[tuple[Step, float
 
 
 def _work(traffic: int, times: float) -> float:
-    """What a step may cost in all. Kernels that go round an uncounted loop themselves name the most that is possible as their traffic."""
+    """Return the estimated total cost of a step.
+
+    The traffic of a kernel that contains an uncounted loop is the maximum possible; in an uncounted
+    loop it
+    is replaced by the typical traffic of such a kernel.
+    """
     if times < math.inf:
         return times * traffic
     return _WHILE_LOOP_TRIPS * (traffic if traffic < OUTLINED_CALL_BYTES else OUTLINED_BYTES)
 
 
 def improve(program: Program, is_over: Callable[[], bool]) -> NativeProgram | None:
-    """What `compile_program` makes where it made a draft before: kernels are compiled one by one, while others compile; or nothing,
-    when it `is_over`."""
+    """Compile a program that was a draft, optimized; return None if `is_over` becomes true.
+
+    Modules are compiled one by one, in parallel to compilations of other threads.
+    """
     for request in _library_requests(program):
         if not is_over() and not objects.is_there(request):
             compile_apart(request)
@@ -399,7 +421,7 @@ def improve(program: Program, is_over: Callable[[], bool]) -> NativeProgram | No
 
 
 def _library_requests(program: Program) -> list[ObjectRequest]:
-    """What has to be compiled for the matmuls, sorts and Fourier transforms of a program."""
+    """Return the objects of the optimized matmuls, sorts and Fourier transforms of a program."""
     routines = _RoutinesOf()
     for step, _ in _flat(program.steps):
         if isinstance(step, (Gemm, Sort, Fft)):
@@ -408,19 +430,20 @@ def _library_requests(program: Program) -> list[ObjectRequest]:
 
 
 def image_of(made: BuildRecord) -> loader.Image | None:
-    """All code of a program, linked; None where an object is not on disk or not for our linker."""
-    found = [cache.read(key) for key in made.stored] if loader.works_here() else [None]
+    """Return all code of a program, linked; None if an object is not on disk or `loader` does not
+    support it."""
+    codes = [cache.read(key) for key in made.stored] if loader.works_here() else [None]
     try:
         return (
-            loader.link([data for data in found if data is not None]) if None not in found else None
+            loader.link([data for data in codes if data is not None]) if None not in codes else None
         )
     except loader.Unsupported:
         return None
 
 
 def _launched(steps: Iterable[Step]) -> list[Kernel]:
-    """Every kernel that some step launches, on its own or as an epilogue."""
-    found = [
+    """Return all kernels that steps launch, directly or as an epilogue."""
+    kernels = [
         step.kernel
         if isinstance(step, Launch)
         else step.epilogue
@@ -428,4 +451,4 @@ def _launched(steps: Iterable[Step]) -> list[Kernel]:
         else None
         for step, _ in _flat(steps)
     ]
-    return [kernel for kernel in found if kernel is not None]
+    return [kernel for kernel in kernels if kernel is not None]

@@ -1,11 +1,14 @@
 """Tiered compilation: first calls run unoptimized drafts.
 
 In:   a program that `compile_draft` compiles for its first call, with some kernels unoptimized.
-Out:  `Draft.called()`, notified of each call that Python sees: the second one has the program optimized, and then notifies all of
-      `Draft.then`.
-Laws: a draft has the bits of its replacement. A thread optimizes, once, one module at a time, while no caller waits for a
-      compilation but at the latest after a while, and stops after the current module when the process ends. If that fails,
-      the draft stays for good.
+Out:  `Draft.called()`, called by Python before each run: the second call schedules the
+optimization, after
+      which all callbacks in `Draft.then` receive the optimized program.
+Laws: a draft computes the same bits as its replacement. One thread optimizes, one module at a time,
+while
+      no caller waits for a compilation, or after `_PATIENCE_S` at the latest. It stops after the
+      current
+      module at process exit. If the optimization fails, the draft stays.
 """
 
 from __future__ import annotations
@@ -28,52 +31,54 @@ if TYPE_CHECKING:
 
 
 def compile_draft(program: Program) -> NativeProgram:
-    """Make a program callable soon: it has a `draft` where some of its code is not optimized."""
+    """Compile a program for its first call; it has a `draft` if some of its code is not
+    optimized."""
     with suspended:
         from weft._engine.codegen.program.program import compile_program
 
-    made = compile_program(program, draft=True)
-    if made.is_draft:
-        made.draft = Draft(lambda: program)
-    return made
+    native_program = compile_program(program, draft=True)
+    if native_program.is_draft:
+        native_program.draft = Draft(lambda: program)
+    return native_program
 
 
-_PATIENCE_S = 0.1  # others may compile so long without a pause
-#: how long a process runs a draft of an earlier one before it loads the compiler for it
+_PATIENCE_S = 0.1  # maximum delay of an optimization by continuous compilations of others
+#: delay in seconds before a process loads the compiler to optimize a draft from an earlier process
 FROM_DISK_S = 1.0
 
 
 class Draft:
-    """How a draft comes to be optimized, at the earliest `after` seconds from its second call."""
+    """The pending optimization of a draft; it starts at least `after` seconds after the second
+    call."""
 
     __slots__ = ("then", "was_called", "due", "_program", "_after")
 
     def __init__(self, program: Callable[[], Program], after: float = 0.0):
         self.then: list[
             Callable[[NativeProgram], None]
-        ] = []  # called with what came of it, by the thread that made it
+        ] = []  # called with the optimized program, in the optimizing thread
         self.was_called = False
         self.due = 0.0
         self._program = program
         self._after = after
 
     def called(self) -> None:
-        """The program is run."""
+        """Note a run of the program; schedule its optimization at the second run."""
         if self.was_called and not self.due:
             _improve_soon(self, self._after)
         self.was_called = True
 
     def improve(self) -> None:
-        """Have the program optimized, now."""
-        with contextlib.suppress(BaseException):  # the draft does as well
+        """Optimize the program now, and call the callbacks in `then`."""
+        with contextlib.suppress(BaseException):  # the draft remains usable
             from weft._engine.codegen.program.program import improve
 
             program = self._program()
-            made = improve(program, _over.is_set)
-            if made is not None:
+            optimized = improve(program, _over.is_set)
+            if optimized is not None:
                 for tell in self.then:
-                    tell(made)
-        self.then.clear()  # native entries keep the draft, but nobody needs what these hold
+                    tell(optimized)
+        self.then.clear()  # native entries keep the draft alive, but not what the callbacks refer to
 
 
 _waiting: list[Draft] = []
@@ -81,12 +86,14 @@ _waiting: list[Draft] = []
 
 def _improve_soon(draft: Draft, after: float) -> None:
     with suspended, _lock:
-        if draft.due:  # another thread was faster; what replaces the draft must stay, for native calls may be running it
+        if (
+            draft.due
+        ):  # another thread was faster; its replacement stays, since native calls may run it
             return
         draft.due = time.monotonic() + after
         _waiting.append(draft)
         if _idle.is_set():
-            with contextlib.suppress(RuntimeError):  # the interpreter ends, and starts no thread
+            with contextlib.suppress(RuntimeError):  # at exit the interpreter starts no threads
                 _thread.start_new_thread(_work, ())
                 _idle.clear()
 
@@ -99,9 +106,9 @@ def _work() -> None:
                 return
             draft = min(_waiting, key=lambda draft: draft.due)
         now = time.monotonic()
-        rest = max(draft.due - now, min(pool.rest_left(), draft.due + _PATIENCE_S - now))
-        if rest > 0:
-            _over.wait(min(rest, pool.PAUSE_S))
+        delay = max(draft.due - now, min(pool.rest_left(), draft.due + _PATIENCE_S - now))
+        if delay > 0:
+            _over.wait(min(delay, pool.PAUSE_S))
             continue
         _waiting.remove(draft)
         draft.improve()
@@ -109,16 +116,18 @@ def _work() -> None:
 
 @atexit.register
 def _stop() -> None:
-    """The process ends: it waits for the module that LLVM has in work, at most (`llvm_c`), and not for what comes before LLVM."""
+    """Stop optimizing at process exit. The exit waits at most for the current module in LLVM
+    (`llvm_c`)."""
     _over.set()
 
 
 def _begin() -> None:
-    """No thread optimizes, nor in a forked child: what was to be optimized stays there as it is."""
+    """Set the state to no optimization in progress, also in a forked child, where pending drafts
+    stay drafts."""
     global _lock, _over, _idle
     _lock = (
         threading.RLock()
-    )  # a finalizer or the handler of a signal may run programs while this thread has it
+    )  # reentrant: a finalizer or a signal handler may run programs while this thread holds it
     _over, _idle = threading.Event(), threading.Event()
     _idle.set()
     _waiting.clear()

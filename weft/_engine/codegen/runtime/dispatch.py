@@ -1,9 +1,12 @@
 """Native dispatch: the machine code behind calling a compiled function.
 
-In:   the classes whose objects it reads (Array, Buffer, the jitted function) and the offsets of their slots.
-Out:  `Dispatcher.descriptor`, a native method for `__call__`, and the length of cache entries. Arrays get a native destructor.
-Laws: offsets come from `cpython.layouts`, which checks them on live objects. If a check fails (another interpreter), there is
-      no descriptor, and only the equivalent Python path is used.
+In:   the classes whose objects it reads (Array, Buffer, the jitted function) and the offsets of
+their slots.
+Out:  `Dispatcher.descriptor`, a native method for `__call__`, and the length of cache entries.
+Arrays get a native destructor.
+Laws: offsets come from `cpython.layouts`, which checks them on live objects. If a check fails (on
+another
+      interpreter), there is no descriptor, and calls take the equivalent Python path.
 """
 
 from __future__ import annotations
@@ -85,7 +88,7 @@ _EXPORTS = (
 )
 _FASTCALL_KEYWORDS = 0x0082
 ENTRY_WORDS = 25
-ENTRY_CODE = 4  # the word that holds the address of the program's code
+ENTRY_CODE = 4  # index of the word that holds the address of the program's code
 
 
 class _MethodDef(ctypes.Structure):
@@ -98,7 +101,8 @@ class _MethodDef(ctypes.Structure):
 
 
 class Places(NamedTuple):
-    """What the native code is written for: where slots are, by the names in its text, and the classes of arrays and buffers."""
+    """Parameters of the native code: slot offsets by their names in its text, and the classes of
+    arrays and buffers."""
 
     offsets: tuple[tuple[str, int], ...]
     array: type
@@ -116,8 +120,11 @@ class Places(NamedTuple):
 
 
 def find_places(array: Any, buffer: Any, jitted: Any) -> Places | None:
-    """The places in the classes of three sample objects (with slots `_spec _buffer _value _parts`, `ptr _owner`, `_cell _slow`);
-    None where one is not as expected."""
+    """Return the slot offsets of the classes of three sample objects; None if a slot is not where
+    it is expected.
+
+    The objects have the slots `_spec _buffer _view _parts`, `ptr _owner` and `_cell _slow`.
+    """
     slots = {
         "SPEC": (array, "_spec"),
         "BUFFER": (array, "_buffer"),
@@ -128,7 +135,7 @@ def find_places(array: Any, buffer: Any, jitted: Any) -> Places | None:
         "CELL": (jitted, "_cell"),
         "SLOW": (jitted, "_slow"),
     }
-    found = {
+    offsets = {
         "TUPLE": tuple.__basicsize__,
         "LIST": layouts.LIST_ITEMS,
         "WEAK": type(array).__weakrefoffset__,
@@ -138,12 +145,12 @@ def find_places(array: Any, buffer: Any, jitted: Any) -> Places | None:
         offset = layouts.checked_slot_offset(sample, name)
         if offset is None:
             return None
-        found[key] = offset
-    return Places(tuple(sorted(found.items())), type(array), type(buffer))
+        offsets[key] = offset
+    return Places(tuple(sorted(offsets.items())), type(array), type(buffer))
 
 
 class Dispatcher:
-    """The native method for one class of jitted functions."""
+    """The native `__call__` method of one class of jitted functions."""
 
     def __init__(self, addresses: dict[str, int], owner: type):
         self.addresses = addresses
@@ -155,9 +162,10 @@ class Dispatcher:
 
 @functools.cache
 def code(places: Places, state_address: int) -> dict[str, int] | None:
-    """Link the native code for these places, and let it take over the destructor of arrays; None if that is not where it should be."""
+    """Link the native code for these offsets and install its destructor of arrays; return None if
+    that is not possible."""
     destructor = layouts.deallocator(places.array)
-    if destructor is None or queue.current() is not None:  # there is one queue
+    if destructor is None or queue.current() is not None:  # a process has one queue
         return None
     python = {
         name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0

@@ -1,11 +1,14 @@
 """The heap of array buffers in native code, for compiled dispatch and for `backends.cpu.buffer`.
 
 In:   nothing; compiled from `heap.ll` and `heap_memory.ll` on first use.
-Out:  `block_types()`, the types of the objects that own blocks; `symbols()`: `weft_alloc(i64) -> ptr`, `weft_free(ptr)`,
-      `weft_new_block(i64) -> object or None`, `weft_heap_trim()` and the i64 counters `weft_heap_live`, `weft_heap_peak`,
+Out:  `block_types()`, the types of the objects that own blocks; `symbols()`: `weft_alloc(i64) ->
+ptr`, `weft_free(ptr)`,
+      `weft_new_block(i64) -> object or None`, `weft_heap_trim()` and the i64 counters
+      `weft_heap_live`, `weft_heap_peak`,
       `weft_heap_cached`, `weft_heap_limit`; `backends.cpu.buffer.use_native` takes them.
-Laws: callers hold the GIL; alignment, caching and counting are as in `weft._engine.backends.cpu.buffer`. Nothing is cached until
-      `weft_heap_limit` is set.
+Laws: callers hold the GIL; alignment, caching and counters are the same as in
+`weft._engine.backends.cpu.buffer`.
+      Nothing is cached until `weft_heap_limit` is set.
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ PARTS = (
 
 def symbols() -> dict[str, int]:
     """Return name -> address of the heap's functions and counters; compiles them on the first call."""
-    with suspended, pool.making:  # there is one heap
+    with suspended, pool.making:  # a process has one heap
         return _made()
 
 
@@ -87,13 +90,17 @@ class _Spec(ctypes.Structure):
     ]
 
 
-_TP_DEALLOC = 52  # the numbers of the stable ABI
+_TP_DEALLOC = 52  # slot number in the stable ABI
 _DISALLOW_INSTANTIATION = 1 << 7
 
 
 def block_types() -> tuple[type, ...]:
-    """The types of the objects in the headers of blocks: the block is freed with the last reference to its object. Of blocks that
-    hold values; that a queued program will write (see `queue.ll`); of which nothing was computed."""
+    """Return the types of block headers. A block is freed with the last reference to its header.
+
+    The types are, in order: blocks with values, blocks that a queued program will write (see
+    `queue.ll`),
+    and blocks whose computation failed.
+    """
     symbols()
     return tuple(_types)
 
@@ -103,9 +110,9 @@ def _make_type(name: bytes, dealloc: int) -> type:
     spec = _Spec(b"weft." + name, object.__basicsize__, 0, _DISALLOW_INSTANTIATION, slots)
     make = ctypes.pythonapi.PyType_FromSpec
     make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p]
-    made = make(ctypes.addressof(spec))
-    _names.append(spec)  # which are in use
-    return made
+    block_type = make(ctypes.addressof(spec))
+    _names.append(spec)  # the type refers to the name in the spec
+    return block_type
 
 
 _types: list[type] = []

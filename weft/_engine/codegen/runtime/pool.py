@@ -1,11 +1,16 @@
 """The thread pool under all native code, and its scratch memory.
 
 In:   nothing; compiled from `pool.ll` on first use.
-Out:  `symbols()`, the addresses that other native modules link to: `weft_parallel_for(ptr fn, ptr ctx, i64 ntasks)`,
-      where `fn` is `void(ptr ctx, i64 task, i64 wid)`, `weft_scratch_take(i64) -> ptr` and `weft_scratch_give(ptr)`.
-Laws: every task runs exactly once before `weft_parallel_for` returns; 0 <= wid < num_threads(), and concurrent tasks of one
-      call have different `wid`s (tasks of different calls may share one, so scratch belongs to a call); nested calls, and
-      callers that find the pool busy, run inline; a forked child starts its own workers.
+Out:  `symbols()`, the addresses that other native modules link to: `weft_parallel_for(ptr fn, ptr
+ctx, i64 ntasks)`,
+      where `fn` is `void(ptr ctx, i64 task, i64 wid)`, `weft_scratch_take(i64) -> ptr` and
+      `weft_scratch_give(ptr)`.
+Laws: every task runs exactly once before `weft_parallel_for` returns; 0 <= wid < num_threads(), and
+      concurrent tasks of one call have different `wid`s. Tasks of different calls may share a
+      `wid`, so
+      scratch memory is per call. Nested calls, and calls while the pool is busy, run inline; a
+      forked
+      child starts its own workers.
 """
 
 from __future__ import annotations
@@ -35,7 +40,8 @@ from weft._engine.util.threads import DaemonThread, allowed_threads, held_over_f
 from weft._engine.util.user_code import suspended
 
 # thresholds, measured on several machines
-#: or with more threads than CPUs, where it takes time from one that works
+#: spin hints of a waiting thread if there are more threads than CPUs: spinning takes time from
+#: working threads
 _POOL_SPIN_HINTS_CROWDED = 50
 
 
@@ -67,7 +73,7 @@ _LIBC = (
     "abort",
 )
 _MAX_THREADS = 1024
-# What differs between architectures: the number of the futex system call, and a hint that this is a spin loop.
+# Per architecture: the number of the futex system call, and the hint instruction of spin loops.
 _ARCH = {
     "x86_64": {
         "futex": "202",
@@ -81,15 +87,16 @@ _ARCH = {
     },
 }
 making = held_over_forks(threading.RLock())
-_made: list[dict[str, int]] = []  # one pool, once it is made
+_made: list[dict[str, int]] = []  # empty, or the addresses of the one pool
 _prewarmers: list[
     DaemonThread
-] = []  # threads that load LLVM and compile the pool before they are needed
+] = []  # at most one thread, which loads LLVM and compiles the pool ahead of use
 
 
 @functools.cache
 def num_threads() -> int:
-    """Threads that share a job, the caller included: WEFT_NUM_THREADS, else the CPUs this process may use.
+    """Return the number of threads of a parallel call, including the caller: WEFT_NUM_THREADS, else
+    the CPUs of this process.
 
     >>> num_threads() >= 1
     True
@@ -99,22 +106,24 @@ def num_threads() -> int:
 
 
 def _can_share() -> bool:
-    """Workers sleep on a futex, so only Linux has them; elsewhere every call runs on its caller."""
+    """Return whether worker threads are supported. They sleep on a futex, so only on Linux;
+    elsewhere calls run inline."""
     return sys.platform == "linux" and architecture() in _ARCH
 
 
 def futex() -> int:
-    """The number of the system call that threads sleep in, or 0 where there is none."""
+    """Return the number of the futex system call, or 0 if there is none."""
     return int(_ARCH[architecture()]["futex"]) if _can_share() else 0
 
 
 def of_architecture(machine: str) -> dict[str, str]:
-    """What texts of the runtime have placeholders for: the hint of a thread that waits, and the number of a system call."""
+    """Return the values of the placeholders in runtime texts: the spin hint and the number of the
+    futex system call."""
     return _ARCH.get(machine, {"futex": "0", "declare_relax": "", "relax": ""})
 
 
 def source(machine: str) -> str:
-    """Return the pool's LLVM IR for one architecture (a name as `platform.machine()` gives it)."""
+    """Return the pool's LLVM IR for one architecture (a name that `platform.machine()` may return)."""
     text = text_of("pool.ll")
     for name, word in of_architecture(machine).items():
         text = text.replace(f"${{{name}}}", word)
@@ -123,50 +132,52 @@ def source(machine: str) -> str:
 
 # ---- prewarming
 
-PAUSE_S = 0.02  # a process that compiled nothing for so long has a CPU to spare
+PAUSE_S = 0.02  # a process that has compiled nothing for this long is assumed to have an idle CPU
 
 
 class _Prewarming:
-    """What the thread of `prewarm` does, and until when it pauses."""
+    """The state of the prewarming thread, and the end of its pause."""
 
     resting = over = compiling = False
     pause_ends = 0.0
 
 
 def prewarm() -> None:
-    """Where nothing was ever compiled, load LLVM while the process goes on, and compile the pool in its first pause."""
+    """If nothing was ever compiled on this machine, load LLVM in a thread and compile the pool in
+    the first pause."""
     if target.is_new() and not _prewarmers:
         _prewarmers.append(DaemonThread(_prewarm_pool))
         atexit.register(_end_prewarming)
 
 
 def defer(seconds: float = PAUSE_S) -> None:
-    """Leave the CPUs to others for a moment."""
+    """Postpone prewarming and the optimization of drafts by `seconds`, while others need the
+    CPUs."""
     _Prewarming.pause_ends = time.monotonic() + seconds
 
 
 def rest_left() -> float:
-    """Seconds until the CPUs are free, as far as is known."""
+    """Return the remaining seconds of the current pause; negative if it is over."""
     return _Prewarming.pause_ends - time.monotonic()
 
 
 def _prewarm_pool() -> None:
-    with contextlib.suppress(ImportError, OSError):  # the next compilation raises it again
+    with contextlib.suppress(ImportError, OSError):  # the next compilation raises the error again
         target.load()
         defer()
         _Prewarming.resting = True
-        while (rest := rest_left()) > 0:
-            time.sleep(min(rest, PAUSE_S))
+        while (remaining := rest_left()) > 0:
+            time.sleep(min(remaining, PAUSE_S))
         _Prewarming.resting = False
-        if _Prewarming.over or _made or objects.is_there(wanted := request(_part())):
+        if _Prewarming.over or _made or objects.is_there(pool_request := request(_part())):
             return
         _Prewarming.compiling = True
-        compile_apart(wanted)
-        objects.image([wanted])
+        compile_apart(pool_request)
+        objects.image([pool_request])
 
 
 def _end_prewarming() -> None:
-    """The process ends, and LLVM with it."""
+    """Let the thread finish its use of LLVM before the interpreter unloads it."""
     _Prewarming.over = True
     if not _Prewarming.resting:
         _prewarmers[0].join()
@@ -177,7 +188,7 @@ def _is_prewarming() -> bool:
 
 
 def _addresses() -> dict[str, int]:
-    """Return the one pool's addresses."""
+    """Return the addresses of the pool, which is created on first use."""
     if not _made:
         if _is_prewarming():
             _prewarmers[0].join()
@@ -189,17 +200,18 @@ def _addresses() -> dict[str, int]:
 
 def _part() -> LibraryModule:
     machine = architecture()
-    # not optimized: 5 ns of the 40 that sharing out two tasks takes, for 12 of the 17 ms of a new process's first module
+    # Not optimized: this costs 5 of the 40 ns of distributing two tasks and saves 12 of the 17 ms
+    # of a new process's first module.
     return LibraryModule(f"pool {machine}", lambda: source(machine), _EXPORTS, quick=True)
 
 
 def requests() -> list[ObjectRequest]:
-    """What to prepare before `symbols` is called."""
+    """Return the objects to prepare before `symbols` is called."""
     return [] if _made or _is_prewarming() else [request(_part())]
 
 
 def make_of_what_is_there() -> None:
-    """Make the pool, unless it would have to be compiled."""
+    """Create the pool if it needs no compilation."""
     if all(map(objects.is_there, requests())):
         _addresses()
 
@@ -217,7 +229,8 @@ def _make() -> dict[str, int]:
     for cpu in cpus:
         if cpu < 1024:
             words[cpu // 64] |= 1 << cpu % 64
-    # One system call per worker whenever the caller moved: worth it for few workers only.
+    # Placing workers costs one system call per worker whenever the caller moves to another CPU:
+    # only worth it for few workers.
     ctypes.c_int32.from_address(addresses["weft_pool_place"]).value = int(
         2 <= threads <= 16 and len(cpus) >= 2
     )
@@ -234,7 +247,8 @@ def symbols() -> dict[str, int]:
 
 
 def parallel_for(fn: int, ctx: int, ntasks: int) -> None:
-    """Run the native function at address `fn` for task 0 .. ntasks-1 on the pool; returns when all are done."""
+    """Run the native function at address `fn` for tasks 0 .. ntasks-1 on the pool; return when all
+    tasks are done."""
     _entry()(fn, ctx, ntasks)
 
 
@@ -246,7 +260,8 @@ def _entry() -> Callable[[int, int, int], None]:
 
 
 def _stop_at_exit() -> None:
-    """Let the workers return before the interpreter goes; do not wait long for one that a daemon thread keeps busy."""
+    """Stop the workers before the interpreter exits; wait at most 0.5 s for workers that daemon
+    threads keep busy."""
     addresses = _addresses()
     alive = ctypes.c_int32.from_address(addresses["weft_pool_alive"])
     ctypes.CFUNCTYPE(None)(addresses["weft_pool_stop"])()

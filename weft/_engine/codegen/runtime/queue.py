@@ -1,10 +1,12 @@
-"""The queue of programs that run while their callers go on, as Python sees it.
+"""The Python side of the queue of programs that run asynchronously.
 
 In:   the native functions of `queue.ll`, once native dispatch is linked.
-Out:  `Queue`: posting programs, and waiting for them; `current()`, the one of this process.
-Laws: programs run in the order in which they were posted. What one fails with is raised to whoever asks for its results, or for
-      those of a program that depends on it. Who waits handles signals meanwhile. A fork waits for the queue; the end of the process
-      waits for programs that call Python, and stops the others.
+Out:  `Queue`: posting programs, and waiting for them; `current()`, the queue of this process.
+Laws: programs run in the order of posting. The error of a failed program is raised where its
+results, or
+      the results of a dependent program, are read. A waiting thread handles signals. A fork waits
+      for the
+      queue. Process exit waits for programs that call Python and stops the others.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from weft._engine.cpython.references import count_at
 from weft._engine.util.errors import without_frames
 
 # thresholds, measured on several machines
-#: bytes of results of queued programs that are not done: one more has to wait
+#: maximum bytes of results of pending programs; further programs wait
 _QUEUE_BYTES = 1 << 29
 
 
@@ -31,8 +33,13 @@ _I64, _PTR = ctypes.c_int64, ctypes.c_void_p
 
 
 class Failure:
-    """Why results were not computed. The blocks that keep it are not known to the collector, so once `error` was raised only a copy is
-    kept: frames, its own and those outside of them, may hold the arrays."""
+    """The reason why results were not computed.
+
+    Blocks refer to failures but are not tracked by the garbage collector. After the first raise
+    only a copy
+    of `error` without a traceback is retained, because the frames of a traceback may refer to the
+    arrays.
+    """
 
     __slots__ = ("error",)
 
@@ -40,23 +47,25 @@ class Failure:
         self.error = error
 
     def throw(self) -> NoReturn:
-        """Raise it; what is no `Exception`, as an interrupt, once."""
+        """Raise the error. An interrupt (not an `Exception`) is raised only once."""
         error = self.error
         self.forget_frames()
-        with contextlib.suppress(ValueError):  # it was seen, or another thread raises it too
+        with contextlib.suppress(
+            ValueError
+        ):  # raised already, or by another thread at the same time
             _unseen.remove(self)
         try:
             raise error
         finally:
-            del error, self  # no cycle through this frame
+            del error, self  # break the reference cycle through this frame
 
     def forget_frames(self) -> None:
-        """Keep no traceback."""
+        """Drop the traceback of the error."""
         self.error = without_frames(self.error)
 
 
 def failure_of(raise_error: Callable[[], NoReturn]) -> Failure:
-    """Why a program failed, of which `raise_error` raises it."""
+    """Return the failure of a program, whose error `raise_error` raises."""
     if symbols.runner[1]:
         return Failure(
             RuntimeError(
@@ -71,52 +80,52 @@ def failure_of(raise_error: Callable[[], NoReturn]) -> Failure:
     return failure
 
 
-#: why programs have no results that were still queued when the process ended, or was forked
+#: the failure of programs that were still queued when the process ended or forked
 STOPPED = Failure(
     RuntimeError(
         "The program that computes this array was never run: the process ended, or it was forked while the "
         "program was queued."
     )
 )
-_unseen: collections.deque[Failure] = collections.deque(maxlen=16)  # raised to nobody yet
+_unseen: collections.deque[Failure] = collections.deque(maxlen=16)  # errors not raised yet
 _opened: list[Queue] = []
 
 
 class Queue:
-    """The queue of this process."""
+    """The queue of programs of this process."""
 
     def __init__(self, addresses: dict[str, int], pending: type, failed: type):
         at = lambda name: addresses[f"weft_queue_{name}"]
         self.pending, self.failed = (
             pending,
             failed,
-        )  # the types of blocks that a queued program writes, or did not write
-        #: see `queue.ll`; all are called with the GIL held,
+        )  # the types of blocks that a queued program will write, or failed to write
+        #: functions of `queue.ll`, called with the GIL held, except `_wait`
         self.post = ctypes.PYFUNCTYPE(ctypes.c_int32, *[_PTR, _I64] * 6, _I64)(at("post"))
         self.room = ctypes.PYFUNCTYPE(ctypes.c_int32, _I64)(at("room"))
         self.is_mine = ctypes.PYFUNCTYPE(ctypes.c_int32)(at("is_mine"))
         self.reap = ctypes.PYFUNCTYPE(None)(at("reap"))
         self._forked = ctypes.PYFUNCTYPE(None)(at("forked"))
-        self._wait = ctypes.CFUNCTYPE(ctypes.c_int32, _I64)(at("wait"))  # but this one
+        self._wait = ctypes.CFUNCTYPE(ctypes.c_int32, _I64)(at("wait"))  # releases the GIL
         self._posted, self._done, self._effects = (
             _I64.from_address(at(name)) for name in ("posted", "done", "effects")
         )
         self._ends = ctypes.c_int32.from_address(at("ends"))
-        self.limit = _I64.from_address(at("limit"))  # of bytes of results
+        self.limit = _I64.from_address(at("limit"))  # bytes of results
         self.limit.value = _QUEUE_BYTES
-        self._interrupted = -1  # the program that ran when somebody was interrupted who waited
+        self._interrupted = -1  # number of the program that was running at the last interrupt
         atexit.register(self._end)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(before=self._before_fork, after_in_child=self._after_fork)
 
     def is_ready(self, held: Any) -> bool:
-        """Whether a block has its values, or never will."""
+        """Return whether a block has its values or failed."""
         if type(held) is self.pending:
             self.reap()
         return type(held) is not self.pending
 
     def wait(self, held: Any) -> None:
-        """Wait until a block has its values; raise why it has none."""
+        """Wait until a block has its values; raise the error if its program failed."""
         while type(held) is self.pending:
             self._wait_for(_I64.from_address(id(held) + 40).value)
         why = (
@@ -124,39 +133,40 @@ class Queue:
             if type(held) is self.failed
             else None
         )
-        for failure in list(_unseen):  # a copy: the thread of the queue adds to it
-            if failure is not why:  # this thread may have run what failed
+        for failure in list(_unseen):  # a copy, because the queue's thread appends
+            if failure is not why:  # this thread may have run the failed program
                 failure.forget_frames()
         if (
             why is STOPPED
             and self._ends.value
             and threading.current_thread() is not threading.main_thread()
         ):
-            threading.Event().wait()  # only daemon threads are left, and the process ends
+            threading.Event().wait()  # a daemon thread at process exit: block for good
         if why is not None:
             why.throw()
 
     @staticmethod
     def holders(block: int) -> int:
-        """References to the block at this address, beside those of queued programs."""
+        """Return the number of references to the block at this address, except references from
+        queued programs."""
         return count_at(block) - ctypes.c_int32.from_address(block + 48).value
 
     def has_effects(self) -> bool:
-        """Whether programs are queued that call Python."""
+        """Return whether programs that call Python are queued."""
         return self._effects.value > self._done.value
 
     def wait_for_effects(self) -> None:
-        """Wait for all programs that call Python."""
+        """Wait for all queued programs that call Python."""
         if self.has_effects() and not self.is_mine():
             self._wait_for(self._effects.value - 1)
 
     def raise_unseen(self) -> None:
-        """Raise what a program failed with whose results nobody asked for, as there may be none."""
+        """Raise errors of programs whose results were never read."""
         for failure in list(_unseen):
             failure.throw()
 
     def _wait_for(self, number: int) -> None:
-        """Wait until the program of that number was run. Who is interrupted a second time, while the same one runs, stops it."""
+        """Wait for program `number`. A second interrupt during one program stops that program."""
         try:
             while status := self._wait(number):
                 if status == 2:
@@ -193,10 +203,10 @@ class Queue:
 
 
 def open_queue(addresses: dict[str, int], pending: type, failed: type) -> None:
-    """Have the queue of this process, whose functions are at these addresses."""
+    """Create the queue of this process from the addresses of its functions."""
     _opened.append(Queue(addresses, pending, failed))
 
 
 def current() -> Queue | None:
-    """The queue of this process, once there is one."""
+    """Return the queue of this process; None before `open_queue`."""
     return _opened[0] if _opened else None

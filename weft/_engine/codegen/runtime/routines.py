@@ -1,9 +1,13 @@
 """Native routines of one kind, by name: compiled once per machine, linked once per process.
 
-In:   a function from a routine's name to its modules, each after those that it calls.
-Out:  `ensure`, the routine's address; `requests` and `stored`, what to compile before and which objects on disk hold it.
-Laws: an address stays valid. A draft is not optimized, and has the same bits. Modules that several routines share are linked once.
-      All native routines are made by a `RoutineMaker`: sorts and Fourier transforms by `Routines`, matmuls by `codegen.gemm.gemm`.
+In:   a function from a routine's name to its modules, each after the modules that it calls.
+Out:  `ensure`, the routine's address; `requests`, the objects to compile before; `stored`, the keys
+of its objects on disk.
+Laws: an address stays valid. A draft is not optimized and computes the same bits. Modules that
+several
+      routines share are linked once. `Routines` makes sorts and Fourier transforms;
+      `codegen.gemm.gemm`
+      makes matmuls. Both are a `RoutineMaker`.
 """
 
 from __future__ import annotations
@@ -18,39 +22,42 @@ from weft._engine.codegen.toolchain.objects import ObjectRequest
 
 
 class RoutineMaker(Protocol):
-    """What makes the routines of one kind. A routine may have optional functions, of which it gets those `wanted`, or all (None)."""
+    """The maker of one kind of routines. A routine may have optional functions: it gets the
+    functions `wanted`, or all (None)."""
 
     def requests(
         self, name: str, /, wanted: frozenset[str] | None = None, draft: bool = False
     ) -> list[ObjectRequest]:
-        """What to prepare before `ensure` is called."""
+        """Return the objects to prepare before `ensure` is called."""
         ...
 
     def ensure(
         self, name: str, /, wanted: frozenset[str] | None = None, draft: bool = False
     ) -> int:
-        """The address of a routine, or of a draft of it; it stays valid."""
+        """Return the address of a routine, or of its draft; compile and link it if necessary. The
+        address stays valid."""
         ...
 
     def stored(
         self, name: str, /, wanted: frozenset[str] | None = None, draft: bool = False
     ) -> list[str]:
-        """The keys of the objects of a routine that `ensure` gave."""
+        """Return the keys of the objects of a routine that `ensure` has linked."""
         ...
 
 
 class Routines:
-    """Routines without optional functions, whose modules `parts(name, draft)` lists; the last one exports the routine itself."""
+    """Routines without optional functions. `parts(name, draft)` lists a routine's modules; the last
+    one exports the routine."""
 
     def __init__(self, parts: Callable[[str, bool], list[LibraryModule]], libc: Sequence[str] = ()):
         self.parts = parts
         self.libc = libc
         self._addresses: dict[
             tuple[str, str, bool], int
-        ] = {}  # of routines, by name, machine and whether it is a draft
+        ] = {}  # routine addresses by name, target and draft flag
         self._linked: dict[
             tuple[str, str, bool], dict[str, int]
-        ] = {}  # of what their modules export
+        ] = {}  # exported addresses of linked modules, by the same key
 
     def requests(
         self, name: str, wanted: frozenset[str] | None = None, draft: bool = False
@@ -61,16 +68,16 @@ class Routines:
     def ensure(self, name: str, wanted: frozenset[str] | None = None, draft: bool = False) -> int:
         missing = self._missing(name, draft)
         if missing:
-            known = pool.symbols()
+            imports = pool.symbols()
             for part in self.parts(name, draft):
-                known = known | self._linked.get(_key(part.name, draft), {})
-            found = link(missing, known, self.libc)
-            self._addresses[_key(name, draft)] = found[
+                imports = imports | self._linked.get(_key(part.name, draft), {})
+            linked = link(missing, imports, self.libc)
+            self._addresses[_key(name, draft)] = linked[
                 name
-            ]  # before `_linked`, after which nothing is missing
+            ]  # set before `_linked`, because other threads take a linked routine as complete
             self._linked.update(
                 {
-                    _key(part.name, draft): {symbol: found[symbol] for symbol in part.exports}
+                    _key(part.name, draft): {symbol: linked[symbol] for symbol in part.exports}
                     for part in missing
                 }
             )
@@ -82,11 +89,11 @@ class Routines:
         return [request(part).key for part in self.parts(name, draft)]
 
     def is_ready(self, name: str) -> bool:
-        """Whether the optimized routine is linked or on disk."""
+        """Return whether the optimized routine is linked or on disk."""
         return _key(name, False) in self._addresses or all(map(is_kept, self.parts(name, False)))
 
     def _missing(self, name: str, draft: bool) -> list[LibraryModule]:
-        """The modules that this process has not linked."""
+        """Return the modules that this process has not linked."""
         if _key(name, draft) in self._addresses:
             return []
         return [

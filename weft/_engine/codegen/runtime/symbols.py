@@ -1,9 +1,13 @@
-"""External functions that native code names: those of the C library, Python, BLAS, LAPACK and the thread pool.
+"""External functions that native code refers to: of the C library, Python, BLAS, LAPACK and the
+thread pool.
 
 In:   a name.
 Out:  its address in this process, or None.
-Laws: the name of a BLAS or LAPACK routine includes the width of its integers, so that code made for another library than this
-      process has finds none. The thread pool and the library are looked up when they are first named.
+Laws: the name of a BLAS or LAPACK routine includes the width of its integers, so that code compiled
+for
+      a library with another width finds no address. The thread pool and the library are loaded on
+      first
+      use of their names.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from collections.abc import Iterable
 from weft._engine.codegen.runtime import pool
 from weft._engine.codegen.toolchain import loader
 
-#: names of the C library's functions that kernels may call
+#: functions of the C library that kernels may call
 LIBM = (
     "exp",
     "exp2",
@@ -61,7 +65,7 @@ LIBM = (
     "nearbyintf",
 )
 LIBC = ("memcpy", "memset", "memmove", "pthread_self")
-#: what programs need to look for signals
+#: symbols for checking signals
 SIGNALS = (
     "PyGILState_Ensure",
     "PyGILState_Release",
@@ -70,26 +74,30 @@ SIGNALS = (
     "weft_signal_error",
     "weft_runner",
 )
-#: and what they need to call Python
+#: symbols for calling Python
 CALLS = ("PyObject_CallFunction", "PyLong_AsLong", "Py_DecRef")
-#: what takes the threads away from the library of BLAS and LAPACK for a time
+#: symbols for restricting the threads of BLAS and LAPACK
 RULE = ("weft_library_threads", "weft_library_set_threads", "weft_library_users")
-#: what all symbols of the thread pool begin with
+#: prefixes of the symbols of the thread pool
 POOL_PREFIXES = ("weft_parallel_for", "weft_scratch_")
-#: and those of BLAS and LAPACK
+#: prefix of the symbols of BLAS and LAPACK
 LIBRARY_PREFIX = "weft_library_"
 
-#: what the handler of a signal raised while a program ran or a host call began (only the main thread runs handlers):
-#: type, value, traceback
+#: the error (type, value, traceback) of a signal handler that raised during a program or before a
+#: host
+#: call; only the main thread runs handlers
 signal_error = (ctypes.c_void_p * 3)()
-#: the thread that runs queued programs (see `queue.ll`), which handles no signals; nonzero: the program that it runs is to stop
+#: [0]: the id of the thread that runs queued programs (see `queue.ll`) and handles no signals; [1]:
+#: nonzero to stop its current program
 runner = (ctypes.c_int64 * 2)()
-#: native calls under way that keep the library from using threads; and the threads that it had before, or 0
+#: [0]: number of running native calls that keep the library single-threaded; [1]: its thread count
+#: before, or 0
 _users = (ctypes.c_int32 * 2)()
 
 
 def address(name: str) -> int | None:
-    """The address of what native code calls `name`.
+    """Return the address of the symbol `name` of native code; None if this process does not have
+    it.
 
     >>> address("memcpy") is not None, address("no_such_function")
     (True, None)
@@ -112,17 +120,17 @@ def address(name: str) -> int | None:
 
 
 def addresses(names: Iterable[str]) -> dict[str, int]:
-    """The addresses of those names that this process knows."""
-    return {name: found for name in names if (found := address(name)) is not None}
+    """Return the addresses of the names that this process has."""
+    return {name: found_address for name in names if (found_address := address(name)) is not None}
 
 
 def of_c() -> dict[str, int]:
-    """Addresses of the C functions that generated code may call."""
+    """Return the addresses of the C functions that generated code may call."""
     return addresses((*LIBM, *LIBC))
 
 
 def routine(name: str) -> str:
-    """What native code calls a routine of BLAS or LAPACK."""
+    """Return the symbol of a BLAS or LAPACK routine in native code."""
     from weft._engine.util import lapack
 
     return f"{LIBRARY_PREFIX}i{8 * lapack.integer_bytes()}_{name}"
@@ -136,8 +144,8 @@ def _of_c(name: str) -> int | None:
 
 @functools.cache
 def _libm() -> ctypes.CDLL:
-    """The C library's mathematics, where the interpreter does not load it."""
-    import ctypes.util  # starts processes to find libraries
+    """Return the C math library, for interpreters that are not linked to it."""
+    import ctypes.util  # lazy: it starts subprocesses to find libraries
 
     return ctypes.CDLL(ctypes.util.find_library("m") or "libm.so.6")
 
