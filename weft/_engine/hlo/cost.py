@@ -1,9 +1,10 @@
-"""What a program costs by its operations alone, as XLA counts it.
+"""Cost of a program, counted over its operations as XLA counts it.
 
 In:   a module, before or after fusion.
-Out:  floating point operations, transcendental functions apart from them, and bytes that operations read and write.
-Laws: a fusion reads and writes its operands and results; what it computes inside touches no memory. A loop counts as often as it is known
-      to run.
+Out:  floating-point operations, transcendental functions (counted separately) and the bytes that
+      operations read and write.
+Laws: a fusion reads its operands and writes its results; values inside it touch no memory. A loop
+      body counts once for each known trip, or once if the trip count is unknown.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _TRANSCENDENTAL = frozenset(
         "chlo.erf",
     )
 )
-#: operations that arrange elements, or say where they are
+#: operations that only move elements or compute positions
 _MOVES = frozenset(
     (
         "constant",
@@ -77,7 +78,7 @@ _MOVES = frozenset(
 
 
 def module_cost(module: Lowering) -> dict[str, float]:
-    """`flops`, `transcendentals` and `bytes accessed` of one run.
+    """Return the `flops`, `transcendentals` and `bytes accessed` of one run.
 
     >>> from weft._engine.hlo.text.hlo_text import lowered
     >>> module_cost(lowered(weft.make_jaxpr(lambda x: wnp.sin(x @ x))(wnp.ones((4, 4))), "f"))
@@ -92,17 +93,17 @@ def module_cost(module: Lowering) -> dict[str, float]:
 
 
 class _Counter:
-    """Counts (flops, transcendentals, bytes)."""
+    """A counter of (flops, transcendentals, bytes) over the blocks of a module."""
 
     def __init__(self, module: Lowering):
         self.module = module
 
     def block(self, block: Block) -> np.ndarray:
-        """The cost of all operations of a block."""
+        """Return the cost of all operations of a block."""
         return sum([self.op(op) for op in block.ops], np.zeros(3))
 
     def op(self, op: Op) -> np.ndarray:
-        """The cost of an operation."""
+        """Return the cost of one operation."""
         inner = [self.block(region) for region in op.regions]
         combine = _COMBINED.get(op.name)
         if combine is not None:
@@ -119,7 +120,7 @@ def _of_trips(counter: _Counter, op: Op, inner: list[np.ndarray]) -> np.ndarray:
     return sum(inner, np.zeros(3)) * (op.attrs.get("trip_count") or 1)
 
 
-#: operations whose cost is made from the costs of the blocks in them
+#: operations whose cost combines the costs of their regions or callees
 _COMBINED: dict[str, Callable[[_Counter, Op, list[np.ndarray]], np.ndarray]] = {
     "func.call": _of_callee,
     "case": lambda counter, op, inner: np.max(inner, axis=0),
@@ -160,14 +161,14 @@ def _sort_flops(op: Op) -> float:
 #: floating-point operations and transcendental functions for each element of a result
 _PER_ELEMENT: dict[str, tuple[int, int]] = dict.fromkeys(_MOVES, (0, 0))
 _PER_ELEMENT |= dict.fromkeys(_TRANSCENDENTAL, (0, 1))
-#: operations with a number of floating-point operations of their own
+#: formulas for operations whose cost is not a constant per element
 _FLOPS: dict[str, Callable[[Op], float]] = {
     "dot_general": _dot_flops,
     "convolution": lambda op: 2 * _taps(op),
     "fft": _fft_flops,
     "sort": _sort_flops,
 }
-#: how often an operation combines two elements, where that is not once for each element of its result
+#: the number of element combinations, where it is not the number of result elements
 _COMBINATIONS: dict[str, Callable[[Op], int]] = {
     "reduce": lambda op: op.operands[0].type.size - op.results[0].type.size,
     "reduce_window": lambda op: op.results[0].type.size * (math.prod(op.attrs["window"]) - 1),
@@ -176,7 +177,7 @@ _COMBINATIONS: dict[str, Callable[[Op], int]] = {
 
 
 def _taps(op: Op) -> int:
-    """The products that a convolution adds up; those with padding are not counted."""
+    """Return the number of products that a convolution adds up, without products with padding."""
     a, (x, w), out = op.attrs, op.operands, op.results[0]
     x_dims, w_dims, out_dims = a["numbers"]
     taps = out.shape[out_dims[0]] * out.shape[out_dims[1]] * w.shape[w_dims[1]]
@@ -189,7 +190,7 @@ def _taps(op: Op) -> int:
 
 
 def _bytes(op: Op) -> int:
-    """Bytes that an operation reads and writes."""
+    """Return the bytes that an operation reads and writes."""
     count = _BYTES.get(op.name)
     return _total(op.operands) + _total(op.results) if count is None else count(op)
 
@@ -202,7 +203,7 @@ def _part_bytes(op: Op) -> int:
     return 2 * _total(op.results) + _total(op.operands[1:])
 
 
-#: operations that do not read and write all of their operands and results
+#: byte counts of operations that do not read and write all of their operands and results
 _BYTES: dict[str, Callable[[Op], int]] = {
     "constant": lambda op: 0,
     "optimization_barrier": lambda op: 0,

@@ -1,10 +1,11 @@
-"""The program of one device as operations of XLA, with the kernels that the compiler makes of it as fusions.
+"""The program of one device as XLA operations, with the compiler's kernels as fusions.
 
 In:   a simplified local program with its collectives, and the axes of the mesh that it runs on.
-Out:  a module whose `fusion` operations hold what each kernel computes: from arrays in memory to the arrays that it stores.
-Laws: which equations share a kernel is what `compiler.fusion` says, for bodies of loops and branches, too. What is only another view of
-      something in memory is written where it is read. On the CPU the devices of a mesh share their kernels, with a dim for each axis; they
-      are shown as those of one device.
+Out:  a module whose `fusion` operations contain the equations of each kernel: from arrays in memory
+      to the arrays that the kernel stores.
+Laws: `compiler.fusion` decides which equations share a kernel, also in bodies of loops and
+      branches. A view of an array in memory is written at its reader. On the CPU the devices of a
+      mesh share kernels that have a dim for each axis; the text shows the kernels of one device.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 
 
 def compiled(stages: Any) -> Lowering:
-    """The program of one device of some `pipeline.Stages`, as a module."""
+    """Return the program of one device of `pipeline.Stages` as a module."""
     module = _Fused(stages.name, stages.partition.axes if stages.partition is not None else ())
     module.function(
         expand(stages.local if stages.local is not None else stages.simplified), "main", public=True
@@ -39,7 +40,8 @@ def compiled(stages: Any) -> Lowering:
 def compiled_text(executable: Any, keep_unused: bool = False) -> str:
     """Return the program of one device of a `runtime.Executable` as HLO text.
 
-    The text is the backend's if it has one. Otherwise arguments that nothing reads are left out, unless `keep_unused`.
+    The text is the backend's if it has one. Otherwise unread arguments are omitted, unless
+    `keep_unused`.
     """
     optimized = executable.loaded.text()
     if optimized is not None:
@@ -49,15 +51,15 @@ def compiled_text(executable: Any, keep_unused: bool = False) -> str:
     read = {x for op in main.ops for x in (*op.operands, *captured(op.regions, ()))}.union(
         main.results
     )
-    kept = [keep_unused or x in read for x in main.args]
-    numbers = np.cumsum(kept) - 1
-    main.args = [x for x, keep in zip(main.args, kept) if keep]
+    used = [keep_unused or x in read for x in main.args]
+    numbers = np.cumsum(used) - 1
+    main.args = [x for x, keep in zip(main.args, used) if keep]
     _show_orders(
         main,
-        [s.order for s, keep in zip(executable.in_specs, kept) if keep],
+        [s.order for s, keep in zip(executable.in_specs, used) if keep],
         [s.order for s in executable.out_specs],
     )
-    shared = {result: int(numbers[arg]) for result, arg in executable.aliases.items() if kept[arg]}
+    shared = {result: int(numbers[arg]) for result, arg in executable.aliases.items() if used[arg]}
     devices = math.prod(n for _, n in module.mesh.shape_tuple) if module.mesh is not None else 1
     return module_text(
         module, executable.name.rstrip(")"), devices, shared, facts="is_scheduled=true"
@@ -67,7 +69,10 @@ def compiled_text(executable: Any, keep_unused: bool = False) -> str:
 def _show_orders(
     main: Block, ins: Sequence[tuple[int, ...] | None], outs: Sequence[tuple[int, ...] | None]
 ) -> None:
-    """Let the arguments and results that have an order be those of the user: what the program takes and gives is another view of them."""
+    """Give arguments and results with a dim order the user's types.
+
+    The program reads and writes views of them.
+    """
 
     def viewed(x: Value, order: tuple[int, ...]) -> Value:
         order = (*order, *range(len(order), x.ndim))
@@ -103,9 +108,8 @@ class _Fused(Lowering):
                 self._kernel(b, graph, item, env)
                 continue
             views, leaves = _needed(graph, item.invars, env.__contains__)
-            if (
-                views and lowering_kind(item) is LoweringKind.CONTRACT
-            ):  # which reads them by their strides
+            # a contraction reads views by their strides
+            if views and lowering_kind(item) is LoweringKind.CONTRACT:
                 self._fusion(b, [*views, item], leaves, item.outvars, "kOutput", env)
             else:
                 self._write(b, [*views, item], env)
@@ -117,7 +121,7 @@ class _Fused(Lowering):
             self.write(b, eqn, env)
 
     def _kernel(self, b: Block, graph: Fusion, group: Group, env: dict) -> None:
-        """What a kernel computes; a single equation is written as it is."""
+        """Write the equations of a kernel; a single equation is written without a fusion."""
         roots = [v for v in group.roots if v in graph.stored]
         own = {*roots, *(group.dot.outvars if group.dot is not None else ())}
         eqns, leaves = _needed(
@@ -146,7 +150,7 @@ class _Fused(Lowering):
         kind: str,
         env: dict,
     ) -> None:
-        """Equations that a kernel computes together."""
+        """Write the equations of one kernel as a fusion."""
 
         def fill(r: Block, *args: Value) -> list[Value]:
             inner = dict(zip(leaves, args))
@@ -164,7 +168,7 @@ class _Fused(Lowering):
                 self.place_of(last),
                 last.source.metadata if last.source is not None else (),
             )
-            made = b.emit(
+            outputs = b.emit(
                 "fusion",
                 [env[v] for v in leaves],
                 [x.type for x in region.results],
@@ -173,14 +177,14 @@ class _Fused(Lowering):
                 label=last.primitive.name.replace("-", "_"),
             )
             self.place, self.metadata = outer
-            env.update(zip(roots, made))
+            env.update(zip(roots, outputs))
         self.in_kernel = False
 
 
 def _needed(
     graph: Fusion, atoms: Sequence[Any], loaded: Callable[[Var], bool], dot: Eqn | None = None
 ) -> tuple[list[Eqn], list[Var]]:
-    """The equations that compute `atoms` from what is `loaded`, in order, and what they load."""
+    """Return the equations that compute `atoms`, in order, and the loaded values that they read."""
     eqns: dict[Eqn, int] = {}
     leaves: dict[Var, None] = {}
     stack = [a for a in atoms if type(a) is not Literal]

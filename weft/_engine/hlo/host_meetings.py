@@ -1,4 +1,4 @@
-"""Where the devices of a mesh meet in a program that calls the host.
+"""Marks for host callbacks: the mesh axes along which all devices reach the same callback.
 
 In:   the program of one device of a mesh, and the axes along which its arguments differ.
 Out:  the same program, whose callbacks have the parameter `meets`: the axes of the mesh along which
@@ -45,7 +45,7 @@ def calls_host(jaxpr: Jaxpr) -> bool:
 def mark_meetings(
     jaxpr: Jaxpr, mesh: Sequence[tuple[Any, int]], differing: Sequence[Axes]
 ) -> Jaxpr:
-    """Return a program in which callbacks have the parameter `meets`, if it has callbacks.
+    """Set the parameter `meets` of the callbacks of a program, if it has any.
 
     `differing` has the axes along which each argument differs.
     """
@@ -111,7 +111,7 @@ class _Differing:
             self._axes[variable] = self.axes_of(variable) | more
 
     def follow(self, jaxpr: Jaxpr, operands: Sequence[Axes]) -> list[Axes]:
-        """Return the axes of the results of a program; note those of all its values."""
+        """Return the axes of the results of a program; record the axes of all its values."""
         self._note(jaxpr.invars, operands)
         for eqn in jaxpr.eqns:
             self._note(eqn.outvars, self._results(eqn, [self.axes_of(x) for x in eqn.invars]))

@@ -1,4 +1,4 @@
-"""Where values are, as texts: named axes of a mesh in the dialect `sdy`, others by the tiles that devices hold."""
+"""Shardings as texts: named mesh axes in the dialect `sdy`, other shardings as device tiles."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from weft._engine.ir.shardings import NamedSharding, Sharding
 
 
 def axes_text(axes: Iterable, is_open: bool = False) -> str:
-    """`{"a", "b"}`; `{"a", ?}` is open: other axes may split the dim, too."""
+    """Return `{"a", "b"}`, or `{"a", ?}` if open: other axes may split the dim too."""
     return "{" + ", ".join([*(f'"{a}"' for a in axes), *["?"] * is_open]) + "}"
 
 
 def _mesh(context: Context, mesh: Any) -> str:
-    """The name of a mesh in the module."""
+    """Return the name of a mesh in the module."""
     context.sizes.append(math.prod(n for _, n in mesh.shape_tuple))
     text = _mesh_text(mesh)
     return context.meshes.setdefault(
@@ -28,7 +28,7 @@ def _mesh(context: Context, mesh: Any) -> str:
 
 @lru_cache(maxsize=256)
 def _mesh_text(mesh: Any) -> str:
-    """The axes of a mesh, and its devices if they are not in order."""
+    """Return the axes of a mesh, and its devices if they are not in order."""
     text = "[" + ", ".join(f'"{name}"={size}' for name, size in mesh.shape_tuple) + "]"
     ids = [d.id for d in mesh.devices.flat] if isinstance(mesh, Mesh) else []
     return text + (f", device_ids={ids}" if ids != list(range(len(ids))) else "")
@@ -42,8 +42,11 @@ def placed(
     replicated: Container = (),
     unreduced: Container = (),
 ) -> str:
-    """`<@mesh, [{"a"}, {}]>`; `{?}` is an open dim, which axes in `replicated={"b"}` do not split. `unreduced={"a"}` is for terms of a
-    sum."""
+    """Return the text of a sharding: `<@mesh, [{"a"}, {}]>`.
+
+    `{?}` is an open dim, which the axes in `replicated={"b"}` do not split. `unreduced={"a"}` marks
+    partial sums.
+    """
     shown = [axes_text(axes, d in open_dims) for d, axes in enumerate(dims)]
     others = [
         f", {name}={axes_text(a for a in mesh.axis_names if a in axes)}"
@@ -65,7 +68,7 @@ def _placed(context: Context, sharding: NamedSharding, ndim: int) -> str:
 
 
 def attribute(context: Context, sharding: Sharding | None, ndim: int) -> dict[str, str]:
-    """The attribute that says where an argument or a result is."""
+    """Return the sharding attribute of an argument or a result."""
     if sharding is None:
         return {}
     if isinstance(sharding, NamedSharding):
@@ -76,7 +79,7 @@ def attribute(context: Context, sharding: Sharding | None, ndim: int) -> dict[st
 def _placed_by_type(
     context: Context, sharding: NamedSharding, ndim: int, open_dims: Container[int]
 ) -> str:
-    """The layout that a type implies; some dims are open to automatic axes."""
+    """Return the sharding that a type implies; automatic axes may split its open dims."""
     spec, explicit = sharding.spec, sharding.mesh.explicit_axes
     unused = [a for a in explicit if a not in spec.axes and a not in spec.unreduced]
     return placed(
@@ -85,7 +88,10 @@ def _placed_by_type(
 
 
 def type_attribute(context: Context, sharding: NamedSharding | None, ndim: int) -> dict[str, str]:
-    """The attribute of a result whose type has `sharding`; dims that it does not split are open to automatic axes."""
+    """Return the sharding attribute of a result whose type has `sharding`.
+
+    Dims that the type does not split are open to automatic axes.
+    """
     if sharding is None or not sharding.mesh.auto_axes:
         return attribute(context, sharding, ndim)
     whole = [d for d, axes in enumerate(sharding.spec_dims(ndim)) if not axes]
@@ -93,7 +99,7 @@ def type_attribute(context: Context, sharding: NamedSharding | None, ndim: int) 
 
 
 def constrained(b: Block, x: Value, sharding: Sharding | None) -> Value:
-    """`x`, with the promise of its layout."""
+    """Return `x`, constrained to `sharding`."""
     if sharding is None:
         return x
     if isinstance(sharding, NamedSharding):
@@ -114,7 +120,7 @@ def constrained(b: Block, x: Value, sharding: Sharding | None) -> Value:
 
 
 def typed(b: Block, x: Value, sharding: NamedSharding | None) -> Value:
-    """`x`, with the promise of the layout in its type, which leaves automatic axes open."""
+    """Return `x`, constrained to the sharding in its type, which leaves automatic axes open."""
     if sharding is None or not sharding.mesh.auto_axes:
         return constrained(b, x, sharding)
     text = _placed_by_type(b.context, sharding, x.ndim, range(x.ndim))
@@ -122,13 +128,13 @@ def typed(b: Block, x: Value, sharding: NamedSharding | None) -> Value:
 
 
 def is_abstract(sharding: Sharding) -> bool:
-    """Whether it names axes of a mesh that has no devices."""
+    """Return whether a sharding names axes of a mesh without devices."""
     return isinstance(sharding, NamedSharding) and not isinstance(sharding.mesh, Mesh)
 
 
 @lru_cache(maxsize=256)
 def tiles_text(sharding: Sharding, ndim: int) -> str:
-    """A sharding as the device that holds each tile, as XLA writes it.
+    """Return a sharding as the device of each tile, in XLA's form.
 
     >>> from weft._engine.ir.shardings import PositionalSharding
     >>> from weft._engine.runtime.device import devices
@@ -152,13 +158,16 @@ def tiles_text(sharding: Sharding, ndim: int) -> str:
 def usable(
     main: Block, donated: Sequence[bool], ins: Sequence, outs: Sequence
 ) -> dict[int, int | None]:
-    """The result that each donated argument becomes: the first of its type and layout that no other becomes; None where layouts of
-    results of its type differ, or are not known."""
-    free, found = list(range(len(main.results))), {}
+    """Return the result that takes the memory of each donated argument.
+
+    It is the first free result of equal type and sharding. The value is None where results have the
+    type but other shardings, or shardings that are not chosen yet.
+    """
+    free, aliases = list(range(len(main.results))), {}
     for i, (x, given) in enumerate(zip(main.args, donated)):
         fits = [k for k in free if main.results[k].type is x.type] if given else []
         aliased = [k for k in fits if ins[i : i + 1] == outs[k : k + 1]]
         if fits:
-            found[i] = aliased[0] if aliased else None
+            aliases[i] = aliased[0] if aliased else None
         free = [k for k in free if k not in aliased[:1]]
-    return found
+    return aliases

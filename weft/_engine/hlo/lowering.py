@@ -1,9 +1,11 @@
-"""From jaxprs to operations of XLA: which rule writes which equation.
+"""Lowering of jaxprs to XLA operations by rules for each primitive.
 
-In:   a Jaxpr, and the mesh that it runs on where it is the program of one device.
-Out:  the operations that its equations become, in a block; the functions that they call.
-Laws: a rule is `fn(b, eqn, *operands)`: it writes to block `b` and gives the results. It is found by the name of the primitive, else by its
-      kind, else by the kind of its `lower` slot: a composite is written by the operations that it is composed of. A result whose type
+In:   a jaxpr, and its mesh if it is the program of one device.
+Out:  the operations of its equations in a block, and the functions that they call.
+Laws: a rule `fn(b, eqn, *operands)` writes to block `b` and returns the results. It is looked up by
+      the name of the primitive, then by its kind, then by the kind of its `lower` slot; a composite
+      is written as the operations of its definition. A result whose type has a sharding is
+      constrained to it, and so are operands of an elementwise equation whose sharding differs.
       has a sharding is constrained to it; so are the operands of an elementwise equation that are split otherwise.
 Next: the rules, in `hlo.rules`.
 """
@@ -36,7 +38,7 @@ rule = RULES.add
 
 
 def rule_of(primitive: Any) -> Rule | None:
-    """The rule that writes equations of `primitive`, or None."""
+    """Return the rule that writes equations of `primitive`, or None."""
     own = RULES.of_primitive(primitive)
     if own is None and isinstance(primitive.lower, ExpandSpec):
         return _composite
@@ -44,21 +46,21 @@ def rule_of(primitive: Any) -> Rule | None:
 
 
 class Lowering(Context):
-    """A module that is being written."""
+    """A module under construction."""
 
     def __init__(self, name: str = "", chlo: Container[str] | None = None):
         super().__init__(chlo)
-        self.path = f"jit({name})/"  # what names of places begin with
+        self.path = f"jit({name})/"  # prefix of operation names
         self.functions: dict[str, Function] = {}
         self._named: dict[Any, str] = {}
-        self._kept: list[Any] = []  # what `_named` knows by its id
+        self._kept: list[Any] = []  # jaxprs whose ids are keys of `_named`
 
     def rule_for(self, primitive: Any) -> Rule | None:
         """Return the rule that writes equations of `primitive`, or None."""
         return rule_of(primitive)
 
     def function(self, jaxpr: Jaxpr, name: str, public: bool = False) -> Function:
-        """`jaxpr` as a function of the module."""
+        """Return `jaxpr` as a function of the module."""
         types = [array_type(a.shape, a.dtype) for a in jaxpr.in_avals]
 
         def fill(b: Block, *args: Value) -> list[Value]:
@@ -75,13 +77,16 @@ class Lowering(Context):
         fill: Callable[..., Sequence[Value]],
         public: bool = False,
     ) -> Function:
-        """A function of the module whose body `fill(block, *args)` writes; what the user said of the call is not said of it."""
-        made = Function(self._free(name), Block(self, types), public)
-        self.functions[made.name] = made
+        """Add a function whose body `fill(block, *args)` writes.
+
+        Attributes that the user gave the call are not given to the operations in it.
+        """
+        function = Function(self._free(name), Block(self, types), public)
+        self.functions[function.name] = function
         outer, self.metadata, self.around = (self.metadata, self.around), (), ()
-        made.body.results = list(fill(made.body, *made.body.args))
+        function.body.results = list(fill(function.body, *function.body.args))
         self.metadata, self.around = outer
-        return made
+        return function
 
     def _free(self, name: str) -> str:
         label, n = symbol(name), 0
@@ -127,12 +132,12 @@ class Lowering(Context):
         return [self.read(b, a, env) for a in jaxpr.outvars]
 
     def bound(self, b: Block, jaxpr: Jaxpr, args: Sequence[Value]) -> dict:
-        """The values of arguments and constants."""
+        """Return the environment of a jaxpr: values of its arguments and constants."""
         consts = [b.constant(np.asarray(value)) for value in jaxpr.consts]
         return dict(zip((*jaxpr.invars, *jaxpr.constvars), (*args, *consts)))
 
     def read(self, b: Block, atom: Any, env: dict) -> Value:
-        """The value of an atom."""
+        """Return the value of an atom."""
         return (
             env[atom]
             if type(atom) is not Literal
@@ -140,7 +145,7 @@ class Lowering(Context):
         )
 
     def write(self, b: Block, eqn: Eqn, env: dict) -> None:
-        """The operations of an equation, whose results `env` holds then."""
+        """Write the operations of an equation and add its results to `env`."""
         place, path, metadata = self.place, self.path, self.metadata
         self.place = self.place_of(eqn)
         if eqn.source is not None:
@@ -153,7 +158,10 @@ class Lowering(Context):
         self.place, self.path, self.metadata = place, path, metadata
 
     def split_alike(self, b: Block, eqn: Eqn, operands: list[Value]) -> list[Value]:
-        """The operands of an equation. Elementwise operands are split like the result; scalars are broadcast to its shape."""
+        """Return operands of an elementwise equation with the sharding of the result.
+
+        Scalars are broadcast to the result's shape.
+        """
         if not isinstance(eqn.primitive, ElementwiseOp) or len(operands) < 2:
             return operands
         aval = eqn.outvars[0].aval
@@ -166,7 +174,7 @@ class Lowering(Context):
         ]
 
     def place_of(self, eqn: Eqn) -> tuple[Any, str]:
-        """The user's line, and the names around the operation joined by slashes."""
+        """Return the user's source line, and the enclosing names joined by slashes."""
         scope = "" if eqn.source is None else eqn.source.scope
         if eqn.primitive.is_call and "name" in eqn.params:
             in_place = eqn.primitive.only_derivatives
@@ -176,14 +184,14 @@ class Lowering(Context):
         return eqn.source, self.path + (f"{scope}/" if scope else "") + eqn.primitive.name
 
     def equation(self, b: Block, eqn: Eqn, args: Sequence[Value]) -> list[Value]:
-        """The results of an equation."""
+        """Write an equation; return its results."""
         write = self.rule_for(eqn.primitive)
         if write is None:
             raise NotImplementedError(
-                f"as_text: {eqn.primitive.name} has no form as operations of XLA."
+                f"as_text: {eqn.primitive.name} cannot be written as XLA operations."
             )
-        made = write(b, eqn, *args)
-        return [made] if isinstance(made, Value) else list(made)
+        results = write(b, eqn, *args)
+        return [results] if isinstance(results, Value) else list(results)
 
     def inline_function(
         self, b: Block, fn: Callable[..., Sequence], args: Sequence[Value]
@@ -195,7 +203,10 @@ class Lowering(Context):
 
 
 def _size_variables(b: Block, args: Sequence[Value]) -> dict[str, Value]:
-    """The names in the symbolic sizes of arguments, as scalars. NotImplementedError for a name that is no size by itself."""
+    """Return the names in symbolic sizes of arguments as scalars.
+
+    Raise NotImplementedError for a name that occurs only inside expressions.
+    """
     found: dict[str, Value] = {}
     for x in args:
         for d, n in enumerate(x.shape):
@@ -213,7 +224,7 @@ def _size_variables(b: Block, args: Sequence[Value]) -> dict[str, Value]:
 
 
 def _composite(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
-    """A composite by what it is composed of."""
+    """Write a composite as the operations of its definition."""
     fn, many = eqn.primitive.lower.fn, eqn.primitive.multiple_results
     return b.context.inline_function(
         b, lambda *xs: fn(*xs, **eqn.params) if many else [fn(*xs, **eqn.params)], args
@@ -221,7 +232,7 @@ def _composite(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
 
 
 def symbol(name: str) -> str:
-    """`name` as the name of a function or a module.
+    """Return `name` as a valid name of a function or a module.
 
     >>> symbol("<lambda>"), symbol("layer.0")
     ('_lambda_', 'layer.0')
@@ -231,5 +242,5 @@ def symbol(name: str) -> str:
 
 
 def result_types(eqn: Eqn) -> list[ShapedArray]:
-    """The types of an equation's results."""
+    """Return the types of an equation's results."""
     return [array_type(v.aval.shape, v.aval.dtype) for v in eqn.outvars]

@@ -1,10 +1,11 @@
-"""Operations of XLA as data, and the block that they are written to.
+"""XLA operations as data, and the blocks that hold them.
 
-In:   calls by the rules in `weft._engine.hlo.rules`.
-Out:  a `Block` of `Op`s on typed `Value`s. Regions of operations are blocks, too, and may read the values of the blocks around them.
-Laws: names are those of StableHLO; what has a dot (`chlo.erf_inv`, `func.call`) belongs to the dialect before it. Attributes are
-      Python values, which each text prints in its own way.
-Next: `lowering` makes modules of jaxprs, `stablehlo` and `hlo_text` print them.
+In:   calls from the rules in `weft._engine.hlo.rules`.
+Out:  a `Block` of `Op`s on typed `Value`s. Regions of operations are blocks too, and may read
+      values of the enclosing blocks.
+Laws: names are those of StableHLO; a prefix (`chlo.erf_inv`, `func.call`) names another dialect.
+      Attributes are Python values, which each text format prints in its own way.
+Next: `lowering` builds modules from jaxprs; `stablehlo` and `hlo_text` print them.
 """
 
 from __future__ import annotations
@@ -28,12 +29,15 @@ _BOOL = np.dtype(np.bool_)
 
 
 def array_type(shape: Sequence[int], dtype: Any) -> ShapedArray:
-    """The type of a value: shape and dtype alone. What has no values, as tangents of integers, are bools."""
+    """Return the type of a value: shape and dtype alone.
+
+    Types without values, such as tangents of integers, become bools.
+    """
     return ShapedArray(tuple(shape), _BOOL if dtype == dtypes.float0 else dtype)
 
 
 def is_static(sizes: Iterable[Any]) -> bool:
-    """Whether no size is symbolic."""
+    """Return whether no size is symbolic."""
     return not any(isinstance(n, Dim) for n in sizes)
 
 
@@ -52,8 +56,11 @@ class Value:
 
 @record(eq=False)
 class Op:
-    """`results = name[attrs] operands {regions}`; `place` is where it comes from in the program: (source line, name of the primitive), and
-    `metadata` the attributes that the user gave it."""
+    """`results = name[attrs] operands {regions}`.
+
+    `place` is the origin in the program: (source line, name of the primitive). `metadata` holds the
+    attributes that the user gave the operation.
+    """
 
     name: str
     operands: tuple[Value, ...]
@@ -66,7 +73,7 @@ class Op:
 
 @record(eq=False, frozen=False)
 class Function:
-    """A function of a module. Attributes of arguments and results are texts by name."""
+    """A function of a module; attributes of arguments and results are texts by name."""
 
     name: str
     body: Block
@@ -77,43 +84,47 @@ class Function:
 
 
 class Context(ABC):
-    """What the blocks of a module share: where in the program the current operation comes from, its attributes, which operations are
-    spelled out, and the functions of the module. `mesh` is that of the manual axes around, or None."""
+    """State that the blocks of a module share.
+
+    It holds the place and attributes of the current operation, the set of operations that the text
+    format has, and the functions of the module. `mesh` is the mesh of the enclosing manual axes, or
+    None.
+    """
 
     def __init__(self, chlo: Container[str] | None = None):
         self.place: tuple[Any, str] | None = None
         self.metadata: Metadata = ()
-        self._chlo = chlo  # which functions of CHLO are operations; None: all
+        self._chlo = chlo  # the CHLO functions that the text format has; None: all
         self.meshes: dict[str, str] = {}  # the names of meshes in the module, by their texts
-        self.sizes: list[int] = []  # their numbers of devices
+        self.sizes: list[int] = []  # numbers of devices of these meshes
         self.variables: dict[
             str, Value
         ] = {}  # the names in symbolic sizes, as scalars of the main function
-        self.around: Metadata = ()  # attributes of the calls around that are written in place
+        self.around: Metadata = ()  # attributes of enclosing calls that are inlined
         self.channels = 0
-        self.mesh: Any = None  # knows the sizes of its axes as `shape_tuple`
+        self.mesh: Any = None  # sizes of its axes: `shape_tuple`
         self.chain: tuple[
             Value, ...
-        ] = ()  # the value that orders host calls, where something does; regions with such calls carry it
+        ] = ()  # the value that orders host calls, if any; regions with such calls carry it
 
     def device_number(self, b: Block) -> Value:
         """Write the number of the device that runs the program, a scalar uint32."""
         return b.emit("partition_id", (), [array_type((), np.uint32)])[0]
 
     def next_channel(self) -> int | None:
-        """Return the channel of another collective, or None where collectives have no channels."""
+        """Return the channel of a new collective, or None where collectives have no channels."""
         self.channels += 1
         return self.channels
 
     def chain_in(self, programs: Iterable[Jaxpr]) -> tuple[Value, ...]:
-        """Return the chain if one of the programs of an operation calls the host and calls have an order."""
+        """Return the chain if calls of the host are ordered and one of `programs` has such calls."""
         return ()
 
     @abstractmethod
     def call(self, b: Block, jaxpr: Jaxpr, name: str, args: Sequence[Value]) -> list[Value]:
-        """Write a call of `jaxpr` as a function, which is written once.
+        """Write a call of `jaxpr` as a function; the function is written once.
 
-        With symbolic sizes it is written in place, where these are values.
+        With symbolic sizes the program is inlined, because its sizes are values of the caller.
         """
 
     @abstractmethod
@@ -125,7 +136,7 @@ class Context(ABC):
         args: Sequence[Value],
         fill: Callable[..., Sequence[Value]],
     ) -> list[Value]:
-        """Call what `fill(block, *args)` writes, a function that is written once for each `key` and types of arguments."""
+        """Call a function that `fill(block, *args)` writes once for each `key` and argument types."""
 
     @abstractmethod
     def inline(self, b: Block, jaxpr: Jaxpr, args: Sequence[Value]) -> list[Value]:
@@ -135,15 +146,15 @@ class Context(ABC):
     def inline_function(
         self, b: Block, fn: Callable[..., Sequence], args: Sequence[Value]
     ) -> list[Value]:
-        """Write the operations that `fn` binds on values of the types of `args`, for the equation that is written."""
+        """Write the operations that `fn` binds on values typed like `args`, for the current equation."""
 
     def has(self, name: str) -> bool:
-        """Whether the text that is to be written has this operation."""
+        """Return whether the text format has this operation."""
         return self._chlo is None or not name.startswith("chlo.") or name in self._chlo
 
 
 class Block:
-    """Operations in order, their arguments and what they give."""
+    """Operations in order, with their arguments and results."""
 
     def __init__(self, context: Context, args: Sequence[ShapedArray] = ()):
         self.context = context
@@ -161,7 +172,7 @@ class Block:
         regions: Sequence[Block] = (),
         **attrs: Any,
     ) -> list[Value]:
-        """Append an operation; gives its results."""
+        """Append an operation; return its results."""
         results = tuple([Value(t) for t in types])
         metadata = self.context.metadata if name != "constant" else ()
         self.ops.append(
@@ -170,7 +181,7 @@ class Block:
         return list(results)
 
     def tag(self, x: Value, metadata: Metadata) -> None:
-        """Give more attributes to the operation of this block that makes `x`, if there is one."""
+        """Add attributes to the operation of this block whose result is `x`, if there is one."""
         for i, op in reversed(list(enumerate(self.ops))):
             if x in op.results:
                 self.ops[i] = Op(
@@ -187,13 +198,16 @@ class Block:
     def op(
         self, name: str, *operands: Value, type: ShapedArray | None = None, **attrs: Any
     ) -> Value:
-        """An operation of one result, which has the type of the first operand unless `type` is given."""
+        """Append an operation with one result, by default of the first operand's type."""
         if name in ("maximum", "minimum") and dtype_kind(operands[0].dtype) == "c":
             return self._complex_extremum(name, *operands)
         return self.emit(name, operands, [operands[0].type if type is None else type], **attrs)[0]
 
     def _complex_extremum(self, name: str, x: Value, y: Value) -> Value:
-        """Select by the real part, and by the imaginary part of equal ones. XLA's own operation compares real parts alone."""
+        """Select by the real part, and among equal real parts by the imaginary part.
+
+        XLA's own operation compares real parts alone.
+        """
         sign = "GT" if name == "maximum" else "LT"
         part = array_type(x.shape, np.float64 if x.dtype.itemsize == 16 else np.float32)
         re, im = [[self.op(name, z, type=part) for z in (x, y)] for name in ("real", "imag")]
@@ -205,34 +219,36 @@ class Block:
     def region(
         self, types: Sequence[ShapedArray], fill: Callable[..., Sequence[Value] | Value]
     ) -> Block:
-        """A region whose arguments have `types`; `fill(block, *args)` writes it and gives its results. What the user said of the operation
-        itself is not said of those in it."""
+        """Return a region whose arguments have `types` and that `fill(block, *args)` writes.
+
+        Attributes that the user gave the operation are not given to the operations in its regions.
+        """
         block = Block(self.context, types)
         outer, self.context.metadata = self.context.metadata, ()
-        given = fill(block, *block.args)
+        results = fill(block, *block.args)
         self.context.metadata = outer
-        block.results = [given] if isinstance(given, Value) else list(given)
+        block.results = [results] if isinstance(results, Value) else list(results)
         return block
 
-    # --- what rules need often
+    # --- helpers for rules
 
     def constant(self, value: Any, dtype: Any = None) -> Value:
-        """An array that is known."""
+        """Return a constant array."""
         value = np.asarray(value) if dtype is None else np.asarray(value).astype(dtype)
         return self.emit("constant", (), [array_type(value.shape, value.dtype)], value=value)[0]
 
     def full(self, shape: Sequence[int], value: Any, dtype: Any) -> Value:
-        """An array of equal elements."""
+        """Return an array of equal elements."""
         if not is_static(shape):
             return self.broadcast(self.constant(value, dtype), shape, ())
         return self.constant(np.broadcast_to(np.asarray(value).astype(dtype), shape))
 
     def like(self, x: Value, value: Any) -> Value:
-        """`value` in the type of `x`."""
+        """Return `value` in the type of `x`."""
         return self.full(x.shape, value, x.dtype)
 
     def convert(self, x: Value, dtype: Any) -> Value:
-        """`x` in another dtype; to bool it asks what is not zero."""
+        """Return `x` in another dtype; as bool, nonzero elements are True."""
         if x.dtype == dtype:
             return x
         if np.dtype(dtype) == _BOOL:
@@ -242,11 +258,11 @@ class Block:
         return self.op("convert", x, type=array_type(x.shape, dtype)) if x.dtype != dtype else x
 
     def real(self, x: Value, part: str = "real") -> Value:
-        """A part of a complex value."""
+        """Return the real or imaginary part of a complex value."""
         return self.op(part, x, type=array_type(x.shape, dtypes.to_real_dtype(x.dtype)))
 
     def compare(self, direction: str, x: Value, y: Value, *, total: bool = False) -> Value:
-        """Comparison; floats in their total order if `total`."""
+        """Compare elements; floats in their total order if `total`."""
         kind = {"f": "FLOAT", "c": "FLOAT", "i": "SIGNED"}.get(dtype_kind(x.dtype), "UNSIGNED")
         return self.op(
             "compare",
@@ -258,7 +274,7 @@ class Block:
         )
 
     def broadcast(self, x: Value, shape: Sequence[int], dims: Sequence[int] | None = None) -> Value:
-        """`x` with its dims at `dims` of `shape`, by default at the last ones."""
+        """Broadcast `x` with its dims at `dims` of `shape`, by default at the last ones."""
         shape = tuple(shape)
         dims = tuple(range(len(shape) - x.ndim, len(shape))) if dims is None else tuple(dims)
         if shape == x.shape and dims == tuple(range(x.ndim)):
@@ -314,21 +330,21 @@ class Block:
     def reduce(
         self, xs: Sequence[Value], inits: Sequence[Value], axes: Sequence[int], fill: Callable
     ) -> list[Value]:
-        """`xs` combined along `axes` by the region that `fill(block, *earlier, *later)` writes."""
+        """Combine `xs` along `axes` by the region that `fill(block, *earlier, *later)` writes."""
         types = [array_type((), x.dtype) for x in xs]
-        kept = tuple(n for d, n in enumerate(xs[0].shape) if d not in axes)
+        shape = tuple(n for d, n in enumerate(xs[0].shape) if d not in axes)
         return self.emit(
             "reduce",
             (*xs, *inits),
-            [array_type(kept, x.dtype) for x in xs],
+            [array_type(shape, x.dtype) for x in xs],
             [self.region((*types, *types), fill)],
             dims=tuple(axes),
         )
 
-    # --- sizes, which may be symbolic
+    # --- sizes, constant or symbolic
 
     def size(self, n: Any, dtype: Any = np.int64) -> Value:
-        """A size as a scalar."""
+        """Return a size as a scalar."""
         return (
             self.convert(self._polynomial(n.expression), dtype)
             if isinstance(n, Dim)
@@ -336,7 +352,7 @@ class Block:
         )
 
     def size_vector(self, sizes: Sequence[Any], dtype: Any = np.int64) -> Value:
-        """Sizes as a vector."""
+        """Return sizes as a vector."""
         if is_static(sizes):
             return self.constant(np.array(sizes, np.int64), dtype)
         parts = [self.reshape(self.size(n, dtype), (1,)) for n in sizes]
@@ -347,7 +363,10 @@ class Block:
         )
 
     def _polynomial(self, polynomial: Polynomial) -> Value:
-        """An expression of sizes in 64 bits: `mod(n, 2**32)` occurs in programs that split a size into two words."""
+        """Return a polynomial of sizes in 64 bits.
+
+        `mod(n, 2**32)` occurs in programs that split a size into two words.
+        """
         total = None
         for monomial, factor in polynomial:
             values = [self._atom(atom) for atom, power in monomial for _ in range(power)]
@@ -372,7 +391,7 @@ class Block:
 
 
 def metadata_texts(op: Op) -> dict[str, str]:
-    """The attributes that the user gave an operation, by their keys, as texts."""
+    """Return the attributes that the user gave an operation, as texts by key."""
     return {
         key: str(value).lower() if isinstance(value, bool) else str(value)
         for key, value in op.metadata
@@ -380,7 +399,7 @@ def metadata_texts(op: Op) -> dict[str, str]:
 
 
 def dtype_kind(dtype: Any) -> str:
-    """`b`, `i`, `u`, `f` or `c`, of the small dtypes, too."""
+    """Return the kind `b`, `i`, `u`, `f` or `c` of a dtype, also of narrow dtypes."""
     if dtypes.issubdtype(dtype, np.floating):
         return "f"
     if dtypes.issubdtype(dtype, np.unsignedinteger):
@@ -389,9 +408,9 @@ def dtype_kind(dtype: Any) -> str:
 
 
 def is_uniform(value: np.ndarray) -> bool:
-    """Whether all elements have the same bits."""
+    """Return whether all elements have the same bits."""
     value = value[
         tuple([slice(None) if step else slice(1) for step in value.strides])
-    ]  # what was spread is there once
+    ]  # drop dims of stride 0, whose elements are the same memory
     raw = np.ascontiguousarray(value).reshape(-1).view(np.uint8).reshape(value.size, -1)
     return bool((raw == raw[0]).all())

@@ -88,7 +88,7 @@ def replica_program_text(
 
 
 def _donation(result: int | None) -> dict[str, str]:
-    """Return the attributes of a donated argument, whose memory becomes that of `result`."""
+    """Return the attributes of an argument whose memory `result` takes; None leaves the choice open."""
     if result is None:
         return {"jax.buffer_donor": "true"}
     return {"tf.aliasing_output": f"{result} : i32"}
@@ -105,9 +105,9 @@ def _placed(b: Block, x: Value, kind: str) -> Value:
     if not kind:
         return x
     call = {"target": "annotate_device_placement", "backend_config": {}, "has_side_effect": True}
-    made = b.op("custom_call", x, **call)
-    b.tag(made, (("_xla_buffer_placement", kind),))
-    return made
+    placed = b.op("custom_call", x, **call)
+    b.tag(placed, (("_xla_buffer_placement", kind),))
+    return placed
 
 
 def donations(program: DeviceProgram) -> dict[int, int | None]:
@@ -117,16 +117,16 @@ def donations(program: DeviceProgram) -> dict[int, int | None]:
     equal size that has another type. Donated arguments without either are kept.
     """
     free = [k for k, x in enumerate(program.outs) if x.blocks is None]
-    found: dict[int, int | None] = {}
+    donated_results: dict[int, int | None] = {}
     for form in (_exact_form, _size):
         results = {k: form(program.outs[k], program.jaxpr.outvars[k].aval) for k in free}
         for i in program.donated:
-            wanted = form(program.ins[i], program.jaxpr.invars[i].aval)
-            result = next((k for k in free if results[k] == wanted), None)
-            if i not in found and result is not None:
+            argument_form = form(program.ins[i], program.jaxpr.invars[i].aval)
+            result = next((k for k in free if results[k] == argument_form), None)
+            if i not in donated_results and result is not None:
                 free.remove(result)
-                found[i] = result if form is _exact_form else None
-    return found
+                donated_results[i] = result if form is _exact_form else None
+    return donated_results
 
 
 def _exact_form(block: Any, aval: ShapedArray) -> tuple:

@@ -1,11 +1,11 @@
-"""Modules of replicas as they are written, and the rules that hold for PJRT plugins alone.
+"""Lowering of the program of one device to a module of replicas, with rules only for PJRT plugins.
 
 In:   equations of the program of one device.
 Out:  operations that XLA's compilers have on all platforms.
-Laws: a plugin has neither LAPACK nor weft's own custom calls. A rule here writes what such a call
-      computes in plain operations, or raises NotImplementedError, which names the primitive, the
-      user's line and a way out. Readable texts (`stablehlo`, `hlo_text`) do without these rules.
-Next: `rules.plugins` has the rules, `replica_program` writes whole programs.
+Laws: a plugin has neither LAPACK nor weft's own custom calls. A rule here writes the computation of
+      such a call in plain operations, or raises NotImplementedError, which names the primitive, the
+      user's line and a way out. Readable texts (`stablehlo`, `hlo_text`) do not use these rules.
+Next: `rules.plugins` has the rules; `replica_program` writes whole programs.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from weft._engine.hlo.ops import Block, Value, array_type
 from weft._engine.ir.jaxpr import Eqn, Jaxpr
 from weft._engine.util.errors import describe
 
-#: returns the number by which the host knows an equation that it computes
+#: a function that registers an equation with the host and returns its number
 HostNumber = Callable[[Eqn], int]
-#: the target of custom calls of the host, whose attribute `number` says what to compute
+#: the target of custom calls of the host; their attribute `number` selects the equation
 HOST_TARGET = "weft_host"
 
-#: rules that replace those of readable texts
+#: rules that replace the rules of readable texts
 PLUGIN_RULES: PassRules[Rule] = PassRules("plugins")
 plugin_rule = PLUGIN_RULES.add
 
 
 class ReplicaLowering(Lowering):
-    """A module of replicas that is being written."""
+    """A module of replicas under construction."""
 
     def __init__(
         self,

@@ -1,7 +1,8 @@
 """Tridiagonal systems by elimination with exchanges of neighboring rows.
 
-How:  The remaining part of a row meets the next row; the one with the larger pivot becomes a row of
-      the triangular system, which has two diagonals above the main one.
+How:  The updated current row is compared with the next row; the one with the larger pivot becomes a
+      row of the triangular system, which has two diagonals above the main one. The other one is
+      updated.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from weft._engine.ops.slicing import concatenate, index_in_dim, slice_in_dim
 
 
 def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any) -> Any:
-    """Return the solutions of tridiagonal systems; NaN for singular ones."""
+    """Return the solutions of tridiagonal systems; NaN for singular systems."""
     n = typeof(d).shape[-1]
     if 0 in typeof(b).shape:
         return b
@@ -45,7 +46,7 @@ def _wide(v: Any, b: Any) -> Any:
 
 
 def _eliminate(state: tuple, row: tuple) -> tuple:
-    """Return what remains of two rows, and the row that they add to the triangular system."""
+    """Eliminate between two rows; return the updated row and the row of the triangular system."""
     pivot, above, right = state
     before, here, after, next_right = row
     stays = ge(magnitude(pivot), magnitude(before))
@@ -54,21 +55,21 @@ def _eliminate(state: tuple, row: tuple) -> tuple:
     factor = select(stays, div(before, one), div(pivot, where(stays, 1, before)))
     wide = _wide(factor, right)
     swapped = _wide(stays, right)
-    kept = select(stays, sub(here, mul(factor, above)), sub(above, mul(factor, here)))
+    updated = select(stays, sub(here, mul(factor, above)), sub(above, mul(factor, here)))
     kept_above = select(stays, after, neg(mul(factor, after)))
     first, second = select(swapped, right, next_right), select(swapped, next_right, right)
     kept_right = sub(second, mul(wide, first))
-    made = (
+    finished = (
         select(stays, pivot, before),
         select(stays, above, here),
         select(stays, zero, after),
         first,
     )
-    return (kept, kept_above, kept_right), made
+    return (updated, kept_above, kept_right), finished
 
 
 def _substitute(state: tuple, row: tuple) -> tuple:
-    """Return the solution at a row, from those at the next two."""
+    """Return the solution at a row, given the solutions at the next two rows."""
     following, second = state
     pivot, above, far, right = row
     x = sub(right, mul(_wide(above, right), following))

@@ -1,4 +1,4 @@
-"""Columns, rows and loops: what all factorizations are made of."""
+"""Helpers of all factorizations: columns, rows, scalars per matrix, and loops."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def numbers(x: Any, dim: int) -> Any:
 
 
 def where(mask: Any, x: Any, otherwise: Any) -> Any:
-    """Select from `x` and `otherwise`, either of which may be a number of the other's dtype."""
+    """Select from `x` and `otherwise`; either may be a number, which takes the other's dtype."""
     dtype = typeof(otherwise if isinstance(x, (int, float)) else x).dtype
     number = lambda v: full(typeof(mask).shape, v, dtype) if isinstance(v, (int, float)) else v
     return select(mask, number(x), number(otherwise))
@@ -64,12 +64,12 @@ def columns_between(x: Any, start: int, stop: int) -> Any:
 
 
 def take_columns(x: Any, order: Any) -> Any:
-    """Return the columns of each matrix that the vectors `order` name."""
+    """Return the columns of each matrix at the indices in the vectors `order`."""
     return matrix_transpose(take_rows(matrix_transpose(x), order))
 
 
 def over_matrix(v: Any, shape: Sequence[int]) -> Any:
-    """Broadcast a number for each matrix to matrices or vectors of `shape`."""
+    """Broadcast one scalar per matrix to matrices or vectors of `shape`."""
     return broadcast_in_dim(v, tuple(shape), tuple(range(typeof(v).ndim)))
 
 
@@ -81,7 +81,7 @@ def squares(x: Any) -> Any:
 
 
 def magnitude(x: Any) -> Any:
-    """Return |re| + |im|, by which LAPACK chooses pivots."""
+    """Return |re| + |im|, by which LAPACK selects pivots."""
     return add(abs(real(x)), abs(imag(x))) if is_complex(x) else abs(x)
 
 

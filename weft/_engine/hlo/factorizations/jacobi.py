@@ -1,10 +1,11 @@
 """Singular values and eigenvalues by one-sided Jacobi rotations.
 
-How:  A rotation of two columns makes them orthogonal; a sweep does so for all pairs, half of the
+How:  A rotation of two columns makes them orthogonal; a sweep rotates all pairs, half of the
       columns against the other half at a time, as in the rounds of a tournament. Sweeps converge
-      quadratically. Of a matrix with orthogonal columns the singular values are their lengths.
-Laws: The rotations give one unitary factor. The other one is the Q of the rotated matrix, which is
-      orthonormal also where columns vanish. Matrices are scaled to entries of at most 1.
+      quadratically. The singular values of a matrix with orthogonal columns are the lengths of its
+      columns.
+Laws: The rotations give one unitary factor. The other factor is the Q of the rotated matrix, which
+      is orthonormal even where columns vanish. Matrices are scaled to entries of at most 1.
 Source: Demmel and Veselic 1992, for the accuracy; Brent and Luk 1985, for the tournament.
 """
 
@@ -50,7 +51,7 @@ from weft._engine.ops.slicing import concatenate, pad
 from weft._engine.ops.sorting import sort
 from weft._engine.util import dtypes
 
-#: sweeps at most; 6 to 10 are the rule
+#: the maximal number of sweeps; 6 to 10 are typical
 _MOST_SWEEPS = 30
 
 
@@ -83,8 +84,8 @@ def svd(x: Any, *, full_matrices: bool, compute_uv: bool, steps_of_qr: bool = Fa
 def eigh(x: Any, *, lower: bool, sort_eigenvalues: bool = True) -> list:
     """Return the eigenvectors of Hermitian matrices and their eigenvalues, ascending.
 
-    A multiple of the identity makes the matrix positive, so that its singular vectors are its
-    eigenvectors.
+    A multiple of the identity is added to make the matrix positive definite, so that its singular
+    vectors are its eigenvectors.
     """
     n, rows = typeof(x).shape[-1], typeof(x).ndim - 2
     if n == 0:
@@ -100,7 +101,7 @@ def eigh(x: Any, *, lower: bool, sort_eigenvalues: bool = True) -> list:
 
 
 def _scaled(x: Any) -> tuple:
-    """Return matrices divided by their largest entries, and these; 1 for matrices of zeros."""
+    """Return matrices divided by their largest entries, and the divisors; 1 for zero matrices."""
     dims = (typeof(x).ndim - 2, typeof(x).ndim - 1)
     largest = reduce_max(abs(x), dims)
     largest = where(eq(largest, 0), 1, largest)
@@ -108,7 +109,7 @@ def _scaled(x: Any) -> tuple:
 
 
 def _sorted(values: Any, descending: bool) -> tuple:
-    """Return vectors in order, and the positions that their entries had."""
+    """Return sorted vectors, and the original positions of their entries."""
     last = typeof(values).ndim - 1
     places = broadcasted_iota(np.int32, typeof(values).shape, last)
     keys, order = sort((neg(values) if descending else values, places), num_keys=1)
@@ -116,7 +117,7 @@ def _sorted(values: Any, descending: bool) -> tuple:
 
 
 def _phases(x: Any) -> Any:
-    """Return numbers of absolute value 1 in the direction of `x`, 1 for zeros."""
+    """Return `x` / |x|, and 1 for zeros."""
     size = abs(x)
     return where(eq(size, 0), 1, div(x, like(where(eq(size, 0), 1, size), x)))
 
@@ -151,7 +152,7 @@ def _orthogonal_columns(x: Any) -> tuple:
 def _round(m: int, worst: Any, left: Any, right: Any) -> tuple:
     """Rotate each column of `left` with its partner in `right`; exchange partners.
 
-    The first `m` rows become orthogonal. `worst` is the largest cosine that was found.
+    The first `m` rows become orthogonal. `worst` is the largest cosine so far.
     """
     rows = typeof(left).ndim - 2
     u, v = rows_between(left, 0, m), rows_between(right, 0, m)
@@ -176,7 +177,7 @@ def _round(m: int, worst: Any, left: Any, right: Any) -> tuple:
 
 
 def _next_partners(left: Any, right: Any) -> tuple:
-    """Return the columns as they meet in the next round: all but the first one move on."""
+    """Return the columns in the order of the next round: all but the first one move on."""
     half, last = typeof(left).shape[-1], typeof(left).ndim - 1
     if half == 1:
         return left, right

@@ -1,8 +1,9 @@
 """LU factorization with partial pivoting, by blocks of columns.
 
 How:  Within a block, each step exchanges two rows and subtracts a rank-1 product. The columns after
-      the block get all of its steps at once, as a triangular solve and a matrix product. All full
-      blocks are one loop, so that a program does not grow with its matrices.
+      the block receive all of its steps at once, as a triangular solve and a matrix product. One
+      loop runs over all full blocks, so that the size of the program does not depend on the
+      matrices.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ from weft._engine.ops.linalg import triangular_solve
 from weft._engine.ops.matrices import as_columns, as_rows, dot, take_rows
 from weft._engine.ops.reduce import argmax
 
-#: columns of a block
+#: the number of columns in a block
 _BLOCK = 128
 
 
 def lu(x: Any) -> list:
-    """Return the factors in one matrix, the row exchanges, and the permutation that they make."""
+    """Return the factors in one matrix, the row exchanges, and the resulting permutation."""
     lead, (m, n) = typeof(x).shape[:-2], typeof(x).shape[-2:]
     size = min(m, n)
     blocks, rest = divmod(size, _BLOCK)
@@ -50,7 +51,7 @@ def lu(x: Any) -> list:
 
 
 def _block(start: Any, width: int, x: Any, pivots: Any, order: Any) -> tuple:
-    """Factor the columns from `start` on, and eliminate them from those after."""
+    """Factor the columns from `start` on, and eliminate them from the columns after the block."""
     rows, columns = typeof(x).ndim - 2, typeof(x).ndim - 1
     block = dynamic_slice_in_dim(x, start, width, columns)
     block, exchanges, moved = _factored(start, block)
@@ -72,7 +73,7 @@ def _block(start: Any, width: int, x: Any, pivots: Any, order: Any) -> tuple:
 def _factored(start: Any, a: Any) -> tuple:
     """Return the factors of a block of columns, its exchanges, and the new order of rows.
 
-    The diagonal begins at row `start`; the rows before stay.
+    The diagonal begins at row `start`; the rows before it are unchanged.
     """
     shape, width = typeof(a).shape, typeof(a).shape[-1]
     vector, last = shape[:-1], len(shape) - 2
@@ -103,7 +104,7 @@ def _factored(start: Any, a: Any) -> tuple:
 
 
 def _entry(v: Any, at: Any) -> Any:
-    """Return the entry of each vector at a position of its own."""
+    """Return one entry of each vector, at a position per vector."""
     last = typeof(v).ndim - 1
     picked = take_rows(expand_dims(v, (last + 1,)), expand_dims(at, (last,)))
     return squeeze(picked, (last, last + 1))

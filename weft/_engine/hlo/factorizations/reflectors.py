@@ -1,7 +1,7 @@
-"""Factorizations by Householder reflectors, packed as LAPACK packs them.
+"""Factorizations by Householder reflectors, packed as in LAPACK.
 
-How:  Each step makes the reflector that zeroes a column below one entry, applies it to the columns
-      that follow, and stores its vector in place of the zeros.
+How:  Each step computes the reflector that zeroes a column below one entry, applies it to the
+      following columns, and stores its vector in place of the zeros.
 Laws: Reflector j is H = 1 - tau v v^H, where v has zeros before its pivot and a one at the pivot.
 """
 
@@ -50,7 +50,7 @@ from weft._engine.ops.slicing import pad
 
 
 def qr(x: Any, *, pivoting: bool, full_matrices: bool) -> list:
-    """Return Q and R; with `pivoting`, also the columns of `x` in their new order."""
+    """Return Q and R; with `pivoting`, also the permutation of the columns of `x`."""
     m, n = typeof(x).shape[-2:]
     size = m if full_matrices else min(m, n)
     if 0 in (m, n):
@@ -69,7 +69,7 @@ def ormqr(a: Any, taus: Any, c: Any, *, left: bool, transpose: bool) -> Any:
 
 
 def hessenberg(x: Any) -> list:
-    """Return the Hessenberg form with the reflectors below it, and their factors."""
+    """Return the Hessenberg form with the reflectors below it, and their scalar factors."""
     n = typeof(x).shape[-1]
     taus = full((*typeof(x).shape[:-2], max(n - 1, 0)), 0, typeof(x).dtype)
     if n < 2:
@@ -86,9 +86,9 @@ def hessenberg(x: Any) -> list:
 
 
 def tridiagonal(x: Any, *, lower: bool) -> list:
-    """Return the Hessenberg form of Hermitian matrices: reflectors, both diagonals, factors.
+    """Return the Hessenberg form of Hermitian matrices: reflectors, both diagonals, scalar factors.
 
-    The form of an upper triangle is that of the lower one with rows and columns in reverse.
+    An upper triangle is reduced as the lower triangle of the matrix with rows and columns reversed.
     """
     rows, columns = typeof(x).ndim - 2, typeof(x).ndim - 1
     n = typeof(x).shape[-1]
@@ -104,13 +104,13 @@ def tridiagonal(x: Any, *, lower: bool) -> list:
 
 
 def _with_diagonal(x: Any, diagonal: Any) -> Any:
-    """Return matrices with other diagonals, which are real."""
+    """Return matrices with their diagonals replaced by real ones."""
     at = eq(numbers(x, -2), numbers(x, -1))
     return select(at, as_rows(like(diagonal, x), typeof(x).shape), x)
 
 
 def _pivoted(x: Any) -> tuple:
-    """Return the reflectors of QR with the longest remaining column first, and the order."""
+    """Return the reflectors of a QR with column pivoting, and the order of the columns."""
     m, n = typeof(x).shape[-2:]
     lead, rows = typeof(x).shape[:-2], typeof(x).ndim - 2
     places = broadcasted_iota(np.int32, (*lead, n), rows)
@@ -141,7 +141,7 @@ def _scaled_down(a: Any) -> Any:
 
 
 def _reflector(x: Any, at: Any) -> tuple:
-    """Return v, tau and the entry at the pivot `at`, where H^H x has zeros after it."""
+    """Return v, tau and the entry at the pivot `at` of H^H x, which is zero after the pivot."""
     last, shape = typeof(x).ndim - 1, typeof(x).shape
     places = broadcasted_iota(np.int32, shape, last)
     largest = reduce_max(where(ge(places, at), abs(x), 0), (last,))
@@ -151,15 +151,15 @@ def _reflector(x: Any, at: Any) -> tuple:
     rest = where(gt(places, at), x, 0)
     tail = reduce_sum(squares(rest), (last,))
     length = sqrt(add(tail, squares(pivot)))
-    made = where(lt(real_part(pivot), 0), length, neg(length))
+    new_pivot = where(lt(real_part(pivot), 0), length, neg(length))
     needless = eq(tail, 0)
     if is_complex(x):
         needless = bitwise_and(needless, eq(imag(pivot), 0))
-    made = like(made, x)
-    tau = where(needless, 0, div(sub(made, pivot), where(needless, 1, made)))
-    divisor = where(needless, 1, sub(pivot, made))
+    new_pivot = like(new_pivot, x)
+    tau = where(needless, 0, div(sub(new_pivot, pivot), where(needless, 1, new_pivot)))
+    divisor = where(needless, 1, sub(pivot, new_pivot))
     v = where(eq(places, at), 1, div(rest, over_matrix(divisor, shape)))
-    return v, tau, mul(where(needless, pivot, made), scale)
+    return v, tau, mul(where(needless, pivot, new_pivot), scale)
 
 
 def _times(a: Any, v: Any) -> Any:

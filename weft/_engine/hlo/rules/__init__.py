@@ -1,1 +1,1 @@
-"""The rules by which equations become operations of XLA, by family."""
+"""Rules that write equations as XLA operations, by family of primitives."""

@@ -1,4 +1,4 @@
-"""Layout, slices, gathers and scatters."""
+"""Rules for layout, slices, gathers and scatters."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _concatenate(b: Block, eqn: Eqn, *xs: Value) -> Value:
 
 
 def _starts(b: Block, starts: Sequence[Value]) -> list[Value]:
-    """Start indices of one type."""
+    """Return start indices of one common type."""
     dtype = (
         np.result_type(*[s.dtype for s in starts], np.int32)
         if len({s.dtype for s in starts}) > 1
@@ -84,7 +84,7 @@ def _dynamic_slice(b: Block, eqn: Eqn, x: Value, *starts: Value) -> Value:
 
 
 def dynamic_slice(b: Block, x: Value, starts: Sequence[Value], sizes: Sequence[int]) -> Value:
-    """The part of `x` at positions that are computed."""
+    """Slice `x` at computed positions."""
     type_ = array_type(sizes, x.dtype)
     if is_static(sizes):
         return b.op("dynamic_slice", x, *starts, type=type_, sizes=tuple(sizes))
@@ -102,11 +102,11 @@ def _dynamic_update_slice(b: Block, eqn: Eqn, x: Value, update: Value, *starts: 
     return b.op("dynamic_update_slice", x, update, *_starts(b, starts))
 
 
-# --- windows of convolutions, which the compiler makes
+# --- windows of convolutions, which the compiler introduces
 
 
 def _along(b: Block, x: Value, dim: int, start: int, count: int, step: int = 1) -> Value:
-    """`count` elements of a dim, `step` apart."""
+    """Return `count` elements of a dim, `step` apart."""
     end = start + (count - 1) * step + 1 if count else start
     at = lambda whole, value: [value if d == dim else w for d, w in enumerate(whole)]
     return b.slice(x, at([0] * x.ndim, start), at(x.shape, end), at([1] * x.ndim, step))
@@ -114,7 +114,10 @@ def _along(b: Block, x: Value, dim: int, start: int, count: int, step: int = 1) 
 
 @rule("windows")
 def _windows(b: Block, eqn: Eqn, x: Value) -> Value:
-    """Tap by tap, dim by dim: the places that a tap shows, and a dim at the end for the taps."""
+    """Return the windows of a convolution as an array.
+
+    For each dim, the positions that each tap reads are sliced and stacked along a new last dim.
+    """
     p = eqn.params
     for d, n, taps, stride, step in zip(
         p["dims"], p["places"], p["taps"], p["strides"], p["dilation"]
@@ -147,12 +150,12 @@ def _joined(b: Block, xs: Sequence[Value], dim: int) -> Value:
 
 
 def _indices(b: Block, indices: Value) -> Value:
-    """Indices in a type that can hold any position."""
+    """Return indices in a type that can hold any position."""
     return indices if indices.dtype.itemsize >= 4 else b.convert(indices, np.int32)
 
 
 def _sorted_numbers(n: GatherDimensionNumbers) -> GatherDimensionNumbers:
-    """The same numbers, as XLA needs them: sets of dims in order."""
+    """Return the same numbers with sets of dims in ascending order, as XLA requires."""
     pairs = sorted(zip(n.operand_batching_dims, n.start_indices_batching_dims))
     return GatherDimensionNumbers(
         tuple(sorted(n.offset_dims)),
@@ -166,7 +169,7 @@ def _sorted_numbers(n: GatherDimensionNumbers) -> GatherDimensionNumbers:
 def _last_starts(
     b: Block, x: Value, indices: Value, n: GatherDimensionNumbers, sizes: Sequence[int]
 ) -> Value:
-    """The greatest start of a window that is inside, by entry of an index."""
+    """Return the greatest in-bounds start of a window, for each component of an index."""
     last = [x.shape[d] - sizes[d] for d in n.start_index_map]
     return b.broadcast(b.size_vector(last, indices.dtype), indices.shape)
 
@@ -186,7 +189,7 @@ def _clipped(
 @rule("gather")
 def _gather(b: Block, eqn: Eqn, x: Value, indices: Value) -> Value:
     p, (out,) = eqn.params, result_types(eqn)
-    if out.size == 0:  # its windows may be larger than an empty operand
+    if out.size == 0:  # the windows may be larger than an empty operand
         return b.full(out.shape, 0, out.dtype)
     n, sizes, indices = p["dimension_numbers"], p["slice_sizes"], _indices(b, indices)
     numbers = _sorted_numbers(n)

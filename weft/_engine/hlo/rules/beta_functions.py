@@ -1,8 +1,8 @@
-"""The incomplete beta function and its relatives as formulas, where SciPy cannot be called.
+"""The incomplete beta function and its relatives as formulas, for plugins without SciPy.
 
 In:   a, b > 0 and x from 0 to 1, with y = 1 - x; floats of one dtype, computed in doubles.
 How:  As in `ops.functions.incomplete_beta`: the density by Loader's deviances, which do not cancel
-      for large parameters, times a continued fraction on the side of the mean where x is.
+      for large parameters, times a continued fraction for the smaller tail.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from weft._engine.ir.jaxpr import Eqn
 from weft._engine.ops.functions.gammas import lgamma_in_double
 from weft._engine.ops.functions.incomplete_beta import continued_fraction
 
-#: the series of the logarithm of the gamma function in 1 / v, highest power of 1 / v^2 first
+#: coefficients in 1 / v of the series of log(gamma), highest power of 1 / v^2 first
 _STIRLING = (1 / 156, -691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12)
-#: the series of the deviance in s^2, where s = t / (t + 2)
+#: coefficients of the series of the deviance in s^2, where s = t / (t + 2)
 _DEVIANCE = tuple([1 / k for k in range(31, 1, -2)])
-#: the parameter from which on Stirling's formula is exact to a double's precision
+#: the smallest argument at which Stirling's formula is exact to double precision
 _LARGE = 10.0
 
 
 def _formula(name: str) -> Callable:
-    """Decorator: the formula of the primitive `name` on plugins."""
+    """Return a decorator that registers the formula of the primitive `name` on plugins."""
 
     def register(formula: Callable) -> Callable:
         @plugin_rule(name)
@@ -89,17 +89,17 @@ def _beta_density(f: Any, a: Any, b: Any, x: Any) -> Any:
 
 
 def _exact_pair(f: Any, x: Any, y: Any) -> tuple:
-    """x and y = 1 - x, by the smaller one, which is known precisely."""
+    """Return x and y = 1 - x, computed from the smaller one, which is exact."""
     return f.select(x > y, 1.0 - y, x), f.select(x > y, y, 1.0 - x)
 
 
 def _valid(f: Any, a: Any, b: Any, x: Any, value: Any) -> Any:
-    """NaN for parameters that are not positive and arguments that are NaN."""
+    """Return `value`, and NaN for parameters that are not positive and arguments that are NaN."""
     return f.select((a > 0.0) & (b > 0.0) & ~x.is_nan(), value, math.nan)
 
 
 def _between(f: Any, a: Any, b: Any, x: Any, value: Any, first: float, last: float) -> Any:
-    """`value` inside, `first` at 0 and `last` at 1, NaN outside."""
+    """Return `value` for 0 < x < 1, `first` at 0, `last` at 1 and NaN elsewhere."""
     value = f.select(x.same(0.0), first, f.select(x.same(1.0), last, value))
     return _valid(f, a, b, x, f.select((x >= 0.0) & (x <= 1.0), value, math.nan))
 
@@ -119,7 +119,10 @@ def _fraction(f: Any, p: Any, q: Any, u: Any) -> Any:
 
 
 def _log_density(f: Any, a: Any, b: Any, x: Any, y: Any) -> Any:
-    """log(x^(a-1) y^(b-1) / B(a, b)); parameters below 1 are not made less by 1."""
+    """Return log(x^(a-1) y^(b-1) / B(a, b)).
+
+    Subtracting 1 from a parameter below 1 would make it negative; its density is scaled instead.
+    """
     few, lacking = a < 1.0, b < 1.0
     first, last = f.select(few, a, a - 1.0), f.select(lacking, b, b - 1.0)
     count = f.select(few & lacking, 1.0 / (a + b), f.select(few | lacking, 1.0, first + last + 1.0))
@@ -128,7 +131,7 @@ def _log_density(f: Any, a: Any, b: Any, x: Any, y: Any) -> Any:
 
 
 def _log_binomial(f: Any, a: Any, b: Any, x: Any, y: Any) -> Any:
-    """log(x^a y^b gamma(a + b + 1) / (gamma(a + 1) gamma(b + 1))), as C. Loader found it."""
+    """Return log(x^a y^b gamma(a + b + 1) / (gamma(a + 1) gamma(b + 1))) by Loader's method."""
     gap, low, high = a * y - b * x, f.select(a < b, a, b), f.max(a, b)
     large = f.max(high, f.c(_LARGE))
     wide = 0.5 * f.log1p(low / large) + _stirling_rest(f, a + b) - _stirling_rest(f, high)
@@ -139,13 +142,13 @@ def _log_binomial(f: Any, a: Any, b: Any, x: Any, y: Any) -> Any:
 
 
 def _stirling_rest(f: Any, v: Any) -> Any:
-    """What Stirling's formula lacks of lgamma(v + 1)."""
+    """Return the error of Stirling's formula for lgamma(v + 1)."""
     inverse = 1.0 / f.max(v, f.c(_LARGE))
     return inverse * f.horner(inverse * inverse, _STIRLING)
 
 
 def _width(f: Any, v: Any) -> Any:
-    """lgamma(v + 1) - v log(v) + v."""
+    """Return lgamma(v + 1) - v log(v) + v."""
     few = f.select(v < _LARGE, v, _LARGE)
     small = lgamma_in_double(f, few + 1.0) - _times_log(f, few, few) + few
     large = 0.5 * f.log(2 * math.pi * f.max(v, f.c(_LARGE))) + _stirling_rest(f, v)
@@ -153,7 +156,7 @@ def _width(f: Any, v: Any) -> Any:
 
 
 def _deviance(f: Any, v: Any, gap: Any, ratio: Any) -> Any:
-    """v (r - 1 - log(r)) of the `ratio` r = 1 + gap / v."""
+    """Return v (r - 1 - log(r)) for the `ratio` r = 1 + gap / v."""
     t = gap / f.select(v > 0.0, v, 1.0)
     near = (v > 0.0) & (f.abs(t) < 0.4)
     t = f.select(near, t, 0.0)
@@ -164,5 +167,5 @@ def _deviance(f: Any, v: Any, gap: Any, ratio: Any) -> Any:
 
 
 def _times_log(f: Any, v: Any, x: Any) -> Any:
-    """v log(x); 0 where v is 0."""
+    """Return v log(x), and 0 where v is 0."""
     return f.select(v.same(0.0), 0.0, v * f.log(x))

@@ -1,8 +1,8 @@
-"""Elementwise operations: those that XLA has, and for the others the scalar code that weft computes, on whole arrays.
+"""Rules for elementwise operations: as XLA operations, or as weft's scalar code on whole arrays.
 
 In:   operands of one shape, or of rank 0.
-Out:  one operation; or, from the `lower` rule of the primitive, an operation for each of Loops and for each step of a formula. What
-      takes many is a function of the module.
+Out:  one operation; or, from the `lower` rule of the primitive, one operation for each Loops
+      operation and each step of a formula. Long code becomes a function of the module.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from weft._engine.ir.loops import COMPARISONS, Const, Expr, Index, Op, Ref
 from weft._engine.ir.registry import functions
 from weft._engine.util import dtypes
 
-#: primitives that are one operation of XLA, or one of CHLO
+#: primitives that are one operation of StableHLO or CHLO
 DIRECT = {
     "add": "add",
     "add_any": "add",
@@ -51,7 +51,7 @@ DIRECT = {
     "atan2": "atan2",
 }
 _COMPARED = {"eq": "EQ", "ne": "NE", "lt": "LT", "le": "LE", "gt": "GT", "ge": "GE"}
-#: operations of Loops by the primitive of the same meaning, where that has another name
+#: Loops operations with the same meaning as a primitive of another name
 _OF_LOOPS = {
     "shl": "shift_left",
     "shr_logical": "shift_right_logical",
@@ -75,14 +75,14 @@ _DTYPES = {
     "c64": "complex64",
     "c128": "complex128",
 }
-#: dtypes that stand for narrow ones, by kind
+#: wider dtypes for the computation of narrow ones, by kind
 _WIDE = {"f": np.dtype(np.float32), "i": np.dtype(np.int8), "u": np.dtype(np.uint8)}
-#: scalar operations from which on code is written as a function of its own
+#: the number of scalar operations from which on code becomes a function of the module
 _MANY = 12
 
 
 def spread(b: Block, args: Sequence[Value]) -> list[Value]:
-    """The operands of an elementwise operation in one shape."""
+    """Return the operands of an elementwise operation, broadcast to one shape."""
     shape = next((x.shape for x in args if x.ndim), ())
     return [b.broadcast(x, shape) for x in args]
 
@@ -97,9 +97,9 @@ def _elementwise(b: Block, eqn: Eqn, *args: Value) -> Value | list[Value]:
 
 
 def _direct(b: Block, name: str) -> str | None:
-    """The operation that a primitive is."""
-    found = DIRECT.get(name) or NAMED.get(name)
-    return found if found and b.context.has(found) else None
+    """Return the XLA operation that computes a primitive, or None."""
+    op = DIRECT.get(name) or NAMED.get(name)
+    return op if op and b.context.has(op) else None
 
 
 @rule("eq", "ne", "lt", "le", "gt", "ge")
@@ -146,7 +146,7 @@ def _reduce_precision(b: Block, eqn: Eqn, x: Value) -> Value:
 
 @rule("sign", "abs")
 def _sized(b: Block, eqn: Eqn, x: Value) -> Value:
-    """XLA has neither of unsigned integers."""
+    """Write `sign` or `abs`; XLA lacks both for unsigned integers."""
     name = eqn.primitive.name
     if dtype_kind(x.dtype) != "u":
         return b.op(name, x, type=result_types(eqn)[0])
@@ -191,14 +191,17 @@ def _logaddexp(b: Block, eqn: Eqn, x: Value, y: Value) -> Value:
     rest = b.op("log_plus_one", b.op("exponential", b.op("negate", gap)))
     return b.op(
         "select", b.compare("NE", gap, gap), top, b.op("add", top, rest), type=x.type
-    )  # of equal infinities it is NaN
+    )  # the difference of equal infinities is NaN
 
 
 # --- by scalar code
 
 
 def _scalar_code(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
-    """What the compiler would compute for an element, for all of them; in wider types for dtypes that kernels do not have."""
+    """Write the scalar code of a kernel element, applied to whole arrays.
+
+    Dtypes that kernels do not have are computed in wider types.
+    """
     if not all(KERNEL_DTYPES[x.dtype] for x in (*args, *result_types(eqn))):
         return in_wide_types(b, eqn, args, _scalar_code)
     build, avals, types = Builder(), [a.aval for a in eqn.invars], result_types(eqn)
@@ -221,24 +224,28 @@ def _scalar_code(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
 
 
 def in_wide_types(b: Block, eqn: Eqn, args: Sequence[Value], write: Rule) -> list[Value]:
-    """Return what `write` makes of an equation whose narrow floats have 32 bits, and narrow integers 8."""
+    """Write an equation with `write`, computed with narrow floats as 32-bit and narrow integers as
+    8-bit.
+
+    The results are converted to the dtypes of the equation.
+    """
     wide = eqn.replace(
         invars=[_widened(a) for a in eqn.invars], outvars=[_widened(v) for v in eqn.outvars]
     )
-    made = write(b, wide, *[b.convert(x, v.aval.dtype) for x, v in zip(args, wide.invars)])
-    made = [made] if isinstance(made, Value) else made
-    return [b.convert(y, t.dtype) for y, t in zip(made, result_types(eqn))]
+    results = write(b, wide, *[b.convert(x, v.aval.dtype) for x, v in zip(args, wide.invars)])
+    results = [results] if isinstance(results, Value) else results
+    return [b.convert(y, t.dtype) for y, t in zip(results, result_types(eqn))]
 
 
 def _widened(atom: Atom) -> Var:
-    """Return a variable of the type of `atom`, which is wider if it has at most 8 bits."""
+    """Return a variable with the type of `atom`, widened if it has at most 8 bits."""
     dtype = atom.aval.dtype
     narrow = dtype_kind(dtype) in _WIDE and dtypes.itemsize_bits(dtype) <= 8
     return Var(atom.aval.update(dtype=_WIDE[dtype_kind(dtype)]) if narrow else atom.aval)
 
 
 def _pull(build: Builder, i: int, aval: Any) -> Callable[..., Expr]:
-    """How code reads operand i: at its own position alone."""
+    """Return a function that reads operand i at the position of the element."""
 
     def pull(index: Any, guard: Any = None) -> Expr:
         return build.ref(f"x{i}", type_name(aval.dtype))
@@ -247,7 +254,7 @@ def _pull(build: Builder, i: int, aval: Any) -> Callable[..., Expr]:
 
 
 def _operations(exprs: Sequence[Expr]) -> Any:
-    """The distinct operations of some code."""
+    """Yield the distinct operations in expressions."""
     seen, rest = set(), list(exprs)
     while rest:
         expr = rest.pop()
@@ -262,7 +269,7 @@ def _is_formula(b: Block, op: Op) -> bool:
 
 
 class _Code:
-    """Evaluates expressions of Loops on whole arrays."""
+    """An evaluator of Loops expressions on whole arrays."""
 
     def __init__(self, b: Block, shape: Sequence[int], operands: Sequence[Value]):
         self.b, self.shape = b, tuple(shape)
@@ -270,17 +277,17 @@ class _Code:
         self.memo: dict[int, Value] = {}
 
     def values(self, exprs: Sequence[Expr]) -> list[Value]:
-        """Their values; what expressions share is computed once."""
+        """Return the values of expressions; shared subexpressions are computed once."""
         return [self.value(e) for e in exprs]
 
     def value(self, expr: Expr) -> Value:
-        """The value of an expression."""
+        """Return the value of an expression."""
         if id(expr) not in self.memo:
             self.memo[id(expr)] = self.made(expr)
         return self.memo[id(expr)]
 
     def made(self, expr: Expr) -> Value:
-        """What makes a value."""
+        """Compute the value of an expression."""
         b = self.b
         if isinstance(expr, Const):
             return b.full(self.shape, expr.value, _dtype(expr.type))
@@ -295,7 +302,7 @@ class _Code:
         return self.operation(expr.op, expr.type, [self.value(a) for a in expr.args])
 
     def operation(self, op: str, type_: str, args: list[Value]) -> Value:
-        """An operation of Loops."""
+        """Write an operation of Loops."""
         b, out = self.b, array_type(self.shape, _dtype(type_))
         if op in COMPARISONS:
             return b.compare(_COMPARED[op], *args)

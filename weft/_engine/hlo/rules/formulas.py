@@ -1,8 +1,10 @@
-"""Functions by their formulas (`weft._engine.ops.functions`), on whole arrays: what XLA and CHLO have no operation for.
+"""Formulas (`weft._engine.ops.functions`) on whole arrays, for functions that XLA and CHLO lack.
 
 In:   the name of a function, and arrays of floats.
-Out:  the operations of its formula, which is computed in doubles; functions in it that are operations stay so.
-Laws: as those of `codegen.vector.math_real`, but that products are not exact: there is no operation that multiplies and adds at once.
+Out:  the operations of the formula, computed in doubles; functions in it that are XLA operations
+      are written as such.
+Laws: as in `codegen.vector.math_real`, but products are not exact, because XLA has no fused
+      multiply-add.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from weft._engine.ir.formulas import Formulas
 from weft._engine.ir.registry import functions
 from weft._engine.ops.functions import gammas
 
-#: functions that are an operation
+#: functions that are one XLA operation
 NAMED = {
     "exp": "exponential",
     "expm1": "exponential_minus_one",
@@ -61,20 +63,20 @@ NAMED = {
 
 
 def apply(b: Block, name: str, args: Sequence[Value], type_: str) -> Value:
-    """The function `name` of arrays; it will be rounded to `type_`."""
+    """Return the function `name` of arrays, accurate enough to be rounded to `type_`."""
     if dtype_kind(args[0].dtype) == "c":
         raise NotImplementedError(
-            f"as_text: {name} of complex numbers has no form as operations of XLA."
+            f"as_text: {name} of complex numbers cannot be written as XLA operations."
         )
-    own = name == "nextafter"  # which is about the bits of its type
-    type_inside = "f32" if own and args[0].dtype != np.float64 else "f64"
+    depends_on_bits = name == "nextafter"  # nextafter depends on the bits of its dtype
+    type_inside = "f32" if depends_on_bits and args[0].dtype != np.float64 else "f64"
     return apply_formula(b, functions[name].formula, args, type_, type_inside)
 
 
 def apply_formula(
     b: Block, formula: Callable, args: Sequence[Value], type_: str, type_inside: str = "f64"
 ) -> Value:
-    """The values of a formula for arrays, computed in `type_inside`; they will be rounded to `type_`."""
+    """Evaluate a formula on arrays in `type_inside`, accurately enough to be rounded to `type_`."""
     f = Tensors(b, args[0].shape, type_inside, type_)
     return formula(f, *[V(f, b.convert(x, f.dtype)) for x in args]).value
 
@@ -117,12 +119,12 @@ class V:
         return V(self.f, self.f.b.op("not", self.value))
 
     def is_nan(self) -> V:
-        """Where it is not a number."""
+        """Return a mask of the NaNs."""
         return V(self.f, self.f.b.compare("NE", self.value, self.value))
 
 
 class Tensors(Formulas):
-    """What formulas ask of a backend, on arrays of one shape in one floating type."""
+    """The backend interface of formulas, on arrays of one shape in one floating type."""
 
     def __init__(self, b: Block, shape: Sequence[int], type_: str, demand: str):
         super().__init__(type_, demand)
@@ -142,39 +144,39 @@ class Tensors(Formulas):
         return super().__getattr__(name)
 
     def raw(self, x: V | float, like: Value | None = None) -> Value:
-        """An array, of a number in the type of another."""
+        """Return an array; a number is broadcast, by default in the dtype of the formulas."""
         if isinstance(x, V):
             return x.value
-        made = self.b.full(self.shape, x, self.dtype if like is None else like.dtype)
-        # adding it rounds, and taking it away again must not be simplified to nothing
+        array = self.b.full(self.shape, x, self.dtype if like is None else like.dtype)
+        # adding this constant rounds; a barrier keeps its subtraction from being simplified away
         return (
-            self.b.emit("optimization_barrier", [made], [made.type])[0]
+            self.b.emit("optimization_barrier", [array], [array.type])[0]
             if abs(x) == self.magic
-            else made
+            else array
         )
 
     def c(self, value: float) -> V:
-        """A constant."""
+        """Return a constant."""
         return V(self, self.raw(value))
 
     def op(self, name: str, *args: V | float) -> V:
-        """An operation on floats."""
+        """Write an operation on floats."""
         return V(self, self.b.op(name, *[self.raw(a) for a in args]))
 
     def fma(self, x: V | float, y: V | float, z: V | float) -> V:
-        """x * y + z."""
+        """Return x * y + z."""
         return self.op("add", self.op("multiply", x, y), z)
 
     exact_fma = fma
 
     def select(self, cond: V, x: V | float, y: V | float) -> V:
-        """`x` where `cond` holds, else `y`."""
+        """Return `x` where `cond` holds, else `y`."""
         like = next((a.value for a in (x, y) if isinstance(a, V)), None)
         a, b = self.raw(x, like), self.raw(y, like)
         return V(self, self.b.op("select", cond.value, a, b, type=a.type))
 
     def intrinsic(self, name: str, *args: V) -> V:
-        """What is an operation."""
+        """Write a function that is an XLA operation."""
         return self.op(name, *args)
 
     def abs(self, x: V) -> V:
@@ -184,62 +186,62 @@ class Tensors(Formulas):
         return self.op("maximum", x, y)
 
     def copysign(self, x: V | float, y: V) -> V:
-        """The size of x with the sign of y."""
+        """Return the magnitude of x with the sign of y."""
         sign = self.to_bits(y) & -(1 << self.bits - 1)
         return self.from_bits((self.to_bits(self.abs(V(self, self.raw(x))))) | sign)
 
     def trunc(self, x: V) -> V:
-        """The integer part."""
+        """Return the integer part."""
         return self.select(x < 0.0, self.op("ceil", x), self.op("floor", x))
 
     def to_bits(self, x: V) -> V:
-        """The bits of a float."""
+        """Return the bits of floats as integers."""
         return V(
             self, self.b.op("bitcast_convert", x.value, type=array_type(self.shape, self.int_dtype))
         )
 
     def from_bits(self, x: V) -> V:
-        """The float of some bits."""
+        """Return the floats with the given bits."""
         return V(
             self, self.b.op("bitcast_convert", x.value, type=array_type(self.shape, self.dtype))
         )
 
     def to_float(self, x: V) -> V:
-        """An integer as a float."""
+        """Convert integers to floats."""
         return V(self, self.b.convert(x.value, self.dtype))
 
     def table(self, name: str) -> tuple[float, ...]:
-        """The coefficients of the tabulated polynomial `name`."""
+        """Return the coefficients of the tabulated polynomial `name`."""
         return TABLE[name, self.type]
 
     def in_double(self) -> Tensors:
-        """The formulas in doubles."""
+        """Return the formulas in doubles."""
         return self if self.wide else Tensors(self.b, self.shape, "f64", self.demand)
 
     def widen(self, x: V) -> V:
-        """A value in doubles."""
+        """Return a value in doubles."""
         wide = self.in_double()
         return V(wide, self.b.convert(x.value, wide.dtype))
 
     def narrow(self, x: V) -> V:
-        """A double back in this precision."""
+        """Return a double in this precision."""
         return V(self, self.b.convert(x.value, self.dtype))
 
     def cold(self, y: V, where: V, function: Any, *args: V) -> V:
-        """`function` of the elements where it is asked for, else `y`."""
-        found = (
+        """Return `function` of the elements where `where` holds, else `y`."""
+        values = (
             self.library(function, *args) if isinstance(function, str) else function(self, *args)
         )
-        return self.select(where, found, y)
+        return self.select(where, values, y)
 
     def library(self, name: str, *args: V) -> V:
-        """What is a function of the C library elsewhere."""
+        """Evaluate a function that other backends take from the C library."""
         return (
             gammas.lgamma_in_double(self, *args) if name == "lgamma" else getattr(self, name)(*args)
         )
 
     def repeat(self, step: Callable[..., tuple[V, list[V]]], *start: V | float) -> list[V]:
-        """What `step(n, *values)`, which gives (more, values), makes of values, n = 1, 2, ..., in each element until it needs no more."""
+        """Iterate `more, values = step(n, *values)` for n = 1, 2, ... while `more`, in each element."""
         b = self.b
         begin = [self.raw(x) for x in (1.0, *start)]
         begin.append(b.full(self.shape, True, np.bool_))
@@ -255,9 +257,9 @@ class Tensors(Formulas):
         def body(block: Block, *values: Value) -> list[Value]:
             outer, self.b = self.b, block
             number, *old = [V(self, x) for x in values[:-1]]
-            kept = self.advanced(step, number, old, V(self, values[-1]))
+            advanced = self.advanced(step, number, old, V(self, values[-1]))
             self.b = outer
-            return [v.value for v in kept]
+            return [v.value for v in advanced]
 
         outs = b.emit("while", begin, types, [b.region(types, go), b.region(types, body)])
         return [V(self, x) for x in outs[1:-1]]

@@ -1,4 +1,4 @@
-"""What PJRT plugins lack, in plain operations: factorizations, host functions, rare collectives."""
+"""Rules in plain operations for primitives that PJRT plugins lack."""
 
 from __future__ import annotations
 
@@ -47,24 +47,24 @@ def _module(b: Block) -> ReplicaLowering:
     return b.context
 
 
-# --- where values are -------------------------------------------------------------------------------------------------
+# --- shardings and layouts --------------------------------------------------------------------
 
 
 @plugin_rule(ConstraintOp)
 def _same(b: Block, eqn: Eqn, x: Value) -> Value:
-    """The program of one device has its layout already."""
+    """Ignore a sharding: the program of one device is already partitioned."""
     return x
 
 
 @plugin_rule("layout_constraint")
 def _own_layout(b: Block, eqn: Eqn, x: Value) -> Value:
-    """The plugin chooses the layouts of values inside a program."""
+    """Ignore a layout: the plugin chooses the layouts of values inside a program."""
     return x
 
 
 # --- narrow dtypes ----------------------------------------------------------------------------------------------------
 
-#: elementwise operations that are exact, so that every compiler has them for all dtypes
+#: exact elementwise operations, which every compiler has for all dtypes
 _EXACT = frozenset(
     "copy name stop_gradient xla_metadata_value convert_element_type bitcast_convert_type select_n "
     "clamp eq ne lt le gt ge max min neg abs sign is_finite nextafter".split()
@@ -73,7 +73,10 @@ _EXACT = frozenset(
 
 @plugin_rule(ElementwiseOp, ScanOp, SortOp)
 def _of_any_dtype(b: Block, eqn: Eqn, *args: Value) -> Value | list[Value]:
-    """Functions of narrow floats are rounded once; integers of a few bits are sorted as bytes."""
+    """Compute functions of narrow floats in a wider dtype and round once.
+
+    Integers of a few bits are sorted as bytes.
+    """
     write = _common_rule(eqn)
     if any(_is_widened(eqn.primitive, x.dtype) for x in args):
         return in_wide_types(b, eqn, args, write)
@@ -145,7 +148,7 @@ def _householder_product(b: Block, eqn: Eqn, a: Value, taus: Value) -> Value:
 
 
 def _expanded(b: Block, target: str, args: Sequence[Value], types: Sequence) -> list[Value]:
-    """A custom call that XLA's compilers expand into operations."""
+    """Write a custom call that XLA's compilers expand into operations."""
     return b.emit(
         "custom_call", args, types, target=target, backend_config={}, has_side_effect=False
     )
@@ -153,13 +156,13 @@ def _expanded(b: Block, target: str, args: Sequence[Value], types: Sequence) -> 
 
 # --- collectives ------------------------------------------------------------------------------------------------------
 
-#: platforms whose compilers have ragged exchanges between replicas; those for CPUs and TPUs abort
+#: platforms whose compilers have ragged exchanges between replicas; the CPU and TPU compilers abort
 _RAGGED = ("cuda", "rocm")
 
 
 @plugin_rule(CollectiveOp)
 def _collective(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
-    """A collective of elements that all platforms exchange, and add, multiply or compare."""
+    """Write a collective in a dtype that all platforms exchange, add, multiply and compare."""
     write = _common_rule(eqn)
     if not args:
         return [write(b, eqn)]
@@ -167,16 +170,16 @@ def _collective(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     if not any(t.size for t in types):  # StableHLO has no gathers along empty dims
         return [b.full(t.shape, 0, t.dtype) for t in types]
     carrier = _carrier(args[0].dtype, spec_of(eqn.primitive).reduces)
-    made = write(b, eqn, *[b.convert(x, carrier) for x in args])
-    made = [made] if isinstance(made, Value) else made
-    return [b.convert(x, t.dtype) for x, t in zip(made, types)]
+    results = write(b, eqn, *[b.convert(x, carrier) for x in args])
+    results = [results] if isinstance(results, Value) else results
+    return [b.convert(x, t.dtype) for x, t in zip(results, types)]
 
 
 def _carrier(dtype: np.dtype, reduces: bool) -> np.dtype:
-    """Return the dtype in which a collective carries elements of `dtype`.
+    """Return the dtype that a collective uses to carry elements of `dtype`.
 
-    Elements of fewer than 8 bits travel in whole bytes. Dtypes that some platform does not reduce
-    are reduced in 32 bits; integers wrap around alike.
+    Elements of fewer than 8 bits are carried in whole bytes. Dtypes that some platform does not
+    reduce are reduced in 32 bits; integer wraparound is the same.
     """
     kind, bits = dtype_kind(dtype), dtypes.itemsize_bits(dtype)
     if kind == "b":
@@ -190,7 +193,7 @@ def _carrier(dtype: np.dtype, reduces: bool) -> np.dtype:
 
 @plugin_rule("pbroadcast")
 def _broadcast(b: Block, eqn: Eqn, x: Value) -> list[Value]:
-    """Permutations, each of which doubles the number of positions that have the value."""
+    """Write a broadcast as permutations; each one doubles the number of positions with the value."""
     return b.context.inline_function(b, lambda x: [_sent_to_all(x, **eqn.params)], [x])
 
 
@@ -220,7 +223,7 @@ def _sent_to_all(
 
 @plugin_rule("ragged_all_to_all")
 def _ragged(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
-    """One exchange where the platform has it; else all rows go to all positions."""
+    """Write one exchange where the platform has it; else all rows are sent to all positions."""
     if _module(b).platform not in _RAGGED:
         exchange = eqn.primitive.several
         return b.context.inline_function(b, lambda *xs: [exchange(*xs, **eqn.params)], args)
@@ -242,21 +245,21 @@ def _ragged(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
 
 @plugin_rule("eig", "schur")
 def _on_host(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
-    """A call of the host, which computes the equation by its `reference`."""
+    """Write a call of the host, which computes the equation by its `reference`."""
     return _call_host(b, eqn, args, result_types(eqn))
 
 
 @plugin_rule(CallbackOp)
 def _callback(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
-    """A call of the host, whose first operand and first result are the position of the device.
+    """Write a call of the host, with the position of the device as first operand and first result.
 
-    The result is the first operand of the next such call: so they come in the order of the program.
+    The result is the first operand of the next such call, so that calls run in program order.
     """
     (position,) = b.context.chain
     types = [position.type, *result_types(eqn)]
-    position, *made = _call_host(b, eqn, [position, *args], types)
+    position, *results = _call_host(b, eqn, [position, *args], types)
     b.context.chain = (position,)
-    return made
+    return results
 
 
 def _call_host(

@@ -1,4 +1,4 @@
-"""Products, convolutions, transforms and factorizations."""
+"""Rules for products, convolutions, transforms and factorizations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from weft._engine.ops.reduce import reduce_sum
 
 
 def _same_dtype(b: Block, eqn: Eqn, x: Value, y: Value) -> tuple[Value, Value]:
-    """Operands of a product in one dtype; products of bools are counted."""
+    """Return operands of a product in one dtype; products of bools are counted."""
     dtype = x.dtype if x.dtype == y.dtype else eqn.outvars[0].aval.dtype
     dtype = np.dtype(np.int32) if dtype_kind(dtype) == "b" else dtype
     return b.convert(x, dtype), b.convert(y, dtype)
@@ -42,13 +42,15 @@ def _product(
 
 @rule(ContractOp)
 def _dot_general(b: Block, eqn: Eqn, x: Value, y: Value) -> Value:
-    """A product; the compiler's may have its dims in another order."""
+    """Write a product; the compiler's products may have result dims in another order."""
     contracting, batching = eqn.params["dimension_numbers"]
     order = eqn.params.get("permutation")
     (out,) = result_types(eqn)
     shape = out.shape if order is None else [out.shape[order.index(d)] for d in range(out.ndim)]
-    made = _product(b, eqn, "dot_general", shape, x, y, contracting=contracting, batching=batching)
-    return made if order is None else b.transpose(made, order)
+    product = _product(
+        b, eqn, "dot_general", shape, x, y, contracting=contracting, batching=batching
+    )
+    return product if order is None else b.transpose(product, order)
 
 
 @rule("grouped_dot")
@@ -78,7 +80,7 @@ def _convolution(b: Block, eqn: Eqn, x: Value, y: Value) -> Value:
 
 # --- transforms
 
-#: dims that one transform of XLA has at most
+#: the most dims of one XLA transform
 _MOST_DIMS = 3
 
 
@@ -105,7 +107,7 @@ def _fft(b: Block, eqn: Eqn, x: Value) -> Value:
 
 
 def _along(b: Block, x: Value, dims: range, kind: FftType) -> Value:
-    """Complex transforms along `dims`, one after the other."""
+    """Write complex transforms along each of `dims`, one after the other."""
     for d in dims:
         order = [k for k in range(x.ndim) if k != d] + [d]
         moved = b.transpose(x, order)
@@ -119,7 +121,7 @@ def _along(b: Block, x: Value, dims: range, kind: FftType) -> Value:
 
 @rule("cholesky")
 def _cholesky(b: Block, eqn: Eqn, x: Value) -> Value:
-    """The lower triangle; above it is nothing that is defined."""
+    """Write a Cholesky factorization and zero the undefined upper triangle."""
     factor, (rows, columns) = (
         b.op("cholesky", x, lower=True),
         (b.iota(x.shape, np.int32, x.ndim - k) for k in (2, 1)),
@@ -141,7 +143,7 @@ def _triangular_solve(b: Block, eqn: Eqn, a: Value, y: Value) -> Value:
 
 @rule("lu_pivots_to_permutation")
 def _permutation(b: Block, eqn: Eqn, pivots: Value) -> list[Value]:
-    """Positions, exchanged one after the other."""
+    """Write the permutation that results from exchanging rows one after the other."""
     (out,) = result_types(eqn)
 
     def exchanged(pivots):
@@ -166,7 +168,7 @@ def _permutation(b: Block, eqn: Eqn, pivots: Value) -> list[Value]:
 @rule("lu", "qr", "eigh", "svd")
 @rule(LibraryOp, CallbackOp)
 def _custom_call(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
-    """What a library or the host computes."""
+    """Write a custom call for a computation of a library or of the host."""
     backend_config = {k: v for k, v in eqn.params.items() if isinstance(v, (bool, int, str))}
     named = getattr(
         getattr(eqn.params.get("callback"), "fun", None), "target", None

@@ -1,4 +1,4 @@
-"""Reductions, running reductions and sorts."""
+"""Rules for reductions, running reductions and sorts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from weft._engine.ops.prefix import prefixes
 from weft._engine.ops.reduce import argmax_p, highest, lowest
 from weft._engine.ops.sorting import take_along
 
-#: what combines two elements, by the names that `ReduceSpec`, `ScanSpec` and `ScatterSpec` have for it
+#: operations that combine two elements, by their names in `ReduceSpec`, `ScanSpec` and
+#: `ScatterSpec`
 COMBINES = {
     "add": "add",
     "mul": "multiply",
@@ -32,12 +33,14 @@ COMBINES = {
 
 
 def of_combine(combine: str) -> Callable[[Block, Value, Value], Value]:
-    """What writes a region that combines two elements."""
+    """Return a function that writes the region which combines two elements."""
     return lambda r, x, y: r.op(COMBINES[combine], x, y)
 
 
 def widened(b: Block, combine: str | None, fn: Callable[..., Value], *xs: Value) -> Value:
-    """`fn(*xs)`; sums and products of 16 bits and fewer are accumulated in float32."""
+    """Return `fn(*xs)`; floating-point sums and products of at most 16 bits are computed in
+    float32.
+    """
     dtype = xs[0].dtype
     if combine not in ("add", "mul") or dtype_kind(dtype) != "f" or not is_narrow(dtype):
         return fn(*xs)
@@ -61,7 +64,10 @@ def _reduce(b: Block, eqn: Eqn, x: Value) -> Value:
 
 @rule("argmax", "argmin")
 def _arg_reduce(b: Block, eqn: Eqn, x: Value) -> Value:
-    """The extreme element with its position: a NaN is more extreme than numbers, and of equals the first one counts."""
+    """Select the extreme element with its position.
+
+    A NaN is more extreme than numbers; among equal elements the first one is selected.
+    """
     (axis,), dtype = eqn.params["axes"], eqn.params["index_dtype"]
     direction, neutral = ("GT", lowest) if eqn.primitive is argmax_p else ("LT", highest)
 
@@ -83,7 +89,7 @@ def _arg_reduce(b: Block, eqn: Eqn, x: Value) -> Value:
 
 @rule(ScanOp)
 def _running(b: Block, eqn: Eqn, x: Value) -> Value:
-    """A reduction of windows that end, or begin, at each element."""
+    """Write a reduction over the windows that end, or begin, at each element."""
     spec, axis = eqn.primitive.lower, eqn.params["axis"]
     n = x.shape[axis]
     if x.type.size == 0:
@@ -112,7 +118,7 @@ def _running(b: Block, eqn: Eqn, x: Value) -> Value:
 
 
 def _prefixes_in_loop(x: Any, eqn: Eqn) -> Any:
-    """The running reduction element by element, for a length that is not known."""
+    """Return the running reduction by a loop over elements, for a symbolic length."""
     combine, axis = eqn.primitive.lower.combine, eqn.params["axis"]
     rows = move_dim(x, axis, 0)
 
@@ -130,8 +136,8 @@ def _prefixes(b: Block, eqn: Eqn, *xs: Value) -> list[Value]:
 
     def run(*xs):
         turned = [rev(x, (axis,)) for x in xs] if reverse else list(xs)
-        made = prefixes(turned, combine, axis)
-        return [rev(x, (axis,)) for x in made] if reverse else made
+        results = prefixes(turned, combine, axis)
+        return [rev(x, (axis,)) for x in results] if reverse else results
 
     return b.context.inline_function(b, run, xs)
 
@@ -140,7 +146,10 @@ def _prefixes(b: Block, eqn: Eqn, *xs: Value) -> list[Value]:
 
 
 def _ordered(r: Block, x: Value) -> list[Value]:
-    """A key as keys in whose total order zeros are equal and NaN is the last; the most significant first."""
+    """Return sort keys for a key, the most significant first.
+
+    In their total order zeros are equal and NaN is the last.
+    """
     kind = dtype_kind(x.dtype)
     if kind == "c":
         return [k for part in ("real", "imag") for k in _ordered(r, r.real(x, part))]
@@ -170,11 +179,11 @@ def _sorted(
             return r.compare(direction, x, y, total=dtype_kind(x.dtype) == "f")
 
         *majors, minor = keys
-        made = test(direction, *minor)
+        precedes = test(direction, *minor)
         for pair in reversed(majors):
             less = test(direction, *pair)
-            made = r.op("or", less, r.op("and", test("EQ", *pair), made))
-        return made
+            precedes = r.op("or", less, r.op("and", test("EQ", *pair), precedes))
+        return precedes
 
     types = [array_type((), x.dtype) for x in xs for _ in range(2)]
     return b.emit(
@@ -199,7 +208,7 @@ def _sorted_rows(b: Block, eqn: Eqn, x: Value) -> list[Value]:
 
 @rule("row_order")
 def _row_order(b: Block, eqn: Eqn, x: Value, *previous: Value) -> Value:
-    """Positions by the elements there, in the order in which the last pass left them."""
+    """Return positions sorted by their elements; ties keep the order of the previous pass."""
     last, order = x.ndim - 1, previous[0] if previous else b.iota(x.shape, np.int32, x.ndim - 1)
     if previous:
         x = b.context.inline_function(b, lambda x, at: [take_along(x, at, last)], [x, order])[0]
@@ -208,13 +217,13 @@ def _row_order(b: Block, eqn: Eqn, x: Value, *previous: Value) -> Value:
 
 @rule("leading")
 def _leading(b: Block, eqn: Eqn, x: Value) -> list[Value]:
-    made = _sorted(b, [x, b.iota(x.shape, np.int32, x.ndim - 1)], x.ndim - 1, 1, direction="GT")
-    return [b.slice(y, (0,) * x.ndim, result_types(eqn)[0].shape) for y in made]
+    results = _sorted(b, [x, b.iota(x.shape, np.int32, x.ndim - 1)], x.ndim - 1, 1, direction="GT")
+    return [b.slice(y, (0,) * x.ndim, result_types(eqn)[0].shape) for y in results]
 
 
 @rule("top_k")
 def _top_k(b: Block, eqn: Eqn, x: Value) -> list[Value]:
     axis, (out, _) = eqn.params["axis"], result_types(eqn)
-    made = [x, b.iota(x.shape, np.int32, axis)]
-    made = _sorted(b, made, axis, 1, direction="GT") if x.type.size else made
-    return [b.slice(y, (0,) * x.ndim, out.shape) for y in made]
+    results = [x, b.iota(x.shape, np.int32, axis)]
+    results = _sorted(b, results, axis, 1, direction="GT") if x.type.size else results
+    return [b.slice(y, (0,) * x.ndim, out.shape) for y in results]

@@ -1,4 +1,6 @@
-"""Operations that hold programs: calls, choices, loops, and the programs of one device; collectives; where values are."""
+"""Rules for operations with regions: calls, branches, loops, manual computations; shardings and
+collectives.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ from weft._engine.util.source import with_metadata
 
 @rule(CallLike)
 def _call(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
-    """A function where users wrote one; what only says how to differentiate is written in place."""
+    """Write a function for a call that the user wrote; inline calls that only carry derivative
+    rules.
+    """
     if eqn.primitive.only_derivatives or b.context.mesh is not None:
         return b.context.inline(b, in_place(eqn), args)
     p = eqn.params
@@ -36,31 +40,31 @@ def _call(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
 
 @rule("xla_metadata_call")
 def _metadata_call(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
-    """A function whose call has the attributes; in the program of one device its operations have them."""
+    """Write a call with the attributes; in the program of one device its operations carry them."""
     context, p = b.context, eqn.params
     if context.mesh is None:
         context.metadata = with_metadata(context.metadata, p["xla_metadata"])
         return context.call(b, p["jaxpr"], eqn.primitive.name, args)
     outer = context.around
     context.around = with_metadata(context.metadata, p["xla_metadata"])
-    made = context.inline(b, p["jaxpr"], args)
+    results = context.inline(b, p["jaxpr"], args)
     context.around = outer
-    return made
+    return results
 
 
-# --- choices and loops ------------------------------------------------------------------------------------------------
+# --- branches and loops -----------------------------------------------------------------------
 
 
 def _after(r: Block, chain: Sequence[Value], fill: Callable[[], Sequence[Value]]) -> list[Value]:
-    """What `fill()` gives, whose host calls come after `chain`, and the chain after them."""
+    """Return the results of `fill()`, whose host calls follow `chain`, and the chain after them."""
     outer, r.context.chain = r.context.chain, tuple(chain)
-    made = [*fill(), *r.context.chain]
+    results = [*fill(), *r.context.chain]
     r.context.chain = outer
-    return made
+    return results
 
 
 def _chained(b: Block, chain: Sequence[Value], made: Sequence[Value]) -> list[Value]:
-    """The results of an operation; those that come last are the chain from now on, if it has one."""
+    """Return the results of an operation without its chain, which becomes the current chain."""
     if not chain:
         return list(made)
     b.context.chain = tuple(made[-len(chain) :])
@@ -92,7 +96,7 @@ def _while(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     body = lambda r, *carry: _after(
         r, carry[count:], lambda: r.context.inline(r, p["body_jaxpr"], [*args[n:m], *carry[:count]])
     )
-    made = b.emit(
+    results = b.emit(
         "while",
         begin,
         types,
@@ -104,23 +108,26 @@ def _while(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
             b.region(types, body),
         ],
     )
-    return _chained(b, chain, made)
+    return _chained(b, chain, results)
 
 
 def _while_with_calls(
     b: Block, eqn: Eqn, of_cond: Sequence[Value], of_body: Sequence[Value], carry: Sequence[Value]
 ) -> list[Value]:
-    """A loop whose condition calls the host: it is computed before the loop and at the end of each iteration."""
+    """Write a loop whose condition calls the host.
+
+    The condition is computed before the loop and at the end of each iteration.
+    """
     p, count = eqn.params, len(carry)
     test = lambda r, values: r.context.inline(r, p["cond_jaxpr"], [*of_cond, *values])
 
     def body(r: Block, *values: Value) -> list[Value]:
-        made = r.context.inline(r, p["body_jaxpr"], [*of_body, *values[:count]])
-        return [*made, *test(r, made)]
+        results = r.context.inline(r, p["body_jaxpr"], [*of_body, *values[:count]])
+        return [*results, *test(r, results)]
 
     begin = [*carry, *test(b, carry), *b.context.chain]
     types = [x.type for x in begin]
-    made = b.emit(
+    results = b.emit(
         "while",
         begin,
         types,
@@ -131,12 +138,12 @@ def _while_with_calls(
             ),
         ],
     )
-    return _chained(b, b.context.chain, made)[:count]
+    return _chained(b, b.context.chain, results)[:count]
 
 
 @rule("scan")
 def _scan(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
-    """A loop that counts, slices what it is given and writes what it gives into place."""
+    """Write a loop over an index that slices the inputs and writes the outputs into place."""
     p, length = eqn.params, eqn.params["length"]
     nc, nk = p["num_consts"], p["num_consts"] + p["num_carry"]
     consts, carry, xs = args[:nc], args[nc:nk], args[nk:]
@@ -153,12 +160,12 @@ def _scan(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
         rows = [
             r.reshape(dynamic_slice(r, x, start(x), (1, *x.shape[1:])), x.shape[1:]) for x in xs
         ]
-        made = r.context.inline(r, p["jaxpr"], [*consts, *values[: len(carry)], *rows])
+        results = r.context.inline(r, p["jaxpr"], [*consts, *values[: len(carry)], *rows])
         put = [
             r.op("dynamic_update_slice", y, r.reshape(row, (1, *row.shape)), *start(y))
-            for y, row in zip(values[len(carry) : count], made[len(carry) :])
+            for y, row in zip(values[len(carry) : count], results[len(carry) :])
         ]
-        return [r.op("add", i, r.constant(1, np.int32)), *made[: len(carry)], *put]
+        return [r.op("add", i, r.constant(1, np.int32)), *results[: len(carry)], *put]
 
     more = lambda r, i, *_: r.compare("LT", i, r.size(length, np.int32))
     trips = {"trip_count": length} if is_static([length]) else {}
@@ -175,7 +182,7 @@ def _barrier(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     return b.emit("optimization_barrier", args, [x.type for x in args])
 
 
-# --- where values are -------------------------------------------------------------------------------------------------
+# --- shardings --------------------------------------------------------------------------------
 
 
 @rule(ConstraintOp)
@@ -195,7 +202,7 @@ def _shard_map(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
     inner = [array_type(a.shape, a.dtype) for a in p["jaxpr"].in_avals]
     body = b.region(inner, lambda r, *blocks: context.inline(r, p["jaxpr"], blocks))
     context.mesh = outer
-    others = len(p["manual_axes"]) < len(p["mesh"].axis_names)  # axes that may split any dim
+    others = len(p["manual_axes"]) < len(p["mesh"].axis_names)  # automatic axes may split any dim
     show = lambda specs, atoms: [
         placed(context, p["mesh"], spec.dims(a.aval.ndim), range(a.aval.ndim) if others else ())
         for spec, a in zip(specs, atoms)
@@ -217,13 +224,13 @@ def _shard_map(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
 # --- collectives ------------------------------------------------------------------------------------------------------
 
 
-#: numbers of devices: of the members of each group, or of sender and receiver
+#: device numbers: the members of each group, or sender and receiver
 Groups = tuple[tuple[int, ...], ...]
 
 
 @lru_cache(maxsize=256)
 def _groups(axes: tuple, mesh: tuple[tuple[Any, int], ...]) -> Groups:
-    """The numbers of the devices of each group along `axes`, in the order of their positions there.
+    """Return the device numbers of each group along `axes`, ordered by position along the axes.
 
     >>> _groups(("b",), (("a", 2), ("b", 2))), _groups(("b", "a"), (("a", 2), ("b", 2)))
     (((0, 1), (2, 3)), ((0, 2, 1, 3),))
@@ -231,13 +238,15 @@ def _groups(axes: tuple, mesh: tuple[tuple[Any, int], ...]) -> Groups:
     names = [name for name, _ in mesh]
     numbers = np.arange(math.prod(n for _, n in mesh)).reshape([n for _, n in mesh])
     along = [names.index(a) for a in axes if a in names]
-    rest = [d for d in range(len(names)) if d not in along]
+    other_dims = [d for d in range(len(names)) if d not in along]
     count = math.prod(mesh[d][1] for d in along)
-    return tuple(map(tuple, numbers.transpose(rest + along).reshape(-1, count).tolist()))
+    return tuple(map(tuple, numbers.transpose(other_dims + along).reshape(-1, count).tolist()))
 
 
 def meeting(eqn: Eqn, mesh: tuple[tuple[Any, int], ...]) -> Groups:
-    """The groups of devices that exchange values in a collective, `axis_index_groups` included."""
+    """Return the groups of devices that exchange values in a collective, `axis_index_groups`
+    included.
+    """
     axes, parts = collective_axes(eqn.params), eqn.params.get("axis_index_groups")
     return _parts_of_groups(axes, mesh, parts) if parts else _groups(axes, mesh)
 
@@ -250,7 +259,7 @@ def _parts_of_groups(axes: tuple, mesh: tuple[tuple[Any, int], ...], parts: Grou
 
 
 def pairs(eqn: Eqn, mesh: tuple[tuple[Any, int], ...]) -> Groups:
-    """The numbers of the devices that send to each other in a permutation."""
+    """Return pairs of device numbers, sender and receiver, of a permutation."""
     return _pairs(collective_axes(eqn.params), mesh, eqn.params["perm"])
 
 
@@ -259,7 +268,7 @@ def _pairs(axes: tuple, mesh: tuple[tuple[Any, int], ...], perm: Groups) -> Grou
     return tuple(sorted([(group[s], group[t]) for group in _groups(axes, mesh) for s, t in perm]))
 
 
-#: rules of collectives by the instruction that their records name
+#: rules of collectives by their HLO instruction
 _COLLECTIVES: dict[str, Rule] = {}
 
 
@@ -272,7 +281,7 @@ def _by_record(b: Block, eqn: Eqn, *args: Value) -> Value | list[Value]:
     instruction = spec_of(eqn.primitive).hlo
     if instruction not in _COLLECTIVES:
         raise NotImplementedError(
-            f"as_text: {eqn.primitive.name} has no form as operations of XLA."
+            f"as_text: {eqn.primitive.name} cannot be written as XLA operations."
         )
     return _COLLECTIVES[instruction](b, eqn, *args)
 
@@ -285,7 +294,7 @@ def _communicate(
     groups: Groups | None = None,
     **attrs: object,
 ) -> Value:
-    """A collective among the groups of devices that exchange values."""
+    """Write a collective of one value among groups of devices."""
     return _exchange(b, eqn, [x], [array_type(shape, x.dtype)], groups, **attrs)[0]
 
 
@@ -297,7 +306,7 @@ def _exchange(
     groups: Groups | None = None,
     **attrs: object,
 ) -> list[Value]:
-    """The same of several values of one dtype."""
+    """Write a collective of several values of one dtype."""
     spec, element = spec_of(eqn.primitive), array_type((), xs[0].dtype)
     regions = (
         [b.region([element, element], lambda r, x, y: r.op(spec.to_apply, x, y))]
@@ -358,7 +367,7 @@ def _permute(b: Block, eqn: Eqn, x: Value) -> Value:
 
 @_collective("collective-broadcast")
 def _broadcast(b: Block, eqn: Eqn, x: Value) -> Value:
-    """The first device of a group sends."""
+    """Write a broadcast from the first device of each group."""
     source, found = eqn.params["source"], meeting(eqn, b.context.mesh.shape_tuple)
     return _communicate(
         b, eqn, x, x.shape, tuple([(g[source], *g[:source], *g[source + 1 :]) for g in found])
@@ -380,7 +389,7 @@ def _ragged(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
 
 
 def _position(b: Block, axes: Sequence) -> Value:
-    """The number of this device along `axes`, the first being the major one."""
+    """Return the position of this device along `axes`, the first one being the major one."""
     sizes = b.context.mesh.shape_tuple
     device = b.context.device_number(b)
 
@@ -391,11 +400,11 @@ def _position(b: Block, axes: Sequence) -> Value:
         return b.op("remainder", quotient, b.like(device, size)), size
 
     first, *others = axes
-    made, _ = along(first)
+    position, _ = along(first)
     for axis in others:
         here, size = along(axis)
-        made = b.op("add", b.op("multiply", made, b.like(made, size)), here)
-    return b.convert(made, np.int32)
+        position = b.op("add", b.op("multiply", position, b.like(position, size)), here)
+    return b.convert(position, np.int32)
 
 
 @_collective("partition-id")

@@ -1,7 +1,8 @@
-"""Computations of an HLO module as text, line by line.
+"""Computations of an HLO module as text, written line by line.
 
 In:   blocks of operations.
-Out:  `HloModule.computation` writes one computation; `FORMS` and `REWRITTEN`, which `hlo_forms` fills, say how each operation is written.
+Out:  `HloModule.computation` writes one computation. The tables `FORMS` and `REWRITTEN`, which
+      `hlo_forms` fills, say how each operation is written.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from weft._engine.hlo.rules import arrays, elementwise, products, reductions, re
 from weft._engine.ir.types import ShapedArray
 from weft._engine.util import dtypes
 
-#: functions that HLO has, by the names that CHLO has for them
+#: functions that are HLO instructions, by their names in CHLO
 FUNCTIONS = frozenset(
     f"chlo.{name}" for name in ("acos", "acosh", "asin", "asinh", "atanh", "cosh", "sinh", "erf")
 )
-#: elements up to which an array is written number by number; longer ones are left out, as XLA leaves them out
+#: the most elements that an array is written with; longer arrays are elided, as XLA elides them
 _MOST_NUMBERS = 1 << 16
 
 
@@ -94,7 +95,7 @@ def braces(values: Iterable) -> str:
     )
 
 
-#: groups or pairs of devices, of which many collectives have the same
+#: text of groups or pairs of devices; many collectives have the same ones
 device_braces = lru_cache(maxsize=256)(braces)
 
 
@@ -115,7 +116,7 @@ _OPCODES = {
 
 
 class HloModule:
-    """The computations of a module that are finished, and the names in it."""
+    """The finished computations of a module, and the names in it."""
 
     def __init__(self, lowering: Lowering, places: bool):
         self.lowering = lowering
@@ -127,12 +128,12 @@ class HloModule:
         self._combiners: dict[str, str] = {}
 
     def free(self, base: str) -> str:
-        """A name that is not taken: `%base.1`, `%base.2`, ..."""
+        """Return an unused name: `%base.1`, `%base.2`, ..."""
         self._counts[base] = self._counts.get(base, 0) + 1
         return f"%{base}.{self._counts[base]}"
 
     def called(self, callee: str) -> str:
-        """The name of a function's computation, which is written when it is first called."""
+        """Return the name of a function's computation; write it at the first call."""
         if callee not in self._functions:
             name = self.free(callee)
             self.texts.append(self.computation(name[1:], self.lowering.functions[callee].body))
@@ -140,7 +141,10 @@ class HloModule:
         return self._functions[callee]
 
     def combiner(self, block: Block) -> str:
-        """The name of the computation that combines scalars; one of a single operation is written once."""
+        """Return the name of the computation that combines scalars.
+
+        A computation of a single operation is written once.
+        """
         key = ""
         for op in block.ops if len(block.ops) == 1 else ():
             is_combiner = op.operands == tuple(block.args) and op.results == tuple(block.results)
@@ -158,7 +162,11 @@ class HloModule:
         captured: Sequence[Value] = (),
         carried: Sequence[Value] | None = None,
     ) -> str:
-        """The name of the computation of a region that takes a tuple: `carried`, or the block's arguments, then what it reads around it."""
+        """Return the name of the computation of a region with one tuple as argument.
+
+        The tuple holds the arguments of the block, then the values `captured` from outside. The
+        result is a tuple; `carried` values are appended to the results if given.
+        """
         name = self.free(base)
         self.texts.append(
             self.computation(name[1:], block, tupled=[*block.args, *captured], given=carried)
@@ -175,8 +183,12 @@ class HloModule:
         in_tiles: Sequence[str] = (),
         out_tiles: Sequence[str] = (),
     ) -> str:
-        """A computation with a parameter for each argument, or one for `tupled` values; it gives a tuple of the results and of `given`
-        values where that is not None, else a tuple where there are not just one."""
+        """Return the text of a computation.
+
+        It has a parameter for each argument, or one parameter for `tupled` values. The result is a
+        tuple of the results and `given` values if `given` is not None; else a tuple unless there is
+        exactly one result.
+        """
         writer = Computation(self)
         if tupled is not None:
             whole = writer.line(self.free("param"), result_type(tupled, True), "parameter(0)")
@@ -208,22 +220,22 @@ class HloModule:
 
 
 def captured(blocks: Iterable[Block], constants: Container[Value]) -> list[Value]:
-    """Values that regions read and do not make, but for constants."""
-    made: set[Value] = set()
+    """Return the values that regions read but do not define, without constants."""
+    defined: set[Value] = set()
     read: dict[Value, None] = {}
 
     def visit(block: Block) -> None:
-        made.update(block.args)
+        defined.update(block.args)
         for op in block.ops:
             read.update(dict.fromkeys(op.operands))
-            made.update(op.results)
+            defined.update(op.results)
             for region in op.regions:
                 visit(region)
         read.update(dict.fromkeys(block.results))
 
     for block in blocks:
         visit(block)
-    return [v for v in read if v not in made and v not in constants]
+    return [v for v in read if v not in defined and v not in constants]
 
 
 class Computation:
@@ -235,10 +247,10 @@ class Computation:
         self.members: dict[Value, tuple[str, int]] = {}
         self.lines: dict[str, str] = {}
         self.place: tuple[Any, str] | None = None
-        self.given = ""  # the user's attributes of the operation that is written
+        self.given = ""  # the user's attributes of the current operation
 
     def line(self, name: str, type_: str, what: str) -> str:
-        """Add `name = type what` with its attributes and its place; gives the name."""
+        """Add `name = type what` with its attributes and source place; return the name."""
         metadata = self.given
         if self.place is not None:
             source, label = self.place
@@ -252,7 +264,10 @@ class Computation:
         return name
 
     def ref(self, x: Value) -> str:
-        """The name of a value; constants and members of tuples are written when they are first asked for."""
+        """Return the name of a value.
+
+        Constants and members of tuples are written when they are first referenced.
+        """
         if x not in self.names:
             outer, self.place, self.given = (self.place, self.given), None, ""
             if x in self.members:
@@ -270,7 +285,7 @@ class Computation:
         return ", ".join([self.ref(v) for v in values])
 
     def constant(self, x: Value) -> None:
-        """A constant; one of equal elements is a number that is spread."""
+        """Write a constant; an array of equal elements is written as a broadcast scalar."""
         value = self.module.constants[x].attrs["value"]
         same = value.ndim and (not value.size or is_uniform(value))
         number = (
@@ -290,22 +305,22 @@ class Computation:
         self.names[x] = name
 
     def tuple(self, values: Sequence[Value]) -> str:
-        """A tuple of values."""
+        """Write a tuple of values; return its name."""
         refs = self.refs(values)
         return self.line(self.module.free("tuple"), result_type(values, True), f"tuple({refs})")
 
     def spread(self, whole: str, values: Iterable[Value]) -> None:
-        """Let `values` be the members of the tuple called `whole`."""
+        """Register `values` as the members of the tuple called `whole`."""
         self.members |= {x: (whole, i) for i, x in enumerate(values)}
 
     def operation(self, op: Op) -> None:
-        """The lines of an operation."""
+        """Write the lines of an operation, after rewriting it if HLO lacks it."""
         if op.name == "constant":
             self.module.constants[op.results[0]] = op
             return
         self.place = op.place if self.module.places else None
-        given = ",".join([f"{key}={json.dumps(text)}" for key, text in metadata_texts(op).items()])
-        self.given = f", frontend_attributes={{{given}}}" if given else ""
+        texts = ",".join([f"{key}={json.dumps(text)}" for key, text in metadata_texts(op).items()])
+        self.given = f", frontend_attributes={{{texts}}}" if texts else ""
         rewrite = REWRITTEN.get(op.name)
         other = rewrite and rewrite(self, op)
         if other is None:
@@ -320,7 +335,7 @@ class Computation:
         self.place, self.given = None, ""
 
     def plain(self, op: Op) -> None:
-        """The line of an operation that HLO has, and those of its results."""
+        """Write the line of an operation that HLO has; register the names of its results."""
         opcode = _OPCODES.get(op.name) or op.name.removeprefix("chlo.").replace("_", "-")
         form = FORMS.get(op.name)
         operands, attrs = self.refs(op.operands), ()
@@ -341,9 +356,9 @@ class Computation:
             self.spread(whole, op.results)
 
 
-#: the attributes of an operation, or (operands, attributes)
+#: functions that return the attributes of an operation, or (operands, attributes)
 FORMS: dict[str, Callable[[Computation, Op], Any]] = {}
-#: another form of an operation, or None where it is one of HLO
+#: functions that return operations to write in place of one, or None where HLO has the operation
 REWRITTEN: dict[str, Callable[[Computation, Op], Block | None]] = {}
 
 

@@ -1,4 +1,4 @@
-"""The attributes of each operation in HLO's text, and other forms of operations that HLO lacks."""
+"""The attributes of each operation in HLO's text, and rewrites of operations that HLO lacks."""
 
 from __future__ import annotations
 
@@ -55,14 +55,16 @@ def _of_dims(c: Computation, op: Op) -> list[str]:
 
 @rewritten("broadcast_in_dim")
 def _broadcast(c: Computation, op: Op) -> Block | None:
-    """Dims of one element are not stretched: they are taken away before."""
+    """Rewrite a broadcast of dims of size 1: they are removed by a reshape before the broadcast."""
     (x,), out, dims = op.operands, op.results[0].type, op.attrs["dims"]
-    kept = [i for i, d in enumerate(dims) if x.shape[i] == out.shape[d]]
-    if len(kept) == x.ndim:
+    dims_kept = [i for i, d in enumerate(dims) if x.shape[i] == out.shape[d]]
+    if len(dims_kept) == x.ndim:
         return None
     b = Block(c.module.lowering)
-    found = b.reshape(x, [x.shape[i] for i in kept])
-    b.results = [b.op("broadcast_in_dim", found, type=out, dims=tuple([dims[i] for i in kept]))]
+    reshaped = b.reshape(x, [x.shape[i] for i in dims_kept])
+    b.results = [
+        b.op("broadcast_in_dim", reshaped, type=out, dims=tuple([dims[i] for i in dims_kept]))
+    ]
     return b
 
 
@@ -96,7 +98,7 @@ def _dynamic_slice(c: Computation, op: Op) -> list[str]:
 
 
 def _numbered(op: Op, names: Sequence[str]) -> list[str]:
-    """Dimension numbers of a gather or a scatter."""
+    """Return the dimension numbers of a gather or a scatter."""
     last = f"index_vector_dim={op.operands[1].ndim - 1}"
     shown = [
         f"{k}={braces(v)}"
@@ -184,7 +186,7 @@ def _sort(c: Computation, op: Op) -> list[str]:
 
 @form("case")
 def _case(c: Computation, op: Op) -> tuple[str, list[str]]:
-    """Every branch takes a tuple of what it reads."""
+    """Write a conditional; each branch takes a tuple of the values that it reads."""
     reads = [captured([r], c.module.constants) for r in op.regions]
     operands = [c.ref(op.operands[0]), *[c.tuple(values) for values in reads]]
     labels = [
@@ -195,17 +197,17 @@ def _case(c: Computation, op: Op) -> tuple[str, list[str]]:
 
 @form("while")
 def _while(c: Computation, op: Op) -> tuple[str, list[str]]:
-    """The state is a tuple of what is carried and of what the regions read around them."""
+    """Write a loop; its state is a tuple of the carried and the captured values."""
     cond, body = op.regions
     reads = captured(op.regions, c.module.constants)
     state = c.tuple([*op.operands, *reads])
-    given = [
+    computations = [
         f"condition={c.module.inner('condition', cond, reads)}",
         f"body={c.module.inner('body', body, reads, carried=reads)}",
     ]
     trips = op.attrs.get("trip_count")
     return state, [
-        *given,
+        *computations,
         *(
             [f'backend_config={{"known_trip_count":{{"n":"{trips}"}}}}']
             if trips is not None
@@ -231,7 +233,7 @@ def _barrier(c: Computation, op: Op) -> tuple[str, list[str]] | list[str]:
     return (c.tuple(op.operands), []) if len(op.operands) != 1 else []
 
 
-# --- products and what libraries compute
+# --- products and library calls
 
 
 def _precision(op: Op) -> list[str]:
@@ -333,7 +335,7 @@ def _constraint(c: Computation, op: Op) -> Block:
 
 @rewritten("sdy.manual_computation")
 def _manual(c: Computation, op: Op) -> Block:
-    """A call between what takes arrays apart and what puts them together."""
+    """Write a call of the body between custom calls that split arrays into shards and join them."""
     b, (body,), mesh = Block(c.module.lowering), op.regions, op.attrs["mesh"]
 
     def tiles(spec: PartitionSpec, ndim: int) -> str:
@@ -359,7 +361,7 @@ def _manual(c: Computation, op: Op) -> Block:
         body.results,
     )
     c.module.lowering.functions[function.name] = function
-    made = b.emit(
+    results = b.emit(
         "func.call", [*shards, *around], [x.type for x in body.results], callee=function.name
     )
     b.results = [
@@ -370,7 +372,7 @@ def _manual(c: Computation, op: Op) -> Block:
             tiles(spec, y.ndim),
             out.type,
         )
-        for y, out, spec in zip(made, op.results, op.attrs["out_specs"])
+        for y, out, spec in zip(results, op.results, op.attrs["out_specs"])
     ]
     return b
 
@@ -401,7 +403,7 @@ def _collective(c: Computation, op: Op) -> list[str]:
 
 @rewritten("all_to_all")
 def _all_to_all(c: Computation, op: Op) -> Block | None:
-    """Devices exchange the parts of one dim; those of another one are moved there and back."""
+    """Exchange the parts of one dim; another concatenation dim needs a reshape and a transpose."""
     a, (x,) = op.attrs, op.operands
     if "split" not in a:
         return None
@@ -421,7 +423,7 @@ def _all_to_all(c: Computation, op: Op) -> Block | None:
 
 @rewritten("custom_call")
 def _ragged(c: Computation, op: Op) -> Block | None:
-    """HLO has an instruction for what is a call in StableHLO."""
+    """Write a ragged exchange, which is an instruction in HLO and a custom call in StableHLO."""
     if op.attrs["target"] != "ragged_all_to_all":
         return None
     b = Block(c.module.lowering)

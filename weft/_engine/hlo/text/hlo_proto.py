@@ -1,9 +1,9 @@
-"""HLO modules that other compilers made: from their serialized form to the text that XLA prints.
+"""Conversion of serialized HLO modules of other compilers to the text that XLA prints.
 
 In:   a serialized HloModuleProto, as PJRT plugins return optimized programs.
 Out:  the module as HLO text.
-Laws: instructions stand in the order of the schedule if the module has one. A field whose meaning is
-      unknown here is left out; opcodes, operands, types and called computations are always complete.
+Laws: instructions are in the order of the schedule if the module has one. Fields with unknown
+      meaning are omitted; opcodes, operands, types and called computations are always complete.
 Source: xla/service/hlo.proto and xla/xla_data.proto (field numbers below).
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from weft._engine.util import dtypes
 
-#: elements up to which an array is written number by number, as XLA does
+#: the most elements that an array is written with, as in XLA
 _MOST_NUMBERS = 10
 
 #: element types: number, name in texts, name of the dtype, field of LiteralProto
@@ -60,7 +60,7 @@ _ELEMENTS: dict[int, tuple[str, str, int]] = {
 _PRED, _TUPLE, _OPAQUE, _TOKEN = 1, 13, 14, 17
 _VARINT_LITERALS = frozenset(
     ["bool", "int32", "int64", "uint32", "uint64"]
-)  # others are bytes in memory order
+)  # other dtypes are stored as bytes in memory order
 
 
 # ---- protocol buffers
@@ -78,19 +78,19 @@ class Message:
         return field in self._fields
 
     def number(self, field: int) -> int:
-        """Return a signed number; 0 without one."""
+        """Return a signed number, or 0 if the field is absent."""
         values = self._fields.get(field)
         return _signed(values[-1]) if values else 0
 
     def numbers(self, field: int) -> list[int]:
         """Return the numbers of a repeated field, packed or not."""
-        found = []
+        numbers = []
         for value in self._fields.get(field, ()):
-            found += [value] if isinstance(value, int) else _varints(value)
-        return [_signed(n) for n in found]
+            numbers += [value] if isinstance(value, int) else _varints(value)
+        return [_signed(n) for n in numbers]
 
     def data(self, field: int) -> bytes:
-        """Return bytes; those of all occurrences, as packed fields may come in pieces."""
+        """Return bytes, concatenated over all occurrences, as packed fields may come in pieces."""
         return b"".join(map(bytes, self._fields.get(field, ())))
 
     def text(self, field: int) -> str:
@@ -102,7 +102,7 @@ class Message:
         return self._fields.get(field, [])
 
     def message(self, field: int) -> Message:
-        """Return a message; an empty one without one."""
+        """Return a message, or an empty one if the field is absent."""
         return Message(self._fields[field][-1]) if field in self else Message()
 
     def messages(self, field: int) -> list[Message]:
@@ -115,7 +115,7 @@ def _signed(number: int) -> int:
 
 
 def _varint(data: memoryview, at: int) -> tuple[int, int]:
-    """Return the number at a place, and the place behind it."""
+    """Return the number at an offset, and the offset after it."""
     number = shift = 0
     while True:
         byte = data[at]
@@ -133,7 +133,7 @@ def _varints(data: memoryview) -> Iterator[int]:
 
 
 def _fields_of(data: memoryview) -> Iterator[tuple[int, Any]]:
-    """Give field number and value of each field of a message."""
+    """Yield field number and value of each field of a message."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at)
@@ -169,7 +169,7 @@ def _shape_text(shape: Message, with_layout: bool = True) -> str:
 
 
 def _listed(texts: Sequence[str]) -> str:
-    """Join texts with commas; every fifth has its number, as in XLA's texts."""
+    """Join texts with commas; every fifth one is preceded by its index, as in XLA's texts."""
     return ", ".join(
         [f"/*index={i}*/{text}" if i and i % 5 == 0 else text for i, text in enumerate(texts)]
     )
@@ -188,7 +188,7 @@ def _layout_text(layout: Message) -> str:
 
 
 def _literal(literal: Message) -> str:
-    """Return a LiteralProto as text; `{...}` for one of many elements."""
+    """Return a LiteralProto as text; `{...}` if it has many elements."""
     shape = literal.message(1)
     if shape.number(2) == _TUPLE:
         return f"( {', '.join(_literal(part) for part in literal.messages(10))} )"
@@ -283,7 +283,7 @@ def _dim_labels(numbers: Message) -> str:
 
 
 def _dims(numbers: Message, fields: str) -> str:
-    """Return dimension numbers, given as `name:field`; with `?` those that are not empty."""
+    """Return dimension numbers, named as `name:field`; those with `?` are omitted if empty."""
     shown = []
     for entry in fields.split():
         name, _, field = entry.rstrip("?").partition(":")
@@ -420,8 +420,8 @@ def _api_version(number: int) -> str:
     return f"api_version=API_VERSION_{names[number - 2]}" if number > 1 else ""
 
 
-#: fields of an instruction and the attributes that they become, in the order of XLA's texts; an
-#: attribute without text is not shown
+#: fields of an instruction and the functions that write their attributes, in the order of XLA's
+#: texts; an empty attribute is omitted
 _ATTRIBUTES: tuple[tuple[int, Callable[[Message], str]], ...] = (
     (15, lambda x: _if(f"window={_window(x.message(15))}", x.message(15).messages(1))),
     (16, lambda x: f"dim_labels={_dim_labels(x.message(16))}"),
@@ -469,15 +469,15 @@ _ATTRIBUTES: tuple[tuple[int, Callable[[Message], str]], ...] = (
     (51, lambda x: _precision(x.message(51))),
 )
 
-#: labels of the computations that an instruction calls; others have one to apply
+#: labels of the computations that an instruction calls, by opcode; the default is `to_apply`
 _CALLED = {
     "while": ("body", "condition"),
     "fusion": ("calls",),
     "select-and-scatter": ("select", "scatter"),
 }
-#: instructions of another one, in a computation of its own, that runs beside those that follow
+#: instructions that run another one asynchronously, in a computation of its own
 _ASYNC = frozenset(["async-start", "async-update", "async-done"])
-#: instructions that show their dims even if there are none
+#: instructions whose dims are written even if there are none
 _WITH_DIMS = frozenset(["broadcast", "map", "reduce", "transpose"])
 
 
@@ -487,7 +487,7 @@ def _is_float(x: Message) -> bool:
 
 
 class _ModuleText:
-    """The names in a module, while it is written."""
+    """The text of a module, with the names and types of its instructions."""
 
     def __init__(self, module: Message) -> None:
         self.computations = module.messages(3)
@@ -505,7 +505,7 @@ class _ModuleText:
             self.orders[entry.number(1)] = entry.message(2).numbers(1)
 
     def computation(self, computation: Message, head: str) -> str:
-        """Return a computation; its instructions in the order of the schedule."""
+        """Return a computation, with its instructions in the order of the schedule."""
         instructions = {x.number(35): x for x in computation.messages(2)}
         shape, root = computation.message(4), computation.number(6)
         parameters = [
@@ -538,14 +538,14 @@ class _ModuleText:
         return ", ".join([head, *filter(None, shown)])
 
     def started(self, x: Message, others: dict[int, Message]) -> Message:
-        """Return the instruction that a start, an update or an end of one is of."""
-        while 38 not in x:  # the start has it
+        """Return the instruction that an async-start, async-update or async-done runs."""
+        while 38 not in x:  # only the start has the called computation
             x = others[x.numbers(36)[0]]
         inner = self.by_number[x.numbers(38)[0]]
         return next(y for y in inner.messages(2) if y.number(35) == inner.number(6))
 
     def attributes(self, x: Message, others: dict[int, Message]) -> list[str]:
-        """Return the attributes that say what an instruction computes."""
+        """Return the attributes that define the computation of an instruction."""
         opcode = x.text(2)
         shown = [show(x) for field, show in _ATTRIBUTES if field in x]
         if opcode == "get-tuple-element":
@@ -565,7 +565,7 @@ class _ModuleText:
         return [*shown, *(reversed(called) if opcode == "while" else called)]
 
     def notes(self, x: Message, others: dict[int, Message]) -> list[str]:
-        """Return the attributes that do not change what an instruction computes."""
+        """Return the attributes that do not affect the computation of an instruction."""
         before = [f"%{others[number].text(1)}" for number in x.numbers(37)]
         return [
             _if(f"sharding={_tiles(x.message(40))}", 40 in x),

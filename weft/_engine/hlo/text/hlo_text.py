@@ -1,10 +1,12 @@
 """HLO: a module as the text that XLA's parser reads.
 
-In:   a module of functions, made of a global program (`lowered_text`) or of the program of one device (`fused`).
-Out:  computations, each after those that it names; the entry is the last.
-Laws: nothing is read across computations: a region that reads values around it gets them in a tuple, and constants are written again.
-      Devices are numbered by their position in the mesh, and `known_trip_count` says how often a loop runs, so that communication can be
-      counted from the text alone.
+In:   a module of functions, made from a global program (`lowered_text`) or from the program of one
+      device (`fused`).
+Out:  computations, each after the computations that it calls; the entry is the last.
+Laws: no computation reads values of another: a region receives the values it captures in a tuple,
+      and constants are written again. Devices are numbered by their position in the mesh, and
+      `known_trip_count` is the number of iterations of a loop, so that communication can be counted
+      from the text alone.
 Next: `fused` writes the kernels of a compiled program, `cost` counts what a module does.
 """
 
@@ -27,10 +29,10 @@ from weft._engine.transforms.physical import physicalize
 
 
 def lowered(jaxpr: Jaxpr, name: str) -> Lowering:
-    """A global program as a module for HLO."""
-    made = Lowering(name, FUNCTIONS)
-    made.function(physicalize(jaxpr), "main", public=True)
-    return made
+    """Return a global program as a module for HLO."""
+    lowering = Lowering(name, FUNCTIONS)
+    lowering.function(physicalize(jaxpr), "main", public=True)
+    return lowering
 
 
 def lowered_text(
@@ -41,8 +43,10 @@ def lowered_text(
     donated: Sequence[bool] = (),
     places: bool = True,
 ) -> str:
-    """A global program, before it is partitioned, as HLO; the shardings of its arguments and results are None where nothing is said.
-    With `places` every instruction has its place in the user's program.
+    """Return a global program, before it is partitioned, as HLO.
+
+    The shardings of arguments and results are None where they are unspecified. With `places` every
+    instruction has its place in the user's program.
     """
     module = lowered(jaxpr, name)
     main = module.functions["main"].body
@@ -73,7 +77,7 @@ def module_text(
     facts: str = "",
     places: bool = True,
 ) -> str:
-    """A module as HLO. `facts` are attributes of the whole."""
+    """Return a module as HLO; `facts` are attributes of the module."""
     writer = HloModule(module, places)
     main = module.functions["main"].body
     entry = writer.computation("main", main, head="ENTRY ", in_tiles=in_tiles, out_tiles=out_tiles)

@@ -1,4 +1,4 @@
-"""A program as text, with the methods that programs call on modules of other compilers."""
+"""A program as text, with the methods that JAX users call on modules of other compilers."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from weft._engine.hlo.lowering import symbol
 
 
 class ProgramText(str):
-    """A text with a `name`, and the same program with its places in the user's program, if that is another text."""
+    """A text with a `name`, and the same program with source places, if that is another text."""
 
     name: str
     placed: str | None
 
     def __new__(cls, text: str, name: str, placed: str | None = None) -> ProgramText:
-        made = super().__new__(cls, text)
-        made.name, made.placed = symbol(name), placed
-        return made
+        text_object = super().__new__(cls, text)
+        text_object.name, text_object.placed = symbol(name), placed
+        return text_object
 
     def to_string(self, *_options: Any) -> str:
         """The text."""
@@ -25,5 +25,5 @@ class ProgramText(str):
     as_hlo_text = to_string
 
     def as_hlo_module(self) -> ProgramText:
-        """The module, which prints with places."""
+        """Return the module, which prints with source places."""
         return self if self.placed is None else ProgramText(self.placed, self.name)

@@ -1,10 +1,12 @@
 """StableHLO: a module as MLIR that its parser accepts.
 
-In:   a global Jaxpr, before it is partitioned; the shardings of its arguments and results (None where nothing is said); which arguments
-      are donated.
-Out:  a module of functions in the dialects `stablehlo`, `chlo` (functions that it lacks), `sdy` (layouts over named axes) and `func`.
-Laws: a donated argument names the result that takes its memory (`tf.aliasing_output`), or only says so where the layout of results is not
-      known yet (`jax.buffer_donor`). With `debug_info` every operation has its place in the user's program.
+In:   a global jaxpr, before it is partitioned; the shardings of its arguments and results (None
+      where unspecified); which arguments are donated.
+Out:  a module of functions in the dialects `stablehlo`, `chlo` (functions that StableHLO lacks),
+      `sdy` (shardings over named axes) and `func`.
+Laws: a donated argument names the result that takes its memory (`tf.aliasing_output`), or is only
+      marked as donated where the sharding of results is not known yet (`jax.buffer_donor`). With
+      `debug_info` every operation has its place in the user's program.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from weft._engine.ir.types import ShapedArray
 from weft._engine.transforms.physical import physicalize
 from weft._engine.util import dtypes
 
-#: elements up to which an array is written number by number
+#: the most elements that an array is written with, number by number
 _MOST_NUMBERS = 32
 
 
@@ -45,9 +47,11 @@ def stablehlo_text(
     result_paths: Sequence[str] = (),
     attributes: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """The program as a StableHLO module; without `chlo`, functions that StableHLO lacks are written by their formulas.
+    """Return the program as a StableHLO module.
 
-    `arg_names` names the arguments, `result_paths` the places of results in the returned tree. `attributes` are added to the module's.
+    Without `chlo`, functions that StableHLO lacks are written as their formulas. `arg_names` names
+    the arguments; `result_paths` are the paths of results in the returned tree. `attributes` are
+    added to the module's attributes.
     """
     jaxpr = physicalize(jaxpr)
     lowering = Lowering(name, None if chlo else ())
@@ -92,7 +96,7 @@ def written(
 
 
 def _donate(main: Function, donated: Sequence[bool], sharded: bool) -> None:
-    """Say which result each donated argument becomes."""
+    """Add the attribute that names the result of each donated argument."""
     for arg, result in usable(main.body, donated, main.arg_attrs, main.result_attrs).items():
         if result is not None:
             main.arg_attrs[arg]["tf.aliasing_output"] = f"{result} : i32"
@@ -116,7 +120,7 @@ _ELEMENTS = {
 
 
 def tensor_type(type_: ShapedArray) -> str:
-    """A type as StableHLO writes it. A symbolic size is unknown there."""
+    """Return a type as StableHLO writes it; a symbolic size becomes `?`."""
     short = dtypes.short_name(type_.dtype)
     element = _ELEMENTS.get(short) or (
         short.replace("_", "").upper().replace("F", "f", 1) if "_" in short else short
@@ -127,7 +131,7 @@ def tensor_type(type_: ShapedArray) -> str:
 
 
 def dense(value: np.ndarray) -> str:
-    """The elements of an array.
+    """Return the elements of an array as a `dense` attribute.
 
     >>> dense(np.array([1.5, np.inf], np.float32)), dense(np.zeros((2, 3), bool)), dense(np.complex64(1j))
     ('dense<[1.500000e+00, 0x7F800000]>', 'dense<false>', 'dense<(0.000000e+00,1.000000e+00)>')
@@ -187,12 +191,12 @@ def _rows(rows: Sequence[Sequence[int]], width: int = 0) -> str:
 
 @lru_cache(maxsize=256)
 def _rows_of_devices(groups: tuple[tuple[int, ...], ...]) -> str:
-    """Groups or pairs of devices, of which many collectives have the same."""
+    """Return groups or pairs of devices as text; many collectives have the same groups."""
     return _rows(groups, 2)
 
 
 def quoted(text: str) -> str:
-    """A text as MLIR writes it."""
+    """Return a text as an MLIR string."""
     return (
         '"'
         + "".join(
@@ -213,21 +217,21 @@ def _flag(value: Any) -> str:
     return "true" if value else "false"
 
 
-# --- places -----------------------------------------------------------------------------------------------------------
+# --- source places ----------------------------------------------------------------------------
 
 
 class _Places:
-    """The places of a program, by name; they are listed after the module."""
+    """The source places of a program, by name; they are listed after the module."""
 
     def __init__(self) -> None:
         self.names: dict[str, str] = {}
 
     def name(self, text: str) -> str:
-        """The name of a place that MLIR writes as `text`."""
+        """Return the name of the place that MLIR writes as `text`."""
         return self.names.setdefault(text, f"#loc{len(self.names) + 1}")
 
     def of(self, op: Op) -> str:
-        """What follows the operation."""
+        """Return the location that follows an operation."""
         if op.place is None:
             return " loc(unknown)"
         source, label = op.place
@@ -240,7 +244,7 @@ class _Places:
 
     @property
     def lines(self) -> list[str]:
-        """Every place with its name."""
+        """Return the definitions of all places."""
         return [f"{name} = loc({text})" for text, name in self.names.items()]
 
 
@@ -248,7 +252,7 @@ class _Places:
 
 
 class _Printer:
-    """The lines of a function. Names in a region go on from those around it."""
+    """The lines of a function; the numbering of names continues inside regions."""
 
     def __init__(self, places: _Places | None):
         self.places = places
@@ -259,7 +263,7 @@ class _Printer:
         self.indent = "  "
 
     def function(self, f: Function) -> list[str]:
-        """A function of the module."""
+        """Return the lines of a function of the module."""
         show = lambda attrs: f" {_attributes(attrs)}" if attrs else ""
         padded = lambda attrs, values: [*attrs, *[{}] * (len(values) - len(attrs))]
         places = [f" loc({quoted(name)})" for name in f.arg_names] if self.places else []
@@ -272,9 +276,9 @@ class _Printer:
             tensor_type(x.type) + show(a)
             for x, a in zip(f.body.results, padded(f.result_attrs, f.body.results))
         ]
-        given = f" -> ({', '.join(results)})" if results else ""
+        returned = f" -> ({', '.join(results)})" if results else ""
         self.add(
-            f"func.func {'public' if f.public else 'private'} @{f.name}({', '.join(params)}){given} {{"
+            f"func.func {'public' if f.public else 'private'} @{f.name}({', '.join(params)}){returned} {{"
         )
         self.block(f.body, "return")
         self.add("}")
@@ -284,29 +288,29 @@ class _Printer:
         self.lines.append(self.indent + line)
 
     def argument(self, x: Value) -> str:
-        """The name of an argument, from now on."""
+        """Give an argument the next free name; return it."""
         self.names[x] = f"%arg{self.args}"
         self.args += 1
         return self.names[x]
 
     def block(self, block: Block, end: str) -> None:
-        """The operations of a block, and the one that ends it."""
+        """Write the operations of a block, and its terminator `end`."""
         self.indent += "  "
         for op in block.ops:
             self.operation(op)
-        given = (
+        terminator_operands = (
             f" {self.refs(block.results)} : {self.types(block.results)}" if block.results else ""
         )
-        self.add(end + given)
+        self.add(end + terminator_operands)
         self.indent = self.indent[:-2]
 
     def operation(self, op: Op) -> None:
-        """The lines of an operation."""
+        """Write the lines of an operation."""
         if has_names(
             [value for key, value in op.attrs.items() if key != "groups"]
-        ):  # numbers of devices
+        ):  # groups hold numbers of devices, not sizes
             raise NotImplementedError(
-                f"as_text: {op.name} in the program needs sizes that are known, and has {op.attrs}."
+                f"as_text: {op.name} in the program needs constant sizes; its attributes are {op.attrs}."
             )
         text = self.text(op)
         prefix = ""
@@ -321,7 +325,7 @@ class _Printer:
         self.add(prefix + text + (self.places.of(op) if self.places else ""))
 
     def constant(self, x: Value) -> str:
-        """The name of a constant, as MLIR would choose it."""
+        """Return the name of a constant, as MLIR would choose it."""
         base = "%cst" if dtype_kind(x.dtype) in "fc" else "%c"
         self.names[x] = (
             base
@@ -332,7 +336,7 @@ class _Printer:
         return self.names[x]
 
     def text(self, op: Op) -> str:
-        """What follows the names of the results."""
+        """Return the text of an operation after the names of its results."""
         form = _FORMS.get(op.name)
         if form is not None:
             return form(self, op)
@@ -349,14 +353,14 @@ class _Printer:
         return ", ".join(tensor_type(v.type) for v in values)
 
     def signature(self, op: Op) -> str:
-        """`(types) -> type`, or `-> (types)` of several results."""
+        """Return `(types) -> type`, or `-> (types)` if there are several results."""
         results = self.types(op.results)
         return (
             f"({self.types(op.operands)}) -> {results if len(op.results) == 1 else f'({results})'}"
         )
 
     def given(self, op: Op) -> dict[str, str]:
-        """The attributes that the user gave an operation."""
+        """Return the attributes that the user gave an operation."""
         shown = {
             key if re.fullmatch(r"[A-Za-z_][\w$.]*", key, re.ASCII) else quoted(key): quoted(text)
             for key, text in metadata_texts(op).items()
@@ -364,12 +368,12 @@ class _Printer:
         return {"mhlo.frontend_attributes": _attributes(shown)} if shown else {}
 
     def typed(self, op: Op, values: Iterable[Value] | None = None) -> str:
-        """What ends an operation: the user's attributes, and the types of `values` or its signature."""
-        given = f" {_attributes(self.given(op))}" if op.metadata else ""
-        return f"{given} : {self.signature(op) if values is None else self.types(values)}"
+        """Return the end of an operation: the user's attributes, and types or a signature."""
+        attributes = f" {_attributes(self.given(op))}" if op.metadata else ""
+        return f"{attributes} : {self.signature(op) if values is None else self.types(values)}"
 
     def region(self, block: Block, end: str = "stablehlo.return") -> list[str]:
-        """The lines inside a region. Names that it makes are free again after it."""
+        """Return the lines inside a region; names defined in it are free again after it."""
         outer, known = self.lines, (self.results, self.args, dict(self.constants))
         self.lines = []
         self.block(block, end)
@@ -378,11 +382,11 @@ class _Printer:
         return lines
 
     def arguments(self, values: Iterable[Value]) -> list[str]:
-        """Arguments of a region, with their types."""
+        """Return the arguments of a region with their types."""
         return [f"{self.argument(x)}: {tensor_type(x.type)}" for x in values]
 
     def bodies(self, op: Op) -> str:
-        """The regions of an operation, in braces."""
+        """Return the regions of an operation, in braces."""
         texts = []
         for block in op.regions:
             before = self.args
@@ -396,7 +400,7 @@ class _Printer:
         return f" ({', '.join(texts)})" if texts else ""
 
     def generic(self, op: Op, **attrs: str) -> str:
-        """The form that every operation has; an attribute without a value is a flag."""
+        """Return the generic form of an operation; an attribute without a value is a flag."""
         shown = ", ".join(f"{k} = {v}" if v else k for k, v in sorted(attrs.items()))
         return (
             f'"stablehlo.{op.name}"({self.refs(op.operands)}){f" <{{{shown}}}>" if shown else ""}{self.bodies(op)}'
@@ -493,7 +497,7 @@ def _dynamic_update_slice(p: _Printer, op: Op) -> str:
 
 
 def _numbers_text(kind: str, names: Sequence[str], op: Op) -> str:
-    """Dimension numbers of a gather or a scatter; what is empty is left out."""
+    """Return the dimension numbers of a gather or a scatter, without empty ones."""
     values = dict(zip(names, op.attrs["numbers"]))
     shown = [f"{k} = {_list(v)}" for k, v in values.items() if v]
     return (
@@ -563,13 +567,13 @@ def _reduce(p: _Printer, op: Op) -> str:
     ):
         return f"stablehlo.reduce{pairs} applies stablehlo.{first.name} {dims}"
     before, named = p.args, p.arguments(body.args)
-    given = " ".join(f"({x}, {y})" for x, y in zip(named[:n], named[n:]))
+    arguments = " ".join(f"({x}, {y})" for x, y in zip(named[:n], named[n:]))
     lines = p.region(body)
     p.args = before
     return "\n".join(
         [
             f"stablehlo.reduce{pairs} {dims}",
-            f"{p.indent} reducer{given} {{",
+            f"{p.indent} reducer{arguments} {{",
             *lines,
             f"{p.indent}}}",
         ]
@@ -603,7 +607,7 @@ def _case(p: _Printer, op: Op) -> str:
 
 @_form("while")
 def _while(p: _Printer, op: Op) -> str:
-    """Both regions have the same arguments, which are named before them."""
+    """Write a loop; both regions have the same arguments, which are named before them."""
     before = p.args
     names = [p.argument(x) for x in op.regions[0].args]
     p.names |= zip(op.regions[1].args, names)
@@ -624,8 +628,10 @@ def _call(p: _Printer, op: Op) -> str:
 
 @_form("optimization_barrier")
 def _barrier(p: _Printer, op: Op) -> str:
-    given = f" {_attributes(p.given(op))}" if op.metadata else ""
-    return f"stablehlo.optimization_barrier{given} {p.refs(op.operands)} : {p.types(op.operands)}"
+    attributes = f" {_attributes(p.given(op))}" if op.metadata else ""
+    return (
+        f"stablehlo.optimization_barrier{attributes} {p.refs(op.operands)} : {p.types(op.operands)}"
+    )
 
 
 @_form("dot_general")
