@@ -1,7 +1,7 @@
-"""Plans of FFTs: which are native, and the order in which dims are transformed.
+"""Plans of FFTs: the choice between native code and SciPy, and the order of the transformed dims.
 
 In:   an `fft` equation.
-Out:  `steps_of(eqn)`: native steps with their kind, sizes and addresses, or None where SciPy's FFT is faster.
+Out:  `steps_of(eqn)`: native steps with their kind, sizes and buffers, or None if SciPy's FFT is faster.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from weft._engine.util import dtypes
 from weft._engine.util.record import record
 
 # thresholds, measured on several machines
-#: the longest rows of which a vector's worth is processed fast enough
+#: maximal row length at which several rows, one per vector lane, are transformed fast enough
 _FFT_LONGEST = 1 << 14
-#: elements of a row for each row: few long rows leave most of a vector empty
+#: maximal ratio of row length to number of rows: a few long rows leave most lanes of a vector empty
 _FFT_LONG = 1 << 10
-#: rows of which each is computed as a matrix
+#: maximal number of rows that are each computed as a matrix
 _FFT_FEW_ROWS = 15
-#: elements of a row for each of them
+#: minimal ratio of row length to number of rows for that
 _FFT_FEW_ROWS_LENGTH = 48
-#: lengths of such rows, from
+#: minimal length of rows that are computed as a matrix
 _FFT_MATRIX_FROM = 1 << 8
-#: to
+#: maximal length of rows that are computed as a matrix
 _FFT_MATRIX_TO = 1 << 22
-#: those in which others are convolved
+#: maximal length of a convolution that is computed as a matrix
 FFT_CONVOLVED_TO = 1 << 18
-#: lanes that rows of such a matrix fill
+#: vector lanes that the sides of such a matrix fill
 FFT_MOST_LANES = 16
 
 
-#: where a step reads and writes, but for memory of its own, numbered from 2
+#: numbers of the buffers that steps read and write; temporary buffers are numbered from 2
 OPERAND, RESULT = 0, 1
-#: the lengths of a matrix' sides that have one or two different radices, none of them a loop: multiples of what fills all lanes
+#: side lengths of matrices: multiples of the number of lanes that have one or two different radices, all of them unrolled
 _SIDES = (
     16,
     32,
@@ -68,7 +68,9 @@ _SIDES = (
 
 @record
 class Stage:
-    """One native step: what it transforms, and the memory that it reads and writes; `part` of a convolution, with which factors."""
+    """One native step: `rows` x `n` x `inner` numbers, transformed along `n`, from buffer `source` to buffer `out`.
+
+    A step of a convolution also has its `part` of the convolution and the `factors` to multiply by."""
 
     kind: FftKind
     n: int
@@ -80,12 +82,12 @@ class Stage:
     factors: fft.Factors | None = None
 
     def nbytes(self, part: np.dtype) -> int:
-        """The size of memory of its own that it writes."""
+        """Return the size in bytes of the step's result in a temporary buffer; `part` is the dtype of real parts."""
         return 2 * self.rows * self.n * self.inner * part.itemsize
 
 
 def steps_of(eqn: Eqn) -> list[Stage] | None:
-    """Return the native steps of a transform, in order, or None; of no rows there are none."""
+    """Return the native steps of a transform in order, or None if SciPy's FFT is faster."""
     lengths = eqn.params["fft_lengths"]
     out = eqn.outvars[0].aval
     rows = math.prod(out.shape[: out.ndim - len(lengths)])
@@ -109,13 +111,13 @@ def _is_inverse(eqn: Eqn) -> bool:
 
 
 def _is_complex_row(eqn: Eqn) -> bool:
-    """Return whether complex numbers are transformed to as many."""
+    """Return whether the transform is from complex to complex numbers."""
     to_complex = eqn.params["fft_type"] in (FftType.FFT, FftType.IFFT)
     return to_complex and dtypes.is_complex(eqn.invars[0].aval.dtype)
 
 
 def _crossed(row: int, column: int, rows: int, inverse: bool) -> list[Stage]:
-    """Return the steps of a transform of a few long rows: columns and rows of a matrix."""
+    """Return the steps that transform each of a few long rows as a matrix: its columns, then its rows."""
     down, first, cross = (
         ("undown", "inverse", "uncross") if inverse else ("down", "forward", "cross")
     )
@@ -126,17 +128,17 @@ def _crossed(row: int, column: int, rows: int, inverse: bool) -> list[Stage]:
 
 
 def _convolved(eqn: Eqn, rows: int) -> list[Stage] | None:
-    """Return the steps of a transform of a few rows as a convolution, if there is a matrix for it."""
+    """Return the steps that transform a few rows by convolutions as matrices; None if the rows are too long."""
     (operand,), (result,) = eqn.invars, eqn.outvars
-    taken, given = operand.aval.shape[-1], result.aval.shape[-1]
-    sides = matrix(taken + given - 1)
+    in_length, out_length = operand.aval.shape[-1], result.aval.shape[-1]
+    sides = matrix(in_length + out_length - 1)
     part = dtypes.to_real_dtype(result.aval.dtype)
     (n,) = eqn.params["fft_lengths"]
-    return sides and convolution(n, rows, taken, given, *sides, _is_inverse(eqn), part)
+    return sides and convolution(n, rows, in_length, out_length, *sides, _is_inverse(eqn), part)
 
 
 def _dim_by_dim(eqn: Eqn, rows: int) -> list[Stage] | None:
-    """Return a step per dim, the last dim first, or last where real numbers result; None if one is too long."""
+    """Return a step per dim, the last dim first, or last if the results are real; None if a dim is too long."""
     kind, lengths = eqn.params["fft_type"], eqn.params["fft_lengths"]
     (operand,), (result,) = eqn.invars, eqn.outvars
     to_real = kind == FftType.IRFFT
@@ -147,12 +149,12 @@ def _dim_by_dim(eqn: Eqn, rows: int) -> list[Stage] | None:
         FftType.RFFT: "half",
         FftType.IRFFT: "real",
     }
-    rest: FftKind = "inverse" if _is_inverse(eqn) else "forward"
+    complex_kind: FftKind = "inverse" if _is_inverse(eqn) else "forward"
     last = kinds[kind], lengths[-1], rows * math.prod(lengths[:-1]), 1
     dims: list[tuple[FftKind, int, int, int]] = [last]
     for d, n in enumerate(lengths[:-1]):
         if n > 1:
-            dims.append((rest, n, rows * math.prod(lengths[:d]), math.prod(shape[d + 1 :])))
+            dims.append((complex_kind, n, rows * math.prod(lengths[:d]), math.prod(shape[d + 1 :])))
     if any(n > _FFT_LONG * many * inner for _, n, many, inner in dims):
         return None
     if to_real:
@@ -167,7 +169,7 @@ def _dim_by_dim(eqn: Eqn, rows: int) -> list[Stage] | None:
 def convolution(
     n: int, rows: int, taken: int, given: int, column: int, row: int, inverse: bool, part: np.dtype
 ) -> list[Stage]:
-    """The steps of a transform of a few rows as a convolution: columns and rows of a matrix, twice."""
+    """Return the steps that transform a few rows by convolutions: the columns and rows of a matrix, twice."""
     whole = column * row
     before, between, after = _products(
         n, fft.Convolution(taken, whole, given), column, 1 / n if inverse else 1.0, part
@@ -187,39 +189,40 @@ _products = functools.lru_cache(16)(fft.products)
 
 
 def _are_few(rows: int, n: int) -> bool:
-    """Whether rows of n are so few that each is better processed as a matrix."""
+    """Return whether there are so few rows of length `n` that each is faster as a matrix."""
     return 0 < rows <= min(_FFT_FEW_ROWS, n // _FFT_FEW_ROWS_LENGTH)
 
 
 def is_matrix_convolution(rows: int, n: int, *others: int) -> bool:
-    """Whether rows have a length without passes and are better convolved as matrices."""
+    """Return whether rows have a length with large prime factors and are faster as convolutions by matrices."""
     return not others and n > 1 and not fft.can_pass(n, fft.MOST_DIRECT) and _are_few(rows, n)
 
 
 @functools.cache
 def matrix(n: int) -> tuple[int, int] | None:
-    """The columns' and the rows' length of a matrix in which n numbers are convolved, None where there are too many: such that columns
-    and rows have one or two different radices, since each takes LLVM milliseconds.
+    """Return the lengths of the columns and the rows of a matrix in which n numbers are convolved; None if n is too large.
+
+    Columns and rows together have at most two different radices because LLVM takes milliseconds for each.
 
     >>> matrix(2017), matrix(8197), matrix(10 ** 6)
     ((32, 64), (96, 96), None)
     """
     if n > FFT_CONVOLVED_TO:
         return None
-    found = []
+    candidates = []
     for column, row in itertools.product(_SIDES, repeat=2):
         passes, others = fft.radices(column), fft.radices(row)
         if column * row >= n and len({*passes, *others}) <= 2:
-            # elements are loaded and stored twice beside the passes, which costs as much as three passes each
-            found.append(
+            # besides the passes, elements are loaded and stored twice, each time at the cost of three passes
+            candidates.append(
                 (column * row * (len(passes) + len(others) + 6), abs(column - row), column, row)
             )
-    return min(found)[2:]
+    return min(candidates)[2:]
 
 
 @functools.cache
 def _columns(n: int) -> int:
-    """How long the columns are if a long row is processed as a matrix, columns first; 0 where it should not be.
+    """Return the length of the columns if a long row is transformed as a matrix, columns first; 0 if it should not be.
 
     >>> _columns(4096), _columns(512), _columns(3 ** 9)
     (64, 16, 0)
@@ -227,16 +230,16 @@ def _columns(n: int) -> int:
     if not _FFT_MATRIX_FROM <= n <= _FFT_MATRIX_TO:
         return 0
     lanes = FFT_MOST_LANES
-    found = [
+    lengths = [
         m
         for m in range(lanes, n // lanes + 1, lanes)
         if n % m == 0 and fft.can_pass(m) and fft.can_pass(n // m, fft.MOST_PRIME)
     ]
-    return min(found, key=lambda m: abs(math.log(m * m / n)), default=0)
+    return min(lengths, key=lambda m: abs(math.log(m * m / n)), default=0)
 
 
 def tables(stage: Stage, part: np.dtype) -> fft.Factors:
-    """The factors of a step; equal ones are one constant of a program."""
+    """Return the factors of a step; equal factors are one constant of a program."""
     return _tables(stage.kind, stage.n, stage.inner if fft.is_crossed(stage.kind) else 1, part)
 
 

@@ -1,7 +1,7 @@
-"""The epilogue of a matmul: elementwise code on its result, as a kernel that runs on tiles of sums while they are in the cache.
+"""Epilogues of matmuls: elementwise code on the result, as a kernel that runs on tiles of sums while they are in the cache.
 
 In:   a `Group` whose `dot` is a matmul (see `fuse`), and that matmul's `Contraction`.
-Out:  a Loops `Kernel` in the form of `ir.program.Gemm.epilogue`, the buffers it reads and writes, and what it may update in place.
+Out:  a Loops `Kernel` in the form of `ir.program.Gemm.epilogue`, its buffers, and the outputs that may overwrite inputs.
 
 The group is lowered at a symbolic row, column and batch element of the matmul. All its values have the same memory layout, so
 the flat position in the result determines every index.
@@ -24,7 +24,7 @@ from weft._engine.ir.program import PLACE
 
 
 class EpilogueLowering(Lowering):
-    """Lowers one group to the epilogue of its matmul."""
+    """The lowering of one group to the epilogue of its matmul."""
 
     def __init__(self, graph: Fusion, group: Group, result: Var, dot: Contraction, accumulate: str):
         super().__init__(graph, group)
@@ -39,7 +39,7 @@ class EpilogueLowering(Lowering):
         self.vars = self._position(group.shape)
 
     def _position(self, shape: tuple[int, ...]) -> list[Expr]:
-        """Index of each dim, from the flat position in the result."""
+        """Return the index of each dim of `shape`, computed from the flat position in the result."""
         b, dot = self.b, self.dot
         flat = b.iadd(b.imul(self.row, dot.c_strides[0]), b.imul(self.col, dot.c_strides[1]))
         rest = self.element
@@ -61,7 +61,7 @@ class EpilogueLowering(Lowering):
         return super()._value(atom, index, guard, own)
 
     def kernel(self, name: str) -> BuiltKernel:
-        """The kernel: a loop over the rows of the tile, and in it one over its columns, which is a vector unless there is one."""
+        """Return the kernel: a loop over the rows of a tile around a loop over its columns, vectorized unless there is 1 column."""
         roots, at = self.group.roots, []
         values = []
         for root in roots:
@@ -79,13 +79,13 @@ class EpilogueLowering(Lowering):
         b = Builder()
         word = {name: b.load("place", i, "i64") for i, name in enumerate(PLACE)}
         r, c = b.index("r", None, 1), b.index("c", None, 2)
-        there = {
+        mapping = {
             id(self.row): b.iadd(word["row"], r),
             id(self.col): b.iadd(word["col"], c),
             id(self.element): word["batch"],
             id(self.sums): b.load("sums", b.iadd(b.imul(r, word["pitch"]), c), self.sums.type),
         }
-        substitute, emit = Substitution(self.b, b, there), Emitter(b)
+        substitute, emit = Substitution(self.b, b, mapping), Emitter(b)
         emit.open(1)
         emit.open(2)
         done = emit.compute([substitute(x) for x in (*at, *values)])
@@ -95,7 +95,7 @@ class EpilogueLowering(Lowering):
             "c",
             b.imin(word["cols"], self.dot.n),
             LoopKind.VECTOR if self.dot.n > 1 else LoopKind.SERIAL,
-        )  # codegen sees whether they are few
+        )  # the minimum tells codegen that there are few columns
         emit.close("r", word["rows"], LoopKind.SERIAL)
         leaves = list(self.names)
         bufs = [
@@ -112,7 +112,7 @@ class EpilogueLowering(Lowering):
     def _in_place(
         self, roots: list[Var], at: list[Expr], values: list[Expr], leaves: list[Var]
     ) -> list[tuple[Var, Var]]:
-        """(output, input) pairs where every read of the input is of the element about to be written."""
+        """Return pairs of an output and an input that it may overwrite: the input is only read at the element being written."""
         reads: dict[str, set[int]] = {}
         for x in reachable(values):
             if type(x) is Load:

@@ -21,14 +21,15 @@ if TYPE_CHECKING:
     from weft._engine.compiler.fusion.band_analysis import Bands
 
 # thresholds, measured on several machines
-#: columns of a result that are worth more than many rows
+#: minimal number of adjacent columns of a result for which other dims become batch dims
 _GEMM_FEWEST_COLUMNS = 8
-#: elements of a function of SciPy that are worth a thread
+#: minimal number of elements per thread in calls of SciPy's elementwise functions
 HOST_PART = 1 << 10
 
 
 def update_kernel(eqn: Eqn) -> tuple[Kernel, list[int]]:
-    """Write the update window of dynamic_update_slice into a buffer that holds the operand; the operands it reads."""
+    """Return a kernel that writes the window of a dynamic_update_slice into a buffer with the operand's values, and the
+    numbers of the operands that it reads."""
     operand, update, *starts = eqn.invars
     b = Builder()
     stored = type_name(operand.aval.dtype)
@@ -69,7 +70,7 @@ def update_kernel(eqn: Eqn) -> tuple[Kernel, list[int]]:
 def loops_around(
     b: Builder, names: list[str], extents: list, kinds: list[LoopKind], body: Callable
 ) -> tuple:
-    """Nested loops around prefetches and stores whose expressions are computed where they vary."""
+    """Return nested loops around the prefetches and stores of `body`; each expression is computed at the outermost possible level."""
     emit = Emitter(b)
     for level in range(len(names)):
         emit.open(level)
@@ -92,7 +93,9 @@ def loops_around(
 
 
 def host_function(eqn: Eqn) -> Callable:
-    """The Python side of a host call: the operation's own NumPy meaning. What a user's callback raises names its place."""
+    """Return the Python function of a host call: the NumPy reference of the op, writing into views of the results.
+
+    Errors of a user's callback name the user's source line."""
     reference, params = eqn.primitive.reference, eqn.params
     count, multiple = len(eqn.invars), eqn.primitive.multiple_results
     if isinstance(eqn.primitive, CallbackOp):
@@ -121,7 +124,7 @@ def host_function(eqn: Eqn) -> Callable:
 
 
 def _parts(views: tuple, most: int) -> list[tuple]:
-    """The elements of arrays of the last one's shape as parts, one for each thread, but no more than `most`; scalars belong to each."""
+    """Split the elements of arrays of one shape into parts, one per thread and at most `most`; each part has all scalars."""
     size, count = views[-1].size, min(allowed_threads(), most)
     ends = [size * k // count for k in range(count + 1)]
     flat = [view.reshape(-1) if view.ndim else view for view in views]
@@ -136,16 +139,16 @@ def _free_dims(ndim: int, contract: Sequence[int], batch: Sequence[int]) -> list
 
 
 def _merged_batch(batch: list, rows: list, columns: list) -> tuple:
-    """Return batch dims, and those rows and columns that are no even runs, as few dims in the order of the result."""
+    """Return the batch dims and the remaining rows and columns, merged into as few dims as possible, in the order of the result."""
     batch = batch + [(e, a, 0, c) for e, a, c in rows] + [(e, 0, b, c) for e, b, c in columns]
     batch.sort(key=lambda e: -e[3])
     return tuple(merged(batch))
 
 
 class Contraction:
-    """A dot_general as extents and strides: rows, columns, k, and what is left of each as batch and outer k.
+    """A dot_general as extents and strides: rows, columns and k; other rows and columns are batch dims, other k are `outer_k`.
 
-    With `dense_rows`, operands are exchanged where that makes columns of the result neighbours in memory.
+    With `dense_rows`, the operands are exchanged if that makes columns of the result adjacent in memory.
     """
 
     def __init__(self, eqn: Eqn, a_strides, b_strides, dense_rows: bool = False):
@@ -183,11 +186,11 @@ class Contraction:
             self._exchange()
 
     def shape(self) -> tuple:
-        """What determines positions in the result: equal ones have equal epilogues."""
+        """Return the facts that determine positions in the result; contractions with equal facts can share an epilogue."""
         return self.m, self.n, self.c_strides, tuple((e, c) for e, _, _, c in self.batch)
 
     def band(self, shape: tuple[int, ...], known: Bands) -> tuple[int, int] | None:
-        """What is known of the difference of column and row where the result, of this shape, is read."""
+        """Return the bounds of (column - row) outside of which the result is not read; None if all of it is read."""
         sides = list(zip(shape, row_major(shape)))
         rows, cols = (self.m, self.c_strides[0]), (self.n, self.c_strides[1])
         for (i, j), (low, high) in known.items():
@@ -207,7 +210,7 @@ class Contraction:
 
 
 def grouped(eqn: Eqn, a_strides: tuple[int, ...], b_strides: tuple[int, ...]) -> Gemm:
-    """A grouped_dot as a step whose buffers are still to be named."""
+    """Return the step of a grouped_dot, with placeholders for its buffers."""
     lhs, rhs, first, _ = (a.aval for a in eqn.invars)
     out, here = eqn.outvars[0].aval, BufRef(0)
     in_type, out_type = type_name(lhs.dtype), type_name(out.dtype)
@@ -250,8 +253,8 @@ def grouped(eqn: Eqn, a_strides: tuple[int, ...], b_strides: tuple[int, ...]) ->
 
 
 def _even_run(entries: list[tuple]) -> tuple[list[tuple], list[tuple]]:
-    """The best run of (extent, operand stride, result stride) that is evenly spaced in the result, and the others: the longest
-    of those that are dense and not too short, or of all."""
+    """Return the best run of (extent, operand stride, result stride) entries that is evenly spaced in the result, and the other
+    entries. The best run is the longest that is dense and not too short, or else the longest."""
     runs: list[list[tuple]] = []
     for entry in entries:
         if runs and runs[-1][-1][2] == entry[0] * entry[2]:
@@ -270,7 +273,7 @@ def _even_run(entries: list[tuple]) -> tuple[list[tuple], list[tuple]]:
 
 
 def _main(entries: list[tuple]) -> tuple[tuple, tuple]:
-    """The largest entry, and the others."""
+    """Return the entry of the largest extent, and the others."""
     if not entries:
         return (1, 0, 0), ()
     best = max(range(len(entries)), key=lambda i: entries[i][0])
@@ -278,12 +281,12 @@ def _main(entries: list[tuple]) -> tuple[tuple, tuple]:
 
 
 def accumulator(in_type: str, out_type: str) -> str:
-    """Type in which a matmul sums."""
+    """Return the type in which a matmul accumulates."""
     if in_type in HALVES or in_type == "f32":
         return "f64" if out_type == "f64" else "f32"
     return in_type if in_type in ("f64", "c64", "c128") else out_type
 
 
 def sum_type(accumulate: str) -> str:
-    """Type of a matmul's sums as its epilogue sees them: narrow integers are summed in 32 bits."""
+    """Return the type of a matmul's sums in its epilogue: narrow integers are accumulated in 32 bits."""
     return "i32" if accumulate in ("i8", "u8", "i16", "u16") else accumulate

@@ -1,7 +1,7 @@
-"""Paddings with zeros that are copies of whole runs: they need no kernel.
+"""Padding with zeros by copying long runs, without a kernel.
 
-In:   a `pad` equation, what it pads with if that is known, and the strides of its operand.
-Out:  `rows_of(eqn, strides)`: what a `Pad` step is told, but for addresses; None for what is left to a kernel.
+In:   a `pad` equation, its padding value if it is constant, and the strides of its operand.
+Out:  `rows_of(eqn, strides)`: the fields of a `Pad` step except buffers; None if a kernel must compute the padding.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from weft._engine.compiler.fusion.classify import computes
 from weft._engine.ir.jaxpr import Atom, Eqn, Literal, Var
 
 # thresholds, measured on several machines
-#: the results of a padding that is copied in runs, at least
+#: minimal size of the result of a padding that is copied in runs
 PAD_BYTES = 1 << 15
-#: the runs
+#: minimal size of a run
 PAD_RUN_BYTES = 1 << 8
 
 
 def is_zero(atom: Atom, producer: Mapping[Var, Eqn], consts: Mapping[Var, object]) -> bool:
-    """Whether a scalar is known to be positive zero, also after it was converted."""
+    """Return whether a scalar is a constant positive zero, possibly converted to another dtype."""
     if type(atom) is not Literal and (eqn := producer.get(atom)) is not None:
         return computes(eqn) == "cast" and is_zero(eqn.invars[0], producer, consts)
     value = atom.val if type(atom) is Literal else consts.get(atom)
@@ -30,7 +30,7 @@ def is_zero(atom: Atom, producer: Mapping[Var, Eqn], consts: Mapping[Var, object
 
 
 def rows_of(eqn: Eqn, strides: Sequence[int]) -> dict | None:
-    """The sizes of a padding with zeros that has large enough runs, in bytes; strides count elements."""
+    """Return the sizes, in bytes, of a padding with zeros that has long enough runs; otherwise None. `strides` are in elements."""
     operand, aval, config = eqn.invars[0].aval, eqn.outvars[0].aval, eqn.params["padding_config"]
     if (
         not operand.size
@@ -44,7 +44,7 @@ def rows_of(eqn: Eqn, strides: Sequence[int]) -> dict | None:
         padded = lo + extent + hi
         if (
             not dims and row == run and (stride * size == run or extent == 1)
-        ):  # what is inside is whole
+        ):  # all inner dims are one run
             row, lead, run = row * padded, lo * run, run * extent
         elif padded > 1:
             dims.append((padded, lo, extent, stride * size))

@@ -1,12 +1,12 @@
-"""Kernels of prefix scans: all prefixes of one or several arrays along a dim.
+"""Kernels of prefix scans, such as cumulative sums: all prefixes of one or several arrays along a dim.
 
 In:   an equation whose lowering is a `ScanSpec`.
 Out:  Loops kernels. If the scanned dim is the innermost, the vector runs along it (a `Scan` across lanes); otherwise it runs
       along the inner dims, next to a strip of running values.
-Laws: a long dim with too few neighbours to occupy all threads is split into blocks, and these into segments that stay in the
-      last-level cache. One kernel runs once before and once per segment: each task combines the totals that precede its
-      block, writes the block's prefixes, and computes the total of the corresponding block of the next segment. Lengths
-      are fixed, so results do not depend on the number of threads.
+Laws: if the other dims are too small to occupy all threads, a long dim is split into blocks, and blocks are grouped into
+      segments that stay in the last-level cache. One kernel runs once before the first and once per segment: each task
+      combines the totals before its block, writes the block's prefixes, and computes the total of the corresponding
+      block of the next segment. Lengths are fixed, so results do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import record
 
 # thresholds, measured on several machines
-#: bytes of each operand that a task reads, at least
+#: minimal bytes of an operand that a task reads
 _SCAN_TASK_BYTES = 1 << 16
-#: running values that a task keeps side by side, at most
+#: maximal number of adjacent running values of a task
 _SCAN_STRIP = 1024
-#: at least
+#: minimal number of adjacent running values of a task
 _SCAN_NARROWEST_STRIP = 64
-#: even if that leaves fewer tasks than this
+#: the number of tasks below which a dim is divided further
 _SCAN_FEW_TASKS = 4
 #: fewer running values than this are kept in registers
 _SCAN_REGISTER_VALUES = 8
-#: rows between those that are scanned and those that are prefetched
+#: rows between an access and its prefetch
 _SCAN_PREFETCH_ROWS = 2
-#: elements of a block, all strips together
+#: elements of a block in one strip
 _SCAN_BLOCK = 1 << 14
 #: bytes of a group of blocks; two groups stay in the last-level cache
 _SCAN_STRETCH_BYTES = 1 << 21
-#: elements from which a dim is divided into blocks
+#: minimal number of elements of an array whose scanned dim is divided into blocks
 _SCAN_SPLIT_FROM = 1 << 18
 
 
@@ -65,7 +65,7 @@ Combine = Callable[[Builder, Sequence[Expr], Sequence[Expr]], list[Expr]]
 
 
 def prefix_scan_of(eqn: Eqn) -> PrefixScan:
-    """The prefix scan of an equation."""
+    """Return the prefix scan of an equation."""
     aval, spec, axis = eqn.invars[0].aval, eqn.primitive.lower, eqn.params["axis"]
     types = tuple([type_name(a.aval.dtype) for a in eqn.invars])
     neutral = None if spec.identity is None else (spec.identity(aval.dtype),)
@@ -78,16 +78,19 @@ def prefix_scan_of(eqn: Eqn) -> PrefixScan:
 
 
 def _of_op(op: str) -> Combine:
-    if op in (
-        "min",
-        "max",
-    ):  # what comes asks of itself whether it is NaN: the dependency between iterations is shorter
+    if (
+        op
+        in (
+            "min",
+            "max",
+        )
+    ):  # the NaN test of the first operand, the new value, is then not part of the dependency between iterations
         return lambda b, earlier, later: [b.op(op, later[0], earlier[0])]
     return lambda b, earlier, later: [b.op(op, earlier[0], later[0])]
 
 
 def _of_program(program: Jaxpr) -> Combine:
-    """A program of scalars, by the lower rules of its operations."""
+    """Return a combination that applies a program of scalars by the lower rules of its ops."""
 
     def combine(b: Builder, earlier: Sequence[Expr], later: Sequence[Expr]) -> list[Expr]:
         env: dict[Var, Expr] = dict(zip(program.invars, (*earlier, *later)))
@@ -103,8 +106,8 @@ def _of_program(program: Jaxpr) -> Combine:
                 "in_avals": [a.aval for a in eqn.invars],
                 "out_avals": [v.aval for v in eqn.outvars],
             }
-            made = eqn.primitive.lower(b, (), *readers, **avals, **eqn.params)
-            env[eqn.outvars[0]] = made[0] if isinstance(made, list | tuple) else made
+            results = eqn.primitive.lower(b, (), *readers, **avals, **eqn.params)
+            env[eqn.outvars[0]] = results[0] if isinstance(results, list | tuple) else results
         return [b.cast(read(a), x.type) for a, x in zip(program.outvars, earlier)]
 
     return combine
@@ -112,10 +115,10 @@ def _of_program(program: Jaxpr) -> Combine:
 
 @record
 class PrefixScan:
-    """Arrays of `outer` x `length` x `inner` elements that are combined along `length`, from the end if `reverse`.
+    """A scan of arrays of `outer` x `length` x `inner` elements along `length`, from the end if `reverse`.
 
-    `neutral`, where it is known, are the values that change nothing; without them the first elements begin. `op` is the operation
-    that the combination is, if it is one.
+    `neutral`: the identity of the combination, one value per array; None if it is unknown, and scans then begin with the first
+    elements. `op`: the name of the combination if it is a single operation.
     """
 
     outer: int
@@ -130,24 +133,24 @@ class PrefixScan:
 
     @property
     def nbytes(self) -> list[int]:
-        """The size of each array."""
+        """The size of each array in bytes."""
         return [self.outer * self.length * self.inner * ITEMSIZE[type_] for type_ in self.types]
 
     @property
     def lanes(self) -> int:
-        """The inner elements that one task goes along with."""
+        """The number of adjacent inner elements that one task scans."""
         few = -(-self.inner // max(1, _SCAN_FEW_TASKS // self.outer))
         narrowest = _SCAN_NARROWEST_STRIP
         return min(self.inner, _SCAN_STRIP, max(narrowest, -(-few // narrowest) * narrowest))
 
     @property
     def strips(self) -> int:
-        """The tasks side by side."""
+        """The number of strips of `lanes` elements that cover the inner elements."""
         return -(-self.inner // self.lanes)
 
     @property
     def block(self) -> int:
-        """The length of the blocks that `length` is cut into."""
+        """The length of the blocks into which `length` is divided."""
         if (
             self.outer * self.strips >= _SCAN_FEW_TASKS
             or self.outer * self.length * self.inner < _SCAN_SPLIT_FROM
@@ -157,28 +160,28 @@ class PrefixScan:
 
     @property
     def blocks(self) -> int:
-        """The number of those blocks."""
+        """The number of blocks."""
         return -(-self.length // self.block)
 
     @property
     def segment_blocks(self) -> int:
-        """The number of blocks, one after another, that are a segment."""
+        """The number of consecutive blocks in a segment."""
         row = self.outer * self.inner * sum([ITEMSIZE[type_] for type_ in self.types])
         return min(self.blocks, max(1, _SCAN_STRETCH_BYTES // (self.block * row)))
 
     @property
     def launches(self) -> int:
-        """How often the kernel runs: once more than there are segments, where it is cut."""
+        """The number of runs of the kernel: the number of segments + 1, or 1 without blocks."""
         return 1 if self.blocks == 1 else 1 + -(-self.blocks // self.segment_blocks)
 
     @property
     def wide(self) -> tuple[str, ...]:
-        """The types that are computed in."""
+        """The types of the computation: halves are computed in f32."""
         return tuple(["f32" if type_ in HALVES else type_ for type_ in self.types])
 
     @property
     def carried_bytes(self) -> list[int]:
-        """The sizes of what the runs of the kernel leave each other: totals of blocks, and prefixes at their ends."""
+        """The sizes in bytes of the buffers between runs of the kernel: totals of blocks, and prefixes at the ends of blocks."""
         return [
             self.outer * self.blocks * self.inner * ITEMSIZE[type_]
             for _ in range(2)
@@ -186,7 +189,8 @@ class PrefixScan:
         ]
 
     def kernel(self) -> Kernel:
-        """From arrays to their prefixes. Cut into blocks, it also takes the number of a segment, from -1 on, and what it keeps."""
+        """Return the kernel from arrays to their prefixes. With blocks, it also takes the segment's number, from -1 on, and the
+        buffers of `carried_bytes`."""
         return _Writer(self).kernel()
 
 
@@ -239,12 +243,12 @@ class _Writer:
         return Kernel(tuple(bufs), body, tuple(scratch), run.name)
 
     def row(self, row: Expr) -> tuple[Stmt, ...]:
-        """One strip of what is not cut."""
+        """Return the code of one strip of a scan without blocks."""
         strip = self.b.irem(row, self.run.strips)
         return self.over(strip, self.b.idiv(row, self.run.strips), self.b.const(0, "i64"))
 
     def segment(self, row: Expr) -> tuple[Stmt, ...]:
-        """One block of this segment, and the total of that at the same place of the next one."""
+        """Return the code of one block of a segment, and of the total of the corresponding block of the next segment."""
         run, b = self.run, self.b
         strip, row = b.irem(row, run.strips), b.idiv(row, run.strips)
         place, outer = b.irem(row, run.segment_blocks), b.idiv(row, run.segment_blocks)
@@ -268,7 +272,8 @@ class _Writer:
         segment: Expr | None = None,
         stores: bool = True,
     ) -> tuple[Stmt, ...]:
-        """One block of one strip, which begins with what came before where it belongs to a segment, whose first block is given."""
+        """Return the code of block `number` of one strip. If `segment`, the number of the segment's first block, is given, the block
+        begins with the combination of all earlier blocks."""
         run, b = self.run, self.b
         self.outer, self.number, self.begin, self.stores = outer, number, segment, stores
         begin, self.side = b.imul(number, run.block), b.imul(strip, run.lanes)
@@ -290,18 +295,18 @@ class _Writer:
         )
 
     def position(self, along: Expr) -> Expr:
-        """The place of an element."""
+        """Return the flat index of the element at position `along` of the scanned dim."""
         run, b = self.run, self.b
         along = b.isub(run.length - 1, along) if run.reverse else along
         return b.iadd(b.imul(b.iadd(b.imul(self.outer, run.length), along), run.inner), self.aside)
 
     def block_at(self, number: Expr) -> Expr:
-        """The place of what is kept of a block."""
+        """Return the flat index of a block's entry in the buffers of totals and of last prefixes."""
         run, b = self.run, self.b
         return b.iadd(b.imul(b.iadd(b.imul(self.outer, run.blocks), number), run.inner), self.aside)
 
     def values(self, k: Expr) -> list[Expr]:
-        """The elements at a place of the block."""
+        """Return the elements at position `k` of the block."""
         b, at = self.b, self.at(k)
         return [
             b.cast(b.load(f"x{i}", at, type_), wide)
@@ -309,22 +314,22 @@ class _Writer:
         ]
 
     def first(self) -> list[Expr]:
-        """What changes nothing, or the first elements."""
+        """Return the neutral values, or the first elements if they are unknown."""
         run, b = self.run, self.b
         if run.neutral is not None:
             return [b.const(value, type_) for value, type_ in zip(run.neutral, run.wide)]
         return self.values(b.const(0, "i64"))
 
     def before(self, begin: Expr) -> tuple[list[Expr], Expr, list[Expr]]:
-        """Return what precedes the segment that begins with block `begin`, the number of its totals to combine with that, and the totals, by
-        Index `c`."""
+        """Return the prefix before the segment that begins with block `begin`, the number of the segment's totals to combine with it,
+        and the totals, indexed by Index `c`."""
         run, b = self.run, self.b
         later = b.icmp("gt", begin, 0)
         past = [
             b.load(f"p{i}", self.block_at(b.isub(begin, 1)), type_, later)
             for i, type_ in enumerate(run.wide)
         ]
-        # without neutral values, the first total of all is what later ones are combined with
+        # without neutral values, the combination begins with the total of block 0
         skipped = (
             b.const(0, "i64")
             if run.neutral is not None
@@ -345,13 +350,13 @@ class _Writer:
         ]
 
     def joined(self, before: Sequence[Expr]) -> Sequence[Expr]:
-        """What the block begins with, after what came before it."""
-        b, found = self.b, self.first()
+        """Return the initial values of the block: `before`, combined with the first elements if there are no neutral values."""
+        b, first = self.b, self.first()
         if self.run.neutral is not None:
             return before
         return [
             b.select(b.icmp("gt", self.number, 0), x, y)
-            for x, y in zip(self.run.combine(b, before, found), found)
+            for x, y in zip(self.run.combine(b, before, first), first)
         ]
 
     def stored(self, at: Expr, values: Sequence[Expr]) -> list[Stmt]:
@@ -362,7 +367,7 @@ class _Writer:
         ]
 
     def begun(self, values: Sequence[Expr]) -> list[Stmt]:
-        """The first prefixes, where they are the first elements."""
+        """Return the stores of the first prefixes if these are the first elements; otherwise none."""
         return (
             self.stored(self.at(self.b.const(0, "i64")), values)
             if self.stores and self.run.neutral is None
@@ -370,7 +375,7 @@ class _Writer:
         )
 
     def ended(self, values: Sequence[Expr]) -> list[Stmt]:
-        """What a block leaves to others: its last prefix, or its total."""
+        """Return the stores of a block's last prefix, or of its total, for other tasks."""
         if self.run.blocks == 1:
             return []
         return [
@@ -382,10 +387,10 @@ class _Writer:
         return [Ref(f"{letter}{i}", type_) for i, type_ in enumerate(self.run.wide)]
 
     def in_registers(self, steps: int | Expr, k: Expr) -> tuple[Stmt, ...]:
-        """The accumulators are scalars, or lanes of a vector of all inner elements."""
+        """Return the code of a block with accumulators in scalars, or in lanes of a vector of all inner elements."""
         run, b = self.run, self.b
         accs, names = self.refs("a"), self.refs("v")
-        if not self.stores and run.op is not None and run.inner == 1:  # lanes need not be in order
+        if not self.stores and run.op is not None and run.inner == 1:  # a total in any order
             step: Stmt = Accum(accs[0].name, run.op, *self.values(k))
         else:
             step = Scan(
@@ -395,7 +400,7 @@ class _Writer:
                 tuple(run.combine(b, accs, names)),
             )
         body: list[Stmt] = []
-        found: Sequence[Expr] = self.first()
+        initial: Sequence[Expr] = self.first()
         if self.begin is not None:
             base, count, totals = self.before(self.begin)
             priors, next_ = self.refs("c"), self.refs("w")
@@ -414,10 +419,10 @@ class _Writer:
                     ),
                 )
             )
-            found = self.joined(priors)
-        body += [Init(acc.name, value) for acc, value in zip(accs, found)]
+            initial = self.joined(priors)
+        body += [Init(acc.name, value) for acc, value in zip(accs, initial)]
         body += self.begun(accs)
-        prefetched = self.at(b.iadd(k, run.segment_blocks * run.block))  # what this task sums next
+        prefetched = self.at(b.iadd(k, run.segment_blocks * run.block))  # of the next segment
         coming = (
             [Prefetch(f"x{i}", prefetched) for i in range(self.count)]
             if self.begin is not None
@@ -437,11 +442,11 @@ class _Writer:
         )
 
     def in_strips(self, steps: int | Expr, k: Expr) -> tuple[Stmt, ...]:
-        """The accumulators are side by side in scratch."""
+        """Return the code of a block with adjacent accumulators in scratch."""
         run, b = self.run, self.b
         even = run.inner % run.lanes == 0
         extent = run.lanes if even else b.imin(b.isub(run.inner, self.side), run.lanes)
-        kept = [b.load(f"s{i}", self.j, type_) for i, type_ in enumerate(run.wide)]
+        running = [b.load(f"s{i}", self.j, type_) for i, type_ in enumerate(run.wide)]
         names = self.refs("v")
 
         def keep(values: Sequence[Expr], then: list[Stmt]) -> For:
@@ -449,7 +454,7 @@ class _Writer:
             keeps = [Store(f"s{i}", self.j, name) for i, name in enumerate(names)]
             return For("j", extent, (*lets, *keeps, *then), LoopKind.VECTOR)
 
-        # the next rows of a strip are elsewhere, where no hardware prefetcher finds them
+        # the hardware prefetcher does not predict the next rows of a strip, which are far apart
         distance = _SCAN_PREFETCH_ROWS
         coming = (
             [Prefetch(f"x{i}", self.at(b.iadd(k, distance))) for i in range(self.count)]
@@ -457,16 +462,18 @@ class _Writer:
             else []
         )
         step = keep(
-            run.combine(b, kept, self.values(k)),
+            run.combine(b, running, self.values(k)),
             [*coming, *(self.stored(self.at(k), names) if self.stores else ())],
         )
         if self.begin is None:
             body = [keep(self.first(), self.begun(names))]
         else:
             base, count, totals = self.before(self.begin)
-            body = [keep(base, []), For("c", count, (keep(run.combine(b, kept, totals), []),))]
-            body += [] if run.neutral is not None else [keep(self.joined(kept), self.begun(names))]
+            body = [keep(base, []), For("c", count, (keep(run.combine(b, running, totals), []),))]
+            body += (
+                [] if run.neutral is not None else [keep(self.joined(running), self.begun(names))]
+            )
         body.append(For("k", steps, (step,)))
         if run.blocks > 1:
-            body.append(For("j", extent, tuple(self.ended(kept)), LoopKind.VECTOR))
+            body.append(For("j", extent, tuple(self.ended(running)), LoopKind.VECTOR))
         return tuple(body)

@@ -1,12 +1,12 @@
-"""Scatters into few places by privatization: private tables, each with its share of the updates, that are then combined.
+"""Scatters into few elements by privatization: each private table accumulates a share of the updates; the tables are then combined.
 
-In:   a scatter of single elements with many more updates than places, and the memory layout of its updates.
+In:   a scatter of single elements with many more updates than elements of the operand, and the strides of its updates.
 Out:  two kernels: `into_tables` with a task per table, and `combined_tables`.
 Laws: the order in which updates are combined follows from the shapes, not from the number of threads.
 
-Indices of a block of updates are computed in vectors, and those out of bounds map to one extra place. That leaves a load and a
-store per update without a branch, about one element a cycle. Equal places in a row would wait for each other (2.8 ns per float), so
-neighbouring updates go to different tables where these fit the first-level cache.
+Positions of a block of updates are computed in vectors; positions out of bounds map to one extra element. Each update is then a
+load and a store without a branch, about one element per cycle. Successive updates of one element would depend on each other
+(2.8 ns per float), so adjacent updates go to different tables if these fit into the first-level cache.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from weft._engine.ir.loops import INTEGERS, ITEMSIZE, Buf, Expr, For, Kernel, Lo
 from weft._engine.util.machine_model import MODEL
 
 # thresholds, measured on several machines
-#: that fill private tables
+#: number of tasks that fill private tables
 _TABLE_TASKS = 8
-#: elements of each, at most
+#: maximal number of elements of a table
 _TABLE_LARGEST = 1 << 14
-#: adjacent updates go to different tables, if these are no larger together than
+#: number of tables per task for adjacent updates
 _TABLE_COPIES = 4
-#: so that the first-level cache holds them along with indices and updates
+#: maximal bytes of these tables; otherwise a task has 1 table. The first-level cache also holds indices and updates
 _TABLE_NEAR_BYTES = 20 << 10
-#: updates of one iteration, a multiple of `table_copies`
+#: updates of one iteration, a multiple of `_TABLE_COPIES`
 _TABLE_UNROLLED = 8
 
 
@@ -43,7 +43,7 @@ _REDUCE = {"add": "reduce_sum", "mul": "reduce_prod", "min": "reduce_min", "max"
 
 
 def has_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> bool:
-    """Whether many single elements fall on few places."""
+    """Return whether a scatter combines many single elements into few elements, so that private tables are faster."""
     operand, _, updates = (a.aval for a in eqn.invars)
     numbers = eqn.params["dimension_numbers"]
     few = (
@@ -67,7 +67,8 @@ def _combine_of(eqn: Eqn) -> str:
 
 
 def _layout(eqn: Eqn) -> tuple[int, int]:
-    """The elements from one table to the next, with the place for what is outside, and how many tables a task has."""
+    """Return the distance between tables in elements, including the extra element for updates out of bounds, and the number of
+    tables per task."""
     aval = eqn.invars[0].aval
     line = MODEL.cache_line // ITEMSIZE[type_name(aval.dtype)]
     apart = (aval.size // line + 1) * line
@@ -78,12 +79,12 @@ def _layout(eqn: Eqn) -> tuple[int, int]:
 
 
 def table_bytes(eqn: Eqn) -> int:
-    """Of all tables together."""
+    """Return the size of all tables in bytes."""
     return _TABLE_TASKS * math.prod(_layout(eqn)) * eqn.invars[0].aval.dtype.itemsize
 
 
 def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[int]]:
-    """From indices and updates to a table of each task, the first of those that it fills."""
+    """Return the kernel from indices and updates to the first table of each task, and the numbers of the operands that it reads."""
     s, combine = Scatter(eqn, update_strides), _combine_of(eqn)
     b, n, (apart, copies) = s.b, math.prod(s.shape), _layout(eqn)
     read_indices, read_updates = s.reader(1), s.reader(2)
@@ -128,7 +129,7 @@ def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list
             )
         )
     j = b.index("j", copies * apart, 1)
-    # of sums -0.0, which leaves a -0.0 on which no update falls
+    # sums begin with -0.0, which preserves an element -0.0 of the operand without updates
     neutral = b.const(
         -0.0 if combine == "add" else registry[_REDUCE[combine]].lower.identity(s.operand.dtype),
         s.stored,
@@ -161,7 +162,7 @@ def into_tables(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list
 
 
 def combined_tables(eqn: Eqn) -> Kernel:
-    """From tables to a buffer that holds the operand."""
+    """Return the kernel that combines the first tables of all tasks into a buffer with the operand's values."""
     s, (apart, copies) = Scatter(eqn, row_major(eqn.invars[2].aval.shape)), _layout(eqn)
     j, combine = s.b.index("j", s.operand.size), _combine_of(eqn)
     bufs = (
@@ -177,7 +178,7 @@ def combined_tables(eqn: Eqn) -> Kernel:
 
 
 def _together(s: Scatter, combine: str, buf: str, at: Expr, count: int, apart: int) -> Expr:
-    """What `count` tables hold of a place, combined by pairs."""
+    """Return the element at `at` of `count` tables, combined pairwise."""
     b = s.b
     terms = [b.load(buf, b.iadd(at, i * apart), s.stored) for i in range(count)]
     while len(terms) > 1:

@@ -1,11 +1,11 @@
-"""Kernels of scatters: each update is combined with the element at its place.
+"""Kernels of scatters: each update is combined with the element at its position.
 
-In:   a scatter equation, and the memory layout of its updates.
-Out:  kernels. All apply updates of one place in order, except for the second:
+In:   a scatter equation, and the strides of its updates.
+Out:  kernels. All apply the updates of one position in order, except for the second:
       - sequentially (`in_order`), parallel over the columns of wide windows;
-      - few places: private tables (`compiler.kernels.privatized_scatter`), in an order that does not depend on threads;
-      - single elements into many places, and rows into rows (`owned`): each task owns a range of places and applies the
-        updates that fall there;
+      - few positions: private tables (`compiler.kernels.privatized_scatter`), in an order that does not depend on threads;
+      - single elements into many positions, and rows into rows (`owned`): each task owns a range of positions and applies
+        the updates of that range;
       - windows that are rows of the operand (`sorted_by_row`, `row_by_row`): updates are sorted by row, then every row is
         read, combined and written once, without copying the operand first.
 """
@@ -51,31 +51,31 @@ from weft._engine.ir.loops import (
 from weft._engine.util.machine_model import MODEL
 
 # thresholds, measured on several machines
-#: updates that are worth private tables, or owners
+#: minimal number of updates for private tables, or for tasks that own ranges
 SCATTER_FEWEST_UPDATES = 1 << 15
-#: tasks that own a part of the result each: every one reads all indices
+#: number of tasks that each own a range of the result; each task reads all indices
 SCATTER_OWNERS = 2
-#: columns of an update, and multiples of it, are whole vectors
+#: columns of an update are processed in multiples of this number, which are whole vectors
 _SCATTER_WHOLE_COLUMNS = 64
-#: updates whose places are looked up before any is combined
+#: updates whose positions are computed before the first is combined
 SCATTER_BLOCK = 1024
 #: columns of a scatter window that a task owns
 _SCATTER_TASK_COLUMNS = 64
-#: bytes of an operand all of whose rows are written once
+#: minimal size of an operand whose rows are all written once
 _SCATTER_ROWS_BYTES = 1 << 20
-#: no less than one row in so many is updated
+#: maximal ratio of operand elements to update elements for that, unless the scatter is in place
 _SCATTER_FEWEST_UPDATED = 8
-#: elements of a row that are combined at a time
+#: maximal number of elements of a row that are combined at a time
 _SCATTER_ROW_SEGMENT = 2048
 
 
 def one_run(dims: Sequence[int], strides: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    """Whether elements in row-major order along some dims are at a constant distance."""
+    """Return whether successive elements, in row-major order along `dims`, have a constant distance in memory."""
     return all(strides[d] == strides[e] * shape[e] for d, e in pairwise(dims))
 
 
 class Scatter:
-    """What the kernels of one scatter have in common: its buffers, and where each update goes."""
+    """The common parts of the kernels of one scatter: buffers, positions of updates, and their combination."""
 
     def __init__(self, eqn: Eqn, update_strides: tuple[int, ...]):
         self.eqn, self.b = eqn, Builder()
@@ -93,7 +93,7 @@ class Scatter:
         self.inner = [d for d in self.window if self.shape[d] > 1]
 
     def reader(self, number: int) -> Callable:
-        """What reads an operand at an index."""
+        """Return a function of an index (and a guard) that loads that element of operand `number`."""
         atom, b = self.eqn.invars[number], self.b
         type_ = type_name(atom.aval.dtype)
         if type(atom) is Literal:
@@ -108,9 +108,9 @@ class Scatter:
         return lambda at, guard=None: b.load(name, flat_index(b, at, strides), type_, guard)
 
     def place(self, index: tuple, read_indices: Callable) -> tuple[Expr, Expr | None]:
-        """The element of the operand that an update goes to, and whether it is inside (None: always)."""
+        """Return the flat position in the operand of an update, and the condition that it is in bounds (None if always)."""
         from weft._engine.ops.windows import (
-            scatter_position,  # the op's own arithmetic of positions
+            scatter_position,
         )
 
         position, inside = scatter_position(
@@ -119,14 +119,15 @@ class Scatter:
         return flat_index(self.b, position, row_major(self.operand.shape)), inside
 
     def among(self, place: Expr, inside: Expr | None, first: Expr, count: Expr) -> Expr:
-        """Whether a place is one of the `count` from `first` on, and inside."""
-        found = _between(self.b, place, first, count)
+        """Return the condition that a position is one of the `count` positions from `first` on, and in bounds."""
+        owned = _between(self.b, place, first, count)
+        # with one dim, the range implies the bounds
         return (
-            found if inside is None or self.operand.ndim == 1 else self.b.logical_and(inside, found)
-        )  # of one dim, no other is
+            owned if inside is None or self.operand.ndim == 1 else self.b.logical_and(inside, owned)
+        )
 
     def update(self, target: Expr, value: Expr, inside: Expr | None) -> tuple[Store, bool]:
-        """The statement that combines a value with what is at `target`, and whether vectors may do so."""
+        """Return the statement that combines `value` with the element at `target`, and whether it may be vectorized."""
         b, stored = self.b, self.stored
         if (stored in HALVES or stored in ("c64", "c128")) and self.combine is not None:
             old = b.load("y0", target, stored, inside)
@@ -137,7 +138,8 @@ class Scatter:
 
 
 def in_order(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[int]]:
-    """Combine updates into a buffer that holds the operand, one after another, so that equal positions are right."""
+    """Return a kernel that combines the updates in order into a buffer with the operand's values, and the numbers of the operands
+    that it reads. Positions may be equal."""
     s = Scatter(eqn, update_strides)
     b, shape, outer, inner = s.b, s.shape, s.outer, s.inner
     read_indices, read_updates = s.reader(1), s.reader(2)
@@ -147,7 +149,7 @@ def in_order(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[in
     kinds: list[LoopKind] = []
     start, lanes = b.const(0, "i64"), shape[inner[-1]] if inner else 0
     if _columns_apart(eqn, lanes):
-        # a task owns some columns of the window and sees all updates there, in order
+        # a task owns some columns of the window and applies all updates of these in order
         tasks = -(-lanes // _SCATTER_TASK_COLUMNS)
         start = b.imul(b.index("t", tasks, 0), _SCATTER_TASK_COLUMNS)
         names, extents, kinds = ["t"], [tasks], [LoopKind.PARALLEL]
@@ -183,7 +185,8 @@ def in_order(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[in
 def _places_later(
     s: Scatter, index: tuple[Expr, ...], along: int, read_indices: Callable
 ) -> list[Prefetch]:
-    """Where updates some rows later go, if that is in no cache: their indices are known, and the hardware cannot foresee them."""
+    """Return prefetches of the positions of later updates if the operand exceeds the caches; the hardware prefetcher cannot
+    predict them."""
     weight = s.operand.dtype.itemsize
     rows = [d for d in s.outer if s.shape[d] > 1]
     if s.operand.nbytes < PREFETCH_GATHER_FROM_BYTES or not rows:
@@ -196,15 +199,15 @@ def _places_later(
 
 
 def _columns_apart(eqn: Eqn, lanes: int) -> bool:
-    """Whether tasks own columns of a window that has `lanes` of them."""
+    """Return whether tasks own columns of a window with `lanes` columns."""
     return lanes >= 2 * _SCATTER_TASK_COLUMNS and eqn.invars[2].aval.nbytes > MODEL.parallel_bytes
 
 
-# ---- single elements onto many places, rows onto rows
+# ---- single elements into many positions, rows into rows
 
 
 def has_owners(eqn: Eqn) -> bool:
-    """Whether tasks should own parts of the places: many updates along one dim, of single elements or of rows of the operand."""
+    """Return whether tasks should own ranges of positions: there are many updates along one dim, single elements or rows."""
     operand, updates = eqn.invars[0].aval, eqn.invars[2].aval
     window = eqn.params["dimension_numbers"].update_window_dims
     many = (
@@ -215,7 +218,7 @@ def has_owners(eqn: Eqn) -> bool:
     width = updates.size // many
     if width == 1:
         enough = updates.size >= SCATTER_FEWEST_UPDATES
-    else:  # the columns of wide rows are shared out sooner: no task reads indices for nothing
+    else:  # wide rows are divided by columns instead, so that tasks read no indices of updates of other tasks
         lanes = next(n for n in reversed(updates.shape) if n > 1)
         enough = (
             updates.nbytes > MODEL.parallel_bytes
@@ -231,7 +234,9 @@ def has_owners(eqn: Eqn) -> bool:
 
 
 def owned(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[int]]:
-    """Each task packs the numbers of the updates that are its own, a block at a time, and combines those in their order."""
+    """Return a kernel in which each task owns a range of positions, and the numbers of the operands that it reads.
+
+    A task collects the numbers of its own updates, block by block, and combines these in order."""
     s = Scatter(eqn, update_strides)
     b, n = s.b, max(s.shape[d] for d in s.outer)
     read_indices, read_updates = s.reader(1), s.reader(2)
@@ -274,8 +279,8 @@ def owned(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[int]]
 
 
 def _over_columns(s: Scatter, update: Callable) -> tuple[Stmt, ...]:
-    """The loops over an update's own dims around what `update` makes of their indices. The last dim goes in whole vectors, of sizes
-    halved towards its end: the load of the next update of a row would wait for a masked store to it (no store forwarding)."""
+    """Return loops over the window dims of an update around the store of `update`. The last dim is processed in whole vectors, whose
+    sizes are halved toward its end: a masked store would delay the load of the next update of the row (no store forwarding)."""
     b, emit, columns = s.b, Emitter(s.b), {}
     emit.open(0)
     for level, d in enumerate(s.inner[:-1], 1):
@@ -302,7 +307,7 @@ def _over_columns(s: Scatter, update: Callable) -> tuple[Stmt, ...]:
 
 
 def _between(b: Builder, place: Expr, first: Expr, count: Expr) -> Expr:
-    """Whether `first <= place < first + count`, in 32 bits where these suffice: no two differences may be the same there."""
+    """Return the condition `first <= place < first + count`, computed in 32 bits if the differences fit."""
     low, high = b.range(place)
     if (
         -(1 << 31) <= low
@@ -320,7 +325,7 @@ def _between(b: Builder, place: Expr, first: Expr, count: Expr) -> Expr:
 
 
 def _rows_of(eqn: Eqn) -> int:
-    """The elements of a window, if the operand is made of such windows, one after the other; else 0."""
+    """Return the number of elements of a window if windows are rows of the operand (all of its trailing dims); otherwise 0."""
     operand, _, updates = (a.aval for a in eqn.invars)
     numbers = eqn.params["dimension_numbers"]
     lead = operand.ndim - len(numbers.update_window_dims)
@@ -335,14 +340,15 @@ def _rows_of(eqn: Eqn) -> int:
 
 
 def row_width(eqn: Eqn) -> int:
-    """The elements of a row of the operand, if windows are such rows and longer than a cache line; else 0."""
+    """Return the number of elements of a row of the operand if windows are rows longer than a cache line; otherwise 0."""
     width = _rows_of(eqn)
     return width if width * eqn.invars[0].aval.dtype.itemsize > MODEL.cache_line else 0
 
 
 def has_rows(eqn: Eqn, in_place: bool) -> bool:
-    """Whether all rows of the operand should be written once. `in_place`: otherwise only those that change need be touched.
-    One update has no order to bring it into."""
+    """Return whether all rows of the operand should be read, combined and written once, after sorting the updates by row.
+
+    `in_place`: other kernels would touch only the updated rows. A single update needs no sorting."""
     operand, _, updates = (a.aval for a in eqn.invars)
     enough, width = (
         operand.size if in_place else operand.size // _SCATTER_FEWEST_UPDATED,
@@ -357,7 +363,8 @@ def has_rows(eqn: Eqn, in_place: bool) -> bool:
 
 
 def sorted_by_row(eqn: Eqn) -> tuple[Kernel, list[int]]:
-    """From indices to where the updates of each row end among all that are inside, and to the numbers of those, row by row."""
+    """Return a kernel that sorts the updates in bounds by row: its results are the end of each row's updates, and the numbers of the
+    updates. Also return the numbers of the operands that it reads."""
     width, s = row_width(eqn), Scatter(eqn, row_major(eqn.invars[2].aval.shape))
     b, shape = s.b, s.shape
     read_indices = s.reader(1)
@@ -402,14 +409,15 @@ def sorted_by_row(eqn: Eqn) -> tuple[Kernel, list[int]]:
 
 
 def row_by_row(eqn: Eqn, update_strides: tuple[int, ...]) -> tuple[Kernel, list[int]]:
-    """From the operand, the updates and their order to the result; it reads what the numbers point to, and then the order."""
+    """Return the kernel from the updates, the operand and the results of `sorted_by_row` to the result, and the numbers of the
+    operands that it reads before the latter."""
     s = Scatter(eqn, update_strides)
-    made = _RowByRow(s, row_width(eqn)).kernel()
-    return made, [*s.reads, 0]
+    kernel = _RowByRow(s, row_width(eqn)).kernel()
+    return kernel, [*s.reads, 0]
 
 
 class _RowByRow:
-    """Writes the kernel that combines rows with their updates."""
+    """The writer of the kernel that combines rows with their updates."""
 
     def __init__(self, s: Scatter, width: int):
         self.s, self.b, self.width = s, s.b, width
@@ -450,8 +458,8 @@ class _RowByRow:
         return Kernel(bufs, body, (Buf("row", self.wide, segment),), s.eqn.primitive.name)
 
     def one_row(self, operand: str) -> tuple[Stmt, ...]:
-        """A row combined with its updates and written. One update, the most frequent number, is combined on the way; otherwise the
-        row is brought near first. What comes next is fetched meanwhile: rows and updates are two streams that break off."""
+        """Return the code that combines a row with its updates and stores it. A single update, the most frequent case, is combined
+        while the row is copied; otherwise the row is first loaded into scratch. Both cases prefetch the next row and update."""
         s, b, j, stored = self.s, self.b, self.b.index("j"), self.s.stored
         here, first, count = (
             b.iadd(b.imul(self.row, self.width), self.aside),
@@ -459,7 +467,10 @@ class _RowByRow:
             Ref("count", "i64"),
         )
         k = b.iadd(first, b.index("k", self.count, 2))
-        kept, old = b.load("row", j, self.wide), b.cast(b.load(operand, here, stored), self.wide)
+        row_values, old = (
+            b.load("row", j, self.wide),
+            b.cast(b.load(operand, here, stored), self.wide),
+        )
         update, later = (
             self.read_updates(self.index(Ref(name, "i64"))) for name in ("update", "later")
         )
@@ -478,9 +489,11 @@ class _RowByRow:
         often = (
             along(next_row, Store("row", j, old)),
             For(
-                "k", count, (*self.numbers(k), along(*next_update, Store("row", j, updated(kept))))
+                "k",
+                count,
+                (*self.numbers(k), along(*next_update, Store("row", j, updated(row_values)))),
             ),
-            along(written(kept)),
+            along(written(row_values)),
         )
         return (
             Let("first", self.entry("ends", b.isub(self.row, 1), b.icmp("gt", self.row, 0))),
@@ -492,12 +505,12 @@ class _RowByRow:
         return self.b.cast(self.b.load(buf, at, "i32", guard), "i64")
 
     def numbers(self, k: Expr) -> tuple[Stmt, ...]:
-        """The number of the k-th update in the order of rows, and of one that comes some later."""
+        """Return definitions of `update`, the number of the k-th update in the order of rows, and of `later`, a following one."""
         later = self.b.imin(self.b.iadd(k, self.prefetch_rows), self.count - 1)
         return Let("update", self.entry("order", k)), Let("later", self.entry("order", later))
 
     def index(self, number: Expr) -> tuple:
-        """The index of an element of an update."""
+        """Return the index of an element of update `number`."""
         s, b = self.s, self.b
         index: list[Expr] = [b.const(0, "i64")] * len(s.shape)
         for dims, flat in ((s.outer, number), (s.inner, self.aside)):

@@ -1,7 +1,7 @@
 """Access analysis of a kernel: its dims, the strides of its memory accesses, and its cost.
 
 In:   `Lowered` scalar code.
-Out:  `AccessAnalysis`, from which `compiler.loops.loop_nest` and the strategies choose loops, in terms of `Dim` and `Access`.
+Out:  `AccessAnalysis`, the facts by which `compiler.loops.loop_nest` and the strategies choose loops.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from weft._engine.util.record import field, record
 
 @record(frozen=False)
 class Dim:
-    """One loop: dims `[first..last]` of the shape; `steps` are its strides in all accesses."""
+    """One loop, over the adjacent dims `dims` of the shape. `steps` has its stride in each access."""
 
     dims: list[int]
     extent: int
@@ -25,11 +25,11 @@ class Dim:
 
 @record(frozen=False)
 class Access:
-    """A memory access: the strides of its address, by id of loop variable.
+    """A memory access and the strides of its address (`terms`), by id of loop variable.
 
-    `affine`: the address is a sum of such strides and a constant, its `form`; `plain`: and there is no guard.
-    `nonaffine`: loop variables that move the address by no fixed stride; `gathered`: it is computed from values in memory.
-    `run`: adjacent elements that it reads or writes; `weight` is their bytes."""
+    `affine`: the address is a sum of loop variables times strides and a constant, its `form`. `plain`: affine and unguarded.
+    `nonaffine`: ids of the loop variables on which the address depends without a fixed stride. `gathered`: the address
+    is computed from values in memory. `run`: number of adjacent elements that are read or written; `weight`: their bytes."""
 
     buf: str
     terms: dict[int, int]
@@ -43,7 +43,7 @@ class Access:
 
 
 class AccessAnalysis:
-    """All memory accesses and the loop variables that are used for anything but addresses."""
+    """All memory accesses of the code, and the loop variables that are used outside of addresses."""
 
     def __init__(self, low: Lowered):
         self.b = low.builder
@@ -114,5 +114,5 @@ class AccessAnalysis:
 
 
 def cost_of(exprs: list[Expr]) -> int:
-    """The cost of computing these, without addresses."""
+    """Return the cost of computing `exprs`; addresses are free."""
     return sum([20 if x.op in HEAVY else 1 for x in exprs if type(x) is Op and x.type != "i64"])

@@ -1,12 +1,12 @@
-"""Bounds-check elimination: guarded loads that stay inside their array over a whole row lose their guard for that row.
+"""Bounds-check elimination: a guarded load that stays inside its array over a whole row needs no guard in that row.
 
-In:   a `LoopNest` whose vector loop is not split because rows are short, and where its loops are.
-Out:  the loads in question, and the condition that all of them stay inside their arrays along a vector loop; true where that is so in
-      every row.
+In:   a `LoopNest` whose vector loop is not split because rows are short, and the index expressions of its dims (`where`).
+Out:  the guarded loads, and the condition that all of them stay inside their arrays along a vector loop; constant true if
+      they do so in every row.
 
-A guarded load's value is rarely used where its guard is false, so the guard can go wherever the address is valid anyway. The
-gradient of a pool reads one element under many guards, one per border and window; without them it is one load, and each window
-is computed once. Only the first and last rows of an array keep their guards.
+The value of a guarded load is rarely used where its guard is false, so the guard can be dropped wherever the address is valid.
+The gradient of a pool reads one element under many guards, one per border and window; without the guards it is one load, and
+each window is computed once. Only the first and last rows of an array keep their guards.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weft._engine.ir.loops import Expr, Load
 
 
 def guarded(nest: LoopNest) -> list[tuple[Load, Access]]:
-    """The guarded loads, if some of them are strided, or read one element under several guards; else none.
+    """Return the guarded loads if some are strided or read one element under several guards; otherwise an empty list.
 
     A load that does not vary over the vector loop keeps its guard: it runs before the loop, even where that has no iterations."""
     found = [
@@ -36,7 +36,7 @@ def guarded(nest: LoopNest) -> list[tuple[Load, Access]]:
 
 
 def unguarded(nest: LoopNest, load: Load, at: Substitution) -> Expr:
-    """The element without its guard; zero where the guard does not hold, if the code relies on that."""
+    """Return the load without its guard, or a select of zero where the guard is false if the code relies on the zero."""
     x = nest.b.load(load.buf, at(load.index), load.type)
     if load.guard is None or id(load) not in nest.low.builder.zeros:
         return x
@@ -50,13 +50,13 @@ def stay_inside(
     start: Expr,
     stop: Expr,
 ) -> Expr:
-    """Whether these loads stay in their arrays while the vector loop goes from `start` to `stop`."""
+    """Return the condition that the loads stay in their arrays while the vector loop runs from `start` to `stop`."""
     b, low, holds = nest.b, nest.low, None
     first, last = [
         Substitution(low.builder, b, nest.mapping({**where, id(nest.vector): at}))
         for at in (start, b.isub(stop, 1))
     ]
-    # Keys have no order: ids differ from run to run. Terms have the order of the code.
+    # The keys are unordered because ids differ from run to run; terms keep the order of the code.
     reach: dict[tuple, tuple[dict[int, int], int, int]] = {}
     for load, access in found:
         least, greatest = low.builder.range(load.index)

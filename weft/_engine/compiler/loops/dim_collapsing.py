@@ -1,9 +1,9 @@
-"""Collapses two inner dims where the outer index is only compared: windows over pixels of few channels become shifts of long rows.
+"""Collapsing of two inner dims if the outer index is used in comparisons only, as in windows over pixels of few channels.
 
-In:   `Lowered` code without reductions, whose last dim is short compared with its neighbour in memory.
-Out:  the same code over the collapsed dim: comparisons of the outer index compare the joint one with a multiple. The vector loop
-      is then split where comparisons change (`compiler.loops.loop_splitting`), so that its segments have neither guards nor
-      short loops.
+In:   `Lowered` code without reductions, whose last dim is short compared with the dim before it.
+Out:  the same code over the collapsed dim: a comparison of the outer index with a constant becomes a comparison of the joint
+      index with a multiple of it. The vector loop is then split where comparisons change (`compiler.loops.loop_splitting`),
+      so that its segments are long and have no guards.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from weft._engine.ir.loops import Expr, Index, Load
 from weft._engine.util.record import record, replace
 
 # thresholds, measured on several machines
-#: elements: a shorter row is worth collapsing with the next
+#: rows with fewer elements are collapsed with the dim before them
 _COLLAPSED_ROW = 512
-#: loads in code that is repeated for each segment of a row
+#: maximal number of loads in the code, which is repeated for each segment of a row
 _COLLAPSED_LOADS = 32
 
 
@@ -48,7 +48,7 @@ def _dims_to_collapse(low: Lowered) -> tuple[int, int] | None:
 
 @record
 class _Comparison:
-    """A comparison of an index: it `holds` from `first` on and `below` a limit, or outside of them."""
+    """A comparison of an index: if `holds`, true in [`first`, `below`) and false elsewhere; otherwise the opposite."""
 
     key: int  # id of the expression
     first: int
@@ -56,7 +56,7 @@ class _Comparison:
     holds: bool
 
     def of_rows(self, b: Builder, joint: Expr, n: int) -> Expr:
-        """Return the comparison of a joint index, of which `n` make one of the outer index."""
+        """Return the same comparison of the joint index, where the inner dim has `n` elements."""
         if self.below == OPEN:
             inside = b.icmp("le", self.first * n, joint)
         else:
@@ -66,7 +66,7 @@ class _Comparison:
 
 
 def _comparisons(low: Lowered, outer: int) -> list[_Comparison]:
-    """Return the comparisons of the outer index alone in guards; none if there are too many loads."""
+    """Return the comparisons in guards that depend on the outer index only; none if there are too many loads."""
     exprs = reachable([x for out in low.outputs for x in (out.index, out.value)])
     if sum(type(x) is Load for x in exprs) > _COLLAPSED_LOADS:
         return []
@@ -79,7 +79,7 @@ def _comparisons(low: Lowered, outer: int) -> list[_Comparison]:
 
 
 def _collapse(low: Lowered, outer: int, inner: int, comparisons: list[_Comparison]) -> Lowered:
-    """Return the code over the joint dim; as it is if it uses the outer or the inner index alone."""
+    """Return the code over the joint dim; unchanged if it uses the outer or the inner index separately."""
     b, n = Builder(), low.shape[inner]
     total = low.shape[outer] * n
     joint = b.index(f"i{inner}", total, inner)

@@ -1,7 +1,7 @@
-"""The loops of a kernel as data: their levels, and the nest that the strategies share.
+"""The data structures of loop nests: levels, loops, and the nest that the strategies share.
 
 In:   `Lowered` scalar code over the dims of a shape.
-Out:  a `LoopNest`: which dims are one loop, which of them is vectorized, how many tasks there are, and what writes statements.
+Out:  a `LoopNest`: the dims that form one loop, the vectorized dim, the number of tasks, and the emitter of statements.
 Next: the strategies, each of which adds loops to a nest: `transpose_tiling`, `outer_reduction`, `loop_splitting`; then `loop_nest`.
 
 Adjacent dims whose addresses advance together become one loop. The vector runs along the dim in which most memory traffic is
@@ -23,24 +23,25 @@ from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import field, record, replace
 
 # thresholds, measured on several machines
-#: elements: the longest stride at which the rest of a cache line is wanted soon
+#: the longest stride, in elements, at which the rest of a cache line is read soon
 _NEAR_STRIDE = 4
 
 
 class Level(enum.IntEnum):
-    """Where a loop is in a nest over rows and columns, from the outside in. A value is computed at the innermost level that it needs."""
+    """The depth of a loop in a nest over rows and columns, outermost first. A value is computed at the innermost level it depends on."""
 
     TASK = 0
     ROW = 1
     ROW_VECTOR = 2  # lanes are rows
-    REMAINDER = 3  # what an unrolled vector loop leaves
-    COLUMN = 5  # the first of them; the others follow two apart, between them the columns in a block of a long sum
+    REMAINDER = 3  # the remainder of an unrolled vector loop
+    COLUMN = 5  # the first column loop; the next are 7, 9, ...; the levels between are for columns in a block of a long sum
 
 
 @record
 class LoopLevel:
-    """One loop of a nest: its level, the name of its variable, how often it runs, and what else is written `before` it and where an
-    iteration begins. A loop with `own_sums` has accumulators of its own, which are added to the outer accumulators when it ends."""
+    """One loop of a nest: its level, the name of its variable and its number of iterations. `before` writes statements before the loop
+    and `begin` at the beginning of an iteration. A loop with `own_sums` has its own accumulators, which are added to the outer
+    accumulators when it ends."""
 
     level: int
     name: str
@@ -57,8 +58,8 @@ class LoopLevel:
 
 @record(frozen=False)
 class LoopPass:
-    """One pass over the columns of a row: reductions, outputs, the values of both (`roots`), and what it does for other passes:
-    values it keeps in scratch (buffer, index, value), and operands it prefetches."""
+    """One pass over the columns of a row: reductions, outputs and the values of both (`roots`). For later passes, it also stores
+    `spills` (buffer, index, value) in scratch and prefetches operands."""
 
     reductions: list[Reduction]
     outputs: list[Output]
@@ -68,20 +69,20 @@ class LoopPass:
 
     @property
     def exprs(self) -> list[Expr]:
-        """Return all that it computes, in this order."""
+        """Return all computed expressions: roots, indices and values of spills, indices of prefetches."""
         spilled = [x for _, index, value in self.spills for x in (index, value)]
         return [*self.roots, *spilled, *[index for _, index in self.prefetched]]
 
 
 class LoopNest:
-    """The dims of a kernel, its vector dim, and where its statements are written.
+    """The dims of a kernel, its vector dim, and the emitter of its statements.
 
-    Strategies name the place of an iteration by `where`: id of Dim -> index expression."""
+    Strategies describe an iteration by `where`, a dict from the id of a Dim to its index expression."""
 
     def __init__(self, low: Lowered, name: str, along: int | None = None):
         self.low, self.name = low, name
         self.analysis = AccessAnalysis(low)
-        #: of the main code, and of the remainders of unrolled dims
+        #: the main code, then the remainders of unrolled dims
         self.analyses = [
             self.analysis,
             *(AccessAnalysis(replace(low, outputs=r.outputs)) for r in low.remainders),
@@ -93,8 +94,10 @@ class LoopNest:
         self.b = b = Builder()
         self.emit = Emitter(b)
         self.scratch: list[Buf] = []
-        self.staged: dict[int, Expr] = {}  # loads that are read from scratch,
-        self.decided: dict[int, Expr] = {}  # and what has one value in the current loop
+        self.staged: dict[int, Expr] = {}  # replacements of loads by reads of scratch
+        self.decided: dict[
+            int, Expr
+        ] = {}  # replacements in the current loop: constants of comparisons, unguarded loads
         self.part: Expr = b.const(0, "i64")
         self.next_row: dict[int, Expr] = {}
         self.rows_later: Callable[[int], dict[int, Expr]] | None = None
@@ -104,11 +107,11 @@ class LoopNest:
         }
 
     def _collapse(self) -> list[Dim]:
-        """Return the dims, adjacent ones as one where every access of the main code and of all remainders allows it."""
+        """Return the loops; adjacent dims are one loop if every access of the main code and of all remainders allows it."""
         low = self.low
         pinned = {key for analysis in self.analyses for key in analysis.pinned}
         dims: list[Dim] = []
-        all_steps: list[int] = []  # of the last dim, in all accesses
+        all_steps: list[int] = []  # strides of the last dim in all accesses
         for d, x in enumerate(low.vars):
             if type(x) is Const:
                 continue
@@ -152,7 +155,7 @@ class LoopNest:
         return best
 
     def _contiguous_traffic(self, dim: Dim, weights: list[float]) -> float:
-        """Return the traffic along a dim; accesses that do not move count for about half."""
+        """Return the contiguous traffic along a dim; accesses that are invariant along it count for about half."""
         traffic = 0.0
         own = {id(self.low.vars[d]) for d in dim.dims}
         for step, access, weight in zip(dim.steps, self.analysis.accesses, weights):
@@ -167,7 +170,7 @@ class LoopNest:
         return traffic
 
     def cost(self, roots: list[Expr]) -> int:
-        """The cost of computing these for one element."""
+        """Return the cost of computing `roots` for one element."""
         return cost_of(reachable(roots))
 
     def tasks(self) -> int:
@@ -180,7 +183,7 @@ class LoopNest:
         )
 
     def share(self, total: int, segments: int, tasks: int) -> tuple[list[LoopLevel], Expr, Expr]:
-        """Loops that give every task its share of `total` rows, or of the segments of one; the row, and the segment of it."""
+        """Return loops that divide `total` rows, or the segments of each row, among tasks; and the row and segment of an iteration."""
         b, loops = self.b, []
         per = -(-total // tasks) if total >= tasks else 1
         tasks = -(-total // per) * segments
@@ -235,11 +238,11 @@ class LoopNest:
     def store(self, outputs: list[Output], done: list[Expr], guard: Expr | None = None) -> None:
         """Store `outputs`; `done` has the index and the values of each.
 
-        Results larger than the caches are stored past them; no kernel reads its results again."""
-        found = iter(done)
+        Results larger than the caches are stored past the caches because a kernel does not read its own results."""
+        computed = iter(done)
         indices, values = [], []
         for out in outputs:
-            index, *row = [next(found) for _ in out.exprs]
+            index, *row = [next(computed) for _ in out.exprs]
             indices.append(index)
             values += row
         ready = iter(self.emit.before_stores(values))
@@ -255,12 +258,12 @@ class LoopNest:
 
 
 def segment_length(extent: int, segments: int) -> int:
-    """Length of each of `segments` segments: a multiple of 64, one that divides the extent if there is such a length nearby."""
-    want = -(-extent // segments)
-    least, blocks = -(-want // 64), extent // 64
+    """Return the length of each of `segments` segments: a multiple of 64 that divides the extent if such a length is near."""
+    length = -(-extent // segments)
+    least, blocks = -(-length // 64), extent // 64
     for count in (
         range(blocks // least, -(-blocks // (2 * least)) - 1, -1) if extent % 64 == 0 else ()
     ):
-        if blocks % count == 0:  # there are few counts, whatever the extent
+        if blocks % count == 0:
             return 64 * (blocks // count)
     return min(64 * least, extent)

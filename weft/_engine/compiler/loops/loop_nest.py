@@ -1,9 +1,9 @@
-"""Loops around scalar code: what a task computes, and the statements of each loop.
+"""The builder of loop nests: tasks, loops and statements around scalar code.
 
 In:   `Lowered` scalar code over the dims of a shape.
-Out:  a Loops `Kernel`, the values of its buffers, and which outputs may overwrite which inputs.
+Out:  a Loops `Kernel`, the values of its buffers, and the pairs of outputs and inputs that may share memory.
 
-A strategy may decide the loops; otherwise tasks get equal shares of the rows, or of the vector dim where rows are few.
+A strategy may decide the loops; otherwise tasks get equal shares of the rows, or of the vector dim if rows are few.
 """
 
 from __future__ import annotations
@@ -52,24 +52,23 @@ from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import record, replace
 
 # thresholds, measured on several machines
-#: values of one row that a later pass may read from scratch instead of computing them again
+#: maximal bytes of one row of values that a later pass reads from scratch instead of computing them again
 _SPILL_BYTES = 1 << 17
 
 
-_SUM_BLOCK = (
-    4096  # a float sum along one dim is made in blocks of this length if it has four of them
-)
-_SUM_TERMS = (
-    128,
-    16,
-)  # of one accumulator in nested loops: more are accumulated in two parts, the inner one of these at least
+#: a float sum along one dim of at least four blocks of this length is accumulated block by block
+_SUM_BLOCK = 4096
+#: terms of one accumulator in nested loops: from the first number on, a sum is accumulated in two parts, of which the inner one
+#: has at least the second number of terms
+_SUM_TERMS = (128, 16)
 
 
 def _apart_from(columns: Sequence[Dim], vector: Dim | None) -> tuple[int, int] | None:
-    """Return the loop over columns from which on a long sum accumulates apart, and in blocks of how many iterations, so that neither part
-    has many terms; None if the sum is short.
+    """Return the position of the column loop in which a long sum has a second accumulator, and the iterations of one of its blocks,
+    so that neither accumulator has many terms; None if the sum is short.
 
-    The error of an accumulator grows with its number of terms. Adding up lanes costs a few terms, so that loops of few are not apart.
+    The error of an accumulator grows with its number of terms. Adding up the lanes of a vector costs as much as a few terms, so
+    short loops have no second accumulator.
     """
     most, fewest = _SUM_TERMS
     terms = [-(-dim.extent // fewest) if dim is vector else dim.extent for dim in columns]
@@ -77,18 +76,17 @@ def _apart_from(columns: Sequence[Dim], vector: Dim | None) -> tuple[int, int] |
         return len(columns) - 1, _SUM_BLOCK
     if math.prod(terms) < most:
         return None
-    found: list[tuple[int, int, int]] = []  # terms of the longer part, loop, iterations of a block
+    splits: list[tuple[int, int, int]] = []  # terms of the longer part, loop, iterations of a block
     for i, dim in enumerate(columns):
         outer, inner = math.prod(terms[:i]), math.prod(terms[i + 1 :])
         if outer > 1 and terms[i] * inner >= fewest:
-            found.append((max(outer, terms[i] * inner), i, dim.extent))
+            splits.append((max(outer, terms[i] * inner), i, dim.extent))
         if dim is not vector:
             block = max(-(-fewest // inner), math.isqrt(outer * dim.extent // inner), 1)
             if block < dim.extent:
-                found.append(
-                    (2 * max(outer * -(-dim.extent // block), block * inner), i, block)
-                )  # twice: it is one more loop
-    return min(found)[1:] if found else None
+                # the additional loop counts as twice the terms
+                splits.append((2 * max(outer * -(-dim.extent // block), block * inner), i, block))
+    return min(splits)[1:] if splits else None
 
 
 @record(frozen=False)
@@ -102,7 +100,7 @@ class BuiltKernel:
 
 
 def build(low: Lowered, name: str = "kernel") -> BuiltKernel:
-    """The kernel that runs `low`."""
+    """Return the kernel that runs `low`."""
     nest = _LoopNestBuilder(collapsed(low), name)
     for unrolled in unrolled_versions(nest.low, nest.analysis, nest.dims, nest.vector):
         other = _LoopNestBuilder(unrolled.low, name, unrolled.along if unrolled.settled else None)
@@ -143,7 +141,7 @@ class _LoopNestBuilder(LoopNest):
             self.emit.close(loop.name, loop.extent, loop.kind)
 
     def _row_nest(self, rows: list[Dim], where: dict[int, Expr]) -> None:
-        """Emit tasks and loops over rows; the vector loop in segments if its guards or comparisons change."""
+        """Emit tasks and loops over rows; the vector loop is split into segments if its guards or comparisons change."""
         low, vector, splits = self.low, self.vector, None
         loops = self._row_loops(rows, where)
         if vector is not None and not any(d.column for d in self.dims):
@@ -176,7 +174,7 @@ class _LoopNestBuilder(LoopNest):
         if lanes is not None and all(
             o.var.aval.nbytes >= self.stream_from for o in self.low.outputs
         ):
-            # reads wait for memory, stores past the caches do not
+            # stores past the caches do not stall as reads do, so the reads should be contiguous
             rows = sorted(
                 rows,
                 key=lambda dim: (
@@ -229,7 +227,7 @@ class _LoopNestBuilder(LoopNest):
         return where
 
     def _begin_parts(self) -> None:
-        """Set the results to which the rows of a part add theirs."""
+        """Initialize the results into which the rows of a part accumulate."""
         b, emit = self.b, self.emit
         for out in self.low.outputs:
             if out.combine is not None and out.init is not None:
@@ -247,7 +245,7 @@ class _LoopNestBuilder(LoopNest):
                 emit.close(f"z{columns}", columns, LoopKind.VECTOR)
 
     def _rows(self, where: dict[int, Expr]) -> None:
-        """The body of one row: passes over the columns, then what is stored once."""
+        """Write the body of one row: passes over the columns, then the outputs that are stored once per row."""
         low, emit, b = self.low, self.emit, self.b
         columns = [d for d in self.dims if d.column]
         if self.vector in columns:
@@ -320,7 +318,7 @@ class _LoopNestBuilder(LoopNest):
         return passes
 
     def _in_segments(self, vector: Dim, where: dict[int, Expr], splits: Splits | None) -> None:
-        """The vector loop, split where comparisons of its index change; and the remainders of unrolled dims."""
+        """Write the vector loop, split where comparisons of its index change, and the remainders of unrolled dims."""
         b, low, emit = self.b, self.low, self.emit
         start, stop, most = self.run
         outside = Substitution(low.builder, b, self.mapping(where))
@@ -403,7 +401,7 @@ class _LoopNestBuilder(LoopNest):
                 emit.append(Accum(r.name, r.op, Ref(apart[r.name], r.value.type)))
 
     def _spill(self, passes: list[LoopPass], columns: list[Dim], where: dict[int, Expr]) -> None:
-        """Costly values that several passes compute are kept in a scratch row by the first."""
+        """Have the first of several passes that compute a costly value store it in a scratch row for the others."""
         b = self.b
         extents = tuple([dim.extent for dim in columns])
         at, size = (
@@ -442,7 +440,7 @@ class _LoopNestBuilder(LoopNest):
     # ---- sharing memory
 
     def _in_place(self) -> list[tuple[Var, Var]]:
-        """Outputs that may overwrite an input: every read of the input is of an element about to be written."""
+        """Return pairs of an output and an input that it may overwrite: each iteration reads only input elements that it writes."""
         low = self.low
         versions = [*zip([low.outputs, *(r.outputs for r in low.remainders)], self.analyses)]
 
@@ -478,7 +476,7 @@ class _LoopNestBuilder(LoopNest):
 
 
 def _reads_what_it_writes(analysis: AccessAnalysis, name: str, outputs: list[Output]) -> bool:
-    """Whether an iteration reads no other elements of a buffer than it writes of an output."""
+    """Return whether each iteration reads only those elements of a buffer that it writes of an output."""
     forms = [analysis.b.affine(o.index) for o in outputs]
     written = [
         (form[0], form[1] + k)

@@ -1,11 +1,12 @@
-"""Loop splitting: a vector loop is split where comparisons of its index change, as in joins, pads, rolls and edges of stencils.
+"""Loop splitting: a vector loop is split where comparisons of its index change, as in concatenations, pads, rolls and stencils.
 
-In:   the accesses of `Lowered` code, the vectorized variable, and the range of it that a task covers.
-Out:  `Segment`s of the range. Between two splits all comparisons are decided and the code has no guards; the cache lines around a
-      split keep their comparisons, so that segments begin on cache lines and results can be stored past the caches.
+In:   the accesses of `Lowered` code, the vectorized variable, and its range in a task.
+Out:  `Segment`s of the range. Between two splits the results of all comparisons are constant and the code has no guards; the
+      cache lines around a split keep their comparisons, so that segments begin on cache lines and results can be stored
+      past the caches.
 
-A comparison may add loop invariants to the index (the row's share of a flat index, a start read from memory). All comparisons
-that split must have the same invariant term, so that the order of the splits is known at compile time.
+A comparison may add loop invariants to the index (the part of a flat index that depends on the row, a start read from memory).
+All comparisons that split the loop must have the same invariant term, so that the order of the splits is known at compile time.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ OPEN = 1 << 62  # beyond any index
 
 @record
 class Segment:
-    """Indices `start` to `start + extent` (at most `most`), and the values of comparisons there."""
+    """The indices from `start` to `start + extent`, where `extent` is at most `most`, and the constant results of comparisons there."""
 
     start: Expr
     extent: int | Expr
@@ -34,8 +35,11 @@ class Segment:
 
 @record
 class Splits:
-    """Where a loop is split. `term`: by id of base expression, what is added to the index before it is compared with `places`, in order;
-    places that share a cache line are one group. `holds`: by id of comparison, where it holds (from, below), and whether it is so."""
+    """The splits of a loop.
+
+    `term`: the invariant that is added to the index before comparisons, as factors by id of expression. `groups`: (first, last)
+    positions of splits in order; splits that share a cache line are one group. `holds`: by id of comparison, (first, below, value):
+    it has the value in [first, below) and the opposite elsewhere."""
 
     term: dict[int, int]
     groups: list[tuple[int, int]]
@@ -43,14 +47,14 @@ class Splits:
     line: int
 
     def between(self, left: int, right: int) -> dict[int, bool]:
-        """What the comparisons are between two places that follow one another."""
+        """Return the results of all comparisons between two successive splits."""
         return {
             key: (first <= left and below >= right) is so
             for key, (first, below, so) in self.holds.items()
         }
 
     def around(self, left: int, right: int) -> dict[int, bool]:
-        """What those are, around a group of places, that change elsewhere."""
+        """Return the results of the comparisons that do not change within a group of splits."""
         return {
             key: (first < left and below > right) is so
             for key, (first, below, so) in self.holds.items()
@@ -61,15 +65,15 @@ class Splits:
 def splits_of(
     low: Lowered, loads: Iterable[Load], var: Expr, extent: int, least: int
 ) -> Splits | None:
-    """Where to split the loop over `var`, if that pays: from `least` bytes of results on."""
+    """Return the splits of the loop over `var`; None if there are none or if a result has fewer than `least` bytes."""
     if min([out.var.aval.nbytes for out in low.outputs], default=0) < least:
         return None
-    # The key has no order: ids differ from run to run. Terms have the order of the code.
+    # The keys are unordered because ids differ from run to run; terms keep the order of the code.
     families: dict[frozenset, tuple[dict[int, int], dict[int, tuple[int, int, bool]]]] = {}
     for x in reachable([load.guard for load in loads if load.guard is not None]):
-        found = holds_of(low.builder, x, var)
-        if found is not None:
-            term, holds = found
+        comparison = holds_of(low.builder, x, var)
+        if comparison is not None:
+            term, holds = comparison
             families.setdefault(frozenset(term.items()), (term, {}))[1][id(x)] = holds
     if not families:
         return None
@@ -89,7 +93,7 @@ def splits_of(
 
 
 def holds_of(b: Builder, x: Expr, var: Expr) -> tuple[dict[int, int], tuple[int, int, bool]] | None:
-    """For a comparison of `var` plus a term with a number: the term, and where the sum makes it hold."""
+    """Return the term and the range of a comparison of `var` plus a term with a constant (see `Splits`); None for other expressions."""
     if type(x) is not Op or x.op not in COMPARISONS or x.args[0].type != "i64":
         return None
     form = b.affine(b.isub(*x.args))
@@ -122,24 +126,24 @@ def segments_of(
     stop: Expr,
     most: int,
 ) -> list[Segment]:
-    """The segments from `start`, where a cache line begins, to `stop`; each is `most` long at most."""
+    """Return the segments from `start`, which must begin a cache line, to `stop`; each has at most `most` indices."""
     term = flat_index(b, [substitute(base(key)) for key in splits.term], splits.term.values())
     line, at, below = splits.line, start, -OPEN
-    found = []
+    ranges = []
     for first, last in splits.groups:
         before, after = [
             b.imin(b.imul(b.idiv(b.imax(b.isub(place, term), start), line), line), stop)
             for place in (first, last + line - 1)
         ]
         widest = (last - first + 2 * line - 2) // line * line
-        found += [
+        ranges += [
             (at, before, most, splits.between(below, first)),
             (before, after, widest, splits.around(first, last)),
         ]
         at, below = after, last
-    found.append((at, stop, most, splits.between(below, OPEN)))
+    ranges.append((at, stop, most, splits.between(below, OPEN)))
     segments = []
-    for begin, end, most, known in found:
+    for begin, end, most, known in ranges:
         length = b.isub(end, begin)
         extent = length.value if type(length) is Const else b.imin(length, most)
         if type(extent) is not int or extent > 0:

@@ -1,6 +1,6 @@
 """Reductions over outer dims: adjacent accumulators in scratch, updated by several rows at a time.
 
-In:   a `LoopNest` whose vector runs along a row dim while a dim outside of it is reduced.
+In:   a `LoopNest` that is vectorized along a row dim while a dim outside of it is reduced.
 Out:  its loops: a task owns a strip of the vector dim and passes over the rows of that strip.
 Laws: accumulators of earlier passes are read in place. Data with several passes form a strip narrow enough to stay in the caches
       (`strip_width`); fusion checks that before it puts such passes into one kernel.
@@ -28,15 +28,15 @@ from weft._engine.ir.loops import FLOATS, Buf, Const, Expr, LoopKind, Op, Prefet
 from weft._engine.util.record import record, replace
 
 # thresholds, measured on several machines
-#: where each is read once: narrower ones are shorter streams from memory
+#: strips in total if each element is read once: more, narrower strips would be shorter streams from memory
 _REDUCTION_FEWEST_STREAMED = 2
-#: rows that are added at a time, if their code is short
+#: rows that are added at a time if their code is short
 _REDUCTION_UNROLLED_ROWS = 8
-#: that is, of no more than this cost
+#: the maximal cost of short code
 _REDUCTION_UNROLLED_COST = 16
-#: rows between those that are added and those that are prefetched
+#: distance between the rows that are added and the rows that are prefetched
 _REDUCTION_PREFETCH_ROWS = 16
-#: elements of a strip: longer ones the hardware follows
+#: strips of more elements are left to the hardware prefetcher
 _REDUCTION_PREFETCH_WIDTH = 512
 
 
@@ -46,7 +46,7 @@ STRIP_TYPES = frozenset({"bool", "i32", "u32", "i64", "u64", "f32", "f64"})
 
 
 def outer_reduction_of(nest: LoopNest) -> OuterReduction | None:
-    """The strips, if rows of the one reduced dim are to be added into them."""
+    """Return the loops over strips if the nest has one reduced dim, outside of its vector dim; otherwise None."""
     low, vector = nest.low, nest.vector
     columns = [d for d in nest.dims if d.column]
     if (
@@ -78,7 +78,7 @@ class OnlineSum:
 
 
 def _follows_maximum(shift: Expr) -> bool:
-    """Whether a shift is the maximum itself, or is it where it is finite and a constant elsewhere."""
+    """Return whether a shift is the maximum, or a select of the maximum where it is finite and a constant elsewhere."""
     if type(shift) is not Op or shift.op != "select":
         return type(shift) is Ref
     condition, finite, otherwise = shift.args
@@ -92,7 +92,7 @@ def _follows_maximum(shift: Expr) -> bool:
 
 
 class OuterReduction:
-    """Writes the loops of one kernel."""
+    """The writer of the loops of one kernel."""
 
     def __init__(self, nest: LoopNest, vector: Dim, column: Dim):
         self.nest, self.vector, self.column = nest, vector, column
@@ -107,7 +107,7 @@ class OuterReduction:
         levels = [r.level for r in self.reductions] + [o.level for o in self.low.outputs]
         self.last = max(levels, default=0)
         around = math.prod([d.extent for d in nest.dims if d is not column and d is not vector])
-        # online sums read rows a second time block by block: strips need only be enough for all threads
+        # online sums reread rows within a block, so only the number of threads limits the width of strips
         again = (
             column.extent if self.last else REDUCTION_FEWEST_STRIP_ROWS if self.online_sums else 0
         )
@@ -140,7 +140,7 @@ class OuterReduction:
             of, shift = x.args[0].args
             names = {y.name for y in reachable([shift]) if type(y) is Ref}
             top = tops.get(next(iter(names), ""))
-            # the terms of an unfinished sum stay within [0, 1] only if x never exceeds the running maximum
+            # the terms of a partial sum are in [0, 1] only if x never exceeds the running maximum
             if (
                 top is None
                 or len(names) > 1
@@ -178,7 +178,7 @@ class OuterReduction:
         ]
 
     def write(self, where: dict[int, Expr]) -> None:
-        """Pass after pass over the rows, then what is stored once."""
+        """Write the passes over the rows, then the outputs that are stored once per strip."""
         low, nest = self.low, self.nest
         for r in low.reductions:
             nest.scratch.append(Buf(f"s{len(nest.scratch)}", r.value.type, self.chunk))
@@ -212,7 +212,7 @@ class OuterReduction:
             emit.append(Store(self.kept[r.name], j, r.init))
             place = self.placed.get(r.name)
             if place is not None:
-                # the first of equals is the first of all until something better comes
+                # until a better value comes, the first of equal values is at position 0
                 emit.append(Store(self.kept[place.name], j, b.const(0, place.init.type)))
         emit.close("j", self.extent, LoopKind.VECTOR)
 
@@ -220,7 +220,7 @@ class OuterReduction:
         self, where: dict[int, Expr], reductions: list[Reduction], outputs: list[Output]
     ) -> None:
         emit, b, extent = self.nest.emit, self.b, self.column.extent
-        # several rows share the loads and stores of the accumulators, as long as their code stays short
+        # several rows share the loads and stores of the accumulators if their code is short
         short = self.nest.cost([r.value for r in reductions]) <= _REDUCTION_UNROLLED_COST
         side = 1 if not reductions else _REDUCTION_UNROLLED_ROWS if short else 2
         blocks, rest = divmod(extent, side)
@@ -237,7 +237,7 @@ class OuterReduction:
     def _over_blocks(
         self, where: dict[int, Expr], reductions: list[Reduction], online_sums: list[OnlineSum]
     ) -> None:
-        """Block after block: the maxima and all else, the online sums scaled, then the block's rows added to these."""
+        """Write the loop over blocks of rows: update the maxima and other reductions, rescale the online sums, add the block's rows."""
         emit, b, start = self.nest.emit, self.b, 0
         for var, size in (("k", _REDUCTION_UNROLLED_ROWS), ("d", 1)):
             blocks = (self.column.extent - start) // size
@@ -276,7 +276,7 @@ class OuterReduction:
         emit.close("j", self.extent, LoopKind.VECTOR)
 
     def _scaled(self, online_sum: OnlineSum, where: dict[int, Expr], top: Expr) -> Expr:
-        """The sum so far, when the maximum becomes the greater of what it was and `top`."""
+        """Return the partial sum, rescaled to the greater of the previous maximum and `top`."""
         b, j, own = (
             self.b,
             self.b.index("j"),
@@ -285,14 +285,14 @@ class OuterReduction:
         before, after = self._substitution(where), self._substitution(where)
         after.made[own] = b.op("max", before.made[own], top)
         difference = b.op("sub", before(online_sum.near), after(online_sum.near))
-        # positive only where one of the maxima is infinite, so that the sum is zero or becomes infinite: exp(difference) could overflow
+        # The difference is positive only if a maximum is infinite; the minimum keeps exp from overflowing there.
         scale = b.op("exp", b.op("min", difference, b.const(0, difference.type)))
         return b.op(
             "mul", b.load(self.kept[online_sum.sum.name], j, online_sum.sum.value.type), scale
         )
 
     def _substitution(self, where: dict[int, Expr]) -> Substitution:
-        """Rewrites expressions, accumulators of earlier passes read from their strips."""
+        """Return a substitution that reads accumulators of earlier passes from their strips."""
         low, b = self.low, self.b
         substitute = Substitution(low.builder, b, self.nest.mapping(where))
         for r in low.reductions:
@@ -309,7 +309,7 @@ class OuterReduction:
         rows: list[Expr],
         online_sums: Sequence[OnlineSum] = (),
     ) -> None:
-        """Some rows added into the strips, or stored, and the online sums scaled."""
+        """Write the code that adds some rows into the strips, stores their outputs, and rescales the online sums."""
         emit, b = self.nest.emit, self.b
         values, stored = self._row_values(where, reductions, outputs, rows)
         emit.open(_VECTOR)
@@ -330,7 +330,7 @@ class OuterReduction:
             )
         apart = (
             self.chunk < self.vector.extent
-        )  # adjacent rows are one stream, which the hardware prefetches
+        )  # the hardware prefetches adjacent rows, which are one stream
         prefetched = (
             self._prefetched(where, rows)
             if outputs or (len(rows) > 1 and apart and not online_sums)
@@ -367,8 +367,8 @@ class OuterReduction:
         return values, stored
 
     def _prefetched(self, where: dict[int, Expr], rows: list[Expr]) -> list[tuple[str, Expr]]:
-        """What the next rows read: several rows at a time, pages apart, are more streams than the hardware follows, and a short
-        one that is stored past the caches leaves it no time."""
+        """Return the buffers and indices to prefetch for later rows. Several rows at a time, on different pages, are more streams than
+        the hardware prefetcher follows, and a short row stored past the caches ends before it reacts."""
         found = []
         for row in rows if self.chunk <= _REDUCTION_PREFETCH_WIDTH else []:
             there = self._substitution(
@@ -388,7 +388,7 @@ class OuterReduction:
     def _first_extreme(
         self, r: Reduction, place: Reduction, values: list[Expr], places: list[Expr]
     ) -> tuple[Expr, Expr]:
-        """The extreme and its place after some rows more: a better value takes over, and the first NaN for good."""
+        """Return the extreme value and its position after some further rows: a better value or the first NaN replaces it."""
         b, j = self.b, self.b.index("j")
         best, found = (
             b.load(self.kept[r.name], j, values[0].type),

@@ -1,6 +1,6 @@
-"""Software prefetch: accesses that the hardware prefetcher cannot predict, or loses among many streams.
+"""Software prefetch of accesses that the hardware prefetcher cannot predict, or loses among many streams.
 
-In:   a `LoopNest` under construction, and where its loops are.
+In:   a `LoopNest` under construction, and the index expressions of its dims (`where`).
 Out:  buffers and indices for `Prefetch` statements.
 """
 
@@ -14,24 +14,24 @@ from weft._engine.ir.loops import Const, Expr
 from weft._engine.util.machine_model import MODEL
 
 # thresholds, measured on several machines
-#: operands of this size are in no cache near the core
+#: operands of at least this size exceed the caches near a core
 PREFETCH_FROM_BYTES = 1 << 20
-#: bytes between a window and what is prefetched for it
+#: bytes between a window and its prefetched elements
 _PREFETCH_DISTANCE = 1 << 13
 #: bytes: accesses farther apart are not one stream
 _PREFETCH_WINDOW = 1 << 22
-#: operands of this size are in no cache at all: gathered rows are prefetched
+#: operands of at least this size exceed all caches, so gathered rows are prefetched
 PREFETCH_GATHER_FROM_BYTES = 1 << 23
-#: bytes of gathered rows
+#: bytes of gathered rows between an access and its prefetch
 PREFETCH_GATHER_DISTANCE = 4096
-#: at most so many rows
+#: the maximal number of gathered rows between an access and its prefetch
 PREFETCH_GATHER_ROWS = 16
 
 
 def irregular_rows(nest: LoopNest, where: dict[int, Expr]) -> list[tuple[str, Expr]]:
-    """The next rows of operands whose rows are read in no order, so densely that most of their lines are wanted.
+    """Return prefetches of the next rows of operands whose rows are read in irregular order and mostly as a whole.
 
-    The hardware foresees neither their order nor, before the indices are known, the rows."""
+    The hardware prefetcher cannot predict such rows."""
     low, vector, b = nest.low, nest.vector, nest.b
     if vector is None or vector.column or not nest.next_row:
         return []
@@ -45,7 +45,7 @@ def irregular_rows(nest: LoopNest, where: dict[int, Expr]) -> list[tuple[str, Ex
             or id(vector) in steps
         ):
             continue
-        if not steps.keys() <= nest.next_row.keys():  # (dims that are gone through within a row)
+        if not steps.keys() <= nest.next_row.keys():  # a loop within a row moves the address
             continue
         span = min(steps.values())
         if (
@@ -63,7 +63,7 @@ def irregular_rows(nest: LoopNest, where: dict[int, Expr]) -> list[tuple[str, Ex
 
 
 def gathered(nest: LoopNest, where: dict[int, Expr]) -> list[tuple[str, Expr]]:
-    """What a gather of contiguous elements reads some rows later: its indices are known, and the hardware cannot foresee them."""
+    """Return prefetches of the elements that a gather of contiguous elements reads some rows later, by indices in memory."""
     found: dict[tuple, tuple[str, Expr]] = {}
     if nest.vector is None or nest.rows_later is None:
         return []
@@ -87,11 +87,11 @@ def gathered(nest: LoopNest, where: dict[int, Expr]) -> list[tuple[str, Expr]]:
 
 
 def streams(nest: LoopNest, substitute: Substitution) -> list[tuple[str, Expr]]:
-    """What enters the windows of operands that are read at several offsets, and the only stream of a kernel whose results are
-    stored past the caches.
+    """Return prefetches of the elements that enter the windows of operands read at several offsets, and of the only stream of a
+    kernel whose results are stored past the caches.
 
-    Several streams through one array that are mostly in the caches hide the one that is not, the furthest, from the hardware's
-    prefetchers; and these do not run as far ahead of one stream as a loop of many instructions needs."""
+    Among several streams through one array only the furthest misses the caches; the hardware prefetchers do not detect it, and
+    they do not run far enough ahead of one stream for a loop of many instructions."""
     low, vector, b = nest.low, nest.vector, nest.b
     if vector is None:
         return []
@@ -137,9 +137,9 @@ def streams(nest: LoopNest, substitute: Substitution) -> list[tuple[str, Expr]]:
 
 
 def between_passes(nest: LoopNest, passes: list[LoopPass], where: dict[int, Expr]) -> None:
-    """Have passes prefetch what the row that follows reads, so that memory is busy while a row is read again.
+    """Have a pass prefetch the operands of the next row, so that memory is busy while a row in the caches is reread.
 
-    The pass that computes most does so, unless it is busy storing rows."""
+    The pass with the most computation does so, unless it stores rows."""
     if passes and nest.vector is not None and nest.vector.column:
         passes[0].prefetched += gathered(nest, where)
     if (
@@ -159,8 +159,8 @@ def between_passes(nest: LoopNest, passes: list[LoopPass], where: dict[int, Expr
 
 
 def below_extremes(nest: LoopNest, substitute: Substitution) -> list[tuple[str, Expr]]:
-    """What comes some lines later in operands of which only extremes are computed. These take three instructions where a sum takes
-    one, and the more instructions there are for each line, the fewer lines a core has in flight."""
+    """Return prefetches, some cache lines ahead, of operands that are only reduced to extremes. An extreme takes three instructions
+    where a sum takes one, and more instructions per line leave fewer lines in flight."""
     found: dict[tuple, tuple[str, Expr]] = {}
     for load, access in nest.analysis.loads:
         if (
@@ -176,7 +176,7 @@ def below_extremes(nest: LoopNest, substitute: Substitution) -> list[tuple[str, 
 
 
 def fetched(nest: LoopNest, along: list[Dim], substitute: Substitution) -> list[tuple[str, Expr]]:
-    """Contiguous reads, varying along these dims, of operands too large for the caches near a core: buffers and indices."""
+    """Return the buffers and indices of contiguous reads that vary along the dims, of operands larger than the caches near a core."""
     found: dict[tuple, tuple[str, Expr]] = {}
     for load, access in nest.analysis.loads:
         if (

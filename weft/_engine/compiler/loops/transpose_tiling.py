@@ -1,12 +1,12 @@
-"""Transpose tiling: operands that are contiguous along a row dim instead of the vector dim.
+"""Transpose tiling: loops for operands that are contiguous along a row dim instead of the vector dim.
 
 In:   a `LoopNest` whose vector dim strides through an operand that is contiguous along another dim.
-Out:  its loops, and statements that first read each tile along its lines and transpose it in registers into scratch.
+Out:  its loops, and statements that read each tile along its lines and transpose it in registers into scratch.
 
-Tiles follow each other along the operand's lines, since reads wait for memory and stores past the caches do not. Stores want
-adjacent lines, so a few rows of tiles are processed side by side, as many as a cache holds. Where result rows begin inside cache
-lines, tiles are skewed so that stores begin and end on lines. The last tile of a line ends with the line and overlaps the one
-before it: all tiles are full.
+Tiles follow one another along the operand's lines because reads stall and stores past the caches do not. Adjacent cache lines
+should be stored together, so as many rows of tiles as fit into a cache are processed together. If result rows begin inside
+cache lines, tiles are skewed so that stores begin and end on cache lines. The last tile of a line ends with the line and
+overlaps the tile before it, so that all tiles are full.
 """
 
 from __future__ import annotations
@@ -23,40 +23,40 @@ from weft._engine.ir.loops import ITEMSIZE, Buf, Expr, Interleave, Load, LoopKin
 from weft._engine.util.machine_model import MODEL
 
 # thresholds, measured on several machines
-#: results are stored past the caches from this size on: they are written across their lines
+#: results of at least this size are stored past the caches, because tiles are written across their lines
 TILE_STREAM_BYTES = 1 << 24
-#: elements of an operand along which tiles follow one another; no less than 512
+#: elements of an operand's line over which tiles follow one another; at least 512
 _TILE_RUN = 4096
 #: lines at a multiple of this distance compete for the same sets of a cache
 _TILE_CONFLICT_BYTES = 1 << 10
-#: rows of tiles side by side that are stored past the caches
+#: maximal number of rows of tiles that are processed together if results are stored past the caches
 _TILE_ROWS = 4
-#: or skewed ones, if no more than
+#: the same for skewed tiles, if their lines fit into the cache
 _TILE_ROWS_SKEWED = 8
-#: bytes of lines are in the sets of the cache near a core
+#: size of the cache near a core
 _TILE_CACHE_BYTES = 1 << 19
-#: one way of which has this size
+#: size of one way of that cache
 _TILE_CACHE_WAY_BYTES = 1 << 16
 #: rows of a block that is transposed as a whole in the cache
 _TILE_BLOCK_ROWS = 128
-#: tiles along its lines
+#: tiles of such a block along its lines
 _TILE_BLOCK_TILES = 4
-#: tiles: the hardware loses sight of that many lines
+#: tiles between an access and its prefetch; the hardware prefetcher cannot follow so many lines
 _TILE_PREFETCH_DISTANCE = 2
-#: bytes: a shorter line ends before the hardware has found its stream
+#: lines of no more bytes end before the hardware prefetcher detects a stream
 _TILE_SHORT_LINE = 1 << 9
-#: lines that are transposed in registers at a time, or half a tile
+#: minimal number of lines that are transposed in registers at a time, unless the tile is smaller
 _TILE_TRANSPOSED_LINES = 16
 
 
-#: levels of the loops over tiles, within those over tasks and rows: tiles of a line, groups of tiles across lines, lines of a group,
-#: whole lines before what precedes them, and a line's elements; of those that stage a tile, its rows and its lines
+#: levels of the loops over tiles, inside the loops over tasks and rows: tiles of a line, groups of tiles across lines, lines of a
+#: group, the parts of a skewed row (`_skewed`), elements of a line; then levels of the loops that stage a tile: its rows, its lines
 _TILES, _GROUPS, _LINES, _HEADS, _VECTOR = range(2, 7)
 _STAGED_ROWS, _STAGED_LINES = range(4, 6)
 
 
 def transpose_tiling_of(nest: LoopNest) -> TransposeTiling | None:
-    """The tiles of a kernel that has a row dim along which an operand is contiguous that strides along the vector dim."""
+    """Return the tiling if an operand is contiguous along a row dim and strided along the vector dim; otherwise None."""
     vector = nest.vector
     if vector is None or any(d.column for d in nest.dims) or vector.extent < TILE_LEAST_SIDE:
         return None
@@ -76,7 +76,7 @@ def transpose_tiling_of(nest: LoopNest) -> TransposeTiling | None:
 
 
 def _line_of(dims: list[Dim], access: int) -> list[Dim]:
-    """The dim along which an access is contiguous; where it is short, after those along which the access continues."""
+    """Return the dim along which an access is contiguous; if it is short, preceded by the dims that continue the access."""
     line: list[Dim] = []
     extent = 1
     while extent < TILE_LEAST_SIDE:
@@ -89,8 +89,10 @@ def _line_of(dims: list[Dim], access: int) -> list[Dim]:
 
 
 class TransposeTiling:
-    """Writes the loops over the tiles of one kernel. `line` are the dims along which operands are contiguous; `past`: results are
-    stored past the caches. Some elements are computed `twice`, so nothing may be overwritten that they are computed from."""
+    """The writer of the loops over the tiles of one kernel.
+
+    `line`: the dims along which operands are contiguous. `past`: results are stored past the caches. `twice`: tiles overlap and
+    some elements are computed twice, so results must not overwrite operands."""
 
     def __init__(self, nest: LoopNest, vector: Dim, line: list[Dim], past: bool):
         self.nest, self.b, self.vector, self.line = nest, nest.b, vector, line
@@ -132,7 +134,7 @@ class TransposeTiling:
         ]
 
     def _rows_of_tiles(self, paged: bool) -> int:
-        """Return how many rows of tiles a cache holds whose results are stored past the caches."""
+        """Return the number of rows of tiles that fit into a cache if results are stored past the caches."""
         if len(self.line) > 1 and not self.skewed:
             return 1 + paged
         way = _TILE_CACHE_WAY_BYTES
@@ -143,7 +145,7 @@ class TransposeTiling:
         return min(_TILE_ROWS, near)
 
     def _begin_between_lines(self, results: list[Access]) -> bool:
-        """Whether rows of the results begin anywhere in a line, but all alike."""
+        """Return whether rows of the results begin inside cache lines, at the same offsets in all results."""
         nest, first = self.nest, results[0]
         steps = [nest.step(first, dim) for dim in nest.dims]
         line = MODEL.cache_line
@@ -195,9 +197,10 @@ class TransposeTiling:
         return [*loops, LoopLevel(_VECTOR, "j", group, LoopKind.VECTOR)]
 
     def _skewed(self, where: dict[int, Expr], tall: int) -> list[LoopLevel]:
-        """The loops over a row that begins and ends where lines of the result do, but for the first and the last of a row.
+        """Return the loops over a row of tiles, shifted so that it begins and ends on cache lines of the result, except at the ends of
+        a result row.
 
-        For the elements before its own, that it shares a line with, it has another tile, the last of those above it."""
+        The shifted elements before the row are staged with it: the tile above is read again."""
         nest, b, vector, start = self.nest, self.b, self.vector, self.start
         out = nest.low.outputs[0]
         line, end = MODEL.cache_line // ITEMSIZE[type_name(out.var.aval.dtype)], b.iadd(start, tall)
@@ -208,7 +211,7 @@ class TransposeTiling:
         stop = b.select(bottom, b.const(vector.extent, "i64"), b.isub(end, lead))
         head = b.icmp(
             "eq", b.index("p", 2, _HEADS), 1
-        )  # the first tiles of a row have, after their whole lines, what precedes these
+        )  # at the start of a result row, a second loop computes the elements before the first whole line
         self.first = b.imax(b.isub(start, self.size), 0)
         self.along = b.isub(b.imin(end, vector.extent), self.first)
         where[id(vector)] = b.iadd(
@@ -222,12 +225,12 @@ class TransposeTiling:
         ]
 
     def _part(self, number: Expr, size: int, extent: int) -> tuple[Expr, int | Expr]:
-        """Where a part of a dim begins, and what there is of its `size` elements."""
+        """Return the start of part `number` of a dim and its extent; only the last part may have fewer than `size` elements."""
         start = self.b.imul(number, size)
         return start, size if extent % size == 0 else self.b.imin(self.b.isub(extent, start), size)
 
     def _parts(self, extent: int | Expr, size: int) -> int | Expr:
-        """How many parts hold that many elements."""
+        """Return the number of parts of `size` elements that cover `extent`."""
         return (
             -(-extent // size)
             if type(extent) is int
@@ -235,12 +238,12 @@ class TransposeTiling:
         )
 
     def _place(self, number: Expr, size: int, extent: int | Expr, even: bool) -> Expr:
-        """Where a tile of an extent begins: the last ends with it, and does once more what it shares with the one before."""
+        """Return the start of a tile of an extent. The last tile ends with the extent and may overlap the tile before it."""
         start = self.b.imul(number, size)
         return start if even else self.b.imin(start, self.b.isub(extent, size))
 
     def stage(self, where: dict[int, Expr]) -> None:
-        """Read tiles along their lines, transposed in registers, into scratch from which the vector loop reads."""
+        """Read tiles along their lines, transpose them in registers, and store them in scratch for the vector loop."""
         if not self.across:
             return
         nest, b, emit, size, along, cols = (
@@ -290,7 +293,7 @@ class TransposeTiling:
         emit.close("v", self._parts(along, at_once), LoopKind.SERIAL)
 
     def _substitution(self, where: dict[int, Expr], row: Expr, place: Expr) -> Substitution:
-        """Code at a row of the operand and a place in its line."""
+        """Return the substitution for row `row` of the operand and position `place` in its line."""
         nest = self.nest
         starts = dict.fromkeys(map(id, self.line), self.b.const(0, "i64"))
         return Substitution(

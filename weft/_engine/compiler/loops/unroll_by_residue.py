@@ -1,8 +1,8 @@
-"""Unrolling by residue: adjacent elements computed in one iteration, since they share work or their remainders become known.
+"""Unrolling by residue: adjacent elements are computed in one iteration because they share work or their residues become constant.
 
-In:   `Lowered` code whose results have a short innermost dim, or dims that test their index modulo a small number, as interior
-      padding does: gradients of strided slices, pools and strided windows.
-Out:  the code of an unrolled iteration: an output per row, each with the values of adjacent elements. With the remainders known,
+In:   `Lowered` code whose results have a short innermost dim, or dims whose index is tested modulo a small number, as by interior
+      padding: gradients of strided slices, pools and strided windows.
+Out:  the code of an unrolled iteration: one output per row, with the values of adjacent elements. The residues are constants, so
       the tests are decided at compile time and shared work is done once.
 """
 
@@ -27,17 +27,17 @@ from weft._engine.util.dtypes import is_complex
 from weft._engine.util.record import record, replace
 
 # thresholds, measured on several machines
-#: cost of an unrolled iteration
+#: maximal cost of an unrolled iteration
 _UNROLLED_COST = 2048
-#: elements of short innermost dims
+#: maximal number of elements of short innermost dims
 _UNROLLED_SHORT = 16
-#: the cost of all of them
+#: maximal cost of all elements of short innermost dims
 _UNROLLED_SHORT_COST = 64
 
 
 @record
 class Unrolled:
-    """The code of an unrolled iteration, and the dim to vectorize; unless `settled`, only where that suits most memory traffic."""
+    """The code of an unrolled iteration, and the dim to vectorize; unless `settled`, use it only if that dim has most memory traffic."""
 
     low: Lowered
     along: int
@@ -47,7 +47,7 @@ class Unrolled:
 def unrolled_versions(
     low: Lowered, analysis: AccessAnalysis, dims: list[Dim], vector: Dim | None
 ) -> Iterator[Unrolled]:
-    """The unrolled versions of the code, if there are any; `dims` are the loops it has now, `vector` the vectorized one."""
+    """Yield the unrolled versions of the code. `dims` are its present loops, `vector` the vectorized one."""
     if vector is None or low.reductions or low.columns or low.parts:
         return
     divided = _divided(low)
@@ -69,7 +69,7 @@ def unrolled_versions(
 def _versions(
     low: Lowered, counts: dict[int, int], adjacent: tuple[int, ...], along: int, settled: bool
 ) -> Iterator[Unrolled]:
-    """The code unrolled so, if it is not too long."""
+    """Yield the code unrolled by `counts` unless it is too long."""
     rows = [n for d, n in counts.items() if d not in adjacent or n < low.shape[d]]
     if counts and math.prod(rows) <= UNROLLED_ROWS:
         made = _unrolled(low, counts, adjacent)
@@ -78,7 +78,7 @@ def _versions(
 
 
 def _divided(low: Lowered) -> dict[int, int]:
-    """The common multiple of what each index is divided by where a remainder is compared: id of Index -> multiple."""
+    """Return the common multiple of the divisors of each index whose remainders are compared, by id of Index."""
     found: dict[int, int] = {}
     for x in reachable([x for out in low.outputs for x in out.exprs]):
         if type(x) is Op and x.op == "eq":
@@ -98,7 +98,7 @@ def _divided(low: Lowered) -> dict[int, int]:
 
 
 def _may_follow(low: Lowered, d: int, count: int) -> bool:
-    """Whether elements along a dim are adjacent in all results, and there are enough of them."""
+    """Return whether elements along a dim are adjacent in all results and numerous enough."""
     forms = [low.builder.affine(out.index) for out in low.outputs]
     return (
         count <= UNROLLED_ELEMENTS
@@ -118,7 +118,7 @@ def _short(
         if any(dim.steps[i] != count for i in outs):
             break
         if dim.extent >= VECTOR_OUTER_ITERATIONS:
-            # Parts of complex numbers alternate anyway.
+            # Real and imaginary parts alternate in memory anyway.
             packed = not any(is_complex(out.var.aval.dtype) for out in low.outputs)
             suits = dim is vector or (packed and vector.extent < VECTOR_OUTER_ITERATIONS)
             return tuple(reversed(short)) if suits else (), dim.dims[-1]
@@ -167,7 +167,7 @@ def _unrolled(low: Lowered, counts: dict[int, int], adjacent: tuple[int, ...]) -
 
 
 def _choices_of_ends(rows: list[int], left: dict[int, list[Expr]]) -> Iterator[dict[int, bool]]:
-    """Return every choice of dims along which the elements that are `left` are computed; none comes first."""
+    """Yield every subset of dims along which the elements `left` over by unrolling are computed, the empty set first."""
     for ends in itertools.product(*[(False, True) if left[d] else (False,) for d in rows]):
         yield dict(zip(rows, ends))
 
@@ -179,7 +179,7 @@ def _outputs(
     rows: dict[int, list[Expr]],
     columns: list[dict[int, Expr]],
 ) -> list[Output]:
-    """Return the results at each choice of one place per dim of `rows`; adjacent `columns` are stored together."""
+    """Return the results at each combination of one position per dim of `rows`; adjacent `columns` are stored together."""
     outputs = []
     for choice in itertools.product(*rows.values()):
         at = dict(zip(rows, choice))
