@@ -1,11 +1,11 @@
-"""Which band along its diagonals of each value is read, when the rest is masked before use.
+"""Band analysis: the band along the diagonals of each value that is read, if the other elements are masked before use.
 
 In:   a simplified jaxpr.
-Out:  for each value the bands outside of which no equation reads it.
-Laws: `select_n` reads an operand only where its mask selects it. Masks are understood if they compare positions (iotas, seen
-      through layout ops and sums); any other mask counts as selecting everywhere.
+Out:  the bands of each value; no equation reads elements outside of them.
+Laws: `select_n` reads an operand only where its mask selects it. The analysis handles masks that compare positions (iotas after
+      layout ops and sums); any other mask counts as selecting everywhere.
 
-This halves the first product of causal attention and removes nearly all of windowed attention's.
+The bands halve the first matmul of causal attention and remove nearly all of it in windowed attention.
 """
 
 from __future__ import annotations
@@ -19,16 +19,15 @@ from weft._engine.core.primitive import ElementwiseOp
 from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft._engine.util.dtypes import is_native_integer
 
-#: (r, c), dims of a value with r < c: low <= index c - index r <= high, wherever it is read
+#: (r, c) -> (low, high), for dims r < c of a value: every element that is read has low <= index c - index r <= high
 Bands = dict[tuple[int, int], tuple[int, int]]
-#: a position: coefficients of indices, and a constant
+#: a position as an affine form: coefficients of indices, and a constant
 Form = tuple[dict[int, int], int]
 
-MOST = 1 << 80  # beyond any sum of a few integers
-MOST_EQUATIONS = (
-    128  # that are examined for a mask: there are 2^n paths through n that share operands
-)
-#: bounds of the difference of two operands where a comparison holds, and the comparison that holds elsewhere
+MOST = 1 << 80  # greater than any sum of a few integers
+#: maximal number of equations examined for a mask: n equations that share operands can have 2^n paths
+MOST_EQUATIONS = 128
+#: bounds of the difference of the operands where a comparison holds, and the opposite comparison
 _COMPARISONS = {
     "ge": (0, MOST, "lt"),
     "gt": (1, MOST, "le"),
@@ -39,19 +38,19 @@ _COMPARISONS = {
 
 
 def read(jaxpr: Jaxpr) -> dict[Var, Bands]:
-    """The bands within which values are read, where there are any."""
-    masks, found = _Masks(jaxpr), {v: {} for v in jaxpr.outvars if type(v) is not Literal}
+    """Return the bands within which values are read; values that may be read everywhere are left out."""
+    masks, all_bands = _Masks(jaxpr), {v: {} for v in jaxpr.outvars if type(v) is not Literal}
     for eqn in reversed(jaxpr.eqns):
-        results: list[Bands] = [found.get(v, {}) for v in eqn.outvars]
+        results: list[Bands] = [all_bands.get(v, {}) for v in eqn.outvars]
         for place, atom in enumerate(eqn.invars):
             if type(atom) is not Literal:
                 here = _read_by(eqn, place, results[0] if len(results) == 1 else {}, masks)
-                found[atom] = _either(found[atom], here) if atom in found else here
-    return {v: bands for v, bands in found.items() if bands}
+                all_bands[atom] = _either(all_bands[atom], here) if atom in all_bands else here
+    return {v: bands for v, bands in all_bands.items() if bands}
 
 
 def _read_by(eqn: Eqn, place: int, result: Bands, masks: "_Masks") -> Bands:
-    """Within which bands an equation reads an operand, if its result is read within some."""
+    """Return the bands within which an equation reads operand `place` if its result is read within the bands `result`."""
     if (
         not isinstance(eqn.primitive, ElementwiseOp)
         or eqn.invars[place].aval.shape != eqn.outvars[0].aval.shape
@@ -62,7 +61,7 @@ def _read_by(eqn: Eqn, place: int, result: Bands, masks: "_Masks") -> Bands:
 
 
 def _either(a: Bands, b: Bands) -> Bands:
-    """What holds if one of the two does."""
+    """Return the tightest bands that contain both."""
     return {
         pair: (min(a[pair][0], b[pair][0]), max(a[pair][1], b[pair][1])) for pair in a if pair in b
     }
@@ -76,15 +75,15 @@ def _both(a: Bands, b: Bands) -> Bands:
 
 
 class _Masks:
-    """What the masks of a program say of positions."""
+    """The analysis of the masks of a program: bands of the positions that they select."""
 
     def __init__(self, jaxpr: Jaxpr) -> None:
         self.producer = {eqn.outvars[0]: eqn for eqn in jaxpr.eqns if len(eqn.outvars) == 1}
         self.known: dict[tuple[Var, bool], Bands] = {}
-        self.left = 0  # equations that may still be looked at
+        self.left = 0  # equations that may still be examined
 
     def holds(self, mask: Atom, wanted: bool) -> Bands:
-        """The bands within which a mask is as wanted."""
+        """Return bands that contain all positions where `mask` has the value `wanted`."""
         if type(mask) is Literal or mask.aval.dtype != np.bool_:
             return {}
         key = (mask, wanted)
@@ -95,7 +94,7 @@ class _Masks:
         return self.known[key]
 
     def _maker(self, atom: Atom) -> Eqn | None:
-        """The equation that makes a value; None where there is none, or too many were looked at."""
+        """Return the producer of a value; None if there is none or too many equations were examined."""
         self.left -= 1
         return self.producer.get(atom) if type(atom) is not Literal and self.left >= 0 else None
 
@@ -118,7 +117,7 @@ class _Masks:
         return {} if inner is None else self._holds(operands[0], wanted, inner)
 
     def _compared(self, a: Atom, b: Atom, low: int, high: int, place: "_Place") -> Bands:
-        """What it says of positions that the difference of two values is within these bounds."""
+        """Return the bands of positions where low <= a - b <= high."""
         x, y = (self._position(operand, place.of(operand)) for operand in (a, b))
         if x is None or y is None:
             return {}
@@ -134,7 +133,7 @@ class _Masks:
         return {(r, c): (max(low, -MOST), min(high, MOST))}
 
     def _position(self, atom: Atom, place: "_Place") -> Form | None:
-        """An integer as indices and a constant, if no step of it leaves its type."""
+        """Return an integer value as an affine form of indices; None if a step may overflow its type or is not affine."""
         if not is_native_integer(atom.aval.dtype):
             return None
         if type(atom) is Literal:
@@ -144,7 +143,7 @@ class _Masks:
         return form if form is not None and place.fits(form, np.iinfo(atom.aval.dtype)) else None
 
     def _form(self, eqn: Eqn, place: "_Place") -> Form | None:
-        """Return what an equation makes of positions, whatever its type holds."""
+        """Return the result of an equation as an affine form of indices, regardless of overflow; None if it is not affine."""
         operation = computes(eqn)
         if moves(eqn) == "iota":
             return place.index[eqn.params["dimension"]]
@@ -160,22 +159,22 @@ class _Masks:
 
 
 class _Place:
-    """The index at which a value is looked at, as positions in the mask, whose shape is given."""
+    """The index of an examined value, as affine forms of the indices of the mask. `shape` is the mask's shape."""
 
     def __init__(self, index: Sequence[Form], shape: tuple[int, ...]) -> None:
         self.index, self.shape = index, shape
 
     def of(self, operand: Atom) -> "_Place":
-        """The place in an operand of an elementwise operation: the same, or there is but one."""
+        """Return the index of an operand of an elementwise op: the same index, or the empty index of a scalar."""
         return self if operand.aval.shape else _Place((), self.shape)
 
     def through(self, eqn: Eqn) -> "_Place | None":
-        """The place in the operand of a layout op."""
+        """Return the index in the operand of a layout op; None if the equation is no affine view."""
         view = view_of(eqn)
         if view is None or None in view.maps:
             return None
         index = []
-        for constant, terms in [found for found in view.maps if found is not None]:
+        for constant, terms in [index_map for index_map in view.maps if index_map is not None]:
             form: Form = {}, constant
             for d, coefficient in terms:
                 form = _sum(form, self.index[d], coefficient)

@@ -1,4 +1,4 @@
-"""How an equation is lowered, by its `lower` slot, and how layout ops map addresses."""
+"""The kinds of lowering of equations, determined by their `lower` slots, and the address maps of layout ops."""
 
 from __future__ import annotations
 
@@ -39,30 +39,30 @@ from weft._engine.ops.lowering_specs import (
 from weft._engine.util.record import record
 
 # thresholds, measured on several machines
-#: cost of an element that is gathered
+#: cost of a gathered element
 _INDEX_COST = 6
-#: operands that one kernel concatenates
+#: maximal number of operands that one kernel concatenates
 MOST_JOINED = 128
-#: elements of a dim that is worth being the vector dim, or of one that has a short dim inside
+#: minimal extent of a vector dim that contains short inner dims
 VECTOR_OUTER_ITERATIONS = 16
-#: rows that an unrolled iteration computes
+#: maximal number of rows in an unrolled iteration
 UNROLLED_ROWS = 16
-#: most adjacent elements that an unrolled iteration computes per row
+#: maximal number of adjacent elements per row in an unrolled iteration
 UNROLLED_ELEMENTS = 8
-#: fewest iterations of an unrolled loop
+#: minimal number of iterations of an unrolled loop
 _UNROLLED_ITERATIONS = 4
-#: results from which guards cost more than compiling several loops
+#: minimal size of results for which guards cost more than compiling several loops
 SPLIT_FROM_BYTES = 1 << 20
-#: where a loop is split, at most
+#: maximal number of splits of a loop
 SPLIT_PLACES = 8
-#: elements of the mean segment
+#: minimal number of elements of a segment, on average
 SPLIT_SEGMENT = 64
-#: elements that a side of a tiled operand has
+#: minimal extent of each side of a tiled operand
 TILE_LEAST_SIDE = 16
 
 
 class LoweringKind(enum.Enum):
-    """What becomes of an equation. The first two are fused: `PULL` computes any element of the result when it is asked for."""
+    """The way an equation is lowered. `PULL` and `REDUCE` are fused; `PULL` can compute any element of the result by its index."""
 
     PULL = "pull"
     REDUCE = "reduce"
@@ -108,23 +108,25 @@ _IN_KERNELS = frozenset(
         LoweringKind.SORT,
     }
 )
-_kinds: dict[Primitive, tuple[LoweringKind, bool]] = {}  # and whether a kernel of ours does it
+_kinds: dict[
+    Primitive, tuple[LoweringKind, bool]
+] = {}  # the kind, and whether a generated kernel computes it
 
 
 def lowering_kind(eqn: Eqn) -> LoweringKind:
-    """What the compiler does with an equation."""
+    """Return the way the compiler lowers an equation."""
     primitive = eqn.primitive
-    found = _kinds.get(primitive)
-    if found is None:
+    cached = _kinds.get(primitive)
+    if cached is None:
         kind = _lowering_kind(primitive)
-        found = _kinds[primitive] = kind, kind in _IN_KERNELS
-    kind, in_kernel = found
+        cached = _kinds[primitive] = kind, kind in _IN_KERNELS
+    kind, in_kernel = cached
     if kind is LoweringKind.UPDATE and eqn.invars[0].aval.size <= eqn.invars[1].aval.size:
-        kind = LoweringKind.PULL  # nothing is left of the operand
+        kind = LoweringKind.PULL  # the update replaces the whole operand
     if in_kernel:
         for atom in (*eqn.invars, *eqn.outvars):  # all() of a generator takes twice as long
             if not KERNEL_DTYPES[atom.aval.dtype]:
-                return LoweringKind.HOST  # 8-bit and narrower numbers: their meaning is ml_dtypes'
+                return LoweringKind.HOST  # ml_dtypes computes floats of at most 8 bits
     return kind
 
 
@@ -148,17 +150,17 @@ def _lowering_kind(primitive: Primitive) -> LoweringKind:
 
 
 def computes(eqn: Eqn | None) -> str | None:
-    """The operation on scalars that an elementwise equation is (see `core.primitive`)."""
+    """Return the name of the scalar operation of an elementwise equation (see `core.primitive`); None for other equations."""
     return None if eqn is None else eqn.primitive.computes
 
 
 def moves(eqn: Eqn | None) -> str | None:
-    """How an equation moves elements (see `core.primitive`)."""
+    """Return the name of the movement of elements by an equation (see `core.primitive`); None for other equations."""
     return None if eqn is None else eqn.primitive.moves
 
 
 def is_sum(eqn: Eqn | None) -> bool:
-    """Whether an equation adds up elements along dims."""
+    """Return whether an equation sums elements along dims."""
     return (
         eqn is not None
         and isinstance(eqn.primitive, ReduceOp)
@@ -167,12 +169,12 @@ def is_sum(eqn: Eqn | None) -> bool:
 
 
 def loop_of(eqn: Eqn) -> LoopLike | None:
-    """The op of an equation that is a loop."""
+    """Return the primitive of an equation if it is a loop; otherwise None."""
     return eqn.primitive if isinstance(eqn.primitive, LoopLike) else None
 
 
 def eqn_cost(eqn: Eqn) -> int:
-    """Return the rough cost of one element, in simple vector instructions."""
+    """Return the approximate cost of one element, in simple vector instructions."""
     primitive = eqn.primitive
     if primitive.cost:
         return primitive.cost
@@ -183,9 +185,10 @@ def eqn_cost(eqn: Eqn) -> int:
 
 @record
 class View:
-    """Element i of the result is element `offset + sum(i[d] * strides[d])` of the operand, counted row-major.
+    """An affine map from elements of a result to elements of its operand.
 
-    `maps[k]` gives index k of the operand: a constant and (result dim, coefficient) pairs; None where it is not affine.
+    Element i of the result is element `offset + sum(i[d] * strides[d])` of the operand in row-major order. `maps[k]` is index k
+    of the operand as a constant and (result dim, coefficient) pairs; None if it is not affine.
     """
 
     offset: int
@@ -193,25 +196,25 @@ class View:
     maps: tuple[tuple[int, tuple[tuple[int, int], ...]] | None, ...]
 
     def over(self, inner: "View") -> "View | None":
-        """This view of what `inner` shows, as one view; None if it is not one."""
+        """Return the composition of this view with the view `inner` of another array; None if it is not affine."""
         offset, strides = inner.offset, [0] * len(self.strides)
-        for step, found in zip(inner.strides, self.maps):
+        for step, index_map in zip(inner.strides, self.maps):
             if step == 0:
                 continue
-            if found is None:
+            if index_map is None:
                 return None
-            offset += step * found[0]
-            for d, coefficient in found[1]:
+            offset += step * index_map[0]
+            for d, coefficient in index_map[1]:
                 strides[d] += step * coefficient
         return View(offset, tuple(strides), (None,) * len(inner.maps))
 
     def after_dense(self, offset: int) -> "View":
-        """This view of an array that begins at element `offset` of a longer one."""
+        """Return this view as a view of an array in which the operand begins at element `offset`."""
         return View(self.offset + offset, self.strides, (None,))
 
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides, in elements, of a dense array.
+    """Return the strides, in elements, of a dense array.
 
     >>> row_major((2, 3, 4))
     (12, 4, 1)
@@ -224,7 +227,7 @@ def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def merged(entries: list[tuple]) -> list[tuple]:
-    """Dims, (extent, strides...) each, outermost first: neighbours that advance together are one."""
+    """Merge dims, given as (extent, strides...) outermost first, where adjacent dims are contiguous under all strides."""
     out: list[tuple] = []
     for entry in entries:
         if entry[0] == 1:
@@ -237,7 +240,7 @@ def merged(entries: list[tuple]) -> list[tuple]:
 
 
 def flat_index(b: Builder, index: Iterable, strides: Iterable[int], first: Expr | int = 0) -> Expr:
-    """Return the element at an index of an array with these strides, whose first element is `first`."""
+    """Return the flat index of the element at `index` of an array with the given strides that begins at element `first`."""
     return b.linear([(first, 1), *zip(index, strides)])
 
 
@@ -247,7 +250,7 @@ def index_variables(b: Builder, shape: tuple[int, ...]) -> list[Expr]:
 
 
 def is_dense(view: View, shape: tuple[int, ...]) -> bool:
-    """Whether a view of `shape` is stored as a dense array would be."""
+    """Return whether a view of `shape` has the strides of a dense array."""
     return all(n == 1 or s == want for n, s, want in zip(shape, view.strides, row_major(shape)))
 
 
@@ -255,7 +258,7 @@ _views: dict = {}
 
 
 def view_of(eqn: Eqn) -> View | None:
-    """How a layout or slice op renames addresses, found by asking its lower rule; None if it does more than that."""
+    """Return the address map of a layout or slice op, recorded from its lower rule; None if the op is more than a view."""
     if not isinstance(eqn.primitive, MovementOp) or len(eqn.invars) != 1 or len(eqn.outvars) != 1:
         return None
     operand, result = eqn.invars[0], eqn.outvars[0]
@@ -279,7 +282,7 @@ def view_of(eqn: Eqn) -> View | None:
 
 
 class _ReadRecorder:
-    """Stands for the operand of a lower rule, and records the index of each element read."""
+    """A stand-in for the operand of a lower rule that records the index of each element read."""
 
     def __init__(self, b: Builder) -> None:
         self.mark = b.ref("operand", "i64")
@@ -290,7 +293,7 @@ class _ReadRecorder:
         return self.mark
 
     def only_index(self, out: object) -> tuple[Expr | int, ...] | None:
-        """Return the index of the element that a result is, if the rule read no other one and always this one."""
+        """Return the index of the operand's element that is the result; None if the rule read others or under a guard."""
         if isinstance(out, list | tuple):
             out = out[0]
         if out is not self.mark or len(self.reads) != 1 or self.reads[0][1] is not None:
@@ -331,7 +334,7 @@ def _index_map(
 
 
 def dilation_of(eqn: Eqn) -> int:
-    """How many elements of the result there are for each of the operand, if it is padded between its elements; else 1."""
+    """Return the number of result elements per operand element of an interior padding that is unrolled; otherwise 1."""
     if not isinstance(eqn.primitive, SliceOp) or moves(eqn) != "pad":
         return 1
     dims = [
@@ -350,7 +353,8 @@ def dilation_of(eqn: Eqn) -> int:
 
 
 def joins_rows(eqn: Eqn) -> bool:
-    """Whether it puts long parts into rows: loops over these are cut where parts begin and end, so that each element computes its own."""
+    """Return whether an equation concatenates or pads long parts of rows; loops over such rows are split at the boundaries of
+    the parts, so that each segment computes only its own part."""
     if not isinstance(eqn.primitive, SliceOp) or moves(eqn) not in ("concatenate", "pad"):
         return False
     out = eqn.outvars[0].aval

@@ -1,10 +1,10 @@
-"""Column reductions that join a kernel over rows, such as the gradient of a norm's scale.
+"""Column reductions that join a kernel over rows, such as the gradient of the scale of a layer norm.
 
 In:   a reduction whose reduced dims are adjacent in memory, and the rows of a kernel.
-Out:  `ColumnReduction`: how the reduction maps to the rows, or None if the kernel cannot compute it.
+Out:  `ColumnReduction`: the reduction in terms of rows, or None if the kernel cannot compute it.
 
 Each task of such a kernel has an equal share of the rows and a private row of partial results, to which it adds every row. The
-shares are those of the split reduction (`compiler.rewrite.decompose`), so results do not depend on the number of threads.
+shares are the parts of the split reduction (`compiler.rewrite.decompose`), so results do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import record
 
 # thresholds, measured on several machines
-#: parts that keep threads busy
+#: minimal number of parts, so that threads are busy
 _COLUMN_REDUCTION_PARTS = 4
-#: results of a part: fewer are better kept in registers
+#: minimal number of results of a part; fewer are faster in registers
 _COLUMN_REDUCTION_SHORTEST = 64
 
 
@@ -43,7 +43,7 @@ class ColumnReduction:
 
 
 def before_reshape(var: Var, producer: Eqn | None) -> Var:
-    """Return the value of which `var` is only another shape."""
+    """Return the operand of the reshape that produces `var`, or `var` itself."""
     if producer is None or (view := view_of(producer)) is None:
         return var
     source = producer.invars[0]
@@ -52,7 +52,7 @@ def before_reshape(var: Var, producer: Eqn | None) -> Var:
 
 
 def column_reduction_of(eqn: Eqn, source: Var) -> ColumnReduction | None:
-    """The reduction `eqn` of `source` in terms of rows, whatever shape it gives the source."""
+    """Return the reduction `eqn` of `source`, or of a reshape of it, in terms of rows; None if it has no such form or is too small."""
     operand, axes = eqn.invars[0].aval, tuple(sorted(eqn.params["axes"]))
     if (
         not axes

@@ -1,7 +1,7 @@
-"""Epilogue fusion: which kernels a matmul absorbs, namely those that visit its result once, element by element.
+"""Epilogue fusion: kernels that read a matmul's result once, element by element, become part of the matmul.
 
 In:   a `FusionGraph` and its `Group`s.
-Out:  groups whose `dot` is set; `compiler.kernels.kernel_epilogue` writes them.
+Out:  groups whose `dot` is set; `compiler.kernels.kernel_epilogue` lowers them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from weft._engine.ir.program import MOST_EPILOGUE_ARGS
 
 
 class Epilogue(NamedTuple):
-    """A group that might be the epilogue of the matmul that makes `result`; `late`: the results of matmuls that have one."""
+    """A candidate: a group and the result of the matmul whose epilogue it may become. `late`: results of matmuls with epilogues."""
 
     graph: FusionGraph
     group: Group
@@ -34,48 +34,50 @@ def _reads_what_is_made_later(epilogue: Epilogue) -> bool:
     )
 
 
-#: whether a group becomes the epilogue of a matmul
+#: rules that decide whether a group becomes the epilogue of a matmul
 EPILOGUE_RULES: list[FusionRule] = [
     FusionRule(
         "one matmul",
-        "the sums of one matmul are in the registers",
+        "a group can be the epilogue of one matmul only",
         lambda e: e.group.dot is not None,
         False,
     ),
     FusionRule(
         "no reductions",
-        "a tile of the result has no whole rows",
+        "a tile of the result does not contain whole rows",
         lambda e: e.group.domain is not None,
         False,
     ),
     FusionRule(
         "next kernels",
-        "a matmul with an epilogue runs half a step below its depth",
+        "a matmul with an epilogue runs directly before it in the order of depths",
         lambda e: e.group.depth != e.graph.depth[e.result] + 1,
         False,
     ),
-    FusionRule("scalars", "a single sum has no tile", lambda e: e.result.aval.size < 2, False),
+    FusionRule(
+        "scalars", "a result with one element has no tiles", lambda e: e.result.aval.size < 2, False
+    ),
     FusionRule(
         "arguments",
-        "the matmul's routine passes so many on",
+        "the matmul's routine passes at most this number of arguments to its epilogue",
         lambda e: len(e.group.leaves) + len(e.group.roots) > MOST_EPILOGUE_ARGS,
         False,
     ),
     FusionRule(
         "sizes",
-        "every element of the sums gives one of each result",
+        "each element of the matmul's result yields one element of each result",
         lambda e: any(v.aval.size != e.result.aval.size for v in e.group.roots),
         False,
     ),
     FusionRule(
-        "what is made later",
-        "all else that it reads is there before the matmul begins",
+        "later operands",
+        "all other operands must be computed before the matmul begins",
         _reads_what_is_made_later,
         False,
     ),
     FusionRule(
         "element by element",
-        "only the sum at hand is there to be read",
+        "an epilogue can only read the current element of the matmul's result",
         lambda e: True,
         lambda e: all(
             _reads_own_element(e.graph, root, e.result, e.group.depth) for root in e.group.roots
@@ -85,10 +87,10 @@ EPILOGUE_RULES: list[FusionRule] = [
 
 
 def fuse_epilogues(graph: FusionGraph, groups: list[Group]) -> None:
-    """Let matmuls finish their results themselves: a group that visits a result once becomes the matmul's epilogue.
+    """Set `dot` of each group that becomes the epilogue of a matmul.
 
-    A matmul with an epilogue has a depth half a step below that of the epilogue. All else that the epilogue reads must be made
-    before that, so that order by depth, and with it freedom from cycles, remains.
+    A matmul with an epilogue runs between its own depth and the depth of the epilogue. All other operands of the epilogue must be
+    computed before, so that the order by depth has no cycles.
     """
     readers: dict[Var, list] = {}
     for group in groups:
@@ -114,7 +116,7 @@ def fuse_epilogues(graph: FusionGraph, groups: list[Group]) -> None:
 
 
 def _reads_own_element(graph: FusionGraph, root: Var, result: Var, depth: int) -> bool:
-    """Whether `root` reads `result` only at its own flat position."""
+    """Return whether `root` reads `result` only at its own flat position."""
     along: dict[Var, bool] = {result: True}
     _depends(graph, root, depth, along)
     seen, stack = {root}, [root]
@@ -141,7 +143,7 @@ def _reads_own_element(graph: FusionGraph, root: Var, result: Var, depth: int) -
 
 
 def _depends(graph: FusionGraph, root: Var, depth: int, along: dict[Var, bool]) -> None:
-    """Add to `along`, for all that a kernel of `depth` inlines to compute `root`, whether it depends on what is true there."""
+    """Add to `along` all values that a kernel of `depth` inlines to compute `root`: True if they depend on a value that is True there."""
     stack = [root]
     while stack:
         var = stack[-1]

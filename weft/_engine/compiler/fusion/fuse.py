@@ -1,7 +1,7 @@
-"""The kernels of a program: which equations each computes, and in what order they run.
+"""The fused program: the kernels of a jaxpr, their equations and their order.
 
 In:   a simplified jaxpr.
-Out:  `Fusion`: kernels (`Group`) and other equations in order; a key that equal kernels share.
+Out:  `Fusion`: kernels (`Group`) and other equations in order, and a key for equal kernels.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from weft._engine.ir.rewrite import params_key
 
 
 class Fusion(FusionGraph):
-    """The fused program: `items` are its kernels and other equations, in an order that respects what each reads."""
+    """The fused program. `items` are its kernels and other equations, each after the producers of its operands."""
 
     def __init__(self, jaxpr: Jaxpr):
         super().__init__(jaxpr, INLINE_RULES)
         self.items = self._ordered(self._groups())
 
     def _groups(self) -> list[Group]:
-        """The kernels, deepest first: what one loads is stored, and so asked of those before."""
+        """Return the kernels, deepest first, so that the values loaded by a kernel are known when shallower kernels are formed."""
         by_depth: dict[int, list[Var]] = {}
         deepest = max((self.depth[v] for v in self.roots), default=-1)
         groups: list[Group] = []
@@ -45,7 +45,7 @@ class Fusion(FusionGraph):
         return groups
 
     def _ordered(self, groups: list[Group]) -> list[Group | Eqn]:
-        """Return kernels and other equations in the order of the program, but each after those it needs."""
+        """Return kernels and other equations in program order, except that each follows the items it depends on."""
         inside = {id(g.dot) for g in groups}
         jobs: list[tuple[int, Group | Eqn]] = [
             (min(self.order[v] for v in g.roots), g) for g in groups
@@ -71,7 +71,7 @@ class Fusion(FusionGraph):
         return out
 
     def read_by(self, group: Group) -> list[Var]:
-        """The stored values that a kernel reads, those of its matmul included."""
+        """Return the stored values that a kernel reads, including the operands of its matmul."""
         if group.dot is None:
             return list(group.leaves)
         result = group.dot.outvars[0]
@@ -79,7 +79,9 @@ class Fusion(FusionGraph):
         return [*(v for v in group.leaves if v is not result), *operands]
 
     def signature(self, group: Group) -> tuple[tuple | None, list[Var]]:
-        """A key that equal kernels share, whatever program they are in, and the leaves in the order of the key."""
+        """Return a key that is equal for equal kernels of any program, and the leaves in the order of the key.
+
+        The key is None if a parameter cannot be compared."""
         numbers: dict[Var, int] = {}
         leaves: dict[Var, None] = {}
         parts: list = [group.shape, group.domain, group.parts, len(group.roots)]
@@ -92,7 +94,7 @@ class Fusion(FusionGraph):
                 leaves[var] = None
                 parts.append(
                     (numbers.setdefault(var, len(numbers)), var.aval)
-                )  # (its type may show nowhere else)
+                )  # its type may appear nowhere else in the key
                 continue
             eqn = self.producer[var]
             if id(eqn) in done:
@@ -121,7 +123,7 @@ class Fusion(FusionGraph):
 
 
 class _Needs:
-    """What each item of a program needs: the items that make its operands, and the effect before its own."""
+    """The dependencies of the items of a program: producers of operands, and the preceding effect."""
 
     def __init__(self, graph: Fusion, groups: list[Group], items: list[Group | Eqn]) -> None:
         self.graph = graph

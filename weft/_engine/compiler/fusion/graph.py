@@ -1,15 +1,15 @@
-"""The fusion graph: at which depth each value can be computed, what a kernel inlines, and which values must be in memory.
+"""The fusion graph: the depth of each value, the operands that kernels inline, and the values that must be in memory.
 
-In:   a simplified jaxpr, and the rules that decide what is inlined.
+In:   a simplified jaxpr, and the rules that decide which operands are inlined.
 Out:  `FusionGraph`.
 
 The *depth* of a value is the number of kernels that must run before a kernel with all its producers inlined can compute it. A
-kernel loads values of smaller depth and inlines those of its own. A *root* may have a buffer: it is needed in memory, or it is
-expensive and used more than once. Consumers of the root's depth inline it, deeper ones load it, and a root that nothing loads is
-not stored. What is cheap to compute from roots is not a root.
+kernel loads values of smaller depth and inlines values of its own depth. A *root* may have a buffer: it is needed in memory, or
+it is expensive and used more than once. Consumers of the root's depth inline it, deeper consumers load it, and a root that is
+never loaded is not stored. A value that is cheap to compute from roots is not a root.
 
 A reduction opens a *reduction domain* (shape S, reduced dims). Consumers that index its result by row stay in the kernel, as do
-values of shape S computed from it; any other access needs the value in memory, one depth further down. A reduction over the rows
+values of shape S computed from it; any other access needs the value in memory, one depth further. A reduction over the rows
 themselves (`compiler.fusion.column_reduction`) shares the pass but can be read by deeper kernels only.
 """
 
@@ -48,26 +48,30 @@ from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 from weft._engine.util.record import record, replace
 
 # thresholds, measured on several machines
-#: a value of this cost that is used twice is worth a buffer
+#: minimal cost of a value that is stored if it is used twice
 EXPENSIVE = 12
-#: most cost of a value that is padded between its elements and computed where it is read
+#: maximal cost of a value that is inlined into its interior padding
 MOST_SPREAD = 256
-#: equations inlined into one another
+#: maximal length of a chain of equations that are inlined into one another
 LONGEST_CHAIN = 48
 
 
-WHOLE = "whole"  # the alignment of a value that has the shape of its reduction domain,
-RESHAPED = "reshaped"  # the same number of elements in another shape,
-COLUMN_REDUCED = "column reduced"  # or is a sum over the rows
-#: one of the names above, or for each dim of a value the dim of the domain that it is
+# alignments of a value with its reduction domain
+WHOLE = "whole"  # the value has the shape of the domain
+RESHAPED = "reshaped"  # the value has the same number of elements in another shape
+COLUMN_REDUCED = "column reduced"  # the value is a reduction over the rows
+#: one of the names above, or for each dim of a value the corresponding dim of the domain (None if there is none)
 Alignment = str | tuple[int | None, ...]
 _MOST_COST = 1 << 30
 
 
 class Use(NamedTuple):
-    """An operand that an equation reads, as rules of fusion see it. `view`: how the equation sees it, if it only moves elements;
-    `pointwise`: whether it reads the element at its own position; `alignment`: how the result is then aligned with the operand's reduction
-    domain; `in_domain`: whether any operand has one; `dilated_cost`: that of the operands inlined before."""
+    """The read of an operand by an equation, as the input of fusion rules.
+
+    `view`: the address map if the equation only moves elements. `pointwise`: each element of the result reads the element at its
+    own position. `alignment`: the alignment of the result with the operand's reduction domain if the operand is inlined, None if
+    that is impossible. `in_domain`: whether any operand of the equation has a domain. `dilated_cost`: the cost of dilated values
+    in the operands inlined before."""
 
     graph: "FusionGraph"
     eqn: Eqn
@@ -81,7 +85,7 @@ class Use(NamedTuple):
 
 @record
 class FusionRule:
-    """A decision about fusion. Of a list of rules the first that `applies` decides, by what `fuses` is or says; `why` is the reason."""
+    """A rule of fusion: the first rule in a list that `applies` decides by `fuses`, a bool or a function. `why` is the reason."""
 
     name: str
     why: str
@@ -90,7 +94,7 @@ class FusionRule:
 
 
 def decide(rules: Sequence[FusionRule], candidate: object) -> bool:
-    """What the first rule that applies to a candidate says."""
+    """Return the decision of the first rule that applies to a candidate."""
     for rule in rules:
         if rule.applies(candidate):
             fuses = rule.fuses
@@ -100,21 +104,21 @@ def decide(rules: Sequence[FusionRule], candidate: object) -> bool:
 
 @record(frozen=False)
 class ComputeCost:
-    """What it takes to compute a value in a kernel."""
+    """The cost of computing a value in a kernel."""
 
-    cost: int  # from values that are certainly in memory
-    recompute_cost: int  # from roots, were they in memory
-    inlined: int = 1  # the longest chain of equations inlined into one another
-    dilation: int = 1  # results for which an unrolled iteration has code of its own
-    dilated_cost: int = 0  # of operands that are padded between their elements
+    cost: int  # the cost from values that are certainly in memory
+    recompute_cost: int  # the cost from roots, assuming that they are in memory
+    inlined: int = 1  # the length of the longest chain of inlined equations
+    dilation: int = 1  # the number of results with separate code in an unrolled iteration
+    dilated_cost: int = 0  # the cost of operands with interior padding
 
     def load(self) -> None:
-        """Count an operand in memory."""
+        """Add the cost of loading an operand."""
         self.cost += 1
         self.recompute_cost += 1
 
     def inline(self, operand: ComputeCost) -> None:
-        """Count an operand that the kernel computes."""
+        """Add the cost of computing an operand in the kernel."""
         self.cost = min(self.cost + operand.cost, _MOST_COST)
         self.recompute_cost += operand.recompute_cost
         self.inlined = max(self.inlined, operand.inlined + 1)
@@ -140,7 +144,7 @@ class FusionGraph:
         self.roots: set[Var] = set()
         self.demanded: dict[
             Var, None
-        ] = {}  # what must be in memory, in the order of demand, the same in every process
+        ] = {}  # values that must be in memory; their order is the same in every process
         self.non_fusible: list[tuple[int, Eqn]] = []
         self.non_fusible_outs: dict[Var, Eqn] = {}
         self.uses: dict[Var, int] = {}
@@ -165,7 +169,7 @@ class FusionGraph:
     # ---- the forward pass
 
     def computed(self, atom: Atom) -> TypeGuard[Var]:
-        """Whether a kernel could inline this value."""
+        """Return whether a kernel could inline the value."""
         return type(atom) is not Literal and atom in self.producer
 
     def _visit(self, eqn: Eqn, number: int) -> None:
@@ -195,12 +199,12 @@ class FusionGraph:
             self.non_fusible.append((number, eqn))
 
     def _with_known_updates(self, eqn: Eqn) -> Eqn:
-        """A scatter of one number knows it: a literal of the updates' type, which its kernels read nowhere."""
+        """Return a scatter whose updates all equal one literal with that literal as its updates, so that no buffer is read."""
         updates = eqn.invars[2]
-        made = None if type(updates) is Literal else self.producer.get(updates)
-        if made is None or moves(made) != "repeat":
+        producer = None if type(updates) is Literal else self.producer.get(updates)
+        if producer is None or moves(producer) != "repeat":
             return eqn
-        number = made.invars[0]
+        number = producer.invars[0]
         if type(number) is not Literal:
             return eqn
         return eqn.replace(invars=(*eqn.invars[:2], Literal(number.val, updates.aval)))
@@ -244,7 +248,7 @@ class FusionGraph:
         domain: Domain | None,
         alignment: Alignment | None,
     ) -> None:
-        """Enter the results of an equation; expensive ones that are used again become roots."""
+        """Record the results of an equation; expensive results that are used again become roots."""
         view = view_of(eqn)
         for var in eqn.outvars:
             self.producer[var], self.depth[var], self.costs[var] = eqn, depth, costs.copy()
@@ -256,7 +260,7 @@ class FusionGraph:
                 self.costs[var].recompute_cost = 1
 
     def _computed_shape(self, var: Var) -> Var:
-        """The computed value that `var` only gives another shape, or itself: one of them in memory is enough for the readers of both."""
+        """Return the computed value of which `var` is a reshape, or `var`; the readers of both then share one buffer."""
         base, view = self.resolve(var)
         same = (
             view is not None
@@ -267,8 +271,7 @@ class FusionGraph:
         return base if same else var
 
     def _sink_reductions(self, eqn: Eqn, depth: int, domain: Domain) -> None:
-        """Reductions over the same domain that only `eqn` reads run in its kernel, which passes over the rows anyway, though they could
-        run before."""
+        """Move reductions over the same domain that only `eqn` reads into its kernel, which passes over the rows anyway."""
         stack = [a for a in eqn.invars if type(a) is not Literal]
         while stack:
             atom = stack.pop()
@@ -306,7 +309,7 @@ class FusionGraph:
         return None if dims is None else _alignment_of(dims, shape, domain)
 
     def distinct_cost(self, atom: Atom) -> int:
-        """The cost of a value where everything is computed once; roughly, where it is above the model's `most_spread`."""
+        """Return the cost of a value if each inlined value is computed once; a lower bound if it exceeds `MOST_SPREAD`."""
         total, seen = 0, {atom}
         stack: list[Var] = []
         if type(atom) is not Literal and atom not in self.demanded:
@@ -325,7 +328,7 @@ class FusionGraph:
         return total
 
     def code_size(self, var: Var) -> int:
-        """The cost of the code that computes a value with all that is inlined: once for each position that it reads an operand at."""
+        """Return the cost of the code of a value with all inlined values, counted once per position at which they are read."""
         if var not in self._code_sizes:
             total, region, stack = 0, {var}, [var]
             while stack:
@@ -372,7 +375,7 @@ class FusionGraph:
         self.alignment[out] = tuple(d for d in range(len(shape)) if d not in axes)
 
     def _column_reduction(self, eqn: Eqn, atom: Atom) -> ColumnReduction | None:
-        """The reduction as a sum over the rows of the domain of its operand."""
+        """Return the reduction as a column reduction over the rows of its operand's domain; None if it is not one."""
         if (
             type(atom) is Literal
             or self.alignment.get(atom) not in (WHOLE, RESHAPED)
@@ -386,7 +389,7 @@ class FusionGraph:
         return sums if sums is not None and fits_domain(sums, self.domain[source]) else None
 
     def add_column_reduction(self, out: Var, sums: ColumnReduction, domain: Domain) -> None:
-        """Let a kernel over the rows of `domain` make `out`."""
+        """Have a kernel over the rows of `domain` compute `out`."""
         self.column_reductions[out] = sums
         self.domain[out], self.alignment[out] = domain, COLUMN_REDUCED
         self.demanded[out] = None
@@ -394,7 +397,7 @@ class FusionGraph:
     # ---- memory demands
 
     def demand(self, atom: Atom) -> int:
-        """The value must be in memory, dense; gives the depth of its kernel."""
+        """Require the value, dense, in memory; return the depth of its kernel."""
         if type(atom) is Literal:
             return -1
         if atom in self.producer:
@@ -411,18 +414,18 @@ class FusionGraph:
         return self.depth[atom]
 
     def _demand_strided(self, atom: Atom) -> int:
-        """The value must be in memory under some strides (a matmul's operand, the updates of a scatter)."""
+        """Require the value in memory with any strides (a matmul's operand, updates of a scatter); return the depth of its kernel."""
         if type(atom) is Literal:
             return -1
         base, _ = self.resolve(atom)
         return self.demand(base)
 
     def resolve(self, var: Var) -> tuple[Var, View | None]:
-        """The value that `var` is only a view of, and the view; (var, None) if it is computed."""
-        found = self._resolved.get(var)
-        if found is None:
-            found = self._resolved[var] = self._resolve(var)
-        return found
+        """Return the value of which `var` is a view, and the view; (var, None) if `var` is computed."""
+        resolved = self._resolved.get(var)
+        if resolved is None:
+            resolved = self._resolved[var] = self._resolve(var)
+        return resolved
 
     def _resolve(self, var: Var) -> tuple[Var, View | None]:
         if (
@@ -453,11 +456,11 @@ class FusionGraph:
         return (source, view) if joined is None else (base, joined)
 
     def loads(self, atom: Var, depth: int) -> bool:
-        """Whether a kernel of `depth` reads this value from memory."""
+        """Return whether a kernel of `depth` reads the value from memory."""
         return atom not in self.producer or (atom in self.roots and self.depth[atom] < depth)
 
     def memory_of(self, var: Var) -> Var:
-        """The stored value whose buffer an equation reads when it reads `var`."""
+        """Return the stored value whose buffer contains `var`."""
         if var not in self.producer or var in self.stored:
             return var
         base = self.resolve(var)[0]
@@ -467,13 +470,13 @@ class FusionGraph:
 def _dims_in_domain(
     alignment: tuple[int | None, ...], view: View, shape: tuple[int, ...], whole: tuple[int, ...]
 ) -> list[int | None] | None:
-    """Return for each dim of a view the one of the domain that it is; None if it shows other elements."""
+    """Return the dim of the domain of each dim of a view; None if the view shows other elements."""
     dims: list[int | None] = [None] * len(shape)
     for dim, index in zip(alignment, view.maps):
         if dim is None:
             continue
         match index:
-            # Only part of a row would be read: a loop over all of it would write too much.
+            # A view of a part of a row has no alignment: the loop over the whole row would store too much.
             case (0, ((d, 1),)) if shape[d] == whole[dim]:
                 dims[d] = dim
             case _:
@@ -484,7 +487,7 @@ def _dims_in_domain(
 def _alignment_of(
     dims: list[int | None], shape: tuple[int, ...], domain: Domain
 ) -> Alignment | None:
-    """Return the alignment of a view with these dims of its reduction domain, if its kernel can compute it."""
+    """Return the alignment of a view with the given dims of its reduction domain; None if the kernel cannot compute it."""
     if shape == domain[0] and _has_own_dims(dims, domain):
         return WHOLE if may_follow(domain) else None
     every = all(t is not None or n == 1 for t, n in zip(dims, shape))
@@ -492,32 +495,34 @@ def _alignment_of(
 
 
 def _has_own_dims(dims: list[int | None], domain: Domain) -> bool:
-    """Return whether each dim is the same one of the domain, is reduced there, or has size 1."""
+    """Return whether each dim is the same dim of the domain; a dim may be None if it is reduced or has size 1."""
     shape, axes = domain
     return all(t == d or (t is None and (d in axes or shape[d] == 1)) for d, t in enumerate(dims))
 
 
 def _materialized(jaxpr: Jaxpr) -> set[Var]:
-    """Results, and values that equations without kernels of their own read: they are in memory whatever else reads them."""
-    found = {a for a in jaxpr.outvars if type(a) is not Literal}
+    """Return the values that are in memory in any case: results, and operands of equations that are not fused."""
+    materialized = {a for a in jaxpr.outvars if type(a) is not Literal}
     for eqn in reversed(jaxpr.eqns):
         if lowering_kind(eqn) not in (LoweringKind.PULL, LoweringKind.REDUCE) or (
-            eqn.outvars[0] in found and before_reshape(eqn.outvars[0], eqn) is not eqn.outvars[0]
+            eqn.outvars[0] in materialized
+            and before_reshape(eqn.outvars[0], eqn) is not eqn.outvars[0]
         ):
-            found.update(a for a in eqn.invars if type(a) is not Literal)
-    return found
+            materialized.update(a for a in eqn.invars if type(a) is not Literal)
+    return materialized
 
 
 def _reduction_inputs(jaxpr: Jaxpr) -> set[Var]:
-    """Values that reductions are made of: passes over their rows, which are not cut where parts of a row were joined. Empty where no
-    rows are joined."""
-    found: set[Var] = set()
+    """Return the values from which reductions are computed; loops over their rows are not split at boundaries of concatenated parts.
+
+    The set is empty if the program does not concatenate rows."""
+    inputs: set[Var] = set()
     if not any(map(joins_rows, jaxpr.eqns)):
-        return found
+        return inputs
     for eqn in reversed(jaxpr.eqns):
         kind = lowering_kind(eqn)
         if kind is LoweringKind.REDUCE or (
-            kind is LoweringKind.PULL and not found.isdisjoint(eqn.outvars)
+            kind is LoweringKind.PULL and not inputs.isdisjoint(eqn.outvars)
         ):
-            found.update(a for a in eqn.invars if type(a) is not Literal)
-    return found
+            inputs.update(a for a in eqn.invars if type(a) is not Literal)
+    return inputs

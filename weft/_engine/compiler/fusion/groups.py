@@ -1,7 +1,7 @@
-"""Which roots of one depth share a kernel.
+"""Groups: the roots of one depth that share a kernel.
 
 In:   a `FusionGraph` and the roots of one depth.
-Out:  `Group`s: roots with the same loop nest and shared inputs, and the column reductions that join a kernel over rows.
+Out:  `Group`s: roots with the same loop nest and shared inputs, and column reductions that join a kernel over rows.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from weft._engine.ir.jaxpr import Eqn, Literal, Var
 from weft._engine.util.record import field, record
 
 # thresholds, measured on several machines
-#: results of one kernel
+#: maximal number of results of one kernel
 MOST_ROOTS = 12
 
 
 @record(frozen=False)
 class Group:
-    """A kernel to be: the values it stores, and the loop nest it runs (`domain` is None if nothing is reduced).
+    """The equations of one kernel: the stored values (`roots`), the loaded values (`leaves`) and the shape of the loop nest.
 
-    With a `dot`, it is the epilogue of that matmul: its result is one of the leaves, but is not in memory.
-    With `parts`, some roots are sums over as many shares of the rows.
+    `domain` is the reduction domain, or None without reductions. A group with a `dot` is the epilogue of that matmul, whose result
+    is a leaf that is not in memory. With `parts`, some roots are column reductions, each over the given number of parts of the rows.
     """
 
     roots: list[Var]
@@ -47,7 +47,7 @@ class Group:
 
 
 class Join(NamedTuple):
-    """A root that reads what a group reads: the nest it would run alone."""
+    """A candidate: a group, and the loop nest of a root with shared inputs."""
 
     group: Group
     shape: tuple[int, ...]
@@ -55,7 +55,7 @@ class Join(NamedTuple):
     parts: int
 
 
-#: whether a root joins a group that shares some of its inputs
+#: rules that decide whether a root joins a group with shared inputs
 GROUP_RULES: list[FusionRule] = [
     FusionRule(
         "number of roots",
@@ -65,7 +65,7 @@ GROUP_RULES: list[FusionRule] = [
     ),
     FusionRule(
         "shares of rows",
-        "a kernel has one task for each share",
+        "a kernel has one task for each part of the rows",
         lambda join: join.parts > 0 and join.group.parts not in (0, join.parts),
         False,
     ),
@@ -77,7 +77,7 @@ GROUP_RULES: list[FusionRule] = [
     ),
     FusionRule(
         "loop nests",
-        "elements are computed along with the rows that they are in",
+        "the results of a kernel have one shape, and reductions are over trailing dims",
         lambda join: True,
         lambda join: (
             join.group.shape == join.shape
@@ -88,7 +88,7 @@ GROUP_RULES: list[FusionRule] = [
 
 
 def groups_of(graph: FusionGraph, roots: list[Var], depth: int) -> list[Group]:
-    """Roots of one depth that run the same nest and share what they read become one kernel."""
+    """Group the roots of one depth that have the same loop nest and shared inputs."""
     groups: list[Group] = []
     owners: dict[tuple, Group] = {}
     # roots with a reduction domain first, so that others of the same shape may join them
@@ -100,7 +100,7 @@ def groups_of(graph: FusionGraph, roots: list[Var], depth: int) -> list[Group]:
         large = [
             ("leaf", v, shape) for v in leaves if v.aval.size * 2 > root.aval.size and v.aval.ndim
         ] + [("root", v, shape) for v in (root, *inlined)]
-        found = next(
+        group = next(
             (
                 owners[key]
                 for key in large
@@ -108,14 +108,14 @@ def groups_of(graph: FusionGraph, roots: list[Var], depth: int) -> list[Group]:
             ),
             None,
         )
-        if found is None:
-            found = Group([], shape, domain, depth)
-            groups.append(found)
-        found.roots.append(root)
-        found.parts = found.parts or parts
-        found.leaves.update(dict.fromkeys(leaves))
+        if group is None:
+            group = Group([], shape, domain, depth)
+            groups.append(group)
+        group.roots.append(root)
+        group.parts = group.parts or parts
+        group.leaves.update(dict.fromkeys(leaves))
         for key in large:
-            owners.setdefault(key, found)
+            owners.setdefault(key, group)
     groups = _join_column_reductions(graph, groups)
     for group in groups:
         group.roots.sort(key=graph.order.__getitem__)
@@ -123,9 +123,9 @@ def groups_of(graph: FusionGraph, roots: list[Var], depth: int) -> list[Group]:
 
 
 def _join_column_reductions(graph: FusionGraph, groups: list[Group]) -> list[Group]:
-    """Let column reductions with a kernel of their own join a kernel that passes over the same large rows."""
-    kept: list[Group] = []
-    readers: dict[Var, dict[int, Group]] = {}  # of what may be shared, by their numbers
+    """Merge groups that consist of column reductions into groups that pass over the same large rows."""
+    merged: list[Group] = []
+    readers: dict[Var, dict[int, Group]] = {}  # the groups that load each value, by number
     for number, group in enumerate(groups):
         for leaf in group.leaves:
             readers.setdefault(leaf, {})[number] = group
@@ -142,7 +142,7 @@ def _join_column_reductions(graph: FusionGraph, groups: list[Group]) -> list[Gro
             if domain is not None:
                 break
         else:
-            kept.append(group)
+            merged.append(group)
             continue
         for leaf in group.leaves:
             readers[leaf][number] = other
@@ -151,7 +151,7 @@ def _join_column_reductions(graph: FusionGraph, groups: list[Group]) -> list[Gro
             other.parts = reduction.parts
         other.roots += group.roots
         other.leaves.update(group.leaves)
-    return kept
+    return merged
 
 
 def _column_reductions(graph: FusionGraph, group: Group) -> dict[Var, ColumnReduction]:
@@ -166,7 +166,7 @@ def _column_reductions(graph: FusionGraph, group: Group) -> dict[Var, ColumnRedu
 
 
 def _column_reduction(graph: FusionGraph, root: Var, group: Group) -> ColumnReduction | None:
-    """The root as a sum over rows of something computed from memory alone."""
+    """Return the root as a column reduction of a value computed from memory only; None if it is not one."""
     eqn = graph.producer[root]
     if (
         group.domain is None
@@ -201,7 +201,7 @@ def _domain_for(other: Group, group: Group, sums: dict[Var, ColumnReduction]) ->
 
 
 def _reads(graph: FusionGraph, root: Var, depth: int) -> tuple[dict[Var, None], list[Var]]:
-    """What a kernel of `depth` loads to compute `root`, and the other roots it inlines."""
+    """Return the values that a kernel of `depth` loads to compute `root`, and the other roots that it inlines."""
     leaves: dict[Var, None] = {}
     inlined: list[Var] = []
     seen = {root}

@@ -1,9 +1,9 @@
-"""The rules that decide what a kernel computes inside itself, and what it reads from memory.
+"""Inline rules: the rules that decide whether a kernel computes an operand itself or loads it.
 
-In:   a `graph.Use`: an equation, and an operand that some equation computes.
-Out:  `INLINE_RULES`: of these the first that applies decides whether the equation computes the operand in its own kernel. What is not
-      inlined is stored, and the equation runs in a later kernel.
-Laws: a rule asks for kinds and costs, never for names of operations. To add one, see `docs/adding-a-fusion-rule.md`.
+In:   a `graph.Use`: an equation, and an operand with a producer.
+Out:  `INLINE_RULES`: the first rule that applies decides whether the equation computes the operand in its own kernel. Other
+      operands are stored, and the equation runs in a later kernel.
+Laws: a rule depends on kinds and costs, never on names of operations. To add a rule, see `docs/adding-a-fusion-rule.md`.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from weft._engine.core.primitive import IndexOp, MovementOp
 from weft._engine.util.machine_model import MODEL
 
 # thresholds, measured on several machines
-#: most cost of all dilated values that are added up
+#: maximal total cost of dilated values that are inlined into one value
 _MOST_SPREAD_SUM = 512
-#: most cost of a part of a concatenated row that is computed where it is read
+#: maximal cost of an inlined part of a concatenated row
 _MOST_CONCATENATED = 20
-#: cost of the code of one value with all that is inlined into it
+#: maximal cost of the code of one value with all inlined values
 _LARGEST_CODE = 384
-#: columns from which what is computed once a row costs little
+#: minimal number of columns at which the cost of a value computed once per row is negligible
 _ONCE_PER_ROW_COLUMNS = 16
 
 
@@ -60,7 +60,7 @@ def _reduces_stored_columns(use: Use) -> bool:
         return False
     same = use.operand, before_reshape(use.operand, graph.producer[use.operand])
     return any(
-        v in kept for v in same for kept in (graph.materialized, graph.demanded, graph.roots)
+        v in stored for v in same for stored in (graph.materialized, graph.demanded, graph.roots)
     )
 
 
@@ -69,7 +69,7 @@ def _is_expensive(use: Use) -> bool:
 
 
 def _reads_little_again(use: Use) -> bool:
-    """Whether a view repeats no work: it shows no element twice, or repeats what is cheap, or one element along a row."""
+    """Return whether a view repeats little work: it shows no element twice, repeats a cheap value, or repeats one element per row."""
     out, size = use.eqn.outvars[0].aval, use.operand.aval.size
     strides = () if use.view is None else use.view.strides
     inner, extent = next(
@@ -106,22 +106,22 @@ def _is_cheap_part_of_rows(use: Use) -> bool:
 
 
 def _has_much_code(use: Use) -> bool:
-    """Whether the code of an operand has grown too large; its cost, which counts shared values again, is never below."""
+    """Return whether the code of an operand is too large. The operand's cost, an upper bound, is tested first because it is cached."""
     limit, operand = _LARGEST_CODE, use.operand
     return use.graph.costs[operand].cost >= limit and use.graph.code_size(operand) >= limit
 
 
 def _joins_many(use: Use) -> bool:
-    """Whether a kernel would concatenate more operands than it should, because one of them is a concatenation."""
-    maker = use.graph.producer[use.operand]
+    """Return whether inlining a concatenation into another would concatenate too many operands."""
+    producer = use.graph.producer[use.operand]
     return (
-        use.eqn.primitive.moves == moves(maker) == "concatenate"
-        and len(use.eqn.invars) * len(maker.invars) > MOST_JOINED
+        use.eqn.primitive.moves == moves(producer) == "concatenate"
+        and len(use.eqn.invars) * len(producer.invars) > MOST_JOINED
     )
 
 
 def _repeats_work(use: Use) -> bool:
-    """Whether elements of something costly, or of something gathered, may be read more than once."""
+    """Return whether elements of a costly or gathered operand may be read more than once."""
     each_once = (
         isinstance(use.eqn.primitive, MovementOp)
         and use.eqn.outvars[0].aval.size < 2 * use.operand.aval.size
@@ -134,45 +134,50 @@ def _repeats_work(use: Use) -> bool:
 INLINE_RULES: list[FusionRule] = [
     FusionRule(
         "long chains",
-        "the time of LLVM grows faster than a kernel",
+        "the compile time of LLVM grows faster than the size of a kernel",
         lambda use: use.graph.costs[use.operand].inlined >= LONGEST_CHAIN,
         False,
     ),
     FusionRule(
         "much code",
-        "views of one value that meet in a kernel compute it once each, so that code doubles with every pair",
+        "each view of a value computes it again, so code doubles where two views meet in a kernel",
         _has_much_code,
         False,
     ),
-    FusionRule("many operands", "the time of LLVM grows faster than a kernel", _joins_many, False),
+    FusionRule(
+        "many operands",
+        "the compile time of LLVM grows faster than the size of a kernel",
+        _joins_many,
+        False,
+    ),
     FusionRule(
         "dilated operands",
-        "elements between others have code of their own, in each pass over a row",
+        "padding elements have separate code, which each pass over a row repeats",
         lambda use: use.graph.costs[use.operand].dilation > 1 and _is_long_when_dilated(use),
         False,
     ),
     FusionRule(
         "reduction domains",
-        "what follows a reduction stays in its kernel while it is read row by row",
+        "values that follow a reduction stay in its kernel if they are read row by row",
         lambda use: use.operand in use.graph.domain,
         lambda use: use.alignment is not None,
     ),
     FusionRule(
         "pointwise",
-        "every element is read where it is needed, once",
+        "every element is read once, by the element at its position",
         lambda use: use.pointwise,
         True,
     ),
     FusionRule(
         "reduced columns in memory",
-        "a sum over outer dims is a kernel of its own: it reads what is stored anyway",
+        "a reduction over outer dims is a separate kernel if its operand is stored anyway",
         _reduces_stored_columns,
         False,
     ),
     FusionRule("reductions", "every element is read once", _reduces, True),
     FusionRule(
         "values in memory",
-        "what is stored for another reader is loaded",
+        "a value that is stored for another reader is loaded",
         lambda use: use.operand in use.graph.demanded,
         False,
     ),
@@ -184,21 +189,23 @@ INLINE_RULES: list[FusionRule] = [
     ),
     FusionRule(
         "narrow windows",
-        "the gradient of a window computes each element from the few windows that it is in",
+        "in the gradient of a window, each element is in a few windows only",
         _is_narrow_window,
         lambda use: dilation_of(use.eqn) * use.graph.costs[use.operand].dilation <= UNROLLED_ROWS,
     ),
     FusionRule(
         "parts of rows",
-        "loops are cut where parts begin, so that each part computes its own elements only",
+        "loops are split where parts begin, so that each segment computes its own part only",
         _is_cheap_part_of_rows,
         True,
     ),
     FusionRule(
         "repeated work",
-        "what is costly is computed once, and stored",
+        "a costly value is computed once and stored",
         _repeats_work,
         lambda use: use.operand.aval.size == 1,
     ),
-    FusionRule("cheap work", "computing it again costs less than memory", lambda use: True, True),
+    FusionRule(
+        "cheap work", "recomputing it costs less than memory traffic", lambda use: True, True
+    ),
 ]

@@ -1,7 +1,7 @@
-"""Reduction domains: the rows of a kernel with reductions, and what may follow a reduction in the same kernel.
+"""Reduction domains: the rows of a kernel with reductions, and the values that may follow a reduction in the same kernel.
 
-A domain is (shape S, reduced dims). The heuristics here decide when rows, or strips of rows, give enough parallelism and stay in
-the caches between passes.
+A domain is (shape S, reduced dims). The heuristics here decide whether rows, or strips of rows, give enough parallelism and stay
+in the caches between passes.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from weft._engine.ir.jaxpr import Eqn
 from weft._engine.util.machine_model import MODEL
 
 # thresholds, measured on several machines
-#: rows that keep several threads busy
+#: minimal number of rows that occupy several threads
 REDUCTION_ROWS_PARALLEL = 16
-#: elements of a row from which the order of rows does not matter
+#: minimal row length at which the order of rows does not matter
 _REDUCTION_SHORT_ROW = 64
-#: adjacent accumulators, at most
+#: maximal number of adjacent accumulators, the width of a strip
 REDUCTION_STRIP = 1024
-#: at least, where there would be too few strips
+#: minimal width of a strip; widths are multiples of it
 REDUCTION_NARROWEST_STRIP = 64
-#: elements of a strip of rows that is read more than once
+#: maximal number of elements in a strip that is read more than once
 _REDUCTION_STRIP_ELEMENTS = 1 << 20
-#: strips that keep several threads busy
+#: minimal number of strips that occupy several threads
 _REDUCTION_FEWEST_STRIPS = 4
-#: rows that are worth accumulators in memory
+#: minimal number of rows for accumulators in memory
 REDUCTION_FEWEST_STRIP_ROWS = 16
 
 
@@ -35,19 +35,20 @@ Domain = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def reduced_dims(eqn: Eqn) -> tuple[int, ...]:
-    """The dims that a reduction removes, in order."""
+    """Return the dims that a reduction removes, in ascending order."""
     return tuple(sorted(eqn.params["axes"]))
 
 
 def is_trailing(shape: tuple[int, ...], axes: tuple[int, ...]) -> bool:
-    """Whether the reduced dims are the innermost ones (dims of size 1 do not count)."""
-    kept = [d for d, n in enumerate(shape) if d not in axes and n > 1]
-    return not kept or all(a > kept[-1] or shape[a] == 1 for a in axes)
+    """Return whether the reduced dims are the innermost dims, ignoring dims of size 1."""
+    rows = [d for d, n in enumerate(shape) if d not in axes and n > 1]
+    return not rows or all(a > rows[-1] or shape[a] == 1 for a in axes)
 
 
 def keeps_order(dims: Sequence[int | None], domain: Domain) -> bool:
-    """Whether a kernel may go over the rows in the order of these dims: short rows are side by side in vectors, and in
-    another order than that of memory each element of a vector would come from another line of the caches."""
+    """Return whether a kernel may iterate over the rows in the order of `dims`.
+
+    Short rows are the lanes of a vector; in another order than in memory, each lane would read another cache line."""
     shape, axes = domain
     order = [dim for dim in dims if dim is not None]
     columns = math.prod([shape[d] for d in axes])
@@ -60,8 +61,8 @@ def keeps_order(dims: Sequence[int | None], domain: Domain) -> bool:
 
 
 def may_follow(domain: Domain) -> bool:
-    """Whether a whole-shape value may follow a reduction in one kernel: rows give parallelism, all is small, or
-    strips of rows stay in the caches."""
+    """Return whether a value of the domain's shape may follow a reduction in its kernel: the rows give enough parallelism, the shape is
+    small, or strips of rows stay in the caches."""
     shape, axes = domain
     size = rows = 1
     for d, n in enumerate(shape):
@@ -75,7 +76,7 @@ def may_follow(domain: Domain) -> bool:
 
 
 def fits_domain(reduction: ColumnReduction, domain: Domain) -> bool:
-    """Whether a kernel over the rows of `domain` can make the sum."""
+    """Return whether a kernel over the rows of `domain` can compute the column reduction."""
     shape, axes = domain
     columns = rows = 1
     for d, n in enumerate(shape):
@@ -87,8 +88,8 @@ def fits_domain(reduction: ColumnReduction, domain: Domain) -> bool:
 
 
 def strip_width(rows: int, lanes: int, others: int = 1) -> int:
-    """The width of strips of `lanes` elements that stay in the caches while their `rows` are passed over again; `others` more
-    such sets of strips keep threads busy, too. 0 if strips would be too narrow or too few."""
+    """Return the width of strips of `lanes` elements whose `rows` rows stay in the caches between passes; 0 if strips would be too
+    narrow or too few. `others`: the number of such sets of strips, among which threads are divided, too."""
     enough = -(-lanes * others // _REDUCTION_FEWEST_STRIPS)
     width = min(REDUCTION_STRIP, _REDUCTION_STRIP_ELEMENTS // max(rows, 1), enough)
     width -= width % REDUCTION_NARROWEST_STRIP
@@ -96,7 +97,7 @@ def strip_width(rows: int, lanes: int, others: int = 1) -> int:
 
 
 def stays_in_strips(shape: tuple[int, ...], axes: tuple[int, ...]) -> bool:
-    """Whether a reduction over outer dims and what follows it row by row are one kernel that reads memory once."""
+    """Return whether a reduction over outer dims and the values that follow it row by row are one kernel that reads memory once."""
     if not axes or any(b - a != 1 for a, b in itertools.pairwise(axes)):
         return False
     lanes, rows = math.prod(shape[axes[-1] + 1 :]), math.prod([shape[a] for a in axes])

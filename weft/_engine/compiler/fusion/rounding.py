@@ -1,10 +1,10 @@
-"""Which 16-bit values are rounded where they are computed, and not only where they are stored.
+"""Rounding of 16-bit values: the values that are rounded where they are computed, and not only where they are stored.
 
 In:   a jaxpr.
 Out:  `rounded_values`: its shared 16-bit values whose rounding a reader can observe.
-Laws: a value has one rounding. Kernels compute 16-bit values in 32 bits, so that a kernel that stores a value and one that computes it
-      again have different values of it. A comparison observes the difference (`y == max(y)`), and so does the user of a result.
-      A sum or product of either differs by rounding only.
+Laws: all readers of such a value read the same bits. Kernels compute 16-bit values in 32 bits, so a kernel that loads a stored
+      value and a kernel that recomputes it would read different bits. A comparison observes the difference (`y == max(y)`), and
+      so does the user of a result. A sum or product differs by rounding only.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 from weft._engine.util import dtypes
 from weft._engine.util.dtypes import is_half
 
-#: operations of Loops on floats that have steps, or return one of their operands
+#: operations of Loops on floats that are discontinuous or return one of their operands
 _STEPS = frozenset({"max", "min", "floor", "ceil", "nextafter"})
 
 
 def rounded_values(jaxpr: Jaxpr) -> frozenset[Var]:
-    """Return the 16-bit values with several readers that are results, or whose rounding an op observes, directly or through others."""
+    """Return the 16-bit values with several readers that are results, or whose rounding an op observes directly or through other ops."""
     halves = [var for eqn in jaxpr.eqns for var in eqn.outvars if is_half(var.aval.dtype)]
     if not halves:
         return frozenset()
@@ -42,7 +42,7 @@ def rounded_values(jaxpr: Jaxpr) -> frozenset[Var]:
 
 
 def _observes(eqn: Eqn) -> bool:
-    """Whether close operands may have results that are not close, or the op has its operands in memory, rounded."""
+    """Return whether close operands may have results that are not close, or the op reads its operands, rounded, from memory."""
     kind = lowering_kind(eqn)
     if kind is LoweringKind.PULL:
         gives_floats = dtypes.issubdtype(eqn.outvars[0].aval.dtype, np.inexact)

@@ -1,8 +1,8 @@
-"""How many interior-padded values contribute to one result: the windows of gradients of pools and strided slices.
+"""Window analysis: the number of interior-padded values that contribute to one result, as in gradients of pools and strided slices.
 
 In:   a simplified jaxpr.
-Out:  the window size of each value on the way. Nested padding multiplies, and counts twice where vector lanes go along the dim,
-      because the code of an unrolled iteration grows likewise (`compiler.loops.unroll_by_residue`). A dim that is padded
+Out:  the window size of each contributing value. The sizes of nested paddings are multiplied, and a padding of the last dim counts
+      twice, because the code of an unrolled iteration grows likewise (`compiler.loops.unroll_by_residue`). A dim that is padded
       twice exceeds any limit.
 """
 
@@ -12,18 +12,18 @@ from weft._engine.core.primitive import ElementwiseOp, MovementOp
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var
 
 # thresholds, measured on several machines
-#: places of a window whose iterations are unrolled
+#: maximal size of a window whose iterations are unrolled
 WIDEST_WINDOW = 18
 
 
 def windows(jaxpr: Jaxpr) -> dict[Var, int]:
-    """The size of the window to which each value belongs, by value."""
+    """Return the size of the window to which each value contributes, by value."""
     if not any(_dilated_dims(eqn) for eqn in jaxpr.eqns):
         return {}
-    whole: dict[Var, Var] = {}  # what is made of a value, up to where that is padded,
-    around: dict[Var, Var] = {}  # and of which that becomes a part
+    whole: dict[Var, Var] = {}  # the last value computed from a value before the next padding
+    around: dict[Var, Var] = {}  # the `whole` value in which a padded value is nested
     counts: dict[Var, int] = {}
-    dims: dict[Var, set[int]] = {}  # that are padded, counted from the last one, -1
+    dims: dict[Var, set[int]] = {}  # the padded dims, counted from the end (-1 is the last dim)
     for eqn in reversed(jaxpr.eqns):
         if not isinstance(eqn.primitive, (ElementwiseOp, MovementOp)):
             continue
@@ -55,7 +55,7 @@ def windows(jaxpr: Jaxpr) -> dict[Var, int]:
 
 
 def _dilated_dims(eqn: Eqn) -> list[int]:
-    """Return the dims of the result, counted from its end, that are padded between elements."""
+    """Return the dims of the result with interior padding, counted from the end (-1 is the last dim)."""
     if eqn.primitive.moves != "pad":
         return []
     ndim = eqn.outvars[0].aval.ndim

@@ -1,4 +1,4 @@
-"""Let placement: shared expressions become `Let`s, each in the outermost loop in which it is invariant."""
+"""Let placement: shared expressions become `Let`s, each outside of all loops in which it is invariant."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft._engine.util.record import field, record
 
 @record(frozen=False)
 class Scope:
-    """The body of a loop that is being written."""
+    """The body of a loop under construction, and the ids of expressions that are bound in it."""
 
     level: int
     body: list[Stmt] = field(default_factory=list)
@@ -20,7 +20,7 @@ class Scope:
 
 
 class Emitter:
-    """Writes nested bodies. Levels count loops from the outside; `builder.levels` gives that of each loop variable."""
+    """A writer of nested loop bodies. Levels count loops from the outside; `builder.levels` has the level of each loop variable."""
 
     def __init__(self, builder: Builder):
         self.b = builder
@@ -30,7 +30,7 @@ class Emitter:
         self.ref_levels: dict[str, int] = {}
         self.written: frozenset[str] = (
             frozenset()
-        )  # buffers that the current body writes: they are read in that body
+        )  # buffers that the current body writes; loads from them stay in that body
         self.count = 0
         self.keep: list = []
 
@@ -49,7 +49,7 @@ class Emitter:
         self.scopes[-1].body.append(stmt)
 
     def level(self, expr: Expr) -> int:
-        """The innermost loop over which the expression varies."""
+        """Return the level of the innermost loop over which the expression varies."""
         levels = self.level_of
         for x in parts_first(expr, levels):
             if type(x) is Index:
@@ -63,7 +63,7 @@ class Emitter:
         return levels[id(expr)]
 
     def compute(self, roots: list[Expr]) -> list[Expr]:
-        """The roots, for use in a statement of the current body; what they share is bound before."""
+        """Return the roots for use in a statement of the current body, after binding shared and loop-invariant subexpressions."""
         here = self.scopes[-1].level
         uses: dict[int, int] = {}
         deepest: dict[int, int] = {}
@@ -81,14 +81,14 @@ class Emitter:
                     deepest[id(kid)] = mine
         built: dict[int, Expr] = {}
         for x in order:
-            made = self._rebuild(x, built)
+            rebuilt = self._rebuild(x, built)
             if self._binds(x, here, uses[id(x)], deepest.get(id(x), here), places[id(x)]):
-                made = self._bind(x, made)
-            built[id(x)] = made
+                rebuilt = self._bind(x, rebuilt)
+            built[id(x)] = rebuilt
         return [self._got(r, built) for r in roots]
 
     def _collect(self, root: Expr, uses: dict[int, int], order: list[Expr]) -> None:
-        """Count uses and list expressions, each after those it is made of."""
+        """Count the uses of subexpressions of `root`, and append them to `order`, each after its operands."""
         uses[id(root)] = uses.get(id(root), 0) + 1
         if uses[id(root)] > 1 or id(root) in self.env:
             return
@@ -120,7 +120,7 @@ class Emitter:
             return True
         if uses < 2:
             return False
-        # addresses stay in place in the innermost body, where they are one addition that the address mode takes
+        # addresses are not bound in the innermost body: they are one addition, which the addressing mode absorbs
         form = self.b.affine(x) if x.type == "i64" else None
         return not (mine == here and form is not None and id(x) not in form[0])
 
@@ -133,8 +133,8 @@ class Emitter:
         return ref
 
     def before_stores(self, values: list[Expr]) -> list[Expr]:
-        """Computed values that are stored one after the other, all but the first bound: a store may write into memory
-        that another value still has to be read from."""
+        """Bind all but the first of several values that are stored in turn, because a store may overwrite memory that another value
+        reads; return the values."""
         return [
             v if not i or type(v) in (Const, Index, Ref) else self._let(v, self.scopes[-1])
             for i, v in enumerate(values)
@@ -147,8 +147,8 @@ class Emitter:
         return Ref(name, value.type)
 
     def _got(self, x: Expr, built: dict[int, Expr]) -> Expr:
-        found = self.env.get(id(x))
-        return found if found is not None else built[id(x)]
+        bound = self.env.get(id(x))
+        return bound if bound is not None else built[id(x)]
 
     def _rebuild(self, x: Expr, built: dict[int, Expr]) -> Expr:
         kids = children(x)

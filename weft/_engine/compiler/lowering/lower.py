@@ -1,10 +1,10 @@
-"""From a fused group to scalar code, by evaluating the `lower` rules of its equations at symbolic indices.
+"""Lowering of a fused group to scalar code, by evaluating the `lower` rules of its equations at symbolic indices.
 
 In:   a `Group` and its `Fusion`.
-Out:  `Lowered`: expressions at a symbolic position, without loops; `compiler.loops.loop_nest` makes the loops.
+Out:  `Lowered`: expressions at a symbolic position, without loops; `compiler.loops.loop_nest` builds the loops.
 
-Results are described over the dims of one shape: *row* dims (kept) and *column* dims (reduced). A reduction is an expression
-like any other: it becomes an accumulator that a pass over the columns fills. Passes are numbered by the accumulators they need.
+Results are functions of the dims of one shape: *row* dims (kept) and *column* dims (reduced). A reduction becomes a reference to
+an accumulator that a pass over the columns fills. A pass runs after the passes that fill the accumulators it reads.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ _BOOLEAN = {"add": "or", "max": "or", "mul": "and", "min": "and"}
 
 @record(frozen=False)
 class Reduction:
-    """An accumulator: filled by pass `level` over the columns.
+    """An accumulator, filled by pass `level` over the columns.
 
-    That of positions `at` of the extreme value `extreme` may be filled along with it, instead of in a pass of its own.
+    For the position of an extreme value, `extreme` is the name of the accumulator of the extreme value and `at` the current
+    position; one pass may then fill both.
     """
 
     name: str
@@ -54,10 +55,10 @@ class Reduction:
 
 @record(frozen=False)
 class Output:
-    """A value to store: in pass `level` if it varies over columns, else once per row (level -1).
+    """A value to store: in pass `level` if it varies over columns, otherwise once per row (level -1).
 
-    With `combine`, each row's values are combined into those of its part, which begin as `init`. `after` are values of the
-    elements that follow, stored along with it."""
+    With `combine`, the values of each row are combined into the results of its part, which are initialized to `init`. `after` has
+    the values of the following elements, which are stored together with `value`."""
 
     var: Var
     index: Expr
@@ -69,14 +70,14 @@ class Output:
 
     @property
     def exprs(self) -> tuple[Expr, ...]:
-        """Where it is stored, and what."""
+        """Return the index and the stored values."""
         return (self.index, self.value, *self.after)
 
 
 @record
 class Remainder:
-    """What is left of dims after whole iterations: `outputs` that are stored in rows where `when` holds, and if `once`, where the vector
-    dim ends."""
+    """The code of elements after the last whole unrolled iteration: `outputs` are stored in rows where `when` is true, and if `once`
+    only at the end of the vector dim."""
 
     outputs: list[Output]
     when: Expr | None
@@ -85,8 +86,10 @@ class Remainder:
 
 @record(frozen=False)
 class Lowered:
-    """The scalar program of a kernel. `vars[d]` is the index expression of dim d of `shape`, `part` that of the share of the
-    rows in which a task is, one of `parts` (0: tasks share the work as they like)."""
+    """The scalar program of a kernel.
+
+    `vars[d]` is the index expression of dim d of `shape`. `part` is the index expression of a task's part of the rows, one of
+    `parts` (0: rows are not divided into fixed parts)."""
 
     builder: Builder
     shape: tuple[int, ...]
@@ -102,7 +105,7 @@ class Lowered:
 
 
 class Lowering:
-    """Pulls the values of one group."""
+    """The lowering of one group: each value is computed from its index, starting at the roots."""
 
     def __init__(self, graph: Fusion, group: Group):
         self.graph, self.group = graph, group
@@ -144,7 +147,7 @@ class Lowering:
         )
 
     def _output(self, root: Var, columns: tuple[int, ...], strides: tuple[int, ...]) -> Output:
-        """Return a result: an element of each position of the group's shape, or of each row."""
+        """Return the output of a root that has one element per position of the group's shape, or per row."""
         b, alignment = self.b, self.graph.alignment.get(root)
         if self.group.domain is None or not isinstance(alignment, tuple):
             value = self.value(root, tuple(self.vars), None, True)
@@ -159,7 +162,7 @@ class Lowering:
     def _column_reduction(
         self, root: Var, part: Expr, columns: tuple[int, ...], strides: tuple[int, ...]
     ) -> Output:
-        """A sum over rows: what a row adds to the results of its part."""
+        """Return the output of a column reduction: the value that each row adds to the results of its part."""
         b, reduction, spec = (
             self.b,
             self.graph.column_reductions[root],
@@ -174,7 +177,7 @@ class Lowering:
         return Output(root, at, value, self.level(value), spec.combine, init)
 
     def _is_plain(self) -> bool:
-        """Whether everything happens at one position: then the dims are one."""
+        """Return whether all values are read at the position of the result, so that all dims can be one."""
         graph, shape, depth = self.graph, self.group.shape, self.group.depth
         seen = set(self.group.roots)
         stack = list(self.group.roots)
@@ -197,19 +200,19 @@ class Lowering:
     # ---- pulling
 
     def value(self, atom: Atom, index: tuple, guard: Expr | None, own: bool = False) -> Expr:
-        """The element of `atom` at `index`; anything where `guard` is false."""
+        """Return the element of `atom` at `index`; unspecified where `guard` is false."""
         b = self.b
         if type(atom) is Literal:
             return b.const(np.asarray(atom.val, atom.aval.dtype).item(), type_name(atom.aval.dtype))
         index = tuple(b.const(i, "i64") if type(i) is int else i for i in index)
         key = (atom, *map(id, index), id(guard))
-        made = self.memo.get(key)
-        if made is None:
-            made = self.memo[key] = self._rounded(atom, self._value(atom, index, guard, own))
-        return made
+        element = self.memo.get(key)
+        if element is None:
+            element = self.memo[key] = self._rounded(atom, self._value(atom, index, guard, own))
+        return element
 
     def _rounded(self, atom: Var, value: Expr) -> Expr:
-        """Round a 16-bit value whose readers all have to see the value that memory has."""
+        """Round a 16-bit value if its readers must read the same bits as from memory (`fusion.rounding`)."""
         return (
             self.b.cast(value, type_name(atom.aval.dtype)) if atom in self.graph.rounded else value
         )
@@ -258,9 +261,9 @@ class Lowering:
         )
 
     def _reader(self, atom: Atom, outer: Expr | None, anywhere: bool = False):
-        """What a rule reads an operand by; `anywhere`: without the outer guard, where there is an element all the same.
+        """Return the function by which a lower rule reads an operand, under the guard `outer` of the result.
 
-        An index that does not depend on the guard is one for many elements.
+        `anywhere`: omit `outer` if the index is always in bounds, so that the read is shared by elements with different guards.
         """
 
         def read(index, guard=None):
@@ -287,8 +290,8 @@ class Lowering:
         b = self.b
         (atom,), spec = eqn.invars, eqn.primitive.lower
         axes = reduced_dims(eqn)
-        kept = iter(index)
-        where = tuple(self.vars[d] if d in axes else next(kept) for d in range(atom.aval.ndim))
+        row_index = iter(index)
+        where = tuple(self.vars[d] if d in axes else next(row_index) for d in range(atom.aval.ndim))
         type_ = type_name(atom.aval.dtype)
         wide = "f32" if type_ in HALVES else type_
         if spec.combine in ("argmax", "argmin"):
@@ -302,7 +305,7 @@ class Lowering:
     def _arg_reduce(
         self, eqn: Eqn, atom: Atom, where: tuple, axes: tuple[int, ...], wide: str
     ) -> Expr:
-        """First the extreme value (NaN wins), then the least position that holds it."""
+        """Accumulate the extreme value (NaN wins), then its first position."""
         b, least = self.b, eqn.primitive.lower.combine == "argmin"
         value = b.cast(self.value(atom, where, None), wide)
         if wide == "bool":
@@ -319,10 +322,10 @@ class Lowering:
         for d in axes:
             at = b.iadd(b.imul(at, atom.aval.shape[d]), where[d])
         far, at = b.const(int(limits.max), type_), b.cast(at, type_)
-        found = self._accumulate("min", far, b.select(hit, at, far), axes)
+        position = self._accumulate("min", far, b.select(hit, at, far), axes)
         of_extreme, of_place = self.reductions[-2:]
         of_place.extreme, of_place.at = of_extreme.name, at
-        return found
+        return position
 
     def _accumulate(self, op: str, init: Expr, value: Expr, axes: tuple[int, ...]) -> Expr:
         factors: list[tuple[str, tuple]] = []
@@ -338,9 +341,10 @@ class Lowering:
         return total
 
     def _factored(self, x: Expr, columns: set[int]) -> tuple[Expr, list]:
-        """`x` without factors that are the same in all columns, and those: a sum can be multiplied by them afterwards,
-        and needs not wait for the sums they are made of. Only one factor of a product gives its own up, so that a square
-        of something scaled stays scaled."""
+        """Split `x` into a factor that varies over columns and the invariant factors, as (operation, other operands).
+
+        A sum can be multiplied by the invariant factors afterwards, so that it does not wait for accumulators in them. Of a product
+        of two varying factors only one is split, so that the square of a scaled value stays scaled."""
         if type(x) is not Op:
             return x, []
         if x.op == "neg":
@@ -361,7 +365,7 @@ class Lowering:
         return (self.b.op("mul", low, rest), factors) if factors else (x, [])
 
     def _varies(self, x: Expr, columns: set[int]) -> bool:
-        """Whether the value differs between columns."""
+        """Return whether the value depends on the index variables `columns`."""
         seen, stack = {id(x)}, [x]
         while stack:
             y = stack.pop()
@@ -373,7 +377,7 @@ class Lowering:
         return False
 
     def level(self, expr: Expr) -> int:
-        """The first pass in which all accumulators that `expr` reads are complete."""
+        """Return the first pass in which all accumulators that `expr` reads are complete."""
         levels = self.levels
         for x in parts_first(expr, levels):
             if isinstance(x, Ref):
@@ -388,12 +392,12 @@ def combining_operation(combine: str, type_: str) -> str: ...
 @overload
 def combining_operation(combine: None, type_: str) -> None: ...
 def combining_operation(combine: str | None, type_: str) -> str | None:
-    """The operation of Loops that combines elements of a type."""
+    """Return the operation of Loops that combines elements of a type: `add` of bools is `or`, for example."""
     return _BOOLEAN.get(combine, combine) if combine is not None and type_ == "bool" else combine
 
 
 def children(x: Expr) -> tuple[Expr, ...]:
-    """The expressions an expression is made of."""
+    """Return the direct subexpressions of an expression."""
     if type(x) is Op:
         return x.args
     if type(x) is Load:
@@ -404,7 +408,9 @@ def children(x: Expr) -> tuple[Expr, ...]:
 def parts_first(
     root: Expr, known: Container[int], parts: Callable[[Expr], Sequence[Expr]] = children
 ) -> Iterator[Expr]:
-    """What `root` is made of, and itself, each after its `parts`, but what is `known` by its id: the caller adds there what it is given."""
+    """Yield the subexpressions of `root` and `root` itself in post-order, except those whose ids are in `known`.
+
+    The caller must add the id of each yielded expression to `known` before it continues."""
     stack = [(root, False)]
     while stack:
         x, is_ready = stack.pop()
@@ -419,7 +425,7 @@ def parts_first(
 
 
 def reachable(roots: list[Expr]) -> list[Expr]:
-    """Expressions that the roots are made of, inner ones hidden behind nothing, outer ones first."""
+    """Return the roots and all their subexpressions, each once, in the order of a depth-first search from the roots."""
     seen: set[int] = set()
     out: list[Expr] = []
     stack = list(roots)

@@ -1,4 +1,4 @@
-"""Substitution: an expression rebuilt in another builder, or with parts replaced."""
+"""Substitution in expressions: rebuild them in another builder, or replace subexpressions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft._engine.ir.loops import Const, Expr, Load, Op, Ref
 
 
 class Substitution:
-    """Rewrites expressions of one builder in another, with loop variables replaced."""
+    """A rewriter of expressions of one builder in another, with loop variables and other subexpressions replaced by `mapping`."""
 
     def __init__(self, old: Builder, new: Builder, mapping: dict[int, Expr]):
         self.old, self.new = old, new
@@ -52,7 +52,7 @@ class Substitution:
 
 
 class Replacement(Substitution):
-    """Rewrites expressions within one builder, with some replaced."""
+    """A rewriter of expressions within one builder, with the subexpressions in `mapping` replaced."""
 
     def __init__(self, builder: Builder, mapping: dict[int, Expr]):
         super().__init__(builder, builder, mapping)
