@@ -100,7 +100,7 @@ def groups_of(graph: FusionGraph, roots: list[Var], depth: int) -> list[Group]:
         large = [
             ("leaf", v, shape) for v in leaves if v.aval.size * 2 > root.aval.size and v.aval.ndim
         ] + [("root", v, shape) for v in (root, *inlined)]
-        group = next(
+        owner = next(
             (
                 owners[key]
                 for key in large
@@ -108,14 +108,14 @@ def groups_of(graph: FusionGraph, roots: list[Var], depth: int) -> list[Group]:
             ),
             None,
         )
-        if group is None:
-            group = Group([], shape, domain, depth)
-            groups.append(group)
-        group.roots.append(root)
-        group.parts = group.parts or parts
-        group.leaves.update(dict.fromkeys(leaves))
+        if owner is None:
+            owner = Group([], shape, domain, depth)
+            groups.append(owner)
+        owner.roots.append(root)
+        owner.parts = owner.parts or parts
+        owner.leaves.update(dict.fromkeys(leaves))
         for key in large:
-            owners.setdefault(key, group)
+            owners.setdefault(key, owner)
     groups = _join_column_reductions(graph, groups)
     for group in groups:
         group.roots.sort(key=graph.order.__getitem__)

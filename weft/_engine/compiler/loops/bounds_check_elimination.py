@@ -22,17 +22,21 @@ def guarded(nest: LoopNest) -> list[tuple[Load, Access]]:
     """Return the guarded loads if some are strided or read one element under several guards; otherwise an empty list.
 
     A load that does not vary over the vector loop keeps its guard: it runs before the loop, even where that has no iterations."""
-    found = [
+    guarded_loads = [
         (load, access)
         for load, access in nest.analysis.loads
         if load.guard is not None and access.affine and nest.vector_step(access) != 0
     ]
-    places = {(load.buf, id(load.index)) for load, _ in found}
+    places = {(load.buf, id(load.index)) for load, _ in guarded_loads}
     free = {
         (load.buf, id(load.index)) for load, access in nest.analysis.loads if load.guard is None
     }
-    alike = len(places) < len(found) or not free.isdisjoint(places)
-    return found if alike or any(nest.vector_step(access) != 1 for _, access in found) else []
+    alike = len(places) < len(guarded_loads) or not free.isdisjoint(places)
+    return (
+        guarded_loads
+        if alike or any(nest.vector_step(access) != 1 for _, access in guarded_loads)
+        else []
+    )
 
 
 def unguarded(nest: LoopNest, load: Load, at: Substitution) -> Expr:

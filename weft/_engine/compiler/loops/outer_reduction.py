@@ -122,7 +122,7 @@ class OuterReduction:
             self.width = min(REDUCTION_STRIP, max(share, REDUCTION_NARROWEST_STRIP))
 
     def _online_sums(self) -> list[OnlineSum]:
-        b, tops, found = (
+        b, tops, sums = (
             self.low.builder,
             {r.name: r for r in self.low.reductions if r.op == "max" and r.level == 0},
             [],
@@ -150,12 +150,12 @@ class OuterReduction:
             ):
                 continue
             near = b.select(b.op("is_finite", shift), shift, b.const(0, shift.type))
-            found.append(
+            sums.append(
                 OnlineSum(
                     top, replace(r, level=0, value=b.op("exp", b.op("sub", of, near))), shift, near
                 )
             )
-        return found
+        return sums
 
     def tasks(self, rows: list[Dim], where: dict[int, Expr]) -> list[LoopLevel]:
         """Decide the loop over strips; fills `where`."""

@@ -177,7 +177,7 @@ def below_extremes(nest: LoopNest, substitute: Substitution) -> list[tuple[str, 
 
 def fetched(nest: LoopNest, along: list[Dim], substitute: Substitution) -> list[tuple[str, Expr]]:
     """Return the buffers and indices of contiguous reads that vary along the dims, of operands larger than the caches near a core."""
-    found: dict[tuple, tuple[str, Expr]] = {}
+    prefetches: dict[tuple, tuple[str, Expr]] = {}
     for load, access in nest.analysis.loads:
         if (
             access.plain
@@ -185,5 +185,5 @@ def fetched(nest: LoopNest, along: list[Dim], substitute: Substitution) -> list[
             and nest.sizes[load.buf] >= PREFETCH_FROM_BYTES
             and any(nest.step(access, d) for d in along)
         ):
-            found[load.buf, id(load.index)] = load.buf, substitute(load.index)
-    return list(found.values())
+            prefetches[load.buf, id(load.index)] = load.buf, substitute(load.index)
+    return list(prefetches.values())

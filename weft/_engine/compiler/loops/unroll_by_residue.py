@@ -72,9 +72,9 @@ def _versions(
     """Yield the code unrolled by `counts` unless it is too long."""
     rows = [n for d, n in counts.items() if d not in adjacent or n < low.shape[d]]
     if counts and math.prod(rows) <= UNROLLED_ROWS:
-        made = _unrolled(low, counts, adjacent)
-        if AccessAnalysis(made).cost <= _UNROLLED_COST:
-            yield Unrolled(made, along, settled)
+        unrolled = _unrolled(low, counts, adjacent)
+        if AccessAnalysis(unrolled).cost <= _UNROLLED_COST:
+            yield Unrolled(unrolled, along, settled)
 
 
 def _divided(low: Lowered) -> dict[int, int]:

@@ -18,10 +18,10 @@ class Substitution:
         self.made: dict[int, Expr] = dict(mapping)
 
     def __call__(self, root: Expr) -> Expr:
-        made = self.made
-        for x in parts_first(root, made, self._parts):
-            made[id(x)] = self._rewrite(x, self._form(x))
-        return made[id(root)]
+        rewritten = self.made
+        for x in parts_first(root, rewritten, self._parts):
+            rewritten[id(x)] = self._rewrite(x, self._form(x))
+        return rewritten[id(root)]
 
     def _parts(self, x: Expr) -> Sequence[Expr]:
         form = self._form(x)
@@ -32,22 +32,25 @@ class Substitution:
         return None if form is None or id(x) in form[0] else form
 
     def _rewrite(self, x: Expr, form) -> Expr:
-        new, made = self.new, self.made
+        new, rewritten = self.new, self.made
         if form is not None:
-            return flat_index(new, [made[key] for key in form[0]], form[0].values(), form[1])
+            return flat_index(new, [rewritten[key] for key in form[0]], form[0].values(), form[1])
         if type(x) is Const:
             return new.const(x.value, x.type)
         if type(x) is Ref:
             return new.ref(x.name, x.type)
         if type(x) is Load:
             load = new.load(
-                x.buf, made[id(x.index)], x.type, None if x.guard is None else made[id(x.guard)]
+                x.buf,
+                rewritten[id(x.index)],
+                x.type,
+                None if x.guard is None else rewritten[id(x.guard)],
             )
             if id(x) in self.old.zeros:
                 new.zeros.add(id(load))
             return load
         if type(x) is Op:
-            return new.same(x, tuple([made[id(a)] for a in x.args]), self.old)
+            return new.same(x, tuple([rewritten[id(a)] for a in x.args]), self.old)
         raise KeyError(x.name)  # a loop variable that the mapping lacks
 
 

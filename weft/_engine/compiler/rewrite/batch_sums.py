@@ -1,6 +1,6 @@
-"""Sums over batch dims of a matmul become contracted dims of that matmul.
+"""Merging of sums over batch dims of a matmul into the matmul, as contracted dims.
 
-In, out: jaxprs. Hence partial sums of devices that share memory are never stored separately.
+In, out: jaxprs. Partial sums of virtual devices are therefore never stored separately.
 """
 
 from __future__ import annotations
@@ -15,52 +15,53 @@ from weft._engine.ir.types import ShapedArray
 
 
 def merge_batch_sums(jaxpr: Jaxpr) -> Jaxpr:
-    """A sum over batch dims of a matmul that nothing else reads is a matmul that contracts those dims too.
+    """Replace each sum over batch dims of a matmul without other readers by a matmul that contracts those dims too.
 
-    Reshapes and transpositions may be between them, as between two sums over axes of a mesh: they follow without those dims.
+    Reshapes and transposes may be between the matmul and the sum, as between two sums over mesh axes; they follow the matmul without
+    the summed dims.
     """
     makers = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
     uses = use_counts(jaxpr)
     eqns, changed = [], False
     for eqn in jaxpr.eqns:
-        found = _summed_dot(eqn, makers, uses) if is_sum(eqn) else None
-        if found is not None:
+        replacement = _summed_dot(eqn, makers, uses) if is_sum(eqn) else None
+        if replacement is not None:
             changed = True
-            makers.update({v: new for new in found for v in new.outvars})
-            uses.update({new.outvars[0]: 1 for new in found[:-1]})
-        eqns += found or [eqn]
+            makers.update({v: new for new in replacement for v in new.outvars})
+            uses.update({new.outvars[0]: 1 for new in replacement[:-1]})
+        eqns += replacement or [eqn]
     return dce(jaxpr.replace(eqns=eqns)) if changed else jaxpr
 
 
 def _summed_dot(sum_: Eqn, makers: dict[Var, Eqn], uses: dict[Var, int]) -> list[Eqn] | None:
-    """The equations that compute a sum over batch dims of a matmul, and need no sum; None where it is none."""
+    """Return equations that compute a sum over batch dims of a matmul without a sum; None if it is not such a sum."""
     axes, atom = tuple(sum_.params["axes"]), sum_.invars[0]
-    # what changes the layout, last first, and the summed dims after and before it
+    # the layout equations between, last first, and the summed dims in their results and operands
     between: list[tuple[Eqn, tuple[int, ...], tuple[int, ...]]] = []
     while (
         axes
         and type(atom) is not Literal
         and uses[atom] == 1
-        and (made := makers.get(atom)) is not None
+        and (producer := makers.get(atom)) is not None
     ):
-        if lowering_kind(made) is LoweringKind.CONTRACT:
+        if lowering_kind(producer) is LoweringKind.CONTRACT:
             break
-        before = _before(made, axes)
-        if before is None or made.outvars[0].aval.explicit is not None:
+        before = _before(producer, axes)
+        if before is None or producer.outvars[0].aval.explicit is not None:
             return None
-        between.append((made, axes, before))
-        axes, atom = before, made.invars[0]
+        between.append((producer, axes, before))
+        axes, atom = before, producer.invars[0]
     else:
         return None
-    (contract, batch) = made.params["dimension_numbers"]
+    (contract, batch) = producer.params["dimension_numbers"]
     if not all(a < len(batch[0]) for a in axes):
         return None
     sides = [tuple([dims[a] for a in axes]) for dims in batch]
-    kept = [tuple([d for i, d in enumerate(dims) if i not in axes]) for dims in batch]
-    numbers = ((sides[0] + tuple(contract[0]), sides[1] + tuple(contract[1])), tuple(kept))
-    params = {**made.params, "dimension_numbers": numbers}
-    out = sum_.outvars[0] if not between else Var(_without(made.outvars[0].aval, axes))
-    eqns = [Eqn(registry["dot_general"], made.invars, (out,), params, sum_.source)]
+    batch_dims = [tuple([d for i, d in enumerate(dims) if i not in axes]) for dims in batch]
+    numbers = ((sides[0] + tuple(contract[0]), sides[1] + tuple(contract[1])), tuple(batch_dims))
+    params = {**producer.params, "dimension_numbers": numbers}
+    out = sum_.outvars[0] if not between else Var(_without(producer.outvars[0].aval, axes))
+    eqns = [Eqn(registry["dot_general"], producer.invars, (out,), params, sum_.source)]
     for layout, gone, before in reversed(between):
         last = layout is between[0][0]
         after = sum_.outvars[0] if last else Var(_without(layout.outvars[0].aval, gone))
@@ -75,22 +76,24 @@ def _summed_dot(sum_: Eqn, makers: dict[Var, Eqn], uses: dict[Var, int]) -> list
 
 
 def _before(eqn: Eqn, axes: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Which dims of its operand become the dims `axes` of a reshape, a transpose or a squeeze; None where no dims do."""
+    """Return the dims of the operand of a reshape, transpose or squeeze that become the dims `axes` of its result; None if there
+    are none."""
     if moves(eqn) == "permute":
         return tuple([eqn.params["permutation"][a] for a in axes])
     if moves(eqn) != "reshape":
         return None
     x, out = eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape
     places = {(math.prod(x[:d]), n): d for d, n in enumerate(x) if n > 1}
-    found = [places.get((math.prod(out[:a]), out[a])) for a in axes]
-    known = [d for d in found if d is not None]
-    return tuple(known) if len(known) == len(found) else None
+    dims = [places.get((math.prod(out[:a]), out[a])) for a in axes]
+    known = [d for d in dims if d is not None]
+    return tuple(known) if len(known) == len(dims) else None
 
 
 def _params_without(
     eqn: Eqn, gone: tuple[int, ...], before: tuple[int, ...], shape: tuple[int, ...]
 ) -> dict:
-    """Return the parameters of a layout operation whose result loses the dims `gone`, its operand those `before`; the result has `shape`."""
+    """Return the parameters of a layout op after the dims `gone` are removed from its result and the dims `before` from its operand;
+    `shape` is the new shape of the result."""
     number = {
         d: i for i, d in enumerate([d for d in range(eqn.invars[0].aval.ndim) if d not in before])
     }

@@ -1,8 +1,8 @@
-"""Fourier transforms of a few long real rows of lengths with large prime factors, as complex ones that are convolved as matrices.
+"""Chirp transforms: FFTs of real rows whose lengths have large prime factors, as complex transforms by convolution.
 
-In:   an `fft` equation along one dim (see `fft_plan.is_matrix_convolution`), of real numbers or to them.
-Out:  `complex_transform(eqn)`, a function that gives its results; None where rows are too long for matrices.
-Laws: of real values half the results, and of half spectra half the operands, need a shorter convolution.
+In:   an `fft` equation along one dim (see `fft_plan.is_matrix_convolution`) from or to real numbers.
+Out:  `complex_transform(eqn)`, a function that computes its results; None if rows are too long for matrices.
+Laws: only half the results of a real transform, or half the operands of an inverse one, are convolved, so convolutions are shorter.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from weft._engine.ops.slicing import concatenate, slice_in_dim
 
 
 def complex_transform(eqn: Eqn) -> Callable | None:
-    """A function of the operand that gives the results."""
+    """Return a function of the operand that computes the results, as a list; None if rows are too long."""
     kind, (n,) = eqn.params["fft_type"], eqn.params["fft_lengths"]
     source, target = eqn.invars[0].aval, eqn.outvars[0].aval
     last = source.ndim - 1
-    taken, given = (n // 2 + 1, n) if kind is FftType.IRFFT else (n, n // 2 + 1)
-    if not target.size or fft_plan.matrix(taken + given - 1) is None:
+    in_length, out_length = (n // 2 + 1, n) if kind is FftType.IRFFT else (n, n // 2 + 1)
+    if not target.size or fft_plan.matrix(in_length + out_length - 1) is None:
         return None
     k = np.arange(n // 2 + 1)
-    alone = (k == 0) | (2 * k == n)  # frequencies that are their own mirror images
+    alone = (k == 0) | (2 * k == n)  # frequencies that equal their negatives
 
     def times(x, factors: np.ndarray):
         return mul(
@@ -52,11 +52,11 @@ def complex_transform(eqn: Eqn) -> Callable | None:
 
     def of_real(x):
         x = convert_element_type(x, np.result_type(source.dtype, np.complex64))
-        out = fft_p.bind(x, fft_type=FftType.FFT, fft_lengths=(n,), kept=given)
+        out = fft_p.bind(x, fft_type=FftType.FFT, fft_lengths=(n,), kept=out_length)
         out = complex_(real(out), times(imag(out), np.where(alone, 0, 1)))
         if kind is FftType.FFT:
             out = concatenate(
-                [out, conj(rev(slice_in_dim(out, 1, n - given + 1, axis=last), (last,)))], last
+                [out, conj(rev(slice_in_dim(out, 1, n - out_length + 1, axis=last), (last,)))], last
             )
         return [out]
 

@@ -1,7 +1,7 @@
-"""Decomposes composite operations, and shapes work for kernels.
+"""Decomposition of composite ops, and of ops that are slow as single kernels.
 
-In, out: jaxprs. Composites (`ExpandSpec`) become the equations that define them; matmuls without a matmul kernel and tiny
-ones become products and sums; a reduction to few elements is split in two, so that its first part can be parallelized.
+In, out: jaxprs. Composites (`ExpandSpec`) become the equations that define them; tiny matmuls and matmuls of dtypes without a
+GEMM become products and sums; a reduction to few elements becomes two reductions, so that parts of the first run in parallel.
 """
 
 from __future__ import annotations
@@ -46,30 +46,30 @@ from weft._engine.util.machine_model import MODEL
 from weft._engine.util.promotion import sum_dtype
 
 # thresholds, measured on several machines
-#: results from which many operands are copied instead
+#: minimal size of a concatenation that copies its operands if there are many
 _JOIN_FROM_BYTES = 1 << 16
-#: more than these, whose elements alternate
+#: maximal number of interleaved operands of a concatenation in a kernel
 _INTERLEAVED = 4
-#: elements from which a reduction to few rows is split
+#: minimal number of elements of a reduction that is split
 _REDUCTION_SPLIT_FROM = 1 << 16
-#: rows that are enough for all threads
+#: number of rows that occupies all threads
 _REDUCTION_SPLIT_ROWS = 32
-#: strips of columns that are enough for them
+#: number of tasks over strips of columns that occupies all threads
 _REDUCTION_SPLIT_TASKS = 48
-#: columns that one task reduces side by side
+#: adjacent columns that one task reduces
 _REDUCTION_SPLIT_COLUMNS = 1024
 #: parts of a reduction to one element
 _REDUCTION_SPLIT_PARTS = 128
-#: multiplications of a product that is cheaper as multiply and sum, in any batch
+#: maximal number of multiplications of a matmul that is cheaper as multiply and sum, per batch element
 _TINY_PRODUCT = 1024
-#: terms of such a sum that are written out instead of reduced
+#: maximal number of terms of such a sum that are added one by one instead of reduced
 _UNROLLED_SUM = 7
-#: also if many rows take no more multiplications each, of sums no longer than its root
+#: the same limit per row of a matmul of many rows by a tiny matrix
 _TINY_ROW_PRODUCT = 36
 
 
 def expand(jaxpr: Jaxpr) -> Jaxpr:
-    """Rebuild composites, at every depth of control flow."""
+    """Return the program with composites decomposed, including those in control flow."""
     jaxpr = inline_calls(jaxpr)
     if any(loop_of(eqn) for eqn in jaxpr.eqns):
         from weft._engine.compiler.rewrite.loop_hoisting import lift_products
@@ -81,7 +81,7 @@ def expand(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _drop_barriers(jaxpr: Jaxpr) -> Jaxpr:
-    """Barriers have done their work once nothing merges equal computations any more: they are replaced by their operands."""
+    """Replace optimization barriers by their operands; no later pass merges equal computations."""
     if not any(isinstance(eqn.primitive, BarrierOp) for eqn in jaxpr.eqns):
         return jaxpr
     env: dict[Var, Atom] = {}
@@ -97,7 +97,7 @@ def _drop_barriers(jaxpr: Jaxpr) -> Jaxpr:
     )
 
 
-#: A matmul that writes its result with permuted dims; made here only, from a dot_general and a transpose.
+#: A matmul that writes its result with permuted dims, from a dot_general and a transpose. Only this module creates it.
 transposed_dot_p = ContractOp("transposed_dot", register=False)
 transposed_dot_p.lower = ContractSpec()
 
@@ -115,7 +115,7 @@ def _transposed_dot_reference(*args, permutation, **params):
 
 @functools.cache
 def _join() -> Primitive:
-    """A concatenation that copies its operands, made here only."""
+    """Return the primitive of a concatenation that copies its operands. Only this module creates it."""
     concatenate = registry["concatenate"]
     return LibraryOp("concatenate", register=False).define(
         type=concatenate.type, reference=concatenate.reference, lower=JoinSpec()
@@ -123,20 +123,20 @@ def _join() -> Primitive:
 
 
 def _fold_reshapes(jaxpr: Jaxpr) -> Jaxpr:
-    """A reshape of what a reshape gives, in one: dims that a composite takes apart again were never put together."""
-    made: dict[Var, Atom] = {}
+    """Merge each reshape of a reshape into one, as where a composite splits dims that another op has merged."""
+    sources: dict[Var, Atom] = {}
     eqns = []
     for eqn in jaxpr.eqns:
         if isinstance(eqn.primitive, LayoutOp) and eqn.primitive.moves == "reshape":
             (x,) = eqn.invars
-            source = x if type(x) is Literal else made.get(x, x)
+            source = x if type(x) is Literal else sources.get(x, x)
             if source is not x:
                 eqn = eqn.replace(
                     primitive=registry["reshape"],
                     invars=[source],
                     params={"new_sizes": eqn.outvars[0].aval.shape},
                 )
-            made[eqn.outvars[0]] = source
+            sources[eqn.outvars[0]] = source
         eqns.append(eqn)
     return (
         dce(jaxpr.replace(eqns=eqns))
@@ -146,9 +146,9 @@ def _fold_reshapes(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _fold_transposes(jaxpr: Jaxpr) -> Jaxpr:
-    """Fold a transpose into the matmul whose result it alone reads, unless the matmul would then write elements one by one.
+    """Fold each transpose into its matmul if it is the only reader, unless the matmul would then write separate elements.
 
-    The matmul may have absorbed a transpose already (a convolution's, for instance): the permutations compose.
+    If the matmul already has a permutation, as in a convolution, the permutations are composed.
     """
     uses = use_counts(jaxpr)
     dots: dict[Var, tuple[int, Eqn]] = {}
@@ -168,16 +168,16 @@ def _fold_transposes(jaxpr: Jaxpr) -> Jaxpr:
                 **dot.params,
                 "permutation": tuple(inner[d] for d in eqn.params["permutation"]),
             }
-            made = Eqn(transposed_dot_p, dot.invars, eqn.outvars, params, dot.source)
-            if _is_contiguous(made):
-                eqns[at], eqn = None, made
+            transposed = Eqn(transposed_dot_p, dot.invars, eqn.outvars, params, dot.source)
+            if _is_contiguous(transposed):
+                eqns[at], eqn = None, transposed
         eqns.append(eqn)
-    kept = [e for e in eqns if e is not None]
-    return jaxpr if len(kept) == len(jaxpr.eqns) else jaxpr.replace(eqns=kept)
+    remaining = [e for e in eqns if e is not None]
+    return jaxpr if len(remaining) == len(jaxpr.eqns) else jaxpr.replace(eqns=remaining)
 
 
 def _is_contiguous(dot: Eqn) -> bool:
-    """Whether a matmul writes rows or columns whose elements are neighbours, or so little that it does not matter."""
+    """Return whether a matmul writes rows or columns of adjacent elements, or a small result."""
     from weft._engine.compiler.kernels.library_calls import Contraction
 
     a, b = (row_major(x.aval.shape) for x in dot.invars)
@@ -217,13 +217,13 @@ def _rebuild(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _read_again(jaxpr: Jaxpr) -> set[Eqn]:
-    """Reductions over outer dims that are read along with what they reduce, strip by strip, and those of what is made there:
-    their kernel is not cut in two."""
+    """Return reductions over outer dims whose results are used together with their operands, strip by strip, and the reductions of
+    values computed there; these are not split because one kernel computes all."""
     origins: dict[Var, set[Eqn]] = {}
     again: dict[
         Var, set[tuple[int, ...]]
-    ] = {}  # what is made where rows are gone over once more -> dims that were reduced
-    found: set[Eqn] = set()
+    ] = {}  # values computed in a second pass over rows -> the reduced dims
+    unsplit: set[Eqn] = set()
     for eqn in jaxpr.eqns:
         kind, read = lowering_kind(eqn), [a for a in eqn.invars if type(a) is not Literal]
         if kind is LoweringKind.REDUCE and stays_in_strips(
@@ -231,29 +231,29 @@ def _read_again(jaxpr: Jaxpr) -> set[Eqn]:
         ):
             origins[eqn.outvars[0]] = {eqn}
             if any(reduced_dims(eqn) in again.get(a, ()) for a in read):
-                found.add(eqn)
+                unsplit.add(eqn)
         elif kind is LoweringKind.PULL:
             mine = set().union(*[origins.get(a, ()) for a in read])
             shape = eqn.outvars[0].aval.shape
             back = {e for e in mine if e.invars[0].aval.shape == shape}
-            found |= back
+            unsplit |= back
             if mine - back:
                 origins[eqn.outvars[0]] = mine - back
             again[eqn.outvars[0]] = {reduced_dims(e) for e in back}.union(
                 *[again.get(a, ()) for a in read if a.aval.shape == shape]
             )
-    return found
+    return unsplit
 
 
 def _decomposed_params(eqn: Eqn) -> dict:
-    """Parameters with the jaxprs among them expanded."""
+    """Return the parameters of an equation, with programs among them decomposed."""
     if lowering_kind(eqn) is not LoweringKind.REGION:
         return eqn.params
     return map_jaxprs(eqn.params, lambda jaxpr: jaxpr.memo("expanded", lambda: expand(jaxpr)))
 
 
 def _rebuilt(eqn: Eqn):
-    """A function of values that gives the equation's results, or None if it stays."""
+    """Return a function that computes the results of an equation by other ops; None if the equation is not decomposed."""
     op = eqn.primitive
     if isinstance(op, ElementwiseOp) and op.on_complex and is_complex(eqn.invars[0].aval.dtype):
         compose = getattr(complex_functions, op.on_complex)
@@ -291,7 +291,9 @@ def _is_real_convolution(eqn: Eqn) -> bool:
 
 
 def _rebuilt_join(eqn: Eqn):
-    """Many operands are copied: a kernel would choose among them for every element."""
+    """Return the decomposition of a concatenation, or None.
+
+    Operands of a large concatenation are copied if there are many, because a kernel would select among them for every element."""
     dim, out, count = eqn.params["dimension"], eqn.outvars[0].aval, len(eqn.invars)
     lengths = [n for a in eqn.invars if (n := a.aval.shape[dim])]
     if out.nbytes >= _JOIN_FROM_BYTES:
@@ -312,7 +314,7 @@ def _rebuilt_join(eqn: Eqn):
 
 
 def _stacked(dim: int):
-    """Elements that alternate in the result: all of each operand, transposed."""
+    """Return a function that interleaves the elements of its arguments along `dim`: it stacks and transposes them."""
 
     def stacked(*xs):
         shape = typeof(xs[0]).shape
@@ -326,7 +328,7 @@ def _stacked(dim: int):
 
 
 def _joined_by_parts(eqn: Eqn):
-    """A concatenation of many operands as one of concatenations, of about as many operands each."""
+    """Return a function for a concatenation of n operands: a concatenation of concatenations of about sqrt(n) operands each."""
     join, dim = eqn.primitive, eqn.params["dimension"]
 
     def by_parts(*operands):
@@ -349,8 +351,8 @@ def _rebuilt_dot(eqn: Eqn):
     out = eqn.outvars[0].aval
     wide = sum_dtype(lhs.dtype, rhs.dtype, out.dtype)
     dims = _ProductDims(eqn)
-    # One row by one column, however often, is a sum of products: a reduction reads its operands in place. One column by one
-    # row is no sum: products are computed where they are read.
+    # One row by one column, in any batch, is a reduction of products, which reads its operands in place. One column by one row
+    # has no sum: the products are inlined where they are read.
     enough = dims.inner > 1 and dims.rows * dims.columns > 1
     if enough and not _is_tiny_product(wide, dims.rows, dims.inner, dims.columns):
         return _converted_gemm(eqn, wide)
@@ -358,7 +360,7 @@ def _rebuilt_dot(eqn: Eqn):
     shape = (*out.shape, *dims.lengths)
 
     def product(a, b):
-        # Elements are taken from the spread operand: an expensive operand is then stored once, as a whole.
+        # Elements are sliced from the broadcast operand, so that an expensive operand is stored once as a whole.
         a = _broadcast(_convert(a, wide), shape, dims.places_of_lhs(contracted))
         b = _broadcast(_convert(b, wide), shape, dims.places_of_rhs(contracted))
         if 0 < dims.inner <= _UNROLLED_SUM:
@@ -373,7 +375,7 @@ def _rebuilt_dot(eqn: Eqn):
 
 
 class _ProductDims:
-    """The dims of a matmul: batch, free and contracted dims of both operands, and how many elements they have."""
+    """The dims of a matmul: batch, free and contracted dims of both operands, and their numbers of elements."""
 
     def __init__(self, eqn: Eqn) -> None:
         lhs, rhs = (a.aval for a in eqn.invars)
@@ -389,14 +391,14 @@ class _ProductDims:
         )
 
     def places_of_lhs(self, contracted: tuple[int, ...]) -> list[int]:
-        """Return where each dim of the left operand is in batch dims, rows, columns and `contracted` ones."""
+        """Return the position of each dim of the left operand in the order batch dims, rows, columns, `contracted` dims."""
         dims = [*self.batch[0], *self.free[0]]
         return _in_order(
             dict(zip(dims, range(len(dims)))) | dict(zip(self.contract[0], contracted))
         )
 
     def places_of_rhs(self, contracted: tuple[int, ...]) -> list[int]:
-        """Return the same of the right operand."""
+        """Return the position of each dim of the right operand in the same order."""
         batch, columns = self.batch[1], self.free[1]
         first = len(batch) + len(self.free[0])
         places = dict(zip(batch, range(len(batch)))) | dict(zip(self.contract[1], contracted))
@@ -408,7 +410,7 @@ def _in_order(places: dict[int, int]) -> list[int]:
 
 
 def _converted_gemm(eqn: Eqn, wide: np.dtype):
-    """Return the matmul in dtypes that have one; None if it is one of them."""
+    """Return a function for the matmul in dtypes with a GEMM; None if its dtypes have one."""
     lhs, rhs = (a.aval.dtype for a in eqn.invars)
     out = eqn.outvars[0].aval.dtype
     if _has_gemm(lhs, rhs, out):
@@ -420,15 +422,15 @@ def _converted_gemm(eqn: Eqn, wide: np.dtype):
 
 
 def _is_tiny_product(dtype: np.dtype, rows: int, inner: int, columns: int) -> bool:
-    """Whether a product of a batch is cheaper as multiply and sum than as a matmul."""
+    """Return whether a matmul of one batch element is cheaper as multiply and sum than as a GEMM."""
     if inner * rows * columns <= _TINY_PRODUCT:
         return True
-    # Many rows by a tiny matrix. A matmul packs strided complex numbers, which are slow to load one by one.
+    # Many rows by a tiny matrix. Strided complex numbers are slow to load one by one; a GEMM packs them.
     return not is_complex(dtype) and inner * max(inner, min(rows, columns)) <= _TINY_ROW_PRODUCT
 
 
 def _take(x, place: tuple[int, ...]):
-    """The elements of `x` at one place of its last dims, without these dims."""
+    """Return the elements of `x` at index `place` of its last dims, without these dims."""
     shape = typeof(x).shape
     outer = shape[: len(shape) - len(place)]
     start, limit = (*[0] * len(outer), *place), (*outer, *[i + 1 for i in place])
@@ -437,7 +439,7 @@ def _take(x, place: tuple[int, ...]):
 
 
 def _has_gemm(lhs: np.dtype, rhs: np.dtype, out: np.dtype) -> bool:
-    """Whether there are matmuls of these dtypes, which add in `sum_dtype`."""
+    """Return whether there is a GEMM of these dtypes, which accumulates in `sum_dtype`."""
     a, c = type_name(lhs), type_name(out)
     if lhs != rhs or "bool" in (a, c):
         return False
@@ -457,7 +459,7 @@ def _convert(x, dtype):
 
 
 def _broadcast(x, shape: tuple[int, ...], dims: list[int]):
-    """`x` spread over `shape`, its dim d at position dims[d] (in any order)."""
+    """Broadcast `x` to `shape`, with its dim d at position dims[d] (in any order)."""
     order = sorted(range(len(dims)), key=lambda d: dims[d])
     if order != list(range(len(dims))):
         x = registry["transpose"].bind(x, permutation=tuple(order))
@@ -467,7 +469,7 @@ def _broadcast(x, shape: tuple[int, ...], dims: list[int]):
 
 
 def _split_reduction(eqn: Eqn):
-    """Return a large reduction with few independent results in two steps, or None."""
+    """Return a function that computes a large reduction with few results in two steps; None if it is not split."""
     (atom,) = eqn.invars
     shape, axes, dtype = atom.aval.shape, tuple(sorted(eqn.params["axes"])), atom.aval.dtype
     if atom.aval.size < _REDUCTION_SPLIT_FROM or not axes or list(eqn.params) != ["axes"]:
@@ -477,12 +479,12 @@ def _split_reduction(eqn: Eqn):
     if len(runs) > 1 and not half:
         rest = tuple(a for a in axes if a not in runs[-1])
         return lambda x: [bind(bind(x, axes=runs[-1]), axes=rest)]
-    kept, split = _outer_part(shape, axes, _wanted_parts(shape, axes))
-    return _in_two_steps(eqn, kept, split) if kept or split > 1 else None
+    outer, split = _outer_part(shape, axes, _wanted_parts(shape, axes))
+    return _in_two_steps(eqn, outer, split) if outer or split > 1 else None
 
 
 def _in_two_steps(eqn: Eqn, kept: tuple[int, ...], split: int):
-    """Return a reduction that keeps some dims, and the parts of the next one, for a second step."""
+    """Return a function that reduces in two steps: the first keeps the dims `kept` and `split` parts of the next dim."""
     bind, aval = eqn.primitive.bind, eqn.invars[0].aval
     shape, dtype, axes = aval.shape, aval.dtype, tuple(sorted(eqn.params["axes"]))
     half = type_name(dtype) in HALVES
@@ -510,7 +512,7 @@ def _in_two_steps(eqn: Eqn, kept: tuple[int, ...], split: int):
 
 
 def _wanted_parts(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
-    """Return into how many parts a reduction should be split to keep all threads busy."""
+    """Return the number of parts of a reduction that occupies all threads."""
     after = math.prod(shape[axes[-1] + 1 :])
     before = math.prod(shape[: axes[0]])
     if after > 1:
@@ -519,7 +521,7 @@ def _wanted_parts(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
 
 
 def _cut(x, d: int, parts: int):
-    """Return the longest beginning of `x` that equal parts of dim d make up, and the rest, or None."""
+    """Split `x` along dim d into a prefix that `parts` divides and the rest, which may be None."""
     n = typeof(x).shape[d]
     whole = n - n % parts
     if whole == n:
@@ -531,7 +533,7 @@ def _cut(x, d: int, parts: int):
 
 
 def _runs(shape: tuple[int, ...], axes: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Reduced dims in groups that are together in memory."""
+    """Return the reduced dims in groups that are adjacent in memory."""
     runs: list[list[int]] = []
     for a in axes:
         if runs and all(shape[d] == 1 for d in range(runs[-1][-1] + 1, a)):
@@ -544,7 +546,7 @@ def _runs(shape: tuple[int, ...], axes: tuple[int, ...]) -> list[tuple[int, ...]
 def _outer_part(
     shape: tuple[int, ...], axes: tuple[int, ...], want: int
 ) -> tuple[tuple[int, ...], int]:
-    """Leading reduced dims that the first step keeps, and how many parts it makes of the next one."""
+    """Return the leading reduced dims that the first step keeps, and the number of parts of the next dim."""
     have, kept = 1, []
     for a in axes:
         if have * 4 > want:
@@ -558,8 +560,9 @@ def _outer_part(
 
 
 def _parts(n: int, want: int) -> int:
-    """How many parts of n are to be made: the divisor of n that is nearest above `want`, within four times, or below it; else `want`,
-    and less than that many elements are left over. 1 if n is too short."""
+    """Return the number of parts of n elements: the divisor of n next above `want`, up to 4 times as large, or next below it.
+
+    If there is none, return `want`, so that fewer than `want` elements remain. Return 1 if n is too small."""
     most = min(want, n // 8)
     for candidate in (*range(want, min(4 * want, n // 8) + 1), *range(most, max(most // 4, 3), -1)):
         if n % candidate == 0:

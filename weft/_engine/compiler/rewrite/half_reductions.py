@@ -1,8 +1,8 @@
-"""Reductions of 16-bit floats that a program writes in 32 bits are reductions of 16-bit floats.
+"""Narrowing of reductions that convert 16-bit floats to 32 bits, reduce, and convert back.
 
-In, out: jaxprs. `convert(reduce(convert(x, float32)), float16)` is what the reduction of `x` itself means: kernels accumulate in 32 bits
-and round what they store. Said so, kernels that read the result where it is made do not round it in between, as they do not round any
-other 16-bit value that is never stored.
+In, out: jaxprs. `convert(reduce(convert(x, float32)), float16)` becomes the reduction of `x` itself, for which kernels accumulate in
+32 bits anyway and round stored results. If a kernel also contains the readers of the result, the result is then not rounded in
+between, as any other 16-bit value that is never stored.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from weft._engine.util.dtypes import is_half
 
 
 def narrow_reductions(jaxpr: Jaxpr) -> Jaxpr:
-    """The program with reductions in 32 bits of 16-bit floats, read in 16 bits alone, as reductions of what they are of."""
+    """Replace 32-bit reductions of 16-bit floats whose results are only read in 16 bits by reductions in 16 bits."""
     maker: dict[Var, Eqn] = {}
     uses: dict[Var, int] = {}
     eqns: list[Eqn] = []
@@ -32,40 +32,41 @@ def narrow_reductions(jaxpr: Jaxpr) -> Jaxpr:
             now = _narrowed(eqn, maker, uses) or now
             changed = changed or now[0] is not eqn
         eqns += now
-        maker.update({v: made for made in now for v in made.outvars})
+        maker.update({v: new for new in now for v in new.outvars})
     return dce(jaxpr.replace(eqns=eqns)) if changed else jaxpr
 
 
 def _narrowed(cast: Eqn, maker: dict[Var, Eqn], uses: dict[Var, int]) -> list[Eqn] | None:
-    """The equations that give the result of `cast` from a reduction in its dtype; None if it is no such reduction."""
+    """Return equations that compute the result of `cast` by a reduction in its dtype; None if it is no such reduction."""
     dtype = cast.outvars[0].aval.dtype
     path = _reduction(cast.invars[0], maker, uses)
-    made: list[Eqn] = []
-    atom = _narrow(path[-1].invars[0], dtype, maker, made) if path else None
+    narrowed: list[Eqn] = []
+    atom = _narrow(path[-1].invars[0], dtype, maker, narrowed) if path else None
     if path is None or atom is None:
         return None
     for step in reversed(path):
         out = cast.outvars[0] if step is path[0] else Var(step.outvars[0].aval.update(dtype=dtype))
-        made.append(step.replace(invars=[atom], outvars=[out]))
+        narrowed.append(step.replace(invars=[atom], outvars=[out]))
         atom = out
-    return made
+    return narrowed
 
 
 def _reduction(atom: Atom, maker: dict[Var, Eqn], uses: dict[Var, int]) -> list[Eqn] | None:
-    """From what moves the elements of a reduction's result, last first, to the reduction, if nothing else reads any of it."""
+    """Return the path from a value back to a reduction, through equations that move elements, last first; None if there is no such
+    path or a value on it has other readers."""
     path: list[Eqn] = []
-    while type(atom) is Var and uses[atom] == 1 and (made := maker.get(atom)) is not None:
-        path.append(made)
-        if lowering_kind(made) is LoweringKind.REDUCE:
-            return path if made.outvars[0].aval.dtype == made.invars[0].aval.dtype else None
-        if moves(made) not in ("repeat", "reshape", "permute"):
+    while type(atom) is Var and uses[atom] == 1 and (producer := maker.get(atom)) is not None:
+        path.append(producer)
+        if lowering_kind(producer) is LoweringKind.REDUCE:
+            return path if producer.outvars[0].aval.dtype == producer.invars[0].aval.dtype else None
+        if moves(producer) not in ("repeat", "reshape", "permute"):
             return None
-        atom = made.invars[0]
+        atom = producer.invars[0]
     return None
 
 
 def _narrow(atom: Atom, dtype: np.dtype, maker: dict[Var, Eqn], made: list[Eqn]) -> Atom | None:
-    """`atom` in 16 bits, exactly, by equations added to `made`; None if it is not made from such."""
+    """Return `atom` in 16 bits, without rounding, by equations appended to `made`; None if it is not computed from 16-bit values."""
     if type(atom) is Literal:
         value = np.asarray(atom.val).astype(dtype)
         return (

@@ -1,7 +1,7 @@
-"""Removes `inspect_sharding` from programs for one device, where every sharding is known.
+"""Removal of `inspect_sharding` from programs for one device, where all shardings are known in advance.
 
 In:   a simplified jaxpr.
-Out:  the same without `inspect_sharding`, and its callbacks, once for each place in the program.
+Out:  the jaxpr without `inspect_sharding`, and its callbacks, one per occurrence in the program.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from weft._engine.ir.rewrite import map_jaxprs
 
 
 def without_inspections(jaxpr: Jaxpr) -> tuple[Jaxpr, list[Callable]]:
-    """`jaxpr` without the equations that ask for shardings, and the callbacks that would get them."""
+    """Return `jaxpr` without `inspect_sharding` equations, and the callbacks of these equations."""
     if "inspect" not in jaxpr.effects:
         return jaxpr, []
     eqns, callbacks = [], []
 
     def inner(program: Jaxpr) -> Jaxpr:
-        program, found = without_inspections(program)
-        callbacks.extend(found)
+        program, nested = without_inspections(program)
+        callbacks.extend(nested)
         return program
 
     for eqn in jaxpr.eqns:

@@ -1,12 +1,14 @@
-"""Hoists matmuls out of scans: small products of every iteration become one product for all iterations.
+"""Hoisting of matmuls out of scans: the small products of all iterations become one product.
 
-In, out: jaxprs. Three kinds of products leave the body of a scan:
-  - of a slice of a scanned input and a loop constant: before the loop, which then scans the products;
-  - of anything and a loop constant, if it is only stacked: after the loop, which then stacks the other factor;
-  - of two values of one iteration, if it is only added to a carry (the gradient of a weight, say): after the loop, as one
-    product that also contracts the iterations. Sums over dims of stacked values leave likewise.
-A remaining product of few rows and a constant that it contracts along rows gets that constant transposed once, before the loop.
-Laws: products that are large in themselves stay, as do those whose factors would take much memory to stack.
+In, out: jaxprs. Three kinds of products are moved out of the body of a scan:
+  - a slice of a scanned input times a loop constant moves before the loop, which then scans the products;
+  - any value times a loop constant, if the product is only stacked, moves after the loop, which then stacks the value;
+  - the product of two values of one iteration, if it is only added to a carry (as the gradient of a weight), moves after
+    the loop, as one product that also contracts the iterations. Sums over dims of stacked values move likewise.
+
+If a remaining product of few rows contracts a constant along its rows, the constant is transposed once, before the loop.
+
+Laws: large products stay in the loop, and so do products whose stacked factors would need much memory.
 """
 
 from __future__ import annotations
@@ -19,20 +21,20 @@ from weft._engine.ir.jaxpr import Atom, DropVar, Eqn, Jaxpr, Literal, Var
 from weft._engine.ir.rewrite import dce, use_counts
 
 # thresholds, measured on several machines
-#: multiplications of one iteration, from which a product is as fast alone
+#: products of at least this many multiplications per iteration are as fast in the loop
 _HOISTED_MOST_WORK = 1 << 25
-#: bytes of stacked operands
+#: maximal size of a stacked operand
 _HOISTED_MOST_BYTES = 1 << 26
-#: for which transposing a constant in every iteration costs as much as the product
+#: maximal number of rows at which transposing the constant costs as much as the product
 _HOISTED_FEW_ROWS = 64
-#: elements of a constant that is worth a copy
+#: minimal number of elements of a constant that is transposed before the loop
 _HOISTED_LEAST_TRANSPOSED = 1 << 14
-#: iterations
+#: minimal number of iterations for transposing a constant before the loop
 _HOISTED_LEAST_ITERATIONS = 4
 
 
 def lift_products(jaxpr: Jaxpr) -> Jaxpr:
-    """The program with its scans relieved of products."""
+    """Return the program with products hoisted out of its scans."""
     eqns = []
     for eqn in jaxpr.eqns:
         eqns += _Scan(eqn).lifted() if _is_scan(eqn) else [eqn]
@@ -45,7 +47,7 @@ def _is_scan(eqn: Eqn) -> bool:
 
 
 class _Scan:
-    """One scan, its body taken apart."""
+    """One scan under transformation: its constants, carries, scanned inputs and stacked results, by variable of the body."""
 
     def __init__(self, eqn: Eqn):
         self.eqn, self.body, self.length = eqn, eqn.params["jaxpr"], eqn.params["length"]
@@ -62,7 +64,7 @@ class _Scan:
         self.after: list[Eqn] = []
 
     def lifted(self) -> list[Eqn]:
-        """The scan, and what runs before and after it."""
+        """Return the equations before the scan, the scan, and the equations after it."""
         for inner in self.body.eqns:
             constant = self._constant_factor(inner)
             rows = None if constant is None else self._rows(inner.invars[0])
@@ -82,7 +84,7 @@ class _Scan:
             else [self.eqn]
         )
 
-    # ---- which
+    # ---- the choice of products
 
     def _is_small_product(self, inner: Eqn) -> bool:
         if not isinstance(inner.primitive, ContractOp):
@@ -94,8 +96,8 @@ class _Scan:
         return work < _HOISTED_MOST_WORK and all(type(a) is Var for a in inner.invars)
 
     def _constant_factor(self, inner: Eqn) -> Atom | None:
-        """Return the second factor, as the scan reads it, of a small product whose iterations are rows of one product: only the first
-        factor differs between them, and nothing comes before its rows. Else None."""
+        """Return the operand of the scan that is the constant second factor of a small product, if the products of all iterations are
+        rows of one product; otherwise None."""
         if not self._is_small_product(inner):
             return None
         _, (batch, _) = inner.params["dimension_numbers"]
@@ -113,41 +115,45 @@ class _Scan:
         stacks, self.stacks = self.stacks, []
         leaving: list[tuple[Eqn, Atom, Var]] = []
         for value, result in stacks:
-            made = (
+            producer = (
                 None
                 if type(value) is Literal or value in self.along or self.uses[value] != 1
                 else self.maker.get(value)
             )
             is_unread = type(result) is DropVar
-            constant = None if made is None or is_unread else self._constant_factor(made)
-            if made is not None and constant is not None and self._fit(made.invars[:1]):
-                leaving.append((made, constant, result))
+            constant = None if producer is None or is_unread else self._constant_factor(producer)
+            if producer is not None and constant is not None and self._fit(producer.invars[:1]):
+                leaving.append((producer, constant, result))
             else:
                 self.stacks.append((value, result))
-        for made, constant, result in leaving:
-            self.after.append(self._over_all(made, self._stack(made.invars[0]), constant, result))
+        for producer, constant, result in leaving:
+            self.after.append(
+                self._over_all(producer, self._stack(producer.invars[0]), constant, result)
+            )
 
     def _carried_sums(self, leaves, new: bool) -> None:
-        """Values that are only added to a carried one; `new`: what they are made of may be stacked for this."""
+        """Move products or sums that are only added to a carry after the loop, if `leaves` accepts them.
+
+        `new`: the scan may stack further values for this."""
         pairs, self.carries, self.carried = list(zip(self.carried, self.carries)), [], []
         for (mine, first), (value, result) in pairs:
-            made = self._carried_sum(mine, value) if type(result) is not DropVar else None
+            producer = self._carried_sum(mine, value) if type(result) is not DropVar else None
             if (
-                made is None
-                or not leaves(made)
-                or not (new or all(map(self._known_stack, made.invars)))
+                producer is None
+                or not leaves(producer)
+                or not (new or all(map(self._known_stack, producer.invars)))
             ):
                 self.carried.append((mine, first))
                 self.carries.append((value, result))
                 continue
-            summed = Var(made.outvars[0].aval)
+            summed = Var(producer.outvars[0].aval)
             self.after.append(
-                self._sum_over_all(made, [self._stack(a) for a in made.invars], summed)
+                self._sum_over_all(producer, [self._stack(a) for a in producer.invars], summed)
             )
             self.after.append(self.maker[value].replace(invars=[first, summed], outvars=[result]))
 
     def _carried_sum(self, mine: Var, value: Atom) -> Eqn | None:
-        """What makes the values that do nothing but be added to a carried one."""
+        """Return the producer of the term that is added to the carry `mine`, if neither has other readers; otherwise None."""
         if type(value) is Literal:
             return None
         total = self.maker.get(value)
@@ -159,9 +165,9 @@ class _Scan:
         return self.maker.get(term)
 
     def _with_transposed_constants(self, eqns: list[Eqn]) -> list[Eqn]:
-        """These equations of the body with what products would transpose in each iteration transposed before the loop."""
+        """Return the equations of the body with constants that products would transpose in each iteration transposed before the loop."""
         transposed: dict[Var, Var] = {}
-        made = []
+        replaced = []
         for inner in eqns:
             constant = self._constant_to_transpose(inner)
             if constant is not None:
@@ -184,11 +190,11 @@ class _Scan:
                     invars=[inner.invars[0], transposed[constant]],
                     params={**inner.params, "dimension_numbers": ((mine, (0,)), batch)},
                 )
-            made.append(inner)
-        return made
+            replaced.append(inner)
+        return replaced
 
     def _constant_to_transpose(self, inner: Eqn) -> Var | None:
-        """Return the constant along whose rows a product sums, if it multiplies few rows; else None."""
+        """Return the constant that a product of few rows contracts along the constant's rows; otherwise None."""
         if not isinstance(inner.primitive, ContractOp) or self.length < _HOISTED_LEAST_ITERATIONS:
             return None
         constant = inner.invars[1]
@@ -206,31 +212,31 @@ class _Scan:
         )
         return constant if pays else None
 
-    # ---- the products outside
+    # ---- the products outside of the loop
 
     def _stacked(self, aval):
         return aval.update(shape=(self.length, *aval.shape))
 
     def _rows(self, atom: Atom) -> Atom | None:
-        """Return the operand of the scan whose slices these values are."""
+        """Return the scanned operand of which `atom` is the slice of an iteration; None if it is not one."""
         return None if type(atom) is Literal else self.along.get(atom)
 
     def _known_stack(self, atom: Atom) -> Atom | None:
-        """Return the values of all iterations if some array has them."""
+        """Return the array of the values of all iterations if the scan reads or returns one; otherwise None."""
         return self._rows(atom) or next(
             (r for v, r in self.stacks if v is atom and type(r) is not DropVar), None
         )
 
     def _stack(self, atom: Atom) -> Atom:
-        """Return the values of all iterations."""
-        found = self._known_stack(atom)
-        if found is None:
-            found = Var(self._stacked(atom.aval))
-            self.stacks.append((atom, found))
-        return found
+        """Return the array of the values of all iterations; the scan stacks them if necessary."""
+        stack = self._known_stack(atom)
+        if stack is None:
+            stack = Var(self._stacked(atom.aval))
+            self.stacks.append((atom, stack))
+        return stack
 
     def _over_all(self, inner: Eqn, rows: Atom, constant: Atom, result: Var) -> Eqn:
-        """The product of all iterations' first factors with the constant one."""
+        """Return the product of the first factors of all iterations with the constant."""
         (mine, other), batch = inner.params["dimension_numbers"]
         numbers = ((tuple([d + 1 for d in mine]), other), batch)
         return inner.replace(
@@ -240,7 +246,7 @@ class _Scan:
         )
 
     def _sum_over_all(self, inner: Eqn, operands: list[Atom], result: Var) -> Eqn:
-        """The sum over all iterations of products, or of sums over dims."""
+        """Return the equation of the sum, over all iterations, of products or of sums over dims."""
         later = lambda dims: tuple([d + 1 for d in dims])
         if is_sum(inner):
             params = {**inner.params, "axes": (0, *later(inner.params["axes"]))}
@@ -254,9 +260,9 @@ class _Scan:
         return inner.replace(invars=operands, outvars=[result], params=params)
 
     def _staying(self) -> list[Eqn]:
-        """The equations of the body that are still wanted in it."""
-        given = set(self.along)
-        eqns = [e for e in self.body.eqns if given.isdisjoint(e.outvars)]
+        """Return the equations of the body that remain in it."""
+        scanned = set(self.along)
+        eqns = [e for e in self.body.eqns if scanned.isdisjoint(e.outvars)]
         return list(dce(self._body(eqns)).eqns)
 
     def _body(self, eqns: list[Eqn]) -> Jaxpr:
@@ -273,20 +279,20 @@ class _Scan:
         )
 
     def _given(self) -> list[tuple[Var, Atom]]:
-        """What the body is given, each with what the scan is."""
+        """Return the inputs of the body with the operands of the scan."""
         return [*self.constants.items(), *self.carried, *self.along.items()]
 
     def _rebuilt(self, eqns: list[Eqn]) -> Eqn:
-        given = self._given()
+        inputs = self._given()
         params = {
             **self.eqn.params,
             "jaxpr": self._body(eqns),
             "num_consts": len(self.constants),
             "num_carry": len(self.carried),
-            "linear": (False,) * len(given),
+            "linear": (False,) * len(inputs),
         }
         return self.eqn.replace(
-            invars=[a for _, a in given],
+            invars=[a for _, a in inputs],
             outvars=[r for _, r in (*self.carries, *self.stacks)],
             params=params,
         )

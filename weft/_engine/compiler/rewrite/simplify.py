@@ -1,7 +1,7 @@
-"""Program to smaller program: inlining, dead code and common subexpression elimination, cheap algebra, loop-invariant code motion.
+"""Simplification: inlining, dead code and common subexpression elimination, algebra, loop-invariant code motion.
 
-In, out: jaxprs that compute the same values, rounding included: only exact identities are used.
-Every pass is linear in the program.
+In, out: jaxprs with the same values, including rounding: only exact identities are used.
+Every pass takes time linear in the size of the program.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ from weft._engine.util.dtypes import (
 )
 
 # thresholds, measured on several machines
-#: adjacent elements of each part of a sum that a matmul reads in place
+#: minimal number of adjacent elements in the longest part of a contracted dim that a matmul reads in parts
 _GEMM_SPLIT_COLUMNS = 512
 
 _T = TypeVar("_T")
 
-MOST_JOINED = 16  # values that are looked at before a sum of them is taken for a join
+MOST_JOINED = 16  # maximal number of padded values whose sum becomes a concatenation
 
 
 def simplify(jaxpr: Jaxpr) -> Jaxpr:
-    """The simplified program.
+    """Return the simplified program.
 
     >>> from weft._engine.core.stage import stage
     >>> from weft._engine.ops.elementwise import add, mul, neg
@@ -68,13 +68,13 @@ def simplify(jaxpr: Jaxpr) -> Jaxpr:
 
 
 class _Algebra:
-    """One walk over the equations, each rewritten by what made its operands."""
+    """A walk over the equations of a program that rewrites each by the producers of its operands."""
 
     def __init__(self, jaxpr: Jaxpr):
         self.jaxpr = jaxpr
         self.env: dict[Var, Atom] = {}
         self.maker: dict[Var, Eqn] = {}
-        self.views: dict[Var, _ElementOrder] = {}  # of what reshapes and transposes made
+        self.views: dict[Var, _ElementOrder] = {}  # the results of reshapes and transposes
         self.eqns: list[Eqn] = []
         self.uses = use_counts(jaxpr)
 
@@ -102,18 +102,18 @@ class _Algebra:
         if isinstance(eqn.primitive, RegionOp):
             eqn = self._region(eqn)
         elif len(eqn.outvars) == 1 and not eqn.effects:
-            found, rule = self._fold(eqn), _rule(eqn.primitive)
-            if found is None and rule is not None:
-                found = rule(self, eqn)
-            if isinstance(found, Eqn):
-                eqn = found
-            elif found is not None:
-                self.env[eqn.outvars[0]] = found
+            replacement, rule = self._fold(eqn), _rule(eqn.primitive)
+            if replacement is None and rule is not None:
+                replacement = rule(self, eqn)
+            if isinstance(replacement, Eqn):
+                eqn = replacement
+            elif replacement is not None:
+                self.env[eqn.outvars[0]] = replacement
                 return
         self.emit(eqn)
 
     def maker_of(self, atom: Atom) -> Eqn | None:
-        """Return the rewritten equation that makes a value; None for literals and inputs."""
+        """Return the rewritten equation that produces a value; None for literals and inputs."""
         return None if type(atom) is Literal else self.maker.get(atom)
 
     def is_used_once(self, atom: Atom) -> bool:
@@ -125,7 +125,7 @@ class _Algebra:
             self.maker[var] = eqn
 
     def _fold(self, eqn: Eqn) -> Literal | None:
-        """An elementwise operation on literals, computed by its reference."""
+        """Return the result of a scalar elementwise op on literals, computed by its reference; None for other equations."""
         if not isinstance(eqn.primitive, ElementwiseOp) or not eqn.invars:
             return None
         literals = [a for a in eqn.invars if type(a) is Literal]
@@ -140,15 +140,16 @@ class _Algebra:
         return Literal(np.asarray(value, aval.dtype)[()], aval)
 
     def as_reshape(self, eqn: Eqn) -> Atom | Eqn:
-        """An equation that keeps the order of the elements, as a reshape; or what it gives, if that is there already."""
-        made = eqn.replace(
+        """Return an equation that keeps the order of elements as a reshape, or an existing value that equals its result."""
+        reshape = eqn.replace(
             primitive=registry["reshape"], params={"new_sizes": eqn.outvars[0].aval.shape}
         )
-        return self.undone(made) or _reshape(self, made) or made
+        return self.undone(reshape) or _reshape(self, reshape) or reshape
 
     def undone(self, eqn: Eqn) -> Atom | Eqn | None:
-        """What a reshape or a transpose gives, if all that came before it have undone one another: its elements are in the order in
-        which they were made. So is what was taken from one device to another and back."""
+        """Return the source, or a reshape of it, if a chain of reshapes and transposes ends with the original order of elements.
+
+        Such chains arise when data moves between devices and back. Return None if the order differs."""
         x, out = eqn.invars[0], eqn.outvars[0]
         if type(x) is Literal or not x.aval.size:
             return None
@@ -182,19 +183,19 @@ class _Algebra:
         return eqn if loop is None else self._hoist(eqn, loop)
 
     def _hoist(self, eqn: Eqn, loop: LoopLike) -> Eqn:
-        """Run equations of a loop body that depend on loop constants alone once, before the loop."""
+        """Move equations of a loop body that depend on loop constants only before the loop; return the new loop."""
         body, count = eqn.params[loop.body], eqn.params[loop.constants]
         start = loop.first_constant(eqn.params)
         if count == 0 or (loop.counted and eqn.params["length"] <= 1):
             return eqn
         constants = body.invars[:count]
         outside: dict[Var, Atom] = dict(zip(constants, eqn.invars[start : start + count]))
-        hoisted, kept = _split_body(body, outside)
+        hoisted, remaining = _split_body(body, outside)
         if not hoisted:
             return eqn
         for e in hoisted:
             self.emit(e)
-        read = [*(a for e in kept for a in e.invars), *body.outvars]
+        read = [*(a for e in remaining for a in e.invars), *body.outvars]
         used = {a for a in read if type(a) is not Literal}.difference(constants)
         fresh = [v for v in outside if v in used]
         inner = Jaxpr(
@@ -202,7 +203,7 @@ class _Algebra:
             body.consts,
             [*constants, *fresh, *body.invars[count:]],
             body.outvars,
-            kept,
+            remaining,
             body.effects,
             body.name,
         )
@@ -216,24 +217,23 @@ class _Algebra:
 
 
 def _split_body(body: Jaxpr, outside: dict[Var, Atom]) -> tuple[list[Eqn], list[Eqn]]:
-    """Return the equations to run before a loop, and the others; fills `outside`, the values there."""
+    """Return the equations to run before a loop, and the remaining ones. Add the values before the loop to `outside`."""
     hoisted: list[Eqn] = []
-    kept: list[Eqn] = []
+    remaining: list[Eqn] = []
     for eqn in body.eqns:
         if not _is_movable(eqn, outside):
-            kept.append(eqn)
+            remaining.append(eqn)
             continue
         outs = [DropVar(v.aval) if type(v) is DropVar else Var(v.aval) for v in eqn.outvars]
         invars = [a if type(a) is Literal else outside[a] for a in eqn.invars]
         hoisted.append(eqn.replace(invars=invars, outvars=outs))
         outside.update(zip(eqn.outvars, outs))
-    return hoisted, kept
+    return hoisted, remaining
 
 
 def _is_movable(eqn: Eqn, outside: dict[Var, Atom]) -> bool:
-    """Return whether an equation of a loop body may run before the loop, and does not grow what is kept.
-
-    Its operands are values from `outside`, not only literals.
+    """Return whether an equation of a loop body may run before the loop: it is pure, its operands are in `outside`, not only literals,
+    and its results are at most 4 times as large as its operands, unless it is a collective.
     """
     variables = [a for a in eqn.invars if type(a) is not Literal]
     if eqn.effects or not variables or not all(a in outside for a in variables):
@@ -246,8 +246,9 @@ def _is_movable(eqn: Eqn, outside: dict[Var, Atom]) -> bool:
 
 
 class _ElementOrder(NamedTuple):
-    """In which order a value has the elements of another: runs of (extent, distance), outermost first. `moved`: since that was last
-    the order of the other one."""
+    """The order of elements of a value as a permutation of the elements of `source`.
+
+    `runs` are (extent, distance in `source`), outermost first. `moved`: a transpose has changed the order."""
 
     source: Var
     runs: tuple[tuple[int, int], ...]
@@ -257,7 +258,7 @@ class _ElementOrder(NamedTuple):
 def _split_runs(
     runs: tuple[tuple[int, int], ...], shape: tuple[int, ...]
 ) -> list[list[tuple[int, int]]] | None:
-    """The runs of each dim of a shape; None where a dim has a part of a run that does not divide it."""
+    """Divide runs among the dims of a shape; return None if a boundary of a dim does not divide a run evenly."""
     left, dims = list(reversed(runs)), []
     for n in shape:
         mine, rest = [], n
@@ -276,7 +277,7 @@ def _split_runs(
 
 
 def _is_literal(atom: Atom, value: float) -> bool:
-    """Whether an atom is a literal of this value, and if that is zero, of its sign."""
+    """Return whether an atom is a literal equal to `value`; zeros must also have the same sign."""
     if type(atom) is not Literal or isinstance(atom.val, complex) or atom.val != value:
         return False
     dtype = atom.aval.dtype
@@ -290,7 +291,7 @@ def _same_type(atom: Atom, aval: ShapedArray) -> bool:
 
 
 def _arithmetic(walk: _Algebra, eqn: Eqn):
-    """x op e is x where e is neutral; operands that are one number repeated are that number."""
+    """Simplify x op e to x if e is neutral, and broadcast scalar operands to scalars."""
     eqn = _scalar_operands(walk, eqn)
     (x, y), primitive = eqn.invars, eqn.primitive
     for a, b in ((x, y), (y, x)) if primitive.commutes else ((x, y),):
@@ -300,9 +301,9 @@ def _arithmetic(walk: _Algebra, eqn: Eqn):
 
 
 def _concatenated(walk: _Algebra, eqn: Eqn) -> Eqn | None:
-    """Join a sum of values that are padded with zeros, each where the others are not, as the gradient of a split is.
+    """Replace a sum of zero-padded values that do not overlap, such as the gradient of a split, by a concatenation.
 
-    One zero is added to the joined values, since -0.0 + 0.0 is 0.0.
+    A zero is added to the concatenation because -0.0 + 0.0 is 0.0.
     """
     aval = eqn.outvars[0].aval
     if aval.explicit is not None or is_complex(aval.dtype):
@@ -333,7 +334,7 @@ def _concatenated(walk: _Algebra, eqn: Eqn) -> Eqn | None:
 
 
 def _summed_pads(walk: _Algebra, eqn: Eqn) -> list[Eqn] | None:
-    """Return the pads whose results a tree of sums adds up; None if there are other terms, or too many."""
+    """Return the pads that are the terms of a tree of sums; None if there are other terms, or too many."""
     pads, stack = [], list(eqn.invars)
     while stack:
         atom = stack.pop()
@@ -365,7 +366,7 @@ def _padded_dim(pads: list[Eqn]) -> int | None:
 
 
 def _involution(walk: _Algebra, eqn: Eqn):
-    """An operation that undoes itself."""
+    """Simplify an op applied twice that is its own inverse."""
     before = walk.maker.get(eqn.invars[0]) if type(eqn.invars[0]) is not Literal else None
     return before.invars[0] if before is not None and before.primitive is eqn.primitive else None
 
@@ -414,7 +415,7 @@ def _transpose(walk: _Algebra, eqn: Eqn):
 
 
 def _transposed_dot(eqn: Eqn, dot: Eqn, order: tuple[int, ...]) -> Eqn | None:
-    """A transpose that swaps the free dims of the two operands of a matmul swaps the operands instead."""
+    """Replace a transpose that swaps the free dims of the operands of a matmul by a matmul with swapped operands."""
     (contract, batch), (lhs, rhs) = dot.params["dimension_numbers"], dot.invars
     n = len(batch[0])
     rows = lhs.aval.ndim - n - len(contract[0])
@@ -428,19 +429,19 @@ def _transposed_dot(eqn: Eqn, dot: Eqn, order: tuple[int, ...]) -> Eqn | None:
 
 
 def _dot(walk: _Algebra, eqn: Eqn):
-    """A matmul reads transposed operands in place, if that leaves its free dims in order."""
+    """Have a matmul read transposed operands in place if their free dims stay in order."""
     operands, (contract, batch) = list(eqn.invars), eqn.params["dimension_numbers"]
     contract, batch = list(contract), list(batch)
     for side, x in enumerate(eqn.invars):
-        made = walk.maker_of(x)
-        if made is None or moves(made) != "permute":
+        producer = walk.maker_of(x)
+        if producer is None or moves(producer) != "permute":
             continue
-        order = made.params["permutation"]
+        order = producer.params["permutation"]
         summed, along = ([order[d] for d in dims[side]] for dims in (contract, batch))
         free = [d for d in order if d not in summed and d not in along]
         if free == sorted(free):
             operands[side], contract[side], batch[side] = (
-                made.invars[0],
+                producer.invars[0],
                 tuple(summed),
                 tuple(along),
             )
@@ -452,7 +453,7 @@ def _dot(walk: _Algebra, eqn: Eqn):
 
 
 def _dot_by_parts(walk: _Algebra, eqn: Eqn) -> Eqn | None:
-    """Let a matmul whose summed dims were put together of parts, as shards are, sum over the parts in place."""
+    """Have a matmul whose contracted dims are merged from parts, such as shards, contract the parts in place."""
     out = eqn.outvars[0]
     views = _views_by_parts(walk, eqn)
     if views is None:
@@ -475,7 +476,7 @@ def _dot_by_parts(walk: _Algebra, eqn: Eqn) -> Eqn | None:
 
 
 def _views_by_parts(walk: _Algebra, eqn: Eqn) -> list[_OperandView] | None:
-    """Return the operands of a matmul with a dim for each long part of the sum; None if there are no such parts."""
+    """Return views of the operands of a matmul with a dim for each part of the contracted dims; None if there are no long parts."""
     contract, batch = eqn.params["dimension_numbers"]
     a, b = eqn.invars
     if type(a) is Literal or type(b) is Literal or eqn.outvars[0].aval.explicit is not None:
@@ -497,17 +498,17 @@ def _views_by_parts(walk: _Algebra, eqn: Eqn) -> list[_OperandView] | None:
 
 
 def _all_or_none(values: Iterable[_T | None]) -> list[_T] | None:
-    """Return the values; None if one of them is None."""
-    found = []
+    """Return the values as a list; None if one of them is None."""
+    present = []
     for value in values:
         if value is None:
             return None
-        found.append(value)
-    return found
+        present.append(value)
+    return present
 
 
 def _long_common_runs(dims: list, contract: tuple) -> list | None:
-    """Return the summed dims of both operands in parts of equal extents; None if there are none, or only short ones."""
+    """Return the contracted dims of both operands in parts of equal extents; None if there are none, or only short ones."""
     cut = _all_or_none(_common_runs(dims[0][i], dims[1][j]) for i, j in zip(*contract))
     if cut is None:
         return None
@@ -520,7 +521,7 @@ def _has_moved_parts(order: _ElementOrder, parts: list[list], contract: tuple[in
 
 
 class _OperandView(NamedTuple):
-    """An operand of a matmul with a dim for each run: its variable, the summed dims, and the sizes of the free ones."""
+    """An operand of a matmul, reshaped to a dim per run: the variable, the contracted dims, and the sizes of the free dims."""
 
     source: Var
     var: Var
@@ -531,7 +532,7 @@ class _OperandView(NamedTuple):
 def _operand_view(
     source: Var, free: list[tuple[int, int]], summed: list[tuple[int, int]]
 ) -> _OperandView | None:
-    """Return the view in the order of memory; None if the free dims are in another one."""
+    """Return the view with dims in the order of memory; None if the free dims are in a different order."""
     runs = sorted([*summed, *free], key=lambda run: -run[1])
     if free != [run for run in runs if run in free]:
         return None
@@ -547,7 +548,7 @@ def _order_of(walk: _Algebra, x: Var) -> _ElementOrder:
 def _common_runs(
     a: list[tuple[int, int]], b: list[tuple[int, int]]
 ) -> tuple[list[tuple[int, int]], list[tuple[int, int]]] | None:
-    """Two splits of a dim into runs, refined to the same extents; None if they have none in common."""
+    """Refine two splits of a dim into runs to the same extents; return None if that is impossible."""
     left, cut = (list(a), list(b)), ([], [])
     while all(left):
         extents = [runs[-1][0] for runs in left]
@@ -578,7 +579,7 @@ def _reshape(walk: _Algebra, eqn: Eqn):
 
 
 def _sum_of_sums(walk: _Algebra, eqn: Eqn):
-    """A reduction of the same reduction over other dims is one reduction; of one element each it is what it reduces."""
+    """Merge a reduction of a reduction of the same kind; replace a reduction over dims of size 1 by a reshape."""
     x = eqn.invars[0]
     if (
         list(eqn.params) == ["axes"]
@@ -597,8 +598,8 @@ def _sum_of_sums(walk: _Algebra, eqn: Eqn):
     ):
         return None
     inner = sorted(before.params["axes"])
-    kept = [d for d in range(before.invars[0].aval.ndim) if d not in inner]
-    axes = tuple(sorted([*inner, *(kept[a] for a in eqn.params["axes"])]))
+    outer_dims = [d for d in range(before.invars[0].aval.ndim) if d not in inner]
+    axes = tuple(sorted([*inner, *(outer_dims[a] for a in eqn.params["axes"])]))
     return eqn.replace(invars=before.invars, params={"axes": axes})
 
 
@@ -614,34 +615,37 @@ def _broadcast(walk: _Algebra, eqn: Eqn):
         and eqn.outvars[0].aval.explicit is None
         and list(dims) == sorted(dims)
     ):
-        return walk.as_reshape(eqn)  # only dims of size 1 are new
-    before, found = walk.maker.get(x), None
+        return walk.as_reshape(eqn)  # only dims of size 1 are added
+    before, merged_broadcast = walk.maker.get(x), None
     if before is not None and moves(before) == "repeat":
         x, dims = before.invars[0], tuple([dims[d] for d in before.params["broadcast_dimensions"]])
-        found = eqn.replace(invars=[x], params={**eqn.params, "broadcast_dimensions": dims})
-    kept = [d for d, at in enumerate(dims) if x.aval.shape[d] == shape[at]]
-    if len(kept) == len(dims) or x.aval.explicit is not None:
-        return found
+        merged_broadcast = eqn.replace(
+            invars=[x], params={**eqn.params, "broadcast_dimensions": dims}
+        )
+    unstretched = [d for d, at in enumerate(dims) if x.aval.shape[d] == shape[at]]
+    if len(unstretched) == len(dims) or x.aval.explicit is not None:
+        return merged_broadcast
     flat = Var(
-        x.aval.update(shape=tuple([x.aval.shape[d] for d in kept]))
-    )  # a dim of size 1 that is stretched is a new one
-    made = walk.as_reshape(Eqn(registry["reshape"], [x], [flat], {}, eqn.source))
-    if isinstance(made, Eqn):
-        walk.emit(made)
-        made = flat
+        x.aval.update(shape=tuple([x.aval.shape[d] for d in unstretched]))
+    )  # a stretched dim of size 1 becomes a new dim
+    source = walk.as_reshape(Eqn(registry["reshape"], [x], [flat], {}, eqn.source))
+    if isinstance(source, Eqn):
+        walk.emit(source)
+        source = flat
     return eqn.replace(
-        invars=[made], params={**eqn.params, "broadcast_dimensions": tuple([dims[d] for d in kept])}
+        invars=[source],
+        params={**eqn.params, "broadcast_dimensions": tuple([dims[d] for d in unstretched])},
     )
 
 
 def _other(walk: _Algebra, eqn: Eqn):
-    """An operation that with these parameters is another one."""
-    found = eqn.primitive.same_as(**eqn.params)
-    return None if found is None else eqn.replace(primitive=registry[found[0]], params=found[1])
+    """Replace an op that equals another op for its parameters."""
+    other = eqn.primitive.same_as(**eqn.params)
+    return None if other is None else eqn.replace(primitive=registry[other[0]], params=other[1])
 
 
 def _pad(walk: _Algebra, eqn: Eqn):
-    """What only leaves elements out is a slice, through which its operand is seen."""
+    """Replace a pad that only removes elements by a slice, which is a view."""
     x, config = eqn.invars[0], eqn.params["padding_config"]
     if any(low > 0 or high > 0 or inner for low, high, inner in config):
         return None
@@ -655,13 +659,17 @@ def _pad(walk: _Algebra, eqn: Eqn):
 
 
 def _scalar_operands(walk: _Algebra, eqn: Eqn):
-    """Operands that are a literal spread over a shape are the literal, where the operation spreads scalars itself."""
+    """Replace operands that are broadcast scalars by the scalars; at least one operand keeps the shape of the result."""
     shape = eqn.outvars[0].aval.shape
     ins = list(eqn.invars)
     for i, atom in enumerate(ins):
-        made = walk.maker_of(atom)
-        if made is not None and moves(made) == "repeat" and made.invars[0].aval.ndim == 0:
-            ins[i] = made.invars[0]
+        producer = walk.maker_of(atom)
+        if (
+            producer is not None
+            and moves(producer) == "repeat"
+            and producer.invars[0].aval.ndim == 0
+        ):
+            ins[i] = producer.invars[0]
     if ins == list(eqn.invars) or not shape:
         return eqn
     if all(a.aval.ndim == 0 for a in ins):
@@ -671,7 +679,7 @@ def _scalar_operands(walk: _Algebra, eqn: Eqn):
 
 
 def _select(walk: _Algebra, eqn: Eqn) -> Atom | None:
-    """A choice between values that are all one."""
+    """Simplify a select whose cases are all the same value."""
     first, *rest = eqn.invars[1:]
     same = type(first) is not Literal and all(x is first for x in rest)
     return first if same and first.aval == eqn.outvars[0].aval else None
@@ -688,20 +696,20 @@ _BY_FAMILY = {ReduceOp: _sum_of_sums, ContractOp: _dot}
 
 
 def _tag(walk: _Algebra, eqn: Eqn) -> Atom:
-    """The operand itself, whose operation takes the attributes."""
+    """Return the operand of a tag, after adding the attributes to the operand's producer."""
     x = eqn.invars[0]
     maker = walk.maker_of(x)
     source = None if maker is None else maker.source or eqn.source
     if maker is not None and source is not None:
-        made = maker.replace(source=source.tagged(eqn.params["xla_metadata_kvs"]))
-        walk.eqns[walk.eqns.index(maker)] = made
-        walk.maker.update(dict.fromkeys(made.outvars, made))
+        tagged = maker.replace(source=source.tagged(eqn.params["xla_metadata_kvs"]))
+        walk.eqns[walk.eqns.index(maker)] = tagged
+        walk.maker.update(dict.fromkeys(tagged.outvars, tagged))
     return x
 
 
 @functools.cache
 def _rule(primitive: Primitive) -> Callable[[_Algebra, Eqn], Atom | Eqn | None] | None:
-    """What is done with equations of a primitive: it follows from its kind, and from the facts stated with it."""
+    """Return the rewrite rule for equations of a primitive, by its family and declared properties; None if there is none."""
     if isinstance(primitive, ElementwiseOp):
         if primitive.neutral is not None:
             return _arithmetic

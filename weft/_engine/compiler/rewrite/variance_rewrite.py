@@ -1,4 +1,4 @@
-"""Sums of squared deviations, as in variances, computed in the pass that computes the mean.
+"""Variance rewrite: sums of squared deviations are computed in the same pass over memory as the mean.
 
 In, out: jaxprs. A sum of (x - c)^2 over dims along which c is constant, where c is computed from the sum of x over the same
 dims, waits for that sum, so that x is read from memory twice. Split into parts that stay in the caches it need not wait: the
@@ -34,50 +34,54 @@ from weft._engine.util.dtypes import is_native_float
 from weft._engine.util.record import record
 
 # thresholds, measured on several machines
-#: elements that stay in the second-level cache
+#: number of elements that fits into the second-level cache
 _VARIANCE_PART = 1 << 16
-#: elements that do not
+#: minimal number of elements of a rewritten sum; they exceed the caches
 _VARIANCE_FROM = 1 << 20
-#: parts that keep all threads busy
+#: minimal number of parts, so that all threads are busy
 _VARIANCE_FEWEST_PARTS = 32
 
 
-FARTHEST = 8  # equations between a sum and what deviations are taken from
+FARTHEST = 8  # maximal number of equations between the sum and the center
 
 
 @record
 class Deviations:
-    """The equation that sums the squares of `x` less `center`, a view of which is taken off; the one that sums `x`."""
+    """The equations `squares`, the sum of (x - center)^2 with `center` broadcast, and `total`, the sum of x."""
 
     squares: Eqn
     total: Eqn
     x: Var
     center: Var
-    dims: tuple[int, ...]  # of x, along which the dims of `center` are
-    folded: tuple[int, ...]  # the shape of x with the reduced dims as two, parts and what each sums
-    at: int  # the place of the first of the two
+    dims: tuple[int, ...]  # the dim of x of each dim of `center`
+    folded: tuple[
+        int, ...
+    ]  # the shape of x with the reduced dims replaced by two: parts, elements of a part
+    at: int  # the position of the first of these two dims
 
 
 def split_deviations(jaxpr: Jaxpr) -> Jaxpr:
-    """The program with large sums of squared deviations made from parts."""
+    """Return the program with large sums of squared deviations computed from parts."""
     maker = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
-    found = [d for eqn in jaxpr.eqns if (d := _deviations(eqn, maker)) is not None]
-    found = [d for i, d in enumerate(found) if all(d.total is not e.total for e in found[:i])]
-    if not found:
+    sums = [d for eqn in jaxpr.eqns if (d := _deviations(eqn, maker)) is not None]
+    sums = [d for i, d in enumerate(sums) if all(d.total is not e.total for e in sums[:i])]
+    if not sums:
         return jaxpr
-    totals, squares = {id(d.total): d for d in found}, {id(d.squares): d for d in found}
-    made: dict[int, tuple[Atom, ...]] = {}
+    totals, squares = {id(d.total): d for d in sums}, {id(d.squares): d for d in sums}
+    part_values: dict[int, tuple[Atom, ...]] = {}
     env: dict[Var, Atom] = {}
     eqns: list[Eqn] = []
     for eqn in jaxpr.eqns:
         (now,) = substitute([eqn], env) if env else (eqn,)
         if id(eqn) in totals:
             total, *parts = _splice(_parts(totals[id(eqn)]), now.invars, eqns)
-            env[eqn.outvars[0]], made[id(eqn)] = total, tuple(parts)
+            env[eqn.outvars[0]], part_values[id(eqn)] = total, tuple(parts)
         elif id(eqn) in squares:
             mine = squares[id(eqn)]
             center = env.get(mine.center, mine.center)
-            (env[eqn.outvars[0]],) = _splice(_joined(mine), [*made[id(mine.total)], center], eqns)
+            (env[eqn.outvars[0]],) = _splice(
+                _joined(mine), [*part_values[id(mine.total)], center], eqns
+            )
         else:
             eqns.append(now)
     outvars = [a if type(a) is Literal else env.get(a, a) for a in jaxpr.outvars]
@@ -85,7 +89,7 @@ def split_deviations(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _splice(function: Callable, args: list[Atom], eqns: list[Eqn]) -> list[Atom]:
-    """Append the equations of `function`; its results."""
+    """Append the equations of `function` to `eqns`; return its results."""
     staged = stage(function, [a.aval for a in args])
     env: dict[Var, Atom] = dict(zip(staged.invars, args))
     eqns += substitute(staged.eqns, env)
@@ -93,7 +97,7 @@ def _splice(function: Callable, args: list[Atom], eqns: list[Eqn]) -> list[Atom]
 
 
 def _deviations(eqn: Eqn, maker: dict[Var, Eqn]) -> Deviations | None:
-    """What `eqn` sums, if it is squared deviations from something made from the sum, and too large to be read twice."""
+    """Return the description of a large sum of squared deviations from a value computed from the sum; None for other equations."""
     if (
         not is_sum(eqn)
         or eqn.invars[0].aval.size < _VARIANCE_FROM
@@ -129,7 +133,7 @@ def _maker_of(atom: Atom, maker: dict[Var, Eqn]) -> Eqn | None:
 
 
 def _source_of_spread(spread: Atom, maker: dict[Var, Eqn]) -> tuple[Atom, tuple[int, ...]] | None:
-    """Return the value that is repeated over a shape, and its dims there; a scalar is its own source. None for other values."""
+    """Return the operand of a broadcast and its broadcast dims; a scalar is its own operand. Return None for other values."""
     if not spread.aval.shape:
         return spread, ()
     eqn = _maker_of(spread, maker)
@@ -139,7 +143,7 @@ def _source_of_spread(spread: Atom, maker: dict[Var, Eqn]) -> tuple[Atom, tuple[
 
 
 def _base_of_square(eqn: Eqn | None) -> Var | None:
-    """Return the variable of which an equation computes the square."""
+    """Return the variable that an equation squares; None if it does not."""
     if eqn is None or computes(eqn) not in ("square", "mul"):
         return None
     base = eqn.invars[0]
@@ -148,7 +152,7 @@ def _base_of_square(eqn: Eqn | None) -> Var | None:
 
 
 def _sum_behind(center: Var, x: Var, axes: tuple[int, ...], maker: dict[Var, Eqn]) -> Eqn | None:
-    """The sum of `x` that `center` is made from."""
+    """Return the sum of `x` over `axes` from which `center` is computed; None if there is none."""
     atom: Atom = center
     for _ in range(FARTHEST):
         eqn = _maker_of(atom, maker)
@@ -163,7 +167,9 @@ def _sum_behind(center: Var, x: Var, axes: tuple[int, ...], maker: dict[Var, Eqn
 
 
 def _folded(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[tuple[int, ...], int] | None:
-    """Return a shape with its reduced dims as two, parts and what each sums, and the place of the first; None if they stay."""
+    """Return a shape with its reduced dims replaced by two dims (parts, elements of a part), and the position of the first.
+
+    Return None if the sum needs no parts, or cannot be divided."""
     first, last = axes[0], axes[-1]
     if len(axes) != last - first + 1 or stays_in_strips(shape, axes):
         return None
@@ -195,16 +201,16 @@ def _spread(x, shape: tuple[int, ...], dims: tuple[int, ...]):
 
 
 def _parts(d: Deviations) -> Callable:
-    """From x: its sum, the means of its parts, and the sums of their deviations and of the squares of these."""
+    """Return a function of x: its sum, and per part the mean, the sum of deviations from it, and the sum of their squares."""
     folded, at = d.folded, d.at
     add, count = registry["reduce_sum"].bind, np.asarray(folded[at + 1], d.x.aval.dtype)
-    kept = tuple([k for k in range(len(folded)) if k != at + 1])
+    part_dims = tuple([k for k in range(len(folded)) if k != at + 1])
 
     def parts(x):
         x = registry["reshape"].bind(x, new_sizes=folded)
         sums = add(x, axes=(at + 1,))
         means = registry["div"].bind(sums, count)
-        off = registry["sub"].bind(x, _spread(means, folded, kept))
+        off = registry["sub"].bind(x, _spread(means, folded, part_dims))
         return [
             add(sums, axes=(at,)),
             means,
@@ -216,7 +222,7 @@ def _parts(d: Deviations) -> Callable:
 
 
 def _joined(d: Deviations) -> Callable:
-    """From what parts give but their sum, and the center: the sum of all squared deviations."""
+    """Return a function of the results of `_parts` after the first, and of the center: the sum of all squared deviations."""
     folded, at = d.folded, d.at
     axes, count = reduced_dims(d.squares), np.asarray(folded[at + 1], d.x.aval.dtype)
     apart = [(k, n) for k, n in zip(d.dims, d.center.aval.shape) if k not in axes]
