@@ -3,14 +3,10 @@
 In:   the type names of a `Gemm` step and the features of the target.
 Out:  a `Recipe`: the packing of operands, the accumulator type and the shape of the register tile.
 Words: a *lane* is one accumulator of a vector. A *step* is the range of k that one packed element
-of A
-       covers: one k, or two or four packed into 32 bits for dot-product instructions. A *beat* is
-       one
-       multiply-add of the kernel; complex numbers take two beats per step. With *quads*, a step is
-       four
-       k side by side in the vector: four lanes of the register add up to one sum, so that a narrow
-       C
-       still fills vectors.
+       of A covers: one k, or two or four packed into 32 bits for dot-product instructions. A *beat*
+       is one multiply-add of the kernel; complex numbers take two beats per step. With *quads*, a
+       step is four k side by side in the vector: four lanes of the register add up to one sum, so
+       that a narrow C still fills vectors.
 """
 
 from __future__ import annotations

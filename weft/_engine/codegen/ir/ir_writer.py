@@ -1,8 +1,7 @@
 """A writer of textual LLVM IR with index arithmetic, masked vectors and conversions.
 
 A `FunctionWriter` is one function under construction; `Declarations` collects the intrinsics that
-the
-functions of a module use.
+the functions of a module use.
 """
 
 from __future__ import annotations
@@ -197,9 +196,8 @@ class FunctionWriter(Writer):
         """Transpose n vectors of n elements in log2(n) rounds.
 
         Pairs of rows first exchange blocks of 16 bytes, then elements within the blocks. Other
-        shuffles
-        cross such blocks, which takes AVX2 twice as many instructions and LLVM three times as long
-        to compile.
+        shuffles cross such blocks, which takes AVX2 twice as many instructions and LLVM three times
+        as long to compile.
         """
         n = len(rows)
         block = min(n, 128 // bits_of(type))

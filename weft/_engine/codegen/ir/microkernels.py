@@ -19,8 +19,8 @@ GEMM_AHEAD = 16 << 10
 GEMM_LINE_BEATS = 4
 
 
-#: spare row addresses after the addresses of a tile in a list of rows of A; they are prefetched and need not be
-#: valid
+#: spare row addresses after the addresses of a tile in a list of rows of A; they are prefetched and
+#: need not be valid
 SPARE_ROWS = 16
 #: maximum number of epilogue arrays that are prefetched during the last block; a descriptor word
 #: has one byte for each
@@ -55,8 +55,8 @@ def kernel_name(rows: int, vectors: int, edge: bool, runs: bool = False) -> str:
 
 
 def kernel_table(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
-    """Return `@kernels`: the kernel addresses by rows and shape, then of the `runs` kernels;
-    null if not wanted."""
+    """Return `@kernels`: the kernel addresses by rows and shape, then of the `runs` kernels; null
+    if not wanted."""
     names = [kernel_name(*tile, runs) for runs in (False, True) for tile in tiles(recipe)]
     for name in names:
         if name in wanted:

@@ -2,10 +2,8 @@
 intrinsics.
 
 Laws: half precision is computed in f32 registers; bfloat16 is loaded and stored as its bits, bool
-as a
-      byte. Complex numbers are pairs of real numbers and not in the table; `ir.loops.ITEMSIZE` has
-      the
-      sizes of all types.
+      as a byte. Complex numbers are pairs of real numbers and not in the table; `ir.loops.ITEMSIZE`
+      has the sizes of all types.
 """
 
 from __future__ import annotations

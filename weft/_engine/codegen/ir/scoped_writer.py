@@ -3,10 +3,9 @@
 In:   instructions as text, with their operands.
 Out:  the lines of the function.
 Laws: every pure instruction is written once per scope, in the outermost scope where its operands
-are
-      defined, so that common subexpressions and loop invariants need no later pass. No instruction
-      leaves a conditional scope. A nested scope is appended to its parent when it closes, after the
-      instructions hoisted out of it.
+      are defined, so that common subexpressions and loop invariants need no later pass. No
+      instruction leaves a conditional scope. A nested scope is appended to its parent when it
+      closes, after the instructions hoisted out of it.
 """
 
 from __future__ import annotations
@@ -171,8 +170,7 @@ class ScopedWriter(Writer):
         without `others`.
 
         All values have type `type_`. The branch is placed in scope `level` (default: the innermost
-        scope),
-        where its operands must be defined; `rarely` is a branch-weight hint for LLVM.
+        scope), where its operands must be defined; `rarely` is a branch-weight hint for LLVM.
         """
         place, (then, done) = (
             self.scopes[self.depth if level is None else level],
@@ -211,8 +209,7 @@ class ScopedWriter(Writer):
             self.do(f"br i1 {go}, label %{inside}, label %{exit_}")
             self.block(inside)
         # Address operands are computed in the outermost scope, and the rest is an addressing mode.
-        # The
-        # frozen index hides the counter from loop strength reduction, whose search dominates
+        # The frozen index hides the counter from loop strength reduction, whose search dominates
         # compile time.
         renewed = list(body(self.let(f"freeze i64 {self.let(f'add i64 {counter}, 0')}"), *values))
         self.load_floor = load_floor

@@ -6,8 +6,7 @@ A `Value` is one of
 - varying: one vector register per unrolled part;
 - a pair of real values, for complex types;
 - an offset: an i64 `base + stride * short` of a uniform or affine base and one i32 register per
-  part,
-  so that gathers take 32-bit indices.
+  part, so that gathers take 32-bit indices.
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ class Value:
 
     `const`: the integer of a known i64 constant. `placed`: True for a bool that depends on the
     iteration index only, so that most vectors are all true or all false. `sum_of`: a uniform i64
-    and the
-    constant that was added to it, which addressing modes can absorb.
+    and the constant that was added to it, which addressing modes can absorb.
     """
 
     __slots__ = ("parts", "type")

@@ -4,10 +4,9 @@ carry values.
 In:   instructions as text; callbacks that write the bodies of loops and the arms of branches.
 Out:  lines. Only this module and `scoped_writer` write phi nodes: callers pass and get registers.
 Laws: operands are strings (`%t3`, `12`). Each construct begins and ends with blocks of its own, so
-a
-      body may contain further blocks.
+      a body may contain further blocks.
 Next: `ir_writer` adds index arithmetic and vectors, `scoped_writer` places instructions by the
-scopes of their operands.
+      scopes of their operands.
 """
 
 from __future__ import annotations
@@ -50,8 +49,7 @@ class Writer:
     """The body of one function under construction."""
 
     #: True if LLVM optimizes the function. Indices are then frozen: loop strength reduction skips
-    #: frozen
-    #: values, and it would dominate compile time.
+    #: frozen values, and it would dominate compile time.
     optimized = True
 
     def __init__(self) -> None:

@@ -348,8 +348,7 @@ def _both_zero(r: _Real, x: Value, y: Value) -> Value:
 
 def _logistic(r: _Real, x: Value, y: Value, type_: str) -> Value:
     # n / (1 + E) with E = e^-|x| (cos y + i sin y), rotated to the left half plane, and n = 1 or E.
-    # With
-    # c = cos(y/2): 1 + E = 2 e^-|x| c^2 - expm1(-|x|) + i e^-|x| sin y, whose real part has
+    # With c = cos(y/2): 1 + E = 2 e^-|x| c^2 - expm1(-|x|) + i e^-|x| sin y, whose real part has
     # positive terms only.
     zero, one, two = r.const(0.0, x), r.const(1.0, x), r.const(2.0, x)
     left = r.test("lt", x, zero)

@@ -1,11 +1,11 @@
 """Loads and stores of consecutive complex elements.
 
 In:   a load or store in a vector loop whose index grows by one per iteration, and the kernel
-emitter.
+      emitter.
 Out:  for a load, one wide load and two shuffles per part; for a store, one shuffle and one wide
-store.
+      store.
 Laws: memory interleaves (real, imaginary) pairs; registers hold one vector of real and one of
-imaginary parts.
+      imaginary parts.
 """
 
 from __future__ import annotations

@@ -3,10 +3,9 @@
 In:   a `Pack`, inside a vector loop or not, and the emitter of its kernel.
 Out:  the selected lanes of a vector, moved together and stored after the previous ones.
 Laws: AVX2 has no instruction for this; its eight words are permuted by a table (LLVM would store
-them one by one).
-      A full vector is stored even if few lanes are selected, because the buffer holds all
-      iterations.
-      Under a mask the buffer may end earlier, so only the selected lanes are stored.
+      them one by one). A full vector is stored even if few lanes are selected, because the buffer
+      holds all iterations. Under a mask the buffer may end earlier, so only the selected lanes are
+      stored.
 """
 
 from __future__ import annotations

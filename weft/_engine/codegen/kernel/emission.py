@@ -3,10 +3,8 @@
 In:   a target.
 Out:  registers and addresses; instructions are written to the builder `b`.
 Laws: uniform values stay scalar until a register per part is required; i64 values that are affine
-in the
-      vector variable stay symbolic. Modules for rare features (complex values, scans, strided
-      loads)
-      take an `Emission` and call its abstract methods.
+      in the vector variable stay symbolic. Modules for rare features (complex values, scans,
+      strided loads) take an `Emission` and call its abstract methods.
 Next: `expressions` evaluates, `kernel_emitter` adds statements.
 """
 

@@ -1,10 +1,10 @@
 """Evaluation of Loops expressions into registers, scalar or several vectors wide.
 
 In:   expressions, the environment of names, and the shape of the current vector loop (lanes, parts,
-masks).
+      masks).
 Out:  `Value`s; instructions are written to the builder.
 Laws: uniform operands are computed once as scalars; i64 expressions affine in the vector variable
-stay symbolic.
+      stay symbolic.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Accumulators of vector loops: a neutral element in every lane before the loop, a scalar after it.
 
 In:   the operation of an accumulator, its value before the loop, its registers after it, and the
-kernel emitter.
+      kernel emitter.
 Out:  the initial registers; the value after the loop.
 Laws: parts are combined pairwise, then lanes: the order of a sum depends on the shape of the loop,
-not on its data.
+      not on its data.
 """
 
 from __future__ import annotations

@@ -2,16 +2,14 @@
 
 In:   `Kernel`s and a `Target`.
 Out:  `module_ir`, the text of one module with a `void <symbol>(ptr ctx, i64 task, i64 worker)` per
-kernel;
-      `ctx` is an array of the buffers' addresses in order.
+      kernel; `ctx` is an array of the buffers' addresses in order.
 Laws: a `vector` loop runs several vectors per iteration, then a masked or scalar remainder; every
-size is correct.
-      An accumulator declared outside a vector loop becomes one vector accumulator per part,
-      combined after the loop.
+      size is correct. An accumulator declared outside a vector loop becomes one vector accumulator
+      per part, combined after the loop.
 Next: `expressions` evaluates, `vector_ops` holds the operations, `scoped_writer` places
-instructions.
-      `horizontal_reduction`, `structured_branches`, `nontemporal`, `complex_memory`, `vector_scan`,
-      `register_transpose` and `compress_store` emit rare statements and are imported on first use.
+      instructions. `horizontal_reduction`, `structured_branches`, `nontemporal`, `complex_memory`,
+      `vector_scan`, `register_transpose` and `compress_store` emit rare statements and are imported
+      on first use.
 """
 
 from __future__ import annotations
@@ -68,8 +66,7 @@ def module_ir(kernels: Iterable[tuple[loops.Kernel, str]], target: Target) -> st
         helpers |= emitter.b.helpers
         metadata += emitter.metadata
     # Without stack alignment, spilled vectors straddle cache lines. Attributes that repeat the
-    # machine's
-    # features are omitted: LLVM builds and keeps its CPU tables anew for each set of such
+    # machine's features are omitted: LLVM builds and keeps its CPU tables anew for each set of such
     # attributes.
     attributes = f"attributes #0 = {{ nounwind alignstack={target.vector_bytes} }}"
     return "\n".join(

@@ -3,12 +3,11 @@ results are rounded to it.
 
 In:   a kernel.
 Out:  `demands_of`: id of a float32 operation -> the half-precision type to which its result is
-rounded.
+      rounded.
 Laws: all operations between such a function and the rounding preserve relative errors: products,
       quotients, selections, maxima, and sums of nonnegative values, but not products accumulated
-      over a
-      loop. A function whose result has other uses keeps full precision. Only functions whose short
-      formulas are valid for every float32 take part.
+      over a loop. A function whose result has other uses keeps full precision. Only functions whose
+      short formulas are valid for every float32 take part.
 """
 
 from __future__ import annotations

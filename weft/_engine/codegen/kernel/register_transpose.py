@@ -2,7 +2,7 @@
 
 In:   an `Interleave` statement, inside a vector loop or not, and the emitter of its kernel.
 Out:  shuffles and stores. Lane l of the k-th value becomes element k of row l; rows are `stride`
-elements apart.
+      elements apart.
 Laws: only the rows of active iterations are accessed.
 """
 

@@ -2,7 +2,7 @@
 select.
 
 In:   a buffer, an affine index with a step of at least two, the number of a vector in the
-iteration, and the kernel emitter.
+      iteration, and the kernel emitter.
 Out:  the register, with elements in their memory type.
 Laws: no memory before the first or after the last element is read. Strided windows x[2 * i + t] for
       t = 0, 1, 2, ... share loads of read-only buffers: elements that an earlier t has selected are

@@ -3,7 +3,7 @@
 In:   the statement and the emitter of its kernel.
 Out:  blocks of instructions; phi nodes carry the accumulators of the bodies.
 Laws: a condition is uniform over lanes. Instructions of an arm are not hoisted: they may be unsafe
-if it is not taken.
+      if it is not taken.
 """
 
 from __future__ import annotations

@@ -2,12 +2,10 @@
 
 In:   a `Scan`, inside a vector loop or not, and the emitter of its kernel.
 Out:  within a vector, log2(lanes) steps that combine each lane with the lane 1, 2, 4, ... before
-it; then
-      each vector is combined with the running total, which all lanes of one register hold.
+      it; then each vector is combined with the running total, which all lanes of one register hold.
 Laws: no neutral element is needed: lanes without predecessors stay unchanged. The chain between
-vectors is
-      one combination long, since totals are combined separately from results. Masked lanes come
-      last.
+      vectors is one combination long, since totals are combined separately from results. Masked
+      lanes come last.
 """
 
 from __future__ import annotations

@@ -43,10 +43,9 @@ _CALL_WORK = 4
 class VectorizationPlan:
     """The shape of a vector loop: `parts` vectors of `lanes` elements per iteration.
 
-    `reductions`: outer accumulators and their operations, without scanned accumulators.
-    `scanned`: accumulators of scans. `packed`: counters of `Pack` statements.
-    `masked`: the remainder is a masked block.
-    `merged`: every block is masked, so that a long body is compiled only once.
+    `reductions`: outer accumulators and their operations, without scanned accumulators. `scanned`:
+    accumulators of scans. `packed`: counters of `Pack` statements. `masked`: the remainder is a
+    masked block. `merged`: every block is masked, so that a long body is compiled only once.
     """
 
     lanes: int

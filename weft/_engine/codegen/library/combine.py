@@ -3,18 +3,14 @@ order.
 
 In:   the name of a reduction and a dtype.
 Out:  `combine(op, dtype)`: the addresses of functions void (ptr out, ptr addresses, i64 n, i64
-count), one
-      of them for large results, and of a function with the signature of MPI's reductions.
+      count), one of them for large results, and of a function with the signature of MPI's
+      reductions.
 Laws: the results equal `processes.plans.reduce`: integers wrap around, a maximum or minimum with a
-NaN
-      operand is NaN, small floats are added in 32 bits and rounded once. Every reduction that a
-      plan may
-      use exists here.
+      NaN operand is NaN, small floats are added in 32 bits and rounded once. Every reduction that a
+      plan may use exists here.
 How:  floats of at most 8 bits are converted by tables. The rounding table is indexed by the upper
-half of
-      a float32, whose last bit is set if the lower half is not zero. This rounds like the whole
-      float32,
-      because the upper half has at least two bits more than any such float.
+      half of a float32, whose last bit is set if the lower half is not zero. This rounds like the
+      whole float32, because the upper half has at least two bits more than any such float.
 """
 
 from __future__ import annotations

@@ -2,15 +2,13 @@
 
 In:   an `Fft` step.
 Out:  `symbol(step)`: a function's name; `ROUTINES`: its code. It is `void name(ptr words, i64 task,
-i64 worker)`;
-      `words(step)` are the numbers after the addresses of source, out and tables; `tasks(step)`:
-      the number of tasks.
+      i64 worker)`; `words(step)` are the numbers after the addresses of source, out and tables;
+      `tasks(step)`: the number of tasks.
 Laws: rows are independent, so NaN and infinities stay in their row.
 How:  each lane of a vector holds a row, so passes have no shuffles and no remainders. Rows are
-transposed
-      into scratch memory, one vector per element, transformed there by the passes, and transposed
-      back.
-      The last vector of rows ends at the last row and may overlap the previous vector.
+      transposed into scratch memory, one vector per element, transformed there by the passes, and
+      transposed back. The last vector of rows ends at the last row and may overlap the previous
+      vector.
 """
 
 from __future__ import annotations

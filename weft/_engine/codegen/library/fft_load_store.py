@@ -3,7 +3,7 @@ frequencies of real values.
 
 In:   the name of a function, as used by `codegen.library.fft`.
 Out:  `function(name, type, decls)`: its text. An element in scratch memory is a vector of real
-parts and one of imaginary parts.
+      parts and one of imaginary parts.
 Laws: sizes are arguments, so that the functions work for all lengths.
 """
 
@@ -78,18 +78,13 @@ def _transpose(v: Vectors, short: bool = False) -> None:
     """Transpose `total` columns of a vector's worth of rows, and multiply them by `scale`.
 
     On either side, row i begins at `step` * min(i, `last`) bytes, where `swap` exchanges
-    neighboring rows, and
-    a column is `move` bytes after the previous column. A vector's worth of columns moves at a time;
-    the
-    last such block overlaps the previous one if fewer columns remain. With `short`, rows are
-    shorter than a
-    vector, and masks limit each access to `count` numbers.
+    neighboring rows, and a column is `move` bytes after the previous column. A vector's worth of
+    columns moves at a time; the last such block overlaps the previous one if fewer columns remain.
+    With `short`, rows are shorter than a vector, and masks limit each access to `count` numbers.
 
     Rows are interleaved pairwise in log2(n) rounds. For sixteen lanes, two rounds of a few blocks
-    go
-    through memory: the code is shorter, and only four rows are accessed at a time, which matters if
-    all
-    rows map to one cache set.
+    go through memory: the code is shorter, and only four rows are accessed at a time, which matters
+    if all rows map to one cache set.
     """
     f, lanes = v.f, v.lanes
     scale = _scale(v)
@@ -244,8 +239,7 @@ def _pairs(
     """Combine elements k and h - k for k = 1 .. h/2.
 
     `read` loads Z[k]. `body` maps E = Z[k] + conj Z[h-k] and w^k O, with O = Z[k] - conj Z[h-k], to
-    the new
-    elements k and h - k; `sign` changes the sign of k in w^k.
+    the new elements k and h - k; `sign` changes the sign of k in w^k.
     """
     f = v.f
 
@@ -267,8 +261,7 @@ def _part(v: Vectors) -> None:
     odd values.
 
     Frequencies k and h - k are E + t and conj(E - t), with t = -i w^k O, of half of Z. Z is halved
-    first,
-    because the unhalved sums may overflow where the frequencies do not.
+    first, because the unhalved sums may overflow where the frequencies do not.
     """
     half, zero = v.number(0.5), const(v.part, "0.0", v.lanes)
     re, im = _get(v, "%at", 0)

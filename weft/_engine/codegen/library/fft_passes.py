@@ -2,15 +2,11 @@
 
 In:   a radix, and the type of a part.
 Out:  `function(radix, type, real, decls)`: the text of `void name(ptr source, ptr target, i64
-radix, i64 m, i64 s, ptr factors)`;
-      `ir.fft` defines a pass and its factors. An element is a vector of real parts followed by a
-      vector of
-      imaginary parts. With `real`, elements have no imaginary parts, and only the first half of
-      their
-      frequencies is written.
+      radix, i64 m, i64 s, ptr factors)`; `ir.fft` defines a pass and its factors. An element is a
+      vector of real parts followed by a vector of imaginary parts. With `real`, elements have no
+      imaginary parts, and only the first half of their frequencies is written.
 How:  small radices are unrolled. Radices from 11 on, which are odd, are loops that add up cosines
-times
-      x[j] + x[r-j] and sines times x[j] - x[r-j] over j, for several frequencies at a time.
+      times x[j] + x[r-j] and sines times x[j] - x[r-j] over j, for several frequencies at a time.
 """
 
 from __future__ import annotations
@@ -45,8 +41,7 @@ def _block(radix: int, real: bool) -> int:
     """Return the number of frequencies that are summed at a time.
 
     Twice as many registers hold complex numbers. The number balances few loops over the pairs
-    against few
-    sums that are computed twice.
+    against few sums that are computed twice.
     """
     half, most = radix // 2, 5 if real or machine().registers >= 32 else 2
     return min(

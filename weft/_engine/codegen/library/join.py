@@ -2,13 +2,11 @@
 
 In:   a `Join` step; `table`, the name of a constant array with `numbers(step)`.
 Out:  `task(step, name, table)`: the text of `void name(ptr places, i64 task, i64 worker)`, where
-`places` holds
-      the addresses of the result and of the parts; `tasks(step)`: the number of tasks.
+      `places` holds the addresses of the result and of the parts; `tasks(step)`: the number of
+      tasks.
 Laws: rows of parts are copied in the order of the result. If all parts have rows of one width of at
-most a
-      cache line, the result is written in blocks that fit in the L1 cache, part by part, so that
-      each part
-      is read sequentially.
+      most a cache line, the result is written in blocks that fit in the L1 cache, part by part, so
+      that each part is read sequentially.
 """
 
 from __future__ import annotations

@@ -2,15 +2,11 @@
 
 In:   a `LibraryCall` step.
 Out:  `task(step, name)`: the text of `void name(ptr arrays, i64 task, i64 worker)`, where `arrays`
-holds the
-      addresses of the step's arrays in order; `tasks(step)`: the number of tasks.
+      holds the addresses of the step's arrays in order; `tasks(step)`: the number of tasks.
 Laws: problems are independent, so threads share a batch and the library runs single-threaded in
-each task.
-      The library's own threads would spin after the call and slow down the next kernel; only single
-      large
-      problems use them. Batches of small problems use one thread; tiny problems are computed
-      without the
-      library (`tiny_lapack`).
+      each task. The library's own threads would spin after the call and slow down the next kernel;
+      only single large problems use them. Batches of small problems use one thread; tiny problems
+      are computed without the library (`tiny_lapack`).
 """
 
 from __future__ import annotations
@@ -38,10 +34,8 @@ _LAPACK_THREADED = 1 << 17
 #: number of tiny problems that are worth a task
 _LAPACK_UNROLLED_PROBLEMS = 256
 #: number of elements below which one thread solves all triangular systems. Some routines of
-#: OpenBLAS
-#: allocate under a lock: on problems of less than a microsecond two threads gain nothing, and they
-#: wait
-#: for each other for milliseconds if one loses its CPU
+#: OpenBLAS allocate under a lock: on problems of less than a microsecond two threads gain nothing,
+#: and they wait for each other for milliseconds if one loses its CPU
 _LAPACK_TINY_TRSM = 1 << 11
 #: the same bound for Cholesky factorizations
 _LAPACK_TINY_POTRF = 1 << 10

@@ -2,17 +2,13 @@
 
 In:   a `Sort` step.
 Out:  `symbol(step)`: a function's name; `ROUTINES`: its code. It is `void name(ptr words, i64 row,
-i64 worker)`
-      with the `words` (addresses of the operands, then n, k and whether the order descends) that
-      `Sort` defines.
+      i64 worker)` with the `words` (addresses of the operands, then n, k and whether the order
+      descends) that `Sort` defines.
 Laws: elements are compared as unsigned words: integers, and floats by sign and magnitude, -0 equal
-to 0, NaN last.
-      Sorts are stable. Rows are independent; one task is one row.
+      to 0, NaN last. Sorts are stable. Rows are independent; one task is one row.
 How:  LSD radix sort (Knuth, TAOCP vol. 3, 5.2.5) with digits of 8 bits for short rows and 11 for
-long ones;
-      insertion sort for the shortest rows. The k greatest elements are found in one pass that
-      compares
-      each element with the least of the k greatest so far.
+      long ones; insertion sort for the shortest rows. The k greatest elements are found in one pass
+      that compares each element with the least of the k greatest so far.
 """
 
 from __future__ import annotations
@@ -434,8 +430,7 @@ class _Top:
     come first.
 
     The current items are in descending order. An item is a key above the complement of a position,
-    so that
-    no two items are equal.
+    so that no two items are equal.
     """
 
     def __init__(self, type_: str, decls: Declarations):

@@ -2,7 +2,7 @@
 
 In:   an address and a NumPy array with any strides.
 Out:  `copy(target, view)`: True if it copied the view; False for views with contiguous runs too
-short to benefit.
+      short to benefit.
 """
 
 from __future__ import annotations

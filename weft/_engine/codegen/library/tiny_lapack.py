@@ -2,14 +2,11 @@
 
 In:   a `LibraryCall` step whose routine factors or solves matrices of a few rows.
 Out:  `is_tiny(step)`; `write(f, step, places)`: the code for one problem, whose arrays are at
-`places`.
+      `places`.
 Laws: results equal the results of LAPACK up to rounding: LU pivots on the first of the largest
-elements of
-      a column, a column of zeros is left unchanged, Cholesky reports the first diagonal element
-      that is not
-      positive. All elements are in registers: there are no loops, locks or workspace, so that
-      threads
-      share any batch.
+      elements of a column, a column of zeros is left unchanged, Cholesky reports the first diagonal
+      element that is not positive. All elements are in registers: there are no loops, locks or
+      workspace, so that threads share any batch.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 In:   an `ir.program.Program`.
 Out:  `native.NativeProgram`: loaded code, called with one array of addresses.
 Laws: one call runs the whole program; a first call may run unoptimized code with the same bits
-(`tiered_compilation`).
+      (`tiered_compilation`).
 Next: `program` (compilation and its order), `entry` (the schedule as one function), `native`
-(loaded programs).
+      (loaded programs).
 """

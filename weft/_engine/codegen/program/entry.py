@@ -3,16 +3,13 @@ functions if it is long.
 
 In:   a `Program`, and the symbols under which its kernels, matmuls and sorts are linked.
 Out:  modules of LLVM IR. The entry returns 0, or 1 if a host call or a signal handler raised, or an
-exchange failed.
+      exchange failed.
 Laws: Signals are handled before each host call and, in long programs, about every 100 ms of work
-between steps.
-      `slots` holds the addresses of ins, outs and consts in order, then the arena, which holds
-      temporaries.
-      Kernels with one task are called directly; others are called by `weft_parallel_for(ptr fn, ptr
-      ctx, i64 tasks)`.
-      No function has more than about `PART` steps: LLVM's time is superlinear in the length of a
-      function,
-      and the parts are compiled in parallel. A part calls only earlier parts.
+      between steps. `slots` holds the addresses of ins, outs and consts in order, then the arena,
+      which holds temporaries. Kernels with one task are called directly; others are called by
+      `weft_parallel_for(ptr fn, ptr ctx, i64 tasks)`. No function has more than about `PART` steps:
+      LLVM's time is superlinear in the length of a function, and the parts are compiled in
+      parallel. A part calls only earlier parts.
 """
 
 from __future__ import annotations

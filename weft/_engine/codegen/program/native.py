@@ -1,11 +1,10 @@
 """Native programs: loaded code with the minimum that is needed to run it.
 
 In:   the address of an entry that `codegen.program.program` compiled in this process, or an image
-linked by an earlier process.
+      linked by an earlier process.
 Out:  a `NativeProgram`: its entry, and everything that must stay alive with it.
 Laws: loading an image needs no part of the code generator except the thread pool. The compiler
-stages of
-      such a program are recomputed on demand.
+      stages of such a program are recomputed on demand.
 """
 
 from __future__ import annotations
@@ -98,10 +97,8 @@ class NativeProgram:
 
     `entry` is the address of `i32 entry(ptr slots)`, which returns nonzero if the program failed.
     `short_call` is `call` with the GIL held, for short programs. A call that released the GIL would
-    take it
-    back before another thread wakes up; Python forces a handover only if the GIL was not released
-    for
-    5 ms, so frequent short calls would starve the other threads.
+    take it back before another thread wakes up; Python forces a handover only if the GIL was not
+    released for 5 ms, so frequent short calls would starve the other threads.
     """
 
     __slots__ = (

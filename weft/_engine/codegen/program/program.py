@@ -2,15 +2,11 @@
 
 In:   a `Program` (kernels, matmuls, copies, host calls and control flow over assigned buffers).
 Out:  a `NativeProgram`: the address of its entry and everything that must stay alive with it;
-`image_of` returns all its code
-      as one image, which another process can load.
+      `image_of` returns all its code as one image, which another process can load.
 Laws: a kernel is compiled once per process and shared by programs until caches are cleared;
-programs
-      keep the code that they run. It is compiled once per machine while the disk cache lasts. The
-      same
-      holds for unoptimized drafts of kernels, which compute the same bits, and for entries. LLVM is
-      not
-      loaded if all objects are on disk (on x86-64 Linux).
+      programs keep the code that they run. It is compiled once per machine while the disk cache
+      lasts. The same holds for unoptimized drafts of kernels, which compute the same bits, and for
+      entries. LLVM is not loaded if all objects are on disk (on x86-64 Linux).
 """
 
 from __future__ import annotations
@@ -391,8 +387,7 @@ def _work(traffic: int, times: float) -> float:
     """Return the estimated total cost of a step.
 
     The traffic of a kernel that contains an uncounted loop is the maximum possible; in an uncounted
-    loop it
-    is replaced by the typical traffic of such a kernel.
+    loop it is replaced by the typical traffic of such a kernel.
     """
     if times < math.inf:
         return times * traffic

@@ -2,13 +2,10 @@
 
 In:   a program that `compile_draft` compiles for its first call, with some kernels unoptimized.
 Out:  `Draft.called()`, called by Python before each run: the second call schedules the
-optimization, after
-      which all callbacks in `Draft.then` receive the optimized program.
+      optimization, after which all callbacks in `Draft.then` receive the optimized program.
 Laws: a draft computes the same bits as its replacement. One thread optimizes, one module at a time,
-while
-      no caller waits for a compilation, or after `_PATIENCE_S` at the latest. It stops after the
-      current
-      module at process exit. If the optimization fails, the draft stays.
+      while no caller waits for a compilation, or after `_PATIENCE_S` at the latest. It stops after
+      the current module at process exit. If the optimization fails, the draft stays.
 """
 
 from __future__ import annotations

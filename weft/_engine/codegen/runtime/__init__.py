@@ -2,11 +2,9 @@
 
 In:   LLVM IR in the `.ll` files of this folder.
 Out:  addresses of native functions: `pool` (fork and join), `heap` (buffers), `dispatch` (a
-compiled function's `__call__`),
-      `queue` (asynchronous execution of programs), `symbols` (functions of other libraries that
-      code refers to).
+      compiled function's `__call__`), `queue` (asynchronous execution of programs), `symbols`
+      (functions of other libraries that code refers to).
 Laws: a caller of the pool takes part in the work and never waits for a worker that has claimed no
-task;
-      nested calls run inline; a forked child starts its own workers on first use.
+      task; nested calls run inline; a forked child starts its own workers on first use.
 Next: `pool`.
 """

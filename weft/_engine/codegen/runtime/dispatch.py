@@ -1,12 +1,11 @@
 """Native dispatch: the machine code behind calling a compiled function.
 
 In:   the classes whose objects it reads (Array, Buffer, the jitted function) and the offsets of
-their slots.
+      their slots.
 Out:  `Dispatcher.descriptor`, a native method for `__call__`, and the length of cache entries.
-Arrays get a native destructor.
+      Arrays get a native destructor.
 Laws: offsets come from `cpython.layouts`, which checks them on live objects. If a check fails (on
-another
-      interpreter), there is no descriptor, and calls take the equivalent Python path.
+      another interpreter), there is no descriptor, and calls take the equivalent Python path.
 """
 
 from __future__ import annotations

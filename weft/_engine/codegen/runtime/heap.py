@@ -2,13 +2,11 @@
 
 In:   nothing; compiled from `heap.ll` and `heap_memory.ll` on first use.
 Out:  `block_types()`, the types of the objects that own blocks; `symbols()`: `weft_alloc(i64) ->
-ptr`, `weft_free(ptr)`,
-      `weft_new_block(i64) -> object or None`, `weft_heap_trim()` and the i64 counters
-      `weft_heap_live`, `weft_heap_peak`,
-      `weft_heap_cached`, `weft_heap_limit`; `backends.cpu.buffer.use_native` takes them.
+      ptr`, `weft_free(ptr)`, `weft_new_block(i64) -> object or None`, `weft_heap_trim()` and the
+      i64 counters `weft_heap_live`, `weft_heap_peak`, `weft_heap_cached`, `weft_heap_limit`;
+      `backends.cpu.buffer.use_native` takes them.
 Laws: callers hold the GIL; alignment, caching and counters are the same as in
-`weft._engine.backends.cpu.buffer`.
-      Nothing is cached until `weft_heap_limit` is set.
+      `weft._engine.backends.cpu.buffer`. Nothing is cached until `weft_heap_limit` is set.
 """
 
 from __future__ import annotations
@@ -98,8 +96,7 @@ def block_types() -> tuple[type, ...]:
     """Return the types of block headers. A block is freed with the last reference to its header.
 
     The types are, in order: blocks with values, blocks that a queued program will write (see
-    `queue.ll`),
-    and blocks whose computation failed.
+    `queue.ll`), and blocks whose computation failed.
     """
     symbols()
     return tuple(_types)

@@ -2,15 +2,12 @@
 
 In:   nothing; compiled from `pool.ll` on first use.
 Out:  `symbols()`, the addresses that other native modules link to: `weft_parallel_for(ptr fn, ptr
-ctx, i64 ntasks)`,
-      where `fn` is `void(ptr ctx, i64 task, i64 wid)`, `weft_scratch_take(i64) -> ptr` and
-      `weft_scratch_give(ptr)`.
+      ctx, i64 ntasks)`, where `fn` is `void(ptr ctx, i64 task, i64 wid)`, `weft_scratch_take(i64)
+      -> ptr` and `weft_scratch_give(ptr)`.
 Laws: every task runs exactly once before `weft_parallel_for` returns; 0 <= wid < num_threads(), and
       concurrent tasks of one call have different `wid`s. Tasks of different calls may share a
-      `wid`, so
-      scratch memory is per call. Nested calls, and calls while the pool is busy, run inline; a
-      forked
-      child starts its own workers.
+      `wid`, so scratch memory is per call. Nested calls, and calls while the pool is busy, run
+      inline; a forked child starts its own workers.
 """
 
 from __future__ import annotations
@@ -123,7 +120,8 @@ def of_architecture(machine: str) -> dict[str, str]:
 
 
 def source(machine: str) -> str:
-    """Return the pool's LLVM IR for one architecture (a name that `platform.machine()` may return)."""
+    """Return the pool's LLVM IR for one architecture (a name that `platform.machine()` may
+    return)."""
     text = text_of("pool.ll")
     for name, word in of_architecture(machine).items():
         text = text.replace(f"${{{name}}}", word)

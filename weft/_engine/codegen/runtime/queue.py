@@ -3,10 +3,9 @@
 In:   the native functions of `queue.ll`, once native dispatch is linked.
 Out:  `Queue`: posting programs, and waiting for them; `current()`, the queue of this process.
 Laws: programs run in the order of posting. The error of a failed program is raised where its
-results, or
-      the results of a dependent program, are read. A waiting thread handles signals. A fork waits
-      for the
-      queue. Process exit waits for programs that call Python and stops the others.
+      results, or the results of a dependent program, are read. A waiting thread handles signals. A
+      fork waits for the queue. Process exit waits for programs that call Python and stops the
+      others.
 """
 
 from __future__ import annotations
@@ -36,9 +35,8 @@ class Failure:
     """The reason why results were not computed.
 
     Blocks refer to failures but are not tracked by the garbage collector. After the first raise
-    only a copy
-    of `error` without a traceback is retained, because the frames of a traceback may refer to the
-    arrays.
+    only a copy of `error` without a traceback is retained, because the frames of a traceback may
+    refer to the arrays.
     """
 
     __slots__ = ("error",)

@@ -2,12 +2,10 @@
 
 In:   a function from a routine's name to its modules, each after the modules that it calls.
 Out:  `ensure`, the routine's address; `requests`, the objects to compile before; `stored`, the keys
-of its objects on disk.
+      of its objects on disk.
 Laws: an address stays valid. A draft is not optimized and computes the same bits. Modules that
-several
-      routines share are linked once. `Routines` makes sorts and Fourier transforms;
-      `codegen.gemm.gemm`
-      makes matmuls. Both are a `RoutineMaker`.
+      several routines share are linked once. `Routines` makes sorts and Fourier transforms;
+      `codegen.gemm.gemm` makes matmuls. Both are a `RoutineMaker`.
 """
 
 from __future__ import annotations

@@ -4,10 +4,8 @@ thread pool.
 In:   a name.
 Out:  its address in this process, or None.
 Laws: the name of a BLAS or LAPACK routine includes the width of its integers, so that code compiled
-for
-      a library with another width finds no address. The thread pool and the library are loaded on
-      first
-      use of their names.
+      for a library with another width finds no address. The thread pool and the library are loaded
+      on first use of their names.
 """
 
 from __future__ import annotations
@@ -84,8 +82,7 @@ POOL_PREFIXES = ("weft_parallel_for", "weft_scratch_")
 LIBRARY_PREFIX = "weft_library_"
 
 #: the error (type, value, traceback) of a signal handler that raised during a program or before a
-#: host
-#: call; only the main thread runs handlers
+#: host call; only the main thread runs handlers
 signal_error = (ctypes.c_void_p * 3)()
 #: [0]: the id of the thread that runs queued programs (see `queue.ll`) and handles no signals; [1]:
 #: nonzero to stop its current program

@@ -1,11 +1,11 @@
-"""LLVM's code generator through the C functions of the library that llvmlite ships.
+"""LLVM's code generator, through the C functions of the library that llvmlite ships.
 
 In:   the text of a module and a `Machine`; every module gets its own context.
 Out:  `emit`: an object or assembly; `host`: LLVM's name of this CPU and its features.
-Laws: the Python package itself is not imported, which would take five times as long as loading the library.
-      Nothing here holds the GIL while LLVM works. A machine is used by one thread at a time.
-      The end of the interpreter waits for the modules in work, and daemon threads begin no more: LLVM's static data go with the process,
-      and code that reads them then ends it by SIGABRT.
+Laws: the Python package itself is not imported, which would take five times as long as loading the
+      library. The GIL is released while LLVM works. A machine is used by one thread at a time.
+      Interpreter exit waits for the modules in progress, and daemon threads begin no more: the
+      process destroys LLVM's static data, and code that reads them afterwards aborts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from weft._engine.util.user_code import suspended
 _TEXT, _ANY, _INT = ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int
 _OUT = ctypes.POINTER(ctypes.c_void_p)
 
-#: name without its prefix -> the type of the result, then those of the arguments
+#: name without its prefix -> the result type, then the argument types
 _SIGNATURES = {
     "InitializeNativeTarget": (None,),
     "InitializeNativeAsmPrinter": (None,),
@@ -51,24 +51,24 @@ _SIGNATURES = {
     "DisposeString": (None, _ANY),
 }
 
-#: these let other threads run meanwhile; the rest is over sooner than a thread gets the interpreter back
+#: functions that release the GIL; the others return sooner than a thread can take the GIL back
 _LONG = {"ParseAssembly", "TargetMachineEmitToMemory"}
 
 _lock = held_over_forks(threading.RLock())
-_loaded: list[ctypes.CDLL] = []  # the library, once it is loaded
-_inside: set[int] = set()  # the threads that have LLVM work for them
-_ends = False  # whether the interpreter does
+_loaded: list[ctypes.CDLL] = []  # empty, or the loaded library
+_inside: set[int] = set()  # ids of the threads that are inside LLVM
+_ends = False  # True once the interpreter exits
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_inside.clear)
 
 
 @functools.cache
 def place() -> str:
-    """Where the library is."""
+    """Return the path of the library."""
     spec = importlib.util.find_spec("llvmlite")
     if spec is None or not spec.submodule_search_locations:
         raise ImportError(
-            "weft compiles with LLVM, which the package llvmlite brings along; it is not installed. "
+            "weft compiles with LLVM, which is part of the package llvmlite; it is not installed. "
             "Install it with `pip install llvmlite`.",
             name="llvmlite",
         )
@@ -80,13 +80,15 @@ def place() -> str:
 
 @functools.cache
 def identity() -> str:
-    """What identifies this build of LLVM, without loading it: its file is replaced when the package is."""
+    """Return a text that identifies this build of LLVM, without loading it; the library file
+    changes with the package."""
     facts = os.stat(place())
     return f"{facts.st_size}-{facts.st_mtime_ns}"
 
 
 def library() -> ctypes.CDLL:
-    """The library with the types of its functions, ready to compile for this machine."""
+    """Return the library with typed functions, initialized to compile for this machine; load it on
+    first use."""
     if not _loaded:
         with suspended, _lock:
             if not _loaded:
@@ -95,13 +97,13 @@ def library() -> ctypes.CDLL:
 
 
 def is_loaded() -> bool:
-    """Whether `library` answers at once."""
+    """Return whether `library` returns without loading."""
     return bool(_loaded)
 
 
 def _load(path: str) -> ctypes.CDLL:
     try:
-        found = (
+        loaded = (
             ctypes.PyDLL(path, handle=_open(path))
             if sys.platform == "linux"
             else ctypes.PyDLL(path)
@@ -110,26 +112,27 @@ def _load(path: str) -> ctypes.CDLL:
         if not is_refusal(error):
             raise
         raise refused(os.path.getsize(path), f"LLVM ({path})") from error
-    free = ctypes.CDLL(path, handle=found._handle)
+    free = ctypes.CDLL(path, handle=loaded._handle)
     for name, (result, *arguments) in _SIGNATURES.items():
-        function = getattr(free if name in _LONG else found, f"LLVMPY_{name}")
+        function = getattr(free if name in _LONG else loaded, f"LLVMPY_{name}")
         function.restype, function.argtypes = result, arguments
-        setattr(found, name, function)
-    found.InitializeNativeTarget()
-    found.InitializeNativeAsmPrinter()
-    found.InitializeNativeAsmParser()
-    return found
+        setattr(loaded, name, function)
+    loaded.InitializeNativeTarget()
+    loaded.InitializeNativeAsmPrinter()
+    loaded.InitializeNativeAsmParser()
+    return loaded
 
 
 def _open(path: str) -> int | None:
-    """A handle from `dlopen` itself, which other threads need not wait for; None leaves it, and its error, to ctypes."""
+    """Return a handle from `dlopen`, called without the GIL; None on failure: ctypes then repeats
+    the load and reports the error."""
     dlopen = ctypes.CDLL(None).dlopen
     dlopen.restype, dlopen.argtypes = _ANY, [_TEXT, _INT]
     return dlopen(os.fsencode(path), os.RTLD_NOW)
 
 
 class _Words:
-    """A string that LLVM gives away: an error or an answer."""
+    """A string that LLVM allocates: an error message or a result."""
 
     __slots__ = ("pointer",)
 
@@ -137,7 +140,7 @@ class _Words:
         self.pointer = ctypes.c_void_p(None)
 
     def take(self) -> str:
-        """The string, empty if none was given; it is freed."""
+        """Return the string and free it; empty if LLVM returned none."""
         if not self.pointer:
             return ""
         text = ctypes.string_at(self.pointer.value or 0).decode()
@@ -153,7 +156,8 @@ def _answer(name: str) -> str:
 
 
 def host() -> tuple[str, str]:
-    """LLVM's name of this CPU, and its features in alphabetical order, as in `+avx,-avx512f`."""
+    """Return LLVM's name of this CPU, and its features in alphabetical order, as in
+    `+avx,-avx512f`."""
     features = sorted(
         _answer("GetHostCPUFeatures").split(","), key=operator.itemgetter(slice(1, None))
     )
@@ -161,7 +165,8 @@ def host() -> tuple[str, str]:
 
 
 class Machine:
-    """A code generator for one CPU at one level of optimization. It keeps its tables of the CPU, 0.7 MiB, until it is disposed of."""
+    """A code generator for one CPU and optimization level. It holds its tables of the CPU, 0.7 MiB,
+    until it is disposed of."""
 
     __slots__ = ("pointer",)
 
@@ -170,7 +175,7 @@ class Machine:
         target = library().GetTargetFromTriple(triple, error.pointer)
         if not target:
             raise RuntimeError(f"LLVM: {error.take()}")
-        model = b"jitdefault"  # the large code model: objects may be anywhere in memory
+        model = b"jitdefault"  # the large code model: objects may be at any addresses
         self.pointer = library().CreateTargetMachine(
             target, triple, cpu.encode(), features.encode(), level, b"pic", model, 0, 1, b""
         )
@@ -178,7 +183,7 @@ class Machine:
             raise RuntimeError(f"LLVM: no machine for {cpu!r} with features {features!r}")
 
     def dispose(self) -> None:
-        """Give back its memory; it is not to be used again."""
+        """Free the machine, which must not be used afterwards."""
         library().DisposeTargetMachine(self.pointer)
 
 
@@ -191,14 +196,15 @@ def _finish() -> None:
 
 
 def ends() -> bool:
-    """Whether the interpreter ends, and the main thread alone may still compile."""
+    """Return whether the interpreter exits, so that only the main thread may compile."""
     return _ends
 
 
 def emit(ir: str, machine: Machine, assembly: bool = False) -> bytes:
-    """The object of a textual module, or its assembly text. SystemExit in a daemon thread while the interpreter ends."""
+    """Return the object of a textual module, or its assembly; raise SystemExit in daemon threads at
+    interpreter exit."""
     me = threading.get_ident()
-    _inside.add(me)  # before the question: `_finish` sets the one, and then reads the other
+    _inside.add(me)  # before the test: `_finish` first sets `_ends`, then reads `_inside`
     try:
         if _ends and threading.current_thread() is not threading.main_thread():
             raise SystemExit

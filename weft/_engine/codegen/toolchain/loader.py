@@ -1,15 +1,17 @@
 """A linker for the relocatable objects that our code generator emits on x86-64 Linux.
 
 In:   ELF objects of the large code model, and addresses for the symbols they import.
-Out:  `link(objects)`, an `Image`: all of them laid out from address 0, with the words that depend on the final address; plain
-      data, which can be kept on disk. `place(image, address)` loads it as `Loaded`: the addresses of its global symbols, valid
-      as long as this object lives. `load` does both.
-Laws: an imported name refers to the last object before it that exports it, else to the process.
-      Anything beyond what our objects contain (five kinds of relocations) raises `Unsupported`, and `target.link` uses LLVM's
-      linker. Code is never writable while it can run; a forked child has its own data. Images that write none of their data
-      share a few mappings (`_Pages`), and their pages are used again once the `Loaded` is gone.
+Out:  `link(objects)`, an `Image`: all objects laid out from address 0, with a list of the words
+      that depend on the final address. An image is plain data and can be stored on disk.
+      `place(image, address)` loads it as `Loaded`: the addresses of its global symbols, valid as
+      long as this object lives. `load` does both.
+Laws: an imported name refers to the last earlier object that exports it, else to the process. An
+      object with anything but five kinds of relocations raises `Unsupported`, and `target.link`
+      uses LLVM's linker. Code is never writable while it can run; a forked child has its own data.
+      Images without writable data share a few mappings (`_Pages`), and their pages are reused once
+      the `Loaded` is gone.
 
-A process that finds all its objects on disk needs no more of LLVM than this file, which saves loading LLVM.
+A process that finds all its objects on disk needs only this file, and does not load LLVM.
 """
 
 from __future__ import annotations
@@ -33,13 +35,14 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 _RELOCATION = struct.Struct("<QQq")
 _PROGBITS, _SYMTAB, _RELA, _NOBITS = 1, 2, 4, 8
 _WRITE, _ALLOC, _EXECUTE = 1, 2, 4
-# relocations: absolute; relative to the place; offset from the table of addresses; place in that table; the table itself
+# Relocations: absolute address; relative to the place; offset from the address table; slot in the
+# address table; the table itself.
 _ABS64, _PC64, _GOTOFF64, _GOT64, _GOTPC64 = 1, 24, 25, 27, 29
 _PAGE, _LINE = mmap.PAGESIZE, 64
 
 
 class Unsupported(Exception):
-    """The object holds something that this linker does not know."""
+    """The object contains something that this linker does not support."""
 
 
 class _Section(NamedTuple):
@@ -69,19 +72,19 @@ class Loaded:
 
 
 def works_here() -> bool:
-    """Whether this machine is one that the linker is for."""
+    """Return whether the linker supports this machine."""
     return sys.platform == "linux" and architecture() == "x86_64" and sys.maxsize > 1 << 32
 
 
 @functools.cache
 def process() -> ctypes.CDLL:
-    """What the process has loaded: the C library, above all."""
+    """Return the symbols that the process has loaded, including the C library."""
     return ctypes.CDLL(None, use_errno=True)
 
 
 @functools.cache
 def _system(name: str) -> Callable[..., int]:
-    """A system call about memory."""
+    """Return a system call for memory management."""
     function = getattr(process(), name)
     function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long][
         : 6 if name == "mmap" else 3
@@ -101,49 +104,50 @@ _ARENA = 16 << 20
 _MADV_DONTNEED = 4
 _unused: dict[
     int, array[int]
-] = {}  # bytes -> addresses of pages that were given back: Python's numbers would hold its memory
+] = {}  # size in bytes -> addresses of freed pages, in arrays, because Python integers would occupy pages
 _fresh: list[tuple[int, int]] = []  # (begin, end) of unused pages
-# No lock: `pop` of a list takes what it gives away from threads, finalizers and handlers of signals.
+# No lock: `pop` of a list is atomic among threads, finalizers and signal handlers.
 
 
 class _Pages:
-    """Pages with code and constants, of an arena: neighbours with equal rights are one mapping to the system, however many there are."""
+    """Pages with code and constants in a shared arena; the system joins neighbors with equal rights
+    into one mapping."""
 
     __slots__ = ("address", "size")
 
     def __init__(self, contents: Callable[[int], bytes], size: int):
         self.size, size = 0, -(-size // _PAGE) * _PAGE
         self.address = _unused_pages(size) or _new_pages(size)
-        self.size, made = size, contents(self.address)
+        self.size, code = size, contents(self.address)
         _protect(self.address, self.size, mmap.PROT_READ | mmap.PROT_WRITE)
-        ctypes.memmove(self.address, made, len(made))
+        ctypes.memmove(self.address, code, len(code))
         _protect(self.address, self.size, mmap.PROT_READ | mmap.PROT_EXEC)
 
     def __del__(self, over: Callable[[], bool] = sys.is_finalizing) -> None:
-        if self.size and not over():  # threads may run to the very end of the process
+        if self.size and not over():  # at exit threads may still run the code
             _system("madvise")(self.address, self.size, _MADV_DONTNEED)
             _unused.setdefault(self.size, array("Q")).append(self.address)
 
 
 def _new_pages(size: int) -> int:
-    """Pages without rights or contents."""
+    """Return the address of new pages, which are not accessible yet."""
     try:
         begin, end = _fresh.pop()
     except IndexError:
         begin = end = 0
     if end - begin < size:
         more = max(size, _ARENA)
-        found = _system("mmap")(None, more, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
-        if found in (None, ctypes.c_void_p(-1).value):
+        mapping = _system("mmap")(None, more, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+        if mapping in (None, ctypes.c_void_p(-1).value):
             raise refused(more, "compiled code")
-        begin, end = found, found + more
+        begin, end = mapping, mapping + more
     if end - begin > size:
         _fresh.append((begin + size, end))
     return begin
 
 
 def _unused_pages(size: int) -> int:
-    """Pages that were given back; 0 if there are none."""
+    """Return the address of freed pages of this size; 0 if there are none."""
     try:
         return _unused[size].pop()
     except LookupError:
@@ -151,11 +155,14 @@ def _unused_pages(size: int) -> int:
 
 
 class Image(NamedTuple):
-    """Linked objects, not yet anywhere. Of `size` bytes `memory` has the first, the others are zero; the first `code_size` are never
-    written, with code first, and are all there is where no object has variables.
+    """Linked objects that are not loaded yet.
 
-    To the u64 at `places[i]` the address of target `targets[i]` is to be added: 0 is the image itself, n > 0 is
-    `imports[n - 1]` (both arrays are the bytes of u32). `exports` gives the places of global symbols in the image.
+    The image has `size` bytes: `memory`, then zeros. The first `code_size` bytes are read-only and
+    begin with the code; `code_size` equals `size` if no object has variables.
+
+    The u64 at `places[i]` is relative to target `targets[i]`, whose address is added on loading: 0
+    is the image itself, n > 0 is `imports[n - 1]` (both arrays are the bytes of u32). `exports`
+    maps global symbols to their offsets in the image.
     """
 
     memory: bytes
@@ -173,26 +180,26 @@ def load(data: bytes, imports: Mapping[str, int], shared: Mapping[str, int]) -> 
 
 
 def place(image: Image, address: Callable[[str], int | None]) -> Loaded:
-    """Bring an image into memory; `address` knows what it imports."""
+    """Load an image into memory; `address` maps imported symbols to addresses."""
     known = [0, *map(address, image.imports)]
     if not all(known[1:]):
         raise RuntimeError(
-            f"codegen: nothing is called {image.imports[known.index(None) - 1]!r}, which compiled code refers to"
+            f"codegen: compiled code refers to {image.imports[known.index(None) - 1]!r}, a symbol that this process does not define"
         )
 
     def at(base: int) -> bytes:
-        """The contents, at their place."""
-        made = np.zeros(image.size, np.uint8)
-        made[: len(image.memory)] = np.frombuffer(image.memory, np.uint8)
+        """Return the contents for an image at address `base`."""
+        contents = np.zeros(image.size, np.uint8)
+        contents[: len(image.memory)] = np.frombuffer(image.memory, np.uint8)
         if image.places:
             words = np.ndarray(
-                (image.size - 7,), "<u8", made, strides=(1,)
-            )  # one begins at every byte
+                (image.size - 7,), "<u8", contents, strides=(1,)
+            )  # an overlapping word at every byte
             known[0] = base
             words[np.frombuffer(image.places, np.uint32)] += np.array(known, np.uint64)[
                 np.frombuffer(image.targets, np.uint32)
             ]
-        return made.tobytes()
+        return contents.tobytes()
 
     if image.code_size == image.size:
         memory = _Pages(at, image.size)
@@ -210,7 +217,7 @@ def place(image: Image, address: Callable[[str], int | None]) -> Loaded:
 
 
 def link(objects: Sequence[bytes]) -> Image:
-    """Lay objects out one after another, and resolve what they say of each other."""
+    """Lay objects out one after another, and resolve their references to each other."""
     parsed = [_Object(data) for data in objects]
     code_size, size = _layout(parsed)
     exports: dict[str, int] = {}
@@ -226,12 +233,12 @@ def link(objects: Sequence[bytes]) -> Image:
     return linked.image(code_size, exports)
 
 
-#: what a symbol stands for: the name of an import, or nothing for the image; and a number of bytes after it
+#: the target of a symbol: the name of an import, or empty for the image; and an offset in bytes
 _Target = tuple[str, int]
 
 
 def _target(one: _Object, symbol: tuple, exports: dict[str, int]) -> _Target | None:
-    """What a symbol of an object stands for; None is a section that is not in memory."""
+    """Return the target of a symbol; None if it is in a section that is not in memory."""
     name, _, _, section, value, _ = symbol
     if section:
         return ("", one.places[section] + value) if section in one.places else None
@@ -240,7 +247,7 @@ def _target(one: _Object, symbol: tuple, exports: dict[str, int]) -> _Target | N
 
 
 class _Object:
-    """A parsed object file; `places` holds the addresses of its sections once they are laid out."""
+    """A parsed object file; `places` maps section numbers to addresses once they are laid out."""
 
     def __init__(self, data: bytes):
         if data[:6] != b"\x7fELF\x02\x01" or data[16:20] != b"\x01\x00\x3e\x00":
@@ -257,24 +264,25 @@ class _Object:
         self.names = _Names(data, self.sections[table.link])
         self.titles = _Names(
             data, self.sections[struct.unpack_from("<H", data, 62)[0]]
-        )  # of sections
+        )  # of the sections
         self.places: dict[int, int] = {}
 
     def is_variable(self, s: _Section) -> bool:
-        """Whether a section is written while the program runs; constants that hold addresses are writable to the linker alone."""
+        """Return whether a section is writable at run time; constants with addresses are writable
+        only for the linker."""
         return bool(s.flags & _ALLOC and s.flags & _WRITE and s.size) and not self.titles[
             s.name
         ].startswith(".data.rel.ro")
 
     def allocated_sections(self, is_code: bool) -> Iterator[tuple[int, _Section]]:
-        """Return the numbers and sections of code, or of data, that take up memory."""
+        """Yield the numbers and headers of nonempty code sections, or of data sections."""
         for i, s in enumerate(self.sections):
             in_memory = s.type in (_PROGBITS, _NOBITS) and s.flags & _ALLOC and s.size
             if in_memory and bool(s.flags & _EXECUTE) == is_code:
                 yield i, s
 
     def empty_sections(self) -> list[int]:
-        """Return the numbers of sections that would be in memory but have no bytes."""
+        """Return the numbers of empty sections."""
         return [
             i
             for i, s in enumerate(self.sections)
@@ -282,14 +290,15 @@ class _Object:
         ]
 
     def copy_to(self, memory: bytearray) -> None:
-        """Write the sections that have contents."""
+        """Copy the contents of the sections into memory."""
         for i, at in self.places.items():
             s = self.sections[i]
             if s.type == _PROGBITS:
                 memory[at : at + s.size] = self.data[s.offset : s.offset + s.size]
 
     def relocations(self) -> Iterator[tuple[int, int, int, int]]:
-        """(place in memory, kind, symbol, addend) of every relocation of a section that is in memory."""
+        """Yield (place in memory, kind, symbol, addend) of every relocation of a section that is in
+        memory."""
         for s in self.sections:
             if s.type == _RELA and s.info in self.places:
                 start = self.places[s.info]
@@ -300,13 +309,13 @@ class _Object:
 
 
 class _Linked:
-    """Memory with a table of addresses after it, and which of its words are to be completed."""
+    """Memory followed by an address table, and the words that depend on final addresses."""
 
     def __init__(self, table: int):
         self.memory = bytearray(table)
         self.table = table
-        self.slots: dict[_Target, int] = {}  # target -> place in the table
-        self.open: list[tuple[int, str]] = []  # place, name of the target
+        self.slots: dict[_Target, int] = {}  # target -> offset in the table
+        self.open: list[tuple[int, str]] = []  # (place, name of the target)
 
     def relocate(self, one: _Object, targets: Sequence[_Target | None]) -> None:
         """Apply an object's relocations."""
@@ -331,7 +340,7 @@ class _Linked:
             struct.pack_into("<Q", self.memory, place, (value + addend) & 0xFFFFFFFFFFFFFFFF)
 
     def image(self, code_size: int | None, exports: dict[str, int]) -> Image:
-        """All that was written, as an image."""
+        """Return the memory and the address table as an image."""
         table = struct.pack(f"<{len(self.slots)}Q", *[at for _, at in self.slots])
         self.open += [(self.table + slot, which) for (which, _), slot in self.slots.items()]
         numbers = {"": 0}
@@ -353,7 +362,7 @@ class _Linked:
 
 
 class _Names(dict):
-    """The string table: name of the symbol whose name begins at a byte."""
+    """The string table: maps the offset of a name to the name."""
 
     def __init__(self, data: bytes, section: _Section):
         super().__init__()
@@ -366,9 +375,9 @@ class _Names(dict):
 
 
 def _layout(objects: Sequence[_Object]) -> tuple[int | None, int]:
-    """Place each section in memory: code first, then data, from a new page on if some of it is written.
+    """Place each section in memory: code first, then data, on a new page if some data are writable.
 
-    Return the size of code pages, None if nothing is written, and the size of all.
+    Return the size of the read-only pages, None if no data are writable, and the total size.
     """
     at, code_size = 0, None
     has_variables = any(one.is_variable(s) for one in objects for s in one.sections)
@@ -382,6 +391,6 @@ def _layout(objects: Sequence[_Object]) -> tuple[int | None, int]:
             at = -(-at // unit) * unit
             code_size = at if has_variables else None
     for one in objects:
-        for i in one.empty_sections():  # relocations may still name them
+        for i in one.empty_sections():  # relocations may refer to them
             one.places[i] = at
     return code_size, at

@@ -1,8 +1,10 @@
-"""Native library modules: compiled once per machine, kept on disk, loaded for the life of the process.
+"""Native library modules: compiled once per machine, cached on disk, loaded for the life of the
+process.
 
-In:   modules: a name, a function that writes the IR (called only if no object is on disk), the names to export;
-      and addresses or libc names for what the texts declare.
-Out:  addresses that stay valid to the very end: workers may still run this code while the interpreter shuts down.
+In:   modules: a name, a function that writes the IR (called only if no object is on disk), the
+      names to export; and addresses or libc names for the declarations in the texts.
+Out:  addresses that stay valid until the process ends: workers may still run this code during
+      interpreter shutdown.
 """
 
 from __future__ import annotations
@@ -17,11 +19,12 @@ from typing import Any, NamedTuple
 from weft._engine.codegen.toolchain import loader, objects, target
 from weft._engine.util import cache
 
-_apart: dict[tuple[str, ...], threading.Thread] = {}  # who compiles what nobody waits for
+_apart: dict[tuple[str, ...], threading.Thread] = {}  # threads of `are_at_hand`, by module names
 
 
 class LibraryModule(NamedTuple):
-    """A module of a library: a name that determines its text, what writes that, and the symbols it exports."""
+    """A module of a library: a name that determines its text, the writer of the text, and the
+    exported symbols."""
 
     name: str
     text: Callable[[], str]
@@ -29,7 +32,7 @@ class LibraryModule(NamedTuple):
     quick: bool = False
 
     def as_draft(self) -> LibraryModule:
-        """The module, not optimized: other code, of another name."""
+        """Return the unoptimized variant of the module, which has another name."""
         return self if self.quick else self._replace(name=f"{self.name} draft", quick=True)
 
 
@@ -38,48 +41,50 @@ def link(
     imports: Mapping[str, int] | None = None,
     libc: Sequence[str] = (),
 ) -> dict[str, int]:
-    """Return the addresses of all that `parts` export for the current target; nothing is ever unloaded.
+    """Link modules for the current target and return the addresses of all exports; the code is
+    never unloaded.
 
-    A part may import what those before it export. An object on disk is found by the part's name and the fingerprint of
-    this code generator.
+    A part may import the exports of earlier parts. An object on disk is found by the part's name
+    and the fingerprint of this code generator.
     """
     process = loader.process()
-    known = {
+    addresses = {
         symbol: ctypes.cast(getattr(process, symbol), ctypes.c_void_p).value or 0 for symbol in libc
     }
-    known |= imports or {}
+    addresses |= imports or {}
     exports = [symbol for part in parts for symbol in part.exports]
     image = objects.image([request(part) for part in parts])
     if image is not None:
-        code = _kept(loader.place(image, known.get))
+        code = _kept(loader.place(image, addresses.get))
         return {symbol: code[symbol] for symbol in exports}
     for part in parts:
-        code = _kept(target.link(objects.take(request(part)), part.exports, known))
-        known |= {symbol: code[symbol] for symbol in part.exports}
-    return {symbol: known[symbol] for symbol in exports}
+        code = _kept(target.link(objects.take(request(part)), part.exports, addresses))
+        addresses |= {symbol: code[symbol] for symbol in part.exports}
+    return {symbol: addresses[symbol] for symbol in exports}
 
 
 def _kept(code: Any) -> Any:
-    """Linked code, which stays for good."""
+    """Keep linked code alive until the process ends, and return it."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))
     return code
 
 
 def text_of(name: str) -> str:
-    """The text of a module of `codegen.runtime`."""
+    """Return the text of a module of `codegen.runtime`."""
     with open(os.path.join(os.path.dirname(os.path.dirname(__file__)), "runtime", name)) as file:
         return file.read()
 
 
 def request(part: LibraryModule) -> objects.ObjectRequest:
-    """What to `objects.prepare` for a part to be linked soon."""
+    """Return the object to `objects.prepare` before a part is linked."""
     return objects.ObjectRequest(_key(part), part.text, part.quick)
 
 
 def are_at_hand(parts: Sequence[LibraryModule], wait: bool = False) -> bool:
-    """Whether `parts` are linked in no time; if not, a thread begins to compile them, for which an ending process waits, or this call.
+    """Return whether `parts` can be linked without compiling; else compile them in a thread.
 
-    Where that thread failed, the answer is yes, and linking raises the error.
+    With `wait`, wait for that thread; process exit waits for it, too. After a failure of the thread
+    the result is True, and linking raises the error.
     """
     names = tuple([part.name for part in parts])
     if names not in _apart:
@@ -100,12 +105,12 @@ def _compile_all(requests: Sequence[objects.ObjectRequest]) -> None:
 
 
 def compile_apart(wanted: objects.ObjectRequest) -> None:
-    """Compile a module while others may compile, too."""
+    """Compile a module in a background thread; other threads may compile at the same time."""
     objects.keep(wanted, target.emit_apart(wanted.text(), wanted.quick))
 
 
 def is_kept(part: LibraryModule) -> bool:
-    """Whether a part is on disk."""
+    """Return whether a part is on disk."""
     return cache.has(_key(part))
 
 

@@ -1,8 +1,10 @@
-"""Objects: machine code of modules, from memory, from disk, or compiled now, several in parallel.
+"""Objects: machine code of modules, from memory, from disk, or newly compiled by several threads.
 
-In:   requests: a key (see `cache.key`), and a function that writes the module's text, called only if needed.
-Out:  `take(request)`: the object. `prepare(requests)` compiles missing ones in parallel for `take` to find.
-      `image(requests)`: several linked together, kept on disk as such.
+In:   requests: a key (see `cache.key`), and a function that writes the module's text, called only
+      if needed.
+Out:  `take(request)`: the object. `prepare(requests)` compiles missing objects in parallel, for
+      later calls of `take`. `image(requests)`: several objects linked together, cached on disk as
+      one image.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from weft._engine.util import cache
 
 
 class ObjectRequest(NamedTuple):
-    """A module that is wanted; `quick` for code in which little time is spent: it is not optimized."""
+    """A request for the object of a module. A `quick` module is not optimized, because little time
+    is spent in it."""
 
     key: str
     text: Callable[[], str]
@@ -29,52 +32,57 @@ _prepared: dict[str, bytes] = {}
 def prepare(
     requests: Iterable[ObjectRequest], threads: int, meanwhile: Callable[[], object] | None = None
 ) -> None:
-    """Compile the modules that are neither prepared nor on disk, on up to `threads` threads; give what takes long first.
+    """Compile the modules that are neither prepared nor on disk, optimized modules first, on up to
+    `threads` threads.
 
-    What is to be done `meanwhile` is done while others still compile, if anything is compiled at all.
+    If anything is compiled, the caller runs `meanwhile` once no module is left for it.
     """
     optimized_first = sorted(requests, key=lambda request: request.quick)
-    wanted = {request.key: request for request in optimized_first if not is_there(request)}
-    if wanted:
-        modules = [(request.text, request.quick) for request in wanted.values()]
+    missing = {request.key: request for request in optimized_first if not is_there(request)}
+    if missing:
+        modules = [(request.text, request.quick) for request in missing.values()]
         for request, data in zip(
-            wanted.values(), target.emit_objects(modules, target.current(), threads, meanwhile)
+            missing.values(), target.emit_objects(modules, target.current(), threads, meanwhile)
         ):
             keep(request, data)
 
 
 def is_there(request: ObjectRequest) -> bool:
-    """Whether a module need not be compiled."""
+    """Return whether a module is prepared or on disk."""
     return request.key in _prepared or cache.has(request.key)
 
 
 def keep(request: ObjectRequest, data: bytes) -> None:
-    """Have the object of a module ready for `take`."""
+    """Store the object of a module for `take` and on disk."""
     _prepared[request.key] = data
     cache.later(request.key, lambda: data)
 
 
 def take(request: ObjectRequest) -> bytes:
-    """The object of a module; a prepared one is handed out once."""
+    """Return the object of a module; compile it if necessary. A prepared object is removed from
+    memory."""
     data = _prepared.pop(request.key, None)
     if data is None:
         data = cache.read(request.key)
     if data is None:
-        made = data = target.emit_object(request.text(), target.current(), request.quick)
-        cache.later(request.key, lambda: made)
+        compiled = data = target.emit_object(request.text(), target.current(), request.quick)
+        cache.later(request.key, lambda: compiled)
     return data
 
 
 def image(requests: Sequence[ObjectRequest]) -> loader.Image | None:
-    """Modules linked together, each after those that it names; None where our linker cannot do it."""
+    """Return modules linked together, each after the modules it refers to; None if `loader` does
+    not support them."""
     key = cache.key("image", *[request.key for request in requests])
     data = cache.read(key)
     if data is not None:
         return loader.Image(*marshal.loads(data))
     try:
-        made = loader.link([take(request) for request in requests]) if loader.works_here() else None
+        linked = (
+            loader.link([take(request) for request in requests]) if loader.works_here() else None
+        )
     except loader.Unsupported:
         return None
-    if made is not None:
-        cache.later(key, lambda: marshal.dumps(tuple(made)))
-    return made
+    if linked is not None:
+        cache.later(key, lambda: marshal.dumps(tuple(linked)))
+    return linked

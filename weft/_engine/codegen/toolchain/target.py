@@ -1,9 +1,12 @@
 """The target machine: CPU, features, vector width, object emission and linking.
 
-In:   the host CPU, or what WEFT_CPU_FEATURES restricts it to (`avx512`, `avx512-plain`, `avx2`, `generic`).
-Out:  `current()`, one `Target`; `emit_object` and `assembly` turn LLVM IR into machine code; `link` makes it callable.
-Laws: LLVM is loaded on first use only: to compile, not to link what is on disk (`llvm_c`, `loader`). Kernels are emitted as
-      explicit vectors, so no LLVM pass pipeline runs: parsing and instruction selection are all the time that a kernel takes.
+In:   the host CPU, or its restriction by WEFT_CPU_FEATURES (`avx512`, `avx512-plain`, `avx2`,
+      `generic`).
+Out:  `current()`, one `Target`; `emit_object` and `assembly` turn LLVM IR into machine code; `link`
+      makes it callable.
+Laws: LLVM is loaded on first use only: to compile, not to link objects from disk (`llvm_c`,
+      `loader`). Kernels are emitted as explicit vectors, so no LLVM pass pipeline runs: compiling a
+      kernel is parsing and instruction selection only.
 """
 
 from __future__ import annotations
@@ -27,11 +30,11 @@ from weft._engine.util.user_code import suspended
 if TYPE_CHECKING:
     from llvmlite.binding import LLJIT, ResourceTracker
 
-#: features each restricted level switches on (x86-64 only); all others are off
+#: features of each restricted level (x86-64 only); all others are off
 _AVX2 = "+avx2,+avx,+fma,+f16c,+bmi,+bmi2,+lzcnt,+popcnt,+sse4.2,+sse4.1,+ssse3,+sse3,+sse2,+cx16,+64bit"
 _LEVELS = {
     "avx512": None,
-    "avx512-plain": f"{_AVX2},+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl",  # what the first such CPUs had
+    "avx512-plain": f"{_AVX2},+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl",  # the features of the first AVX-512 CPUs
     "avx2": _AVX2,
     "generic": "+sse2,+64bit",
 }
@@ -39,13 +42,15 @@ _LEVEL_CPU = {"avx512-plain": "skylake-avx512", "avx2": "haswell", "generic": "x
 
 _AVX512 = {"+avx512f", "+avx512bw", "+avx512vl", "+avx512dq"}
 
-#: LLVM code generation level: 1 is 5 to 10 % quicker than 2 on our kernels and gives the same inner loops
+#: LLVM code generation level: 1 compiles our kernels 5 to 10 % faster than 2, to the same inner
+#: loops
 _CODEGEN_LEVEL = 1
 
 
 @record
 class Target:
-    """A CPU with its features. `level` is avx512, avx2, neon or generic; `vector_bytes` the width of its registers."""
+    """A CPU with its features. `level` is avx512, avx2, neon or generic; `vector_bytes` is the
+    width of its registers."""
 
     cpu: str
     features: str
@@ -58,22 +63,23 @@ class Target:
 
     @property
     def has_masks(self) -> bool:
-        """Whether masked loads and stores of every type are single instructions."""
+        """True if masked loads and stores of every type are single instructions."""
         return self.level == "avx512"
 
     @property
     def has_bf16(self) -> bool:
-        """Whether one instruction rounds whole registers to bfloat16."""
+        """True if one instruction rounds whole registers to bfloat16."""
         return self.level == "avx512" and "+avx512bf16" in self.features
 
     def lanes(self, itemsize: int) -> int:
-        """Number of elements of `itemsize` bytes in one vector register."""
+        """Return the number of elements of `itemsize` bytes in one vector register."""
         return max(1, self.vector_bytes // itemsize)
 
 
 @functools.lru_cache(maxsize=1)
 def _host() -> tuple[str, str]:
-    """LLVM's name of this CPU, and its features; kept on disk, so that LLVM need not be loaded to find them."""
+    """Return LLVM's name of this CPU, and its features; cached on disk, so that LLVM need not be
+    loaded."""
     name = _host_key()
     data = cache.read(name) if name else None
     if data is None:
@@ -86,13 +92,13 @@ def _host() -> tuple[str, str]:
 
 @functools.lru_cache(maxsize=1)
 def _host_key() -> str | None:
-    known = machine.cpu_text()
-    has_features = "flags" in known or "Features" in known
-    return cache.key("host", known, llvm_c.identity()) if has_features else None
+    cpu_text = machine.cpu_text()
+    has_features = "flags" in cpu_text or "Features" in cpu_text
+    return cache.key("host", cpu_text, llvm_c.identity()) if has_features else None
 
 
 def is_new() -> bool:
-    """Whether nothing was ever compiled on this machine, so that LLVM will surely be needed."""
+    """Return whether nothing was ever compiled on this machine, so that LLVM will be needed."""
     name = _host_key()
     return name is None or not cache.has(name)
 
@@ -102,9 +108,14 @@ def _make(level: str | None) -> Target:
     cpu, features = _host()
     if loader.architecture().lower() not in ("x86_64", "amd64"):
         neon = loader.architecture().lower() in ("arm64", "aarch64")
-        made = ("neon", 16, True, True, False) if neon else ("generic", 16, False, False, False)
+        properties = (
+            ("neon", 16, True, True, False) if neon else ("generic", 16, False, False, False)
+        )
         return Target(
-            cpu, features, *made, identity=f"{cpu}|{features}|{machine.name()}|{llvm_c.identity()}"
+            cpu,
+            features,
+            *properties,
+            identity=f"{cpu}|{features}|{machine.name()}|{llvm_c.identity()}",
         )
     have = set(features.split(","))
     best = (
@@ -135,7 +146,7 @@ def _make(level: str | None) -> Target:
 
 
 def current() -> Target:
-    """The target of this process; WEFT_CPU_FEATURES may restrict it to one of `_LEVELS`."""
+    """Return the target of this process; WEFT_CPU_FEATURES may restrict it to one of `_LEVELS`."""
     level = os.environ.get("WEFT_CPU_FEATURES") or None
     if level is not None and level not in _LEVELS:
         raise ValueError(f"WEFT_CPU_FEATURES: {level!r} is not one of {', '.join(_LEVELS)}.")
@@ -144,40 +155,45 @@ def current() -> Target:
 
 @functools.lru_cache(maxsize=64)
 def _machine(target: Target, level: int = _CODEGEN_LEVEL, number: int = 0) -> llvm_c.Machine:
-    """One of several equal machines: two threads must not use the same."""
+    """Return machine number `number` of several equal machines; concurrent threads need different
+    numbers."""
     return llvm_c.Machine(target.cpu, target.features, level)
 
 
 _lock, _apart = (
     held_over_forks(threading.RLock()),
     held_over_forks(threading.RLock()),
-)  # of who uses LLVM
+)  # locks of LLVM's foreground and background compilations
 
 
 class _Compilations:
-    """The compilations in progress by the thread that has `_lock`: the handler of a signal may begin one within another."""
+    """Count of nested compilations by the thread that holds `_lock`; a signal handler may begin one
+    within another."""
 
     count = 0
     most_machines = 1024
 
     @classmethod
     def enter(cls) -> int:
-        """Begin a compilation. Return the number of its first machine."""
+        """Begin a compilation and return the number of its first machine."""
         cls.count += 1
         return (cls.count - 1) * cls.most_machines
 
 
 def emit_object(ir: str, target: Target, quick: bool = False) -> bytes:
-    """Machine code (a relocatable object) of one textual LLVM module; `quick` as for an `objects.ObjectRequest`.
+    """Return the machine code (a relocatable object) of one textual LLVM module; `quick` as in
+    `objects.ObjectRequest`.
 
-    It waits for no other compilation: the caller may have locks that user code needs while `_lock` is held.
+    It does not take `_lock`: the caller may hold locks that user code needs while another thread
+    holds `_lock`.
     """
     with suspended:
         return _emit_by_new_machine(ir, target, quick)
 
 
 def emit_apart(ir: str, quick: bool = False) -> bytes:
-    """What `emit_object` does for the current target, in a thread that nobody waits for. One module is compiled at a time."""
+    """Like `emit_object` for the current target, in a background thread; compiles one module at a
+    time."""
     with _apart:
         return _emit_by_new_machine(ir, current(), quick)
 
@@ -196,42 +212,46 @@ def emit_objects(
     threads: int,
     meanwhile: Callable[[], object] | None = None,
 ) -> list[bytes]:
-    """Machine code of several modules, (function that writes the text, quick), compiled on up to `threads` threads.
+    """Return the machine code of several modules, (function that writes the text, quick), compiled
+    on up to `threads` threads.
 
-    Those that take long should come first; the caller takes the first, since a new thread may wait for a CPU on which others
-    spin. While a thread compiles, another writes the next text; one thread loads LLVM where that is to be done, and the
-    caller writes meanwhile. When no module is left for the caller, it does what it is to do `meanwhile`.
+    The slowest modules should come first: the caller compiles the first one, since a new thread may
+    wait for a CPU on which other threads spin. While one thread compiles, another writes the next
+    text. If LLVM is not loaded, one thread loads it while the caller writes texts. When no module
+    is left for the caller, it calls `meanwhile`.
     """
-    made: list[bytes | BaseException] = [b""] * len(modules)
+    results: list[bytes | BaseException] = [b""] * len(modules)
     unwritten = iter(range(len(modules)))
     written: deque[tuple[int, str]] = deque()
 
-    def work(number: int, found: tuple[int, str] | None = None) -> None:
-        while (found := found or _next_text(modules, unwritten, written, made)) is not None:
-            i, text = found
-            found = None
+    def work(number: int, item: tuple[int, str] | None = None) -> None:
+        while (item := item or _next_text(modules, unwritten, written, results)) is not None:
+            i, text = item
+            item = None
             try:
                 level = 0 if modules[i][1] else _CODEGEN_LEVEL
-                made[i] = llvm_c.emit(text, _machine(target, level, first_machine + number))
+                results[i] = llvm_c.emit(text, _machine(target, level, first_machine + number))
             except BaseException as error:
-                made[i] = error
+                results[i] = error
 
     others: list[DaemonThread] = []
     with _lock:
         first_machine = _Compilations.enter()
         try:
-            longest = _next_text(modules, unwritten, written, made) if llvm_c.is_loaded() else None
+            longest = (
+                _next_text(modules, unwritten, written, results) if llvm_c.is_loaded() else None
+            )
             for i in range(1, 1 if llvm_c.ends() else min(threads, len(modules))):
                 others.append(DaemonThread(_load_and, work, i))
             work(0, longest)
             if meanwhile is not None:
                 meanwhile()
-        finally:  # their machines are for the next compilation
+        finally:  # the threads' machines are free for the next compilation
             for other in others:
                 other.join()
             _Compilations.count -= 1
     codes: list[bytes] = []
-    for code in made:
+    for code in results:
         if isinstance(code, BaseException):
             raise code
         codes.append(code)
@@ -244,7 +264,8 @@ def _next_text(
     written: deque[tuple[int, str]],
     made: list[bytes | BaseException],
 ) -> tuple[int, str] | None:
-    """The next text to compile, written now unless it is: several of them while LLVM is still being loaded."""
+    """Return the next text to compile; write it now if none is ready, or several while LLVM is
+    being loaded."""
     while not written or not llvm_c.is_loaded():
         i = next(unwritten, None)
         if i is None:
@@ -260,29 +281,33 @@ def _next_text(
 
 
 def load() -> None:
-    """Have LLVM in memory, which the first module would wait for."""
+    """Load LLVM ahead of the first compilation."""
     llvm_c.library()
 
 
 def _load_and(work: Callable[[int], None], number: int) -> None:
-    """Load LLVM first, while the caller writes texts. Finalizers do not run here: they may need the locks of the caller, which waits."""
+    """Load LLVM, then work. No finalizers run here: they might need locks of the caller, which
+    waits for this thread."""
     with suspended:
-        with contextlib.suppress(ImportError, OSError):  # the next compilation raises it again
+        with contextlib.suppress(
+            ImportError, OSError
+        ):  # the next compilation raises the error again
             load()
         work(number)
 
 
 def assembly(ir: str, target: Target) -> str:
-    """Assembly text of one textual LLVM module."""
+    """Return the assembly of one textual LLVM module."""
     with _lock:
         return llvm_c.emit(ir, _machine(target), assembly=True).decode()
 
 
 @functools.lru_cache(maxsize=1)
 def _jit() -> LLJIT:
-    """Return LLVM's linker, for the objects and machines that `loader` does not support.
+    """Return LLVM's linker, for objects and machines that `loader` does not support.
 
-    It is JITLink: RuntimeDyld aborts the process on relocations between the sections of an aarch64 object.
+    It is JITLink, because RuntimeDyld aborts the process on relocations between the sections of an
+    aarch64 object.
     """
     import llvmlite.binding as binding
 
@@ -302,7 +327,8 @@ def _jit() -> LLJIT:
 
 @functools.lru_cache(maxsize=1)
 def _stay_loaded() -> None:
-    """Keep the linker to the very end: pool threads may be in its code while the interpreter shuts down."""
+    """Keep the linker alive until the process ends: pool threads may run its code during
+    interpreter shutdown."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(_jit()))
 
 
@@ -315,7 +341,7 @@ _shared_in_llvm: list[ResourceTracker] = []
 
 
 def share(symbols: Callable[[], Mapping[str, int]]) -> None:
-    """Name the addresses that every linked object may use; only the first call counts."""
+    """Define the symbols that every linked object may use; only the first call has an effect."""
     with suspended, _lock:
         if not _shared:
             _shared.update(symbols())
@@ -324,7 +350,8 @@ def share(symbols: Callable[[], Mapping[str, int]]) -> None:
 def link(
     data: bytes, exports: Iterable[str], imports: Mapping[str, int]
 ) -> loader.Loaded | ResourceTracker:
-    """Load an object into the process. The result maps each exported name to its address and must be kept alive."""
+    """Load an object into the process; the result maps exported names to addresses and must be kept
+    alive."""
     if loader.works_here():
         try:
             return loader.load(data, imports, _shared)
@@ -336,7 +363,7 @@ def link(
 def link_by_llvm(
     data: bytes, exports: Iterable[str], imports: Mapping[str, int]
 ) -> ResourceTracker:
-    """What `link` does, done by LLVM: for every machine and every object."""
+    """Like `link`, by LLVM's linker: for every machine and every object."""
     from llvmlite.binding import JITLibraryBuilder
 
     builder = JITLibraryBuilder().add_object_img(data)
