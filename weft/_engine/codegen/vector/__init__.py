@@ -1,8 +1,8 @@
-"""Operations of Loops on registers, one element or a vector of them.
+"""Operations of Loops on registers that hold one element or a vector of elements.
 
 In:   a function of Loops and the names of its arguments' registers.
 Out:  LLVM instructions that compute it, within the error bounds of docs/accuracy.md.
-Laws: the same code is used for one lane and many; no C library function is called where a polynomial will do; rare arguments that
-      need one go to a cold function.
-Next: `vector_ops`, then `math` (where each function is) and `math_real` (how formulas are written).
+Laws: the same code is used for one lane and many; the C library is called only where polynomials do
+      not suffice; rare arguments that need it are computed in a cold function.
+Next: `vector_ops`, then `math` (calls of functions) and `math_real` (the notation of formulas).
 """

@@ -1,8 +1,10 @@
-"""Half precision: bfloat16 and float16 are held in float32 registers and rounded after each operation.
+"""Half precision: bfloat16 and float16 values are held in float32 registers and rounded after each
+operation.
 
 In:   `Registers`, names of register values or of values in their memory type.
-Out:  the same rounded, or converted between registers and memory; ties to even.
-Laws: subnormal numbers, infinities and NaN round as IEEE says, with or without machine instructions for it.
+Out:  the rounded values, or values converted between registers and memory; ties round to even.
+Laws: subnormal numbers, infinities and NaN follow IEEE 754, with or without machine instructions
+      for the conversion.
 """
 
 from __future__ import annotations
@@ -17,15 +19,16 @@ from weft._engine.ir.loops import ScalarType
 
 
 def rounded(lanes: Registers, x: str, type_: ScalarType, any_nan: bool = True) -> str:
-    """Any f32 rounded to half precision.
+    """Round any f32 to half precision.
 
-    Arithmetic on half precision makes no NaN but those whose rounding is one: `any_nan` reports others.
+    `any_nan`: the operand may be a NaN that rounds wrongly by integer arithmetic. Arithmetic on
+    half precision produces no such NaN.
     """
     return _round_bf16(lanes, x, any_nan) if type_ == "bf16" else _round_f16(lanes, x)
 
 
 def to_memory(lanes: Registers, x: str, type_: ScalarType) -> str:
-    """A value that the type holds exactly, as stored in memory."""
+    """Convert a value that is exact in the type to its memory type."""
     if type_ == "bf16":
         return _bf16_bits(lanes, x)
     half, short = vector("half", lanes.w), vector("i16", lanes.w)
@@ -35,7 +38,7 @@ def to_memory(lanes: Registers, x: str, type_: ScalarType) -> str:
 
 
 def from_memory(lanes: Registers, x: str, type_: ScalarType) -> str:
-    """A value just loaded, as f32."""
+    """Convert a loaded value to f32."""
     half, short = vector("half", lanes.w), vector("i16", lanes.w)
     if type_ == "bf16":
         bits = lanes.convert("zext", short, x, lanes.i32)
@@ -84,7 +87,7 @@ def _round_f16_by_hand(lanes: Registers, x: str) -> str:
     normal = lanes.convert("bitcast", i32, lanes.binary("and", i32, up, _i(lanes, -8192)), f32)
     half = lanes.const(
         0.5, "f32"
-    )  # the ulp of [0.5, 1) in f32 is the step of half precision's subnormals
+    )  # the ulp of [0.5, 1) in f32 is the spacing of half-precision subnormals
     tiny = lanes.binary("fsub", f32, lanes.binary("fadd", f32, size, half), half)
     is_tiny = lanes.b.pure(f"fcmp olt {f32} {size}, {lanes.const(2.0**-14, 'f32')}", size)
     y = lanes.select(is_tiny, f32, tiny, normal)
@@ -95,7 +98,7 @@ def _round_f16_by_hand(lanes: Registers, x: str) -> str:
 
 
 def _bf16_bits(lanes: Registers, x: str) -> str:
-    """Bits of an f32 value that bfloat16 holds exactly."""
+    """Return the bits of an f32 value that is exact in bfloat16."""
     bits = lanes.binary(
         "lshr", lanes.i32, lanes.convert("bitcast", lanes.f32, x, lanes.i32), _i(lanes, 16)
     )
@@ -103,16 +106,17 @@ def _bf16_bits(lanes: Registers, x: str) -> str:
 
 
 def bf16_at_once(lanes: Registers, xs: Sequence[str]) -> list[str]:
-    """Bits of f32 values rounded to bfloat16 by one instruction, which takes subnormal numbers for zero: these go another way."""
+    """Round f32 values to bfloat16 bits with one instruction. It flushes subnormals, which a cold
+    function rounds instead."""
     if not xs:
         return []
     b, short, helper = lanes.b, vector("i16", lanes.w), "weft.cold.bf16"
     if helper not in b.helpers:
         own = ScopedWriter()
         inner = Registers(own, lanes.target, lanes.w)
-        made = _bf16_bits(inner, _round_bf16(inner, "%x", any_nan=True))
+        bits = _bf16_bits(inner, _round_bf16(inner, "%x", any_nan=True))
         b.helpers[helper] = own.helper(
-            helper, short, f"{lanes.f32} %x", made, traits="cold noinline"
+            helper, short, f"{lanes.f32} %x", bits, traits="cold noinline"
         )
     bfloat, where = vector("bfloat", lanes.w), ""
     b.declare("llvm.x86.avx512bf16.cvtneps2bf16.512", bfloat, lanes.f32)
@@ -131,14 +135,15 @@ def bf16_at_once(lanes: Registers, xs: Sequence[str]) -> list[str]:
 
 
 def _half_bits(lanes: Registers, x: str, short: str) -> str:
-    """Bits of an f32 value that half precision holds exactly."""
+    """Return the bits of an f32 value that is exact in half precision."""
     f32, i32 = lanes.f32, lanes.i32
     bits = lanes.convert("bitcast", f32, x, i32)
     sign = lanes.binary(
         "and", i32, lanes.binary("lshr", i32, bits, _i(lanes, 16)), _i(lanes, 0x8000)
     )
     size = lanes.b.intrinsic("fabs", f32, x)
-    # times 2^-112 the exponents agree; subnormals fall into f32's own
+    # Multiplication by 2^-112 aligns the exponents and maps half-precision subnormals to f32
+    # subnormals.
     scaled = lanes.binary("fmul", f32, size, lanes.const(2.0**-112, "f32"))
     small = lanes.binary("lshr", i32, lanes.convert("bitcast", f32, scaled, i32), _i(lanes, 13))
     infinite = lanes.b.pure(f"fcmp oeq {f32} {size}, {lanes.const(math.inf, 'f32')}", size)
@@ -168,7 +173,8 @@ def _from_half_bits(lanes: Registers, x: str) -> str:
 
 
 def round_odd(lanes: Registers, x: str) -> str:
-    """f64 to f32 rounded to odd, so that a second rounding to half precision is right."""
+    """Convert f64 to f32 with rounding to odd, so that a second rounding to half precision is
+    correct."""
     near = lanes.convert("fptrunc", lanes.f64, x, lanes.f32)
     back = lanes.convert("fpext", lanes.f32, near, lanes.f64)
     inexact = lanes.b.pure(f"fcmp one {lanes.f64} {back}, {x}", back, x)

@@ -1,16 +1,18 @@
-"""Functions of floats on lanes of any width: those of `ir.registry`, by their formulas.
+"""Math functions of floats on any number of lanes, computed by the formulas of `ir.registry`.
 
 In:   register values and a floating type.
-Out:  register values; half precision is computed in f32, by formulas as short as it allows, and rounded.
-Laws: the same instructions per lane at every width, so a value does not depend on where in a vector it is.
-      Special values follow IEEE and NumPy. f64 `lgamma`, and without fused multiply-add `pow`, call the C library.
-      Where a kernel uses a function often, it calls it (`call_outlined`), on all vectors of an iteration at once.
-Next: `ops.functions` for the formulas, `math_real` for what they are written in, `math_tables` for coefficients.
+Out:  register values; half precision is computed in f32, by shorter formulas, and rounded.
+Laws: the instructions per lane are the same for every number of lanes, so a value does not depend
+      on its position in a vector. Special values follow IEEE 754 and NumPy. f64 `lgamma`, and `pow`
+      on machines without fused multiply-add, call the C library. A function that a kernel uses
+      often is called (`call_outlined`), for all vectors of an iteration at once.
+Next: `ops.functions` for the formulas, `math_real` for their notation, `math_tables` for
+      coefficients.
 """
 
 from __future__ import annotations
 
-import weft._engine.ops  # noqa: F401  (announces the functions)
+import weft._engine.ops  # noqa: F401  (registers the functions)
 from weft._engine.codegen.ir.scoped_writer import ScopedWriter
 from weft._engine.codegen.vector.math_real import Real
 from weft._engine.codegen.vector.vector_ops import Lanes
@@ -21,7 +23,8 @@ from weft._engine.ir.registry import Function, functions
 def call(
     lanes: Lanes, function: Function, type_: ScalarType, args: list[str], demand: ScalarType = ""
 ) -> str:
-    """Emit a function of arguments of one floating type; `demand` is the type of the result where it is a narrower one."""
+    """Emit a function of arguments of one floating type; `demand` is the type of the result if it
+    is narrower."""
     if type_ in ("f16", "bf16"):
         y = call(lanes, function, "f32", args, type_)
         return y if function.test else lanes.settle(y, type_)
@@ -34,9 +37,10 @@ def call(
 def call_outlined(
     lanes: Lanes, op: str, type_: ScalarType, rows: list[list[str]], demand: ScalarType = ""
 ) -> list[str]:
-    """Call `op` as a function of its own on several vectors per argument; `rows` has one row of arguments per vector.
+    """Call `op` as an outlined function on several vectors; `rows` has one row of arguments per
+    vector.
 
-    A module then holds the instructions once, however often the function occurs.
+    A module then contains the instructions of the function only once.
     """
     b, t, parts, name = (
         lanes.b,
@@ -48,13 +52,15 @@ def call_outlined(
     if name not in b.helpers:
         b.helpers[name] = _function(lanes, op, (type_, demand), name, result, len(rows[0]), parts)
     flat = [arg for row in rows for arg in row]
-    made = b.pure(
+    result_value = b.pure(
         f"call fastcc {result} @{name}({', '.join([f'{t} {arg}' for arg in flat])})", *flat
     )
     return (
-        [made]
+        [result_value]
         if parts == 1
-        else [b.pure(f"extractvalue {result} {made}, {i}", made) for i in range(parts)]
+        else [
+            b.pure(f"extractvalue {result} {result_value}, {i}", result_value) for i in range(parts)
+        ]
     )
 
 
@@ -68,13 +74,17 @@ def _function(
         call(inner, functions[op], type_, names[i * arity : (i + 1) * arity], demand)
         for i in range(parts)
     ]
-    made = values[0]
+    result_value = values[0]
     if parts > 1:
-        made = "poison"
+        result_value = "poison"
         for i, value in enumerate(values):
-            made = own.let(f"insertvalue {result} {made}, {t} {value}, {i}")
+            result_value = own.let(f"insertvalue {result} {result_value}, {t} {value}, {i}")
     lanes.b.declarations |= own.declarations
     lanes.b.helpers |= own.helpers
     return own.helper(
-        name, result, ", ".join([f"{t} {x}" for x in names]), made, linkage="internal fastcc"
+        name,
+        result,
+        ", ".join([f"{t} {x}" for x in names]),
+        result_value,
+        linkage="internal fastcc",
     )

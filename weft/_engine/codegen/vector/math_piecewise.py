@@ -1,13 +1,16 @@
-"""Piecewise polynomials of the vector math library in float32: sixteen intervals of equal width, coefficients by lookup.
+"""Piecewise polynomials in float32 for the vector math library: sixteen equal intervals each.
 
 In:   nothing.
-Out:  PIECEWISE: name -> rows, one per power and highest first; the k-th column is a polynomial in the distance from k.
-Laws: fitted for the least relative error; where a function is zero in the middle of an interval, so is its polynomial.
+Out:  PIECEWISE: name -> rows of coefficients, one row per power, highest power first; column k is a
+      polynomial in the distance from k.
+Laws: the polynomials have minimal relative error; a polynomial of an interval whose center is a
+      zero of the function is zero there, too.
 
-`erf` is erf(w / 4) less 9/32 of the distance, which is added last so that little is rounded near zero. `i0e` and `i1e` are
-i0e(w / 2) and i1e(w / 2) / (w / 2) for w < 11.5 and then sqrt(x) i0e(x) and sqrt(x) i1e(x) at 12 + 20 / x. `lgamma` is
-lgamma(1 + w / 4) for w < 5.5, lgamma(w / 4) for w < 11.5 and then, at 12 + 8.5 / x, the remainder of Stirling's formula,
-lgamma(x) - (x - 1/2) log(x) + x.
+`erf` is erf(w / 4) less 9/32 of the distance from k; that term is added last, to keep rounding
+errors near zero small. `i0e` and `i1e` are i0e(w / 2) and i1e(w / 2) / (w / 2) for w < 11.5, and
+beyond that sqrt(x) i0e(x) and sqrt(x) i1e(x) at w = 12 + 20 / x. `lgamma` is lgamma(1 + w / 4) for
+w < 5.5, lgamma(w / 4) for w < 11.5, and beyond that, at w = 12 + 8.5 / x, the remainder of
+Stirling's formula, lgamma(x) - (x - 1/2) log(x) + x.
 """
 
 from __future__ import annotations

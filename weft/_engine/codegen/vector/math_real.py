@@ -1,6 +1,8 @@
-"""Arithmetic on register values with Python operators, for writing math functions as formulas.
+"""Arithmetic on register values with Python operators, as a notation for the formulas of math
+functions.
 
-`Real(lanes, "f32")` is the working precision; it makes `V`s. A `V` is a float, an integer of the same size, or a mask.
+`Real(lanes, "f32")` is the working precision; its methods return `V`s. A `V` is a float, an integer
+of the same size, or a mask.
 """
 
 from __future__ import annotations
@@ -17,18 +19,19 @@ from weft._engine.codegen.vector.vector_ops import Lanes
 from weft._engine.ir.formulas import Formulas
 from weft._engine.util.cache import blake2b
 
-#: of `getmant`: an interval, and NaN for negative numbers
+#: `getmant` immediate: the interval [3/4, 3/2), and NaN for negative numbers
 _MANTISSA_FROM_THREE_QUARTERS = 0b1011
-#: kinds of arguments in the table of `fixupimm`, and answers by number (0: as computed, 1: the argument)
+#: argument classes in the table of `fixupimm`, and codes of results (0: unchanged, 1: the argument)
 _KINDS = {"zero": (2,), "infinite": (5,), "negative": (4, 6)}
 _ANSWERS = {"nan": 3, "-inf": 4, "inf": 5, "-0.0": 7, "0.0": 8, "-1.0": 9, "1.0": 10}
 _NAN_STAYS = 0x11
-#: coefficients from which on a polynomial is taken by pairs
+#: polynomials with more coefficients than this are evaluated by pairs
 _LONG = 4
 
 
 def _operator(floating: str, integer: str = "", swap: bool = False) -> Callable[[V, Any], V]:
-    """An operator of values: its instruction on floats, and that on integers and masks where it is another one."""
+    """Return an operator on values: the instruction for floats, and the one for integers and masks
+    if it differs."""
 
     def apply(x: V, other: V | float) -> V:
         real, kind = x.real, x.kind
@@ -41,7 +44,7 @@ def _operator(floating: str, integer: str = "", swap: bool = False) -> Callable[
 
 
 def _order(name: str) -> Callable[[V, Any], V]:
-    """A comparison of values; a NaN is neither less nor greater."""
+    """Return a comparison operator on values; a NaN is neither less nor greater."""
 
     def apply(x: V, other: V | float) -> V:
         signed = name if name == "eq" else f"s{name}"
@@ -103,7 +106,7 @@ class V:
         return self ^ (1 if self.is_mask else -1)
 
     def is_nan(self) -> V:
-        """Mask of NaN."""
+        """Return the mask of NaN lanes."""
         text = f"fcmp uno {self.real.t} {self.name}, {self.name}"
         return V(self.real, RegisterKind.MASK, self.real.b.pure(text, self.name))
 
@@ -113,7 +116,8 @@ def _instruction(name: str) -> Callable[[Real, V], V]:
 
 
 class Real(Formulas):
-    """Formulas in one floating type over some lanes. Where a half type is demanded, formulas in f32 need fewer terms."""
+    """Formulas in one floating type over some lanes; if a half type is demanded, f32 formulas need
+    fewer terms."""
 
     def __init__(self, lanes: Lanes, type_: str, demand: str = ""):
         super().__init__(type_, demand)
@@ -130,11 +134,11 @@ class Real(Formulas):
         self.int_type = "i64" if self.wide else "i32"
         self.has_fma = lanes.target.has_fma
         self.zmm = lanes.target.level == "avx512" and lanes.w * self.bits == 512
-        #: powers take few instructions and any argument
+        #: True if powers take few instructions, which are valid for all arguments
         self.brief = self.short and self.zmm
 
     def operand(self, kind: RegisterKind, value: V | float) -> str:
-        """The text of an operand: a register, or a constant of this kind."""
+        """Return the text of an operand: a register, or a constant of this kind."""
         if isinstance(value, V):
             return value.name
         return self.lanes.const(
@@ -147,20 +151,20 @@ class Real(Formulas):
         )
 
     def v(self, name: str) -> V:
-        """A float register as a value."""
+        """Return a float register as a value."""
         return V(self, RegisterKind.FLOAT, name)
 
     def c(self, value: V | float) -> V:
-        """A float constant, or a value as it is."""
+        """Return a float constant as a value, or a value unchanged."""
         return V(self, RegisterKind.FLOAT, self.operand(RegisterKind.FLOAT, value))
 
     def fma(self, x: V | float, y: V | float, z: V | float) -> V:
-        """x * y + z."""
+        """Return x * y + z, rounded once or twice depending on the machine."""
         a, b, c = (self.operand(RegisterKind.FLOAT, value) for value in (x, y, z))
         return V(self, RegisterKind.FLOAT, self.lanes.fma(self.t, a, b, c))
 
     def exact_fma(self, x: V, y: V, z: V) -> V:
-        """x * y + z rounded once on every machine."""
+        """Return x * y + z, rounded once on every machine."""
         return V(
             self,
             RegisterKind.FLOAT,
@@ -168,28 +172,28 @@ class Real(Formulas):
         )
 
     def select(self, cond: V, x: V | float, y: V | float) -> V:
-        """Lanewise choice; one of x and y is a value."""
+        """Choose x or y lanewise; at least one of them is a `V`."""
         kind = x.kind if isinstance(x, V) else y.kind if isinstance(y, V) else RegisterKind.FLOAT
         a, b = (self.operand(kind, value) for value in (x, y))
         return V(self, kind, self.lanes.select(cond.name, self.types[kind], a, b))
 
     def intrinsic(self, name: str, *args: V) -> V:
-        """What is a single instruction, or expanded well by LLVM."""
+        """Apply an intrinsic that is a single instruction, or that LLVM expands well."""
         return V(
             self, RegisterKind.FLOAT, self.b.intrinsic(name, self.t, *[arg.name for arg in args])
         )
 
-    # magnitude, square root, integer part, and the nearest integer, halves to even
+    # magnitude, square root, integer part, and nearest integer (ties to even)
     abs, sqrt, trunc, round_even = map(_instruction, ("fabs", "sqrt", "trunc", "roundeven"))
 
     def max(self, x: V, y: V) -> V:
-        """The greater; a NaN where one is."""
+        """Return the greater value; NaN if either is NaN."""
         return V(
             self, RegisterKind.FLOAT, self.lanes.arithmetic("max", self.type, [x.name, y.name])
         )
 
     def copysign(self, x: V | float, y: V) -> V:
-        """The size of x with the sign of y."""
+        """Return the magnitude of x with the sign of y."""
         return V(
             self,
             RegisterKind.FLOAT,
@@ -197,28 +201,31 @@ class Real(Formulas):
         )
 
     def to_bits(self, x: V) -> V:
-        """The bits of a float."""
+        """Return the bits of a float as an integer."""
         return V(self, RegisterKind.INTEGER, self.lanes.convert("bitcast", self.t, x.name, self.it))
 
     def from_bits(self, x: V) -> V:
-        """The float of some bits."""
+        """Return the float with the given bits."""
         return V(self, RegisterKind.FLOAT, self.lanes.convert("bitcast", self.it, x.name, self.t))
 
     def to_float(self, x: V) -> V:
-        """An integer as a float."""
+        """Convert an integer to a float."""
         return V(self, RegisterKind.FLOAT, self.lanes.convert("sitofp", self.it, x.name, self.t))
 
     def table(self, name: str) -> tuple[float, ...]:
-        """The coefficients of the tabulated polynomial `name`, as many as the demand needs."""
+        """Return the coefficients of the tabulated polynomial `name`, as many as the demanded
+        precision needs."""
         return TABLE.get((name, self.demand)) or TABLE[name, self.type]
 
     def horner(self, x: V, coefficients: Sequence[V | float]) -> V:
-        """A polynomial, highest coefficient first; the last step is a multiply-add, which rounds what the others err by anew."""
+        """Evaluate a polynomial, highest coefficient first. The last step is a multiply-add, whose
+        rounding dominates the error."""
         *leading, last = coefficients
         return self.fma(self._in_pairs(x, leading), x, last) if leading else self.c(last)
 
     def _in_pairs(self, x: V, coefficients: Sequence[V | float]) -> V | float:
-        """A polynomial by pairs of coefficients where it is long and the chain of dependent instructions would be."""
+        """Evaluate a polynomial; long ones by pairs of coefficients, to shorten the dependency
+        chain."""
         if len(coefficients) > _LONG and not self.wide:
             first = len(coefficients) % 2
             pairs = zip(coefficients[first::2], coefficients[first + 1 :: 2])
@@ -241,15 +248,16 @@ class Real(Formulas):
         return self._whole("scalef", x, k) if self.zmm else super().scale(x, k)
 
     def brief_power(self, t: V) -> V:
-        """2^t of any t, to the bits of half floats: `scalef` by an infinity gives the limit whatever it scales, even NaN."""
+        """Return 2^t for any t, to half precision. `scalef` by an infinity returns the limit, even
+        for a NaN mantissa."""
         whole = self.round_even(t)
-        rest = t - whole
-        return self._whole("scalef", self.fma(rest, self.poly(rest, "exp2"), 1.0), whole)
+        fraction = t - whole
+        return self._whole("scalef", self.fma(fraction, self.poly(fraction, "exp2"), 1.0), whole)
 
-    # --- what whole AVX-512 registers do in one instruction, and others by hand
+    # --- single AVX-512 instructions, with fallbacks
 
     def _whole(self, name: str, *args: V | int) -> V:
-        """The AVX-512 instruction `name` on values and an immediate number, for all lanes."""
+        """Apply the AVX-512 instruction `name` to values and an immediate number, in all lanes."""
         t, mask = self.t, f"i{self.lanes.w}"
         passed = [
             ("i32", str(arg)) if isinstance(arg, int) else (self.types[arg.kind], arg.name)
@@ -284,7 +292,7 @@ class Real(Formulas):
         return self._whole("getexp", x) if self.zmm else super().exponent(x)
 
     def small_to_float(self, k: V) -> V:
-        """A small integer as a float, also where 64-bit conversions are slow."""
+        """Convert a small integer to a float, avoiding slow 64-bit conversions."""
         return (
             self.to_float(k) if not self.wide else self.from_bits(k + self.magic_bits) - self.magic
         )
@@ -308,11 +316,11 @@ class Real(Formulas):
         return super().at(y, x, **known)
 
     def in_double(self) -> Real:
-        """The f64 formulas over the same lanes."""
+        """Return the f64 formulas over the same lanes."""
         return self if self.wide else Real(self.lanes, "f64")
 
     def widen(self, x: V) -> V:
-        """A value in double precision."""
+        """Convert a value to double precision."""
         if self.wide:
             return x
         return V(
@@ -322,13 +330,13 @@ class Real(Formulas):
         )
 
     def narrow(self, x: V) -> V:
-        """A double back in this precision."""
+        """Convert a double to this precision."""
         return V(
             self, RegisterKind.FLOAT, self.lanes.convert("fptrunc", self.lanes.f64, x.name, self.t)
         )
 
     def library(self, function: str, *args: V) -> V:
-        """A function of the C library on every lane."""
+        """Call a function of the C library on every lane."""
         return V(
             self,
             RegisterKind.FLOAT,
@@ -336,7 +344,8 @@ class Real(Formulas):
         )
 
     def repeat(self, step: Callable[..., tuple[V, list[V]]], *start: V | float) -> list[V]:
-        """What `step(n, *values)`, which gives (more, values), makes of values, n = 1, 2, ..., in each lane until `more` is false."""
+        """Repeat `(more, values) = step(n, *values)` for n = 1, 2, ..., in each lane until `more`
+        is false; return the values."""
 
         def body(*names: str) -> list[str]:
             number, *values = [self.v(name) for name in names[:-1]]
@@ -358,9 +367,10 @@ class Real(Formulas):
     # --- polynomials by intervals
 
     def piecewise(self, w: V, name: str, slope: float = 0.0) -> V:
-        """The piecewise polynomial `name` at w, from -1/2 to 16 (f32 only): w = k + t has the k-th one at t.
+        """Evaluate the piecewise polynomial `name` at w, from -1/2 to 16 (f32 only): polynomial k
+        at t for w = k + t.
 
-        A slope is that of a part of the polynomials, `slope * t`, that the table leaves out.
+        `slope` is the factor of a term `slope * t` that the table leaves out.
         """
         shifted = w + self.magic
         shifted = self.select(shifted > self.magic + 15.0, self.magic + 15.0, shifted)
@@ -374,7 +384,8 @@ class Real(Formulas):
         return self.fma(y, t, self.lookup(number, last))
 
     def lookup(self, number: V, table: tuple[float, ...]) -> V:
-        """An entry of a table of sixteen f32, for each lane; only the low four bits of the number count."""
+        """Look up an entry of a table of sixteen f32 in each lane; only the low four bits of
+        `number` count."""
         lanes, b = self.lanes, self.b
         if self.zmm:
             self.b.declare("llvm.x86.avx512.permvar.sf.512", self.t, self.t, self.it)
@@ -406,7 +417,7 @@ class Real(Formulas):
         name = f"weft.table.{blake2b(entries.encode(), digest_size=6).hexdigest()}"
         b.helpers[name] = f"@{name} = private unnamed_addr constant {entries}\n"
         number = number & 15
-        made = "poison"
+        entries_vector = "poison"
         for lane in range(lanes.w):
             at = (
                 number.name
@@ -417,15 +428,20 @@ class Real(Formulas):
             entry = b.pure(f"load float, ptr {place}, align 4", place)
             if lanes.w == 1:
                 return V(self, RegisterKind.FLOAT, entry)
-            made = b.pure(f"insertelement {self.t} {made}, float {entry}, i32 {lane}", made, entry)
-        return V(self, RegisterKind.FLOAT, made)
+            entries_vector = b.pure(
+                f"insertelement {self.t} {entries_vector}, float {entry}, i32 {lane}",
+                entries_vector,
+                entry,
+            )
+        return V(self, RegisterKind.FLOAT, entries_vector)
 
     # --- rare lanes
 
     def cold(self, y: V, where: V, function: str | Callable[..., V], *args: V) -> V:
-        """`y`, but `function` of the arguments in the lanes where `where` holds; nearly free while none does.
+        """Return `y`, or `function` of the arguments in lanes of the mask `where`; almost free if
+        no lane is set.
 
-        A name is that of a function of the C library, anything else a formula.
+        `function` is the name of a C library function, or a formula.
         """
         label = function if isinstance(function, str) else function.__name__.strip("_")
         helper, passed = self._cold_helper(label, function, len(args)), [y, *args]
@@ -444,16 +460,16 @@ class Real(Formulas):
             own = ScopedWriter()
             inner = Real(Lanes(own, self.lanes.target, self.lanes.w), self.type, self.demand)
             args = [inner.v(f"%x{k}") for k in range(arity)]
-            made = (
+            result = (
                 inner.library(function, *args)
                 if isinstance(function, str)
                 else function(inner, *args)
             )
-            made = inner.select(V(inner, RegisterKind.MASK, "%m"), made, inner.v("%y"))
+            result = inner.select(V(inner, RegisterKind.MASK, "%m"), result, inner.v("%y"))
             b.declarations |= own.declarations
             b.helpers |= own.helpers
             params = ", ".join([f"{t} %x{k}" for k in range(arity)])
             b.helpers[name] = own.helper(
-                name, t, f"{t} %y, {params}, {mask} %m", made.name, traits="cold noinline"
+                name, t, f"{t} %y, {params}, {mask} %m", result.name, traits="cold noinline"
             )
         return name

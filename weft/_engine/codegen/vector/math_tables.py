@@ -1,8 +1,9 @@
 """Polynomial coefficients of the vector math library, highest degree first.
 
-Made by Chebyshev interpolation in 60-digit arithmetic on the interval named beside each. The entry of a type has as many terms as
-its precision needs; that of a half-precision type is for formulas in float32 whose results are rounded to it. Quotients of
-polynomials are fitted by weighted least squares.
+The coefficients come from Chebyshev interpolation in 60-digit arithmetic on the interval in the
+comment above each entry. The entry of a type has as many terms as its precision needs; the entry of
+a half-precision type is for formulas in float32 whose results are rounded to that type. Quotients
+of polynomials are fitted by weighted least squares.
 """
 
 from __future__ import annotations

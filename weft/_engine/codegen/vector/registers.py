@@ -1,8 +1,9 @@
-"""Registers: constants, moves, masks and single instructions, on one lane or a vector of them.
+"""Registers: constants, moves, masks and single instructions, on one lane or a vector of lanes.
 
 In:   names of register values.
-Out:  names of register values; instructions go to the builder.
-Next: `vector_ops` has the operations of Loops, `half` and `division` what they need of these.
+Out:  names of register values; instructions are written to the builder.
+Next: `vector_ops` has the operations of Loops; `half` and `division` use the instructions of this
+      module.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ INTEGER_RANGE |= {name: (0, (1 << BITS[name]) - 1) for name in UNSIGNED}
 
 
 def float_bits(value: float) -> str:
-    """An LLVM literal that is exactly `value` (a double, or an f32 value written as double).
+    """Return an LLVM literal that is exactly `value` (a double, or an f32 value written as double).
 
     >>> float_bits(1.0)
     '0x3FF0000000000000'
@@ -32,7 +33,7 @@ def float_bits(value: float) -> str:
 
 
 def round_to(value: float, type_: ScalarType) -> float:
-    """`value` rounded to a floating type, as a Python float."""
+    """Return `value` rounded to a floating type, as a Python float."""
     if type_ == "f64":
         return float(value)
     with np.errstate(over="ignore"):
@@ -46,7 +47,7 @@ def round_to(value: float, type_: ScalarType) -> float:
 
 
 def literal(value: float, type_: ScalarType) -> str:
-    """LLVM literal of a scalar constant in its register type."""
+    """Return the LLVM literal of a scalar constant in its register type."""
     if type_ == "bool":
         return "true" if value else "false"
     if type_ in FLOATS:
@@ -57,7 +58,8 @@ def literal(value: float, type_: ScalarType) -> str:
 
 
 def known_integer(operand: str) -> int | None:
-    """The integer an operand's text spells, if it does: a literal or a literal in every lane.
+    """Return the integer value of an operand that is a literal, or a splat of one; None for other
+    operands.
 
     >>> known_integer("-7"), known_integer("splat (i32 13)"), known_integer("%v7")
     (-7, 13, None)
@@ -68,14 +70,16 @@ def known_integer(operand: str) -> int | None:
 
 
 class Registers:
-    """Emits single instructions on `width` lanes at a time."""
+    """Emitter of single instructions on `width` lanes at a time."""
 
     def __init__(self, builder: ScopedWriter, target: Target, width: int):
         self.b = builder
         self.target = target
         self.w = width
         self._raw: dict[tuple[str, str], str] = {}
-        self.unrounded: dict[str, str] = {}  # by bfloat16 values, what they are roundings of
+        self.unrounded: dict[
+            str, str
+        ] = {}  # bfloat16 register -> the register of the value before rounding
         self.f32 = vector("float", width)
         self.f64 = vector("double", width)
         self.i32 = vector("i32", width)
@@ -83,21 +87,21 @@ class Registers:
         self.i1 = vector("i1", width)
 
     def type(self, scalar: ScalarType) -> str:
-        """Register type of `width` values of a scalar type."""
+        """Return the register type of `width` values of a scalar type."""
         return vector(REGISTER[scalar], self.w)
 
     # --- constants and moves
 
     def const(self, value: float, scalar: ScalarType) -> str:
-        """Operand text of a constant in every lane."""
+        """Return the operand text of a constant in every lane."""
         return self.splat_literal(literal(value, scalar), REGISTER[scalar])
 
     def splat_literal(self, text: str, element: str) -> str:
-        """Operand text of a scalar literal in every lane."""
+        """Return the operand text of a scalar literal in every lane."""
         return text if self.w == 1 else f"splat ({element} {text})"
 
     def splat(self, name: str, element: str) -> str:
-        """A scalar (name or literal) in every lane."""
+        """Return a scalar (name or literal) in every lane."""
         if self.w == 1:
             return name
         if name[0] != "%":
@@ -109,27 +113,27 @@ class Registers:
         )
 
     def binary(self, instruction: str, type_: str, x: str, y: str) -> str:
-        """One two-operand instruction."""
+        """Emit an instruction with two operands."""
         return self.b.pure(f"{instruction} {type_} {x}, {y}", x, y)
 
     def select(self, cond: str, type_: str, x: str, y: str) -> str:
-        """Lanewise choice."""
+        """Choose x or y lanewise."""
         if x == y:
             return x
         return self.b.pure(f"select {self.i1} {cond}, {type_} {x}, {type_} {y}", cond, x, y)
 
     def convert(self, instruction: str, source: str, x: str, target: str) -> str:
-        """One conversion instruction (`zext`, `sitofp`, `bitcast`, ...)."""
+        """Emit a conversion instruction (`zext`, `sitofp`, `bitcast`, ...)."""
         if source == target:
             return x
         return self.b.pure(f"{instruction} {source} {x} to {target}", x)
 
     def both(self, x: str, y: str) -> str:
-        """Logical and of two masks."""
+        """Return the logical and of two masks."""
         return self.binary("and", self.i1, x, y)
 
     def compare(self, op: str, type_: ScalarType, x: str, y: str) -> str:
-        """An op of `loops.COMPARISONS`; gives a mask."""
+        """Emit an op of `loops.COMPARISONS`; return a mask."""
         t = self.type(type_)
         if type_ in FLOATS:
             return self.b.pure(f"fcmp {_ORDERED[op]} {t} {x}, {y}", x, y)
@@ -137,10 +141,10 @@ class Registers:
         return self.b.pure(f"icmp {sign}{op} {t} {x}, {y}", x, y)
 
     def opaque_mask(self, count: int) -> str:
-        """The mask of the first `count` lanes, as a value that LLVM cannot look into.
+        """Return the mask of the first `count` lanes, hidden from LLVM's optimizations.
 
-        Its combiner takes a masked store of a truncated vector, where it sees that one lane is on, for a scalar store
-        of the type before truncation, which writes too much.
+        LLVM combines a masked store of a truncated vector, if only one lane is known to be set,
+        into a scalar store of the type before truncation, which writes too many bytes.
         """
         width = max(8, self.w)
         bits = self.b.pure(
@@ -152,7 +156,7 @@ class Registers:
         return self.b.shuffle(f"<{width} x i1>", mask, "poison", range(self.w))
 
     def fma(self, type_: str, x: str, y: str, z: str) -> str:
-        """x * y + z, rounded once where the machine can, else twice."""
+        """Return x * y + z, rounded once on machines with fused multiply-add, else twice."""
         if self.target.has_fma:
             return self.b.intrinsic("fma", type_, x, y, z)
         return self.binary("fadd", type_, self.binary("fmul", type_, x, y), z)
@@ -160,7 +164,8 @@ class Registers:
     def rarely(
         self, where: str, cases: Sequence[tuple[str, str]], type_: str, *operands: str
     ) -> list[str]:
-        """Of each case the value, but what its call gives if the mask `where` holds in any lane; nearly free while it does in none."""
+        """Return the first value of each case, or the result of its call if the mask `where` has a
+        lane set; almost free if none is."""
         b = self.b
         level = max(
             b.floor,
@@ -175,7 +180,7 @@ class Registers:
         return [table[key] for key in keys]
 
     def any(self, mask: str) -> str:
-        """Whether a mask holds in any lane."""
+        """Return the condition that a mask is set in any lane."""
         if self.w == 1:
             return mask
         bits = self.b.pure(f"bitcast {self.i1} {mask} to i{self.w}", mask)

@@ -1,11 +1,13 @@
-"""Operations of Loops on register values: one lane or a vector of them, the same code for both.
+"""Operations of Loops on register values; the code is the same for one lane and for vectors.
 
-In:   names of register values (half precision is held in float32 registers, rounded after each operation; bool is i1).
+In:   names of register values (half precision is held in float32 registers, rounded after each
+      operation; bool is i1).
 Out:  names of register values.
-Laws: nothing traps: integer division by zero gives -1 (remainder: the dividend), the least integer over -1 is itself,
-      shifts by the width or more give zero (or the sign), float to integer casts saturate and take NaN to 0.
-      min and max propagate NaN.
-Next: `half` rounds and stores half precision, `division` divides integers, `math` has the functions.
+Laws: nothing traps: integer division by zero gives -1 (remainder: the dividend), the least integer
+      divided by -1 is itself, shifts by the width or more give zero (or the sign), casts of floats
+      to integers saturate and map NaN to 0. min and max propagate NaN.
+Next: `half` rounds and stores half precision, `division` divides integers, `math` has the
+      functions.
 """
 
 from __future__ import annotations
@@ -27,21 +29,21 @@ _HALVES = frozenset({"f16", "bf16"})
 
 
 def _is_number(operand: str) -> bool:
-    """Whether an operand is a floating constant other than NaN."""
+    """Return whether an operand is a floating constant other than NaN."""
     return operand[0] != "%" and "0x7FF8" not in operand and "0xFFF8" not in operand
 
 
-#: arithmetic of integers as it is on bools
+#: integer operation -> the equivalent operation on bools
 _ON_BOOLS = {"add": "or", "mul": "and", "sub": "xor", "min": "and", "max": "or"}
 
 
 class Lanes(Registers):
-    """Emits the operations of Loops on `width` lanes at a time."""
+    """Emitter of the operations of Loops on `width` lanes at a time."""
 
     # --- registers and memory
 
     def settle(self, x: str, type_: ScalarType) -> str:
-        """Round a freshly computed value to its type (does something for half precision only)."""
+        """Round a computed value to its type; only half precision needs it."""
         if type_ in _HALVES:
             from weft._engine.codegen.vector import half
 
@@ -49,12 +51,13 @@ class Lanes(Registers):
         return x
 
     def to_memory(self, x: str, type_: ScalarType) -> tuple[str, str]:
-        """(LLVM type, name) of a value as stored in memory; what came from there goes back as it came."""
-        memory, (made,) = self.all_to_memory((x,), type_)
-        return memory, made
+        """Return the (LLVM type, name) of a value in its memory type; a loaded value is returned as
+        it was loaded."""
+        memory, (stored,) = self.all_to_memory((x,), type_)
+        return memory, stored
 
     def all_to_memory(self, xs: Sequence[str], type_: ScalarType) -> tuple[str, list[str]]:
-        """The same of several values, which take their rare ways together."""
+        """Like `to_memory` for several values, whose rare cases share one branch."""
         if type_ == "bf16" and self.target.has_bf16 and self.w == 16:
             fresh = [x for x in xs if (x, type_) not in self._raw and x in self.unrounded]
             from weft._engine.codegen.vector import half
@@ -76,10 +79,10 @@ class Lanes(Registers):
         return x
 
     def from_memory(self, x: str, type_: ScalarType) -> str:
-        """A value just loaded, brought to its register type."""
-        made = self._from_memory(x, type_)
-        self._raw[made, type_] = x
-        return made
+        """Convert a loaded value to its register type."""
+        register = self._from_memory(x, type_)
+        self._raw[register, type_] = x
+        return register
 
     def _from_memory(self, x: str, type_: ScalarType) -> str:
         if type_ == "bool":
@@ -94,7 +97,7 @@ class Lanes(Registers):
     # --- arithmetic
 
     def arithmetic(self, op: str, type_: ScalarType, args: list[str]) -> str:
-        """An op of `loops.ARITHMETIC` on values of one type."""
+        """Emit an op of `loops.ARITHMETIC` on values of one type."""
         if type_ in FLOATS:
             return self.settle(self._float_op(op, self.type(type_), args), type_)
         return self._int_op(op, type_, args)
@@ -128,7 +131,7 @@ class Lanes(Registers):
         return self.convert("fptrunc", self.f64, total, self.f32)
 
     def _float_extreme(self, order: str, t: str, x: str, y: str) -> str:
-        # "x < y ? x : y" is one instruction and gives y when either is NaN, so a constant should be x
+        # "x < y ? x : y" is one instruction, and y if either is NaN, so a constant must be x.
         if _is_number(y):
             x, y = y, x
         best = self.select(self.b.pure(f"fcmp {order} {t} {x}, {y}", x, y), t, x, y)
@@ -184,8 +187,8 @@ class Lanes(Registers):
 
     def _shift(self, op: str, type_: ScalarType, x: str, y: str) -> str:
         t, width = self.type(type_), BITS[type_]
-        known = known_integer(y)
-        if known is not None and 0 <= known < width:
+        count = known_integer(y)
+        if count is not None and 0 <= count < width:
             return self.binary(
                 {"shl": "shl", "shr_logical": "lshr", "shr_arithmetic": "ashr"}[op], t, x, y
             )
@@ -201,7 +204,7 @@ class Lanes(Registers):
     # --- conversions
 
     def cast(self, x: str, source: ScalarType, target: ScalarType) -> str:
-        """Value conversion between real types."""
+        """Convert a value between real types."""
         if source == target:
             return x
         s, t = self.type(source), self.type(target)
@@ -230,10 +233,10 @@ class Lanes(Registers):
         return self.convert("sext" if source in SIGNED else "zext", s, x, t)
 
     def _saturate(self, x: str, source: ScalarType, target: ScalarType) -> str:
-        # LLVM takes its own saturating conversions of vectors apart, lane by lane
+        # LLVM splits its own saturating conversions of vectors into scalar conversions.
         s, signed = self.type(source), target in SIGNED
         least, most = INTEGER_RANGE[target]
-        # the largest float that converts; above it the answer is `most`
+        # The largest float that converts; greater floats become `most`.
         below = (
             float(most) if round_to(float(most), source) == most else 2.0 ** (BITS[target] - signed)
         )
@@ -245,14 +248,14 @@ class Lanes(Registers):
             limit = self.const(edge, source)
             y = self.select(self.b.pure(f"fcmp {order} {s} {y}, {limit}", y), s, limit, y)
         narrow = BITS[target] < 32
-        made = self.type("i32" if narrow else target)
-        y = self.convert("fptosi" if signed or narrow else "fptoui", s, y, made)
+        int_type = self.type("i32" if narrow else target)
+        y = self.convert("fptosi" if signed or narrow else "fptoui", s, y, int_type)
         if narrow:
-            return self.convert("trunc", made, y, self.type(target))
+            return self.convert("trunc", int_type, y, self.type(target))
         if exact:
             return y
         over = self.b.pure(f"fcmp ogt {s} {x}, {self.const(below, source)}", x)
-        return self.select(over, made, self.const(most, target), y)
+        return self.select(over, int_type, self.const(most, target), y)
 
     def _to_float(self, x: str, source: ScalarType, target: ScalarType) -> str:
         s, t = self.type(source), self.type(target)
@@ -281,7 +284,8 @@ class Lanes(Registers):
     # --- lanes through scalar functions
 
     def per_lane(self, label: str, function: str, t: str, *args: str) -> str:
-        """Call the C double function `function` on every lane (of f32 or f64) in an outlined helper."""
+        """Call the C double function `function` on every lane (of f32 or f64), through an outlined
+        helper."""
         double = vector("double", self.w)
         if t != double:
             args = tuple(self.convert("fpext", t, arg, double) for arg in args)
@@ -298,16 +302,17 @@ class Lanes(Registers):
 
 
 def lane_helper(builder: ScopedWriter, label: str, function: str, width: int, arity: int) -> str:
-    """An internal function that maps a scalar C function over vector lanes; returns its name."""
+    """Return the name of an internal function that applies a scalar C function to each lane; define
+    it on first use."""
     name = f"weft.lanes.{label}.{width}"
     if name not in builder.helpers:
         own, v = ScopedWriter(), f"<{width} x double>"
-        kept = [own.let(f"alloca [{width} x double], align 64") for _ in range(arity)]
-        for i, place in enumerate(kept):
+        buffers = [own.let(f"alloca [{width} x double], align 64") for _ in range(arity)]
+        for i, place in enumerate(buffers):
             own.do(f"store {v} %a{i}, ptr {place}, align 64")
 
         def body(lane: str) -> list[str]:
-            places = [own.element("double", place, lane) for place in kept]
+            places = [own.element("double", place, lane) for place in buffers]
             passed = ", ".join([f"double {own.read('double', place)}" for place in places])
             own.do(
                 f"store double {own.let(f'call double @{function}({passed})')}, ptr {places[0]}, align 8"
@@ -315,7 +320,7 @@ def lane_helper(builder: ScopedWriter, label: str, function: str, width: int, ar
             return []
 
         own.counted_loop("0", str(width), 1, body, (), certain=True)
-        result = own.read(v, kept[0], 64)
+        result = own.read(v, buffers[0], 64)
         builder.helpers[name] = own.helper(
             name, v, ", ".join([f"{v} %a{i}" for i in range(arity)]), result
         )
