@@ -1,10 +1,12 @@
-"""Which functions of a matmul are assembled, and the modules that hold them.
+"""The functions of a matmul that exist in assembly, and the modules that define them.
 
 In:   a recipe and the names of kernels, or the feature that names a packing ("pack_b_copy").
-Out:  what writes the kernels; the name of the function that moves lines of an operand, its text, and `pack_a` or `pack_b` where nothing
-      else is needed.
-Laws: packing functions are `void(ptr dst, i64 dst_step, ptr src, i64 src_step, i64 lines, i64 length)`, whatever the instructions.
-Next: `avx512.kernel_module` and `avx512.gemm_asm_pack`, `avx2.register_kernels` and `avx2.pack_lines`.
+Out:  the writer of a kernel module; the name and the text of the function that packs lines of an
+      operand; `pack_a` or `pack_b` as jumps to such a function if no other code is needed.
+Laws: packing functions are `void(ptr dst, i64 dst_step, ptr src, i64 src_step, i64 lines, i64
+      length)`, for all instruction sets.
+Next: `avx512.kernel_module` and `avx512.gemm_asm_pack`, `avx2.register_kernels` and
+      `avx2.pack_lines`.
 """
 
 from __future__ import annotations
@@ -20,14 +22,14 @@ _DST_STEP, _SRC, _SRC_STEP, _LINES, _LENGTH = "%rsi", "%rdx", "%rcx", "%r8", "%r
 
 
 def kernels(recipe: Recipe) -> Callable[[Recipe, Collection[str]], str] | None:
-    """Return what writes a module of a recipe's register kernels; None where LLVM compiles them."""
+    """Return the writer of modules of a recipe's register kernels; None if LLVM compiles them."""
     if assembly.has_avx512(recipe.machine):
         from weft._engine.codegen.gemm.avx512 import kernel_module
 
         return kernel_module.module
     if assembly.has_avx2(recipe.machine) and (
         recipe.is_float or recipe.acc_bytes == 4
-    ):  # it multiplies no integers of 64 bits
+    ):  # the AVX2 kernels do not multiply 64-bit integers
         from weft._engine.codegen.gemm.avx2 import register_kernels
 
         return register_kernels.module
@@ -35,7 +37,7 @@ def kernels(recipe: Recipe) -> Callable[[Recipe, Collection[str]], str] | None:
 
 
 def _writer(machine: Machine) -> ModuleType | None:
-    """The module that has the functions for a machine."""
+    """Return the module with the packing functions for a machine; None if there is none."""
     if assembly.has_avx512(machine):
         from weft._engine.codegen.gemm.avx512 import gemm_asm_pack
 
@@ -48,22 +50,23 @@ def _writer(machine: Machine) -> ModuleType | None:
 
 
 def function(recipe: Recipe, feature: str) -> str | None:
-    """Return the name of the function that packs a recipe's operands as a feature says, if one is assembled."""
+    """Return the name of the assembly function for a packing feature; None if there is none."""
     _, operand, packing = feature.split("_")
     writer = _writer(recipe.machine)
     return writer.function(recipe, packing, operand) if writer is not None else None
 
 
 def packs_alone(recipe: Recipe, operand: str, wanted: Collection[str]) -> bool:
-    """Whether all of an operand that is packed at all goes one of these packings."""
+    """Return whether a single assembly function does all packing of an operand."""
     features = [name for name in wanted if name.startswith(f"pack_{operand}")]
     return len(features) == 1 and function(recipe, features[0]) is not None
 
 
 def entry(recipe: Recipe, feature: str) -> str:
-    """`pack_a` or `pack_b` (see `gemm_pack`) where all operands go the packing of one feature: its arguments are put in another order."""
+    """Return `pack_a` or `pack_b` (see `gemm_pack`) as a jump to the assembly function of a
+    feature, after reordering arguments."""
     name, (_, operand, packing) = function(recipe, feature) or "", feature.split("_")
-    if operand == "a":  # dst, row_bytes, src, ms, ks, rows; and k on the stack
+    if operand == "a":  # dst, row_bytes, src, ms, ks, rows; k is on the stack
         order = {
             "copy": [f"movq {_LENGTH}, {_LINES}", f"movq 8(%rsp), {_LENGTH}"],
             "transpose": [f"movq {_LINES}, {_SRC_STEP}", f"movq 8(%rsp), {_LINES}"],
@@ -89,12 +92,12 @@ def entry(recipe: Recipe, feature: str) -> str:
 
 
 def counts_bytes(name: str) -> bool:
-    """Whether the length of a function's lines is in bytes."""
+    """Return whether the `length` argument of a function is in bytes."""
     return name in ("copy_lines", "pad_lines", "flip_lines")
 
 
 def text(recipe: Recipe, names: Collection[str]) -> str:
-    """Return the functions that are named, for a module."""
+    """Return a module with the named functions."""
     writer = _writer(recipe.machine)
     return (
         as_module([line for name in sorted(names) for line in writer.lines(name)])

@@ -1,7 +1,7 @@
-"""Which processors have functions in assembler, and what modules of those have in common.
+"""Processors with assembly functions, and the form of assembly modules.
 
-In:   lines of assembler.
-Out:  modules of LLVM IR that hold them. Functions follow the calling convention of Linux.
+In:   lines of assembly.
+Out:  modules of LLVM IR that contain them. Functions follow the calling convention of Linux.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from weft._engine.codegen.ir.gemm_types import Machine, Recipe
 
 
 def has_avx512(machine: Machine) -> bool:
-    """Whether the functions of `avx512` are those of a machine."""
+    """Return whether a machine can run the functions of `avx512`."""
     return machine.masks and sys.platform == "linux"
 
 
 def has_avx2(machine: Machine) -> bool:
-    """Whether the functions of `avx2` are those of a machine."""
+    """Return whether a machine can run the functions of `avx2`."""
     return machine.vector_bytes == 32 and sys.platform == "linux"
 
 
 def finds_runs(recipe: Recipe) -> bool:
-    """Whether there are kernels that find A by lists (`avx512.indirect_operand`)."""
+    """Return whether there are kernels that find the elements of A through lists
+    (`avx512.indirect_operand`)."""
     return (
         has_avx512(recipe.machine)
         and recipe.unpacked_ok
@@ -33,7 +34,7 @@ def finds_runs(recipe: Recipe) -> bool:
 
 
 def as_module(lines: Sequence[str]) -> str:
-    """Return lines of assembler as a module that has no functions of its own, or may go on with some.
+    """Return lines of assembly as an LLVM module, to which functions may be appended.
 
     >>> as_module(["nop"])
     'module asm "nop"\\n'
@@ -42,7 +43,8 @@ def as_module(lines: Sequence[str]) -> str:
 
 
 def function(name: str, body: Sequence[str], kept: Sequence[str]) -> list[str]:
-    """Return a function of its module alone that keeps some registers; `body` may jump to `.L{name}_end`.
+    """Return a module-local function that saves the registers `kept`; `body` may jump to
+    `.L{name}_end`.
 
     >>> function("f", ["incq %rbx"], ["%rbx"])[2:5]
     ['f:', 'pushq %rbx', 'incq %rbx']

@@ -1,17 +1,19 @@
-"""Matmul: native functions for `Gemm` steps, generated per combination of types, generic in every size and stride.
+"""Matmul: native functions for `Gemm` steps, generated per combination of types, generic in every
+size and stride.
 
 In:   a `Gemm` step.
-Out:  `describe(step)`: a function's name and the i64 words of its descriptor; `features(step)`: the parts of it that the step needs;
-      `ensure(name, features)`: the function's address.
-      The caller copies the words to memory, stores the addresses of A, B, C and the epilogue (or null) at the word indices
-      `POINTERS` (0 to 3) and the epilogue's own pointers at the end, and calls `void name(ptr words)`, which returns when
-      everything is written. The words are only read.
-Laws: C is rounded once, from `acc_type`; the bits do not depend on the number of threads or on how tasks are split;
-      operands may not overlap what is written.
-Next: `gemm_problem` says what is computed, `gemm_plan` how, `required_functions` which code that needs; `gemm_tile` (with
-      `gemm_panel`) and `gemm_dot` are the variants, `operand_addressing` finds their operands; `microkernels` names the kernels,
-      `gemm_micro` has them (`assembled` those in assembler), `skinny_gemm` those of few rows of A; `gemm_pack` packs,
-      `gemm_epilogue` finishes.
+Out:  `describe(step)`: a function's name and the i64 words of its descriptor; `features(step)`: the
+      optional functions that the step needs; `ensure(name, features)`: the function's address. The
+      caller copies the words to memory, stores the addresses of A, B, C and the epilogue (or null)
+      at the word indices `POINTERS` (0 to 3) and the epilogue's own pointers at the end, and calls
+      `void name(ptr words)`, which returns when C is complete. The words are read only.
+Laws: C is rounded once, from `acc_type`; the bits do not depend on the number of threads or the
+      split into tasks; operands may not overlap results.
+Next: `gemm_problem` normalizes the problem, `gemm_plan` plans it, `required_functions` lists the
+      code it needs. `gemm_tile` (with `gemm_panel`) and `gemm_dot` are the variants;
+      `operand_addressing` computes addresses; `microkernels` names the kernels, `gemm_micro`
+      compiles them (`assembled` has assembly versions), `skinny_gemm` multiplies few rows of A;
+      `gemm_pack` packs, `gemm_epilogue` stores results.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from weft._engine.ir.program import Gemm
 from weft._engine.util.record import record
 
 # thresholds, measured on several machines
-#: adds of a matmul for which a draft takes about 2 ms longer
+#: number of multiply-adds at which a draft takes about 2 ms longer
 _DRAFT_MULTIPLY_ADDS = 1 << 26
 
 
@@ -43,11 +45,12 @@ class _Made:
 _made: dict[tuple[str, Machine], _Made] = {}
 _drafts: dict[
     tuple[str, Machine, frozenset[str]], int
-] = {}  # addresses of those whose helpers are not optimized, by their features
+] = {}  # addresses of functions with unoptimized helpers, by symbol, machine and features
 
 
 def describe(step: Gemm) -> tuple[str, tuple[int, ...]]:
-    """Plan one matmul: return the name of its function and the words of its argument, pointers left 0.
+    """Plan one matmul: return the name of its function and the words of its descriptor; pointers
+    are 0.
 
     >>> from weft._engine.ir.program import BufRef, Gemm
     >>> step = Gemm(4, 5, 6, BufRef(0), BufRef(1), BufRef(2), (6, 1), (5, 1), (5, 1), "f32", "f32", "f32")
@@ -65,7 +68,7 @@ def _describe(problem: gemm_problem.Problem, recipe: Recipe) -> tuple[str, tuple
 
 
 def features(step: Gemm) -> frozenset[str]:
-    """Return the names of the optional functions that one matmul needs inside its own.
+    """Return the names of the optional functions that one matmul needs.
 
     >>> from weft._engine.ir.program import BufRef, Gemm
     >>> step = Gemm(6, 1, 6, BufRef(0), BufRef(1), BufRef(2), (1, 6), (1, 1), (1, 1), "c64", "c64", "c64")
@@ -88,7 +91,7 @@ def _all_features(symbol: str, machine: Machine) -> frozenset[str]:
 def _module_of(symbol: str) -> ModuleType:
     if symbol.endswith("_tile"):
         return gemm_tile
-    from weft._engine.codegen.gemm import gemm_dot  # few programs want it
+    from weft._engine.codegen.gemm import gemm_dot  # lazy: few programs need it
 
     return gemm_dot
 
@@ -98,26 +101,27 @@ def _recipe(symbol: str, machine: Machine) -> Recipe:
     return _recipe_of(in_type, acc_type, out_type, machine, bool(quads))
 
 
-#: equal recipes are one
+#: one object per combination of types, for fast comparison
 _recipe_of = functools.cache(Recipe)
 
 
 def parts(
     symbol: str, machine: Machine, wanted: frozenset[str] | None = None, draft: bool = False
 ) -> list[LibraryModule]:
-    """Return the modules that make up the function that `describe` named, with all optional functions or the wanted ones.
+    """Return the modules of the function `symbol` with the `wanted` optional functions, or all of
+    them (None).
 
-    Those of a `draft` are not optimized.
+    The modules of a `draft` are not optimized.
     """
     recipe, module = _recipe(symbol, machine), _module_of(symbol)
-    found = module.parts(
+    modules = module.parts(
         recipe, symbol, _all_features(symbol, machine) if wanted is None else wanted
     )
-    return [part.as_draft() for part in found] if draft else found
+    return [part.as_draft() for part in modules] if draft else modules
 
 
 def is_slow_to_make(symbol: str, wanted: frozenset[str]) -> bool:
-    """Whether something is to be compiled for the wanted functions that takes long to optimize."""
+    """Return whether the wanted functions require a compilation that takes long to optimize."""
     have = _to_make(symbol, wanted)
     return have is not None and any(
         not part.quick and not is_there(request(part)) for part in parts(symbol, machine(), have)
@@ -125,34 +129,37 @@ def is_slow_to_make(symbol: str, wanted: frozenset[str]) -> bool:
 
 
 def is_small(step: Gemm) -> bool:
-    """Whether a matmul may run on a draft."""
+    """Return whether a matmul is small enough to run as a draft."""
     extents = [step.m, step.n, step.k, *[extent for extent, *_ in (*step.batch, *step.outer_k)]]
     return math.prod(extents) <= _DRAFT_MULTIPLY_ADDS
 
 
 def ensure(symbol: str, wanted: frozenset[str] | None = None, draft: bool = False) -> int:
-    """Return the address of a matmul function that has the wanted optional functions (or all); it stays valid.
+    """Return the address of a matmul function with the wanted optional functions, or all (None); it
+    stays valid.
 
-    The first one compiled has what was wanted and no more, since that takes half the time; the second one has all, or
-    all packings of the driver, if nothing else was missing. A draft has what was wanted.
+    The first compilation includes only the wanted functions, which takes half the time. The second
+    one includes all, or all variants of the driver if nothing else was missing. A draft has only
+    the wanted functions.
     """
     key = (symbol, machine())
     have = _to_make(symbol, wanted, draft)
-    if have is not None:  # two threads may both compile it; either result will do
-        made = link(parts(*key, have, draft), pool.symbols(), libc=("memset", "memcpy"))[symbol]
+    if have is not None:  # two threads may both compile it; either result is valid
+        address = link(parts(*key, have, draft), pool.symbols(), libc=("memset", "memcpy"))[symbol]
         if draft:
-            _drafts[*key, have] = made
+            _drafts[*key, have] = address
         else:
-            _made[key] = _Made(made, have)
+            _made[key] = _Made(address, have)
     return _drafts[*key, wanted] if draft and wanted is not None else _made[key].address
 
 
 def requests(
     symbol: str, wanted: frozenset[str] | None = None, draft: bool = False
 ) -> list[ObjectRequest]:
-    """What to prepare before `ensure` is called."""
+    """Return the objects to prepare before `ensure` is called."""
     have = _to_make(symbol, wanted, draft)
-    # the driver first, which takes longest where kernels and packers are assembled
+    # The driver comes first: it takes longest to compile if kernels and packing functions are
+    # assembled.
     return (
         []
         if have is None
@@ -161,7 +168,7 @@ def requests(
 
 
 def stored(symbol: str, wanted: frozenset[str] | None = None, draft: bool = False) -> list[str]:
-    """Return the keys of the objects of a matmul function that `ensure` gave."""
+    """Return the keys of the objects of a matmul function that `ensure` has linked."""
     have = wanted if draft else _made[symbol, machine()].features
     return [request(part).key for part in parts(symbol, machine(), have, draft)]
 
@@ -169,23 +176,25 @@ def stored(symbol: str, wanted: frozenset[str] | None = None, draft: bool = Fals
 def _to_make(
     symbol: str, wanted: frozenset[str] | None, draft: bool = False
 ) -> frozenset[str] | None:
-    """The optional functions that a new compilation should have; None when the one there is will do."""
+    """Return the optional functions that a new compilation should include; None if the linked
+    function suffices."""
     key = (symbol, machine())
     if draft and wanted is not None:
         return None if (*key, wanted) in _drafts else wanted
     everything = _all_features(*key)
     needed = everything if wanted is None else wanted
-    made = _made.get(key)
-    if made is not None and needed <= made.features:
+    linked = _made.get(key)
+    if linked is not None and needed <= linked.features:
         return None
-    if made is not None and all(
-        required_functions.is_driver_feature(feature) for feature in needed - made.features
+    if linked is not None and all(
+        required_functions.is_driver_feature(feature) for feature in needed - linked.features
     ):
-        return made.features | {
+        return linked.features | {
             feature for feature in everything if required_functions.is_driver_feature(feature)
         }
     return (
         everything
-        if made is not None or is_kept(_module_of(symbol).driver(_recipe(*key), symbol, everything))
+        if linked is not None
+        or is_kept(_module_of(symbol).driver(_recipe(*key), symbol, everything))
         else needed
     )

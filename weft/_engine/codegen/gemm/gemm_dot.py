@@ -1,7 +1,8 @@
-"""Matrix times a few vectors, both dense along k: dot products, where each operand is read once and nothing is packed.
+"""Matrix times a few vectors, both dense along k: dot products that read each operand once, without
+packing.
 
-`weft_gemm_*_dot(ptr desc)` takes the descriptor of the tiled matmul; a task is (batch element, row tile). Columns are computed one
-after the other, so this is meant for very few of them.
+`weft_gemm_*_dot(ptr desc)` takes the descriptor of the tiled matmul; a task is (batch element, row
+tile). Columns are computed one after the other, so this variant is for very few columns.
 """
 
 from __future__ import annotations
@@ -27,35 +28,38 @@ from weft._engine.codegen.toolchain.native_library import LibraryModule
 from weft._engine.util.machine_model import MODEL
 
 # thresholds, measured on several machines
-#: sums of a column that are finished together
+#: sums of a column that are stored together
 _GEMM_VECTOR_SUMS = 64
 
 
-#: rows of A that share a load of B, in one function each; more rows are more streams from memory
+#: rows of A that share a load of B, one function per count; more rows would be more memory streams
+#: than the hardware follows
 _ROW_COUNTS = (1, 2, 4, 8)
 
 
 def all_features(recipe: Recipe) -> frozenset[str]:
-    """Return the names of what only some matmuls need: a function for each number of rows, and the two ends of sums."""
+    """Return the names of the optional functions: one per number of rows, and the two ways to store
+    sums."""
     return frozenset(["finish", "epilogue", *(f"dots_{rows}" for rows in _ROW_COUNTS)])
 
 
 def features(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
-    """Return the names of those functions that the matmul described by `words` needs.
+    """Return the names of the optional functions that the matmul described by `words` needs.
 
-    Row tiles are multiples of the most rows, so the remainder follows from M, where that is known.
+    Row tiles are multiples of the largest count, so the remainder follows from M if it is known.
     """
     most, rows = _ROW_COUNTS[-1], words[Word.M]
-    found = [
+    dots = [
         f"dots_{r}"
         for r in _ROW_COUNTS
         if words[Word.ANY_ROWS] or (rows >= most if r == most else rows % most & r)
     ]
-    return frozenset([*found, "epilogue" if words[Word.EPILOGUE_ARGS] else "finish"])
+    return frozenset([*dots, "epilogue" if words[Word.EPILOGUE_ARGS] else "finish"])
 
 
 def parts(recipe: Recipe, symbol: str, wanted: Collection[str]) -> list[LibraryModule]:
-    """Return the modules of the dot-product matmul for `recipe`, exported as `symbol`, for matmuls that need `wanted` features."""
+    """Return the modules of the dot-product matmul for `recipe`, exported as `symbol`, with the
+    `wanted` features."""
     inner = sorted([name for name in wanted if name != "epilogue"])
     exports = ("dots", "finish") if "finish" in wanted else ("dots",)
     return [
@@ -67,7 +71,7 @@ def parts(recipe: Recipe, symbol: str, wanted: Collection[str]) -> list[LibraryM
 
 
 def driver(recipe: Recipe, symbol: str, wanted: Collection[str]) -> LibraryModule:
-    """Return the last of the `parts`."""
+    """Return the last module of `parts`."""
     return LibraryModule(
         f"{symbol} {' '.join(sorted(wanted))}",
         lambda: _driver_module(recipe, symbol, wanted),
@@ -77,32 +81,33 @@ def driver(recipe: Recipe, symbol: str, wanted: Collection[str]) -> LibraryModul
 
 
 def _dots_module(recipe: Recipe, wanted: Collection[str]) -> str:
-    """The IR of the functions that touch elements, and of the table `dots`."""
+    """Return the IR of the functions that access elements, and of the table `dots`."""
     decls = Declarations()
     names = [f"dots_{rows}" for rows in _ROW_COUNTS]
     table = ", ".join(f"ptr @{name}" if name in wanted else "ptr null" for name in names)
-    made = [
+    functions = [
         *(_dots(recipe, decls, rows) for rows, name in zip(_ROW_COUNTS, names) if name in wanted),
         f"@dots = constant [{len(names)} x ptr] [{table}]",
         finish(recipe, decls) if "finish" in wanted else "",
     ]
-    return str(decls) + "\n".join(made)
+    return str(decls) + "\n".join(functions)
 
 
 def _driver_module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
-    """The IR that calls those functions for a descriptor."""
+    """Return the IR of the driver, which calls the functions of the other modules for a
+    descriptor."""
     decls = Declarations()
     decls.use("@dots = external constant ptr")
-    made = [
+    functions = [
         offsets_function(decls, recipe),
         _task(recipe, decls, wanted),
         _driver(recipe, decls, symbol),
     ]
-    return str(decls) + "\n".join(made)
+    return str(decls) + "\n".join(functions)
 
 
 def _dots(recipe: Recipe, decls: Declarations, rows: int) -> str:
-    """sums[r] = sum over k of a[r, k] * b[k]."""
+    """Return `@dots_<rows>`: sums[r] = sum over k of a[r, k] * b[k]."""
     f = FunctionWriter(
         f"internal void @dots_{rows}(ptr %sums, ptr noalias %a, i64 %as, ptr noalias %b, i64 %k)",
         decls,
@@ -112,7 +117,8 @@ def _dots(recipe: Recipe, decls: Declarations, rows: int) -> str:
     lanes, acc = recipe.lanes, llvm_type(recipe.acc)
     vector = f"<{lanes} x {acc}>"
     wide = lanes * recipe.k_per_step
-    # independent sums per row, enough to hide the latency of an addition, in half of the registers
+    # Independent sums per row hide the latency of additions; together they take half of the
+    # registers.
     chains = max(1, min(2 if rows > 2 else 4, recipe.machine.registers // 2 // rows))
     at_once = max(chains, MODEL.cache_line // (wide * recipe.in_bytes))
 
@@ -129,7 +135,7 @@ def _dots(recipe: Recipe, decls: Declarations, rows: int) -> str:
     distance = f.mul(visit, f.ceil_div(GEMM_AHEAD, visit))
 
     def fetch(row: str, at: str) -> None:
-        """Prefetch the same part of later rows: rows are too short for the hardware to detect each in time."""
+        """Prefetch the same part of later rows: rows are too short for the hardware prefetcher."""
         for line in range(0, wide * recipe.in_bytes, MODEL.cache_line):
             there = f.at(row, f.add(f.add(f.mul(at, recipe.in_bytes), line), distance))
             f.prefetch(there)
@@ -159,7 +165,7 @@ def _dots(recipe: Recipe, decls: Declarations, rows: int) -> str:
 
         return body
 
-    # (the last chains are those of what flipped signs add to each row)
+    # (The last chains hold the surplus of flipped sign bits in each row.)
     zero = [(vector, "zeroinitializer")] * ((rows + recipe.flips) * chains)
     whole = f.mul(f.div("%k", at_once * wide), at_once * wide)
     sums = f.loop(0, whole, at_once * wide, stretch(at_once, False), zero)
@@ -171,7 +177,7 @@ def _dots(recipe: Recipe, decls: Declarations, rows: int) -> str:
 def _store_totals(
     f: FunctionWriter, recipe: Recipe, sums: list[str], rows: int, chains: int
 ) -> None:
-    """Add up the chains of each row, and their lanes, and store them."""
+    """Add up the chains of each row and their lanes, and store the totals."""
     lanes, acc = recipe.lanes, llvm_type(recipe.acc)
     vector, plus = f"<{lanes} x {acc}>", "fadd" if recipe.is_float else "add"
     totals = []
@@ -211,10 +217,10 @@ def _task(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
             vector = f.at(b, f.mul(j, ns))
 
             def rows(_: str, i: str) -> list[str]:
-                left = f.sub(i2, i)
+                remaining = f.sub(i2, i)
                 r, index = "1", "0"
                 for number, count in enumerate(_ROW_COUNTS):
-                    enough = f.let(f"icmp uge i64 {left}, {count}")
+                    enough = f.let(f"icmp uge i64 {remaining}, {count}")
                     r, index = f.pick(enough, count, r), f.pick(enough, number, index)
                 dots = f.let(f"load ptr, ptr {f.at('@dots', f.mul(index, 8))}")
                 mine = f.at(sums, f.mul(f.sub(i, i1), recipe.acc_bytes))
@@ -226,7 +232,8 @@ def _task(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
             count = f.sub(i2, i1)
             f.loop(0, row_block_count(f, count, _ROW_COUNTS[-1]), 1, rows, [("i64", i1)])
             place = f.at(c, f.add(f.mul(i1, cms), f.mul(j, cns)))
-            # A stretch of a column of this problem is one of a row of C where operands were exchanged for it.
+            # If the operands were exchanged, part of a column of this problem is part of a row of
+            # C.
             ends.take(sums, 0, place, "0", cms, row=j, rows="1", col=i1, cols=count)
 
         f.loop(0, f.d(Word.N), 1, column)

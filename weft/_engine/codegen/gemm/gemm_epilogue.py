@@ -1,7 +1,8 @@
-"""Finished sums are rounded and stored to C, or passed to the step's epilogue.
+"""The end of a matmul: finished sums are rounded and stored to C, or passed to the step's epilogue.
 
-An epilogue is a native kernel, `void(ptr context, i64, i64)`. Its context holds the addresses of the sums, of their place (see
-`ir.program.PLACE`) and of the other buffers that it reads and writes. Each task has its own context on its stack.
+An epilogue is a native kernel, `void(ptr context, i64, i64)`. Its context holds the addresses of
+the sums, of their position in C (see `ir.program.PLACE`), and of the other buffers that it reads
+and writes. Each task has its own context on its stack.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from weft._engine.ir.program import MOST_EPILOGUE_ARGS, PLACE
 
 
 def finish(recipe: Recipe, decls: Declarations) -> str:
-    """Return `@finish`: round a tile of sums once and store it with any strides."""
+    """Return `@finish`, which rounds a tile of sums once and stores it with any strides."""
     f = FunctionWriter(
         "void @finish(ptr %sums, i64 %row_bytes, i64 %rows, i64 %cols, ptr %c, i64 %cms, i64 %cns)",
         decls,
@@ -63,7 +64,8 @@ def finish(recipe: Recipe, decls: Declarations) -> str:
 
 
 def add(recipe: Recipe, decls: Declarations) -> str:
-    """Return `@add`: add tiles of sums, `parts` of them `size` bytes apart, in order to the first one."""
+    """Return `@add`, which adds `parts` tiles of sums that are `size` bytes apart, in order, to the
+    first one."""
     f = FunctionWriter(
         "void @add(ptr %sums, i64 %parts, i64 %size)", decls, recipe.machine, "nounwind"
     )
@@ -87,7 +89,8 @@ def add(recipe: Recipe, decls: Declarations) -> str:
 
 
 class Ends:
-    """How the wanted matmuls store results: by the step's epilogue, by `finish`, or neither where kernels write C themselves."""
+    """The code that stores results: the step's epilogue, `finish`, or neither if kernels write C
+    themselves."""
 
     def __init__(self, f: FunctionWriter, desc: str, wanted: Collection[str]) -> None:
         self.f = f
@@ -95,16 +98,17 @@ class Ends:
         self.epilogue = _Epilogue(f, desc) if "epilogue" in wanted else None
 
     def place(self, done: str, c: str, cms: str, dst: str, ds: str) -> str:
-        """What a kernel is to prefetch, as its last arguments: C's place in an epilogue's streams where sums will be `done`, else `dst`."""
+        """Return a kernel's prefetch arguments: C's position in the epilogue's streams if this
+        block completes sums, else `dst`."""
         return self.epilogue.streams(done, c, cms, dst, ds) if self.epilogue else ""
 
     def at(self, **place: str) -> None:
-        """Set words of the place at which the next sums will be."""
+        """Set words of the position of the next sums."""
         if self.epilogue:
             self.epilogue.at(**place)
 
     def take(self, sums: str, row_bytes: Operand, c: str, cms: str, cns: str, **place: str) -> None:
-        """Give sums that are done to the epilogue, or round and store them at `c`."""
+        """Pass finished sums to the epilogue, or round and store them at `c`."""
         call = lambda: self.epilogue.call(sums, **place) if self.epilogue else None
 
         def store() -> None:
@@ -121,7 +125,7 @@ class Ends:
 
 
 class _Epilogue:
-    """The step's epilogue as a task calls it."""
+    """The step's epilogue with its context, in a task."""
 
     def __init__(self, f: FunctionWriter, desc: str) -> None:
         self.f = f
@@ -132,12 +136,12 @@ class _Epilogue:
         self.function = f.word(desc, Word.EPILOGUE, "ptr")
         self.exists = f.let(f"icmp ne ptr {self.function}, null")
         f.do(f"store ptr {self.place}, ptr {f.at(self.context, 8)}, align 8")
-        given = f.at(desc, f.mul(f.word(desc, Word.EPILOGUE_AT), 8))
+        arguments = f.at(desc, f.mul(f.word(desc, Word.EPILOGUE_AT), 8))
 
         def hand_on(i: str) -> None:
             offset = f.mul(i, 8)
             f.do(
-                f"store ptr {f.word(f.at(given, offset), 0, 'ptr')}, ptr {f.at(f.at(self.context, 16), offset)}, align 8"
+                f"store ptr {f.word(f.at(arguments, offset), 0, 'ptr')}, ptr {f.at(f.at(self.context, 16), offset)}, align 8"
             )
 
         f.loop(0, f.word(desc, Word.EPILOGUE_ARGS), 1, hand_on)
@@ -160,14 +164,15 @@ class _Epilogue:
         return f", ptr {place}, i64 {pitch}, ptr {f.pick(there, self.listed, self.nowhere, 'ptr')}"
 
     def call(self, sums: str, **place: str) -> None:
-        """Run it on the sums at a place; words that are not given keep their values."""
+        """Call the epilogue on the sums at a position; position words that are not passed keep
+        their values."""
         f = self.f
         f.do(f"store ptr {sums}, ptr {self.context}, align 64")
         self.at(**place)
         f.do(f"call void {self.function}(ptr {self.context}, i64 0, i64 0)")
 
     def at(self, **place: str) -> None:
-        """Set words of the place."""
+        """Set words of the position."""
         for name, value in place.items():
             self.f.do(
                 f"store i64 {value}, ptr {self.f.at(self.place, 8 * PLACE.index(name))}, align 8"

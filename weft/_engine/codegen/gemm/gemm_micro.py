@@ -1,13 +1,16 @@
-"""The matmul microkernels: a register tile of C over one block of k.
+"""The matmul micro-kernels: a register tile of C over one block of k.
 
-A kernel is
-`void(ptr a, i64 as, ptr b, i64 bs, i64 beats, ptr src, i64 ss, ptr dst, i64 ds, i64 last, ptr prefetch, i64 next)`:
-dst[r, lane] = (src[r, lane] or 0) + sum over beats of a[r, beat] * b[beat, lane]. Rows of a, src and dst are `as`, `ss` and
-`ds` bytes apart, beats of b `bs` bytes; `src` may be null for zeros, or equal to `dst`. It prefetches `dst`, `prefetch` (part of
-B's next panel) and `next` bytes after `a` (the next rows). With epilogues, kernels also take `ptr place, i64 pitch, ptr streams`
-and prefetch rows `pitch` bytes apart at `place` bytes after each of the `STREAMS` pointers there, instead of `dst`. There are
-kernels for several numbers of rows and every number of vectors, so that edges do no extra work; *edge* kernels use `last` lanes
-of the last vector, others all of them, and very few columns use half vectors. Few rows may use `skinny_gemm` instead.
+A kernel is `void(ptr a, i64 as, ptr b, i64 bs, i64 beats, ptr src, i64 ss, ptr dst, i64 ds, i64
+last, ptr prefetch, i64 next)`: dst[r, lane] = (src[r, lane] or 0) + sum over beats of a[r, beat] *
+b[beat, lane]. Rows of a, src and dst are `as`, `ss` and `ds` bytes apart, beats of b `bs` bytes;
+`src` may be null for zeros, or equal to `dst`. The kernel prefetches `dst`, `prefetch` (part of B's
+next panel) and the addresses `next` bytes after `a` (the next rows). With epilogues, kernels also
+take `ptr place, i64 pitch, ptr streams`: instead of `dst`, they prefetch rows that are `pitch`
+bytes apart, at `place` bytes after each of the `STREAMS` pointers in `streams`.
+
+There are kernels for several numbers of rows and every number of vectors, so that edges do no extra
+work. *Edge* kernels use `last` lanes of the last vector, others use all lanes; very few columns use
+half vectors. Products of few rows may use `skinny_gemm` instead.
 """
 
 from __future__ import annotations
@@ -26,14 +29,15 @@ from weft._engine.codegen.ir.microkernels import (
 from weft._engine.codegen.ir.scalar_types import mangle
 from weft._engine.codegen.ir.writer import Declarations
 
-#: instructions that add products of joined elements to a sum; the first of two 8-bit operands is unsigned
+#: instructions that add products of joined elements to a sum; the first of two 8-bit operands is
+#: unsigned
 _ADDS = {
     "bf16": "@llvm.x86.avx512bf16.dpbf16ps.512",
     "i16": "@llvm.x86.avx512.vpdpwssd.512",
     "i8": "@llvm.x86.avx512.vpdpbusd.512",
     "u8": "@llvm.x86.avx512.vpdpbusd.512",
 }
-#: instructions that only add pairs of products
+#: instructions that add pairs of products, without a sum
 _PAIRS_OF_I16 = {
     64: "@llvm.x86.avx512.pmaddw.d.512",
     32: "@llvm.x86.avx2.pmadd.wd",
@@ -42,7 +46,8 @@ _PAIRS_OF_I16 = {
 
 
 def kernels(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
-    """Return the kernels named in `wanted`, each exported; they read `src` if "blocks" is there."""
+    """Return the kernels named in `wanted`, each exported; they add `src` if "blocks" is in
+    `wanted`."""
     kernels = [
         _TileKernel(recipe, decls, tile, wanted).text()
         for tile in tiles(recipe)
@@ -52,7 +57,7 @@ def kernels(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str
 
 
 class _TileKernel:
-    """A kernel under construction: a register tile of `rows` by `vectors` vectors of sums."""
+    """A kernel under construction: a register tile of `rows` rows by `vectors` vectors of sums."""
 
     def __init__(
         self,
@@ -79,8 +84,8 @@ class _TileKernel:
             "noinline nounwind",
         )
         mask = f.first_lanes("%last", self.lanes) if edge else None
-        self.masks = [*[None] * (self.vectors - 1), mask]  # of the vectors of a row of C
-        # Without cheap masks, the planner packs and pads panels whose edge cannot be read.
+        self.masks = [*[None] * (self.vectors - 1), mask]  # masks of the vectors of a row of C
+        # Without cheap masks, the planner packs and pads panels with edges.
         reads_masked = recipe.machine.masks and not recipe.joined
         self.b_masks = self.masks if reads_masked else [None] * self.vectors
         self.row_offsets = ["0", *(f.mul("%as", r) for r in range(1, self.rows))]
@@ -116,13 +121,14 @@ class _TileKernel:
         return end, sums[: len(zeros)]
 
     def single_beat(self, i: str, pa: str, pb: str, *state: str) -> list[str]:
-        """Emit a beat; if the kernel prefetches, the state ends with a pointer into B's next panel."""
+        """Emit a beat; if the kernel prefetches, the last state is a pointer into B's next
+        panel."""
         f, count = self.f, self.rows * self.vectors
         sums, prefetched = list(state[:count]), state[count:]
         for pointer in prefetched:
             f.prefetch(pointer)
         if self.prefetches_rows:
-            # The next rows of A are far apart: one row per iteration.
+            # The next rows of A are far apart: prefetch one row per iteration.
             f.prefetch(f.at(f.at(pa, "%next"), self.row_in_turn("%as", i)))
         if prefetched:
             self.prefetch_results(i)
@@ -143,10 +149,8 @@ class _TileKernel:
         return [f.at(pa, self.unroll * self.element_bytes), pb, *sums]
 
     def pair_of_beats(self, _: str, pa: str, pb: str, *state: str) -> list[str]:
-        """Emit two beats that load the elements of a row of A together.
-
-        They stay in a register only while their row is computed.
-        """
+        """Emit two beats that load the elements of a row of A together; the elements stay in a
+        register for that row only."""
         f, acc, lanes = self.f, self.acc, self.lanes
         sums, after, unmasked = list(state), f.at(pb, "%bs"), [None] * self.vectors
         rows_of_b = [self.load_row(row, acc, unmasked) for row in (pb, after)]
@@ -158,7 +162,7 @@ class _TileKernel:
         return [f.at(pa, 2 * self.element_bytes), f.at(after, "%bs"), *sums]
 
     def beat(self, pa: str, pb: str, offset: int, sums: list[str]) -> list[str]:
-        """Emit a multiply-add of every sum."""
+        """Emit a multiply-add for every sum."""
         f, sums = self.f, list(sums)
         row_of_b = self.load_row(pb, "i32" if self.recipe.joined else self.acc, self.b_masks)
         for r in range(self.rows):
@@ -172,7 +176,7 @@ class _TileKernel:
             sums[i] = multiply_add(self.f, self.recipe, x, y, sums[i], self.lanes)
 
     def prefetch_results(self, i: str) -> None:
-        """Prefetch a line of the rows that the sums are stored to, another one per iteration."""
+        """Prefetch one line per iteration of the rows where the sums will be stored."""
         f, lines = self.f, self.recipe.panel_row_bytes // 64
         place, pitch = ("%place", "%pitch") if self.epilogue else ("%dst", "%ds")
         row = f.at(place, self.row_in_turn(pitch, i))
@@ -183,7 +187,7 @@ class _TileKernel:
         f.prefetch(line)
 
     def row_in_turn(self, stride: str, i: str) -> str:
-        """Return the offset of one of eight rows: iteration `i` takes the next one."""
+        """Return the offset of the row, one of eight, whose turn it is in iteration `i`."""
         return self.f.mul(stride, self.f.let(f"and i64 {i}, 7"))
 
     def load_row(self, row: str, element: str, masks: Sequence[str | None]) -> list[str]:
@@ -194,7 +198,7 @@ class _TileKernel:
         ]
 
     def tile_at(self, row: str, stride: str) -> list[tuple[str, str | None]]:
-        """Return the addresses of the tile's vectors in memory, with their masks."""
+        """Return the addresses of the tile's vectors, with their masks."""
         f, width, vectors = self.f, self.recipe.machine.vector_bytes, []
         for r in range(self.rows):
             row = f.at(row, stride) if r else row
@@ -202,7 +206,7 @@ class _TileKernel:
         return vectors
 
     def with_source(self, sums: list[str]) -> list[str]:
-        """Add what `src` holds to the sums."""
+        """Add the values at `src` to the sums."""
         f, tile = self.f, self.tile_at("%src", "%ss")
         loaded = [f.load(self.acc, self.lanes, pointer, mask) for pointer, mask in tile]
         return self.add_all("fadd" if self.recipe.is_float else "add", sums, loaded)
@@ -212,19 +216,20 @@ class _TileKernel:
 
 
 def join(f: FunctionWriter, recipe: Recipe, value: str, lanes: int) -> str:
-    """Join elements, `k_per_step` to a lane: `value` has `k_per_step * lanes` of them, as stored in memory."""
+    """Join the elements of each step into one lane: `value` has `k_per_step * lanes` elements in
+    their memory type."""
     wide = recipe.k_per_step * lanes
     value = f.convert(value, recipe.in_type, recipe.joined, wide)
     return f.let(f"bitcast <{wide} x {llvm_type(recipe.joined)}> {value} to <{lanes} x i32>")
 
 
 def flip(f: FunctionWriter, recipe: Recipe, value: str, lanes: int) -> str:
-    """Return joined elements of A as the multiply-add needs them."""
+    """Flip the sign bits of joined elements of A if the multiply-add requires it."""
     return f.let(f"xor <{lanes} x i32> {value}, {sign_bits(lanes)}") if recipe.flips else value
 
 
 def sign_bits(lanes: int) -> str:
-    """Return joined elements of 8 bits whose sign bits alone are set: what flipped zeros are."""
+    """Return flipped zeros: joined 8-bit elements with only the sign bits set."""
     return const("i32", 0x80808080, lanes)
 
 
@@ -236,13 +241,14 @@ def broadcast(f: FunctionWriter, recipe: Recipe, pointer: str, lanes: int) -> st
 
 
 def multiply_add(f: FunctionWriter, recipe: Recipe, x: str, y: str, sum: str, lanes: int) -> str:
-    """Return `sum` plus products of elements of A and of B, all vectors as they were packed."""
+    """Return `sum` plus the products of packed vectors of elements of A and B."""
     acc = llvm_type(recipe.acc)
     vector = f"<{lanes} x {acc}>"
     if recipe.joined:
         return _multiply_add_joined(f, recipe, x, y, sum)
     if recipe.is_float:
-        # fmuladd: one rounding where the machine has it, never a library call where it has not.
+        # fmuladd: one rounding on machines with fused multiply-add, and never a library call on
+        # others.
         name = f"@llvm.fmuladd.v{lanes}{mangle(acc)}"
         f.decls.use(f"declare {vector} {name}({vector}, {vector}, {vector})")
         return f.let(f"call {vector} {name}({vector} {x}, {vector} {y}, {vector} {sum})")
@@ -255,7 +261,7 @@ def _multiply_add_joined(f: FunctionWriter, recipe: Recipe, x: str, y: str, sum:
     x, y = (f.let(f"bitcast <{lanes} x i32> {z} to {joined}") for z in (x, y))
     if (
         recipe.flips and recipe.in_type == "i8"
-    ):  # the first one without signs: for i8 that is the flipped one
+    ):  # the first operand is unsigned: for i8 it is the flipped operand
         x, y = y, x
     name = _ADDS.get(recipe.joined) if recipe.is_float or recipe.machine.i8_dot else None
     if name:

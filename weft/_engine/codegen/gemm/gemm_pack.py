@@ -1,10 +1,12 @@
-"""Packs blocks of operands into the order in which the microkernels read them, converted to the accumulator's type.
+"""Packing: copies blocks of operands to the accumulator's type, in the micro-kernels' order.
 
-`@pack_a(ptr dst, i64 row_bytes, ptr src, i64 ms, i64 ks, i64 rows, i64 k)` makes rows of steps;
-`@pack_b(ptr dst, ptr src, i64 ns, i64 ks, i64 cols, i64 k)` makes one panel: rows of `panel_row_bytes`, one per beat,
-of which it writes `cols` columns and no more. Each has three access patterns, by the operand's strides (in bytes): along the
-packed rows (copy), across them (transpose squares in registers), and any other (element by element). Squares may write zeros
-after a block, up to one vector's number of rows or steps: blocks are packed in ascending order with that much room after them.
+`@pack_a(ptr dst, i64 row_bytes, ptr src, i64 ms, i64 ks, i64 rows, i64 k)` writes rows of steps;
+`@pack_b(ptr dst, ptr src, i64 ns, i64 ks, i64 cols, i64 k)` writes one panel: rows of
+`panel_row_bytes`, one per beat; only the first `cols` columns are written. Each function has three
+access patterns, chosen by the operand's byte strides: dense along the packed rows (copy), dense
+across them (transpose squares in registers), and any other (element by element). Squares may write
+zeros after a block, up to a vector's number of rows or steps: blocks are packed in ascending order,
+with that much space after the last one.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ _Path = Callable[[], None]
 
 
 def _unit(recipe: Recipe) -> str:
-    """LLVM type of one step of A: joined elements as i32, a complex number as its bits, else the accumulator's type."""
+    """Return the LLVM type of one step of A: i32 for joined elements, the bits of a complex number,
+    else the accumulator's type."""
     if recipe.joined:
         return "i32"
     return f"i{8 * recipe.step_bytes}" if recipe.is_complex else llvm_type(recipe.acc)
@@ -45,7 +48,7 @@ def _in_unit(recipe: Recipe) -> str:
 
 
 def _inside_k(f: FunctionWriter, recipe: Recipe, lanes: int, step: str, k: str) -> str:
-    """The mask of the elements of `lanes` steps from `step` on that are before `k`."""
+    """Return the mask of the elements before `k` in `lanes` steps from `step` on."""
     per = recipe.k_per_step
     first = f.mul(step, per)
     count = f.pick(f.less(first, k), f.sub(k, first), 0)
@@ -53,7 +56,8 @@ def _inside_k(f: FunctionWriter, recipe: Recipe, lanes: int, step: str, k: str) 
 
 
 def _along_k(f: FunctionWriter, recipe: Recipe, src: str, lanes: int, step: str, mask: str) -> str:
-    """Load `lanes` steps of one row or column with dense k, from `step` on; zero outside the mask."""
+    """Load `lanes` steps of one row or column with dense k, from `step` on; zero outside the
+    mask."""
     per = recipe.k_per_step
     value = f.load(
         _in_unit(recipe), lanes * per, f.at(src, f.mul(f.mul(step, per), recipe.in_bytes)), mask
@@ -62,7 +66,7 @@ def _along_k(f: FunctionWriter, recipe: Recipe, src: str, lanes: int, step: str,
 
 
 def to_unit(f: FunctionWriter, recipe: Recipe, value: str, lanes: int) -> str:
-    """Return elements as stored in memory as `lanes` packed steps."""
+    """Convert elements from their memory type to `lanes` packed steps."""
     return join(f, recipe, value, lanes) if recipe.joined else _convert(f, recipe, value, lanes)
 
 
@@ -76,7 +80,8 @@ def _across_k(
     k: str,
     mask: str | None,
 ) -> str:
-    """Load one step of `lanes` neighbouring rows or columns (dense in that direction); zero beyond k."""
+    """Load one step of `lanes` neighboring rows or columns, which are dense in that direction; zero
+    beyond k."""
     per, unit = recipe.k_per_step, _in_unit(recipe)
     parts = []
     for h in range(per):
@@ -89,7 +94,8 @@ def _across_k(
 
 
 def interleave(f: FunctionWriter, recipe: Recipe, parts: list[str], lanes: int) -> str:
-    """Interleave vectors of `lanes` elements each: the first elements of all, the second ones, and so on."""
+    """Interleave vectors of `lanes` elements each: the first elements of all, then the second
+    elements, and so on."""
     while len(parts) > 1:
         half, order = len(parts) // 2, [i // 2 + lanes * (i % 2) for i in range(2 * lanes)]
         vector, lanes = f"<{lanes} x {_in_unit(recipe)}>", 2 * lanes
@@ -106,7 +112,8 @@ def _element(f: FunctionWriter, recipe: Recipe, src: str, at: str) -> str:
 def _paths(
     f: FunctionWriter, along: str, across: str, made: dict[str, _Path], wanted: Collection[str]
 ) -> None:
-    """Choose among the packings (name -> code) by the two stride tests; those not wanted are not compiled."""
+    """Choose one of the packings (name -> code) by the two stride conditions; unwanted packings are
+    not emitted."""
 
     def take(kind: str) -> None:
         for name, code in made.items():
@@ -136,7 +143,8 @@ def _assembled(
     lines: str,
     length: str,
 ) -> _Path | None:
-    """The packing through memory that is a function of `assembled`, if it is one; `length` is in elements."""
+    """Return the call of an assembly function that packs lines; None if there is none. `length` is
+    in elements."""
     name = assembled.function(recipe, feature)
     if name is None:
         return None
@@ -205,7 +213,7 @@ def pack_a(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
                     _across_k(f, recipe, src, "%ks", lanes, f.add(s, t), "%k", mask)
                     for t in range(lanes)
                 ]
-                # Rows are far apart, so the hardware would find none of them in time.
+                # Rows are too far apart for the hardware prefetcher.
                 next_square = f.at(f.at(here, f.mul(i, recipe.in_bytes)), distance)
                 for t in range(lanes * per):
                     f.prefetch(f.at(next_square, f.mul("%ks", t)))
@@ -235,7 +243,7 @@ def pack_a(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
         f.loop(0, "%rows", 1, row)
 
     across = f.equal("%ms", recipe.in_bytes) if has_squares(recipe, "a") else "false"
-    made = {
+    paths = {
         "pack_a_copy": _assembled(
             f, recipe, "pack_a_copy", "%dst", "%row_bytes", "%src", "%ms", "%rows", "%k"
         )
@@ -246,7 +254,7 @@ def pack_a(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
         or transpose,
         "pack_a_scalar": scalar,
     }
-    _paths(f, f.equal("%ks", recipe.in_bytes), across, made, wanted)
+    _paths(f, f.equal("%ks", recipe.in_bytes), across, paths, wanted)
     return f.end()
 
 
@@ -258,7 +266,7 @@ def _store_joined(
     for part in range(recipe.k_per_step):
         at = f.add(first, part)
         inside = f.less(at, k)
-        # What is missing at the end repeats a readable address and is then cleared.
+        # Missing elements at the end are loaded from a valid address and then cleared.
         there = f.at(src, f.mul(f.pick(inside, at, first), ks))
         value = f.read(_in_unit(recipe), there, recipe.in_bytes)
         value = f.let(
@@ -323,17 +331,18 @@ def pack_b(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
 
             f.loop(0, "%cols", lanes, vector)
 
-        # A full panel takes the quick packing for all whole steps; one that is not joined of all its parts takes the careful packing.
+        # Full panels use the fast path for all whole steps; an incomplete joined step uses the
+        # careful path.
         full = f.pick(f.equal("%cols", recipe.panel_cols), f.div("%k", per), 0)
         f.loop(0, full, 1, whole_row)
         f.loop(full, steps, 1, edge_row)
 
     def transpose() -> None:
         def columns(j: str) -> None:
-            left = f.sub("%cols", j)
-            mask, last = f.first_lanes(f.min(left, lanes), lanes), f.sub(left, 1)
+            remaining = f.sub("%cols", j)
+            mask, last = f.first_lanes(f.min(remaining, lanes), lanes), f.sub(remaining, 1)
             src = f.at("%src", f.mul(j, "%ns"))
-            # (what is read in place of columns that are not there is not written)
+            # (Values that are loaded for missing columns are not stored.)
             there = [f.at(src, f.mul(f.min(t, last) if t else 0, "%ns")) for t in range(lanes)]
 
             def square(s: str) -> None:
@@ -361,7 +370,7 @@ def pack_b(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
 
         f.loop(0, steps, 1, row)
 
-    made = {
+    paths = {
         "pack_b_copy": _assembled(
             f, recipe, "pack_b_copy", "%dst", row_bytes, "%src", "%ks", "%k", "%cols"
         )
@@ -372,12 +381,13 @@ def pack_b(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
         or transpose,
         "pack_b_scalar": scalar,
     }
-    _paths(f, f.equal("%ns", recipe.in_bytes), f.equal("%ks", recipe.in_bytes), made, wanted)
+    _paths(f, f.equal("%ns", recipe.in_bytes), f.equal("%ks", recipe.in_bytes), paths, wanted)
     return f.end()
 
 
 def end_panel(recipe: Recipe, decls: Declarations) -> str:
-    """`@end_panel`: store after the steps of a panel what the kernel adds to sums, to cancel what flipped signs added."""
+    """Return `@end_panel`, which stores after the steps of a panel the negated surplus of flipped
+    signs, for the kernel to add."""
     f = FunctionWriter(
         "void @end_panel(ptr noalias %panel, i64 %steps)", decls, recipe.machine, "nounwind"
     )
@@ -403,7 +413,7 @@ def end_panel(recipe: Recipe, decls: Declarations) -> str:
 
 
 def _pack_quads(f: FunctionWriter, recipe: Recipe, wanted: Collection[str]) -> None:
-    """Four k of each column side by side."""
+    """Emit the packing of quads: four k of each column, side by side."""
     acc, width = llvm_type(recipe.acc), 4 * recipe.lanes
 
     def copy() -> None:
@@ -442,7 +452,8 @@ def _pack_quads(f: FunctionWriter, recipe: Recipe, wanted: Collection[str]) -> N
 
 
 def _pack_complex_b(f: FunctionWriter, recipe: Recipe, wanted: Collection[str]) -> None:
-    """Two beats per k: (re, im) and (-im, re) of each column, so that a real kernel sums the complex product."""
+    """Emit the packing of complex B in two beats per k: (re, im) and (-im, re) of each column, so
+    that a real kernel sums complex products."""
     real, lanes = llvm_type(real_of(recipe.in_type)), recipe.lanes
     vector = f"<{lanes} x {real}>"
     half = recipe.acc_bytes

@@ -1,7 +1,8 @@
-"""The rows of a tile times a panel of B: register tile by register tile, each with its microkernel, or along the rows of B.
+"""A tile of rows times a panel of B: one micro-kernel call per register tile, or one pass along the
+rows of B.
 
 In:   a tile and a panel, as values of the function under construction.
-Out:  IR that calls the microkernels and hands finished sums to the epilogue.
+Out:  IR that calls the micro-kernels and passes finished sums to the epilogue.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from weft._engine.util.record import record
 
 @record
 class Tile:
-    """One tile of one batch element: operands, C at its first row, its rows and panels."""
+    """One tile of one batch element: its operands, its first row of C, its rows and panels."""
 
     batch: str
     a: str
@@ -32,7 +33,7 @@ class Tile:
     ends: Ends
 
     def sums_of(self, f: Task, recipe: Recipe, sums: str, panel: str) -> str:
-        """Return where the sums of a panel are among those of the tile."""
+        """Return the address of a panel's sums in the sums of the tile."""
         return f.at(
             sums, f.mul(f.mul(f.sub(panel, self.p0), f.d(Word.SUMS_ROWS)), recipe.panel_row_bytes)
         )
@@ -41,7 +42,8 @@ class Tile:
 def multiply_along(
     f: Task, recipe: Recipe, t: Tile, a: str, a_stride: str, sums: str, wanted: Collection[str]
 ) -> None:
-    """A tile of all rows of C, over all of k at once; sums in scratch are copied to C if nothing else is to be done to them."""
+    """Multiply all rows of C over all of k at once; sums in scratch memory are copied to C if they
+    need no conversion or epilogue."""
     names = along_names(wanted)
     for name in names:
         f.decls.use(f"declare void @{name}(ptr, i64, i64, ptr, i64, i64, i64, ptr, i64)")
@@ -77,15 +79,16 @@ def multiply_along(
 
 @record
 class Panel:
-    """One block of k and one panel of columns, packed or in place: operands, their strides, the tile's sums."""
+    """One block of k and one panel of columns, packed or in place: operands, their strides, the
+    tile's sums."""
 
     is_first: str
-    is_last: str  # and the tile's sums are whole with it
+    is_last: str  # true if this block completes the tile's sums
     panel: str
     col: str
     a: str
     a_stride: str
-    a_given: str  # to the kernel: the stride, or a list
+    a_given: str  # the kernel's argument: the stride, or the address of a list
     b: str
     b_stride: str
     beats: str
@@ -103,7 +106,7 @@ def multiply_panel(f: Task, recipe: Recipe, t: Tile, p: Panel, wanted: Collectio
         kind = f.pick(
             whole, recipe.vectors + 1, f.pick(f.less(recipe.half_lanes, width), vectors, 0)
         )
-    else:  # all panels are whole
+    else:  # no panel has an edge
         kind, last_lanes = str(recipe.vectors + 1), str(lanes)
     simple = f.some(f.d(Word.SIMPLE))
     sums_in_c = f.some(f.d(Word.SUMS_IN_C))
@@ -112,10 +115,10 @@ def multiply_panel(f: Task, recipe: Recipe, t: Tile, p: Panel, wanted: Collectio
     sums = t.sums_of(f, recipe, p.sums, p.panel)
     to_c = f.both(p.is_last, simple)
     to_finish = f.both(p.is_last, f.no(simple))
-    # Each tile of rows fetches a slice of the next panel into the second-level cache.
+    # Each register tile prefetches a slice of the next panel into the L2 cache.
     is_shared = f.equal(f.d(Word.B_MODE), SHARED)
     prefetched = f.pick(is_shared, f.at(p.b, f.d(Word.PANEL_BYTES)), p.b, "ptr")
-    # The first panel of a tile of rows prefetches the next rows of A; then they are in cache.
+    # The first panel of a tile prefetches the next rows of A; the other panels find them in cache.
     next_rows = f.pick(f.equal(p.panel, t.p0), f.mul(p.a_stride, recipe.rows), 0)
     slice_ = f.pick(is_shared, f.mul(f.div(p.beats, GEMM_LINE_BEATS), 64), 0)
 
@@ -129,7 +132,7 @@ def multiply_panel(f: Task, recipe: Recipe, t: Tile, p: Panel, wanted: Collectio
         if has_runs(wanted) and not only
         else "0"
     )
-    at_once = (p.is_first, to_c) == ("true", "true")  # all of the sum, into C
+    at_once = (p.is_first, to_c) == ("true", "true")  # the whole sum, stored to C
 
     def rows(_: str, i: str) -> list[str]:
         row_block = row_blocks.at(i)
@@ -138,7 +141,8 @@ def multiply_panel(f: Task, recipe: Recipe, t: Tile, p: Panel, wanted: Collectio
             f.let(f"load ptr, ptr {f.at('@kernels', f.mul(index, 8))}") if not only else f"@{only}"
         )
         c = f.at(c_panel, f.mul(row_block.first, cms))
-        # What reaches back makes sums of rows before it once more, the same ones, and must not add them to those in C.
+        # A row block that reaches back recomputes the same sums of previous rows, which must not be
+        # added to C again.
         reaches = row_blocks.reach_back and not at_once
         in_c = f.both(sums_in_c, f.equal(row_block.first, i)) if reaches else sums_in_c
         mine = (
@@ -151,19 +155,19 @@ def multiply_panel(f: Task, recipe: Recipe, t: Tile, p: Panel, wanted: Collectio
                 "ptr",
             )
         )
-        kept = f.pick(in_c, cms, row_bytes)
-        dst, ds = f.pick(to_c, c, mine, "ptr"), f.pick(to_c, cms, kept)
+        sums_stride = f.pick(in_c, cms, row_bytes)
+        dst, ds = f.pick(to_c, c, mine, "ptr"), f.pick(to_c, cms, sums_stride)
         src = f.pick(p.is_first, "null", mine, "ptr")
         a = f.at(p.a, f.mul(row_block.first, p.a_stride))
         pf = f.at(prefetched, f.mul(f.div(i, recipe.rows), slice_))
         place = t.ends.place(to_finish, c, cms, dst, ds)
         f.do(
-            f"call void {kernel}(ptr {a}, i64 {p.a_given}, ptr {p.b}, i64 {p.b_stride}, i64 {p.beats}, ptr {src}, i64 {kept}, "
+            f"call void {kernel}(ptr {a}, i64 {p.a_given}, ptr {p.b}, i64 {p.b_stride}, i64 {p.beats}, ptr {src}, i64 {sums_stride}, "
             f"ptr {dst}, i64 {ds}, i64 {last_lanes}, ptr {pf}, i64 {next_rows}{place})"
         )
 
         if not at_once:
-            made = (
+            new_sums = (
                 f.at(mine, f.mul(f.sub(i, row_block.first), row_bytes))
                 if row_blocks.reach_back
                 else mine
@@ -172,7 +176,7 @@ def multiply_panel(f: Task, recipe: Recipe, t: Tile, p: Panel, wanted: Collectio
             f.when(
                 to_finish,
                 lambda: t.ends.take(
-                    made, row_bytes, f.at(c_panel, f.mul(i, cms)), cms, cns, **place
+                    new_sums, row_bytes, f.at(c_panel, f.mul(i, cms)), cms, cns, **place
                 ),
             )
         return [f.add(i, row_block.new)]
@@ -188,17 +192,20 @@ def multiply_panel(f: Task, recipe: Recipe, t: Tile, p: Panel, wanted: Collectio
 def _wanted_row_blocks(
     f: Task, most: int, t: Tile, col: str, cols: str, count: str
 ) -> tuple[str, str]:
-    """The row_blocks of a tile of which somebody reads anything in a panel: from the first to the one that is none any more."""
+    """Return the range of row blocks with elements of a panel that are read (see
+    `Word.BAND_FROM`)."""
     here = f.add(t.i0, BAND_ZERO)
     first = f.min(f.sub(f.max(f.add(col, f.d(Word.BAND_FROM)), here), here), t.rows)
     end = f.sub(f.max(f.add(f.add(col, cols), f.d(Word.BAND_TO)), here), here)
-    # (where all rows but few of the last ones are wanted, these are in the first of the smaller row_blocks)
+    # (Wanted rows at the end of the tile are in the smaller row blocks, so all of these are
+    # included.)
     return f.div(first, most), f.pick(f.less(end, t.rows), f.ceil_div(end, most), count)
 
 
 @record
 class _RowBlock:
-    """Some rows of a tile that are made together: the first one, how many of them are new, the number of their kernels."""
+    """Rows of a tile that one kernel computes: the first row, the number of new rows, the index of
+    the kernel."""
 
     first: str
     new: str
@@ -206,12 +213,14 @@ class _RowBlock:
 
 
 class _RowBlocks:
-    """How the rows of a tile fall in row_blocks of the most rows and, at the end, in smaller ones; or the last one reaches back."""
+    """The division of a tile's rows into full row blocks and smaller ones at the end, or one that
+    reaches back."""
 
     def __init__(self, f: Task, recipe: Recipe, rows: str, wanted: Collection[str]) -> None:
         self.f, self.rows, self.most, self.counts = f, rows, recipe.rows, row_counts(recipe)
         self.reach_back = "back" in wanted
-        #: besides the most rows; without them none but the last row_block can be short, and that reaches back
+        #: True if smaller kernels exist; without them only the last row block can be short, and it
+        #: reaches back
         self.fewer = any(
             name.startswith(kernel_name(r, 0, False)[:-1])
             for r in self.counts
@@ -229,17 +238,17 @@ class _RowBlocks:
             self.count = f.pick(self.back, whole, self.count)
 
     def at(self, i: str) -> _RowBlock:
-        """The row_block that begins at row `i`, or reaches back from there."""
+        """Return the row block that begins at row `i`, or that reaches back from row `i`."""
         f, most = self.f, self.counts.index(self.most)
-        left = f.sub(self.rows, i)
+        remaining = f.sub(self.rows, i)
         r, kind = (str(self.most), str(most)) if not self.fewer else ("1", "0")
         for number, count in enumerate(self.counts if self.fewer else ()):
-            enough = f.let(f"icmp uge i64 {left}, {count}")
+            enough = f.let(f"icmp uge i64 {remaining}, {count}")
             r, kind = f.pick(enough, count, r), f.pick(enough, number, kind)
         if not self.reach_back:
             return _RowBlock(i, r, kind)
-        short = f.both(self.back, f.less(left, self.most))
+        short = f.both(self.back, f.less(remaining, self.most))
         kind = f.pick(short, most, kind) if self.fewer else kind
         return _RowBlock(
-            f.pick(short, f.sub(self.rows, self.most), i), f.pick(short, left, r), kind
+            f.pick(short, f.sub(self.rows, self.most), i), f.pick(short, remaining, r), kind
         )

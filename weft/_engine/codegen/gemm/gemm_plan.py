@@ -1,9 +1,11 @@
-"""Decides how a matmul is computed: its variant, blocking, packing and split into tasks.
+"""The plan of a matmul: its variant, blocking, packing and split into tasks.
 
 In:   a `Problem`, the `Recipe` of its types, the number of threads.
-Out:  the function's name (recipe and variant) and the words of the descriptor (see `descriptor`); pointers are left 0.
-Laws: a plan never changes which products are summed. Task and packing choices cannot change the bits of the result: every sum
-      runs over k in the same blocks in the same order, and its split into parts depends on the problem alone.
+Out:  the function's name (recipe and variant) and the words of the descriptor (see `descriptor`);
+      pointers are 0.
+Laws: a plan never changes which products are summed. The choice of tasks and packing does not
+      change the bits of the result: every sum runs over k in the same blocks in the same order, and
+      its split into parts depends on the problem alone.
 """
 
 from __future__ import annotations
@@ -28,80 +30,88 @@ from weft._engine.util.machine_model import MODEL
 from weft._engine.util.record import record, replace
 
 # thresholds, measured on several machines
-#: steps of k between two visits of C; the second for many rows and wide vectors
+#: maximum steps of k in a block, between two accesses to C; the second value for many rows and wide
+#: vectors
 _GEMM_BLOCK_STEPS = (384, 512)
-#: by this factor a single block may be longer: 513 steps need not visit C twice
+#: factor of the maximum that a single block may reach: 513 steps need not access C twice
 _GEMM_ONE_BLOCK = 9 / 8
-#: bytes of A that stay in the second-level cache while panels of B and sums pass through
+#: bytes of A that stay in the L2 cache while panels of B and sums pass through
 _GEMM_STRIP_BYTES = 200 << 10
-#: rows of A in a strip: as many fit with any block, and more do not pay
+#: minimum and maximum rows of A in a strip: the minimum fits with any block, more than the maximum
+#: gain nothing
 _GEMM_STRIP_ROWS = (48, 512)
-#: bytes of B that are packed for all tasks at a time: 16 panels of 2048 steps, and what follows each
+#: bytes of B that are packed for all tasks at a time: 16 panels of 2048 steps, with the space after
+#: each
 _GEMM_SHARED_BYTES = 9 << 20
-#: bytes of B that a task packs for itself; twice that where strips of A are packed too
+#: bytes of B that a task packs for itself; twice as many if strips of A are packed, too
 _GEMM_PRIVATE_BYTES = 400 << 10
-#: bytes of unfinished sums that stay in the second-level cache too
+#: bytes of unfinished sums that stay in the L2 cache, too
 _GEMM_SUMS_BYTES = 512 << 10
-#: up to here a large B is read once, as a stream
+#: a large B is streamed once for up to this many rows of A
 _GEMM_SKINNY_ROWS = 128
-#: B is read along its rows up to here, if it would be packed otherwise, or is in no cache
+#: B is read along its rows for up to this many rows of A if it would be packed otherwise, and if it
+#: is in no cache
 _GEMM_ALONG_ROWS = (16, 64)
-#: bytes of A, which each task packs whole and reads once for a stretch of B
+#: maximum bytes of A, which each task packs whole and reads once per stretch of B
 _GEMM_ALONG_BYTES = 4 << 20
-#: bytes of sums that wait meanwhile in the first-level cache
+#: bytes of sums that stay in the L1 cache meanwhile
 _GEMM_ALONG_SUMS_BYTES = 32 << 10
-#: rows of B read together, for fewer rows of A than a kernel has and for more
+#: rows of B read together: for fewer rows of A than a kernel has, and for more
 _GEMM_SKINNY_ROWS_OF_B = (16, 64)
-#: tasks that a long sum with few results gives
+#: number of tasks that a long sum with few results is split into
 _GEMM_PARTS = 16
-#: the blocks that are worth one
+#: minimum number of blocks per part
 _GEMM_PART_BLOCKS = 4
-#: parts, and tasks of all, that are worth their additions where steps of A are far apart
+#: maximum number of parts, and of tasks in all, that justify the additions if steps of A are not
+#: adjacent
 _GEMM_STRIDED_PARTS = (4, 192)
-#: adjacent rows of A that are a product of their own
+#: minimum number of adjacent rows of A that are computed as a product of their own
 _GEMM_RUN_ROWS = 64
-#: rows for each that is computed twice
+#: rows of C for each row that may be computed twice
 _GEMM_ROWS_PER_REPEATED = 32
-#: rows and k that pay for packing B by fours, and elements of A that pay for compiling it
+#: minimum rows and k that justify packing B by fours, and minimum elements of A that justify
+#: compiling it
 _GEMM_QUADS = (32, 1 << 18)
-#: steps of A in a run that pay for finding it
+#: minimum length of a run of A, in elements along k, that justifies address lists
 _GEMM_RUN = 8
-#: bytes of a run that is found wherever it begins
+#: bytes of a run that justify address lists regardless of the overlap of rows
 _GEMM_LONG_RUN_BYTES = 512
-#: between steps of A, or its power of two, up to which a block of them fits into a cache
+#: maximum stride between steps of A (its largest power-of-two factor) if a cache is to hold a block
+#: of them
 _GEMM_STRIDE_BYTES = 1 << 10
-#: the same for even rows that are multiplied by half a panel of B at most
+#: the same bound for evenly spaced rows that are multiplied by at most half a panel of B
 _GEMM_EVEN_STRIDE_BYTES = 1 << 12
-#: bytes of a block of B in the first-level cache where steps of A are more than a line apart
+#: bytes of a block of B that stay in the L1 cache if steps of A are more than a cache line apart
 _GEMM_ACROSS_BYTES = 32 << 10
-#: rows that are multiplied by a vector side by side
+#: rows of A that the dot-product variant multiplies together
 _GEMM_VECTOR_ROWS = 8
-#: bytes of B that stay in the second-level and in the last-level cache
+#: bytes of B that stay in the L2 cache and in the last-level cache
 _GEMM_CACHED_BYTES = (1 << 19, 8 << 20)
-#: bytes of B that are never copied
+#: maximum bytes of B that is always read in place
 _GEMM_IN_PLACE_BYTES = 1 << 19
-#: rows of A that it is not copied for
+#: B is read in place for up to this many rows of A
 _GEMM_IN_PLACE_ROWS = 512
-#: for which it need not be in the first-level cache, if vectors are short
+#: with short vectors, B in place need only fit in the L2 cache for up to this many rows of A
 _GEMM_NEAR_ROWS = 256
-#: columns of B from which rows of A are copied that compete for the same sets of a cache
+#: rows of A that collide in cache sets are copied if B has at least this many columns
 _GEMM_COLLIDING_COLUMNS = 512
-#: cycles to transpose a vector
+#: estimated cycles to transpose a vector
 _GEMM_PACK_TRANSPOSE = 20
-#: cycles to gather a vector element by element
+#: estimated cycles to gather a vector element by element
 _GEMM_PACK_SCALAR = 48
-#: by this factor B packed for all must be faster: it takes memory, and shares a cache
+#: packing B once for all tasks must be faster by this factor: it takes memory and shares a cache
 _GEMM_SHARED_GAIN = 1.01
-#: cycles for a tile to use what is packed for all
+#: estimated cycles per vector and beat for a tile to use a B that is packed for all tasks
 _GEMM_PASS = 2
-#: cycles of one task
+#: estimated cycles of overhead per task
 _GEMM_TASK_CYCLES = 300
-#: cycles of starting all
+#: estimated cycles to start the tasks
 _GEMM_FORK_CYCLES = 6000
 
 
 def plan(p: Problem, recipe: Recipe, threads: int) -> tuple[str, tuple[int, ...]]:
-    """Return the name of recipe and variant, and the words of the description."""
+    """Return the function's name without prefix (recipe and variant), and the words of the
+    descriptor."""
     p = runs_as_batch(orient(fold(p, recipe), recipe), recipe)
     if is_dot(p, recipe):
         return f"{recipe.name}_dot", _words(p, _dot_split(p, recipe, threads))
@@ -110,8 +120,12 @@ def plan(p: Problem, recipe: Recipe, threads: int) -> tuple[str, tuple[int, ...]
 
 
 def runs_as_batch(p: Problem, recipe: Recipe) -> Problem:
-    """Have long runs of rows be batch elements with the same B, where no kernels find them by lists: each is read in place, and all
-    of them would be copied. (Epilogues count rows and batch elements in the original order.)
+    """Turn long runs of rows into batch elements with the same B, if no kernels find the runs
+    through lists.
+
+    Each run is then read in place, where all rows would be copied otherwise. Problems with
+    epilogues are returned unchanged, because epilogues count rows and batch elements in the
+    original order.
     """
     run = p.m // math.prod(e for e, _ in p.rows)
     if not p.rows or p.epilogue_args is not None or run < _GEMM_RUN_ROWS or _a_in_runs(p, recipe):
@@ -139,7 +153,8 @@ def _dot_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
 
 
 def _suits_quads(p: Problem, recipe: Recipe) -> bool:
-    """True when a vector has room for all columns and more: its few sums would wait for each other, and each beat for elements of A."""
+    """True if C has so few columns that quads use vectors better: one vector of sums would stall on
+    latency and on loads of A."""
     kind = recipe.acc == "f32" and recipe.unpacked_b_ok and assembly.has_avx512(recipe.machine)
     few, many = (
         4 * p.n <= 3 * recipe.lanes,
@@ -211,15 +226,15 @@ def _tile_split(p: Problem, recipe: Recipe, threads: int) -> dict[int, int]:
 
 @record
 class _Scratch:
-    """Memory of a worker: packed A, then sums, then its own panels of B."""
+    """Scratch memory of a worker: packed A, then sums, then its own panels of B."""
 
-    strip_rows: int  # rows of a tile that are multiplied by its panels together
+    strip_rows: int  # rows of a tile that are multiplied by all panels together
     a_bytes: int
     sums_bytes: int
     sums_rows: int
     sums_stride: int
-    sums_in_c: bool  # C holds unfinished sums
-    repeats_rows: bool  # the last tile computes some rows before its own once more
+    sums_in_c: bool  # True if C holds unfinished sums
+    repeats_rows: bool  # True if the last tile recomputes some previous rows
 
 
 def _scratch(work: _Work, split: _Split) -> _Scratch:
@@ -246,19 +261,19 @@ def _scratch(work: _Work, split: _Split) -> _Scratch:
 
 
 def _a_bytes(work: _Work, split: _Split, strip_rows: int) -> int:
-    """Return the bytes of packed A of a worker, or of lists of its runs."""
+    """Return the bytes of a worker's packed A, or of its address lists."""
     if work.a_direct == IN_RUNS:
         lists = (split.tile_rows + SPARE_ROWS) * 8
         return _up(lists + (work.block_steps // work.segment_steps + 4) * 16, 64)
     if work.a_direct:
         return 0
-    square = _square(work.recipe)  # one that may begin at any row
+    square = _square(work.recipe)  # a transposed square may begin at any row
     rows = _up(strip_rows, square) + (square if work.problem.rows else 0)
     return _up(rows * work.a_row_bytes, 64)
 
 
 def _block_steps(p: Problem, recipe: Recipe) -> int:
-    """Steps of k in a block."""
+    """Return the number of steps of k in a block."""
     segment_steps = _ceil(p.k, recipe.k_per_step)
     steps = segment_steps * p.segments
     limit = _GEMM_BLOCK_STEPS[recipe.machine.vector_bytes == 64 and p.m > _GEMM_SKINNY_ROWS]
@@ -272,40 +287,44 @@ def _block_steps(p: Problem, recipe: Recipe) -> int:
     per_segment = _ceil(segment_steps, limit)
     if (
         p.segments > 1 and segment_steps > limit // 2 and segment_steps % (8 * per_segment) == 0
-    ):  # no block is in two segments
+    ):  # no block crosses segments
         return segment_steps // per_segment
     return max(_up(_ceil(steps, max(_ceil(steps, limit), 1)), 8), 8)
 
 
 def _square(recipe: Recipe) -> int:
-    """Rows of A that are transposed together."""
+    """Return the number of rows of A that are transposed together."""
     return max(recipe.machine.vector_bytes // recipe.step_bytes, 1)
 
 
 def _parts(p: Problem, recipe: Recipe, blocks: int) -> int:
-    """Into how many parts a sum falls: more than one where it is long and there are too few results to share.
+    """Return the number of parts of a sum: more than 1 if it is long and there are too few results
+    for all threads.
 
-    Where steps of A are apart, tiles of rows go through the same lines of it, and through all of B: parts have segments of both to
-    themselves, and as many rows as there are. A power of two of them is shared evenly.
+    If steps of A are not adjacent, all row tiles access the same cache lines of A and all of B.
+    Parts then have their own segments of both, with all rows. A power of two of parts is divided
+    evenly among threads.
     """
     results = max(p.m // (2 * recipe.rows), 1) * _ceil(p.n, recipe.panel_cols) * p.batches
     if not results or p.grouped:
         return 1
-    wanted = _GEMM_PARTS // results
+    parts = _GEMM_PARTS // results
     if p.a[1] != recipe.in_bytes:
-        wanted = max(wanted, min(_GEMM_STRIDED_PARTS[0], _GEMM_STRIDED_PARTS[1] // results))
-    most = max(min(wanted, blocks // _GEMM_PART_BLOCKS), 1)
+        parts = max(parts, min(_GEMM_STRIDED_PARTS[0], _GEMM_STRIDED_PARTS[1] // results))
+    most = max(min(parts, blocks // _GEMM_PART_BLOCKS), 1)
     return 1 << most.bit_length() - 1
 
 
 def _reaches_back(m: int, tile_rows: int, strip_rows: int, most: int) -> bool:
-    """True when the last rows are better made with some before them once more than by a kernel of their own, which is to be compiled."""
+    """True if recomputing some previous rows is better than a kernel for the last rows, which would
+    have to be compiled."""
     spare, last = -m % most, (m - 1) % tile_rows % strip_rows + 1
     return spare > 0 and m >= _GEMM_ROWS_PER_REPEATED * spare and last >= most
 
 
 def _a_direct(p: Problem, recipe: Recipe, block: int) -> bool:
-    """True when rows of A may be read in place: same bits, and dense, and each block of them in one segment."""
+    """True if rows of A can be read in place: same bits as packed, dense, and each block in one
+    segment."""
     dense = p.a[1] == recipe.in_bytes and not p.rows and _whole_steps(p, recipe)
     return (
         dense
@@ -315,14 +334,16 @@ def _a_direct(p: Problem, recipe: Recipe, block: int) -> bool:
 
 
 def _whole_steps(p: Problem, recipe: Recipe) -> bool:
-    """True when no step reads beyond what is summed."""
+    """True if no step crosses the end of k."""
     return p.k % recipe.k_per_step == 0 and (p.grouped != "k" or recipe.k_per_step == 1)
 
 
 def _a_collides(p: Problem, recipe: Recipe, block: int) -> bool:
-    """True when rows of A are such that the second-level cache cannot hold a strip of them, which many panels of B are multiplied with.
+    """True if rows of A collide in cache sets, so that the L2 cache cannot hold a strip while many
+    panels of B pass.
 
-    Where vectors are short, a strip is used for longer, and a core reads its rows often enough to wait for them.
+    This matters with short vectors only: a strip is then in use for longer, and its rows are read
+    often enough for the misses to cost time.
     """
     block_bytes = block * recipe.step_bytes
     strip = min(p.m, _GEMM_STRIP_BYTES // block_bytes)
@@ -335,22 +356,28 @@ def _a_collides(p: Problem, recipe: Recipe, block: int) -> bool:
 
 
 def _held(cache_bytes: int, stride: int, run_bytes: int) -> int:
-    """Return how many runs of bytes that begin `stride` bytes apart a cache holds: those the size of a way apart are in the same set."""
+    """Return the number of runs, `stride` bytes apart, that a cache holds; runs one cache way apart
+    share a set."""
     apart = math.gcd(stride, _way(cache_bytes)) if stride else 0
     return cache_bytes // max(apart, run_bytes, MODEL.cache_line)
 
 
 def _way(cache_bytes: int) -> int:
-    """Return the distance of places that share a set of a cache, some of which have half as many ways more."""
+    """Return the bytes of a cache way: addresses that far apart share a set.
+
+    The rounding to a power of two allows for caches with half again as many ways.
+    """
     return 1 << (cache_bytes // MODEL.cache_ways).bit_length() - 1
 
 
 def _a_in_runs(p: Problem, recipe: Recipe) -> bool:
-    """True when kernels find A by lists in place, since packing it would take longer.
+    """True if kernels should find the elements of A in place through lists, because packing takes
+    longer.
 
-    Rows that are dense in runs overlap, as those of windows do, or have long ones. Where rows are strided, a step of k brings a line
-    or two for six elements: that pays where few panels of B would use what is packed (one, of even rows, which are packed quicker), and
-    while caches have room for lines so far apart.
+    Rows that are dense in runs qualify if they overlap, as windows do, or if their runs are long.
+    For strided rows, a step of k loads one or two cache lines for six elements: that pays if few
+    panels of B would use the packed A (one panel for evenly spaced rows, which pack faster), and if
+    caches hold lines that far apart.
     """
     if not assembly.finds_runs(recipe) or p.k < _GEMM_RUN:
         return False
@@ -366,7 +393,8 @@ def _a_in_runs(p: Problem, recipe: Recipe) -> bool:
 
 
 def _is_stream(p: Problem, recipe: Recipe) -> bool:
-    """True when B is large and dense along n, and is used by few rows of A: it is bound by memory."""
+    """True if B is large, dense along n and used by few rows of A, so that the product is
+    memory-bound."""
     large = p.k * p.segments * p.n * recipe.in_bytes > _GEMM_CACHED_BYTES[p.m > 2 * recipe.rows]
     return (
         large and p.m <= _GEMM_SKINNY_ROWS and p.b[1] == recipe.in_bytes and p.n > recipe.panel_cols
@@ -374,7 +402,8 @@ def _is_stream(p: Problem, recipe: Recipe) -> bool:
 
 
 def _is_along(p: Problem, recipe: Recipe) -> bool:
-    """True when B is read along its rows: by a single row of A, or by few if it is large, and wide enough to be shared."""
+    """True if B should be read along its rows: by a single row of A, or by few rows if B is large,
+    and wide enough for several tasks."""
     size = p.k * p.segments * p.n * recipe.in_bytes
     large = size > _GEMM_CACHED_BYTES[recipe.unpacked_b_ok or p.m > _GEMM_ALONG_ROWS[0]]
     near = p.m * _ceil(p.k, recipe.k_per_step) * recipe.step_bytes <= _GEMM_ALONG_BYTES
@@ -397,7 +426,7 @@ def _b_direct_ok(p: Problem, recipe: Recipe) -> bool:
 
 
 def _b_even(p: Problem) -> bool:
-    """True when the steps of B are evenly spaced through all segments."""
+    """True if the steps of B are evenly spaced across all segments."""
     steps = p.k
     for extent, _, stride in reversed(p.outer):
         if stride != steps * p.b[0]:
@@ -407,7 +436,8 @@ def _b_even(p: Problem) -> bool:
 
 
 def _b_direct_pays(p: Problem, recipe: Recipe) -> bool:
-    """True when B is better read in place: it is small, or too few rows of A use it to pay for a copy."""
+    """True if reading B in place is faster: B is small, or too few rows of A use it to justify a
+    copy."""
     if not _b_direct_ok(p, recipe):
         return False
     size, aligned = (
@@ -416,7 +446,7 @@ def _b_direct_pays(p: Problem, recipe: Recipe) -> bool:
     )
     if (
         aligned and p.b[0] == p.n * recipe.in_bytes <= recipe.panel_row_bytes
-    ):  # it is stored as if packed
+    ):  # B is stored as if packed
         return True
     small, most_rows = _GEMM_IN_PLACE_BYTES, _GEMM_IN_PLACE_ROWS
     if not aligned:
@@ -431,17 +461,21 @@ def _b_direct_pays(p: Problem, recipe: Recipe) -> bool:
 
 
 def _b_near(p: Problem, recipe: Recipe) -> bool:
-    """True when rows of a panel of B that is read in place stay in the first-level cache, or in the second for few rows of A; but not
-    if all have the same set in the first: there they drive out each other while one row of A is multiplied."""
+    """True if the rows of a panel of B in place stay in the L1 cache, or in the L2 cache for few
+    rows of A.
+
+    The latter is not enough if all rows share one set of the L1 cache: they would evict each other
+    while one row of A is multiplied.
+    """
     steps = min(_block_steps(p, recipe), p.k * p.segments)
-    held = [
+    capacities = [
         _held(cache, p.b[0], recipe.panel_row_bytes) for cache in (MODEL.l1_bytes, MODEL.l2_bytes)
     ]
-    return steps <= held[p.m <= _GEMM_NEAR_ROWS and p.b[0] % _way(MODEL.l1_bytes) != 0]
+    return steps <= capacities[p.m <= _GEMM_NEAR_ROWS and p.b[0] % _way(MODEL.l1_bytes) != 0]
 
 
 class _Work:
-    """What a split is chosen for; `beats` and `blocks` are those of one part of the sum."""
+    """The facts that a split is chosen by; `beats` and `blocks` count one part of the sum."""
 
     def __init__(self, p: Problem, recipe: Recipe, threads: int) -> None:
         self.problem, self.recipe, self.threads = p, recipe, threads
@@ -465,26 +499,26 @@ class _Work:
         self.a_row_bytes = {0: packed_row, 1: 0, IN_RUNS: 8}[self.a_direct]
         self.panels = max(_ceil(p.n, recipe.panel_cols), 1)
         self.panel_bytes = (self.block_steps + recipe.lanes) * recipe.beats * recipe.panel_row_bytes
-        self.vectors = _ceil(p.n * recipe.parts, recipe.lanes)  # of one row of C
-        # Cycles per vector
+        self.vectors = _ceil(p.n * recipe.parts, recipe.lanes)  # per row of C
+        # Estimated cycles per vector.
         self.pack_a = 0 if self.a_direct else _pack_cost(p.a[1], p.a[0], recipe)
         self.pack_b = _pack_cost(p.b[1], p.b[0], recipe)
         if p.segments > 1 and p.k < 4 * recipe.lanes:
             self.pack_a = max(self.pack_a, _GEMM_PACK_SCALAR)
             self.pack_b = max(self.pack_b, _GEMM_PACK_SCALAR)
-        # Tiles have a multiple of `unit` rows. Squares that are transposed begin with cache lines.
+        # Tiles have a multiple of `unit` rows, so that transposed squares begin at cache lines.
         self.unit = recipe.rows
         if self.pack_a == _GEMM_PACK_TRANSPOSE:
             self.unit = math.lcm(recipe.rows, _square(recipe))
-        # Rows of A of which a block stays in the second-level cache
+        # Number of rows of A whose block fits in the L2 cache.
         row_bytes = max(_ceil(part_steps, self.blocks) * recipe.step_bytes, 1)
         fit = _GEMM_STRIP_BYTES // row_bytes // self.unit * self.unit
         self.fit = min(max(fit, _GEMM_STRIP_ROWS[0]), _GEMM_STRIP_ROWS[1])
 
     def _a_direct(self) -> int:
-        """Return how kernels reach A: packed (0), in place (1), or IN_RUNS."""
+        """Return the kernels' access to A: packed (0), in place (1), or IN_RUNS."""
         p, recipe, block = self.problem, self.recipe, self.block_steps
-        # Few rows of A, which often share their sets of the cache, are all used at once.
+        # A few rows of A, which often share cache sets, are all in use at once.
         collides = (self.along and p.m > 1) or _a_collides(p, recipe, block)
         if not collides and _a_direct(p, recipe, block):
             return 1
@@ -500,15 +534,15 @@ class _Split:
 
 
 def _best_split(work: _Work) -> _Split:
-    """The split with the least estimated time among a few dozen."""
+    """Return the split with the least estimated time among a few dozen candidates."""
     return min(
         [_timed(work, mode, *tile) for mode in _modes(work) for tile in _tiles(work, mode)],
-        key=lambda found: found[0],
+        key=lambda timed: timed[0],
     )[1]
 
 
 def _modes(work: _Work) -> list[int]:
-    """The ways to reach B that are worth a thought."""
+    """Return the candidate modes of access to B."""
     p, recipe = work.problem, work.recipe
     if _is_along(p, recipe):
         return [ALONG]
@@ -523,9 +557,10 @@ def _modes(work: _Work) -> list[int]:
 
 
 def _tiles(work: _Work, mode: int) -> Iterator[tuple[int, int]]:
-    """Rows and panels of tiles that are worth a thought.
+    """Yield candidate tiles as (rows, panels).
 
-    A tile of its own B is cut to strips of rows, so it may be high: what it packs is then used by more rows.
+    A tile that packs its own B is divided into strips of rows, so it may have many rows, which then
+    share the packed B.
     """
     m, panels, threads, unit = work.problem.m, work.panels, work.threads, work.unit
     row_bytes = work.recipe.panel_row_bytes
@@ -583,7 +618,7 @@ def _timed(work: _Work, mode: int, rows: int, tile_panels: int) -> tuple[float, 
     task_batch = _task_batch(each, batches * tiles, batches, threads) if work.parts == 1 else 1
     tasks = tiles * _ceil(batches, task_batch)
     each = each * task_batch + _GEMM_TASK_CYCLES
-    # The last round of tasks is rarely full; a quarter of a task allows for uneven progress.
+    # The last round of tasks is rarely full: a quarter of a task accounts for uneven progress.
     uneven = each / 4 + _GEMM_FORK_CYCLES if tasks > 1 and threads > 1 else 0
     time = math.ceil(tasks / threads) * each + uneven
     if mode == SHARED:
@@ -596,7 +631,8 @@ def _timed(work: _Work, mode: int, rows: int, tile_panels: int) -> tuple[float, 
 
 
 def _chunk(panels: int, panel_bytes: int, tile_panels: int) -> int:
-    """How many panels are packed for all at a time: about equal numbers of whole tiles of them."""
+    """Return the number of panels that are packed for all tasks at a time: whole tiles, in chunks
+    of about equal size."""
     most = max(_GEMM_SHARED_BYTES // max(panel_bytes, 1), 1)
     if panels <= most or tile_panels >= most:
         return min(panels, most)
@@ -605,17 +641,19 @@ def _chunk(panels: int, panel_bytes: int, tile_panels: int) -> int:
 
 
 def _strip_rows(work: _Work, split: _Split) -> int:
-    """Rows of a tile that are multiplied by its panels together: about equal parts."""
+    """Return the number of rows of a tile that are multiplied by all panels together: strips of
+    about equal size."""
     strips = _ceil(split.tile_rows, work.fit)
     return _up(_ceil(split.tile_rows, strips), work.unit)
 
 
 def _task_batch(each: float, tasks: int, batches: int, threads: int) -> int:
-    """Batch elements per task: enough for 20000 cycles, while leaving every thread four tasks."""
-    wanted = max(int(20000 / max(each, 1)), 1)
+    """Return the batch elements per task: enough for 20000 cycles, with at least four tasks per
+    thread."""
+    elements = max(int(20000 / max(each, 1)), 1)
     if threads == 1 or each * tasks < 2 * _GEMM_FORK_CYCLES:
         return batches
-    return max(min(wanted, batches // (4 * threads)), 1)
+    return max(min(elements, batches // (4 * threads)), 1)
 
 
 def _pack_cost(row_stride: int, other_stride: int, recipe: Recipe) -> int:

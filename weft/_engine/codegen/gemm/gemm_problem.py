@@ -1,7 +1,8 @@
-"""A matmul in the form that is planned: extents and strides in bytes, dims collapsed and operands oriented.
+"""Matmul problems in normal form for planning: extents and byte strides, with collapsed dims and
+chosen orientation.
 
 In:   a `Gemm` step, the `Recipe` of its types.
-Out:  a `Problem`; `fold` and `orient` return equivalent ones.
+Out:  a `Problem`; `fold` and `orient` return equivalent problems.
 """
 
 from __future__ import annotations
@@ -17,17 +18,19 @@ from weft._engine.ir.program import Gemm
 from weft._engine.util.record import record, replace
 
 # thresholds, measured on several machines
-#: a group of rows is planned for as many at least
+#: minimum number of rows that the plan of a group assumes
 _GEMM_GROUP_ROWS = 24
-#: steps of the inner dim of a sum that are wanted, and that are enough
+#: steps that the inner dim of a sum should have at least, and steps beyond which more do not help
 _GEMM_WANTED_RUN = (8, 16)
 
 
 @record
 class Problem:
-    """A matmul with byte strides: `batch` is (extent, a, b, c), `outer` (extent, a, b), `rows` and `cols` (extent, stride).
+    """A matmul with byte strides: `batch` is (extent, a, b, c), `outer` (extent, a, b), `rows` and
+    `cols` (extent, stride).
 
-    The last two are the outer dims of the rows of A and of the columns of B where these are not evenly spaced.
+    `rows` and `cols` are the outer dims of the rows of A and of the columns of B if these are not
+    evenly spaced.
     """
 
     m: int
@@ -40,11 +43,15 @@ class Problem:
     outer: tuple[tuple[int, int, int], ...]
     rows: tuple[tuple[int, int], ...] = ()
     cols: tuple[tuple[int, int], ...] = ()
-    band: tuple[int, int] | None = None  # C is read where low <= n - m <= high
-    epilogue_args: int | None = None  # None: C is written
-    epilogue_streams: tuple[int, ...] = ()  # places of those that are laid out like C
-    swapped: bool = False  # A and B have changed places
-    grouped: str = ""  # rows ("m") or k are those of a group, at run time: `m` is about how many there are, `k` the most
+    band: tuple[int, int] | None = None  # only the elements of C with low <= n - m <= high are read
+    epilogue_args: int | None = (
+        None  # number of epilogue arguments; None: C is stored without an epilogue
+    )
+    epilogue_streams: tuple[
+        int, ...
+    ] = ()  # positions of the epilogue arguments that have the layout of C
+    swapped: bool = False  # True if A and B are exchanged
+    grouped: str = ""  # groups with sizes at run time: of rows ("m"), with `m` rows on average, or of k ("k"), with at most `k`
 
     @property
     def segments(self) -> int:
@@ -56,7 +63,7 @@ class Problem:
 
     @property
     def b_share(self) -> int:
-        """How many batch elements, one after the other, have the same B."""
+        """Number of consecutive batch elements with the same B."""
         alike = itertools.takewhile(lambda dim: dim[2] == 0, reversed(self.batch))
         return max(math.prod(extent for extent, *_ in alike), 1)
 
@@ -79,7 +86,7 @@ class Problem:
 
 
 def problem_of(step: Gemm, recipe: Recipe) -> Problem:
-    """Return the step with strides in bytes and trivial dims dropped."""
+    """Return a step's problem, with strides in bytes and without trivial dims."""
     i, o, m = recipe.in_bytes, recipe.out_bytes, step.m
     if step.grouped == "m":
         m = min(m, max(-(-m // step.groups[-1][0]), _GEMM_GROUP_ROWS))
@@ -102,7 +109,7 @@ def problem_of(step: Gemm, recipe: Recipe) -> Problem:
 
 
 def _streams(step: Gemm, out_bytes: int) -> tuple[int, ...]:
-    """Return which arguments of a step's epilogue are arrays like C."""
+    """Return the positions of the arguments of a step's epilogue that are arrays like C."""
     elements = step.m * step.n * math.prod(dim[0] for dim in step.batch)
     bufs = () if step.epilogue is None else step.epilogue.bufs[2:]
     return tuple(
@@ -115,9 +122,10 @@ def _streams(step: Gemm, out_bytes: int) -> tuple[int, ...]:
 
 
 def fold(p: Problem, recipe: Recipe) -> Problem:
-    """Merge dims that follow one another in memory: outer k into k, batch into rows or columns, batch dims into one.
+    """Merge dims that are contiguous in memory: outer k into k, batch into rows or columns, batch
+    dims into one.
 
-    Batch dims along which B is the same come last, so that one packed B is shared by all.
+    Batch dims over which B is constant come last, so that one packed B serves all their elements.
     """
     p = _fold_sum(p, recipe)
     # Epilogues count rows, columns and batch elements in the original order.
@@ -127,7 +135,7 @@ def fold(p: Problem, recipe: Recipe) -> Problem:
 def _fold_sum(p: Problem, recipe: Recipe) -> Problem:
     """Merge the dims of the sum, and choose the inner one."""
     k, a, b, outer = p.k, p.a, p.b, list(p.outer)
-    if 0 in (k, p.segments):  # nothing is summed
+    if 0 in (k, p.segments):  # the sum is empty
         k, outer = 0, []
     if k == 1 and outer:  # any dim of the sum may be the inner one
         k, *strides = outer.pop()
@@ -136,16 +144,17 @@ def _fold_sum(p: Problem, recipe: Recipe) -> Problem:
     other = [stride == recipe.in_bytes for stride in (a[0], b[1])]
 
     def suits(dim: tuple[int, ...]) -> tuple[bool, int, int, int]:
-        """The inner dim is best long enough, dense in an operand that is not dense in its other direction, and with a short stride."""
+        """Return the key of an inner dim: long enough, dense in operands that are not dense in the
+        other direction, short strides."""
         useful = sum(
             stride == recipe.in_bytes and not dense for stride, dense in zip(dim[1:], other)
         )
         longest = min(dim[0], _GEMM_WANTED_RUN[1])
         return dim[0] >= _GEMM_WANTED_RUN[0], useful, longest, -dim[1] - dim[2]
 
-    inner, *rest = sorted(_merge(sorted(dims, key=lambda d: d[1:])), key=suits, reverse=True)
-    # In the order of memory, so that B may be even
-    outer = sorted(rest, key=lambda dim: (dim[2], dim[1]), reverse=True)
+    inner, *outer_dims = sorted(_merge(sorted(dims, key=lambda d: d[1:])), key=suits, reverse=True)
+    # Outer dims in memory order, so that B may be evenly spaced.
+    outer = sorted(outer_dims, key=lambda dim: (dim[2], dim[1]), reverse=True)
     return replace(p, k=inner[0], a=(a[0], inner[1]), b=(inner[2], b[1]), outer=tuple(outer))
 
 
@@ -178,7 +187,8 @@ def _fold_batch(p: Problem) -> Problem:
 
 
 def _merge(dims: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Join a dim to an earlier one whose steps it continues in every operand; inner dims come first."""
+    """Merge each dim into an earlier one that it continues in every operand; inner dims come
+    first."""
     out: list[tuple[int, ...]] = []
     for dim in dims:
         for i, inner in enumerate(out):
@@ -194,10 +204,10 @@ def _merge(dims: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
 
 
 def orient(p: Problem, recipe: Recipe) -> Problem:
-    """Exchange the roles of A and B where C = (B' A')' suits the kernels better: they store rows of C.
+    """Exchange A and B if C' = B' A' suits the kernels better, since they store rows of C.
 
-    Groups are of rows, or of what is summed. An epilogue needs rows of C in the original order; but a single row may be made of dot
-    products, which give a stretch of it.
+    Grouped problems are not exchanged. With an epilogue, rows of C must keep their order; only a
+    single row may be exchanged, if dot products can compute it.
     """
     if p.grouped:
         return p
@@ -212,14 +222,15 @@ def orient(p: Problem, recipe: Recipe) -> Problem:
 
 
 def _suits_exchanged(p: Problem, recipe: Recipe) -> bool:
-    """True when columns of C are dense, and rows are not or are as well made of columns."""
+    """True if columns of C are dense and rows are not, or if columns suit the kernels as well as
+    rows."""
     i, o = recipe.in_bytes, recipe.out_bytes
     row_like, col_like = p.c[1] == o or p.n == 1, p.c[0] == o or p.m == 1
     if not (row_like and col_like):
         return col_like
-    if p.n == 1:  # a column: dot products when the rows of A are dense, else one row of C
+    if p.n == 1:  # a column: dot products if the rows of A are dense, else one row of C
         return p.m > 1 and p.a[1] != i and p.a[0] == i
-    # A row: dot products when the columns of B are dense.
+    # A row: dot products if the columns of B are dense.
     dots = p.b[0] == i and p.b[1] != i and not recipe.is_complex and p.segments == 1
     return p.m == 1 and dots
 

@@ -1,13 +1,16 @@
 """The matmul driver: packs B, then multiplies tile by tile on the thread pool.
 
-`weft_gemm_*_tile(ptr desc)` loops over rounds of (group of batch elements) x (chunk of column panels). A round packs B if it is
-shared, with tasks (batch element, block of k, panel), then runs the tiles, with tasks (batch elements, rows, panels). A tile visits
-the blocks of k in order; unfinished sums wait in the worker's scratch. A tile with a B of its own packs one block of it, then
-visits its rows strip by strip, so that B stays in the core's cache while A and C pass by; where kernels may write C, sums wait
-there. With split k, tasks are (batch element, rows, panels, part); each stores its sums, and a second run of tasks adds them.
+`weft_gemm_*_tile(ptr desc)` loops over rounds of (group of batch elements) x (chunk of column
+panels). A round packs B if it is shared, with tasks (batch element, block of k, panel), then runs
+the tiles, with tasks (batch elements, rows, panels). A tile visits the blocks of k in order;
+unfinished sums stay in the worker's scratch memory. A tile that packs its own B packs one block,
+then visits its rows strip by strip, so that B stays in the core's cache while A and C stream
+through; if kernels may write C, unfinished sums stay in C. With split k, tasks are (batch element,
+rows, panels, part); each stores its sums, and a second run of tasks adds them.
 
-The context of a task is eight words on the caller's stack: descriptor, shared scratch, workers' scratch, first batch element,
-first panel, panels, batch elements of the round, column tiles.
+The context of a task is eight words on the caller's stack: descriptor, shared scratch memory,
+workers' scratch memory, first batch element, first panel, panels, batch elements of the round,
+column tiles.
 """
 
 from __future__ import annotations
@@ -29,40 +32,42 @@ from weft._engine.codegen.ir.writer import Declarations, module_of
 from weft._engine.codegen.toolchain.native_library import LibraryModule
 from weft._engine.util.record import record, replace
 
-#: what a variant of the matmul has besides `parts` and `driver`
+#: the interface of a variant, together with `parts` and `driver`
 all_features, features = required.all_features, required.features
 
 
 def parts(recipe: Recipe, symbol: str, wanted: Collection[str]) -> list[LibraryModule]:
-    """Return the modules of the tiled matmul for `recipe`, exported as `symbol`, for matmuls that need the `wanted` features.
+    """Return the modules of the tiled matmul for `recipe`, exported as `symbol`, with the `wanted`
+    features.
 
-    What computes is optimized; the driver, which only addresses operands, is not: it would take longer than all the rest.
+    The modules that compute are optimized. The driver, which only computes addresses, is not:
+    optimizing it would take longer than all other modules.
     """
     listed = sorted(wanted)
     outer = [name for name in listed if name.startswith("pack") or name in ("add", "finish")]
     exports = dict.fromkeys(
         [name.rpartition("_")[0] or name for name in outer]
-    )  # all packings are one function
+    )  # all packings of an operand are one function
     exports |= {"end_panel": None} if required.ends_panels(recipe, wanted) else {}
-    found = _kernel_parts(recipe, listed)
+    modules = _kernel_parts(recipe, listed)
     if outer:
         quick = all(_is_assembled(recipe, name) for name in outer)
         name = f"helpers {recipe.name} {' '.join(outer)}"
-        found.append(
+        modules.append(
             LibraryModule(name, lambda: _helper_module(recipe, outer), tuple(exports), quick)
         )
     for name in required.along_names(wanted):
         from weft._engine.codegen.gemm.avx512 import gemm_asm_skinny
 
         write = functools.partial(_along_module, recipe, name)
-        found.append(
+        modules.append(
             LibraryModule(f"{name} {recipe.name}", write, (name,), gemm_asm_skinny.suits(recipe))
         )
-    return [*found, driver(recipe, symbol, wanted)]
+    return [*modules, driver(recipe, symbol, wanted)]
 
 
 def driver(recipe: Recipe, symbol: str, wanted: Collection[str]) -> LibraryModule:
-    """Return the last of the `parts`."""
+    """Return the last module of `parts`."""
     return LibraryModule(
         f"{symbol} {' '.join(sorted(wanted))}",
         lambda: _driver_module(recipe, symbol, wanted),
@@ -72,19 +77,22 @@ def driver(recipe: Recipe, symbol: str, wanted: Collection[str]) -> LibraryModul
 
 
 def _kernel_parts(recipe: Recipe, listed: list[str]) -> list[LibraryModule]:
-    """The register kernels: assembled, or in two modules that are compiled side by side: those of the most rows, and those of fewer."""
-    made = [name for name in listed if name.startswith("kernel")]
-    most = [name for name in made if name.startswith(kernel_name(recipe.rows, 0, False)[:-1])]
+    """Return the modules of register kernels: one in assembly, or two that compile in parallel
+    (full and smaller row counts)."""
+    kernels = [name for name in listed if name.startswith("kernel")]
+    most = [name for name in kernels if name.startswith(kernel_name(recipe.rows, 0, False)[:-1])]
     options = [name for name in listed if name in ("blocks", "epilogue")]
-    found = assembled.kernels(recipe)
-    write = found or _kernel_module
-    modules = [made] if found else [most, [name for name in made if name not in most]]
+    assembly_writer = assembled.kernels(recipe)
+    write = assembly_writer or _kernel_module
+    modules = (
+        [kernels] if assembly_writer else [most, [name for name in kernels if name not in most]]
+    )
     return [
         LibraryModule(
             f"kernels {recipe.name} {' '.join([*names, *options])}",
             functools.partial(write, recipe, [*names, *options]),
             names,
-            found is not None,
+            assembly_writer is not None,
         )
         for names in modules
         if names
@@ -92,13 +100,14 @@ def _kernel_parts(recipe: Recipe, listed: list[str]) -> list[LibraryModule]:
 
 
 def _kernel_module(recipe: Recipe, wanted: Collection[str]) -> str:
-    from weft._engine.codegen.gemm.gemm_micro import kernels  # where they are not assembled
+    from weft._engine.codegen.gemm.gemm_micro import kernels  # lazy: only if they are not assembled
 
     return module_of(lambda decls: kernels(recipe, decls, wanted))
 
 
 def _is_assembled(recipe: Recipe, name: str) -> bool:
-    """Whether a function that is not a kernel is assembled (what ends panels then is, too)."""
+    """Return whether a function other than a kernel is assembled (the function that ends panels
+    then is, too)."""
     if name.startswith("pack"):
         return assembled.function(recipe, name) is not None
     if name == "finish":
@@ -119,40 +128,47 @@ def _along_module(recipe: Recipe, name: str) -> str:
 
 
 def _helper_module(recipe: Recipe, wanted: Collection[str]) -> str:
-    """The IR of the other functions that touch elements."""
-    done = _assembled_helpers(recipe, wanted)
-    left = [name for name in wanted if name.rpartition("_")[0] not in done and name not in done]
-    decls, made = Declarations(), list(done.values())
-    if left or (required.ends_panels(recipe, wanted) and "end_panel" not in done):
-        made += _compiled_helpers(recipe, decls, wanted, done)
-    return "\n".join([*made[: len(done)], str(decls), *made[len(done) :]])
+    """Return the IR of the other functions that access elements."""
+    assembled_functions = _assembled_helpers(recipe, wanted)
+    missing = [
+        name
+        for name in wanted
+        if name.rpartition("_")[0] not in assembled_functions and name not in assembled_functions
+    ]
+    decls, functions = Declarations(), list(assembled_functions.values())
+    if missing or (required.ends_panels(recipe, wanted) and "end_panel" not in assembled_functions):
+        functions += _compiled_helpers(recipe, decls, wanted, assembled_functions)
+    return "\n".join(
+        [*functions[: len(assembled_functions)], str(decls), *functions[len(assembled_functions) :]]
+    )
 
 
 def _assembled_helpers(recipe: Recipe, wanted: Collection[str]) -> dict[str, str]:
-    """Those functions that are assembled as a whole, and what others call."""
-    found = {}
+    """Return the functions that are assembled as a whole, and the assembly functions that others
+    call ("lines")."""
+    functions = {}
     packed = [name for name in wanted if name.startswith("pack") and _is_assembled(recipe, name)]
     if packed:
-        found["lines"] = assembled.text(
+        functions["lines"] = assembled.text(
             recipe, {assembled.function(recipe, name) or "" for name in packed}
         )
         alone = [
             name for name in packed if assembled.packs_alone(recipe, name[len("pack_")], wanted)
         ]
-        found |= {name.rpartition("_")[0]: assembled.entry(recipe, name) for name in alone}
+        functions |= {name.rpartition("_")[0]: assembled.entry(recipe, name) for name in alone}
     if "finish" in wanted and _is_assembled(recipe, "finish"):
         from weft._engine.codegen.gemm.avx512 import gemm_asm_epilogue
 
-        found["finish"] = gemm_asm_epilogue.finish(recipe)
+        functions["finish"] = gemm_asm_epilogue.finish(recipe)
     if required.ends_panels(recipe, wanted):
         from weft._engine.codegen.gemm.avx512 import gemm_asm_epilogue
 
-        found |= (
+        functions |= (
             {"end_panel": gemm_asm_epilogue.end_panel(recipe)}
             if gemm_asm_epilogue.ends_panels(recipe)
             else {}
         )
-    return found
+    return functions
 
 
 def _compiled_helpers(
@@ -176,7 +192,8 @@ def _compiled_helpers(
 
 
 def _driver_module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
-    """The IR that calls, for a descriptor, the functions of the other modules."""
+    """Return the IR of the driver, which calls the functions of the other modules for a
+    descriptor."""
     decls, known = Declarations(), required.known_words(wanted)
     even = all(
         known.get(dims.count) == "0"
@@ -197,7 +214,8 @@ def _driver_module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
 
 
 def _pack_panel(recipe: Recipe, decls: Declarations, known: Mapping[int, str]) -> str:
-    """`@pack_panel`: pack steps [first, last) of one panel (numbered from column 0) of the B that begins at `base`."""
+    """Return `@pack_panel`, which packs steps [first, last) of one panel (numbered from column 0)
+    of the B at `base`."""
     f = addressing.Described("internal void @pack_panel(ptr %desc, ptr %base, ptr %dst, i64 %panel, i64 %first, i64 %last)", decls,
                   recipe, known)  # fmt: skip
     col = f.mul("%panel", recipe.panel_cols)
@@ -205,8 +223,8 @@ def _pack_panel(recipe: Recipe, decls: Declarations, known: Mapping[int, str]) -
     ns, ks = f.d(Word.B_NS), f.d(Word.B_KS)
 
     def clear() -> None:
-        """Have zeros where no column is, which kernels multiply, too: what was there before may be subnormal, and take a hundred times as
-        long."""
+        """Clear the panel if it has missing columns: kernels multiply them, too, and leftover
+        subnormals would take a hundred times as long."""
         width = recipe.machine.vector_bytes
 
         def row(i: str) -> None:
@@ -244,7 +262,7 @@ def _pack_panel(recipe: Recipe, decls: Declarations, known: Mapping[int, str]) -
 
 
 def _pack_rows(recipe: Recipe, decls: Declarations, known: Mapping[int, str]) -> str:
-    """`@pack_rows`: pack steps [first, last) of rows [i0, i1) of the A that begins at `base`."""
+    """Return `@pack_rows`, which packs steps [first, last) of rows [i0, i1) of the A at `base`."""
     f = addressing.Described("internal void @pack_rows(ptr %desc, ptr %base, ptr %dst, i64 %i0, i64 %i1, i64 %first, i64 %last)", decls,
                   recipe, known)  # fmt: skip
     ms, ks, row_bytes = f.d(Word.A_MS), f.d(Word.A_KS), f.d(Word.A_ROW_BYTES)
@@ -268,10 +286,10 @@ def _pack_task(recipe: Recipe, decls: Declarations, known: Mapping[int, str]) ->
     f = addressing.Task("pack_task", decls, recipe, known)
     offsets = f.slot("[3 x i64]")
     panel = f.rem("%task", f.panels)
-    rest = f.div("%task", f.panels)
+    block_number = f.div("%task", f.panels)
     blocks = f.d(Word.BLOCKS)
-    block, batch = f.rem(rest, blocks), f.div(rest, blocks)
-    # (of batch elements with the same B the first one's is packed)
+    block, batch = f.rem(block_number, blocks), f.div(block_number, blocks)
+    # (Of batch elements with the same B, only the first one's B is packed.)
     element = f.add(f.first_batch, f.mul(batch, f.d(Word.B_SHARE)))
     base = f.at(f.operands()[1], addressing.locate(f, addressing.BATCH, element, offsets)[1])
     width = f.d(Word.TILE_PANELS)
@@ -288,7 +306,8 @@ def _pack_task(recipe: Recipe, decls: Declarations, known: Mapping[int, str]) ->
 def _shared_panel(
     f: addressing.Task, of_b: str, block: str, panel: str, p0: str, width: str
 ) -> str:
-    """Where a block of a panel is, packed for all: in the order in which the tile from `p0` on, `width` panels, goes."""
+    """Return the address of a block of a shared packed panel, stored in the order of use by the
+    tile of `width` panels from `p0` on."""
     first = f.mul(f.add(f.mul(of_b, f.panels), p0), f.d(Word.BLOCKS))
     slot = f.add(f.add(first, f.mul(block, width)), f.sub(panel, p0))
     return f.at(f.word("%ctx", 1, "ptr"), f.mul(slot, f.d(Word.PANEL_BYTES)))
@@ -319,7 +338,7 @@ def _tile_task(
 def _add_task(
     recipe: Recipe, decls: Declarations, wanted: Collection[str], known: Mapping[int, str]
 ) -> str:
-    """`@add_task`: add the parts of a tile's sums and finish them."""
+    """Return `@add_task`, which adds the parts of a tile's sums and finishes them."""
     decls.use("declare void @add(ptr, i64, i64)")
     f = addressing.Task("add_task", decls, recipe, known)
     parts, size = f.d(Word.PARTS), f.d(Word.PART_BYTES)
@@ -357,7 +376,7 @@ def _tiles(
     wanted: Collection[str],
     each: Callable[["Tile"], None],
 ) -> None:
-    """Go through the tiles of a task, one for each of its batch elements."""
+    """Loop over the tiles of a task, one for each of its batch elements."""
     offsets = f.slot("[3 x i64]")
     ends = Ends(f, f.desc, wanted)
     row_tiles, tile_rows, tile_panels = (
@@ -395,7 +414,8 @@ def _tiles(
 
 @record
 class _Part:
-    """The part of k of a task, blocks [first, last), and where it packs and keeps its sums."""
+    """The part of k of a task, blocks [first, last), with the addresses of its packed operands and
+    its sums."""
 
     mine: str
     sums: str
@@ -441,7 +461,7 @@ def _tile(
 
         f.when(in_runs, lambda: _list_steps(f, recipe, steps, first, last))
         offset = f.mul(first, recipe.step_bytes)
-        if f.d(Word.SEGMENTS) != "1":  # a block of A that is read in place is in one of them
+        if f.d(Word.SEGMENTS) != "1":  # a block of A that is read in place is in one segment
             segment = f.div(first, f.d(Word.SEGMENT_STEPS))
             inside = f.mul(f.rem(first, f.d(Word.SEGMENT_STEPS)), recipe.step_bytes)
             offset = f.add(
@@ -493,7 +513,7 @@ def _tile(
 
 
 def _list_rows(f: addressing.Task, t: Tile, list_: str) -> None:
-    """Write the addresses of a tile's rows of A, which are in runs."""
+    """Write the address list of a tile's rows of A, which are in runs."""
     ms = f.d(Word.A_MS)
     kind = "<8 x i64>"
     steps = f.let(
@@ -501,7 +521,9 @@ def _list_rows(f: addressing.Task, t: Tile, list_: str) -> None:
     )
 
     def run(done: str, offset: str, count: str) -> None:
-        def some(i: str) -> None:  # (what is too much belongs to the next run, or is nobody's)
+        def some(
+            i: str,
+        ) -> None:  # (surplus addresses are overwritten by the next run, or not used)
             first = f.let(f"ptrtoint ptr {f.at(t.a, f.add(offset, f.mul(i, ms)))} to i64")
             f.store(
                 "i64",
@@ -516,7 +538,8 @@ def _list_rows(f: addressing.Task, t: Tile, list_: str) -> None:
 
 
 def _list_steps(f: addressing.Task, recipe: Recipe, list_: str, first: str, last: str) -> None:
-    """Write where steps [first, last) of A are in its rows: see `indirect_operand`."""
+    """Write the list of the positions of steps [first, last) in the rows of A (see
+    `indirect_operand`)."""
     per, ks, end = recipe.k_per_step, f.d(Word.A_KS), f.slot("ptr")
     put = lambda value, at: f.do(f"store i64 {value}, ptr {at}, align 8")
     put(f.mul(ks, per), list_)
@@ -540,15 +563,16 @@ def _strips(
     wanted: Collection[str],
     each: Callable[[Tile, str], None],
 ) -> None:
-    """Process a tile by strips of rows; a strip's block of A stays in cache while panels of B are streamed."""
+    """Process a tile by strips of rows; a strip's block of A stays in cache while panels of B
+    stream through."""
     strip_rows, in_c = f.d(Word.STRIP_ROWS), f.some(f.d(Word.SUMS_IN_C))
 
     def strip(i: str) -> None:
         rows, c = f.min(f.sub(t.rows, i), strip_rows), f.at(t.c, f.mul(i, f.d(Word.C_MS)))
-        kept = f.pick(in_c, 0, i) if "back" in wanted else i
+        sums_row = f.pick(in_c, 0, i) if "back" in wanted else i
         each(
             replace(t, i0=f.add(t.i0, i), rows=rows, c=c),
-            f.at(sums, f.mul(kept, recipe.panel_row_bytes)),
+            f.at(sums, f.mul(sums_row, recipe.panel_row_bytes)),
         )
 
     f.loop(0, t.rows, strip_rows, strip)

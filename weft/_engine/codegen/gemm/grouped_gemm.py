@@ -1,8 +1,9 @@
-"""A matmul for each group of rows, or of what is summed, one after the other, each on all threads.
+"""A matmul for each group of rows, or of k, one after the other, each on all threads.
 
 In:   a `Gemm` step with `groups`, the words of its descriptor, the matmul's function.
-Out:  the text of `void name(ptr desc, ptr first, ptr count)`, which calls the function for every group. It changes those words of the
-      descriptor that a group has for itself: its operands, how many rows or steps there are, and into how many tiles or blocks they fall.
+Out:  the text of `void name(ptr desc, ptr first, ptr count)`, which calls the function for every
+      group. It updates the descriptor for each group: the operands, the number of rows or steps,
+      and the number of tiles or blocks.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from weft._engine.ir.program import Gemm
 
 
 def calls(step: Gemm, words: Sequence[int], name: str, function: str) -> str:
-    """The text of a function for all groups of a step."""
+    """Return the text of a function that runs all groups of a step."""
     f = FunctionWriter(
         f"internal void @{name}(ptr %desc, ptr %first, ptr %count)",
         Declarations(),
@@ -51,7 +52,7 @@ def calls(step: Gemm, words: Sequence[int], name: str, function: str) -> str:
         call(moved(places, first, (words[Word.A_KS], words[Word.B_KS], 0)))
 
     def clear(c: str, first: str, last: str) -> None:
-        """Rows that no group has."""
+        """Emit zeros for rows that belong to no group."""
         place, size = (
             f.at(c, f.mul(first, words[Word.C_MS])),
             f.mul(f.sub(last, first), words[Word.C_MS]),
@@ -62,7 +63,8 @@ def calls(step: Gemm, words: Sequence[int], name: str, function: str) -> str:
         )
 
     def rows(places: Sequence[str], first: str, count: str, done: str) -> list[str]:
-        """A group of rows, and those before it that are not `done`."""
+        """Emit a group of rows, and the clearing of rows between `done` and its first row; return
+        the new `done`."""
         put(Word.M, count)
         put(Word.ROW_RUN, f.max(count, 1))
         put(Word.ROW_TILES, f.ceil_div(count, words[Word.TILE_ROWS]))
@@ -76,7 +78,8 @@ def calls(step: Gemm, words: Sequence[int], name: str, function: str) -> str:
         return [f.pick(some, f.add(first, count), done)]
 
     def dim(d: int, places: Sequence[str], number: str) -> None:
-        """The products of dims from `d` on; `number` is that of the first one, counted over the dims before."""
+        """Emit the products of dims from `d` on; `number` is the flat index over the previous
+        dims."""
         extent, *strides = step.groups[d]
         strides = [stride * size for stride, size in zip(strides, sizes)]
 

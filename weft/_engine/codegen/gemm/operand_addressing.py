@@ -1,7 +1,9 @@
-"""Addresses of a native matmul's operands: descriptor words by name, and offsets from its lists of dims.
+"""Addresses of a native matmul's operands: descriptor words by index, and offsets from its lists of
+dims.
 
-In:   the descriptor (`Described`), in a task also the words of the round (`Task`).
-Out:  IR that computes byte offsets of batch elements, of ranges of k in one segment, and of ranges of rows or columns in one run.
+In:   the descriptor (`Described`); in a task, also the words of the round (`Task`).
+Out:  IR that computes byte offsets of batch elements, of ranges of k in one segment, and of ranges
+      of rows or columns in one run.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ Pack = Callable[[str, str, str], None]
 
 
 class Described(FunctionWriter):
-    """A function with a descriptor; its words by name, some of which are known."""
+    """A function with a descriptor; descriptor words that are constant are `known`."""
 
     desc = "%desc"
     optimized = False
@@ -30,11 +32,11 @@ class Described(FunctionWriter):
         self._words = dict(known)
 
     def d(self, word: int, type: str = "i64") -> str:
-        """A word of the description, read when the function begins."""
-        found = self._words.get(word)
-        if found is None:
-            found = self._words[word] = self.first_word(self.desc, word, type)
-        return found
+        """Return a word of the descriptor, loaded at the beginning of the function."""
+        value = self._words.get(word)
+        if value is None:
+            value = self._words[word] = self.first_word(self.desc, word, type)
+        return value
 
     def first_word(self, base: str, word: int, type: str = "i64") -> str:
         at = base if word == 0 else self.let_first(f"getelementptr i8, ptr {base}, i64 {8 * word}")
@@ -42,7 +44,7 @@ class Described(FunctionWriter):
 
 
 class Task(Described):
-    """A task function; words of the round by name, too."""
+    """A task function, with the words of the round as attributes."""
 
     def __init__(
         self, name: str, decls: Declarations, recipe: Recipe, known: Mapping[int, str] = {}
@@ -60,7 +62,7 @@ class Task(Described):
         )
 
     def operands(self) -> tuple[str, str, str]:
-        """Return the pointers of A, B and C, after the exchange that the plan asked for."""
+        """Return the pointers of A, B and C; A and B are exchanged if the plan exchanged them."""
         a, b, c = (self.d(w, "ptr") for w in (Word.A, Word.B, Word.C))
         swapped = self.some(self.d(Word.SWAPPED))
         return self.pick(swapped, b, a, "ptr"), self.pick(swapped, a, b, "ptr"), c
@@ -68,7 +70,8 @@ class Task(Described):
 
 @record
 class Dims:
-    """A list of dims in the description: the words with their number and place, and how many strides each has."""
+    """A list of dims in the descriptor: the words with its length and position, and the number of
+    strides per dim."""
 
     count: int
     at: int
@@ -80,7 +83,8 @@ ROWS, COLS = Dims(Word.ROW_DIMS, Word.ROWS_AT, 1), Dims(Word.COL_DIMS, Word.COLS
 
 
 def offsets_function(decls: Declarations, recipe: Recipe) -> str:
-    """Return `@offsets`: split a flat index over a list of dims and write one byte offset per stride."""
+    """Return `@offsets`, which splits a flat index over a list of dims and writes one byte offset
+    per stride."""
     f = FunctionWriter(
         "internal void @offsets(ptr %list, i64 %dims, i64 %strides, i64 %index, ptr %out)",
         decls,
@@ -109,7 +113,8 @@ def offsets_function(decls: Declarations, recipe: Recipe) -> str:
 
 
 def locate(f: "Described", dims: Dims, index: str, out: str) -> list[str]:
-    """Return the byte offsets, one per stride, of a flat index over some dims; `out` is room for them."""
+    """Return the byte offsets, one per stride, of a flat index over some dims; `out` is memory for
+    them."""
     if f.d(dims.count) == "0":
         return ["0"] * dims.strides
     first = f.at(f.desc, f.mul(f.d(dims.at), 8))
@@ -122,7 +127,8 @@ def locate(f: "Described", dims: Dims, index: str, out: str) -> list[str]:
 def segments(
     f: Described, recipe: Recipe, first: str, last: str, operand: int, stride: str, pack: Pack
 ) -> None:
-    """Call `pack(steps done, byte offset in the operand, k elements)` per block of [first, last) in one segment."""
+    """Call `pack(steps done, byte offset in the operand, k elements)` for each part of steps
+    [first, last) in one segment."""
     per, segment_steps, k = recipe.k_per_step, f.d(Word.SEGMENT_STEPS), f.d(Word.K)
     if f.d(Word.SEGMENTS) == "1":
         return pack(
@@ -147,7 +153,8 @@ def segments(
 def runs(
     f: Described, first: str, last: str, run: int, dims: Dims, stride: str, pack: Pack
 ) -> None:
-    """Call `pack(done, byte offset in the operand, count)` per block of rows or columns [first, last) in one run."""
+    """Call `pack(done, byte offset in the operand, count)` for each part of rows or columns [first,
+    last) in one run."""
     if f.d(dims.count) == "0":
         return pack("0", f.mul(first, stride), f.sub(last, first))
     length = f.d(run)
@@ -164,14 +171,15 @@ def runs(
 
 
 def block_of(f: Described, block: str) -> tuple[str, str]:
-    """Return the first step of a block of k and the one after its last."""
+    """Return the first step of a block of k, and the step after its last one."""
     size = f.d(Word.BLOCK_STEPS)
     first = f.mul(block, size)
     return first, f.min(f.add(first, size), f.d(Word.STEPS))
 
 
 def row_block_count(f: FunctionWriter, rows: str, most: int) -> str:
-    """Return into how many blocks rows fall: `most` at a time, what is left by 4, 2 and 1, one for each binary digit set."""
+    """Return the number of row blocks: blocks of `most` rows, then one block of 4, 2 or 1 rows per
+    binary digit of the remainder."""
     f.decls.use("declare i64 @llvm.ctpop.i64(i64)")
-    rest = f.let(f"call i64 @llvm.ctpop.i64(i64 {f.rem(rows, most)})")
-    return f.add(f.div(rows, most), rest)
+    small_blocks = f.let(f"call i64 @llvm.ctpop.i64(i64 {f.rem(rows, most)})")
+    return f.add(f.div(rows, most), small_blocks)

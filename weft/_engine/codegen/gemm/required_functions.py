@@ -1,7 +1,7 @@
-"""Which functions and branches of the generated code a matmul needs, by name.
+"""The functions and branches of the generated code that a matmul needs, by name.
 
 In:   the words of a descriptor.
-Out:  the names of the required functions, and what a driver may assume from those of all its matmuls.
+Out:  the names of the required functions, and the words that a driver may assume to be constant.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from weft._engine.codegen.ir.microkernels import kernel_name, row_counts, shapes
 
 
 def all_features(recipe: Recipe) -> frozenset[str]:
-    """Return the names of all functions and branches that only some matmuls need."""
+    """Return the names of all optional functions and branches."""
     usable = [shape for shape in shapes(recipe) if shape[0] or recipe.half_lanes]
     kinds = (False, True) if assembly.finds_runs(recipe) else (False,)
     named = [
@@ -56,7 +56,8 @@ def all_features(recipe: Recipe) -> frozenset[str]:
 
 
 def features(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
-    """Return the names of the functions and branches that the matmul described by `words` needs."""
+    """Return the names of the optional functions and branches that the matmul described by `words`
+    needs."""
     has_band = (words[Word.BAND_FROM], words[Word.BAND_TO]) != (0, 2 * BAND_ZERO)
     conditions = {
         "add": words[Word.PARTS] > 1,
@@ -79,14 +80,15 @@ def features(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
 def _kernels(recipe: Recipe, words: Sequence[int]) -> list[str]:
     """Return the names of the kernels of a matmul.
 
-    Tiles have a multiple of `recipe.rows` rows but for the last one, so all kernels but the full ones follow from M where it is known.
+    Tiles have a multiple of `recipe.rows` rows except the last one, so the smaller kernels follow
+    from M if it is known.
     """
     if words[Word.B_MODE] == ALONG:
         return ["along" if words[Word.M] > 1 else "along_row"]
     m, in_runs = words[Word.M], words[Word.A_DIRECT] == IN_RUNS
-    rest = 0 if words[Word.BACK] else m % recipe.rows
+    last_rows = 0 if words[Word.BACK] else m % recipe.rows
     *few, full = row_counts(recipe)
-    rows = [r for r in few if words[Word.ANY_ROWS] or r & rest]
+    rows = [r for r in few if words[Word.ANY_ROWS] or r & last_rows]
     if words[Word.ANY_ROWS] or m >= full:
         rows.append(full)
     width = words[Word.N] * recipe.parts
@@ -97,7 +99,8 @@ def _kernels(recipe: Recipe, words: Sequence[int]) -> list[str]:
     return [kernel_name(r, *shape, in_runs) for r in rows for shape in used]
 
 
-#: words of a matmul that a driver may be specialized for: each value that occurs is a feature, and one that is the only one is a constant
+#: words that a driver may be specialized for: each value in use is a feature, and the only value in
+#: use is a constant
 _STATED = {
     "swapped": Word.SWAPPED,
     "simple": Word.SIMPLE,
@@ -114,28 +117,28 @@ _STATED = {
     "row dims": Word.ROW_DIMS,
     "col dims": Word.COL_DIMS,
 }
-_LARGEST_STATED = max(SHARED, DIRECT, PRIVATE, ALONG)  # larger ones are not distinguished
+_LARGEST_STATED = max(SHARED, DIRECT, PRIVATE, ALONG)  # greater values are not distinguished
 
 
 def is_driver_feature(feature: str) -> bool:
-    """Whether a feature is the driver's alone."""
+    """Return whether a feature concerns the driver only."""
     return "=" in feature
 
 
 def known_words(wanted: Collection[str]) -> dict[int, str]:
-    """The words that are the same in all wanted matmuls."""
-    seen: dict[str, list[str]] = {}
+    """Return the words that are equal in all wanted matmuls, as constants."""
+    values_of: dict[str, list[str]] = {}
     for feature in wanted:
         name, separator, value = feature.partition("=")
         if separator:
-            seen.setdefault(name, []).append(value)
-    found = {
+            values_of.setdefault(name, []).append(value)
+    constants = {
         _STATED[name]: values[0]
-        for name, values in seen.items()
+        for name, values in values_of.items()
         if len(values) == 1 and values[0] != "many"
     }
-    found |= {} if "blocks" in wanted else {Word.BLOCKS: "1"}
-    return found | ({} if "add" in wanted else {Word.PARTS: "1"})
+    constants |= {} if "blocks" in wanted else {Word.BLOCKS: "1"}
+    return constants | ({} if "add" in wanted else {Word.PARTS: "1"})
 
 
 def has_runs(wanted: Collection[str]) -> bool:

@@ -1,10 +1,11 @@
-"""Products of few rows of A, read along the rows of B in place: memory-bound, and long runs of rows are read fastest.
+"""Products of few rows of A that read B in place along its rows: memory-bound, and long runs of
+rows are fastest to read.
 
-`@along(ptr a, i64 as, i64 rows, ptr b, i64 bs, i64 steps, i64 cols, ptr sums, i64 ss)`:
-sums[row, col] += sum over steps of a[row, step] * b[step, col]. Rows of A, of packed steps, are `as` bytes apart, rows of B `bs` and
-rows of sums `ss`. It visits several rows of B side by side: loaded values stay in registers while all rows of A use them, and the
-few sums stay in the first-level cache. `@along_row` is the same for a single row. For AVX-512 both are assembled
-(`gemm_asm_skinny`).
+`@along(ptr a, i64 as, i64 rows, ptr b, i64 bs, i64 steps, i64 cols, ptr sums, i64 ss)`: sums[row,
+col] += sum over steps of a[row, step] * b[step, col]. Rows of packed steps of A are `as` bytes
+apart, rows of B `bs`, rows of sums `ss`. The function reads several rows of B in parallel: loaded
+values stay in registers while all rows of A use them, and the few sums stay in the L1 cache.
+`@along_row` is the same for a single row. For AVX-512 both are assembled (`gemm_asm_skinny`).
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class _Steps:
 
 
 class _AlongWriter:
-    """The function under construction. A *stretch* is the few vectors of columns that registers hold."""
+    """The function under construction. A *stretch* is the range of columns whose vectors are in
+    registers."""
 
     def __init__(self, recipe: Recipe, decls: Declarations, name: str) -> None:
         arguments = "ptr noalias %a, i64 %as, i64 %rows, ptr noalias %b, i64 %bs, i64 %steps, i64 %cols, ptr noalias %sums, i64 %ss"
@@ -80,21 +82,22 @@ class _AlongWriter:
         f.loop(0, lines, wide * per_line, line_of_stretches)
         if per_line > 1:
             f.loop(lines, self.whole, wide, lambda j: self.stretch(steps, j, prefetches=count > 1))
-        if self.recipe.machine.masks:  # without them, the planner leaves no odd columns
+        if self.recipe.machine.masks:  # without masks, the planner admits no incomplete stretches
             left = f.sub("%cols", self.whole)
             f.when(f.less(0, left), lambda: self.stretch(steps, self.whole, left))
 
     def stretch(
         self, steps: _Steps, j: str, left: str | None = None, prefetches: bool = False
     ) -> None:
-        """Emit a stretch that begins at column `j`; it is masked if only `left` columns are left."""
+        """Emit a stretch that begins at column `j`; with `left` it is masked to that many
+        columns."""
         f, recipe = self.f, self.recipe
         offset, at = f.mul(j, recipe.in_bytes), f.mul(j, recipe.acc_bytes)
         if prefetches:
             self.prefetch(steps, offset)
         of_b = [self.load_step(rows, offset, left) for rows in steps.rows]
         masks = [self.mask(v, left) for v in range(self.vectors)]
-        # What flipped sign bits add to every row
+        # The surplus of flipped sign bits in every row.
         corrections = ["zeroinitializer"] * self.vectors
         for step_of_b in of_b if recipe.flips else ():
             corrections = self.multiply(sign_bits(self.lanes), step_of_b, corrections)
@@ -121,14 +124,14 @@ class _AlongWriter:
             f.loop(0, "%rows", 1, row, [("ptr", steps.a), ("ptr", sums)])
 
     def prefetch(self, steps: _Steps, offset: str) -> None:
-        """Prefetch later parts of rows, which are too short for the hardware to detect as streams."""
+        """Prefetch later parts of rows, which are too short for the hardware prefetcher."""
         f = self.f
         for row in itertools.chain.from_iterable(steps.rows):
             for line in range(0, self.wide * self.recipe.in_bytes, MODEL.cache_line):
                 f.prefetch(f.at(f.at(row, f.add(offset, self.distance)), line))
 
     def load_step(self, rows: list[str], offset: str, left: str | None) -> list[str]:
-        """Load the vectors of one step, of which each row of B has a part."""
+        """Load the vectors of one step; each row of B holds a part of the step."""
         f, recipe, lanes, vectors = self.f, self.recipe, self.lanes, []
         for v in range(self.vectors):
             at = f.add(offset, v * lanes * recipe.in_bytes)
@@ -140,7 +143,8 @@ class _AlongWriter:
         return vectors
 
     def mask(self, v: int, left: str | None) -> str | None:
-        """Return the lanes of vector `v` that are among the `left` columns; None for all."""
+        """Return the mask of vector `v` for the first `left` columns of the stretch; None for
+        all."""
         if left is None:
             return None
         f, start = self.f, v * self.lanes

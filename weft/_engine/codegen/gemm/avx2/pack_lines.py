@@ -1,10 +1,17 @@
-"""Packing functions for AVX2 in assembly, for operands that are dense along their packed rows or transposed.
+"""Packing functions for AVX2 in assembly, for operands that are dense along their packed rows, or
+transposed.
 
-All are `void(ptr dst, i64 dst_step, ptr src, i64 src_step, i64 lines, i64 length)`, with steps in bytes:
-`copy_lines` copies lines of `length` bytes, a multiple of 4; `widen_*_lines` converts lines of that many elements to float32;
-`extend_*_lines` and `join_*_lines` make integers of 16 bits: lines of an even number of them, or two neighbouring lines side by side,
-element by element; what is missing of the last two is zeros. `transpose_lines` transposes elements of 4 bytes. Nothing else is read or
-written beyond the elements. LLVM takes 40 ms to compile the masked loads of bytes of the equivalent of `join_i8_lines`.
+All are `void(ptr dst, i64 dst_step, ptr src, i64 src_step, i64 lines, i64 length)`, with steps in
+bytes:
+- `copy_lines` copies lines of `length` bytes, a multiple of 4;
+- `widen_*_lines` converts lines of `length` elements to float32;
+- `extend_*_lines` converts lines to 16-bit integers and appends a zero to lines of odd length;
+- `join_*_lines` converts two neighboring lines to 16-bit integers and interleaves them; the partner
+  of a single last line is zeros;
+- `transpose_lines` transposes elements of 4 bytes.
+
+No other memory is read or written. LLVM takes 40 ms to compile the masked byte loads of an
+equivalent of `join_i8_lines`.
 """
 
 from __future__ import annotations
@@ -20,7 +27,7 @@ _DST, _DST_STEP, _SRC, _SRC_STEP, _LINES, _LENGTH = "%rdi", "%rsi", "%rdx", "%rc
 
 
 def function(recipe: Recipe, packing: str, operand: str) -> str | None:
-    """Return the name of the function that packs an operand by a packing, if it is one of these."""
+    """Return the name of the function for a packing of an operand; None if this module has none."""
     if recipe.is_complex:
         return None
     if recipe.joined:
@@ -39,12 +46,12 @@ def function(recipe: Recipe, packing: str, operand: str) -> str | None:
 
 
 def lines(name: str) -> list[str]:
-    """Return the function of that name."""
+    """Return the lines of the named function."""
     return _WRITE[name]()
 
 
 def _copy() -> list[str]:
-    """Two vectors at a time, then one, then what is left of one; the lines that are asked for are those of an operand far away."""
+    """Copy two vectors at a time, then one, then the rest of a vector; prefetch later lines."""
     prefetched, at, whole, pairs = "%r11", "%rax", "%r10", "%rbx"
     return [*assembly.function("copy_lines", [
         f"testq {_LINES}, {_LINES}", "je .Lcopy_lines_end",
@@ -64,7 +71,7 @@ def _copy() -> list[str]:
 
 
 def _transpose() -> list[str]:
-    """Squares of 8 lines and 8 elements; where some are not there, element by element."""
+    """Transpose squares of 8 lines by 8 elements; incomplete squares element by element."""
     lines, left, src, dst, step3, prefetched = "%r12", "%r13", "%r10", "%r11", "%rbx", "%r14"
     rows = [f"%ymm{i}" for i in range(8)]
     there = lambda base, step, step3: [
@@ -85,13 +92,13 @@ def _transpose() -> list[str]:
         f"leaq ({src},{_SRC_STEP},4), %rax",
         f"leaq (%rax,{_SRC_STEP},4), {prefetched}",
     ]
-    for i in range(4):  # the first halves of lines i and i + 4, and their second halves
+    for i in range(4):  # the first halves of lines i and i + 4, then their second halves
         load += [f"vmovups {half}{upper[i]}, %xmm{i + half // 4}" for half in (0, 16)]
         load += [
             f"vinsertf128 $1, {half}{lower[i]}, {rows[i + half // 4]}, {rows[i + half // 4]}"
             for half in (0, 16)
         ]
-    square, made = _turned(rows)
+    square, transposed = _turned(rows)
     far = [
         f"prefetcht1 {address}"
         for base in (prefetched, "%rax")
@@ -102,7 +109,7 @@ def _transpose() -> list[str]:
     store += [
         f"vmovups {row}, {address}"
         for row, address in zip(
-            made, [*there(dst, _DST_STEP, step3), *there("%rax", _DST_STEP, step3)]
+            transposed, [*there(dst, _DST_STEP, step3), *there("%rax", _DST_STEP, step3)]
         )
     ]
     return assembly.function("transpose_lines", [
@@ -121,13 +128,14 @@ def _transpose() -> list[str]:
 
 
 def _turned(rows: list[str]) -> tuple[list[str], list[str]]:
-    """Transpose squares of 4 in each half of a register: the first four registers have 4 columns of all lines, the others the next 4."""
+    """Transpose 4 by 4 squares in each half of a register: the first four registers get 4 columns
+    of all lines, the others the next 4."""
     other, out = [f"%ymm{i + 8}" for i in range(8)], []
     for i in (0, 4):
         for j in (
             0,
             2,
-        ):  # pairs of lines, of which the first elements are side by side, and the last ones
+        ):  # interleave the low elements of two lines, then the high elements
             out += [
                 f"vunpck{half}ps {rows[i + j + 1]}, {rows[i + j]}, {other[i + j + h]}"
                 for h, half in enumerate("lh")
@@ -141,7 +149,7 @@ def _turned(rows: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _widened(name: str, in_type: str) -> list[str]:
-    """Floats of 16 bits to 32: eight at a time, then one."""
+    """Widen 16-bit floats to 32 bits: eight at a time, then one."""
     shift = ["vpslld $16, %ymm0, %ymm0"] if in_type == "bf16" else []
     load = "vpmovzxwd" if in_type == "bf16" else "vcvtph2ps"
     single = (
@@ -161,13 +169,14 @@ def _widened(name: str, in_type: str) -> list[str]:
     ], ("%rbx",))  # fmt: skip
 
 
-#: type -> the instructions that extend elements to 16 and to 32 bits, and that load a single one; bytes of it
+#: type -> (instruction to extend to 16 bits, to 32 bits, to load one element; bytes of an element)
 _EXTEND = {"i8": ("vpmovsxbw", "vpmovsxbd", "movsbl", 1), "u8": ("vpmovzxbw", "vpmovzxbd", "movzbl", 1),
            "i16": ("vmovups", "vpmovzxwd", "movzwl", 2)}  # fmt: skip
 
 
 def _extended(name: str, in_type: str) -> list[str]:
-    """Sixteen elements at a time, then one, then a zero after an odd number of them."""
+    """Extend sixteen elements at a time, then one, then append a zero to an odd number of
+    elements."""
     extend, _, single, size = _EXTEND[in_type]
     return assembly.function(name, [
         f"testq {_LINES}, {_LINES}", f"je .L{name}_end", f"movq {_LENGTH}, %r10", "andq $-16, %r10",
@@ -182,7 +191,8 @@ def _extended(name: str, in_type: str) -> list[str]:
 
 
 def _joined(name: str, in_type: str) -> list[str]:
-    """Two lines at a time, eight elements of each, then one; of a last line alone the partners are zeros."""
+    """Join two lines, eight elements of each at a time, then one; a single last line is joined with
+    zeros."""
     _, extend, single, size = _EXTEND[in_type]
     second, prefetched = "%r11", "%r12"
 

@@ -1,12 +1,15 @@
-"""The microkernels of `gemm_micro` for AVX2 in assembly: six rows and two vectors of sums fill twelve of the sixteen registers.
+"""The micro-kernels of `gemm_micro` for AVX2 in assembly: six rows of two vectors occupy twelve of
+the sixteen registers.
 
 In:   a recipe and the names of kernels.
-Out:  the text of a module in assembler, with the calling convention of Linux.
-Laws: the same sums in the same order as `gemm_micro`; beyond the lanes of an edge nothing is stored.
+Out:  the text of an assembly module, with the calling convention of Linux.
+Laws: the sums are the same as in `gemm_micro`, in the same order; nothing is stored beyond the
+      lanes of an edge.
 
-Of twenty instructions of a beat twelve multiply and add, so nothing but waiting for a cache costs time. Zen 3 finds the next rows of
-packed operands by itself and loses time on software prefetches of them. The kernels prefetch only where the sums will go, or the same
-place of the arrays that an epilogue reads: rows of those are too far apart to be found.
+Twelve of the twenty instructions of a beat are multiply-adds, so only cache misses cost time. Zen 3
+prefetches the next rows of packed operands in hardware, and software prefetches of them would cost
+time. The kernels prefetch only the destination of the sums, or the same place of the arrays that an
+epilogue reads: their rows are too far apart for the hardware prefetcher.
 """
 
 from __future__ import annotations
@@ -18,11 +21,11 @@ from weft._engine.codegen.ir.gemm_types import Recipe
 from weft._engine.codegen.ir.microkernels import STREAMS, kernel_name, tiles
 
 # thresholds, measured on several machines
-#: beats of an iteration of a kernel whose vectors are short: 4, 2 or 1
+#: beats per iteration of a kernel: 4, 2 or 1
 _GEMM_UNROLLED_BEATS = 4
 
 
-# Registers of all kernels. Arguments come in the first six of these, and on the stack.
+# Registers of all kernels. Arguments are passed in the first six, then on the stack.
 _A, _AS, _B, _BS, _BEATS, _SRC = "%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"
 _AS3, _AS5, _BS3, _PLACE, _PITCH, _STREAMS = _KEPT = (
     "%rbx",
@@ -33,19 +36,21 @@ _AS3, _AS5, _BS3, _PLACE, _PITCH, _STREAMS = _KEPT = (
     "%rbp",
 )
 _I, _I32, _X, _Y = "%rax", "%eax", "%r10", "%r11"
-#: place of the arguments on the stack, above what is kept there
+#: stack offsets of arguments, above the saved registers
 _ON_STACK = {
     name: f"{8 * (len(_KEPT) + 1 + i)}(%rsp)"
     for i, name in enumerate(
         ("ss", "dst", "ds", "last", "prefetch", "next", "place", "pitch", "streams")
     )
 }
-#: vector registers besides the sums: those of B, the elements of A in turn; after the loop, the lanes of an edge and what is added there
+#: vector registers in addition to the sums: B, the elements of A alternately; after the loop, the
+#: mask of an edge and the masked addend
 _OF_B, _OF_A, _LANES, _ADDED = 12, (14, 15), "%ymm15", "%ymm14"
 
 
 def module(recipe: Recipe, wanted: Collection[str]) -> str:
-    """Return a module with the kernels whose names are wanted, which heed `src` if "blocks" is wanted, and `streams` if "epilogue" is."""
+    """Return a module with the wanted kernels. They add `src` if "blocks" is wanted, and prefetch
+    `streams` if "epilogue" is."""
     kernels = [_Kernel(recipe, *tile) for tile in tiles(recipe) if kernel_name(*tile) in wanted]
     lines = [
         line
@@ -54,7 +59,7 @@ def module(recipe: Recipe, wanted: Collection[str]) -> str:
     ]
     if any(
         kernel.edge for kernel in kernels
-    ):  # as many bytes of ones as there are lanes to set come before the zeros
+    ):  # a mask is loaded from the border between 32 bytes of ones and 32 bytes of zeros
         lines += [".p2align 5", ".Llanes:", ".fill 32, 1, 0xff", ".fill 32, 1, 0"]
     return as_module(lines)
 
@@ -76,7 +81,7 @@ class _Kernel:
     def lines(self, adds: bool, epilogue: bool) -> list[str]:
         full = (
             self.rows == self.recipe.rows and not self.edge
-        )  # the one that nearly all work is done by
+        )  # the kernel that does nearly all work
         out = [
             f".globl {self.name}",
             f".type {self.name},@function",
@@ -121,7 +126,8 @@ class _Kernel:
         return f"%ymm{place[0] * self.vectors + place[1]}"
 
     def iterations(self, asks: list[str]) -> list[str]:
-        """All beats, a few of them in each iteration, which also run the prefetches `asks`."""
+        """Return all beats in unrolled iterations; each iteration begins with the prefetches
+        `asks`."""
         label, unroll = f".L{self.name}", _GEMM_UNROLLED_BEATS
         return [
             f"movq {_BEATS}, {_I}",
@@ -146,7 +152,8 @@ class _Kernel:
         ]
 
     def beats(self, count: int) -> list[str]:
-        """So many multiply-adds of each sum, and on to the next elements."""
+        """Return `count` beats: a multiply-add of each sum per beat, then the advance to the next
+        elements."""
         out: list[str] = []
         for u in range(count):
             beat = ("", f",{_BS}", f",{_BS},2", f",{_BS3}")[u]
@@ -165,7 +172,8 @@ class _Kernel:
 
     @property
     def fuses(self) -> bool:
-        """Whether one instruction multiplies and adds; else the product takes the second of the registers for elements of A."""
+        """True if one instruction multiplies and adds; else the product takes the second register
+        for elements of A."""
         return self.recipe.is_float
 
     def multiply_add(self, x: str, y: str, sum: str) -> list[str]:
@@ -178,12 +186,13 @@ class _Kernel:
         ]
 
     def fetch_place(self) -> list[str]:
-        """Prefetch where the sums will go: a line of each row."""
+        """Prefetch the destination of the sums: a line of each row."""
         step = [f"addq {_PITCH}, {_PLACE}", f"prefetcht0 ({_PLACE})"]
         return [*step[1:], *step * (self.rows - 1)]
 
     def fetch_stream(self) -> list[str]:
-        """Prefetch that line of a row of one of the arrays that an epilogue reads: another one in each iteration."""
+        """Prefetch a line of one row of one array that an epilogue reads; each iteration takes the
+        next row or array."""
         return [
             f"movl {_I32}, {_X}d",
             f"andl $7, {_X}d",
@@ -199,7 +208,7 @@ class _Kernel:
     def each_place(
         self, first: str, stride: str, each: Callable[[str, tuple[int, int]], list[str]]
     ) -> list[str]:
-        """`each(address, sum)` for all sums; `first` goes down the rows."""
+        """Return `each(address, sum)` for all sums; `first` advances down the rows."""
         out = []
         for r in range(self.rows):
             out += [f"addq {stride}, {first}"] if r else []

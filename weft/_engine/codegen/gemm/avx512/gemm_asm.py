@@ -1,7 +1,7 @@
-"""The microkernels of `gemm_micro` for AVX-512 in assembly, since their register allocation is known beforehand.
+"""The micro-kernels of `gemm_micro` for AVX-512 in assembly, with a fixed register allocation.
 
-LLVM takes 4 to 9 ms to find it for one kernel, and half a millisecond to assemble it. The text is module-level assembly with the
-calling convention of Linux.
+LLVM takes 4 to 9 ms to allocate the registers of one kernel, and half a millisecond to assemble it.
+The text is module-level assembly with the calling convention of Linux.
 """
 
 from __future__ import annotations
@@ -11,30 +11,32 @@ from collections.abc import Callable
 from weft._engine.codegen.ir.gemm_types import Recipe
 from weft._engine.codegen.ir.microkernels import GEMM_LINE_BEATS, STREAMS, kernel_name, unrolled
 
-# Registers of all kernels. Arguments come in the first six of these, and on the stack.
+# Registers of all kernels. Arguments are passed in the first six, then on the stack.
 _A, _AS, _B, _BS, _BEATS, SRC = "%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"
 _AS3, _AS5, _DST, _DS, _PREFETCH, _NEXT = _KEPT = ("%rbx", "%r12", "%r15", "%rbp", "%r14", "%r13")
 I, X, Y = "%rax", "%r10", "%r11"
-#: of where the sums will go, the distance of its rows, and the streams there: until they go there
+#: the destination of the sums, its row stride, and `src`; until the sums are stored, they hold the
+#: place, pitch and streams to prefetch
 _OF_PLACE = _DST, _DS, SRC
-#: place of the arguments on the stack, above what is kept there
+#: stack offsets of arguments, above the saved registers
 ON_STACK = {
     name: 8 * (len(_KEPT) + 1 + i)
     for i, name in enumerate(
         ("ss", "dst", "ds", "last", "prefetch", "next", "place", "pitch", "streams")
     )
 }
-#: vector registers besides the sums: those of B, the element of A, a product, parts of sums
+#: vector registers in addition to the sums: B, the element of A, a product, and the even and odd
+#: parts of sums
 _OF_B, _OF_A, _PRODUCT, _EVEN, _ODD = 24, 28, 29, 30, 31
 
 
 def mask(count: str, register: str) -> list[str]:
-    """Set the first n bits, less than 64 of them; this clobbers %rax."""
+    """Set mask `register` to the first `count` bits, less than 64; clobbers %rax."""
     return ["xorl %eax, %eax", f"btsq {count}, %rax", "decq %rax", f"kmovq %rax, {register}"]
 
 
 class Kernel:
-    """One kernel; `vectors` of 0 is half a vector."""
+    """One kernel; 0 `vectors` is half a vector."""
 
     runs = False
 
@@ -46,11 +48,11 @@ class Kernel:
             edge,
         )
         self.vectors, self.register = (vectors, "%zmm") if vectors else (1, "%ymm")
-        self.stored = 1 if recipe.quads else self.vectors  # of a row of sums
+        self.stored = 1 if recipe.quads else self.vectors  # stored vectors per row of sums
         self.element_bytes = recipe.step_bytes // recipe.beats
         self.suffix = "s" if recipe.joined or recipe.acc_bytes == 4 else "d"
         self.broadcast = "vbroadcastf32x4" if recipe.quads else f"vbroadcasts{self.suffix}"
-        self.full = rows == recipe.rows  # the one that nearly all work is done by
+        self.full = rows == recipe.rows  # the kernel that does nearly all work
         _, self.add = _instructions(recipe)
 
     def lines(self, adds: bool, epilogue: bool) -> list[str]:
@@ -103,7 +105,7 @@ class Kernel:
             )
         ]
         out += [f"leaq ({_AS},{_AS},2), {_AS3}", f"leaq ({_AS},{_AS},4), {_AS5}"]
-        if streams:  # what is stored at the end waits until then
+        if streams:  # registers that the final stores need are loaded afterwards
             out += [f"movq {SRC}, -8(%rsp)"]
             out += [
                 f"movq {ON_STACK[name]}(%rsp), {register}"
@@ -112,7 +114,8 @@ class Kernel:
         return out
 
     def iterations(self, prefetches: bool, streams: bool) -> list[str]:
-        """All beats; where sums go and come from is known afterwards."""
+        """Return all beats; the destination of the sums is loaded after them if its registers are
+        in use."""
         unroll, out = unrolled(self.recipe, self.rows, self.vectors, self.edge), []
         if unroll > 1:
             out += [
@@ -133,7 +136,7 @@ class Kernel:
         return [*out, *(self.take_sums() if streams else ())]
 
     def take_sums(self) -> list[str]:
-        """Reload where sums are loaded from and stored to."""
+        """Reload the source and destination of the sums."""
         return [
             f"movq {place}(%rsp), {register}"
             for place, register in zip((ON_STACK["dst"], ON_STACK["ds"], -8), _OF_PLACE)
@@ -143,12 +146,12 @@ class Kernel:
         return f"{self.register}{place[0] * self.vectors + place[1]}"
 
     def row(self, r: int, offset: object = "") -> str:
-        """The address of an element of A."""
+        """Return the address of an element of A in row r."""
         index = ("", f",{_AS}", f",{_AS},2", f",{_AS3}", f",{_AS},4", f",{_AS5}")[r]
         return f"{offset or ''}({_A}{index})"
 
     def loop(self, name: str, count: str, body: list[str]) -> list[str]:
-        """Do `body` as often as `count` says, which may be not at all."""
+        """Run `body` `count` times; zero times is possible."""
         label = f".L{self.name}_{name}"
         return [
             "xorl %eax, %eax",
@@ -164,11 +167,12 @@ class Kernel:
         ]
 
     def beats(self, count: int) -> list[str]:
-        """So many multiply-adds of each sum, and on to the next elements."""
+        """Return `count` beats: a multiply-add of each sum per beat, then the advance to the next
+        elements."""
         out = []
         for u in range(count):
             for v in range(self.vectors):
-                # (of joined elements and of quads B is always packed, and padded)
+                # (B of joined elements and of quads is always packed and padded.)
                 padded = self.recipe.joined or self.recipe.quads
                 left = "{%k1}{z}" if self.edge and v == self.vectors - 1 and not padded else ""
                 out.append(f"vmovup{self.suffix} {64 * v}({_B}), {self.register}{_OF_B + v}{left}")
@@ -181,21 +185,21 @@ class Kernel:
         return [*out, *self.go_on(count)]
 
     def go_on(self, count: int) -> list[str]:
-        """Advance to the elements of A after that many beats."""
+        """Advance to the elements of A after `count` beats."""
         return [f"addq ${count * self.element_bytes}, {_A}"]
 
     def multiply_add(self, x: str, y: str, sum: str) -> list[str]:
         return multiply_add(self.recipe, x, y, sum, f"{self.register}{_PRODUCT}")
 
     def add_quads(self) -> list[str]:
-        """Add what is in four lanes: each row of sums becomes one vector."""
+        """Add up the four lanes of each sum: each row of sums becomes one vector."""
         order, even, odd = (f"{self.register}{i}" for i in (_OF_A, _EVEN, _ODD))
         out = [f"vmovups .Lorder(%rip), {order}"]
         for r in range(self.rows):
             sums = [self.sum((r, v)) for v in range(self.vectors)]
             for _ in range(
                 2
-            ):  # neighbours of two vectors (a missing one leaves what nobody stores)
+            ):  # add neighboring lanes of two vectors; a missing vector leaves lanes that are not stored
                 pairs = [(sums[i], sums[min(i + 1, len(sums) - 1)]) for i in range(0, len(sums), 2)]
                 for a, b in pairs:
                     out += [
@@ -208,7 +212,8 @@ class Kernel:
         return out
 
     def fetch_next_row(self) -> list[str]:
-        """Prefetch the same elements of the next rows of A, which are far apart: one row at a time."""
+        """Prefetch the same elements of the next rows of A, one row per beat, because rows are far
+        apart."""
         return [
             f"movl %eax, {X}d",
             f"andl $7, {X}d",
@@ -219,14 +224,14 @@ class Kernel:
         ]
 
     def fetch_next_rows(self) -> list[str]:
-        """The same for all of them, in an unrolled iteration."""
+        """Prefetch the same elements of all next rows of A in an unrolled iteration."""
         out = [f"leaq ({_A},{_NEXT}), {X}"]
         return out + [f"prefetcht1 {self.row(r).replace(_A, X)}" for r in range(self.rows)]
 
     def each_place(
         self, first: str, stride: str, each: Callable[[str, str, str], str]
     ) -> list[str]:
-        """`each(place, sum, mask)` for all sums; `first` goes down the rows."""
+        """Return `each(place, sum, mask)` for all sums; `first` advances down the rows."""
         out = []
         for r in range(self.rows):
             out += [f"addq {stride}, {first}"] if r else []
@@ -237,10 +242,12 @@ class Kernel:
 
 
 def _fetch_place(recipe: Recipe, streams: bool) -> list[str]:
-    """Prefetch a slice of B's next panel, and where the sums will go, rows that are as far apart: one line per iteration.
+    """Prefetch one line per iteration of B's next panel and of the rows where the sums will be
+    stored.
 
-    With `streams`, the same segment of each of them: the next one after as many iterations as segments have lines.
-    The number of the iteration modulo 8 is where `fetch_next_row` left it.
+    With `streams`, prefetch the same segment of each stream, one after the other; a segment takes
+    one iteration per line and row. X holds the number of the iteration modulo 8, set by
+    `fetch_next_row`.
     """
     lines = recipe.panel_row_bytes // 64
     place, pitch, list_ = _OF_PLACE
@@ -266,11 +273,9 @@ def _fetch_place(recipe: Recipe, streams: bool) -> list[str]:
 
 
 def multiply_add(recipe: Recipe, x: str, y: str, sum: str, product: str) -> list[str]:
-    """Add the products of an element of A and a vector of B."""
+    """Add the products of an element of A and a vector of B to a sum."""
     multiply, add = _instructions(recipe)
-    if (
-        recipe.flips and recipe.in_type == "i8"
-    ):  # the operand in the middle is the one without signs
+    if recipe.flips and recipe.in_type == "i8":  # the middle operand of the instruction is unsigned
         x, y = y, x
     if multiply.startswith(("vfm", "vdp", "vpdp")):
         return [f"{multiply} {x}, {y}, {sum}"]
@@ -278,7 +283,8 @@ def multiply_add(recipe: Recipe, x: str, y: str, sum: str, product: str) -> list
 
 
 def _instructions(recipe: Recipe) -> tuple[str, str]:
-    """Those that multiply (and add, where one does both) and that add."""
+    """Return the instruction that multiplies (and adds, if there is one) and the instruction that
+    adds."""
     if recipe.joined:
         alone = {
             "bf16": "vdpbf16ps",

@@ -10,7 +10,8 @@ from weft._engine.codegen.gemm.assembly import as_module
 from weft._engine.codegen.gemm.avx512.gemm_asm import mask
 from weft._engine.codegen.ir.gemm_types import Recipe
 
-#: (type of the sums, of the result) -> what makes %zmm0 the result, and what stores those elements of it that the mask %k1 leaves
+#: (type of the sums, type of the result) -> instructions that convert %zmm0, and the store of the
+#: elements selected by mask %k1
 _BF16 = [
     "vpsrld $16, %zmm0, %zmm1",
     "vpandd %zmm30, %zmm1, %zmm1",
@@ -29,22 +30,26 @@ _ENDS = {
 
 
 def finishes(recipe: Recipe) -> bool:
-    """Whether the results of a recipe are stored by this file."""
-    known = (recipe.acc, recipe.out_type) in _ENDS and (
+    """Return whether this module can store the results of a recipe."""
+    is_supported = (recipe.acc, recipe.out_type) in _ENDS and (
         recipe.out_type != "f16" or recipe.machine.f16
     )
     return (
-        assembly.has_avx512(recipe.machine) and known and not recipe.is_complex and not recipe.quads
+        assembly.has_avx512(recipe.machine)
+        and is_supported
+        and not recipe.is_complex
+        and not recipe.quads
     )
 
 
 def ends_panels(recipe: Recipe) -> bool:
-    """Whether the ends of its panels are written by it."""
+    """Return whether this module can write the ends of a recipe's panels."""
     return assembly.has_avx512(recipe.machine) and recipe.flips and recipe.joined == recipe.in_type
 
 
 def finish(recipe: Recipe) -> str:
-    """`finish(ptr sums, i64 row_bytes, i64 rows, i64 cols, ptr c, i64 c_row, i64 c_col)`: whole vectors, or scattered elements."""
+    """Return `finish(ptr sums, i64 row_bytes, i64 rows, i64 cols, ptr c, i64 c_row, i64 c_col)`: it
+    stores whole vectors, or scattered elements."""
     sums, row_bytes, rows, cols, c, c_row = "%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"
     change, store = _ENDS[recipe.acc, recipe.out_type]
     load = "vmovups" if recipe.acc_bytes == 4 else "vmovupd"
@@ -72,11 +77,12 @@ def finish(recipe: Recipe) -> str:
 
 
 def end_panel(recipe: Recipe) -> str:
-    """`end_panel(ptr panel, i64 steps)`: what flipped signs add to each sum, negated, after the panel."""
+    """Return `end_panel(ptr panel, i64 steps)`: it stores after a panel the negated surplus of
+    flipped signs in each sum."""
     sums = [f"%zmm{v}" for v in range(recipe.vectors)]
 
     def multiply_add(v: int) -> list[str]:
-        if recipe.in_type == "i8":  # (the operand in the middle is the one without signs)
+        if recipe.in_type == "i8":  # (the middle operand of the instruction is unsigned)
             return [f"vpdpbusd {64 * v}(%rdi), %zmm31, {sums[v]}"]
         return [f"vmovdqu32 {64 * v}(%rdi), %zmm30", f"vpdpbusd %zmm31, %zmm30, {sums[v]}"]
 

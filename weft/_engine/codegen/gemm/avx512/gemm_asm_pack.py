@@ -1,10 +1,17 @@
-"""Packing functions for AVX-512 in assembly, for operands that are dense along their packed rows or transposed.
+"""Packing functions for AVX-512 in assembly, for operands that are dense along their packed rows,
+or transposed.
 
-All are `void(ptr dst, i64 dst_step, ptr src, i64 src_step, i64 lines, i64 length)`, with steps in bytes:
-`copy_lines` copies lines of `length` bytes; `pad_lines` also fills the last vector of each with zeros, and `flip_lines` also flips
-the sign bits of all bytes; `widen_*_lines` converts lines of that many elements to float32; `interleave_*_lines` interleaves the elements
-of as many lines as fit into 4 bytes; `transpose_lines` transposes elements of 4 bytes.
-Nothing beyond the elements is read or (padding apart) written. LLVM takes 4 to 12 ms to compile the equivalent of each.
+All are `void(ptr dst, i64 dst_step, ptr src, i64 src_step, i64 lines, i64 length)`, with steps in
+bytes:
+- `copy_lines` copies lines of `length` bytes;
+- `pad_lines` also fills the last vector of each line with zeros;
+- `flip_lines` also flips the sign bits of all bytes;
+- `widen_*_lines` converts lines of `length` elements to float32;
+- `interleave_*_lines` interleaves the elements of two or four lines, as many as fit in 4 bytes;
+- `transpose_lines` transposes elements of 4 bytes.
+
+No other memory is read or (except padding) written. LLVM takes 4 to 12 ms to compile an equivalent
+of each.
 """
 
 from __future__ import annotations
@@ -21,7 +28,7 @@ _DST, _DST_STEP, _SRC, _SRC_STEP, _LINES, _LENGTH = "%rdi", "%rsi", "%rdx", "%rc
 
 
 def function(recipe: Recipe, packing: str, operand: str) -> str | None:
-    """Return the name of the function that packs an operand by a packing, if it is one of these."""
+    """Return the name of the function for a packing of an operand; None if this module has none."""
     if recipe.is_complex or recipe.quads:
         return None
     if recipe.unpacked_b_ok:
@@ -43,7 +50,7 @@ def function(recipe: Recipe, packing: str, operand: str) -> str | None:
 
 
 def lines(name: str) -> list[str]:
-    """Return the function of that name."""
+    """Return the lines of the named function."""
     return _WRITE[name]()
 
 
@@ -69,7 +76,7 @@ def _copy() -> list[str]:
 
 
 def _transpose() -> list[str]:
-    """Squares of 16 lines and 16 elements, of which some may not be there."""
+    """Transpose squares of 16 lines by 16 elements, which may be incomplete."""
     at_most_16 = lambda whole, part: [
         "movl $16, %eax",
         f"cmpq %rax, {whole}",
@@ -78,7 +85,7 @@ def _transpose() -> list[str]:
     ]
     registers = [f"%zmm{i}" for i in range(16)]
     lines, left, src, dst = "%r12", "%r13", "%r10", "%r11"
-    square, made = _turned(registers)
+    square, transposed = _turned(registers)
     return _function("transpose_lines", [
         f"testq {_LENGTH}, {_LENGTH}", "je .Ltranspose_lines_end",
         ".Lturn_lines:", f"testq {_LINES}, {_LINES}", "je .Ltranspose_lines_end",
@@ -88,14 +95,14 @@ def _transpose() -> list[str]:
         *_until(".Lturn_loaded", lines, [[f"vmovups (%rax), {z}{{%k2}}{{z}}", "prefetcht1 (%rax,%r14)", f"addq {_SRC_STEP}, %rax"]
                                          for z in registers]),
         *square,
-        *_until(".Lturn_stored", "%rbx", [[f"vmovups {z}, ({dst}){{%k1}}", f"addq {_DST_STEP}, {dst}"] for z in made]),
+        *_until(".Lturn_stored", "%rbx", [[f"vmovups {z}, ({dst}){{%k1}}", f"addq {_DST_STEP}, {dst}"] for z in transposed]),
         f"addq $64, {src}", f"subq %rbx, {left}", "jne .Lturn_square",
         f"addq %r14, {_SRC}", f"addq $64, {_DST}", f"subq {lines}, {_LINES}", "jmp .Lturn_lines",
     ])  # fmt: skip
 
 
 def _until(label: str, count: str, features: list[list[str]]) -> list[str]:
-    """The first features up to this number, at least one."""
+    """Emit the first `count` items of `features`, at least one."""
     out = list(features[0])
     for number, feature in enumerate(features[1:], 1):
         out += [f"cmpq ${number}, {count}", f"je {label}", *feature]
@@ -103,10 +110,13 @@ def _until(label: str, count: str, features: list[list[str]]) -> list[str]:
 
 
 def _turned(rows: list[str]) -> tuple[list[str], list[str]]:
-    """Transpose 16 vectors of 16 elements, with 16 other registers; returns the instructions, and where the result is."""
+    """Transpose 16 vectors of 16 elements, using 16 other registers; return the instructions and
+    the registers of the result."""
     other = [f"%zmm{i + 16}" for i in range(16)]
     out = []
-    for i in range(0, 16, 2):  # pairs of elements, then fours, inside of quarters of registers
+    for i in range(
+        0, 16, 2
+    ):  # pairs of elements, then groups of four, within quarters of registers
         out += [
             f"vunpck{half}ps {rows[i + 1]}, {rows[i]}, {other[i + j]}"
             for j, half in enumerate("lh")
@@ -117,7 +127,7 @@ def _turned(rows: list[str]) -> tuple[list[str], list[str]]:
             for j in (0, 1)
             for h, half in enumerate("lh")
         ]
-    for i in (0, 8):  # even quarters and odd ones, twice
+    for i in (0, 8):  # even and odd quarters, twice
         for c in range(4):
             for odd, pick in enumerate((0x88, 0xDD)):
                 out.append(
@@ -134,7 +144,7 @@ def _turned(rows: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _padded(name: str, flips: bool) -> list[str]:
-    """Lines of whole vectors."""
+    """Copy lines as whole vectors, padded with zeros."""
     flip = ["vpxord %zmm1, %zmm0, %zmm0"] if flips else []
     return _function(name, [
         f"testq {_LINES}, {_LINES}", f"je .L{name}_end", "movl $0x80808080, %eax", "vpbroadcastd %eax, %zmm1",
@@ -149,7 +159,8 @@ def _padded(name: str, flips: bool) -> list[str]:
 
 
 def _columns(label: str, take: Callable[[str], list[str]]) -> list[str]:
-    """16 elements after another, %rax of them done; `take(left)` has them in %zmm0, those that a mask leaves. %r10 are in whole vectors."""
+    """Process a line 16 elements at a time: `take(mask)` loads them to %zmm0. %rax counts elements;
+    %r10 is their number in whole vectors."""
     return [
         "xorl %eax, %eax",
         "testq %r10, %r10",
@@ -171,7 +182,7 @@ def _columns(label: str, take: Callable[[str], list[str]]) -> list[str]:
 
 
 def _by_columns(name: str, body: list[str]) -> list[str]:
-    """A function that goes down lines and along 16 elements at a time."""
+    """Return a function that processes lines one after the other, 16 elements at a time."""
     return _function(
         name,
         [
@@ -187,7 +198,7 @@ def _by_columns(name: str, body: list[str]) -> list[str]:
 
 
 def _widened(name: str, in_type: str) -> list[str]:
-    """Floats of 16 bits to 32."""
+    """Widen 16-bit floats to 32 bits."""
 
     def take(left: str) -> list[str]:
         prefetch = ["prefetcht1 (%r11,%rax,2)"]
@@ -202,7 +213,7 @@ def _widened(name: str, in_type: str) -> list[str]:
 
 
 def _interleaved(name: str, count: int) -> list[str]:
-    """As many lines side by side as 4 bytes have room for elements; of those that are not there the elements are zeros."""
+    """Interleave `count` lines, as many as fit elements in 4 bytes; missing lines are zeros."""
     size, rows = 4 // count, [_SRC, "%rbx", "%r12", "%r13"][:count]
     load = {1: "vpmovzxbd", 2: "vpmovzxwd"}[size]
 

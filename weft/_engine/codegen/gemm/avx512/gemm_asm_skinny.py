@@ -1,4 +1,5 @@
-"""The function of `skinny_gemm` for AVX-512 in assembly: LLVM takes ten milliseconds and more to compile it, half a one to assemble it."""
+"""The function of `skinny_gemm` for AVX-512 in assembly: LLVM takes over 10 ms to compile it, half
+a millisecond to assemble it."""
 
 from __future__ import annotations
 
@@ -24,18 +25,19 @@ _A_ROW, _PLACE, _SUMS = "%rax", "%r10", "%r11"
 _STACK = {
     name: f"{8 * (len(_KEPT) + 1 + i)}(%rsp)" for i, name in enumerate(("cols", "sums", "ss"))
 }
-#: a row of B, from the first one that is read
+#: index expressions of the rows of B, relative to the first row
 _INDEX = ("", f",{_BS}", f",{_BS},2", f",{_BS3}", f",{_BS},4", f",{_BS5}", f",{_BS3},2", f",{_BS7}")
-#: first registers of parts of B to interleave, of what flipped sign bits add, and of sums; B has the first 16, or 8 if interleaved
+#: first registers of the parts of B to interleave, of the surplus of flipped sign bits, and of the
+#: sums; B has the first 16, or 8 if interleaved
 _PARTS, _SIGN_CORRECTION, _OF_SUMS = 16, 16, 24
 _OF_A, _PRODUCT, _ORDER, _SIGNS = "%zmm28", "%zmm29", "%zmm30", "%zmm31"
 _ROW_MASK = "{%k7}{z}"
-#: loads that convert
+#: instructions that load and convert
 _LOADS = {"f16": "vcvtph2ps", "bf16": "vpmovzxwd"}
 
 
 def suits(recipe: Recipe) -> bool:
-    """Whether the function for a recipe is this one."""
+    """Return whether this module has a function for a recipe."""
     if not assembly.has_avx512(recipe.machine):
         return False
     converts = recipe.acc == "f32" and recipe.in_type in _LOADS
@@ -45,7 +47,7 @@ def suits(recipe: Recipe) -> bool:
 
 
 def text(recipe: Recipe, name: str) -> str:
-    """Return `along` or `along_row`, for a module."""
+    """Return a module with `along` or `along_row`."""
     return as_module(_Along(recipe, name).lines())
 
 
@@ -93,7 +95,7 @@ class _Along:
         return f".L{self.name}_{next(self.labels)}"
 
     def steps(self, count: int) -> list[str]:
-        """So many steps of all columns, and on to the next ones."""
+        """Return `count` steps of all columns, then the advance to the next steps."""
         stretch, left, end = self.label(), self.label(), self.label()
         out = [
             f"movq {_STACK['cols']}, {_COLS}",
@@ -135,7 +137,8 @@ class _Along:
         ]
 
     def fetch(self) -> list[str]:
-        """Prefetch the next rows of B: parts of rows are short, and the hardware would have to detect each of them anew."""
+        """Prefetch the next rows of B: parts of rows are too short for the hardware prefetcher to
+        detect."""
         lines = range(0, self.wide * self.recipe.in_bytes, 64)
         prefetch = f"leaq ({_PLACE},{_BS},{GEMM_ALONG_STREAMS}), {_COUNT}"
         return [
@@ -144,7 +147,8 @@ class _Along:
         ]
 
     def stretch(self, count: int, of_a: list[str], masked: bool) -> list[str]:
-        """Emit `count` steps of a few vectors of columns; `of_a` holds the elements of a single row of A."""
+        """Return `count` steps of a few vectors of columns; `of_a` holds the elements of a single
+        row of A."""
         recipe, vectors, out = self.recipe, range(self.vectors), []
         of_b = [[f"%zmm{s * self.vectors + v}" for v in vectors] for s in range(count)]
         if self.single and not masked and recipe.in_type == recipe.acc:
@@ -177,7 +181,7 @@ class _Along:
     def row_of_sums(
         self, place: str, of_a: list[str], of_b: list[list[str]], masked: bool
     ) -> list[str]:
-        """Add the products of one row of A to the sums at `place`."""
+        """Return code that adds the products of one row of A to the sums at `place`."""
         masks = [f"{{%k{v + 1}}}" * masked for v in range(self.vectors)]
         sums = [f"%zmm{_OF_SUMS + v}" for v in range(self.vectors)]
         out = [
@@ -200,7 +204,7 @@ class _Along:
         return gemm_asm.multiply_add(self.recipe, x, y, sum, _PRODUCT)
 
     def load(self, step: int, to: list[str], masked: bool) -> list[str]:
-        """The vectors of one step."""
+        """Load the vectors of one step."""
         if self.recipe.joined:
             return self.load_joined(step, to, masked)
         load = _LOADS[self.recipe.in_type] if self.recipe.in_type != self.recipe.acc else self.move
@@ -212,7 +216,8 @@ class _Along:
         return out + [f"vpslld $16, {x}, {x}" for x in to if load == "vpmovzxwd"]
 
     def load_joined(self, step: int, to: list[str], masked: bool) -> list[str]:
-        """Elements of neighbouring rows are interleaved in quarters of registers, so columns are brought into the right ones first."""
+        """Load and interleave the rows of a joined step: interleaving works within quarters of
+        registers, so columns are permuted first."""
         parts, out = [f"%zmm{_PARTS + i}" for i in range(self.per)], []
         permute, load = ("vpermq", "vmovdqu16") if self.per == 2 else ("vpermd", "vmovdqu8")
         for i, part in enumerate(parts):
@@ -234,7 +239,8 @@ class _Along:
         )
 
     def order(self) -> list[str]:
-        """What a quarter of a register gets: a part of each vector that is made of it."""
+        """Return the permutation: each quarter of a register gets its part of each interleaved
+        vector."""
         size, kind = (8, ".quad") if self.per == 2 else (4, ".long")
         order = [v * 4 + quarter for quarter in range(4) for v in range(16 // size)]
         return [".p2align 6", f".L{self.name}_order:", f"{kind} {','.join(map(str, order))}"]

@@ -1,7 +1,9 @@
-"""Microkernels in assembly that read an irregular A in place through address lists: windows of images, sums in segments.
+"""Micro-kernels in assembly that read an irregular A in place through address lists: windows of
+images, sums in segments.
 
-The arguments are those of `gemm_micro`'s kernels except for the first two: `a` points to the addresses of the rows, `as` to a list
-of i64: the bytes between the steps of k, then (steps, byte offset in each row) for each run of steps, then (0, 0).
+The arguments equal the arguments of `gemm_micro`'s kernels except for the first two: `a` points to
+the addresses of the rows; `as` points to a list of i64: the bytes between steps of k, then (steps,
+byte offset in each row) for each run of steps, then (0, 0).
 """
 
 from __future__ import annotations
@@ -13,15 +15,16 @@ from weft._engine.codegen.ir.gemm_types import Recipe
 from weft._engine.codegen.ir.microkernels import GEMM_LINE_BEATS, STREAMS, kernel_name, tiles
 
 _ROWS, _LIST = "%rdi", "%rsi"
-#: once the rows are known: their addresses, an offset in all of them, the step, the beats that are done when the run is
+#: registers of the row addresses; then the byte offset in all rows, its step, and the beat number
+#: at the end of the run
 _ROW = ("%rbx", "%rbp", "%r12", "%r13", "%r14", "%r15")
 _AT, _STEP, _END = "%rdi", "%r9", "%r8"
-#: places below the stack's end: of `src`, and of the addresses of the rows to prefetch
+#: stack slots below the stack pointer: `src`, and the address list of the rows to prefetch
 _KEPT_SRC, _NEXT = -8, -16
 
 
 def kernels(recipe: Recipe, wanted: Collection[str]) -> list[Kernel]:
-    """Return the wanted ones."""
+    """Return the wanted kernels."""
     return [_Runs(recipe, *tile) for tile in tiles(recipe) if kernel_name(*tile, True) in wanted]
 
 
@@ -53,7 +56,7 @@ class _Runs(Kernel):
         return [f"addq {_STEP}, {_AT}"]
 
     def _fetch_row(self) -> list[str]:
-        """Prefetch the same elements of the next rows: one row at a time."""
+        """Prefetch the same elements of the next rows, one row per beat."""
         return [
             f"movq {_NEXT}(%rsp), {X}",
             f"movl %eax, {Y}d",
@@ -63,7 +66,7 @@ class _Runs(Kernel):
         ]
 
     def _fetch_place(self, streams: bool) -> list[str]:
-        """Prefetch what other kernels prefetch, B's next panel and where the sums will go."""
+        """Prefetch B's next panel and the destination of the sums, as other kernels do."""
         lines = self.recipe.panel_row_bytes // 64
         place, pitch = ("place", "pitch") if streams else ("dst", "ds")
         out = [

@@ -1,8 +1,8 @@
 """One module of the register kernels that a matmul needs.
 
 In:   a recipe and the names of kernels.
-Out:  the text of a module in assembler.
-Next: `gemm_asm` writes a kernel, `indirect_operand` those that find A by lists.
+Out:  the text of an assembly module.
+Next: `gemm_asm` writes kernels, `indirect_operand` writes kernels that find A through lists.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from weft._engine.codegen.ir.microkernels import kernel_name, tiles
 
 
 def module(recipe: Recipe, wanted: Collection[str]) -> str:
-    """Return a module with the kernels whose names are wanted, which heed `src` if "blocks" is wanted, and `streams` if "epilogue" is:
-    see `gemm_micro`."""
+    """Return a module with the wanted kernels (see `gemm_micro`).
+
+    They add `src` if "blocks" is wanted, and prefetch `streams` if "epilogue" is wanted.
+    """
     kernels = [Kernel(recipe, *tile) for tile in tiles(recipe) if kernel_name(*tile) in wanted]
     if any("_runs" in name for name in wanted):
         from weft._engine.codegen.gemm.avx512 import indirect_operand
@@ -28,7 +30,7 @@ def module(recipe: Recipe, wanted: Collection[str]) -> str:
         for kernel in kernels
         for line in kernel.lines("blocks" in wanted, "epilogue" in wanted)
     ]
-    if recipe.quads:  # where the sums of columns are when quads have been added
+    if recipe.quads:  # the order of the sums of columns after the lanes of quads are added
         lines = [
             ".p2align 6",
             ".Lorder:",
