@@ -1,12 +1,13 @@
-"""Index maps from equations: what each element of a result of a kernel is made of.
+"""Index maps derived from equations: the input elements that each element of a kernel's result
+depends on.
 
 In:   a fusion graph and a group of it.
-Out:  `EquationMaps`: for elements of a root, the elements of every leaf that may and that must be
-      read.
-How:  sets of flat indices go from the root to the leaves, against the order of the equations. The
-      map of an op that moves elements is what its NumPy reference makes of arrays of element
-      numbers. An op with data-dependent indices may read all of its operand. Values that depend on
-      no input are computed, so that masks of positions select as they do in kernels.
+Out:  `EquationMaps`: for elements of a root, the elements of every leaf that the kernel may read
+      and that it must read.
+How:  sets of flat indices are propagated from the root to the leaves, against the order of the
+      equations. The map of an op that moves elements is the result of its NumPy reference on arrays
+      of element numbers. An op with data-dependent indices may read all of its operand. Values that
+      depend on no input are computed, so that constant masks select elements as they do in kernels.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from weft._engine.ir.loops import COMPARISONS
 from weft._engine.util import dtypes
 from weft._engine.util.record import record
 
-#: the most elements of a value whose element numbers are written out
+#: maximum number of elements of a value whose element numbers are enumerated
 LARGEST_VALUE = 1 << 22
-#: element numbers begin here: the numbers that a reference adds, such as zeros, are smaller
+#: the first element number; constants that a reference adds, such as zeros, are smaller
 _FIRST = 1 << 40
 
 
 class UncheckedKernelError(Exception):
-    """A kernel that the check does not cover, and why."""
+    """A kernel that the check does not cover; the message is the reason."""
 
 
 #: bits of a flat index in the code of a pair
@@ -44,10 +45,12 @@ _ELEMENT = (1 << BITS) - 1
 
 
 class ElementSet(NamedTuple):
-    """Pairs of the number of a result element and the flat index of an element of which it is made,
-    as codes; see `pairs`.
+    """Pairs of a result element's number and the flat index of an operand's element that it depends
+    on, encoded as integers (see `pairs`).
 
-    None means every element, for all results."""
+    `may` holds the permitted reads, `must` the required reads. None means every element, for all
+    results.
+    """
 
     may: np.ndarray | None
     must: np.ndarray
@@ -66,7 +69,7 @@ _NONE = np.zeros(0, np.int64)
 
 
 class EquationMaps:
-    """The index maps of one group. Leaves that are `given` have these values and are not read."""
+    """The index maps of one group. Leaves that are `given` have known values and are not read."""
 
     def __init__(
         self, graph: Fusion, group: Group, given: Mapping[Var, np.ndarray] | None = None
@@ -141,7 +144,8 @@ class EquationMaps:
         ]
 
     def _ignores_operand(self, eqn: Eqn) -> bool:
-        """Return whether the parameters of an elementwise op make it constant, as a power of 0."""
+        """Return whether the parameters of an elementwise op make it constant, such as a power of
+        0."""
         if len(eqn.invars) != 1 or not eqn.params or not isinstance(eqn.primitive, ElementwiseOp):
             return False
         if eqn not in self._constant:
@@ -157,7 +161,7 @@ class EquationMaps:
         return self._constant[eqn]
 
     def _may_be_decided(self, eqn: Eqn) -> bool:
-        """Return whether ranges may decide a comparison: that of integers with a known value."""
+        """Return whether ranges may decide a comparison: one of integers, with a known operand."""
         if computes(eqn) not in COMPARISONS or eqn.invars[0].aval.dtype.kind not in "iub":
             return False
         return any(self.known(a) is not None for a in eqn.invars)
@@ -175,7 +179,7 @@ class EquationMaps:
         )
 
     def _moved(self, eqn: Eqn, elements: ElementSet) -> list[ElementSet]:
-        """Return the map of an op with static parameters, which is that of its reference on element
+        """Return the map of an op with static parameters: the result of its reference on element
         numbers."""
         return self._traced(eqn, eqn.invars, elements)
 
@@ -241,7 +245,9 @@ class EquationMaps:
             np.broadcast_to(x, eqn.outvars[0].aval.shape).reshape(-1)
             for x in (which.values, which.known)
         )
-        inside = (values >= 0) & (values < len(cases))  # others choose the first or the last case
+        inside = (values >= 0) & (
+            values < len(cases)
+        )  # indices outside of the range choose the first or the last case
         elements_read = [everywhere[0]]
         for number, atom in enumerate(cases):
             must = elements.must & _ELEMENT
@@ -368,7 +374,7 @@ def _union(sets: Sequence[ElementSet]) -> ElementSet:
 
 
 def _without_known(elements: ElementSet, known: KnownValues | None) -> ElementSet:
-    """Return the set where no element that is known must be read."""
+    """Return the set without the requirement to read known elements."""
     if known is None or not elements.must.size:
         return elements
     return ElementSet(

@@ -1,9 +1,10 @@
-"""Op-by-op evaluation of a program on NumPy, without effects and with noise.
+"""Op-by-op evaluation of a program on NumPy, without effects and optionally with noise.
 
 In:   a jaxpr, NumPy arrays, and the log of the callbacks that the compiled program called.
-Out:  its results. With a noise number, every input and every rounded value is moved by one unit up or down.
-How:  the `reference` rule of each primitive gives its results, also inside loops, branches and calls. Callbacks are not called: their
-      results are those in the log.
+Out:  its results. With a noise number, every input and every rounded value is moved by one unit up
+      or down.
+How:  the `reference` rule of each primitive computes its results, also inside loops, branches and
+      calls. Callbacks are not called: their results are read from the log.
 """
 
 from __future__ import annotations
@@ -24,16 +25,17 @@ from weft._engine.ops.callback import called_through, pure_callback_p
 from weft._engine.util import dtypes, lapack
 from weft._engine.verification.tolerance import TRIALS, epsilon_of
 
-#: units of noise after the first trials
+#: units of noise in later trials
 WIDER_UNITS = 4
 
 
 class UnverifiableError(Exception):
-    """A program that cannot be evaluated again: the compiled one did not make a call that this evaluation needs."""
+    """A program that cannot be evaluated again, for example because the evaluation needs a callback
+    that the compiled program did not call."""
 
 
 class CallbackLog:
-    """The calls that one run of a compiled program made, and their results."""
+    """The callbacks that one run of a compiled program called, with their results."""
 
     def __init__(self) -> None:
         self.calls: dict[int, list[tuple[list[np.ndarray], Sequence]]] = {}
@@ -54,12 +56,13 @@ class CallbackLog:
         return results
 
     def replay(self) -> Replay:
-        """Return a reader of the log, which gives each call once."""
+        """Return a replay of the log, which returns each call once."""
         return Replay({key: list(calls) for key, calls in self.calls.items()})
 
 
 class Replay:
-    """The calls of a log that an evaluation has not made yet. `seen` has its own operands, `logged` those in the log."""
+    """The calls of a log that an evaluation has not used yet. `seen` are the operands in the
+    evaluation, `logged` the operands in the log."""
 
     def __init__(self, calls: dict[int, list[tuple[list[np.ndarray], Sequence]]]) -> None:
         self.calls = calls
@@ -72,7 +75,8 @@ class Replay:
 
     @contextlib.contextmanager
     def answering(self) -> Iterator[None]:
-        """Have native code that calls Python get the logged results, in the order of the calls."""
+        """Return the logged results to native code that calls Python, in the order of the calls, in
+        a block."""
 
         def answer(callback: Any, position: tuple, operands: Sequence) -> Sequence:
             recorded = self._take(id(callback), operands)
@@ -112,7 +116,9 @@ class Replay:
         calls = self.calls.get(key, [])
         types = [(np.shape(x), np.asarray(x).dtype) for x in operands]
         alike = [
-            i for i, (given, _) in enumerate(calls) if [(x.shape, x.dtype) for x in given] == types
+            i
+            for i, (logged, _) in enumerate(calls)
+            if [(x.shape, x.dtype) for x in logged] == types
         ]
         if not alike:
             return None
@@ -158,7 +164,8 @@ def op_by_op(
 
 
 def _factors(eqn: Eqn, ins: Sequence) -> Sequence:
-    """Return the factors of a matrix that are unique up to signs and order, by the routine that compiled programs call."""
+    """Return the factors of a matrix, which are unique only up to signs and order, from the routine
+    that compiled programs call."""
     ins_vars = [Var(v.aval) for v in eqn.invars]
     alone = expand(Jaxpr((), (), ins_vars, eqn.outvars, (eqn.replace(invars=ins_vars),)))
     with computed_by(rule_results):
@@ -166,7 +173,7 @@ def _factors(eqn: Eqn, ins: Sequence) -> Sequence:
 
 
 def rounds(eqn: Eqn) -> bool:
-    """Whether the results of an equation are rounded."""
+    """Return whether the results of an equation are rounded."""
     if eqn.primitive.computes == "cast":
         return epsilon_of(eqn.outvars[0].aval.dtype) > epsilon_of(eqn.invars[0].aval.dtype) > 0
     return not eqn.primitive.is_exact
@@ -174,7 +181,8 @@ def rounds(eqn: Eqn) -> bool:
 
 @contextlib.contextmanager
 def one_library_thread() -> Iterator[None]:
-    """Have NumPy's linear algebra use one thread in a block: its threads cost more than they gain on small matrices."""
+    """Restrict NumPy's linear algebra to one thread in a block: more threads are slower on small
+    matrices."""
     control = lapack.thread_control()
     if control is None:
         yield
@@ -192,7 +200,7 @@ def one_library_thread() -> Iterator[None]:
 
 
 def moved(x: np.ndarray, rng: np.random.Generator, units: int = 1) -> np.ndarray:
-    """Return floating-point values moved by `units` up or down; other values as they are."""
+    """Return floating-point values moved by `units` up or down; other values unchanged."""
     epsilon = units * epsilon_of(x.dtype)
     if not epsilon:
         return x

@@ -1,14 +1,15 @@
-"""The check `maps` of kernels made from groups: what each element reads, derived twice.
+"""The check `maps` of kernels built from groups: the elements that each result reads, derived in
+two ways.
 
 In:   a fusion graph, a group, and the kernel built for it.
 Out:  nothing, or KernelMapError.
 How:  `equation_maps` derives the elements that each result may and must read from the equations,
-      `loops_provenance` from the loops. Small kernels run whole; then every element of every result
-      is stored. Of large ones some iterations run. Elements to compare are the first, the last and
-      random ones of those stored.
-Laws: a kernel loads no element that does not contribute; it loads all that do, unless constant
-      masks drop them. Kernels with data-dependent indices are compared again at given indices.
-      Which of two values that read the same elements is used, is not checked.
+      `loops_provenance` from the loops. Small kernels run completely, and every element of every
+      result must be stored. Of large kernels, only some iterations run. The first, the last and
+      random elements among the stored ones are compared.
+Laws: a kernel loads only elements that contribute, and all of them, unless constant masks drop
+      them. Kernels with data-dependent indices are compared again with given indices. The check
+      does not detect the exchange of two values that read the same elements.
 """
 
 from __future__ import annotations
@@ -47,22 +48,23 @@ from weft._engine.verification.loops_provenance import (
     provenance_of,
 )
 
-#: the most elements of integer inputs that get values
+#: maximum number of elements of an integer input that is filled with indices
 LARGEST_INDICES = 1 << 16
-#: elements of each result that are compared
+#: number of compared elements per result
 SAMPLES = 256
-#: loads of all sampled elements of a result, about
+#: approximate number of loads of all compared elements of a result
 MOST_LOADS = 20_000
 _NONE = np.zeros(0, np.int64)
 
 
 class KernelMapError(VerificationError):
-    """A kernel that reads or writes other elements than its equations say."""
+    """A kernel that reads or writes elements that its equations do not."""
 
 
 @record(frozen=False)
 class MapCounts:
-    """How many kernels were checked whole, in samples, and not at all by reason."""
+    """Numbers of kernels checked completely, in samples or partially, and of skipped kernels by
+    reason."""
 
     whole: int = 0
     sampled: int = 0
@@ -74,7 +76,7 @@ counts = MapCounts()
 
 
 class ResultSample(NamedTuple):
-    """Elements of a result, and what the loops load for each."""
+    """Elements of a result, and the elements that the loops load for each."""
 
     root: Var
     name: str
@@ -83,7 +85,8 @@ class ResultSample(NamedTuple):
 
 
 def check_group_kernel(graph: Fusion, group: Group, built: BuiltKernel) -> None:
-    """Compare the reads and writes of a kernel with its equations. Raise KernelMapError."""
+    """Compare the reads and writes of a kernel with its equations. Raise KernelMapError if they
+    differ."""
     try:
         provenance = provenance_of(built.kernel)
         maps = EquationMaps(graph, group)
@@ -123,7 +126,8 @@ def _compare(maps: EquationMaps, built: BuiltKernel, provenance: Provenance) -> 
 
 
 def _sample_count(maps: EquationMaps, root: Var) -> int:
-    """Return how many elements of a result are compared: fewer where each is made of many."""
+    """Return the number of elements of a result to compare; fewer if each depends on many
+    elements."""
     reductions = [
         eqn for eqn in maps.equations([root]) if lowering_kind(eqn) is LoweringKind.REDUCE
     ]
@@ -135,7 +139,7 @@ def _sample_count(maps: EquationMaps, root: Var) -> int:
 
 
 def _compare_counts(maps: EquationMaps, built: BuiltKernel, provenance: Provenance) -> None:
-    """Compare how many values accumulators combine with the sizes of the reductions."""
+    """Compare the numbers of values that accumulators combine with the sizes of the reductions."""
     if not provenance.complete:
         return
     reductions = [
@@ -154,10 +158,11 @@ def _compare_counts(maps: EquationMaps, built: BuiltKernel, provenance: Provenan
 def _compare_at_given_indices(
     maps: EquationMaps, built: BuiltKernel, provenance: Provenance
 ) -> None:
-    """Compare again with numbers in the integer inputs, if the kernel has indices or masks.
+    """Compare again with given integer inputs, if the kernel has indices or masks.
 
-    Indices that are known to be inside are small. Where even these are outside, nothing is
-    compared."""
+    Indices that the program promises to be in bounds are small. If even these are out of bounds,
+    nothing is compared.
+    """
     eqns = list(maps.equations(built.outs))
     if not any(isinstance(eqn.primitive, IndexOp) or computes(eqn) == "select" for eqn in eqns):
         return
@@ -183,7 +188,8 @@ def _is_integral(dtype: np.dtype) -> bool:
 def _positions(
     rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype, promised: bool
 ) -> np.ndarray:
-    """Return indices: positions near the beginning, and unless these are promised, outside."""
+    """Return indices: positions near the beginning, and also outside unless `promised` to be in
+    bounds."""
     if dtype == np.bool_ or promised:
         return rng.integers(0, 2, shape).astype(dtype)
     limits = np.iinfo(dtype)
@@ -211,7 +217,7 @@ def _compare_leaf(
     number: int,
     expected: ElementSet,
 ) -> None:
-    """Compare the elements of input `number` of which elements of a result are made."""
+    """Compare the elements of input `number` that elements of a result depend on."""
     first, size = provenance.bases[number], built.ins[number].aval.size
     loaded = [
         (k, x - first)
@@ -234,11 +240,11 @@ def _compare_leaf(
         if not missing.size:
             return
         k, problem = int(missing[0] >> BITS), "the kernel does not read an element that contributes"
-    wanted = expected.must if missing.size and not extra.size else expected.may
+    reference = expected.must if missing.size and not extra.size else expected.may
     leaf, buf = built.ins[number], provenance.inputs[number]
     by_loops, by_equations = (
         elements_of(codes, k),
-        None if wanted is None else elements_of(wanted, k),
+        None if reference is None else elements_of(reference, k),
     )
     facts = (
         f"element {result.elements[k]} of {result.name}, {leaf.aval.str_short()} {buf}: "

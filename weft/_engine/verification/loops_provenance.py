@@ -1,15 +1,14 @@
-"""Provenance of kernels: the elements in memory that each stored element is made of.
+"""Provenance of kernels: the elements in memory that each stored element depends on.
 
 In:   a Loops `Kernel`.
-Out:  `Provenance`: for the elements that were stored, a tree of the loaded ones; whether all
-      iterations ran.
-How:  the kernel becomes a Python function. Expressions of loop variables and constants are numbers.
-      Everything that depends on memory is a tree: None, the number of a loaded element, or a tuple
-      of trees. Accesses are checked as they happen. Where a kernel runs more statements than the
-      budget, loops that carry nothing run some of their iterations; where that does not suffice,
-      all loops do, and the trees are incomplete.
-Laws: both operands of a select are evaluated, as in native code, and only the chosen one counts if
-      the condition is a number.
+Out:  `Provenance`: for each stored element, a tree of loaded elements; whether all iterations ran.
+How:  the kernel is translated to a Python function. Expressions of loop variables and constants are
+      numbers. Everything that depends on memory is a tree: None, the number of a loaded element, or
+      a tuple of trees. Accesses are checked when they run. If a kernel runs more statements than
+      the budget, loops without carried values run only some of their iterations; if that does not
+      suffice, all loops do, and the trees are incomplete.
+Laws: both operands of a select are evaluated, as in native code; if the condition is a number, only
+      the selected one counts.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from weft._engine.verification.equation_maps import UncheckedKernelError
 
 #: None, a loaded element, or a tuple of trees
 Tree = Any
-#: statements that run at most
+#: maximum number of statements that run
 BUDGET = 20_000
 #: the leaf of a value that lacks some of its iterations
 INCOMPLETE = -1
 
 
 class AccessError(Exception):
-    """An access of a kernel that is wrong by itself, whatever its equations say."""
+    """An access of a kernel that is invalid regardless of its equations."""
 
     def __init__(self, buf: str, problem: str) -> None:
         super().__init__(f"{buf}: {problem}")
@@ -42,11 +41,13 @@ class AccessError(Exception):
 
 @record(frozen=False)
 class Provenance:
-    """What a run found. `stored`: for each result, trees by element. `whole`: every iteration ran.
-    `complete`: no tree lacks loads.
-    `combined`: for each accumulator, the numbers of values that it combined where it was used.
+    """The result of a run.
 
-    Element i of input k is number `bases[k] + i`; all elements of input k at once are `-2 - k`."""
+    `stored`: for each result, trees by element. `whole`: every iteration ran. `complete`: no tree
+    lacks loads. `combined`: for each accumulator, the numbers of values that it had combined where
+    it was used. Element i of input k has number `bases[k] + i`; `-2 - k` stands for all elements of
+    input k.
+    """
 
     inputs: list[str]
     bases: list[int]
@@ -77,9 +78,9 @@ def leaves_of(tree: Tree) -> set[int]:
 
 
 def provenance_of(kernel: L.Kernel, given: Mapping[str, np.ndarray] | None = None) -> Provenance:
-    """Run a kernel on provenance. The elements of `given` inputs are numbers.
+    """Run a kernel on provenance. Elements of `given` inputs are numbers.
 
-    AccessError for a wrong access, UncheckedKernelError where the kernel is not covered.
+    Raise AccessError for an invalid access, and UncheckedKernelError if the kernel is not covered.
     """
     writer = _FunctionWriter(kernel, given or {})
     run = writer.function()
@@ -102,7 +103,7 @@ def provenance_of(kernel: L.Kernel, given: Mapping[str, np.ndarray] | None = Non
 
 
 class _BudgetError(Exception):
-    """The run takes too many statements."""
+    """The run exceeds the budget of statements."""
 
 
 class _Machine:
@@ -135,21 +136,21 @@ class _Machine:
         return chosen
 
     def combined(self, name: str, count: int) -> None:
-        """Note how many values an accumulator combines where it is used."""
+        """Record the number of values that an accumulator has combined where it is used."""
         self.counts.setdefault(name, set()).add(count)
 
     def begin_task(self, task: int) -> None:
-        """Give the next iteration of the parallel loop scratch memory of its own."""
+        """Begin an iteration of the parallel loop, with scratch memory of its own."""
         self.task = task
         for memory in self.scratch.values():
             memory.clear()
 
     def outside(self, buf: str, index: int) -> Tree:
-        """Raise for an index outside of its buffer."""
+        """Raise AccessError for an index outside of its buffer."""
         raise AccessError(buf, f"element {index} is outside of its {self.sizes[buf]} elements")
 
     def read(self, buf: str, index: int) -> Tree:
-        """Return the tree of an element that the kernel itself stored."""
+        """Return the tree of an element that the kernel has stored."""
         own = self.scratch.get(buf)
         memory = self.stored[buf] if own is None else own
         if index not in memory:
@@ -167,7 +168,7 @@ class _Machine:
         return memory[index]
 
     def store(self, buf: str, index: int, tree: Tree) -> None:
-        """Store a tree; results remember what they overwrite."""
+        """Store a tree; overwritten elements of results are recorded."""
         if not 0 <= index < self.sizes[buf]:
             self.outside(buf, index)
         own = self.scratch.get(buf)
@@ -187,7 +188,7 @@ class _Machine:
         self.store(buf, index, (self.read(buf, index), tree))
 
     def unknown(self, buf: str, *parts: Tree) -> Tree:
-        """Return the tree of a load at an unknown place of the kernel's own memory."""
+        """Return the tree of a load from the kernel's own memory at an unknown index."""
         own = self.scratch.get(buf)
         return (*(self.stored[buf] if own is None else own).values(), *parts)
 
@@ -201,15 +202,20 @@ class _Machine:
                 )
 
     def check_overwritten(self) -> None:
-        """Raise where an element is stored twice, and the second value is not made of the first.
-        Two tasks may store the same value, as tiles that overlap at the end of a dim do."""
+        """Raise AccessError if an element is stored twice and the second value does not depend on
+        the first.
+
+        Two tasks may store the same value, as overlapping tiles at the end of a dim do.
+        """
         for buf, index, old, new, by_tasks in random.Random(0).sample(
             self.overwritten, min(len(self.overwritten), 200)
         ):
             before, after = leaves_of(old), leaves_of(new)
             if not before <= after or (by_tasks and before != after):
-                who = "by two tasks" if by_tasks else "twice"
-                raise AccessError(buf, f"element {index} is written {who}, with different values")
+                writers = "by two tasks" if by_tasks else "twice"
+                raise AccessError(
+                    buf, f"element {index} is written {writers}, with different values"
+                )
 
 
 @record(frozen=False)
@@ -224,7 +230,7 @@ class _LoopFacts:
 
 
 class _FunctionWriter:
-    """Writes the Python function of a kernel."""
+    """Writer of the Python function of a kernel."""
 
     def __init__(self, kernel: L.Kernel, given: Mapping[str, np.ndarray]) -> None:
         self.kernel = kernel
@@ -273,7 +279,7 @@ class _FunctionWriter:
         }
         exec(
             compile(text, "<kernel provenance>", "exec"), space
-        )  # its text is made of names and numbers alone
+        )  # the text consists of names and numbers only
         return space["run"]
 
     # ---- statements
@@ -368,7 +374,9 @@ class _FunctionWriter:
         elif self._is_number(stmt.guard):
             self._line(f"if {self._number(stmt.guard)}: {call}")
         else:
-            raise UncheckedKernelError(f"it stores to {stmt.buf} where data says so")
+            raise UncheckedKernelError(
+                f"it stores to {stmt.buf} if a data-dependent condition holds"
+            )
 
     def _loop(self, stmt: L.For) -> None:
         if isinstance(stmt.extent, int):
@@ -444,7 +452,7 @@ class _FunctionWriter:
         return name
 
     def _given_load(self, expr: L.Load) -> str:
-        """Write the load of an element that is a number."""
+        """Write the load of an element of a given input."""
         at, size = self._number(expr.index), self.sizes[expr.buf]
         loaded = (
             f"({self.given[expr.buf]}[{at}] if 0 <= {at} < {size} else outside({expr.buf!r}, {at}))"
@@ -559,7 +567,7 @@ _INTEGER = {
 
 
 def _div(x: int, y: int) -> int:
-    """Return the quotient, rounded toward zero; all bits for a zero divisor."""
+    """Return the quotient rounded toward zero; all bits set for a zero divisor."""
     if y == 0:
         return -1
     return x // y if (x < 0) == (y < 0) else -(-x // y)
@@ -570,7 +578,8 @@ def _rem(x: int, y: int) -> int:
 
 
 def _wrapped(text: str, type_: str) -> str:
-    """Write an integer with the width of its type. Index arithmetic never overflows."""
+    """Wrap an integer to the width of its type; index arithmetic needs no wrapping, as it never
+    overflows."""
     if type_ == "i64":
         return text
     bits = 8 * L.ITEMSIZE[type_]
@@ -592,7 +601,7 @@ def _tuple(parts: Sequence[str]) -> str:
 
 
 def _facts(body: Sequence[L.Stmt], out: dict[int, _LoopFacts]) -> _LoopFacts:
-    """Return the facts of a body, and add those of its loops to `out`."""
+    """Return the facts of a body, and add the facts of its loops to `out`."""
     facts = _LoopFacts()
 
     def read(*exprs: L.Expr | None) -> None:
@@ -640,7 +649,8 @@ def _add(facts: _LoopFacts, inner: _LoopFacts) -> None:
 
 
 def _carries(loop: _LoopFacts, total: _LoopFacts) -> bool:
-    """Return whether iterations of a loop or statements after it read what its iterations leave."""
+    """Return whether later iterations of a loop, or statements after it, read values that its
+    iterations leave."""
     if loop.updated or loop.written & loop.read_first:
         return True
     return any(total.reads.get(buf, 0) > loop.reads.get(buf, 0) for buf in loop.written)
@@ -664,7 +674,8 @@ def _buffers_read(exprs: Iterable[L.Expr | None]) -> set[str]:
 
 
 def _needed_names(body: Sequence[L.Stmt]) -> set[str]:
-    """Return the names that indices, conditions and extents use, directly or by other names."""
+    """Return the names that indices, conditions and extents use, directly or through other
+    names."""
     needed: set[str] = set()
     _collect_needed(body, needed)
     return needed
@@ -685,7 +696,7 @@ def _collect_needed(body: Sequence[L.Stmt], needed: set[str]) -> None:
 
 
 def _uses(stmt: L.Stmt) -> tuple[list[L.Expr], list[L.Expr]]:
-    """Return the values of a statement, and the places and conditions."""
+    """Return the value expressions of a statement, and its index and condition expressions."""
     if isinstance(stmt, L.Let | L.Init):
         return [stmt.value], []
     if isinstance(stmt, L.Accum):

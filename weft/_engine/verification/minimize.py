@@ -1,9 +1,10 @@
-"""Smaller programs that fail like a given one.
+"""Reduction of a failing program to a smaller program with the same failure.
 
 In:   a program and its arguments, and `fails(program, arguments)`, which compiles and runs one.
 Out:  a program of few equations and its arguments, which still fails.
-How:  every value is computed op by op once. Then the first equation whose value comes out wrong is searched for, and equations are
-      left out in chunks of halving size (delta debugging): their values become arguments.
+How:  every value is computed op by op once. Bisection finds the first equation whose value is
+      wrong; then equations are removed in chunks of halving size (delta debugging): their values
+      become arguments.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Case = tuple[Jaxpr, list[np.ndarray]]
 
 
 class Minimizer:
-    """Searches within `seconds`. `found` is called with every smaller case."""
+    """A search for a smaller case within `seconds`. `found` is called with every smaller case."""
 
     def __init__(
         self,
@@ -37,7 +38,8 @@ class Minimizer:
         self.env: dict[Var, np.ndarray] = {}
 
     def minimize(self, program: Jaxpr, args: Sequence[np.ndarray], result: int = -1) -> Case | None:
-        """Return the smallest case that was found, or None if no compilation of the program alone fails."""
+        """Return the smallest failing case, or None if compiling and running the program alone does
+        not fail."""
         program = inline_calls(program)
         self._evaluate(program, args)
         outs = list(program.outvars)
@@ -65,18 +67,19 @@ class Minimizer:
         )
 
     def _case(self, eqns: Sequence[Eqn], outs: Sequence[Atom]) -> Case:
-        """Return the program of the equations that `outs` need; values that no equation gives are arguments."""
+        """Return the program of the equations that `outs` need; values of missing equations become
+        arguments."""
         needed = {a for a in outs if isinstance(a, Var)}
-        kept: list[Eqn] = []
+        needed_eqns: list[Eqn] = []
         for eqn in reversed(eqns):
             if eqn.effects or any(v in needed for v in eqn.outvars):
-                kept.append(eqn)
+                needed_eqns.append(eqn)
                 needed.update(a for a in eqn.invars if isinstance(a, Var))
-        kept.reverse()
-        made = {v for eqn in kept for v in eqn.outvars}
-        read = [a for eqn in kept for a in eqn.invars] + list(outs)
-        ins = list(dict.fromkeys([a for a in read if isinstance(a, Var) and a not in made]))
-        return Jaxpr((), (), ins, outs, kept, name="reduced"), [self.env[v] for v in ins]
+        needed_eqns.reverse()
+        computed = {v for eqn in needed_eqns for v in eqn.outvars}
+        read = [a for eqn in needed_eqns for a in eqn.invars] + list(outs)
+        ins = list(dict.fromkeys([a for a in read if isinstance(a, Var) and a not in computed]))
+        return Jaxpr((), (), ins, outs, needed_eqns, name="reduced"), [self.env[v] for v in ins]
 
     def _try(self, eqns: Sequence[Eqn], outs: Sequence[Atom]) -> bool:
         if time.monotonic() > self.end:
@@ -89,7 +92,8 @@ class Minimizer:
         return True
 
     def _first_wrong(self, eqns: list[Eqn], outs: list[Atom]) -> tuple[list[Eqn], list[Atom]]:
-        """Return the equations up to one whose value is wrong although the one before is right, by bisection."""
+        """Return, by bisection, the equations up to one whose value is wrong while the previous
+        value is right."""
         eqns = list(self._case(eqns, outs)[0].eqns)
         right, wrong = -1, len(eqns) - 1
         best: tuple[list[Eqn], list[Atom]] = (eqns, outs)
@@ -105,7 +109,7 @@ class Minimizer:
         return best
 
     def _without_chunks(self, eqns: list[Eqn], outs: list[Atom]) -> list[Eqn]:
-        """Return the equations that are left when as many as possible are replaced by their values."""
+        """Return the remaining equations after replacing as many as possible by their values."""
         eqns = list(self._case(eqns, outs)[0].eqns)
         size = max(1, len(eqns) // 2)
         while eqns:

@@ -1,7 +1,8 @@
-"""Recorded calls: what the checks of one call share.
+"""Recorded calls: the data that the checks of one call share.
 
 In:   an executable and the arrays of a call.
-Out:  copies of the arguments, the results, the callbacks that the program made, and the results of op-by-op execution.
+Out:  copies of the arguments, the results, the calls of callbacks, and the results of op-by-op
+      execution.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ REMEDY = "`weft check SCRIPT` finds the pass at fault and writes a reproducer."
 
 
 class RecordedCall:
-    """One call: copies of its arguments, its results as NumPy arrays, and the callbacks that it made."""
+    """One call: copies of its arguments, its results as NumPy arrays, and the log of its
+    callbacks."""
 
     def __init__(
         self, executable: Any, args: Sequence[Any], step_code: dict[int, Any] | None = None
     ) -> None:
-        #: native code of single steps, which the calls of one executable share
+        #: native code of single steps, shared by the calls of one executable
         self.step_code: dict[int, Any] = {} if step_code is None else step_code
         self.executable, self.name, self.line = executable, executable.name, user_frame()
         self.program: Jaxpr = executable.stages.physical
@@ -38,9 +40,10 @@ class RecordedCall:
         self.is_traced_runnable = True
 
     def expected(self, replay: Replay, noise: int | None = None) -> list[np.ndarray]:
-        """Return the results of op-by-op execution. UnverifiableError if the program has operations without a reference.
+        """Return the results of op-by-op execution. Raise UnverifiableError if an operation has no
+        reference.
 
-        The program of one device runs on all devices in step where NumPy cannot run the traced one.
+        If NumPy cannot run the traced program, the local program runs on all devices in lockstep.
         """
         stages = self.executable.stages
         for i, spec in enumerate(self.executable.out_specs):
@@ -78,7 +81,8 @@ class RecordedCall:
             raise UnverifiableError(f"{type(error).__name__}: {error}") from error
 
     def comparable(self, results: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return results with their terms added up: how a sum is divided into terms over unreduced axes is not determined."""
+        """Return results with the terms of unreduced axes added up: the division of a sum into
+        terms is not determined."""
         with np.errstate(all="ignore"):
             return [
                 x.sum(0, dtype=x.dtype) if spec.has_terms else x
@@ -86,18 +90,21 @@ class RecordedCall:
             ]
 
     def run(self, args: Sequence[Any]) -> list[Any]:
-        """Run the executable. VerificationError if it writes to an argument that is not donated."""
+        """Run the executable. Raise VerificationError if it writes to an argument that is not
+        donated."""
         executable = self.executable
         with self.log.replay().answering() if self.log.calls else self.log.recording():
             outs = executable(args, is_verified=True, may_queue=False)
         self.outs = self.comparable(executable.memory_of(outs, executable.out_specs))
-        kept = [
+        undonated = [
             i
             for i in range(len(args))
             if i not in executable.donated and i not in executable.aliases.values()
         ]
-        now = executable.memory_of([args[i] for i in kept], [executable.in_specs[i] for i in kept])
-        for i, x in zip(kept, now):
+        now = executable.memory_of(
+            [args[i] for i in undonated], [executable.in_specs[i] for i in undonated]
+        )
+        for i, x in zip(undonated, now):
             if x.tobytes() != self.args[i].tobytes():
                 raise VerificationError(
                     describe(

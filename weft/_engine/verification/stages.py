@@ -1,10 +1,12 @@
-"""The checks `stages` and `memory`: every stage of a compilation run on the arguments of one call.
+"""The checks `stages` and `memory`: every stage of a compilation is run on the arguments of one
+call.
 
 In:   a recorded call.
-Out:  VerificationError that names the first stage whose results are not those of the stage before, and its equation or kernel; or
-      the kernel that wrote outside of its buffers.
-How:  jaxprs run on NumPy, the program of one device on all devices in step, kernels on the evaluator of Loops, and single steps as
-      native code. A kernel of more than `MOST_ITERATIONS` runs as native code only.
+Out:  VerificationError that names the first stage whose results differ from the previous stage,
+      with its equation or kernel; or the kernel that wrote outside of its buffers.
+How:  jaxprs run on NumPy, the local program on all devices in lockstep, kernels on the evaluator of
+      Loops, and single steps as native code. A kernel of more than `MOST_ITERATIONS` runs as native
+      code only.
 """
 
 from __future__ import annotations
@@ -44,12 +46,13 @@ from weft._engine.verification.tolerance import (
     wide,
 )
 
-#: iterations of a step's loops that the evaluator runs, at most; it takes about 10 us for each
+#: maximum number of loop iterations of a step that the evaluator runs, at about 10 us each
 MOST_ITERATIONS = 200_000
 
 
 def check_stages(call: RecordedCall) -> None:
-    """Compare the results of every stage with the results of the stage before, and the call's with those of the last."""
+    """Compare the results of every stage with the previous stage, and the call's results with the
+    last stage."""
     stages = call.executable.stages
     tolerance = _StageTolerance(call)
     before, want = "traced program", tolerance.want
@@ -112,7 +115,7 @@ def check_memory(call: RecordedCall) -> None:
 
 
 def _attempt(call: RecordedCall, run: Callable[[Replay], Any]) -> Any:
-    """Return what `run` gives with the recorded callbacks, or None where it cannot run."""
+    """Return the result of `run` with the recorded callbacks, or None if NumPy cannot run it."""
     try:
         return run(call.log.replay())
     except VerificationError:
@@ -122,7 +125,7 @@ def _attempt(call: RecordedCall, run: Callable[[Replay], Any]) -> Any:
 
 
 class _StageTolerance:
-    """The tolerance of the traced program, which serves all stages."""
+    """The tolerance of the traced program, used for all stages."""
 
     def __init__(self, call: RecordedCall) -> None:
         self.call = call
@@ -131,14 +134,15 @@ class _StageTolerance:
         self.trials: dict[int, list[np.ndarray]] = {}
 
     def difference(self, got: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> Mismatch | None:
-        """Return the first element that differs."""
+        """Return the first element that differs beyond the tolerance."""
         first: list[np.ndarray] = self.want or []
 
         def again(k: int) -> list[np.ndarray]:
             if k not in self.trials:
                 call = self.call
                 self.trials[k] = call.expected(call.log.replay(), k)
-            # what noise adds to the first stage, it adds to this one
+            # Noise changes the results of this stage by the same amounts as the results of the
+            # first stage.
             return [_shifted(w, t, f) for w, t, f in zip(want, self.trials[k], first)]
 
         return difference(got, want, Tolerance(want, self.precision, again))
@@ -159,7 +163,8 @@ def _shifted(want: np.ndarray, trial: np.ndarray, first: np.ndarray) -> np.ndarr
 def _jaxpr_stages(
     call: RecordedCall,
 ) -> list[tuple[str, Jaxpr, Callable[[Replay], list[np.ndarray]]]]:
-    """Return the stages that are jaxprs: title, program, and what runs it on the call's arguments."""
+    """Return the stages that are jaxprs: title, program, and a function that runs it on the call's
+    arguments."""
     stages, args = call.executable.stages, call.args
     runnable: list[tuple[str, Jaxpr, Callable[[Replay], list[np.ndarray]]]] = [
         ("simplify", stages.simplified, lambda replay: op_by_op(stages.simplified, args, replay))
@@ -199,7 +204,7 @@ def _jaxpr_stages(
 
 
 class StepwiseRun:
-    """Runs the steps of a call's program one by one, on the evaluator or as native code."""
+    """Step-by-step execution of a call's program, on the evaluator or as native code."""
 
     def __init__(self, call: RecordedCall, stages: Any) -> None:
         self.stages, self.scheduled, self.stacked = (
@@ -222,7 +227,7 @@ class StepwiseRun:
         return self.memory
 
     def results(self) -> list[np.ndarray]:
-        """Return the results that the memory holds."""
+        """Return the results in memory."""
         outs = [
             m[: v.aval.nbytes].view(v.aval.dtype).reshape(v.aval.shape)
             for m, v in zip(self.memory.outs, self.stacked.outvars)
@@ -238,7 +243,7 @@ class StepwiseRun:
         run(self.memory.addresses)
 
     def run_evaluator(self, step: P.Step) -> bool:
-        """Run one step on the evaluator; whether it can."""
+        """Run one step on the evaluator if possible; return whether it ran."""
         if work_of(step) > MOST_ITERATIONS:
             return False
         state = self.memory.state()
@@ -250,7 +255,8 @@ class StepwiseRun:
         return True
 
     def evaluate(self, replay: Replay) -> list[np.ndarray]:
-        """Return the results of all steps. Steps that the evaluator cannot run are run as native code."""
+        """Return the results of all steps; steps that the evaluator cannot run are run as native
+        code."""
         self.start()
         self.outputs.clear()
         with replay.answering():
@@ -273,7 +279,7 @@ class StepwiseRun:
         return results
 
     def first_wrong(self, replay: Replay) -> tuple[P.Step, Eqn | None] | None:
-        """Return the first step whose native code does not do what the evaluator does."""
+        """Return the first step whose native code differs from the evaluator."""
         self.start()
         with replay.answering():
             for step in self.program.steps:
@@ -291,14 +297,16 @@ class StepwiseRun:
         return None
 
     def first_foreign(self) -> tuple[P.Step, Eqn | None] | None:
-        """Return the first step that gives no value of the program, after `evaluate`."""
+        """Return the first step, after `evaluate`, none of whose outputs is a value of the
+        program."""
         for step, arrays in self.outputs:
             if arrays and not any(self.equation_of(x) for x in arrays):
                 return step, self.source_of(step)
         return None if self.problem is None else (self.problem[0], self.source_of(self.problem[0]))
 
     def first_overrun(self) -> tuple[P.Step, str] | None:
-        """Return the first step whose native code writes to a guard, and where."""
+        """Return the first step whose native code writes to a guard, and a description of the
+        place."""
         self.start()
         for step in self.program.steps:
             self.run_native(step)
@@ -307,7 +315,8 @@ class StepwiseRun:
         return None
 
     def equation_of(self, x: np.ndarray) -> Eqn | None:
-        """Return the equation of the stacked program that gives the elements of `x`, in any order."""
+        """Return the equation of the stacked program whose result has the elements of `x`, in any
+        order."""
         if not self.values:
             env = _values_of(self.stacked, self.args)
             self.values = [
@@ -323,12 +332,13 @@ class StepwiseRun:
 
 
 def _inner_steps(step: P.Step) -> list[P.Step]:
-    """Return the steps that a step holds."""
+    """Return the steps inside a step."""
     return [s for body in bodies(step) for s in body]
 
 
 def work_of(step: P.Step, times: float = 1) -> float:
-    """Return the number of iterations of a step's loops, at most."""
+    """Return the maximum number of iterations of a step's loops; while loops count as 100
+    iterations."""
     inner = _inner_steps(step)
     if isinstance(step, P.WhileLoop):
         return sum(work_of(s, times * 100) for s in inner)
@@ -399,7 +409,7 @@ def _calls_host(step: P.Step) -> bool:
 
 
 def _differs(got: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> bool:
-    """Whether arrays differ by more than the rounding of one kernel."""
+    """Return whether arrays differ by more than the rounding of one kernel."""
     for x, y in zip(got, want):
         precision = Precision(epsilon_of(y.dtype), max(1, int(math.sqrt(y.size))))
         if (
@@ -411,7 +421,7 @@ def _differs(got: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> bool:
 
 
 def _same_elements(x: np.ndarray, value: np.ndarray) -> bool:
-    """Whether two arrays have the same elements in some order, up to rounding."""
+    """Return whether two arrays have the same elements in some order, up to rounding."""
     if x.size != value.size or (x.dtype != value.dtype and x.dtype != np.uint8):
         return False
     a, b = (np.sort(np.real(wide(y)).reshape(-1)) for y in (x, value))

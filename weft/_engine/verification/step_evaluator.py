@@ -1,8 +1,8 @@
-"""Steps of scheduled programs, run on NumPy without generated code.
+"""Evaluation of the steps of scheduled programs on NumPy, without generated code.
 
 In:   a program and the bytes of each of its slots.
-Out:  the slots that the steps write are changed. Kernels run on the evaluator of Loops, one element at a time.
-Laws: an address outside its slot raises IndexError. A step that has no meaning here raises NotImplementedError.
+Out:  changed slots. Kernels run on the evaluator of Loops, one element at a time.
+Laws: an address outside its slot raises IndexError. An unsupported step raises NotImplementedError.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weft._engine.util import dtypes, lapack
 
 
 class StepEvaluator:
-    """Runs steps one by one on arrays of bytes, one for each slot."""
+    """Evaluator of single steps on arrays of bytes, one for each slot."""
 
     def __init__(self, memory: Sequence[np.ndarray]) -> None:
         self.memory = memory
@@ -36,7 +36,7 @@ class StepEvaluator:
             run(self, step)
 
     def start(self, ref: P.BufRef) -> int:
-        """Return the byte of its slot at which an address is."""
+        """Return the byte offset of an address in its slot."""
         return ref.offset + sum(self.vars[var] * stride for var, stride in ref.strides)
 
     def at(self, ref: P.BufRef, nbytes: int) -> np.ndarray:
@@ -74,9 +74,9 @@ class StepEvaluator:
         rows = self.at(step.dst, step.rows * step.row).reshape(step.rows, step.row)
         rows[...] = 0
         for row in range(step.rows):
-            rest, source, is_inside = row, 0, True
+            quotient, source, is_inside = row, 0, True
             for extent, first, count, stride in step.dims:
-                rest, index = divmod(rest, extent)
+                quotient, index = divmod(quotient, extent)
                 is_inside &= first <= index < first + count
                 source += (index - first) * stride
             if is_inside:
@@ -140,7 +140,7 @@ class StepEvaluator:
     def strided(
         self, ref: P.BufRef, type_: str, shape: Sequence[int], strides: Sequence[int]
     ) -> np.ndarray:
-        """Return elements at steps of `strides` elements."""
+        """Return a strided view of elements at an address; strides count elements."""
         dtype = loops_eval.DTYPES[type_]
         last = sum((n - 1) * s for n, s in zip(shape, strides))
         flat = self.at(ref, (last + 1) * dtype.itemsize).view(dtype)
@@ -226,7 +226,7 @@ _RUN: dict[type, Any] = {
 
 
 def _dtype(name: str) -> np.dtype:
-    """Return the dtype of a name, also of a name from ml_dtypes."""
+    """Return the dtype with a name, including dtypes of ml_dtypes."""
     try:
         return np.dtype(name)
     except TypeError:

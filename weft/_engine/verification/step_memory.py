@@ -1,7 +1,8 @@
 """The memory of a scheduled program that runs step by step, with guard bytes around every buffer.
 
 In:   a scheduled program and the contents of its inputs.
-Out:  the bytes of each slot, the addresses that native code takes, and the guards that were written to.
+Out:  the bytes of each slot, the addresses for native code, and a description of overwritten
+      guards.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ import numpy as np
 
 from weft._engine.ir import program as P
 
-#: bytes of guard before and after each buffer that is not in the arena
+#: bytes of guard before and after each buffer outside of the arena
 GUARD = 4096
 PATTERN = 0xA7
-#: the byte that fills memory which no step has written
+#: the byte that fills unwritten memory
 UNWRITTEN = 0xA5
 
 
@@ -28,7 +29,7 @@ class StepMemory:
     ) -> None:
         program: P.Program = scheduled.program
         self.program = program
-        self.blocks: list[tuple[str, np.ndarray, int]] = []  # name, bytes with guards, size
+        self.blocks: list[tuple[str, np.ndarray, int]] = []  # (name, bytes with guards, size)
         ins = [self._block(f"argument {i}", x.nbytes, _bytes(x)) for i, x in enumerate(inputs)]
         outs = [
             ins[scheduled.aliases[i]] if i in scheduled.aliases else self._block(f"result {i}", n)
@@ -71,12 +72,12 @@ class StepMemory:
         return [np.array(x) for x in (*self.ins, *self.outs, self.arena, self.own)]
 
     def restore(self, state: Sequence[np.ndarray]) -> None:
-        """Set memory to what `state` gave."""
+        """Restore memory to the contents returned by `state`."""
         for x, value in zip((*self.ins, *self.outs, self.arena, self.own), state):
             x[...] = value
 
     def broken_guard(self) -> str | None:
-        """Return where a guard was written to, in words, and repair the guards; None if none was."""
+        """Return a description of the first overwritten guard, or None, and repair the guards."""
         damage = None
         for name, whole, nbytes in self.blocks:
             for guard, side in ((whole[:GUARD], "before"), (whole[GUARD + nbytes :], "after")):
@@ -95,7 +96,8 @@ class StepMemory:
         return damage
 
     def _in_arena(self, at: int, count: int) -> str:
-        """Describe a guard of the arena by the closest buffer."""
+        """Describe the place of an overwritten guard in the arena relative to the nearest
+        buffer."""
         near = [
             (max(s.offset - at, at - s.offset - s.nbytes, 0), i, s)
             for i, s in enumerate(self.program.slots)

@@ -1,10 +1,14 @@
-"""The tolerance of comparisons: how far two correct evaluations of one program may differ by rounding.
+"""The tolerance of comparisons: the rounding differences allowed between two correct evaluations of
+a program.
 
-In:   the expected results, a `Precision` for each, and a function that evaluates the program again with noise.
+In:   the expected results, a `Precision` for each, and a function that evaluates the program again
+      with noise.
 Out:  the first `Mismatch`, or None.
-How:  results that depend on no floating-point value are equal. Others may differ by a number of units of the coarsest dtype on the
-      way to them, times their largest magnitude, and by more for long reductions. If they differ by more, the program runs again
-      with every input and rounded value moved by one unit up or down; the difference may be a multiple of what that changes.
+How:  results that depend on no floating-point value must be equal. Other results may differ by a
+      number of units of the coarsest dtype in their computation, times their largest magnitude, and
+      by more for long reductions. If they differ by more, the program runs again with every input
+      and rounded value moved by one unit up or down; the difference may be a multiple of the change
+      that this noise causes.
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ from weft._engine.core.primitive import (
 from weft._engine.ir.jaxpr import Jaxpr, Literal, Var, subjaxprs
 from weft._engine.util.record import record
 
-#: distance between 1 and the next number, by dtype
+#: distance between 1 and the next greater number, by dtype
 EPSILON = {
     "float64": 2.0**-52,
     "complex128": 2.0**-52,
@@ -41,31 +45,35 @@ EPSILON = {
     "float8_e4m3fn": 2.0**-3,
     "float8_e5m2": 2.0**-2,
 }
-#: units that results may differ by without a second evaluation
+#: allowed difference in units, without an evaluation with noise
 UNITS = 200
-#: the same where a unit is coarse: compiled programs round less often
+#: the same for coarse units: compiled programs round less often
 COARSE_UNITS = 16
-#: units for each root of the length of a reduction
+#: allowed units per square root of the length of a reduction
 UNITS_PER_ROOT = 8
-#: the largest multiple of a change by noise that counts as rounding
+#: largest multiple of a change by noise that counts as rounding
 NOISE_FACTOR = 20
-#: evaluations with noise
+#: number of evaluations with noise
 TRIALS = 4
-#: evaluations with noise before a difference counts as an error: values at a discontinuity change in few of them
+#: number of evaluations with noise before a difference is an error: values at a discontinuity
+#: change in few of them
 MOST_TRIALS = 16
 
 
 @record
 class Precision:
-    """The precision of one result: the unit of the coarsest dtype on the way to it (0 if none rounds), the length of the longest
-    reduction, and whether values of type float16 may overflow on the way."""
+    """The precision of one result.
+
+    `epsilon` is the unit of the coarsest dtype in its computation (0 if no dtype rounds), `length`
+    is the length of the longest reduction, and `overflows` is True if float16 values may overflow.
+    """
 
     epsilon: float = 0.0
     length: int = 1
     overflows: bool = False
 
     def joined(self, other: Precision) -> Precision:
-        """Return the coarser of both."""
+        """Return the coarser precision of both."""
         return Precision(
             max(self.epsilon, other.epsilon),
             max(self.length, other.length),
@@ -73,14 +81,15 @@ class Precision:
         )
 
     def relative(self, coarse_units: int = COARSE_UNITS) -> float:
-        """Return the relative distance that needs no second evaluation."""
+        """Return the relative difference that is allowed without an evaluation with noise."""
         units = UNITS if self.epsilon < 2.0**-12 else coarse_units
         return self.epsilon * max(units, UNITS_PER_ROOT * math.sqrt(self.length))
 
 
 @record
 class Mismatch:
-    """The first element that differs: result number, index, both values, the number of such elements, and what was allowed."""
+    """The first differing element: result number, index, both values, the number of such elements,
+    and the allowed difference."""
 
     result: int
     index: tuple[int, ...]
@@ -112,20 +121,23 @@ def epsilon_of(dtype: Any) -> float:
 
 
 def precisions(jaxpr: Jaxpr, given: Sequence[Precision] | None = None) -> list[Precision]:
-    """Return the precision of each result of a program, and with `given` of its inputs."""
-    known: dict[Var, Precision] = {v: _of_type(v.aval) for v in (*jaxpr.constvars, *jaxpr.invars)}
+    """Return the precision of each result of a program; `given` are the precisions of its
+    inputs."""
+    precision_of: dict[Var, Precision] = {
+        v: _of_type(v.aval) for v in (*jaxpr.constvars, *jaxpr.invars)
+    }
     for var, more in zip(jaxpr.invars, given or ()):
-        known[var] = known[var].joined(more)
+        precision_of[var] = precision_of[var].joined(more)
     for eqn in jaxpr.eqns:
         joined = Precision()
         for atom in eqn.invars:
-            joined = joined.joined(_of_atom(atom, known))
+            joined = joined.joined(_of_atom(atom, precision_of))
         joined = joined.joined(Precision(0.0, _length(eqn)))
         for _, inner in subjaxprs(eqn.params):
             joined = joined.joined(_of_all(inner))
         for var in eqn.outvars:
-            known[var] = joined.joined(_of_type(var.aval))
-    return [_of_atom(atom, known) for atom in jaxpr.outvars]
+            precision_of[var] = joined.joined(_of_type(var.aval))
+    return [_of_atom(atom, precision_of) for atom in jaxpr.outvars]
 
 
 def _of_atom(atom: Any, known: dict[Var, Precision]) -> Precision:
@@ -178,10 +190,11 @@ def _product(shape: Sequence[int], dims: Iterable[int]) -> int:
 
 
 class Tolerance:
-    """How far results may differ from `want`.
+    """The allowed differences from the results `want`.
 
-    `repeat(k)` evaluates the program with noise number k. `least` is the least magnitude to which units are relative. With
-    `either_zero` the sign of an exact zero is free, and with `wild` infinities and NaN are interchangeable.
+    `repeat(k)` evaluates the program with noise number k. Units are relative to a magnitude of at
+    least `least`. With `either_zero` the sign of an exact zero is free; with `wild` infinities and
+    NaN are interchangeable.
     """
 
     def __init__(
@@ -205,7 +218,8 @@ class Tolerance:
         self.moved: list[Sequence[np.ndarray]] = []
 
     def at(self, i: int) -> float:
-        """Return the distance allowed to all elements of result `i`. Subnormal numbers have the unit of the least normal one."""
+        """Return the absolute difference allowed for all elements of result `i`; subnormal numbers
+        have the unit of the least normal number."""
         finite = np.abs(wide(self.want[i]))
         dtype = self.want[i].dtype
         normal = float(ml_dtypes.finfo(dtype).smallest_normal) if epsilon_of(dtype) else 0.0
@@ -219,7 +233,8 @@ class Tolerance:
         return self.moved[:count]
 
     def widened(self, i: int, count: int = TRIALS) -> tuple[np.ndarray, np.ndarray]:
-        """Return how far noise moves each element, and where it makes other infinities or NaN."""
+        """Return the change of each element by noise, and a mask of elements whose infinities or
+        NaN change."""
         want = wide(self.want[i])
         spread, unsure = np.zeros(want.shape), np.zeros(want.shape, bool)
         for trial in self.trials(count):
@@ -233,7 +248,8 @@ class Tolerance:
         return spread, unsure
 
     def changed(self, i: int, wrong: np.ndarray) -> np.ndarray:
-        """Return which elements of a discrete result change with noise; trials end when all `wrong` ones did."""
+        """Return a mask of the elements of a discrete result that change with noise; stop once all
+        `wrong` elements have changed."""
         differs = np.zeros(np.shape(self.want[i]), bool)
         if self.precision[i].epsilon == 0:
             return differs
@@ -252,7 +268,10 @@ def difference(
     tolerance: Tolerance | None,
     exact: Sequence[bool] = (),
 ) -> Mismatch | None:
-    """Return the first element of `got` that is not `want`. Results that are `exact`, and all without a tolerance, are equal."""
+    """Return the first element of `got` that differs from `want`; None if none does.
+
+    Results marked `exact`, and all results without a tolerance, must be equal.
+    """
     for i, (x, y) in enumerate(zip(got, want, strict=True)):
         is_exact = i < len(exact) and exact[i]
         is_float = epsilon_of(x.dtype) > 0
@@ -287,7 +306,7 @@ def _not_identical(x: np.ndarray, y: np.ndarray, either_zero: bool) -> np.ndarra
 
 
 def _too_far(x: np.ndarray, y: np.ndarray, i: int, tolerance: Tolerance) -> np.ndarray:
-    """Return which floating-point elements differ by more than rounding."""
+    """Return a mask of the floating-point elements that differ by more than rounding."""
     a, b = wide(x), wide(y)
     allowed = tolerance.at(i)
     with np.errstate(all="ignore"):
@@ -309,6 +328,6 @@ def wide(x: np.ndarray) -> np.ndarray:
 
 
 def same_ends(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return where both are finite, both NaN, or the same infinity."""
+    """Return a mask of the elements that are both finite, both NaN, or the same infinity."""
     with np.errstate(all="ignore"):
         return (np.isfinite(x) & np.isfinite(y)) | (np.isnan(x) & np.isnan(y)) | (x == y)

@@ -1,9 +1,11 @@
 """The checks `values` and `stages`: calls of compiled programs compared with op-by-op execution.
 
 In:   an executable and the arrays of a call.
-Out:  the results of the call; VerificationError where they are not those of the program's operations.
-How:  the arguments are copied, the program runs and its callbacks are recorded, and the traced program is evaluated equation by
-      equation on the copies. `tolerance` decides what is equal.
+Out:  the results of the call; VerificationError if they differ from the results of the program's
+      operations.
+How:  the arguments are copied, the program runs and its callbacks are recorded, and the traced
+      program is evaluated equation by equation on the copies. `tolerance` decides which differences
+      are errors.
 """
 
 from __future__ import annotations
@@ -36,14 +38,15 @@ from weft._engine.verification.tolerance import (
 
 #: called with the error of every wrong call before it is raised
 listeners: list[Callable[[VerificationError], object]] = []
-#: the number of calls that this process compared
+#: the number of calls that this process has compared
 calls_compared = [0]
-#: programs that could not be compared, by name, and why
+#: programs that could not be compared: name -> reason
 calls_unverified: dict[str, str] = {}
 
 
 class CallVerifier:
-    """Runs the calls of one executable and compares a share of them. The first call is always compared."""
+    """Runner of the calls of one executable that compares a share of them, always including the
+    first call."""
 
     def __init__(self, checks: Checks) -> None:
         self.checks = checks
@@ -68,14 +71,15 @@ class CallVerifier:
         return outs
 
     def _run(self, call: RecordedCall, args: Sequence[Any], with_stages: bool) -> list[Any]:
-        """Run and check one call; steps run between guards before the program does, which might crash."""
+        """Run and check one call. The memory check comes first, since the program itself might
+        crash."""
         if self.checks.memory:
-            from weft._engine.verification.stages import check_memory  # the compiler
+            from weft._engine.verification.stages import check_memory  # lazy: imports the compiler
 
             check_memory(call)
         outs = call.run(args)
         if with_stages:
-            from weft._engine.verification.stages import check_stages  # the compiler
+            from weft._engine.verification.stages import check_stages  # lazy: imports the compiler
 
             check_stages(call)
         elif self.checks.values:
@@ -84,7 +88,7 @@ class CallVerifier:
 
 
 def is_selected(number: int, share: float) -> bool:
-    """Whether call `number` is one of those to compare.
+    """Return whether call `number` is compared.
 
     >>> [n for n in range(30) if is_selected(n, 0.1)]
     [0, 10, 20]
@@ -95,7 +99,7 @@ def is_selected(number: int, share: float) -> bool:
 
 
 def is_elsewhere(executable: Any) -> bool:
-    """Whether some of the values are on other processes, or NumPy runs the program itself."""
+    """Return whether some values are on other processes, or NumPy runs the program itself."""
     specs = (*executable.in_specs, *executable.out_specs)
     return any(
         s.by_process is not None or (s.backend is not None and s.backend.platform == "reference")
