@@ -4,8 +4,8 @@ In:   an `ir.program.Program`, or Loops kernels.
 Out:  `program.program.compile_program`: a native program with one entry.
 Laws: LLVM runs no pass pipeline: this package vectorizes, unrolls and orders instructions itself.
       Equal code is compiled once and cached on disk under a digest of its text, the machine, LLVM's
-      version and the sources of this package. Only this package imports llvmlite.
-      The packages below import each other downward only:
+      version and the sources of this package. Only this package imports llvmlite. The packages
+      below import each other downward only:
 
       program     whole programs: the entry, the order of compilation, drafts
       gemm        matmul; `gemm.avx512` its inner loops in assembly

@@ -1,9 +1,9 @@
-; Copying strided blocks: runs of bytes that lie apart in the source become neighbours in the target.
+; Copies of strided blocks: runs of bytes that are apart in the source become adjacent in the target.
 ;
 ;   void weft_copy_runs(ptr words, i64 task, i64 worker)
 ;
-; `words`: target, source, bytes of a run, runs, runs of a task, chunks of a run, bytes of a chunk, number of dims, and for each dim
-; (outermost first) its extent and its stride in bytes. A task copies one chunk of each of its runs.
+; `words`: target, source, bytes of a run, number of runs, runs per task, chunks per run, bytes of a chunk, number of dims;
+; then, for each dim (outermost first), its extent and its stride in bytes. A task copies one chunk of each of its runs.
 
 declare ptr @memcpy(ptr, ptr, i64)
 
@@ -43,7 +43,7 @@ one:
   %flat = icmp eq i64 %ndim, 0
   br i1 %flat, label %copy, label %place
 
-place:                                             ; the index of the run, innermost dim first
+place:                                             ; from the index of the run, innermost dim first
   %d = phi i64 [ %ndim, %one ], [ %inner, %place ]
   %rest = phi i64 [ %r, %one ], [ %outer, %place ]
   %offset = phi i64 [ 0, %one ], [ %moved, %place ]

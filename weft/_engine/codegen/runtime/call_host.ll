@@ -1,4 +1,4 @@
-; Calls host function `number` on the addresses at `pointers`: 0, or 1 if it raised.
+; Call host function `number` on the addresses at `pointers`. Return 0, or 1 if it raised.
 @weft_host_run = external global i8
 @weft_host_arguments = internal constant [3 x i8] c"LK\00"
 define internal i32 @weft_call_host(i64 %number, ptr %pointers) noinline {

@@ -1,5 +1,5 @@
-; Lets Python handle signals: 0, or nonzero if a handler raised, which is kept. The thread that runs queued programs, which handles none
-; and so needs no lock, stops when it is told to.
+; Let Python handle signals. Return 0, or nonzero if a handler raised; the error is kept. The thread that runs queued
+; programs handles no signals and so needs no GIL; it returns nonzero if its program is to stop.
 @weft_signal_error = external global [3 x ptr]
 @weft_runner = external global [2 x i64]
 declare i64 @pthread_self()

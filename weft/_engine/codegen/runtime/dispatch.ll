@@ -1,16 +1,16 @@
 ; Native call of a compiled function: match the arguments, find memory, run, build the result. Callers hold the GIL.
 ;
 ; `weft_call(self, args, nargs, kwnames)` has the signature of a METH_FASTCALL|METH_KEYWORDS method. The object's `_cell` slot is
-; an int, the address of the head of a list of entries; its `_slow` slot is the callable that does everything unusual: it takes
-; the object, then the arguments.
-; $BUFFER, $OWNER, $CELL, $SLOW are byte offsets of slots, found and checked at start-up by `dispatch.py`; `trees.ll`, which
-; matches arguments and builds results, is a part of this module.
+; an int, the address of the head of a list of entries; its `_slow` slot is the callable for all other cases: it takes the object,
+; then the arguments.
+; $BUFFER, $OWNER, $CELL, $SLOW are byte offsets of slots, checked at startup by `dispatch.py`. `trees.ll`, which matches
+; arguments and builds results, is part of this module.
 ;
-; A tree is a program of i64 words: 0 array | 1 n tuple | 2 n list | 3 n model keys... dict, the model a dict with the same keys
-; if it is of a result | 4 None | 5 float as f32 | 6 float as f64 | 7 int as i32 | 8 int as i64 | 9 object: exactly this one (static
-; arguments) | 10 bool | 11 array of NumPy: class, dtype, bytes as copied, conversion (0 none, 1 f64 to f32, 2 i64 to i32), rank, shape |
-; 12 number of NumPy: class, conversion. The items of a container follow its words.
-; Keyword arguments follow the positional ones in the order of their names; word 19 says where each stands in the call.
+; A tree is a program of i64 words: 0 array | 1 n tuple | 2 n list | 3 n model keys... dict; for a result, the model is a dict
+; with the same keys | 4 None | 5 float as f32 | 6 float as f64 | 7 int as i32 | 8 int as i64 | 9 object: this very object (static
+; arguments) | 10 bool | 11 NumPy array: class, dtype, bytes to copy, conversion (0 none, 1 f64 to f32, 2 i64 to i32), rank, shape |
+; 12 NumPy scalar: class, conversion. The items of a container follow its words.
+; Keyword arguments follow the positional ones, sorted by name; word 19 has the position of each in the call.
 %entry = type { ptr,       ;  0 next
                 i64,       ;  1 positional arguments
                 ptr,       ;  2 program of the argument tree
@@ -23,17 +23,17 @@
                 ptr,       ; 11 program of the result tree
                 i64, ptr,  ; 12 number and addresses of trailing constants
                 i64,       ; 14 bytes of temporary memory
-                i64,       ; 15 epoch in which the entry holds
-                i64,       ; 16 1: let other Python threads run meanwhile; 2: queue it; 4: queue it behind what computes its arguments;
-                           ;    8: and, since it calls Python, behind others that do
-                ptr,       ; 17 callable that raises what `run` failed with; everything of the entry lives as long as it
+                i64,       ; 15 epoch of the entry's validity
+                i64,       ; 16 1: release the GIL during the run; 2: queue the program; 4: queue it if its arguments are pending;
+                           ;    8: it calls Python: queue it behind other programs that do
+                ptr,       ; 17 callable that raises the error of `run`; it keeps everything that the entry needs alive
                 i64,       ; 18 keyword arguments
-                ptr, ptr,  ; 19 place in the call of each, by name; names in the order of the call
+                ptr, ptr,  ; 19 position in the call of each keyword argument; names in the order of the call
                 ptr,       ; 21 per result: the donated leaf whose memory it takes, or -1
                 i64, ptr,  ; 22 number and leaves of donated arrays
-                i64 }      ; 24 bytes of the results that need memory
-; where a walk over a tree stands: word of the program, leaf; specs, addresses, owners, arrays, room for numbers of the leaves; nonzero:
-; some leaves are not computed yet; leaves that are arrays of NumPy, each with its words, and how many
+                i64 }      ; 24 bytes of the results that need new memory
+; The state of a walk over a tree: word of the program, leaf number; specs, addresses, owners and arrays of the leaves, memory for
+; their numbers; nonzero if some leaves are not computed yet; a list of (leaf, words) of NumPy arrays, and its length.
 %cursor = type { ptr, i64, ptr, ptr, ptr, ptr, ptr, i64, ptr, i64 }
 
 @ARRAY_T = external global i8
@@ -47,7 +47,7 @@
 @PyList_Type = external global i8
 @PyTuple_Type = external global i8
 @_Py_NoneStruct = external global i8
-@STATE = external global [2 x i64]       ; contexts that need the slow path; epoch
+@STATE = external global [2 x i64]       ; number of contexts that require the slow path; epoch
 
 declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
 declare ptr @PyObject_CallNoArgs(ptr)
@@ -96,7 +96,7 @@ out:
   ret void
 }
 
-; free the blocks of the first `n` results, but for those that donated arrays still own
+; free the blocks of the first `n` results, except blocks that donated arrays still own
 define internal void @free_blocks(ptr %blocks, ptr %out_owners, i64 %n) {
 entry:
   br label %loop
@@ -139,7 +139,7 @@ out:
   ret void
 }
 
-; the donated arrays of a call that succeeded give up their memory
+; release the memory of donated arrays after a successful call
 define internal void @give_up(ptr %e, ptr %owners, ptr %arrays) {
 entry:
   %n_at = getelementptr %entry, ptr %e, i32 0, i32 22
@@ -174,9 +174,10 @@ out:
   ret void
 }
 
-; Whether nobody else holds the memory that results will take over: another array or a view of it must keep its values.
-; With all leaves counted once more, the memory of a donated one is held by its array and by this call alone, beside queued programs:
-; 2 says that there are some, so that this one has to be queued. What is `queued` takes over blocks only.
+; Return whether no other object holds the memory that results will take over, such as another array or a view, which must keep
+; its values. Each leaf's owner is counted once more here, so a donated owner has exactly two references, its array's and this
+; call's, besides references of queued programs. Return 2 if there are such references, so that this program must be queued.
+; A `queued` program takes over blocks only.
 define internal i32 @exclusive(ptr %e, ptr %owners, i1 %queued) {
 entry:
   %donated_at = getelementptr %entry, ptr %e, i32 0, i32 22
@@ -206,7 +207,7 @@ one:
 held:
   %own_at = getelementptr ptr, ptr %owners, i64 %leaf
   %own = load ptr, ptr %own_at
-  %refs = load i32, ptr %own                  ; the count is the low half of the first word in all versions
+  %refs = load i32, ptr %own                  ; the count is the low half of the first word in all versions of Python
   %type_at = getelementptr i8, ptr %own, i64 8
   %type = load ptr, ptr %type_at
   %is_block = icmp eq ptr %type, @BLOCK_T
@@ -236,7 +237,7 @@ lender_kind:
   %lender_type = load ptr, ptr %lender_type_at
   %lent_by_block = icmp eq ptr %lender_type, @BLOCK_T
   %lender_refs = load i32, ptr %lender
-  %lent_once = icmp eq i32 %lender_refs, 1                 ; a queued program may hold it, too
+  %lent_once = icmp eq i32 %lender_refs, 1                 ; a queued program may have a second reference
   %lent_to_one = and i1 %lent_by_block, %lent_once
   br i1 %lent_to_one, label %next, label %out
 next:
@@ -255,7 +256,7 @@ yes:
   ret i32 1
 }
 
-; run a matched entry, or queue it; null with an exception set if it fails, `%self` (borrowed) if memory ran out or is shared: the slow path knows what to do
+; Run a matched entry, or queue it. Return null with an exception set if it fails, and `%self` (borrowed) if memory runs out or is shared: the slow path handles these cases.
 define internal ptr @run(ptr %e, ptr %slots, ptr %owners, ptr %arrays, ptr %out_owners, ptr %self, i1 %queued,
                          ptr %numbers) {
 entry:
@@ -348,7 +349,7 @@ go:
   %release = load i64, ptr %release_at
   %kind = and i64 %release, 1
   %long = icmp ne i64 %kind, 0
-  call void @Py_IncRef(ptr %raise)                ; another thread may have the entry forgotten
+  call void @Py_IncRef(ptr %raise)                ; another thread may drop the entry meanwhile
   br i1 %long, label %without_gil, label %with_gil
 with_gil:
   %rc0 = call i32 %fn(ptr %slots)
@@ -369,7 +370,7 @@ arena_free:
 check:
   %bad = icmp ne i32 %rc, 0
   br i1 %bad, label %failed, label %result
-failed:                                          ; donated memory may hold half of a result
+failed:                                          ; donated memory may contain a partial result
   call void @free_blocks(ptr %outs, ptr %out_owners, i64 %n)
   call void @give_up(ptr %e, ptr %owners, ptr %arrays)
   %null = call ptr @PyObject_CallNoArgs(ptr %raise)
@@ -396,13 +397,13 @@ result:
   br i1 %built, label %done, label %unbuilt
 done:
   br i1 %queued, label %built_queued, label %built_now
-built_queued:                                    ; queued programs hold what they need
+built_queued:                                    ; queued programs have references of their own
   call void @count_refs(ptr %out_owners, i64 %n, i1 0)
   ret ptr %tree_built
 built_now:
   call void @Py_DecRef(ptr %raise)
   ret ptr %tree_built
-unbuilt:                                         ; no memory for objects
+unbuilt:                                         ; out of memory for objects
   br i1 %queued, label %unbuilt_queued, label %unbuilt_now
 unbuilt_queued:
   call void @count_refs(ptr %out_owners, i64 %n, i1 0)
@@ -414,12 +415,12 @@ unbuilt_now:
   %rest_blocks = getelementptr ptr, ptr %outs, i64 %k
   %rest_owners = getelementptr ptr, ptr %out_owners, i64 %k
   call void @free_blocks(ptr %rest_blocks, ptr %rest_owners, i64 %rest)
-  call void @Py_DecRef(ptr %tree_built)           ; null is let be
+  call void @Py_DecRef(ptr %tree_built)           ; may be null
   call void @Py_DecRef(ptr %raise)
   ret ptr null
 }
 
-; queue a matched entry; its results are blocks, each counted once for the caller. False if there is no room or no memory
+; Queue a matched entry. Its results are blocks, each counted once for the caller. Return false if the queue is full or memory runs out.
 define internal i1 @post(ptr %e, ptr %slots, ptr %owners, ptr %out_owners, ptr %numbers) noinline {
 entry:
   %pre_at = getelementptr %entry, ptr %e, i32 0, i32 5
@@ -458,7 +459,7 @@ share:
   %type = load ptr, ptr %type_at
   %is_buffer = icmp eq ptr %type, @BUFFER_T
   br i1 %is_buffer, label %unwrap, label %refer
-unwrap:                                          ; of a buffer that its array gives up, the block
+unwrap:                                          ; take the block of a buffer whose array gives it up
   %lender_at = getelementptr i8, ptr %owner, i64 $OWNER
   %lender = load ptr, ptr %lender_at
   br label %refer
@@ -495,7 +496,7 @@ no:
   ret i1 0
 }
 
-; copies of arrays of NumPy, each counted once: blocks that the call owns. How many were made: fewer if memory ran out
+; Copy NumPy arrays to blocks that the call owns, each counted once. Return the number of copies: fewer if memory runs out.
 define internal i64 @copy_numpy(ptr %listed, i64 %n, ptr %slots, ptr %owners) noinline {
 entry:
   br label %loop
@@ -587,7 +588,7 @@ out:
   ret i64 %i
 }
 
-; the copies of arrays of NumPy that a call made: who queued it holds them still
+; release a call's copies of NumPy arrays; a queued program has its own references
 define internal void @drop_copies(ptr %listed, i64 %n, ptr %owners) noinline {
 entry:
   br label %loop
@@ -608,7 +609,7 @@ out:
   ret void
 }
 
-; match the arguments and run; `%e` itself if they do not match
+; match the arguments and run; return `%e` itself if they do not match
 define internal ptr @try(ptr %e, ptr %args, i64 %nargs, ptr %self) noinline {
 entry:
   %pre_at = getelementptr %entry, ptr %e, i32 0, i32 5
@@ -695,7 +696,7 @@ ready:
   %unusual = or i64 %more_than_run, %pending
   %usual = icmp eq i64 %unusual, 0
   br i1 %usual, label %memory, label %when
-when:                                            ; what a program of the queue calls is run at once
+when:                                            ; calls from within a queued program run at once
   %mine = call i32 @weft_queue_is_mine()
   %nested = icmp ne i32 %mine, 0
   %before = load i64, ptr @weft_queue_effects
@@ -722,7 +723,7 @@ memory:
   %to_queue = phi i1 [ 0, %ready ], [ %wanted, %when ]
   %own = call i32 @exclusive(ptr %e, ptr %owners, i1 %to_queue)
   switch i32 %own, label %start [ i32 0, label %shared  i32 2, label %behind ]
-behind:                                          ; queued programs still read what this one would write
+behind:                                          ; queued programs still read the memory that this one would write
   br i1 %to_queue, label %start, label %shared
 shared:
   br i1 %all_ours, label %out, label %drop
@@ -812,7 +813,7 @@ room:
   %bytes_at = getelementptr %entry, ptr %e, i32 0, i32 24
   %bytes = load i64, ptr %bytes_at
   %waited = call i32 @weft_queue_room(i64 %bytes)
-  switch i32 %waited, label %interrupted [ i32 0, label %match  i32 1, label %state ]   ; meanwhile entries may have been forgotten
+  switch i32 %waited, label %interrupted [ i32 0, label %match  i32 1, label %state ]   ; on 1, entries may have been dropped meanwhile
 interrupted:
   ret ptr null
 match:

@@ -1,4 +1,4 @@
-; The addresses of a step's operands: from `count` pairs, which word of `slots` and how many bytes after it.
+; Write the addresses of a step's operands, given by `count` pairs (index of a word of `slots`, byte offset to add).
 define internal void @weft_fill(ptr %ctx, ptr %slots, ptr %pairs, i64 %count) noinline {
 entry:
   br label %loop

@@ -1,25 +1,25 @@
-; The heap of array buffers: what weft._engine.backends.cpu.buffer describes, for native callers. Callers hold the GIL.
+; The heap of array buffers for native callers (see weft._engine.backends.cpu.buffer). Callers hold the GIL.
 ;
-;   ptr  weft_alloc(i64 nbytes)      64-byte aligned (2 MiB from 1 MiB on), not cleared; null when there is no memory
+;   ptr  weft_alloc(i64 nbytes)      64-byte aligned (2 MiB from 1 MiB on), not cleared; null if memory runs out
 ;   void weft_free(ptr)
-;   ptr  weft_new_block(i64 nbytes)  the object in the header of a new block, which owns it; None when there is no memory
-;   void weft_block_dealloc(ptr)     destructor of the objects that stand in headers
-;   void weft_failed_dealloc(ptr)    and of those of blocks of which nothing was computed
+;   ptr  weft_new_block(i64 nbytes)  the object in the header of a new block, which owns it; None if memory runs out
+;   void weft_block_dealloc(ptr)     destructor of the objects in headers
+;   void weft_failed_dealloc(ptr)    destructor of the objects in headers of blocks whose computation failed
 ;
-; Before each block lie 64 bytes: room for the head of a Python object (its count and type; `heap.block_type`), so that who holds
-; the block holds no other memory; its class, its capacity, the bytes asked for, the next free block (or what `queue.ll` notes of a
-; block in use), the references of queued programs.
-; Classes 1..64 are multiples of 64 bytes, 65..96 four to each octave up to 1 MiB, each with a list of free blocks;
-; class 0 is mapped, 64 KiB for the header and then multiples of that (whole pages on every machine), cached in a table of 64.
-; No pass runs that would inline: what is short and hot is written out. What is needed rarely is in `heap_memory.ll`, which is not
-; optimized: that takes LLVM a quarter of the time.
+; A header of 64 bytes precedes each block: the reference count and type of a Python object (`heap.block_type`), so that
+; owning a block needs no other memory; the block's class, its capacity, the requested bytes, the next free block (or a
+; word that `queue.ll` uses for blocks in use), and the number of references from queued programs.
+; Classes 1..64 are multiples of 64 bytes; classes 65..96 divide each octave up to 1 MiB in four. Each has a free list.
+; Class 0 blocks are mapped: 64 KiB for the header, then multiples of 64 KiB (whole pages on every machine); a table of
+; 64 caches them. LLVM runs no inlining pass, so short hot code is written inline. Rarely used code is in
+; `heap_memory.ll`, which is compiled without optimization, in a quarter of the time.
 
 %header = type { i64, ptr, i64, i64, i64, ptr, i64 }
 
 @weft_heap_live = external global i64
 @weft_heap_peak = external global i64
 @weft_heap_cached = external global i64
-@weft_heap_limit = external global i64             ; bytes that may be cached
+@weft_heap_limit = external global i64             ; maximum bytes to cache
 @weft_heap_free_lists = external global [97 x ptr]
 @weft_block_type = global ptr null                 ; the class of the objects in headers
 @weft_no_block = global ptr null                   ; None
@@ -48,7 +48,7 @@ fine:
   %f2 = call i64 @llvm.umax.i64(i64 %f1, i64 1)
   %fs = shl i64 %f2, 6
   br label %find
-coarse:                                   ; four classes to an octave: keep the three highest bits, rounded up
+coarse:                                   ; four classes per octave: keep the three highest bits, rounded up
   %x = sub i64 %n, 1
   %lz = call i64 @llvm.ctlz.i64(i64 %x, i1 true)
   %log = sub i64 63, %lz
@@ -142,7 +142,7 @@ own:
   %type = load ptr, ptr @weft_block_type
   store ptr %type, ptr %type_at
   ret ptr %object
-fail:                                     ; one more reference to None; where it is immortal the sign of its count says so
+fail:                                     ; add a reference to None; the sign of the count tells if it is immortal
   %none = load ptr, ptr @weft_no_block
   %count = load i32, ptr %none
   %more = add i32 %count, 1

@@ -1,20 +1,20 @@
-; Where blocks of the heap (`heap.ll`) come from when no list has a free one, and where mapped ones go. Callers hold the GIL.
+; Allocation of heap blocks (`heap.ll`) if no free list has one, and release of mapped blocks. Callers hold the GIL.
 ;
 ;   ptr  weft_heap_list_alloc(i64 class, i64 size, i64 nbytes)   a block of a class of this size, counted as `nbytes`, or null
-;   ptr  weft_heap_map_alloc(i64 nbytes)                         a mapped one
+;   ptr  weft_heap_map_alloc(i64 nbytes)                         a mapped block
 ;   void weft_heap_map_free(ptr, i64 capacity)
-;   void weft_heap_trim()                                        gives cached blocks back
+;   void weft_heap_trim()                                        frees cached blocks
 
 %header = type { i64, ptr, i64, i64, i64, ptr, i64 }
 
 @weft_heap_live = global i64 0
 @weft_heap_peak = global i64 0
 @weft_heap_cached = global i64 0
-@weft_heap_limit = global i64 0                    ; bytes that may be cached
+@weft_heap_limit = global i64 0                    ; maximum bytes to cache
 @weft_heap_map_flags = global i32 34               ; MAP_PRIVATE | MAP_ANONYMOUS
 @weft_heap_free_lists = global [97 x ptr] zeroinitializer
-@table = internal global [64 x ptr] zeroinitializer ; mapped blocks that are free
-@hand = internal global i64 0                      ; next of the table to give way
+@table = internal global [64 x ptr] zeroinitializer ; free mapped blocks
+@hand = internal global i64 0                      ; index of the table entry to evict next
 
 declare ptr @aligned_alloc(i64, i64)
 declare void @free(ptr)
@@ -78,7 +78,7 @@ fail:
   ret ptr null
 }
 
-; The smallest cached mapping that is large enough, and not larger by more than a quarter; else a new one.
+; Return the smallest cached mapping that is large enough and at most a quarter too large, else a new one.
 define ptr @weft_heap_map_alloc(i64 %n) {
 entry:
   %quarter = lshr i64 %n, 2
@@ -139,7 +139,7 @@ fail:
   ret ptr null
 }
 
-; Map whole pages behind one page that holds the header, the data on a 2 MiB boundary; give back what lies around.
+; Map whole pages after one page for the header, with the data at a 2 MiB boundary; unmap the rest.
 define internal ptr @map(i64 %n) {
 entry:
   %huge = icmp ugt i64 %n, 4611686018427387904
@@ -147,7 +147,7 @@ entry:
 sized:
   %n0 = add i64 %n, 65535
   %cap = and i64 %n0, -65536
-  %length = add i64 %cap, 2162688          ; 2 MiB to align in, one page (up to 64 KiB) for the header
+  %length = add i64 %cap, 2162688          ; 2 MiB for alignment, one page (up to 64 KiB) for the header
   %flags = load i32, ptr @weft_heap_map_flags
   %base = call ptr @mmap(ptr null, i64 %length, i32 3, i32 %flags, i32 -1, i64 0)
   %bad = icmp eq ptr %base, inttoptr (i64 -1 to ptr)
@@ -174,7 +174,7 @@ cut2:
   %endp = inttoptr i64 %end to ptr
   %r1 = call i32 @munmap(ptr %endp, i64 %after)
   br label %advise
-advise:                                   ; MADV_HUGEPAGE; a kernel without it only makes us slower
+advise:                                   ; MADV_HUGEPAGE; a kernel without huge pages is only slower
   %r2 = call i32 @madvise(ptr %data, i64 %cap, i32 14)
   %h = getelementptr i8, ptr %data, i64 -64
   %class_at = getelementptr %header, ptr %h, i32 0, i32 2
@@ -195,7 +195,7 @@ define internal void @unmap(ptr %p) {
   ret void
 }
 
-; Cache a mapping; older ones give way while there is no room for it.
+; Cache a mapping; evict older ones until it fits in the limit.
 define void @weft_heap_map_free(ptr %p, i64 %cap) {
 entry:
   %limit = load i64, ptr @weft_heap_limit
@@ -206,7 +206,7 @@ drop:
   ret void
 begin:
   br label %look
-look:                                     ; once round the table: use the first free slot when there is room
+look:                                     ; two passes over the table: take the first free slot if the limit allows
   %k = phi i64 [ 0, %begin ], [ %k1, %next ]
   %over = icmp uge i64 %k, 128
   br i1 %over, label %drop, label %slot
@@ -222,7 +222,7 @@ put:
   store ptr %p, ptr %s
   call void @add_cached(i64 %cap)
   ret void
-other:                                    ; a full first round means a full table
+other:                                    ; if the first pass finds no free slot, the table is full
   %full = icmp uge i64 %k, 64
   %crowded = xor i1 %room, true
   %must = or i1 %full, %crowded

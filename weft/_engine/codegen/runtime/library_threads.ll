@@ -1,4 +1,4 @@
-; The first caller that wants the library to work alone takes its threads away, the last one gives them back.
+; The first caller that needs a single-threaded library takes its threads away; the last one gives them back.
 @weft_library_users = external global [2 x i32]
 declare i32 @weft_library_threads()
 declare void @weft_library_set_threads(i32)

@@ -1,8 +1,8 @@
-; Answers of a process to probes: a connection that is accepted and closed at once proves that the process runs.
+; Answers to liveness probes: a connection that is accepted and closed at once proves that the process runs.
 ;
 ;   i32 weft_answer_probes(i32 listener, ptr stop)      accept and close connections until the word at `stop` is not 0
 ;
-; It runs without the lock of Python, so that a process also answers during a long host callback.
+; The function runs without the GIL, so that a process also answers during a long host callback.
 
 declare i32 @accept(i32, ptr, ptr)
 declare i32 @close(i32)

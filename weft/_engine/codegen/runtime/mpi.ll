@@ -1,34 +1,34 @@
-; Collectives by MPI: each is started without waiting, and tested until it is done.
+; Collectives by MPI: each is started without waiting, and polled until it is done.
 ;
 ;   i64 weft_mpi_start(i64 plan, ptr in, ptr out)      a request, or -1
 ;   i32 weft_mpi_wait(i64 request)
-;   i64 weft_ring_start(i64 plan, ptr in, ptr out)     for a large all_reduce; the same wait
-;   void weft_mpi_progress(ptr words)                  makes progress until it is stopped, for a thread of its own
+;   i64 weft_ring_start(i64 plan, ptr in, ptr out)     for a large all_reduce; waited for by weft_mpi_wait
+;   void weft_mpi_progress(ptr words)                  makes progress until stopped, in a thread of its own
 ;
-; What MPI has sent as far as its caller is concerned may still need progress here to arrive there.
+; A message that MPI reports as sent may still need progress in this process to arrive.
 ;
-; Words of a plan: 0 start, 1 wait, 2 kind, 3 count as MPI is given it, 4 datatype, 5 reduction, 6 communicator, 7 the function of MPI,
-;   8 MPI_Test, 9 address of the word that is nonzero once a process failed, 10 called while waiting: i32 (i64 request), 0 to go on,
-;   11 bytes of the input, 12 source in a permute or -1, 13 its target or -1, 14 the function that receives, 15 bytes of the output,
-;   16 MPIX_Request_is_complete or 0, 17 a request of the communicator of all, 18 MPI_Wait.
-; MPICH ends the process if a function that makes progress meets a lost peer, whatever the error handler, except in calls for the communicator
-;   of all. With word 16 such a call, a test of word 17, makes the progress; only the completed request itself is then touched.
-; Words of the progress: 0 nonzero to stop, 1 MPI_Test, 2 a request, 3 microseconds between two tests.
-; Words of a request: 0 wait, 1 plan, 2 what MPI answered last, 3 and 4 MPI's requests, 5 how many there are, 6 started, 7 whether the answer
-;   is about this request, 8 the request that is awaited.
+; Words of a plan: 0 start, 1 wait, 2 kind, 3 MPI's count argument, 4 datatype, 5 reduction, 6 communicator, 7 the MPI function,
+;   8 MPI_Test, 9 address of a word that is nonzero once a process failed, 10 function called while waiting: i32 (i64 request), 0 to
+;   continue, 11 bytes of the input, 12 source in a permute or -1, 13 its target or -1, 14 the receive function, 15 bytes of the output,
+;   16 MPIX_Request_is_complete or 0, 17 a request of the communicator of all processes, 18 MPI_Wait.
+; MPICH aborts if a function that makes progress meets a lost peer, regardless of the error handler, except in calls for the
+;   communicator of all processes. With word 16, such a call, a test of word 17, makes progress; only completed requests are tested.
+; Words of the progress thread: 0 nonzero to stop, 1 MPI_Test, 2 a request, 3 microseconds between two tests.
+; Words of a request: 0 wait, 1 plan, 2 last return code of MPI, 3 and 4 MPI's requests, 5 their number, 6 start time, 7 whether the
+;   return code is about this request, 8 the awaited request.
 ; Kinds: 0 all_reduce and reduce_scatter, 1 all_gather and all_to_all, 2 broadcast from the first, 3 permute.
 ;
+; A large all_reduce travels around a ring: each member sends to the right what it received from the left, in 2 (n - 1) rounds. The
+; array is divided into n blocks. In the first n - 1 rounds a received block is added to the member's own, so that each member then has
+; one complete block; in the other rounds the complete blocks travel around. In round t a member sends block (position - t) mod n.
+; Blocks travel in segments, with up to 4 in progress in each direction, so that adding and sending overlap. A segment is received
+; into the place of a sent segment only after that was sent.
+; Further words of such a plan: 19 elements of a block (0 in other plans), 20 of a segment, 21 segments of a block, 22 members,
+;   23 position, 24 left, 25 right, 26 function that combines arrays, 27 bytes of an element, 28 address of this communicator's counter.
+; Further words of such a request: 8 in, 9 out, 10 tag, 11 segments with a posted receive, 12 received, 13 sends started, 14 sent,
+;   16 to 19 MPI's receive requests, 20 to 23 its send requests; from 24 memory for 4 segments.
 ;
-; A large all_reduce travels around a ring: its members send to the right what came from the left, in 2 (n - 1) turns. The array is cut into n
-; blocks. In the first n - 1 turns a block that comes is added to the own one, so that each member then has one block whole; in the others the
-; whole blocks go around. A member sends in turn t the block (position - t) mod n. Every block travels in segments, of which up to 4 are under
-; way in each direction, so that adding and sending overlap. A segment is received where an earlier one was sent from only after that was sent.
-; Words of such a plan, beyond 0 to 18: 19 elements of a block (0 in other plans), 20 of a segment, 21 segments of a block, 22 members,
-;   23 position, 24 left, 25 right, 26 combines arrays, 27 bytes of an element, 28 address of the number of the next one in this communicator.
-; Words of such a request, beyond 0 to 7: 8 in, 9 out, 10 tag, 11 segments asked for, 12 received, 13 sending, 14 sent, 16 to 19 MPI's requests
-;   of those to receive, 20 to 23 of those to send; from 24 memory for 4 segments.
-;
-; Placeholders: ${handle}, the type of MPI's handles; the others are those of windows.ll.
+; Placeholders: ${handle}, the type of MPI's handles; the others are the placeholders of windows.ll.
 
 declare ptr @malloc(i64)
 declare void @free(ptr)
@@ -167,7 +167,7 @@ done:
 
 ; ---- waiting
 
-; 0 while a request is under way, 1 when it is done, 2 when MPI reports that it failed
+; Return 0 while a request is in progress, 1 when it is done, 2 when MPI reports a failure.
 define internal i32 @poll(ptr %request, ptr %plan) {
 entry:
   %block = call i64 @word(ptr %plan, i64 19)
@@ -197,7 +197,7 @@ done:
   ret i32 1
 }
 
-; the same of one request of MPI
+; Like @poll, for one request of MPI.
 define internal i32 @is_done(ptr %request, ptr %plan, ptr %p) {
 entry:
   %flag = alloca i32
@@ -297,10 +297,10 @@ ask:
 again:
   %since1 = phi i64 [ %since, %hint ], [ %from, %clock ], [ %now, %ask ]
   br label %look
-tell:                                             ; it says what was awaited
+tell:                                             ; the function reports what was awaited
   %said = call i32 %slow(i64 %number)
   br label %fail
-fail:                                             ; MPI may still write: nothing of this request is freed
+fail:                                             ; MPI may still write: no memory of this request is freed
   ret i32 1
 done:
   call void @free(ptr %request)
@@ -309,7 +309,7 @@ done:
 
 ; ---- the ring
 
-; where segment %j of the block that a member at %position sends begins, in elements
+; Return the first element of segment %j of the block that a member at %position sends.
 define internal i64 @segment_begin(ptr %plan, i64 %position, i64 %j) {
   %n = call i64 @word(ptr %plan, i64 22)
   %per_block = call i64 @word(ptr %plan, i64 21)
@@ -331,7 +331,7 @@ define internal i64 @segment_begin(ptr %plan, i64 %position, i64 %j) {
   ret i64 %begin
 }
 
-; how many elements it has; a block's last segment is shorter
+; Return the number of elements of a segment; the last segment of a block is shorter.
 define internal i64 @segment_length(ptr %plan, i64 %position, i64 %j, i64 %begin) {
   %n = call i64 @word(ptr %plan, i64 22)
   %per_block = call i64 @word(ptr %plan, i64 21)
@@ -359,7 +359,7 @@ define internal ptr @element(ptr %plan, ptr %base, i64 %i) alwaysinline {
   ret ptr %p
 }
 
-; the memory in which segment %j is received before it is added
+; Return the memory that segment %j is received into before it is added.
 define internal ptr @landing(ptr %plan, ptr %request, i64 %j) alwaysinline {
   %slot = and i64 %j, 3
   %segment = call i64 @word(ptr %plan, i64 20)
@@ -369,7 +369,7 @@ define internal ptr @landing(ptr %plan, ptr %request, i64 %j) alwaysinline {
   ret ptr %p
 }
 
-; sends or receives segment %j: what MPI answers
+; Send or receive segment %j; return MPI's return code.
 define internal i32 @travel(ptr %plan, ptr %request, ptr %where, i64 %length, i64 %slot, i64 %function, i64 %peer) {
   %bytes = call i64 @word(ptr %plan, i64 27)
   %size64 = mul i64 %length, %bytes
@@ -425,7 +425,7 @@ make:
   ret i64 %made
 }
 
-; as poll: all that can be done now
+; Like @poll, for a ring: do everything that is possible now.
 define internal i32 @poll_ring(ptr %request, ptr %plan) {
 entry:
   %arrays = alloca [2 x ptr]
@@ -441,7 +441,7 @@ entry:
   %bytes = call i64 @word(ptr %plan, i64 27)
   %combine = call ptr @pointer(ptr %plan, i64 26)
   br label %ask
-ask:                                              ; for the next segment
+ask:                                              ; post the receive of the next segment
   %asked = call i64 @word(ptr %request, i64 11)
   %received0 = call i64 @word(ptr %request, i64 12)
   %sent0 = call i64 @word(ptr %request, i64 14)
@@ -467,7 +467,7 @@ post:
   call void @set(ptr %request, i64 11, i64 %asked1)
   %pfine = icmp eq i32 %prc, 0
   br i1 %pfine, label %ask, label %failed
-take:                                             ; what has come
+take:                                             ; process received segments
   %received = call i64 @word(ptr %request, i64 12)
   %asked2 = call i64 @word(ptr %request, i64 11)
   %take_any = icmp slt i64 %received, %asked2
@@ -499,7 +499,7 @@ has_next:
   %received1 = add i64 %received, 1
   call void @set(ptr %request, i64 12, i64 %received1)
   br label %ask
-release:                                          ; what is sent
+release:                                          ; complete finished sends
   %sent = call i64 @word(ptr %request, i64 14)
   %sending0 = call i64 @word(ptr %request, i64 13)
   %rel_any = icmp slt i64 %sent, %sending0
@@ -515,7 +515,7 @@ gone:
   %sent1 = add i64 %sent, 1
   call void @set(ptr %request, i64 14, i64 %sent1)
   br label %release
-give:                                             ; what can be sent
+give:                                             ; start possible sends
   %sending = call i64 @word(ptr %request, i64 13)
   %sent2 = call i64 @word(ptr %request, i64 14)
   %received2 = call i64 @word(ptr %request, i64 12)

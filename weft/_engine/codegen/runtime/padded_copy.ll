@@ -1,6 +1,6 @@
-; A task of a copy into rows with room around it, which is filled with zeros. Words: target, source, bytes of a row, bytes before a run,
-; bytes of a run, rows, rows of a task, dims; then, for each dim over which rows are counted, innermost first: its extent, the first index
-; that has a run, how many have one, and the bytes of the source from one to the next.
+; One task of a copy into rows with padding, which is filled with zeros. Words: target, source, bytes of a row, bytes before a
+; run, bytes of a run, number of rows, rows per task, number of dims; then, for each dim that counts rows, innermost first: its
+; extent, the first index with a run, the number of indices with a run, and the source's stride in bytes.
 define internal void @weft_pad(ptr %ctx, i64 %task, i64 %worker) {
 entry:
   %target = load ptr, ptr %ctx

@@ -1,4 +1,4 @@
-; A task of a copy that is split among the threads: words are target, source, bytes, and bytes of a task.
+; One task of a parallel copy. Words: target, source, bytes, bytes per task.
 define internal void @weft_copy(ptr %ctx, i64 %task, i64 %worker) {
 entry:
   %target = load ptr, ptr %ctx

@@ -1,6 +1,6 @@
-; Calls of a PJRT plugin that a compiled program makes each time. %call has: the plugin's function LoadedExecutable_Execute, its arguments
-; (80 bytes, of which fields 4, 7 and 8 are set here: tables of arguments and results, events), numbers of devices, arguments and results.
-; %operands has a pointer for each argument, to its buffers by device; %outputs gets the buffers of the results, by result and device.
+; The calls of a PJRT plugin in each call of a compiled program. %call has the plugin's function LoadedExecutable_Execute, its
+; arguments (80 bytes; fields 4, 7 and 8, the tables of arguments, results and events, are set here), and the numbers of devices,
+; arguments and results. %operands has a pointer per argument to its buffers by device; %outputs receives the results' buffers.
 @weft_plugin_live_buffers = global i64 0
 
 define i64 @weft_plugin_count(i64 %more) {

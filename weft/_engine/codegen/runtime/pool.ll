@@ -4,18 +4,18 @@
 ;   ptr  weft_scratch_take(i64 nbytes)                       64-byte aligned, not cleared
 ;   void weft_scratch_give(ptr)
 ;
-; One job is shared at a time; its tasks are handed out by a ticket, epoch << 32 | taken from the back << 16 | taken from the
-; front, that is claimed by compare-and-swap: a thread that read the fields of an older job cannot win a task of a newer one.
-; The caller takes tasks from the front and every other worker from the back: job after job, each finds in its own caches what
-; it wrote there, and where cores have a last cache of their own these hold tens of megabytes. 65536 tasks and more are beyond what
-; a half counts: all are taken from the front, and those 32 bits are one number. The caller takes part and never waits for a worker
-; that claimed nothing. A caller that finds the pool taken (a nested call, another thread) runs its own tasks inline. `wid` is below
-; the number of threads and never shared by two tasks of one call at one time.
+; The pool runs one job at a time. Its tasks are claimed through a ticket, epoch << 32 | taken from the back << 16 | taken from
+; the front, by compare-and-swap: a thread that read the fields of an older job cannot claim a task of a newer one. The caller
+; takes tasks from the front and the workers from the back: in successive jobs, each finds its own data in its caches, which
+; are tens of megabytes large on machines where cores have a last-level cache of their own. With 65536 tasks or more, which do
+; not fit in a half, all tasks are taken from the front, and the 32 bits are one number. The caller takes part and never waits
+; for a worker that has claimed no task. A caller that finds the pool busy (a nested call, another thread) runs its own tasks
+; inline. `wid` is below the number of threads, and no two concurrent tasks of one call have the same `wid`.
 ;
-; Placeholders in braces are filled in by pool.py for the architecture.
+; pool.py fills in the placeholders in braces for the architecture.
 
-@weft_pool_threads = global i64 1                  ; threads of a job, the caller included; at most 1024
-@weft_pool_spin = global i32 0                     ; hints before a worker sleeps
+@weft_pool_threads = global i64 1                  ; threads of a job, including the caller; at most 1024
+@weft_pool_spin = global i32 0                     ; spin hints before a worker sleeps
 @weft_pool_allowed = global [16 x i64] zeroinitializer ; CPUs of the process, one bit each
 @weft_pool_place = global i32 0                    ; nonzero: keep woken workers off the caller's CPU
 @weft_pool_alive = global i32 0, align 64          ; workers that have not returned
@@ -25,11 +25,11 @@
 @job_ctx = internal global ptr null
 @job_size = internal global i64 0
 @done = internal global i64 0, align 64
-@word = internal global i32 0, align 64            ; the futex: moves on with every job
+@word = internal global i32 0, align 64            ; the futex: changes with every job
 @sleepers = internal global i32 0, align 64
 @stopping = internal global i32 0
 @busy = internal global i32 0, align 64
-@started = internal global i64 0, align 64         ; workers created; written under @busy
+@started = internal global i64 0, align 64         ; number of workers created; written under @busy
 @caller_cpu = internal global i32 -1
 @worker_mask = internal global [16 x i64] zeroinitializer
 @handles = internal global [1024 x i64] zeroinitializer
@@ -96,7 +96,7 @@ define internal ptr @worker(ptr %self) {
 entry:
   %wid = ptrtoint ptr %self to i64
   br label %again
-again:                                    ; the word is read before the work: a job posted meanwhile is not slept over
+again:                                    ; the word is read before the work, so that a job posted meanwhile prevents sleeping
   %seen = load atomic i32, ptr @word acquire, align 4
   %stop = load atomic i32, ptr @stopping acquire, align 4
   %end = icmp ne i32 %stop, 0
@@ -115,7 +115,7 @@ wait:
   %k1 = add i32 %k, 1
   %tired = icmp uge i32 %k1, %limit
   br i1 %tired, label %sleep, label %spin
-sleep:                                    ; FUTEX_WAIT | FUTEX_PRIVATE; returns at once when the word moved on
+sleep:                                    ; FUTEX_WAIT | FUTEX_PRIVATE; returns at once if the word has changed
   %s0 = atomicrmw add ptr @sleepers, i32 1 seq_cst
   %r = call i64 (i64, ...) @syscall(i64 ${futex}, ptr @word, i32 128, i32 %seen, ptr null, ptr null, i32 0)
   %s1 = atomicrmw sub ptr @sleepers, i32 1 seq_cst
@@ -125,7 +125,7 @@ exit:
   ret ptr null
 }
 
-; Create the workers, with all signals blocked so that they reach Python's own threads. Called under @busy.
+; Create the workers, with all signals blocked, so that Python's own threads receive them. Called under @busy.
 define internal void @start(i64 %threads) {
 entry:
   %all = alloca [16 x i64], align 16
@@ -149,7 +149,7 @@ made:
   %dt = call i32 @pthread_detach(i64 %hv)
   %w1 = add i64 %w, 1
   br label %loop
-refused:                                  ; no more threads to be had: go on with those there are
+refused:                                  ; the system refuses more threads: continue with the existing ones
   %a1 = atomicrmw sub ptr @weft_pool_alive, i32 1 seq_cst
   br label %end
 end:
@@ -160,8 +160,8 @@ end:
   ret void
 }
 
-; Wake up to %n sleeping workers. The scheduler may put a woken worker on the caller's CPU, where it would wait for a whole
-; time slice; so that CPU is taken out of the workers' masks first, when it changed.
+; Wake up to %n sleeping workers. The scheduler might put a woken worker on the caller's CPU, where it would wait for a whole
+; time slice; so that CPU is removed from the workers' masks first, if the caller has moved.
 define internal void @wake(i64 %n) noinline {
 entry:
   %place = load i32, ptr @weft_pool_place
@@ -244,7 +244,7 @@ first:
 make:
   call void @start(i64 %threads)
   br label %post
-post:                                     ; park the ticket out of reach before the fields change
+post:                                     ; park the ticket at an invalid value before the fields change
   %old = load atomic i64, ptr @ticket monotonic, align 8
   %parked = or i64 %old, 4294967295
   store atomic i64 %parked, ptr @ticket release, align 8
@@ -285,7 +285,7 @@ ret:
   ret void
 }
 
-; Ask the workers to return; later calls run on their callers alone.
+; Ask the workers to return; later calls run inline.
 define void @weft_pool_stop() {
   store atomic i32 1, ptr @stopping seq_cst, align 4
   %w = atomicrmw add ptr @word, i32 1 seq_cst
@@ -293,7 +293,7 @@ define void @weft_pool_stop() {
   ret void
 }
 
-; In a forked child no worker exists, and a job that another thread had posted is not ours.
+; In a forked child no worker exists, and a job that another thread of the parent had posted is dropped.
 define void @weft_pool_forked() {
   store atomic i64 0, ptr @job_size seq_cst, align 8
   store atomic i32 0, ptr @sleepers seq_cst, align 4
@@ -304,8 +304,8 @@ define void @weft_pool_forked() {
   ret void
 }
 
-; Scratch blocks are kept in eight slots between calls, so that their pages stay mapped. A block holds its size in its first
-; word; its data begins 64 bytes later.
+; Eight slots keep scratch blocks between calls, so that their pages stay mapped. The first word of a block is its size;
+; its data begin 64 bytes later.
 define ptr @weft_scratch_take(i64 %n) {
 entry:
   %need = add i64 %n, 64
@@ -342,7 +342,7 @@ huge:                                     ; whole huge pages: 2 MiB aligned, MAD
   %h = call ptr @aligned_alloc(i64 2097152, i64 %h1)
   %r = call i32 @madvise(ptr %h, i64 %h1, i32 14)
   br label %made
-pages:                                    ; little: the first touch of a huge page would clear 2 MiB, and keep them
+pages:                                    ; small blocks: the first touch of a huge page would clear and keep 2 MiB
   %p0 = add i64 %need, 65535
   %p1 = and i64 %p0, -65536
   %p = call ptr @aligned_alloc(i64 4096, i64 %p1)

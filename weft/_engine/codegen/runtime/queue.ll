@@ -1,43 +1,43 @@
-; Programs that run while their callers go on: a queue, and the thread that runs it in order. The third part of the module that begins
-; with `dispatch.ll`.
+; The queue of programs that run asynchronously, and the thread that runs them in order. The third part of the module that
+; begins with `dispatch.ll`.
 ;
-; Programs are numbered in the order of their calls. Who holds the GIL posts them and, once they are done, gives up what they held
-; (`weft_queue_reap`); who holds @runner_lock runs them, without the GIL: the runner, or a thread that waits for one that nobody runs yet.
-; A block that a program will write has the type PENDING_T and the program's number at byte 40. With the GIL held, `weft_queue_reap`
-; makes it a BLOCK_T; or a FAILED_T, with what was raised at byte 40. Byte 48 counts the references of queued programs to a block.
-; $FUTEX is the number of that system call.
+; Programs are numbered in the order of their calls. A thread with the GIL posts programs and, once they are done, releases their
+; references (`weft_queue_reap`). The owner of @runner_lock runs programs, without the GIL: the runner thread, or a thread that
+; waits for a program that no thread runs yet. A block that a program will write has type PENDING_T and the program's number at
+; byte 40. With the GIL held, `weft_queue_reap` turns it into a BLOCK_T, or into a FAILED_T with the failure at byte 40. Byte 48
+; counts the references of queued programs to a block. $FUTEX is the number of the futex system call.
 %item = type { ptr,       ;  0 i32 run(ptr slots)
                ptr,       ;  1 slots
-               ptr,       ;  2 callable that raises what `run` failed with; everything of the program lives as long as it
-               i64, i64,  ;  3 arguments, results
+               ptr,       ;  2 callable that raises the error of `run`; it keeps everything that the program needs alive
+               i64, i64,  ;  3 numbers of arguments and of results
                ptr,       ;  5 their owners
                ptr,       ;  6 numbers of the programs that compute the arguments, or -1
-               ptr, i64,  ;  7 owner of the temporary memory, or null; its bytes
+               ptr, i64,  ;  7 owner of the temporary memory, or null; its size in bytes
                i64,       ;  9 bytes of the results
-               ptr,       ; 10 what it failed with, or null
-               i64 }      ; 11 1: it calls Python
+               ptr,       ; 10 its failure, or null
+               i64 }      ; 11 1 if it calls Python
 
 @PENDING_T = external global i8
 @FAILED_T = external global i8
-@FAILURE_OF = external global i8          ; callable: from the callable that raises to what blocks keep
-@STOPPED = external global i8             ; what programs failed with that were never run
-@weft_runner = external global [2 x i64]  ; the thread that runs the queue; nonzero: the program that it runs is to stop
-@weft_queue_posted = global i64 0, align 64        ; programs so far; written under the GIL
-@weft_queue_reaped = global i64 0                  ; of these, those that are done and hold nothing; likewise
-@weft_queue_bytes = global i64 0                   ; of results of those that do
-@weft_queue_limit = global i64 0                   ; of these bytes
-@weft_queue_effects = global i64 0                 ; programs up to the last that calls Python
-@weft_queue_ends = global i32 0                    ; nonzero: nothing is run any more
-@weft_queue_done = global i64 0, align 64          ; programs that were run; written by who holds @runner_lock. Its low half is a futex
-@runner_lock = internal global i32 0, align 64     ; nonzero: somebody runs programs,
-@turn_of = internal global i64 0                   ; this thread
-@bell = internal global i32 0, align 64            ; futex of the runner: moves on when there is something to run
+@FAILURE_OF = external global i8          ; callable: maps a callable that raises to a failure
+@STOPPED = external global i8             ; the failure of programs that never ran
+@weft_runner = external global [2 x i64]  ; the thread that runs the queue; nonzero to stop its current program
+@weft_queue_posted = global i64 0, align 64        ; number of posted programs; written under the GIL
+@weft_queue_reaped = global i64 0                  ; number of programs that are done and whose references are released; written under the GIL
+@weft_queue_bytes = global i64 0                   ; bytes of results of the posted programs that are not reaped
+@weft_queue_limit = global i64 0                   ; maximum of these bytes
+@weft_queue_effects = global i64 0                 ; number of the last program that calls Python, plus 1
+@weft_queue_ends = global i32 0                    ; nonzero: no program runs any more
+@weft_queue_done = global i64 0, align 64          ; number of programs that ran; written by the owner of @runner_lock. Its low half is a futex
+@runner_lock = internal global i32 0, align 64     ; nonzero: a thread runs programs
+@turn_of = internal global i64 0                   ; the thread that owns @runner_lock
+@bell = internal global i32 0, align 64            ; futex of the runner: changes when there is a program to run
 @runner_sleeps = internal global i32 0
-@waiting = internal global i32 0                   ; threads that wait for a program
+@waiting = internal global i32 0                   ; number of threads that wait for a program
 @reap_asked = internal global i32 0
-@has_runner = internal global i32 0                ; under the GIL
+@has_runner = internal global i32 0                ; written under the GIL
 @ring = internal global [32 x ptr] zeroinitializer ; programs that are not reaped, by the low bits of their numbers
-@patience = internal constant [2 x i64] [i64 0, i64 100000000]      ; s, ns between looks for signals
+@patience = internal constant [2 x i64] [i64 0, i64 100000000]      ; s, ns between checks of signals
 
 declare i64 @syscall(i64, ...)
 declare i64 @pthread_self()
@@ -61,7 +61,7 @@ define internal ptr @item_of(i64 %number) alwaysinline {
   ret ptr %item
 }
 
-; whether this thread is running a program of the queue: this is a call from Python code that the program calls
+; return whether this thread is running a program of the queue, which then calls this code through Python
 define i32 @weft_queue_is_mine() {
   %who = load atomic i64, ptr @turn_of monotonic, align 8
   %me = call i64 @pthread_self()
@@ -70,7 +70,7 @@ define i32 @weft_queue_is_mine() {
   ret i32 %word
 }
 
-; What an item failed with, also because one failed that it depends on. Callers hold the GIL.
+; Set the failure of an item that depends on a failed item. Callers hold the GIL.
 define internal void @inherit(ptr %item) {
 entry:
   %failed_at = getelementptr %item, ptr %item, i32 0, i32 10
@@ -106,7 +106,7 @@ out:
   ret void
 }
 
-; An item failed: keep why, there and in those queued behind it that depend on it.
+; Record the failure of an item, in the item and in queued items that depend on it.
 define internal void @fail(ptr %item, i64 %number) noinline {
 entry:
   %lock = call i32 @PyGILState_Ensure()
@@ -146,7 +146,7 @@ out:
   ret void
 }
 
-; Run programs up to number `end`, in order, unless somebody else does.
+; Run programs up to number `end`, in order, unless another thread runs programs.
 define internal void @run_until(i64 %end) noinline {
 entry:
   %swap = cmpxchg ptr @runner_lock, i32 0, i32 1 acq_rel monotonic
@@ -173,7 +173,7 @@ ask:
   %over = load atomic i32, ptr @weft_queue_ends acquire, align 4
   %ends = icmp ne i32 %over, 0
   br i1 %ends, label %skip, label %run
-skip:                                             ; not counted: it lives for ever
+skip:                                             ; not counted: the object is never freed
   store atomic ptr @STOPPED, ptr %failed_at release, align 8
   br label %ran
 run:
@@ -198,7 +198,7 @@ leave:
   %left = load atomic i64, ptr @weft_queue_posted seq_cst, align 8
   %rest = icmp ult i64 %done, %left
   br i1 %rest, label %pass, label %out
-pass:                                             ; somebody has to go on
+pass:                                             ; another thread must continue
   call void @ring_bell()
   call void @tell()
   br label %out
@@ -206,7 +206,7 @@ out:
   ret void
 }
 
-; wake those who wait for programs
+; wake the threads that wait for programs
 define internal void @tell() {
 entry:
   %n = load atomic i32, ptr @waiting seq_cst, align 4
@@ -246,7 +246,7 @@ again:
   %over = load atomic i32, ptr @weft_queue_ends acquire, align 4
   %ends = icmp ne i32 %over, 0
   br i1 %ends, label %end, label %memory
-memory:                                           ; what they held is given up by Python's main thread, if nobody does it before
+memory:                                           ; Python's main thread releases the references of finished programs, unless another thread does so before
   %ran = icmp ne i64 %before, %after
   br i1 %ran, label %ask, label %sleep
 ask:
@@ -270,7 +270,7 @@ define internal i32 @reap_call(ptr %unused) {
   ret i32 0
 }
 
-; all signals are blocked in the runner, so that they reach Python's own threads
+; all signals are blocked in the runner, so that Python's own threads receive them
 define internal void @start_runner() noinline {
 entry:
   %all = alloca [16 x i64], align 16
@@ -287,11 +287,11 @@ made:
   %id = load i64, ptr %thread
   %d = call i32 @pthread_detach(i64 %id)
   br label %out
-out:                                              ; without one, who waits for a program runs it
+out:                                              ; without a runner, waiting threads run the programs
   ret void
 }
 
-; Wait until program `number` was run, and run it if nobody does. 0: it was; 1: look for signals, and ask again; 2: it waits for itself.
+; Wait until program `number` has run; run it if no thread runs programs. Return 0 if it has run, 1 to check signals and call again, 2 for a deadlock: it waits for itself.
 define i32 @weft_queue_wait(i64 %number) {
 entry:
   %end = add i64 %number, 1
@@ -328,7 +328,7 @@ never:
   ret i32 2
 }
 
-; Whether there is room for a program with results of so many bytes.
+; Return whether the queue has capacity for a program with results of `bytes` bytes.
 define internal i1 @has_room(i64 %bytes) {
   %posted = load i64, ptr @weft_queue_posted
   %reaped = load i64, ptr @weft_queue_reaped
@@ -344,8 +344,8 @@ define internal i1 @has_room(i64 %bytes) {
   ret i1 %ok
 }
 
-; Wait for room, with the GIL held where it is not waited. 0: there was; 1: now there is, and Python code may have run; -1: an exception
-; is set by the handler of a signal.
+; Wait until the queue has capacity. Callers hold the GIL, which is released while waiting. Return 0 if it had capacity, 1 if it has
+; now, but Python code may have run, -1 if a signal handler has set an exception.
 define i32 @weft_queue_room(i64 %bytes) {
 entry:
   %reaped = load i64, ptr @weft_queue_reaped
@@ -357,7 +357,7 @@ look:
 whose:
   %mine = call i32 @weft_queue_is_mine()
   %self = icmp ne i32 %mine, 0
-  br i1 %self, label %yes, label %wait           ; it is not queued
+  br i1 %self, label %yes, label %wait           ; a nested call is not queued
 wait:
   %first = load i64, ptr @weft_queue_reaped
   %thread = call ptr @PyEval_SaveThread()
@@ -375,8 +375,8 @@ no:
   ret i32 -1
 }
 
-; Queue a program; 0, or 1 if there is no room or no memory. `numbers` are words that slots may point to. The last slot is for the
-; address of `arena_bytes` of temporary memory, which programs share, since they run one after another. Callers hold the GIL.
+; Queue a program. Return 0, or 1 if the queue is full or memory runs out. `numbers` are words that slots may point to. The last
+; slot receives the address of `arena_bytes` of temporary memory, which programs share, since they run one at a time. Callers hold the GIL.
 define i32 @weft_queue_post(ptr %fn, i64 %n_slots, ptr %slots, i64 %n_args, ptr %args, i64 %n_results, ptr %results, i64 %arena_bytes,
                             ptr %raise, i64 %bytes, ptr %numbers, i64 %n_numbers, i64 %calls_python) {
 entry:
@@ -425,7 +425,7 @@ memory:
   br i1 %no_item, label %no_memory, label %fill
 no_memory:
   %unused = phi ptr [ %new_arena, %arena_new ], [ %arena, %memory ]
-  call void @Py_DecRef(ptr %unused)               ; null is let be
+  call void @Py_DecRef(ptr %unused)               ; may be null
   ret i32 1
 fill:
   %slots_to = getelementptr i8, ptr %item, i64 96
@@ -550,7 +550,7 @@ wake:
   ret i32 0
 }
 
-; Count a reference of a queued program to an owner: one more, or (-1) less; blocks know how many these are.
+; Add (1) or remove (-1) a reference of a queued program to an owner; blocks count these references.
 define internal void @hold(ptr %x, i64 %change) {
 entry:
   %type_at = getelementptr i8, ptr %x, i64 8
@@ -578,7 +578,7 @@ dec:
   ret void
 }
 
-; Give up what programs held that are done. Callers hold the GIL; objects that die may run Python code that comes here again.
+; Release the references of programs that are done. Callers hold the GIL; freed objects may run Python code that calls this function again.
 define void @weft_queue_reap() {
 entry:
   br label %look
@@ -654,7 +654,7 @@ drop_one:
 rest:
   %f7 = getelementptr %item, ptr %item, i32 0, i32 7
   %arena = load ptr, ptr %f7
-  call void @Py_DecRef(ptr %arena)                ; null is let be
+  call void @Py_DecRef(ptr %arena)                ; may be null
   %stopped = icmp eq ptr %why, @STOPPED
   %counted = select i1 %stopped, ptr null, ptr %why
   call void @Py_DecRef(ptr %counted)
@@ -665,7 +665,7 @@ rest:
   ret void
 }
 
-; In a forked child nobody runs the queue: what its parent had not run never will be, here. The child of a program's own call goes on.
+; A forked child has no runner: programs that its parent had not run never run in the child. The child of a program's own callback continues.
 define void @weft_queue_forked() {
 entry:
   %mine = call i32 @weft_queue_is_mine()

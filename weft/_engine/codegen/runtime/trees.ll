@@ -1,9 +1,9 @@
-; Trees of Python objects, read and built: the second half of the module that begins with `dispatch.ll`. Callers hold the GIL.
+; Trees of Python objects, matched and built: the second part of the module that begins with `dispatch.ll`. Callers hold the GIL.
 ;
-; $SPEC, $BUFFER, $VALUE, $PARTS, $WEAK (of an array), $PTR, $OWNER (of a buffer), $TUPLE and $LIST (their items, the address of
-; their items) are byte offsets, found and checked at start-up by `dispatch.py`. No pass runs that would inline: what happens for
-; each leaf is written out, and reference counts are counted here. Their low half serves in all versions: where objects can be
-; immortal its sign says so, elsewhere no object has 2^31 references.
+; $SPEC, $BUFFER, $VALUE, $PARTS, $WEAK (of an array), $PTR, $OWNER (of a buffer), $TUPLE and $LIST (the items of a tuple, the
+; address of the items of a list) are byte offsets, checked at startup by `dispatch.py`. LLVM runs no inlining pass, so code for
+; each leaf is written inline, including reference counting. The low half of a reference count serves in all versions of Python:
+; with immortal objects its sign marks them, without them no object has 2^31 references.
 
 declare void @_Py_Dealloc(ptr)
 declare void @PyObject_GC_Track(ptr)
@@ -13,10 +13,10 @@ declare void @PyObject_ClearWeakRefs(ptr)
 declare i32 @PyDict_Next(ptr, ptr, ptr, ptr)
 declare ptr @PyDict_Copy(ptr)
 
-@dead_arrays = internal global ptr null           ; arrays to be used again, linked through their first slot
+@dead_arrays = internal global ptr null           ; freed arrays for reuse, linked through their first slot
 @dead_count = internal global i64 0
 
-; whether `n` objects at `xs` have the expected trees; collects addresses and owners of their leaves
+; return whether `n` objects at `xs` have the expected trees; collect the addresses and owners of their leaves
 define internal i1 @match(ptr %xs, i64 %n, ptr %c) {
 entry:
   %k_at = getelementptr %cursor, ptr %c, i32 0, i32 1
@@ -82,7 +82,7 @@ still_pending:
   store i64 1, ptr %pending_at
   %pending = icmp eq ptr %type_now, @PENDING_T
   br i1 %pending, label %block, label %no
-buffer:                                           ; over the whole of a block, or over other memory
+buffer:                                           ; of a whole block, or of other memory
   %lender_at = getelementptr i8, ptr %own, i64 $OWNER
   %lender = load ptr, ptr %lender_at
   %lender_type_at = getelementptr i8, ptr %lender, i64 8
@@ -195,7 +195,7 @@ numpy_value:
   %to_single = icmp eq i64 %number_how, 1
   %numpy_word = select i1 %to_single, i64 %as_single_word, i64 %as_it_is
   br label %number_found
-numpy:                                            ; of its fields: data at 16, rank 24, shape 32, dtype 56, flags 64
+numpy:                                            ; byte offsets of fields: data 16, rank 24, shape 32, dtype 56, flags 64
   %array_class = load ptr, ptr %p1
   %is_numpy = icmp eq ptr %type, %array_class
   br i1 %is_numpy, label %numpy_type, label %no
@@ -213,7 +213,7 @@ numpy_type:
   %same_rank = icmp eq i64 %rank, %wanted_rank
   %flags_at = getelementptr i8, ptr %x, i64 64
   %flags = load i32, ptr %flags_at
-  %in_order = and i32 %flags, 257                 ; row-major without gaps, and aligned
+  %in_order = and i32 %flags, 257                 ; C-contiguous and aligned
   %is_plain = icmp eq i32 %in_order, 257
   %numpy_1 = and i1 %same_dtype, %same_rank
   %numpy_2 = and i1 %numpy_1, %is_plain
@@ -237,7 +237,7 @@ numpy_dim_one:
 numpy_dim_next:
   %d1 = add i64 %d, 1
   br label %numpy_dim
-numpy_found:                                      ; what is here may change later: it is copied once all arguments match
+numpy_found:                                      ; the contents may change later: they are copied once all arguments match
   %data_at = getelementptr i8, ptr %x, i64 16
   %data = load ptr, ptr %data_at
   %p_numpy = getelementptr i64, ptr %wanted_shape, i64 %rank
@@ -303,7 +303,7 @@ no:
   ret i1 0
 }
 
-; whether the values of a dict have the expected trees; the words at `p` are the number of keys, a word, the keys
+; return whether the values of a dict have the expected trees; the words at `p` are the number of keys, a word, the keys
 define internal i1 @match_values(ptr %x, i64 %n, ptr %p, ptr %c) {
 entry:
   %values = alloca ptr, i64 %n
@@ -315,7 +315,7 @@ loop:
   %i = phi i64 [ 0, %entry ], [ %i1, %next ]
   %more = icmp ult i64 %i, %n
   br i1 %more, label %one, label %collected
-one:                                              ; results have their keys in order, and are arguments again
+one:                                              ; results have their keys in order, and often become arguments
   %key_at = getelementptr ptr, ptr %keys, i64 %i
   %key = load ptr, ptr %key_at
   %value_at = getelementptr ptr, ptr %values, i64 %i
@@ -344,8 +344,8 @@ no:
   ret i1 0
 }
 
-; %cursor: word of the program, leaf; specs, blocks, owners of the results. Fills `n` places with new trees. False, with an
-; exception set, if memory ran out: the places hold what was made, and blocks from the present leaf on have no array yet.
+; %cursor: word of the program, leaf number; specs, blocks and owners of the results. Fill `n` places with new trees. Return false,
+; with an exception set, if memory runs out: the places hold the finished objects, and blocks from the current leaf on have no array.
 define internal i1 @build(ptr %places, i64 %n, ptr %c) {
 entry:
   %k_at = getelementptr %cursor, ptr %c, i32 0, i32 1
@@ -483,7 +483,7 @@ failed_inside:
   ret i1 0
 }
 
-; a new dict, or null; the words at `p` are the number of keys, a dict with these keys, the keys
+; return a new dict, or null; the words at `p` are the number of keys, a dict with these keys, the keys
 define internal ptr @build_dict(ptr %p, ptr %c) {
 entry:
   %n = load i64, ptr %p
@@ -506,7 +506,7 @@ clear_one:
 fill:
   %built = call i1 @build(ptr %values, i64 %n, ptr %c)
   br i1 %built, label %copy, label %drop
-copy:                                             ; cheaper than to grow one
+copy:                                             ; a copy is cheaper than inserting keys into an empty dict
   %d = call ptr @PyDict_Copy(ptr %model)
   %no_dict = icmp eq ptr %d, null
   br i1 %no_dict, label %drop, label %loop
@@ -514,7 +514,7 @@ loop:
   %i = phi i64 [ 0, %copy ], [ %i1, %one ]
   %left = icmp ult i64 %i, %n
   br i1 %left, label %one, label %drop
-one:                                              ; cannot fail: the key is there
+one:                                              ; cannot fail: the key exists
   %key_at = getelementptr ptr, ptr %keys, i64 %i
   %key = load ptr, ptr %key_at
   %value_at = getelementptr ptr, ptr %values, i64 %i
@@ -522,7 +522,7 @@ one:                                              ; cannot fail: the key is ther
   %status = call i32 @PyDict_SetItem(ptr %d, ptr %key, ptr %value)
   %i1 = add i64 %i, 1
   br label %loop
-drop:                                             ; the dict holds the values, or nobody does; null is let be
+drop:                                             ; the dict, if any, has its own references to the values; they may be null
   %result = phi ptr [ null, %fill ], [ null, %copy ], [ %d, %loop ]
   br label %drop_loop
 drop_loop:
@@ -539,7 +539,7 @@ done:
   ret ptr %result
 }
 
-; destructor of arrays: gives up what the slots hold, and keeps the object for the next result
+; destructor of arrays: release the contents of the slots, and keep the object for the next result
 define void @weft_array_dealloc(ptr %x) {
 entry:
   call void @PyObject_GC_UnTrack(ptr %x)
@@ -613,7 +613,7 @@ spec_less:
 free_spec:
   call void @_Py_Dealloc(ptr %old_spec)
   br label %kind
-kind:                                             ; one of a subclass is of another size
+kind:                                             ; instances of subclasses have another size
   %type_at = getelementptr i8, ptr %x, i64 8
   %type = load ptr, ptr %type_at
   %exact = icmp eq ptr %type, @ARRAY_T

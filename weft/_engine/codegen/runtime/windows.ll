@@ -1,28 +1,28 @@
 ; Collectives between processes: the entry points that all transports share, and the exchange through windows of shared memory.
 ;
 ;   i64 weft_collective_start(i64 plan, ptr in, ptr out)     a request, or -1
-;   i32 weft_collective_wait(i64 request)                    0 when the output has its values; else it failed
+;   i32 weft_collective_wait(i64 request)                    0 if the output has its values, else nonzero
 ;   i64 weft_window_start(i64 plan, ptr in, ptr out)
 ;   i32 weft_window_wait(i64 request)
 ;
-; A plan and a request begin with the addresses of the functions of their transport: start and wait in a plan, wait in a request.
+; Plans and requests begin with the addresses of their transport's functions: start and wait in a plan, wait in a request.
 ;
-; Ranks of one machine share a window for each set of them. It holds, for each of several channels and each member, a counter on a cache
-; line of its own, then two slots. A collective takes steps: in each a rank writes its slot, counts, waits until all have counted, and
-; reads the slots. The slots of a channel alternate from step to step: a rank that writes a slot once more has seen all others count the
-; step after they read it. So there is one wait in a step, and a collective of one step is complete for its sender when it is started.
-; Successive collectives take the channels in turn; one that finds its channel taken by an older one completes that first.
+; Each set of ranks on one machine shares a window. For each of several channels and each member, it has a counter on its own cache
+; line, and two slots. A collective consists of steps: in each step a rank writes its slot, increments its counter, waits until all
+; members have counted, and reads the slots. The two slots of a channel alternate from step to step: a rank that reuses a slot has
+; seen all members count the step after they read it. So each step waits once, and the sender of a one-step collective need not wait.
+; Successive collectives use the channels in turn; a collective whose channel is in use completes the older one first.
 ;
 ; Words of the group (private memory): 0 window, 1 members, 2 this member, 3 bytes of a slot, 4 channels, 5 collectives started,
-;   6 address of the word that is nonzero once a process failed, 7 called while waiting: i32 (i64 request), 0 to go on,
-;   8 offset of the slots; from 16 the request under way of each channel; from 16 + channels the steps that each has made.
+;   6 address of a word that is nonzero once a process failed, 7 function called while waiting: i32 (i64 request), 0 to continue,
+;   8 offset of the slots; from 16 the current request of each channel; from 16 + channels the steps that each has made.
 ; Words of a plan: 0 start, 1 wait, 2 group, 3 kind, 4 bytes of a block, 5 combines slots, 6 bytes of an element, 7 source or -1,
 ;   8 steps, 9 bytes of a block in a step, 10 addresses of slots to combine.
-; Words of a request: 0 wait, 1 plan, 2 in, 3 out, 4 status or -1, 5 channel, 6 the count that is awaited, 7 steps posted.
-; Kinds: 0 all_gather, 1 all_reduce where all reduce everything, 2 reduce_scatter, 3 all_to_all, 4 the block of a source or zeros,
-;   5 all_reduce where each reduces a part, which the next step gathers.
+; Words of a request: 0 wait, 1 plan, 2 in, 3 out, 4 status or -1, 5 channel, 6 the awaited count, 7 steps posted.
+; Kinds: 0 all_gather, 1 all_reduce in which every member reduces everything, 2 reduce_scatter, 3 all_to_all, 4 the block of a
+;   source or zeros, 5 all_reduce in which each member reduces a part, which the next step gathers.
 ;
-; Placeholders in braces are filled in by library/process_calls.py.
+; library/process_calls.py fills in the placeholders in braces.
 
 declare ptr @malloc(i64)
 declare void @free(ptr)
@@ -62,7 +62,7 @@ define internal i64 @nanoseconds() noinline {
   ret i64 %now
 }
 
-; ---- what all transports share
+; ---- functions of all transports
 
 define i64 @weft_collective_start(i64 %plan, ptr %in, ptr %out) {
   %p = inttoptr i64 %plan to ptr
@@ -114,7 +114,7 @@ define internal ptr @slot(ptr %group, i64 %channel, i64 %member, i64 %step) alwa
   ret ptr %p
 }
 
-; The bytes of part `m` of `length` bytes, in parts of `part` bytes.
+; Return the number of bytes in part `m` of `length` bytes, divided into parts of `part` bytes.
 define internal i64 @part_length(i64 %length, i64 %part, i64 %m) alwaysinline {
   %before = mul i64 %m, %part
   %left = sub i64 %length, %before
@@ -123,7 +123,7 @@ define internal i64 @part_length(i64 %length, i64 %part, i64 %m) alwaysinline {
   ret i64 %most
 }
 
-; Write what others need of step `s` into this member's slot; %count is the number of steps that the channel made before it.
+; Write this member's data of step `s` into its slot; %count is the number of earlier steps of the channel.
 define internal void @put(ptr %request, ptr %plan, ptr %group, i64 %s, i64 %count) noinline {
 entry:
   %in = call i64 @word(ptr %request, i64 2)
@@ -170,7 +170,7 @@ done:
   ret void
 }
 
-; Read step `s` from the slots of all.
+; Read step `s` from the slots of all members.
 define internal void @take(ptr %request, ptr %plan, ptr %group, i64 %s, i64 %count) noinline {
 entry:
   %out = call i64 @word(ptr %request, i64 3)
@@ -287,7 +287,7 @@ done:
   ret void
 }
 
-; Say that this member has made `count` steps.
+; Announce that this member has made `count` steps.
 define internal void @arrive(ptr %group, i64 %channel, i64 %count) alwaysinline {
   %me = call i64 @word(ptr %group, i64 2)
   %p = call ptr @counter(ptr %group, i64 %channel, i64 %me)
@@ -295,7 +295,7 @@ define internal void @arrive(ptr %group, i64 %channel, i64 %count) alwaysinline 
   ret void
 }
 
-; Wait until all members have made `count` steps: 0, or why not.
+; Wait until all members have made `count` steps. Return 0, or nonzero after a failure.
 define internal i32 @await(ptr %request, ptr %group, i64 %channel, i64 %count) noinline {
 entry:
   call void @set(ptr %request, i64 6, i64 %count)
@@ -355,7 +355,7 @@ asked:
 again:
   %since1 = phi i64 [ %since, %hint ], [ %begin, %yield ], [ %begin, %sleep ], [ %later, %asked ]
   br label %look
-fail:                                             ; it says what was awaited
+fail:                                             ; the function reports what was awaited
   %said = call i32 %slow(i64 %number)
   ret i32 1
 out:
@@ -364,7 +364,7 @@ ok:
   ret i32 0
 }
 
-; Run a request to its end, and leave its channel; the status stays in it.
+; Complete a request and free its channel; the status is stored in the request.
 define internal void @complete(ptr %request) noinline {
 entry:
   %status = call i64 @word(ptr %request, i64 4)
