@@ -1,5 +1,4 @@
-"""Index maps derived from equations: the input elements that each element of a kernel's result
-depends on.
+"""Index maps from equations: the input elements that each element of a result depends on.
 
 In:   a fusion graph and a group of it.
 Out:  `EquationMaps`: for elements of a root, the elements of every leaf that the kernel may read

@@ -1,5 +1,4 @@
-"""The check `maps` of kernels built from groups: the elements that each result reads, derived in
-two ways.
+"""The check `maps` of kernels: the elements that each result reads, derived in two ways.
 
 In:   a fusion graph, a group, and the kernel built for it.
 Out:  nothing, or KernelMapError.

@@ -1,5 +1,4 @@
-"""The checks `stages` and `memory`: every stage of a compilation is run on the arguments of one
-call.
+"""The checks `stages` and `memory`: every stage of a compilation runs on the arguments of a call.
 
 In:   a recorded call.
 Out:  VerificationError that names the first stage whose results differ from the previous stage,

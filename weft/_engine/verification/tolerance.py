@@ -1,5 +1,4 @@
-"""The tolerance of comparisons: the rounding differences allowed between two correct evaluations of
-a program.
+"""The tolerance of comparisons: rounding differences between correct evaluations of a program.
 
 In:   the expected results, a `Precision` for each, and a function that evaluates the program again
       with noise.

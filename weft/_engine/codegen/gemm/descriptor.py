@@ -1,11 +1,11 @@
-"""The words of a matmul descriptor, which `gemm.describe` writes and the native driver reads, and
-the packing of operands.
+"""The words of a matmul descriptor, and the names of packings.
 
-A descriptor is an array of i64. The first four words are pointers that the caller fills in
-(`POINTERS`); strides are in bytes. After the fixed words come lists, whose positions are in the
-words `*_AT`: the batch dims as (extent, a, b, c), the outer k dims as (extent, a, b), the outer
-dims of the rows of A and of the columns of B as (extent, stride), and space for the pointers of an
-epilogue, which the caller fills in, too.
+`gemm.describe` writes a descriptor, and the native driver reads it. A descriptor is an array of
+i64. The first four words are pointers that the caller fills in (`POINTERS`); strides are in bytes.
+After the fixed words come lists, whose positions are in the words `*_AT`: the batch dims as
+(extent, a, b, c), the outer k dims as (extent, a, b), the outer dims of the rows of A and of the
+columns of B as (extent, stride), and space for the pointers of an epilogue, which the caller fills
+in, too.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Matmul: native functions for `Gemm` steps, generated per combination of types, generic in every
-size and stride.
+"""Matmul: native functions for `Gemm` steps, one per combination of types, generic in all sizes.
 
 In:   a `Gemm` step.
 Out:  `describe(step)`: a function's name and the i64 words of its descriptor; `features(step)`: the

@@ -1,5 +1,4 @@
-"""Matrix times a few vectors, both dense along k: dot products that read each operand once, without
-packing.
+"""Matrix times a few vectors, both dense along k: dot products without packing.
 
 `weft_gemm_*_dot(ptr desc)` takes the descriptor of the tiled matmul; a task is (batch element, row
 tile). Columns are computed one after the other, so this variant is for very few columns.

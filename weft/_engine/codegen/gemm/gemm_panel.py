@@ -1,5 +1,4 @@
-"""A tile of rows times a panel of B: one micro-kernel call per register tile, or one pass along the
-rows of B.
+"""A tile of rows times a panel of B: one micro-kernel call per register tile.
 
 In:   a tile and a panel, as values of the function under construction.
 Out:  IR that calls the micro-kernels and passes finished sums to the epilogue.

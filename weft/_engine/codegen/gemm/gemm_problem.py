@@ -1,5 +1,4 @@
-"""Matmul problems in normal form for planning: extents and byte strides, with collapsed dims and
-chosen orientation.
+"""Matmul problems in normal form: byte strides, collapsed dims and chosen orientation.
 
 In:   a `Gemm` step, the `Recipe` of its types.
 Out:  a `Problem`; `fold` and `orient` return equivalent problems.

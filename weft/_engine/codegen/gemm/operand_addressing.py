@@ -1,5 +1,4 @@
-"""Addresses of a native matmul's operands: descriptor words by index, and offsets from its lists of
-dims.
+"""Addresses of a native matmul's operands: descriptor words, and offsets from lists of dims.
 
 In:   the descriptor (`Described`); in a task, also the words of the round (`Task`).
 Out:  IR that computes byte offsets of batch elements, of ranges of k in one segment, and of ranges

@@ -1,5 +1,6 @@
-"""Products of few rows of A that read B in place along its rows: memory-bound, and long runs of
-rows are fastest to read.
+"""Products of few rows of A that read B in place along its rows.
+
+They are memory-bound, and long runs of rows are fastest to read.
 
 `@along(ptr a, i64 as, i64 rows, ptr b, i64 bs, i64 steps, i64 cols, ptr sums, i64 ss)`: sums[row,
 col] += sum over steps of a[row, step] * b[step, col]. Rows of packed steps of A are `as` bytes

@@ -1,5 +1,4 @@
-"""Names and sizes of the micro-kernels of a matmul; the driver needs them without the kernels'
-text."""
+"""Names and sizes of the micro-kernels of a matmul, without their text."""
 
 from __future__ import annotations
 

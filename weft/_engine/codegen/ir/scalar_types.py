@@ -1,5 +1,4 @@
-"""The scalar types of Loops and matmuls in LLVM: a table, vector types, and the suffixes of
-intrinsics.
+"""The scalar types of Loops and matmuls in LLVM, vector types, and suffixes of intrinsics.
 
 Laws: half precision is computed in f32 registers; bfloat16 is loaded and stored as its bits, bool
       as a byte. Complex numbers are pairs of real numbers and not in the table; `ir.loops.ITEMSIZE`

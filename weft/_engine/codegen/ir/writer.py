@@ -1,5 +1,4 @@
-"""A writer of LLVM functions as text: named values, blocks, and structured loops and branches that
-carry values.
+"""A writer of LLVM functions as text: values, blocks, and structured loops and branches.
 
 In:   instructions as text; callbacks that write the bodies of loops and the arms of branches.
 Out:  lines. Only this module and `scoped_writer` write phi nodes: callers pass and get registers.

@@ -1,5 +1,4 @@
-"""Analysis of the functions of a kernel that may be computed to half precision because their
-results are rounded to it.
+"""Analysis of the functions of a kernel that may be computed to half precision.
 
 In:   a kernel.
 Out:  `demands_of`: id of a float32 operation -> the half-precision type to which its result is

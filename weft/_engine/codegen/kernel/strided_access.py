@@ -1,5 +1,4 @@
-"""Loads of every second, third, ... element: full vectors that cover them all, and shuffles that
-select.
+"""Loads of every second, third, ... element by full vectors and shuffles.
 
 In:   a buffer, an affine index with a step of at least two, the number of a vector in the
       iteration, and the kernel emitter.

@@ -1,5 +1,4 @@
-"""Vectorization of a loop: lanes per vector, vectors per iteration, and a masked or scalar
-remainder.
+"""Vectorization of a loop: lanes per vector, vectors per iteration, and the kind of remainder.
 
 In:   a `vector` loop, the target, the kernel's buffers.
 Out:  a `VectorizationPlan`, or None if the loop stays scalar.

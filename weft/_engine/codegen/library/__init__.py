@@ -1,5 +1,4 @@
-"""Native routines that are not generated from Loops: FFTs, sorts, joins, copies, and calls of BLAS
-and LAPACK.
+"""Native routines not generated from Loops: FFTs, sorts, joins, copies, BLAS and LAPACK calls.
 
 In:   the kind, types and sizes of a routine.
 Out:  its symbol and its code, compiled once per machine and cached on disk.

@@ -1,5 +1,4 @@
-"""Native code for reductions between processes: `n` arrays are combined element by element, in
-order.
+"""Native code for reductions between processes: `n` arrays are combined by element, in order.
 
 In:   the name of a reduction and a dtype.
 Out:  `combine(op, dtype)`: the addresses of functions void (ptr out, ptr addresses, i64 n, i64

@@ -1,5 +1,4 @@
-"""Functions that run before and after the passes of an FFT: rows to vectors and back, and
-frequencies of real values.
+"""Functions before and after the passes of an FFT: transposes, and frequencies of real values.
 
 In:   the name of a function, as used by `codegen.library.fft`.
 Out:  `function(name, type, decls)`: its text. An element in scratch memory is a vector of real

@@ -1,5 +1,4 @@
-"""Native code for collectives between processes: their entry points, and the exchange through
-shared memory.
+"""Native code for collectives between processes: entry points, and exchange in shared memory.
 
 In:   nothing; for MPI, the LLVM type of its handles.
 Out:  `symbols()`, the functions of `windows.ll`; `mpi_symbols()`, the functions of `mpi.ll`;

@@ -1,5 +1,6 @@
-"""The entry of a program: its schedule as one native function `i32 entry(ptr slots)`, split into
-functions if it is long.
+"""The entry of a program: its schedule as one native function `i32 entry(ptr slots)`.
+
+Long schedules are split into several functions.
 
 In:   a `Program`, and the symbols under which its kernels, matmuls and sorts are linked.
 Out:  modules of LLVM IR. The entry returns 0, or 1 if a host call or a signal handler raised, or an

@@ -1,5 +1,4 @@
-"""External functions that native code refers to: of the C library, Python, BLAS, LAPACK and the
-thread pool.
+"""External functions in native code: of the C library, Python, BLAS, LAPACK and the thread pool.
 
 In:   a name.
 Out:  its address in this process, or None.

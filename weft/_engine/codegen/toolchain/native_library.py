@@ -1,5 +1,4 @@
-"""Native library modules: compiled once per machine, cached on disk, loaded for the life of the
-process.
+"""Native library modules: compiled once per machine, cached on disk, never unloaded.
 
 In:   modules: a name, a function that writes the IR (called only if no object is on disk), the
       names to export; and addresses or libc names for the declarations in the texts.

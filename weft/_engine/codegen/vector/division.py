@@ -1,5 +1,6 @@
-"""Integer division without traps: x / 0 is -1, x % 0 is x, and the least integer divided by -1 is
-itself.
+"""Integer division without traps.
+
+x / 0 is -1, x % 0 is x, and the least integer divided by -1 is itself.
 
 In:   `Registers`, and the names of the dividend and of the divisor (or the divisor's literal).
 Out:  the name of the truncated quotient, or of the remainder. CPUs lack vector integer division, so

@@ -1,5 +1,4 @@
-"""Half precision: bfloat16 and float16 values are held in float32 registers and rounded after each
-operation.
+"""Half precision: bfloat16 and float16 values in float32 registers, rounded after each operation.
 
 In:   `Registers`, names of register values or of values in their memory type.
 Out:  the rounded values, or values converted between registers and memory; ties round to even.

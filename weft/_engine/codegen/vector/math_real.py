@@ -1,5 +1,4 @@
-"""Arithmetic on register values with Python operators, as a notation for the formulas of math
-functions.
+"""Arithmetic on register values with Python operators, as a notation for math formulas.
 
 `Real(lanes, "f32")` is the working precision; its methods return `V`s. A `V` is a float, an integer
 of the same size, or a mask.

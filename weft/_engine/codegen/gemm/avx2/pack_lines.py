@@ -1,5 +1,4 @@
-"""Packing functions for AVX2 in assembly, for operands that are dense along their packed rows, or
-transposed.
+"""Packing functions for AVX2 in assembly, for operands with dense packed rows or dense columns.
 
 All are `void(ptr dst, i64 dst_step, ptr src, i64 src_step, i64 lines, i64 length)`, with steps in
 bytes:

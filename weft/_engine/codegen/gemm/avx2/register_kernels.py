@@ -1,5 +1,6 @@
-"""The micro-kernels of `gemm_micro` for AVX2 in assembly: six rows of two vectors occupy twelve of
-the sixteen registers.
+"""The micro-kernels of `gemm_micro` for AVX2 in assembly.
+
+Six rows of two vectors of sums occupy twelve of the sixteen registers.
 
 In:   a recipe and the names of kernels.
 Out:  the text of an assembly module, with the calling convention of Linux.

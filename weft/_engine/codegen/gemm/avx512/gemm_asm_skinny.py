@@ -1,5 +1,6 @@
-"""The function of `skinny_gemm` for AVX-512 in assembly: LLVM takes over 10 ms to compile it, half
-a millisecond to assemble it."""
+"""The function of `skinny_gemm` for AVX-512 in assembly.
+
+LLVM takes over 10 ms to compile it, half a millisecond to assemble it."""
 
 from __future__ import annotations
 

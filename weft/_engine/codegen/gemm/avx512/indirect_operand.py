@@ -1,5 +1,6 @@
-"""Micro-kernels in assembly that read an irregular A in place through address lists: windows of
-images, sums in segments.
+"""Micro-kernels in assembly that read an irregular A in place through address lists.
+
+Such operands are windows of images and sums in segments.
 
 The arguments equal the arguments of `gemm_micro`'s kernels except for the first two: `a` points to
 the addresses of the rows; `as` points to a list of i64: the bytes between steps of k, then (steps,
