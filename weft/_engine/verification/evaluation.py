@@ -115,17 +115,17 @@ class Replay:
         """Return the call with equal operands, or else the first with operands of the same types."""
         calls = self.calls.get(key, [])
         types = [(np.shape(x), np.asarray(x).dtype) for x in operands]
-        alike = [
+        matching = [
             i
             for i, (logged, _) in enumerate(calls)
             if [(x.shape, x.dtype) for x in logged] == types
         ]
-        if not alike:
+        if not matching:
             return None
         equal = lambda i: all(
             np.asarray(x).tobytes() == y.tobytes() for x, y in zip(operands, calls[i][0])
         )
-        return calls.pop(next(filter(equal, alike), alike[0]))
+        return calls.pop(next(filter(equal, matching), matching[0]))
 
 
 def op_by_op(

@@ -168,13 +168,13 @@ def _compare_at_given_indices(
     promised = any(eqn.params.get("mode") is GatherScatterMode.UNCHECKED for eqn in eqns)
     rng = np.random.default_rng(0)
     inputs = [v for v in built.ins if _is_integral(v.aval.dtype) and v.aval.size <= LARGEST_INDICES]
-    given = {v: _positions(rng, v.aval.shape, v.aval.dtype, promised) for v in inputs}
+    index_values = {v: _positions(rng, v.aval.shape, v.aval.dtype, promised) for v in inputs}
     names = dict(zip(built.ins, provenance.inputs))
-    values = {names[var]: values for var, values in given.items()}
+    values = {names[var]: values for var, values in index_values.items()}
     try:
-        if given:
-            again = EquationMaps(maps.graph, maps.group, given)
-            _compare(again, built, provenance_of(built.kernel, values))
+        if index_values:
+            given_maps = EquationMaps(maps.graph, maps.group, index_values)
+            _compare(given_maps, built, provenance_of(built.kernel, values))
     except (AccessError, IndexError):
         if not promised:
             raise

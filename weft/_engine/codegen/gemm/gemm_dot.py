@@ -219,12 +219,12 @@ def _task(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
                 remaining = f.sub(i2, i)
                 r, index = "1", "0"
                 for number, count in enumerate(_ROW_COUNTS):
-                    enough = f.let(f"icmp uge i64 {remaining}, {count}")
-                    r, index = f.pick(enough, count, r), f.pick(enough, number, index)
+                    fits = f.let(f"icmp uge i64 {remaining}, {count}")
+                    r, index = f.pick(fits, count, r), f.pick(fits, number, index)
                 dots = f.let(f"load ptr, ptr {f.at('@dots', f.mul(index, 8))}")
-                mine = f.at(sums, f.mul(f.sub(i, i1), recipe.acc_bytes))
+                row_sums = f.at(sums, f.mul(f.sub(i, i1), recipe.acc_bytes))
                 f.do(
-                    f"call void {dots}(ptr {mine}, ptr {f.at(a, f.mul(i, ms))}, i64 {ms}, ptr {vector}, i64 {k})"
+                    f"call void {dots}(ptr {row_sums}, ptr {f.at(a, f.mul(i, ms))}, i64 {ms}, ptr {vector}, i64 {k})"
                 )
                 return [f.add(i, r)]
 

@@ -144,7 +144,7 @@ def multiply_panel(f: Task, recipe: Recipe, t: Tile, p: Panel, wanted: Collectio
         # added to C again.
         reaches = row_blocks.reach_back and not at_once
         in_c = f.both(sums_in_c, f.equal(row_block.first, i)) if reaches else sums_in_c
-        mine = (
+        block_sums = (
             c
             if at_once
             else f.pick(
@@ -155,8 +155,8 @@ def multiply_panel(f: Task, recipe: Recipe, t: Tile, p: Panel, wanted: Collectio
             )
         )
         sums_stride = f.pick(in_c, cms, row_bytes)
-        dst, ds = f.pick(to_c, c, mine, "ptr"), f.pick(to_c, cms, sums_stride)
-        src = f.pick(p.is_first, "null", mine, "ptr")
+        dst, ds = f.pick(to_c, c, block_sums, "ptr"), f.pick(to_c, cms, sums_stride)
+        src = f.pick(p.is_first, "null", block_sums, "ptr")
         a = f.at(p.a, f.mul(row_block.first, p.a_stride))
         pf = f.at(prefetched, f.mul(f.div(i, recipe.rows), slice_))
         place = t.ends.place(to_finish, c, cms, dst, ds)
@@ -167,9 +167,9 @@ def multiply_panel(f: Task, recipe: Recipe, t: Tile, p: Panel, wanted: Collectio
 
         if not at_once:
             new_sums = (
-                f.at(mine, f.mul(f.sub(i, row_block.first), row_bytes))
+                f.at(block_sums, f.mul(f.sub(i, row_block.first), row_bytes))
                 if row_blocks.reach_back
-                else mine
+                else block_sums
             )
             place = {"row": f.add(t.i0, i), "rows": row_block.new, "col": p.col, "cols": cols}
             f.when(
@@ -242,8 +242,8 @@ class _RowBlocks:
         remaining = f.sub(self.rows, i)
         r, kind = (str(self.most), str(most)) if not self.fewer else ("1", "0")
         for number, count in enumerate(self.counts if self.fewer else ()):
-            enough = f.let(f"icmp uge i64 {remaining}, {count}")
-            r, kind = f.pick(enough, count, r), f.pick(enough, number, kind)
+            fits = f.let(f"icmp uge i64 {remaining}, {count}")
+            r, kind = f.pick(fits, count, r), f.pick(fits, number, kind)
         if not self.reach_back:
             return _RowBlock(i, r, kind)
         short = f.both(self.back, f.less(remaining, self.most))

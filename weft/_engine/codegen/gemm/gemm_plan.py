@@ -134,8 +134,8 @@ def runs_as_batch(p: Problem, recipe: Recipe) -> Problem:
     for e, stride in p.rows:
         step //= e
         dims.append((e, stride, 0, step))
-    apart = replace(p, m=run, rows=(), band=None, batch=(*p.batch, *dims))
-    return apart if _a_direct(apart, recipe, _block_steps(apart, recipe)) else p
+    batched = replace(p, m=run, rows=(), band=None, batch=(*p.batch, *dims))
+    return batched if _a_direct(batched, recipe, _block_steps(batched, recipe)) else p
 
 
 # -- dot products
@@ -358,8 +358,8 @@ def _a_collides(p: Problem, recipe: Recipe, block: int) -> bool:
 def _held(cache_bytes: int, stride: int, run_bytes: int) -> int:
     """Return the number of runs, `stride` bytes apart, that a cache holds; runs one cache way apart
     share a set."""
-    apart = math.gcd(stride, _way(cache_bytes)) if stride else 0
-    return cache_bytes // max(apart, run_bytes, MODEL.cache_line)
+    spacing = math.gcd(stride, _way(cache_bytes)) if stride else 0
+    return cache_bytes // max(spacing, run_bytes, MODEL.cache_line)
 
 
 def _way(cache_bytes: int) -> int:
@@ -377,18 +377,18 @@ def _a_in_runs(p: Problem, recipe: Recipe) -> bool:
     Rows that are dense in runs qualify if they overlap, as windows do, or if their runs are long.
     For strided rows, a step of k loads one or two cache lines for six elements: that pays if few
     panels of B would use the packed A (one panel for evenly spaced rows, which pack faster), and if
-    caches hold lines that far apart.
+    caches hold lines that far power_of_two.
     """
     if not assembly.finds_runs(recipe) or p.k < _GEMM_RUN:
         return False
-    uneven, apart = bool(p.rows) or p.segments > 1, math.gcd(p.a[1], 1 << 16)
+    uneven, power_of_two = bool(p.rows) or p.segments > 1, math.gcd(p.a[1], 1 << 16)
     if p.a[1] == recipe.in_bytes and _whole_steps(p, recipe):
         return uneven and p.k * recipe.in_bytes >= min(p.a[0] // 2, _GEMM_LONG_RUN_BYTES)
     if recipe.joined:
         return False
     if uneven:
-        return p.n <= 2 * recipe.panel_cols and apart <= _GEMM_STRIDE_BYTES
-    near = 2 * p.n > recipe.panel_cols or apart <= _GEMM_EVEN_STRIDE_BYTES
+        return p.n <= 2 * recipe.panel_cols and power_of_two <= _GEMM_STRIDE_BYTES
+    near = 2 * p.n > recipe.panel_cols or power_of_two <= _GEMM_EVEN_STRIDE_BYTES
     return p.a[0] == recipe.in_bytes and p.n <= recipe.panel_cols and near
 
 

@@ -63,8 +63,8 @@ class Problem:
     @property
     def b_share(self) -> int:
         """Number of consecutive batch elements with the same B."""
-        alike = itertools.takewhile(lambda dim: dim[2] == 0, reversed(self.batch))
-        return max(math.prod(extent for extent, *_ in alike), 1)
+        shared_dims = itertools.takewhile(lambda dim: dim[2] == 0, reversed(self.batch))
+        return max(math.prod(extent for extent, *_ in shared_dims), 1)
 
     def exchanged(self) -> "Problem":
         """Return the transposed problem, C' = B' A'."""

@@ -199,7 +199,7 @@ def _driver_module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
         known.get(dims.count) == "0"
         for dims in (addressing.BATCH, addressing.OUTER, addressing.ROWS, addressing.COLS)
     )
-    made = [
+    functions = [
         kernel_table(recipe, decls, wanted) if len(required.kernel_names(wanted)) > 1 else "",
         "" if even else addressing.offsets_function(decls, recipe),
         _pack_rows(recipe, decls, known) if required.packs(wanted, "a") else "",
@@ -210,7 +210,7 @@ def _driver_module(recipe: Recipe, symbol: str, wanted: Collection[str]) -> str:
         _add_task(recipe, decls, wanted, known) if "add" in wanted else "",
         _driver(recipe, decls, symbol, wanted, known),
     ]
-    return str(decls) + "\n".join(made)
+    return str(decls) + "\n".join(functions)
 
 
 def _pack_panel(recipe: Recipe, decls: Declarations, known: Mapping[int, str]) -> str:
@@ -317,12 +317,17 @@ def _tile_task(
     recipe: Recipe, decls: Declarations, wanted: Collection[str], known: Mapping[int, str]
 ) -> str:
     f = addressing.Task("tile_task", decls, recipe, known)
-    mine = f.at(f.word("%ctx", 2, "ptr"), f.mul("%wid", f.d(Word.WORKER_BYTES)))
-    sums, task, first, last = f.at(mine, f.d(Word.SUMS_OFFSET)), "%task", "0", f.d(Word.BLOCKS)
+    worker_scratch = f.at(f.word("%ctx", 2, "ptr"), f.mul("%wid", f.d(Word.WORKER_BYTES)))
+    sums, task, first, last = (
+        f.at(worker_scratch, f.d(Word.SUMS_OFFSET)),
+        "%task",
+        "0",
+        f.d(Word.BLOCKS),
+    )
     if "add" in wanted:
         parts, blocks = f.d(Word.PARTS), f.d(Word.PART_BLOCKS)
-        kept = f.at(f.word("%ctx", 1, "ptr"), f.mul("%task", f.d(Word.PART_BYTES)))
-        sums = f.pick(f.equal(parts, 1), sums, kept, "ptr")
+        part_sums = f.at(f.word("%ctx", 1, "ptr"), f.mul("%task", f.d(Word.PART_BYTES)))
+        sums = f.pick(f.equal(parts, 1), sums, part_sums, "ptr")
         task, first = f.div("%task", parts), f.mul(f.rem("%task", parts), blocks)
         last = f.min(f.add(first, blocks), last)
     _tiles(
@@ -330,7 +335,7 @@ def _tile_task(
         recipe,
         task,
         wanted,
-        lambda t: _tile(f, recipe, t, _Part(mine, sums, first, last), wanted),
+        lambda t: _tile(f, recipe, t, _Part(worker_scratch, sums, first, last), wanted),
     )
     return f.end()
 

@@ -84,8 +84,8 @@ class _AlongWriter:
         if per_line > 1:
             f.loop(lines, self.whole, wide, lambda j: self.stretch(steps, j, prefetches=count > 1))
         if self.recipe.machine.masks:  # without masks, the planner admits no incomplete stretches
-            left = f.sub("%cols", self.whole)
-            f.when(f.less(0, left), lambda: self.stretch(steps, self.whole, left))
+            remaining = f.sub("%cols", self.whole)
+            f.when(f.less(0, remaining), lambda: self.stretch(steps, self.whole, remaining))
 
     def stretch(
         self, steps: _Steps, j: str, left: str | None = None, prefetches: bool = False

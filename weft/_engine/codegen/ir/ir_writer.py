@@ -263,8 +263,8 @@ class FunctionWriter(Writer):
     def _convert_integer(self, value: str, source: str, target: str, lanes: int) -> str:
         kind = llvm_type(source)
         if target == "bool":
-            some = self.let(f"icmp ne {_of(kind, lanes)} {value}, {const(kind, 0, lanes)}")
-            return self.let(f"zext {_of('i1', lanes)} {some} to {_of('i8', lanes)}")
+            is_nonzero = self.let(f"icmp ne {_of(kind, lanes)} {value}, {const(kind, 0, lanes)}")
+            return self.let(f"zext {_of('i1', lanes)} {is_nonzero} to {_of('i8', lanes)}")
         if target in INTEGERS:
             return self._resize(value, source, target, lanes)
         wide = "f64" if target == "f64" else "f32"

@@ -176,16 +176,18 @@ class ScopedWriter(Writer):
             self.scopes[self.depth if level is None else level],
             (self.label("then"), self.label("done")),
         )
-        scope, made = self._arm(then, emit)
+        scope, results = self._arm(then, emit)
         begin = [
             f"  br i1 {cond}, label %{then}, label %{done}" + (", !prof !2" if rarely else ""),
             f"{then}:",
         ]
         place.lines += [*begin, *scope.lines, f"  br label %{done}", f"{done}:"]
-        values = [self.define(self.name(), level) for _ in made]
+        values = [self.define(self.name(), level) for _ in results]
         place.lines += [
             f"  {value} = phi {type_} [{x}, %{scope.label}], [{other}, %{place.label}]"
-            for value, x, other in zip(values, made, others or ["zeroinitializer"] * len(made))
+            for value, x, other in zip(
+                values, results, others or ["zeroinitializer"] * len(results)
+            )
         ]
         place.label = done
         return values
@@ -215,8 +217,8 @@ class ScopedWriter(Writer):
         self.load_floor = load_floor
         onward = self.let(f"add nuw nsw i64 {counter}, {step}")
         if certain:
-            again = self.let(f"icmp slt i64 {onward}, {stop}")
-            self.do(f"br i1 {again}, label %{head}, label %{exit_}")
+            continues = self.let(f"icmp slt i64 {onward}, {stop}")
+            self.do(f"br i1 {continues}, label %{head}, label %{exit_}")
         else:
             self.do(f"br label %{head}")
         self._close_loop(

@@ -351,8 +351,8 @@ def _logistic(r: _Real, x: Value, y: Value, type_: str) -> Value:
     # With c = cos(y/2): 1 + E = 2 e^-|x| c^2 - expm1(-|x|) + i e^-|x| sin y, whose real part has
     # positive terms only.
     zero, one, two = r.const(0.0, x), r.const(1.0, x), r.const(2.0, x)
-    left = r.test("lt", x, zero)
-    y = r.select(left, y, r("neg", y))
+    is_negative = r.test("lt", x, zero)
+    y = r.select(is_negative, y, r("neg", y))
     size = r("neg", r("abs", x))
     e, half = r("exp", size), r("mul", r.const(0.5, y), y)
     c, s = r("cos", half), r("sin", half)
@@ -363,7 +363,7 @@ def _logistic(r: _Real, x: Value, y: Value, type_: str) -> Value:
     below = r.select(
         gone, one, r("sub", r("mul", two, r("mul", e, r("mul", c, c))), r("expm1", size))
     )
-    top = Pair(type_, r.select(left, e_real, one), r.select(left, e_imag, zero))
+    top = Pair(type_, r.select(is_negative, e_real, one), r.select(is_negative, e_imag, zero))
     return _div(r, [top, Pair(type_, below, e_imag)], type_)
 
 

@@ -179,7 +179,7 @@ class Emission:
         start = (
             self.scalar.cast(start, "i64", type_) if start[0] == "%" else literal(int(start), type_)
         )
-        splat, made = self.lanes.splat(start, element), []
+        splat, vectors = self.lanes.splat(start, element), []
         for part in range(self.parts):
             steps = [literal(x.stride * (part * width + lane), type_) for lane in range(width)]
             ramp = (
@@ -187,8 +187,8 @@ class Emission:
                 if width == 1
                 else f"<{', '.join([f'{element} {step}' for step in steps])}>"
             )
-            made.append(self.lanes.binary("add", self.lanes.type(type_), splat, ramp))
-        return tuple(made)
+            vectors.append(self.lanes.binary("add", self.lanes.type(type_), splat, ramp))
+        return tuple(vectors)
 
     def widened(self, value: Value) -> Value:
         """Return the same value with a register per part."""

@@ -348,12 +348,12 @@ class Expressions(Emission):
         conds = self.spread(guard)
         # Lanes that are not loaded become zero.
         is_zero = other.parts[0] == literal(0, type_)
-        rest = (None,) * self.parts if is_zero else self.spread(other)
+        fallbacks = (None,) * self.parts if is_zero else self.spread(other)
         masks = [self.mask_of(part, cond) for part, cond in enumerate(conds)]
 
         def emit() -> list[str]:
             return [
-                self._load_part(name, type_, index, part, masks[part], rest[part])
+                self._load_part(name, type_, index, part, masks[part], fallbacks[part])
                 for part in range(self.parts)
             ]
 

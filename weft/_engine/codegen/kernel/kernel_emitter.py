@@ -435,12 +435,14 @@ class KernelEmitter(Expressions):
         self.lanes, self.vectorized = self.lanes_of(plan.lanes), True
         self.reducing, self.scanned, self.parts = frozenset(reduced), plan.scanned, plan.parts
         self._widen_accumulators(plan, starts)
-        rest = self._vector_blocks(stmt, extent, plan)
+        first_remaining = self._vector_blocks(stmt, extent, plan)
         self.parts = plan.parts
         self._fold_accumulators(plan, starts)
         self.leave_vector_loop()
         if not plan.masked:
-            self._counted(stmt, rest, extent, 1, lambda counter: self._iteration(stmt, counter))
+            self._counted(
+                stmt, first_remaining, extent, 1, lambda counter: self._iteration(stmt, counter)
+            )
 
     def _widen_accumulators(self, plan: VectorizationPlan, starts: dict[str, Value]) -> None:
         """Give the accumulators of a vector loop a register per part, or a single register if they

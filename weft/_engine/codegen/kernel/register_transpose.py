@@ -116,10 +116,10 @@ class _Rows:
         interleaved = [
             self._interleaved(vectors[at : at + block], block) for at in range(0, self.count, block)
         ]
-        alike = list(zip(*interleaved))
+        columns = list(zip(*interleaved))
         per_vector = self.width // self.count  # rows per vector
         dealt = [
-            self._dealt([x for each in alike[at : at + per_vector] for x in each], block)
+            self._dealt([x for each in columns[at : at + per_vector] for x in each], block)
             for at in range(0, block, per_vector)
         ]
         return [x for together in zip(*dealt) for x in together]

@@ -18,24 +18,29 @@ from weft._engine.ir.loops import ITEMSIZE
 
 def load(e: Emission, name: str, type_: str, index: Affine, part: int) -> str:
     """Return vector `part` of the elements at `index`."""
-    (rest, at), stride, width = e.apart(index.base), index.stride, e.lanes.w
+    (variable, at), stride, width = e.apart(index.base), index.stride, e.lanes.w
     ends = part + 1 == e.parts or any(e.masks[part : part + 2])
     seen = (
-        e.strided.setdefault((e.b.scopes[-1], name, rest and rest.parts[0], stride, width), [])
+        e.strided.setdefault(
+            (e.b.scopes[-1], name, variable and variable.parts[0], stride, width), []
+        )
         if name in e.pure_buffers
         else [at]
     )
     if at not in seen:
         seen.append(at)
     skip = 0
-    for apart in [at - before for before in seen]:
-        if 0 < apart < stride:
-            skip = apart
-        if 0 < apart < stride * width and apart % stride == 0 and not ends:
-            earlier = Affine(e.sum(index.base, constant(-apart)), stride)
+    for distance in [at - before for before in seen]:
+        if 0 < distance < stride:
+            skip = distance
+        if 0 < distance < stride * width and distance % stride == 0 and not ends:
+            earlier = Affine(e.sum(index.base, constant(-distance)), stride)
             x, y = [load(e, name, type_, earlier, i) for i in (part, part + 1)]
             return e.b.shuffle(
-                vector(MEMORY[type_], width), x, y, range(apart // stride, apart // stride + width)
+                vector(MEMORY[type_], width),
+                x,
+                y,
+                range(distance // stride, distance // stride + width),
             )
     return _picked(
         e, name, type_, Affine(e.sum(index.base, constant(-skip)), stride), part, skip, ends

@@ -84,9 +84,13 @@ def _across(
     parts, rows = emitter.parts, []
     emitter.parts = 1
     for part in range(parts):
-        mine = [each(lambda x, at=part: Varying(x.type, x.parts[at : at + 1]), v) for v in values]
-        last = [each(lambda x, at=part: _last(emitter, x, emitter.masks[at]), v) for v in mine]
-        rows.append(_combined(emitter, stmt, totals, mine))
+        part_values = [
+            each(lambda x, at=part: Varying(x.type, x.parts[at : at + 1]), v) for v in values
+        ]
+        last = [
+            each(lambda x, at=part: _last(emitter, x, emitter.masks[at]), v) for v in part_values
+        ]
+        rows.append(_combined(emitter, stmt, totals, part_values))
         totals = _combined(emitter, stmt, totals, last)
     emitter.parts = parts
     return totals, [

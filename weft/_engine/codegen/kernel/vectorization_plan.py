@@ -289,8 +289,8 @@ def _count(body: tuple[loops.Stmt, ...]) -> dict[str, int]:
 def bound(extent: loops.Expr | int) -> int | None:
     """Return the upper bound of a computed extent that is a minimum with a constant, else None."""
     if isinstance(extent, loops.Op) and extent.op == "min":
-        known = [arg.value for arg in extent.args if isinstance(arg, loops.Const)]
-        return int(known[0]) if known else None
+        constants = [arg.value for arg in extent.args if isinstance(arg, loops.Const)]
+        return int(constants[0]) if constants else None
     return None
 
 

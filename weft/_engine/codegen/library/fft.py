@@ -188,9 +188,9 @@ class _Transform:
         rows, inner, share, blocks, crossed, *sides = (
             f.word("%words", 3 + convolved + i) for i in range(5 + 12 * convolved)
         )
-        room = 2 * register * max(self.n + 1, self.plan.length, lanes)
-        one = f.let(f"call ptr {take}(i64 {2 * room})")
-        other = f.at(one, room)
+        buffer_bytes = 2 * register * max(self.n + 1, self.plan.length, lanes)
+        one = f.let(f"call ptr {take}(i64 {2 * buffer_bytes})")
+        other = f.at(one, buffer_bytes)
         size = nbytes(self.type)
 
         def row_block(block: str) -> None:
@@ -350,13 +350,13 @@ class _Transform:
         if plan.convolution is None:
             here, there = passes(here, there)
         else:
-            taken, m, given = plan.convolution
+            input_length, m, output_length = plan.convolution
             before, between, after = starts[len(plan.passes) :]
-            self._call(self.product, here, there, taken, before, 1, m)
+            self._call(self.product, here, there, input_length, before, 1, m)
             here, there = passes(there, here)
             self._call("product", here, here, m, between, 1, m)
             here, there = passes(here, there)
-            self._call("product", here, here, given, after, 0, given)
+            self._call("product", here, here, output_length, after, 0, output_length)
             if self.product == "product_real":  # frequency 0 of real values is real
                 f.store(
                     llvm_type(self.type),

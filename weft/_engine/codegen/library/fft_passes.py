@@ -247,10 +247,10 @@ class _Places:
         """Return `base` plus a number of strides `apart`; a constant number is reached from the
         previous address."""
         if isinstance(number, int):
-            known = self.steps[apart]
-            while len(known) <= number:
-                known.append(self.v.f.at(known[-1], apart))
-            return known[number]
+            addresses = self.steps[apart]
+            while len(addresses) <= number:
+                addresses.append(self.v.f.at(addresses[-1], apart))
+            return addresses[number]
         return self.v.f.at(base, self.v.f.mul(number, apart))
 
     def read(self, j: Operand) -> Number:
@@ -317,9 +317,9 @@ def _sums(v: Vectors, place: _Places, radix: int) -> None:
 
     def pair(j: str, *total: str) -> list[str]:
         x, y = place.read(j), place.read(f.sub("%radix", j))
-        both, apart = v.plus(x, y), v.minus(x, y)
+        both, difference = v.plus(x, y), v.minus(x, y)
         at = f.at(pairs, f.mul(f.sub(j, 1), 2 * parts * v.bytes))
-        for i, part in enumerate([*both[:parts], *apart[:parts]]):
+        for i, part in enumerate([*both[:parts], *difference[:parts]]):
             v.store(str(part), at, i)
         return [v.add(a, str(b)) for a, b in zip(total, both)]
 

@@ -80,10 +80,10 @@ def _runs(f: FunctionWriter, step: Join, table: str) -> None:
 
     def run(i: str) -> None:
         row, part = f.div(i, count), f.rem(i, count)
-        known = f.at(table, f.mul(part, 16))
+        part_entry = f.at(table, f.mul(part, 16))
         width, place, source = (
-            f.word(known, 0),
-            f.word(known, 1),
+            f.word(part_entry, 0),
+            f.word(part_entry, 1),
             f.word(f.at("%places", f.mul(part, 8)), 1, "ptr"),
         )
         line = MODEL.cache_line

@@ -397,9 +397,11 @@ class _Radix:
         none = f.let(f"icmp eq ptr {w['previous']}, null")
         previous = f.pick(none, "null", f.at(w["previous"], f.mul(begin, 4)), "ptr")
         counters = 8 << _SORT_WIDE_DIGIT
-        room = f.let(f"and i64 {f.add(f.mul(n, self.bytes), 63)}, -64")
-        scratch = f.let(f"call ptr @weft_scratch_take(i64 {f.add(f.mul(room, 2), counters)})")
-        items, spare = f.at(scratch, counters), f.at(scratch, f.add(room, counters))
+        items_bytes = f.let(f"and i64 {f.add(f.mul(n, self.bytes), 63)}, -64")
+        scratch = f.let(
+            f"call ptr @weft_scratch_take(i64 {f.add(f.mul(items_bytes, 2), counters)})"
+        )
+        items, spare = f.at(scratch, counters), f.at(scratch, f.add(items_bytes, counters))
         f.do(
             f"call void @fill(ptr {items}, ptr {source}, ptr {previous}, i64 {n}, i64 {descending})"
         )

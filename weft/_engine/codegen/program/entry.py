@@ -271,10 +271,10 @@ class EntryEmitter:
         self.counts_work = True
         before = self._value("load i64, ptr %spent")
         now = self._value(f"add i64 {before}, {max(work, 64)}")
-        enough = self._value(f"icmp ugt i64 {now}, {_SIGNAL_CHECK_BYTES}")
-        spent = self._value(f"select i1 {enough}, i64 0, i64 {now}")
+        is_due = self._value(f"icmp ugt i64 {now}, {_SIGNAL_CHECK_BYTES}")
+        spent = self._value(f"select i1 {is_due}, i64 0, i64 {now}")
         self._line(f"store i64 {spent}, ptr %spent")
-        self.function.branch(enough, self._check_signals)
+        self.function.branch(is_due, self._check_signals)
 
     def _fail_unless_zero(self, status: str) -> None:
         onward = f"onward{self.function.fresh()}"

@@ -181,10 +181,10 @@ def load(data: bytes, imports: Mapping[str, int], shared: Mapping[str, int]) -> 
 
 def place(image: Image, address: Callable[[str], int | None]) -> Loaded:
     """Load an image into memory; `address` maps imported symbols to addresses."""
-    known = [0, *map(address, image.imports)]
-    if not all(known[1:]):
+    addresses = [0, *map(address, image.imports)]
+    if not all(addresses[1:]):
         raise RuntimeError(
-            f"codegen: compiled code refers to {image.imports[known.index(None) - 1]!r}, a symbol that this process does not define"
+            f"codegen: compiled code refers to {image.imports[addresses.index(None) - 1]!r}, a symbol that this process does not define"
         )
 
     def at(base: int) -> bytes:
@@ -195,8 +195,8 @@ def place(image: Image, address: Callable[[str], int | None]) -> Loaded:
             words = np.ndarray(
                 (image.size - 7,), "<u8", contents, strides=(1,)
             )  # an overlapping word at every byte
-            known[0] = base
-            words[np.frombuffer(image.places, np.uint32)] += np.array(known, np.uint64)[
+            addresses[0] = base
+            words[np.frombuffer(image.places, np.uint32)] += np.array(addresses, np.uint64)[
                 np.frombuffer(image.targets, np.uint32)
             ]
         return contents.tobytes()

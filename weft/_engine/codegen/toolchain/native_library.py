@@ -87,7 +87,11 @@ def are_at_hand(parts: Sequence[LibraryModule], wait: bool = False) -> bool:
     """
     names = tuple([part.name for part in parts])
     if names not in _apart:
-        missing = [wanted for wanted in map(request, parts) if not objects.is_there(wanted)]
+        missing = [
+            part_request
+            for part_request in map(request, parts)
+            if not objects.is_there(part_request)
+        ]
         if not missing:
             return True
         _apart[names] = threading.Thread(target=_compile_all, args=(missing,))
@@ -99,8 +103,8 @@ def are_at_hand(parts: Sequence[LibraryModule], wait: bool = False) -> bool:
 
 def _compile_all(requests: Sequence[objects.ObjectRequest]) -> None:
     with contextlib.suppress(Exception):
-        for wanted in requests:
-            compile_apart(wanted)
+        for module_request in requests:
+            compile_apart(module_request)
 
 
 def compile_apart(wanted: objects.ObjectRequest) -> None:
