@@ -59,7 +59,7 @@ class Word:
     SUMS_OFFSET = 35
     PANEL_OFFSET = 36
     WORKERS = 37
-    SWAPPED = 38  # 1 if the pointers A and B are exchanged; all other words refer to the exchanged operands
+    SWAPPED = 38  # 1 if A and B are exchanged; all other words refer to the exchanged operands
     BATCH_DIMS = 39
     BATCH_AT = 40
     OUTER_DIMS = 41
@@ -77,9 +77,9 @@ class Word:
     PART_BYTES = 51  # bytes of the sums of one task
     STRIP_ROWS = 52  # rows of a tile that are multiplied by all panels of a block together
     SUMS_IN_C = 53  # 1 if C holds unfinished sums
-    BACK = 54  # 1 if the last rows of a tile are computed together with some previous rows, by a full kernel
+    BACK = 54  # 1 if a full kernel computes the last rows of a tile with some previous rows
     SUMS_ROWS = 55  # rows of sums per panel in a tile's scratch memory
-    EPILOGUE_STREAMS = 56  # epilogue arguments to prefetch: one byte for each of `STREAMS`, the argument's position + 1, or 0
+    EPILOGUE_STREAMS = 56  # arguments to prefetch: a byte for each stream, position + 1, or 0
     SUMS_STRIDE = 57  # bytes between the rows of sums
     BAND_FROM = 58  # C is read where BAND_FROM + n <= m + BAND_ZERO <= BAND_TO + n
     BAND_TO = 59

@@ -50,7 +50,9 @@ class Problem:
         int, ...
     ] = ()  # positions of the epilogue arguments that have the layout of C
     swapped: bool = False  # True if A and B are exchanged
-    grouped: str = ""  # groups with sizes at run time: of rows ("m"), with `m` rows on average, or of k ("k"), with at most `k`
+    grouped: str = (
+        ""  # run-time groups of rows ("m", `m` is the average) or k ("k", `k` is the maximum)
+    )
 
     @property
     def segments(self) -> int:

@@ -47,7 +47,7 @@ class Emission:
         self.pure_buffers: set[str] = set()
         self.strided: dict[
             tuple, list[int]
-        ] = {}  # element offsets that `strided_access` has read, by (scope, buffer, index, stride, width)
+        ] = {}  # offsets read by `strided_access`, by (scope, buffer, index, stride, width)
         self.tags: dict[str, str] = {}
         self.alias_tags: dict[str, str] = {}
         self._lanes: dict[int, Lanes] = {}

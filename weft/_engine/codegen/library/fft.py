@@ -7,8 +7,7 @@ Out:  `symbol(step)`: a function's name; `ROUTINES`: its code. It is `void name(
 Laws: rows are independent, so NaN and infinities stay in their row.
 How:  each lane of a vector holds a row, so passes have no shuffles and no remainders. Rows are
       transposed into scratch memory, one vector per element, transformed there by the passes, and
-      transposed back. The last vector of rows ends at the last row and may overlap the previous
-      vector.
+      transposed back. In the last vector, the last row fills the remaining lanes.
 """
 
 from __future__ import annotations

@@ -448,8 +448,8 @@ class _Top:
         return f.at("%kept", f.mul(index, self.bytes))
 
     def _insert(self) -> str:
-        """Emit the function that inserts an element into the sorted items `%kept`, before `%last`,
-        dropping the item there."""
+        """Emit the function that inserts an element into the sorted items `%kept`; the item at `%last`
+        is dropped."""
         keys, item = self.keys, self.item
         f = keys.function(
             f"internal void @insert(ptr %kept, {keys.word} %key, i64 %position, i64 %last)"

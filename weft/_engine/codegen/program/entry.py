@@ -102,7 +102,7 @@ class EntryEmitter:
         self.checks_signals = False
         self.in_task = False  # True in the body of a parallel loop, which does not check signals
         self.has_tasks = False
-        self.counts_work = False  # True if `%spent` counts the bytes of traffic since the last signal check at run time
+        self.counts_work = False  # True if `%spent` counts traffic since the last signal check
         self.work = 0  # bytes of traffic since the last signal check, where known at compile time
         self.positions = _positions(program)
         self.has_arena = any(slot.is_temp for slot in program.slots)

@@ -57,7 +57,7 @@ class HostCalls:
             try:
                 raise error
             finally:
-                del error  # break the cycle through this frame, so that the error's frames are freed with it
+                del error  # break the reference cycle through this frame
         if symbols.signal_error[0]:
             raised = tuple(map(ctypes.c_void_p, symbols.signal_error))
             symbols.signal_error[:] = (None, None, None)

@@ -104,7 +104,7 @@ _ARENA = 16 << 20
 _MADV_DONTNEED = 4
 _unused: dict[
     int, array[int]
-] = {}  # size in bytes -> addresses of freed pages, in arrays, because Python integers would occupy pages
+] = {}  # size in bytes -> addresses of freed pages (Python integers would take memory)
 _fresh: list[tuple[int, int]] = []  # (begin, end) of unused pages
 # No lock: `pop` of a list is atomic among threads, finalizers and signal handlers.
 

@@ -199,7 +199,7 @@ class Kernel:
             sums = [self.sum((r, v)) for v in range(self.vectors)]
             for _ in range(
                 2
-            ):  # add neighboring lanes of two vectors; a missing vector leaves lanes that are not stored
+            ):  # add neighboring lanes of two vectors (a missing one leaves unused lanes)
                 pairs = [(sums[i], sums[min(i + 1, len(sums) - 1)]) for i in range(0, len(sums), 2)]
                 for a, b in pairs:
                     out += [
