@@ -475,7 +475,7 @@ def test_the_end_of_a_process_waits_for_callbacks():
     assert run.stdout.split() == ["end", "done"] and "nobody saw this" in run.stderr
 
 
-def test_functions_compute_on_the_cpu_where_its_devices_are_hidden():
+def test_callbacks_compute_on_the_cpu_with_hidden_devices():
     code = """
 import numpy as np, weft
 def f(v):

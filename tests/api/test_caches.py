@@ -144,7 +144,7 @@ def test_functions_go_with_their_last_reference(calls):
         gc.enable()
 
 
-def test_functions_that_are_kept_by_what_was_made_of_them_are_few(monkeypatch):
+def test_the_cache_of_functions_in_their_own_results_is_bounded(monkeypatch):
     monkeypatch.setattr(call_cache, "_of_functions", {})
     monkeypatch.setattr(call_cache, "_MOST_FUNCTIONS", 3)
 
@@ -289,7 +289,7 @@ MANY = """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no list of mappings")
-def test_many_shapes_take_few_mappings_and_give_their_memory_back():
+def test_many_shapes_use_few_mappings_and_free_memory():
     said = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(MANY)], capture_output=True, text=True, check=True
     )

@@ -303,7 +303,7 @@ def test_custom_gradient_with_several_arguments_and_trees():
 
 @pytest.mark.parametrize("policy", ["everything_saveable", "nothing_saveable", "dots_saveable"])
 @pytest.mark.parametrize("form", [custom_vjp, custom_jvp], ids=["vjp", "jvp"])
-def test_policies_keep_custom_rules_for_derivatives_of_higher_order(policy, form):
+def test_policies_keep_custom_rules_for_higher_derivatives(policy, form):
     """The rule says that the slope of 3x is 2x: what a policy saves or computes again is differentiated by it, too."""
 
     @form
@@ -374,7 +374,7 @@ def test_what_is_computed_again_is_not_kept(prevent_cse):
     )
 
 
-def test_backward_passes_hold_an_equation_for_what_is_computed_again():
+def test_backward_passes_hold_one_equation_per_recomputation():
     """Of each checkpoint one: its residuals first, none of the equations behind it; derivatives of higher order keep it."""
     twice = lambda x, y: wnp.sin(wnp.sin(x)) * y
     f = weft.checkpoint(twice, prevent_cse=(True, False))

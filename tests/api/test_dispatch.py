@@ -119,7 +119,7 @@ def fast_paths(jitted):
     return known
 
 
-def test_nodes_of_the_users_types_are_flattened_in_python_and_run_without_it():
+def test_user_nodes_flatten_in_python_and_run_natively():
     x, y = wnp.asarray(X), wnp.asarray(2 * X)
     f = weft.jit(lambda p, n: Pair(p.first + n, [p.second], p.name), static_argnums=1)
     for _ in range(3):
@@ -153,7 +153,7 @@ def no_structures(monkeypatch):
     monkeypatch.setattr(weft._engine.api.jit.JitFunction, "_flatten", refuse)
 
 
-def test_nodes_of_a_structure_that_is_expected_are_taken_apart_once(monkeypatch):
+def test_nodes_of_expected_structures_are_flattened_once(monkeypatch):
     taken = []
 
     class Counted(Pair):

@@ -654,7 +654,7 @@ def rows():
 
 
 @pytest.mark.parametrize("wrap", [lambda f: f, weft.jit])
-def test_shard_map_splits_and_joins_values_of_hi_types_by_their_specs(rows, wrap):
+def test_shard_map_splits_and_joins_hi_values_by_specs(rows, wrap):
     mesh = weft.make_mesh((4,), ("i",), devices=weft.devices()[:4])
 
     def f(r, y):
@@ -678,7 +678,7 @@ def test_shard_map_splits_and_joins_values_of_hi_types_by_their_specs(rows, wrap
     assert float(total) == 276
 
 
-def test_gradients_pass_values_of_hi_types_made_and_used_within_shard_maps(rows):
+def test_gradients_pass_hi_values_inside_shard_map(rows):
     mesh, specs = weft.make_mesh((4,), ("i",), devices=weft.devices()[:4]), RowsSpec("i")
     pack = weft.shard_map(
         lambda x, s: Rows(x * s[:, None], s), mesh=mesh, in_specs=weft.P("i"), out_specs=specs
@@ -690,7 +690,7 @@ def test_gradients_pass_values_of_hi_types_made_and_used_within_shard_maps(rows)
     np.testing.assert_allclose(found, 2 * np.arange(8.0) * np.arange(24.0).reshape(8, 3).sum(1))
 
 
-def test_shard_map_refuses_specs_that_are_not_of_the_kind_of_their_values(rows):
+def test_shard_map_refuses_specs_of_the_wrong_kind(rows):
     mesh, specs = weft.make_mesh((4,), ("i",), devices=weft.devices()[:4]), RowsSpec("i")
     run = lambda ins, outs, f=lambda r: r, x=rows: weft.shard_map(
         f, mesh=mesh, in_specs=(ins,), out_specs=outs
@@ -751,7 +751,7 @@ class Unseal(Join):
         return (5 * ct,)
 
 
-def test_values_whose_types_do_not_say_what_they_consist_of_are_differentiated_by_rules():
+def test_opaque_hi_values_are_differentiated_by_rules():
     hijax.register_hitype(Sealed, lambda x: SealedType((*x.low.shape[:-1], 2 * x.low.shape[-1])))
     loss = lambda x: Unseal(SealedType(x.shape))(Seal(weft.typeof(x))(x)).sum()
     np.testing.assert_allclose(weft.grad(loss)(wnp.array(X)), 15 * np.ones(4))

@@ -329,7 +329,7 @@ def test_functions_with_rules_of_their_own_take_values(wrap, which):
         same(grad(pair), 20 * B, 20 * A)
 
 
-def test_rules_that_are_to_know_of_zeros_and_mapped_parts_refuse_values():
+def test_rules_with_symbolic_zeros_or_batching_refuse_hi_values():
     pair = Pair(wnp.array(A), wnp.array(B))
     f = weft.custom_jvp(lambda x: x.a.sum())
     f.defjvp(lambda primals, tangents: (f(*primals), tangents[0].a.sum()), symbolic_zeros=True)
@@ -380,7 +380,7 @@ def test_values_in_programs_and_loops():
         weft.device_put(pair)
 
 
-def test_programs_say_whether_they_hold_operations_of_classes_and_are_lowered():
+def test_programs_report_hi_operations_and_are_lowered():
     square = lambda x: Square(weft.typeof(x))(x)
     ruled = weft.custom_jvp(square)
     ruled.defjvp(lambda primals, tangents: (ruled(*primals), tangents[0]))
@@ -439,7 +439,7 @@ class Square(hijax.VJPHiPrimitive):  # it has no rule for vmap
 
 
 @pytest.mark.parametrize("wrap", [lambda f: f, weft.jit])
-def test_shard_map_is_no_vmap_to_operations_without_a_rule_for_it(wrap):
+def test_shard_map_does_not_vmap_ops_without_a_rule(wrap):
     mesh = weft.make_mesh((2,), ("i",), devices=weft.devices()[:2])
     f = weft.shard_map(
         lambda x: Square(weft.typeof(x))(x), mesh=mesh, in_specs=weft.P("i"), out_specs=weft.P("i")
@@ -483,7 +483,7 @@ def test_references_to_values(wrap):
     same(empty, 0 * A, 0 * B)
 
 
-def test_references_to_values_are_closed_over_passed_and_differentiated():
+def test_refs_to_hi_values_are_closed_over_and_differentiated():
     ref = weft.new_ref(Pair(wnp.array(A), wnp.array(B)))
 
     @weft.jit

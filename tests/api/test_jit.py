@@ -143,7 +143,7 @@ def test_an_array_donated_and_read_by_one_call():
         (lambda x: (x + 1)[:4], False),
     ],
 )
-def test_a_donation_that_no_result_can_use_warns_and_keeps_the_array(fun, usable):
+def test_unusable_donations_warn_and_keep_the_array(fun, usable):
     f = weft.jit(fun, donate_argnums=0)
     for first in (True, False):
         x = wnp.arange(8.0) + 0
@@ -320,7 +320,7 @@ def test_static_arguments_that_cannot_be_compared_are_named():
         f(1.0, Odd())
 
 
-def test_the_repr_of_a_jitted_function_survives_that_of_the_function():
+def test_jit_repr_survives_a_failing_function_repr():
     class Silent:
         def __call__(self, x):
             return x
@@ -475,7 +475,7 @@ def test_arrays_pickle():
 
 
 @pytest.mark.parametrize("may_alias", [None, False])
-def test_device_put_gives_up_what_is_donated_and_copies_when_asked(may_alias):
+def test_device_put_donates_or_copies_on_request(may_alias):
     x = wnp.arange(16.0) + 0
     at = x._live().ptr
     y = weft.device_put(x, weft.devices()[0], may_alias=may_alias)
@@ -622,7 +622,7 @@ def test_nodes_that_check_their_children():
     )
 
 
-def test_copy_to_host_async_leaves_errors_of_the_method_as_they_are():
+def test_copy_to_host_async_passes_errors_of_the_method():
     class Broken:
         def copy_to_host_async(self):
             raise AttributeError("no buffer")

@@ -179,7 +179,7 @@ def test_nothing_is_tracked_unless_asked_for_and_raw_keys_never(name):
         WRONG[name](random.PRNGKey(0))
 
 
-def test_the_setting_for_all_threads_sees_calls_that_bypassed_python():
+def test_global_setting_checks_calls_on_the_fast_path():
     key = random.key(3)
     values = [float(draw(key)) for _ in range(3)]
     config.update("jax_debug_key_reuse", True)

@@ -40,7 +40,7 @@ def test_tangents_of_integers(fun):
     _same((y, linear(*INTEGERS[1])), ([0.0, 1, 2], [0.0, 1, 2]))
 
 
-def test_gradient_at_a_python_number_of_a_function_that_turns_64_bits_on():
+def test_gradient_of_a_function_that_enables_x64():
     def wide(x):
         with weft.enable_x64(True):
             return wnp.sin(x) * x
@@ -581,7 +581,7 @@ def test_values_without_information_take_part_in_nothing():
             use()
 
 
-def test_cotangents_of_integer_results_may_be_anything_of_their_shape():
+def test_cotangents_of_integer_results_need_only_the_shape():
     (y, n), pullback = weft.vjp(lambda x: (2 * x, (3 * x).astype(int)), wnp.ones(3))
     for ct in (n, wnp.ones(3), np.zeros(3, weft.dtypes.float0)):
         assert pullback((y, ct))[0].tolist() == weft.jit(pullback)((y, n))[0].tolist() == [4, 4, 4]
@@ -610,7 +610,7 @@ def test_map_of_batches_of_size_0_takes_single_slices():
         lax.map(lambda x: x, np.arange(3), batch_size=-1)
 
 
-def test_closures_take_arguments_of_the_structure_of_the_examples():
+def test_converted_closures_check_the_example_structure():
     pure, values = weft.closure_convert(lambda x: x * 2, 1.0)
     assert pure(3.0, *values) == 6
     with pytest.raises(TypeError, match="must have the structure"):

@@ -196,7 +196,7 @@ def test_device_and_backend_that_cannot_be(mesh, x):
         jit(lambda x: x, device=weft.devices()[0], in_shardings=NamedSharding(mesh, P()))
 
 
-def test_compiled_programs_take_the_shardings_they_were_compiled_for(mesh, x):
+def test_executables_accept_only_their_compiled_shardings(mesh, x):
     """Committed arrays that are laid out otherwise are refused; NumPy arrays and uncommitted ones are laid out."""
     split, whole = NamedSharding(mesh, P("devices")), NamedSharding(mesh, P())
     compiled = (
@@ -272,7 +272,7 @@ def test_a_layout_that_is_shown_leaves_no_dim_open(mesh, x):
     assert spec(mapped) == P(None, "devices")
 
 
-def test_a_mesh_in_context_holds_the_results_of_what_is_nowhere_in_particular(mesh):
+def test_results_of_uncommitted_inputs_use_the_context_mesh(mesh):
     x = wnp.arange(8.0)
     double = pjit(lambda x, y=0: (x * 2, wnp.zeros(3)), donate_argnums=0)
     with mesh:

@@ -37,7 +37,7 @@ def test_arguments_kept_as_they_were_given():
         np.testing.assert_allclose(got, want)
 
 
-def test_what_is_computed_is_opaque_and_what_is_not_needed_is_absent():
+def test_pullback_residuals_are_opaque_and_unneeded_ones_absent():
     _, pull = weft.vjp(wnp.sin, wnp.arange(3.0))
     assert pull.args_res == [NotNeeded()]
     np.testing.assert_allclose(pull.opaque_residuals[0], np.cos(np.arange(3)), rtol=1e-6)
@@ -126,7 +126,7 @@ def test_checkpointed_functions_are_traced_once():
     assert traced == [2, 4, 2]
 
 
-def test_checkpointed_functions_that_close_over_tracers_are_traced_each_time():
+def test_checkpointed_closures_over_tracers_are_retraced():
     def outer(x, y):
         inner = weft.checkpoint(lambda z: z * x)
         return inner(y) + inner(2 * y)

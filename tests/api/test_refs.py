@@ -130,7 +130,7 @@ def _rewritten(x):
 
 
 @BOTH
-def test_functions_that_use_references_inside_are_differentiated_and_mapped(wrap):
+def test_functions_with_inner_refs_are_differentiated_and_mapped(wrap):
     x = np.linspace(0.1, 1.0, 3).astype(np.float32)
     f = wrap(_rewritten)
     assert np.allclose(f(x), np.sin(2 * x) + x, atol=1e-5)
@@ -165,7 +165,7 @@ def test_vmap_maps_references_that_are_passed(wrap):
 
 
 @BOTH
-def test_references_carry_values_out_of_a_differentiated_function(wrap):
+def test_refs_carry_values_out_of_differentiated_functions(wrap):
     ref = weft.new_ref(0.0)
 
     def f(x, ref):
@@ -614,7 +614,7 @@ def test_a_part_of_a_reference_is_not_mapped(wrap):
 
 
 @BOTH
-def test_a_custom_function_of_a_reference_that_holds_what_is_differentiated(wrap):
+def test_custom_functions_of_refs_with_differentiated_values(wrap):
     f = weft.custom_vjp(lambda ref: ref[...] * 3)
     f.defvjp(lambda ref: (f(ref), None), lambda _, ct: (None,))
     assert wrap(f)(weft.new_ref(np.float32(2))) == 6.0

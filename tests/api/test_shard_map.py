@@ -291,7 +291,7 @@ def test_values_print_per_device(capsys):
     )
 
 
-def test_values_print_where_the_mesh_that_is_set_has_explicit_axes(capsys):
+def test_values_print_under_a_mesh_with_explicit_axes(capsys):
     with weft.set_mesh(
         weft.make_mesh((2,), ("k",), axis_types=(AxisType.Explicit,), devices=weft.devices()[:2])
     ):
@@ -1095,7 +1095,7 @@ def test_python_values_whose_specs_are_none_are_static():
 
 
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
-def test_types_of_blocks_leave_out_axes_of_one_device_where_asked(mode, kind):
+def test_block_types_can_omit_axes_of_one_device(mode, kind):
     mesh = make_mesh((4, 1), ("i", "j"), devices=weft.devices()[:4], axis_types=(kind, kind))
     seen = []
 

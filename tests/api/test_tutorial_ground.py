@@ -269,7 +269,7 @@ def test_training_is_the_same_under_every_layout(positions, place):
 # --- random numbers ---
 
 
-def test_random_numbers_are_equal_under_every_layout_and_need_no_collective():
+def test_random_numbers_ignore_layout_and_need_no_collective():
     f = weft.jit(lambda key, v: v + weft.random.uniform(key, v.shape))
     key = weft.random.PRNGKey(42)
     x = wnp.arange(24)

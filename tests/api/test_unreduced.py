@@ -142,7 +142,7 @@ def test_shard_map_gives_and_takes_terms_of_sums(mesh, wrap, check):
         )
 
 
-def test_cotangents_of_reduced_values_are_summed_where_they_leave(mesh):
+def test_cotangents_of_reduced_values_are_summed_at_exit(mesh):
     """Data parallelism: the gradient of each device is a term, and one sum is taken at the end."""
     x = np.arange(12.0, dtype=np.float32).reshape(4, 3)
     w = np.ones(3, np.float32)
@@ -326,7 +326,7 @@ def test_what_terms_and_reduced_values_do_not_meet(mesh, f, error, text):
         )
 
 
-def test_specs_with_terms_are_inferred_and_gradients_are_their_duals():
+def test_unreduced_specs_are_inferred_with_dual_gradients():
     explicit = weft.make_mesh(
         (2,), ("x",), devices=weft.devices()[:2], axis_types=(AxisType.Explicit,)
     )

@@ -154,7 +154,7 @@ def phi_nodes(tree: ast.Module) -> list[int]:
     ]
 
 
-def test_phi_nodes_are_written_by_the_builders_of_loops_and_branches():
+def test_only_loop_and_branch_builders_write_phi_nodes():
     """Use `loop`, `counted_loop`, `loop_while`, `branch` and `conditional`, or a fixed helper in a `.ll` file."""
     assert sorted(
         phi_nodes(ast.parse('"""Of phi nodes."""\nf"phi {t}"\nx = f"%a = phi {t}"\n"%a=phi i1"'))

@@ -74,7 +74,7 @@ def both(f, *args, **options):
     return np.asarray(second)
 
 
-def test_devices_may_take_different_branches_and_numbers_of_iterations():
+def test_devices_may_diverge_in_branches_and_trip_counts():
     def on_device(x):
         i = lax.axis_index("x")
         halved = lax.cond(i > 1, lambda v: v / 2, lambda v: v + 10, x)

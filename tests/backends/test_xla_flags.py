@@ -150,7 +150,7 @@ def test_platforms_that_are_not(platforms, missing):
         base.check_platforms()
 
 
-def test_the_environment_is_checked_when_devices_are_first_asked_for():
+def test_xla_flags_are_checked_at_first_device_use():
     program = "import weft; print(len(weft.devices()))"
     done = run_python(
         "-c",

@@ -114,7 +114,7 @@ def test_the_table_names_every_program_once(communication):
     )
 
 
-def test_the_table_that_is_kept_shows_no_program_in_which_weft_sends_more():
+def test_recorded_table_shows_no_program_sending_more():
     rows = [
         line.split("|")
         for line in (HOME / "COMMUNICATION.md").read_text().splitlines()

@@ -106,7 +106,7 @@ def test_a_bias_gradient_reads_what_the_matmul_reads():
     assert sums and all(sum(b.mode == "in" for b in k.bufs) == 1 for k in sums)
 
 
-def test_a_layer_split_over_its_hidden_width_runs_the_kernels_of_one_device():
+def test_hidden_width_split_runs_the_kernels_of_one_device():
     """The sum over devices is part of the matmul before it, and the split columns are one dim in its epilogue."""
     mesh = Mesh(np.array(weft.devices()[:8]).reshape(4, 2), ("a", "b"))
 
@@ -204,7 +204,7 @@ def test_one_shape_of_a_value_is_stored():
     ] == [x.nbytes]
 
 
-def test_a_convolution_split_by_data_copies_nothing_for_the_gradient_of_its_kernel():
+def test_data_parallel_conv_kernel_gradient_copies_nothing():
     def loss(w, x):
         y = lax.conv_general_dilated(
             wnp.sin(x), w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
@@ -220,7 +220,7 @@ def test_a_convolution_split_by_data_copies_nothing_for_the_gradient_of_its_kern
 
 
 @pytest.mark.parametrize("kind, width", [("max", 2), ("max", 3), ("average", 2)])
-def test_gradients_of_windows_apart_are_one_kernel_and_take_no_memory(kind, width):
+def test_disjoint_window_gradients_are_one_kernel(kind, width):
     window = (1, width, width, 1)
 
     def pooled(x):
@@ -243,7 +243,7 @@ def test_gradients_of_windows_apart_are_one_kernel_and_take_no_memory(kind, widt
         ((4, 4096), (1, 4), (1, 4), "VALID"),
     ],
 )
-def test_gradients_of_windows_over_one_another_are_one_kernel_too(layout, window, steps, padding):
+def test_overlapping_window_gradients_are_one_kernel(layout, window, steps, padding):
     pooled = lambda x: (lax.reduce_window(x, -np.inf, lax.max, window, steps, padding) ** 2).sum()
     found = scheduled(weft.grad(pooled), np.zeros(layout, "f4"))
     assert found.kernel_count == 1 and found.program.arena_bytes == 0
@@ -274,7 +274,7 @@ def scanned_sum(joined):
 
 
 @pytest.mark.parametrize("joined", [False, True])
-def test_code_of_a_scans_gradient_grows_with_the_levels_of_the_scan(joined):
+def test_scan_gradient_code_grows_with_nesting_depth(joined):
     """Each level reads the one before at two positions: inlined into one kernel, that is 2^levels copies of the code."""
 
     def lines(n):

@@ -167,7 +167,7 @@ def test_texts_of_another_form_are_damage(tmp_path):
         checkpoint.restore(tmp_path)
 
 
-def test_the_error_of_a_damaged_array_names_it_and_the_older_step_is_there(tmp_path):
+def test_damage_errors_name_the_array_and_keep_older_steps(tmp_path):
     for step in (1, 2):
         checkpoint.save(tmp_path, {"w": wnp.arange(3000.0)}, step).wait()
     for file in (tmp_path / "2" / "default" / "d").iterdir():

@@ -911,7 +911,7 @@ def test_an_epilogue_sees_rows_once_that_are_made_twice():
     ],
 )
 @pytest.mark.parametrize("kind", ["joins", "joins not", "avx2"])
-def test_assembled_kernels_give_the_bits_of_those_that_llvm_compiles(types, kind):
+def test_assembled_kernels_equal_llvm_kernels_bitwise(types, kind):
     whole = replace(gemm.machine(), bf16_dot="+avx512bf16" in target.current().features)
     machine = Machine.of(["avx2", "fma", "f16c"], "x86_64") if kind == "avx2" else whole
     machine = replace(machine, bf16_dot=False, i8_dot=False) if kind == "joins not" else machine
@@ -1017,9 +1017,7 @@ def test_a_first_matmul_is_two_modules(machine, name):
     (2048, 2048, 2048, False, False), (2040, 2040, 2040, True, False), (512, 512, 512, True, False), (1024, 1024, 256, True, False),
     (64, 1024, 1024, True, False), (12, 1024, 1024, True, True), (128, 512, 240, True, True), (128, 128, 128, True, True),
 ])  # fmt: skip
-def test_short_vectors_read_no_operand_in_place_that_a_cache_cannot_hold(
-    m, k, n, a_direct, b_direct, monkeypatch
-):
+def test_short_vectors_pack_operands_larger_than_a_cache(m, k, n, a_direct, b_direct, monkeypatch):
     """Rows a power of two apart compete for few sets of it."""
     tune(monkeypatch, l1_bytes=32 << 10, l2_bytes=512 << 10)
     recipe = Recipe("f32", "f32", "f32", Machine(32, 16, f16=True, i16_dot=True))
@@ -1143,7 +1141,7 @@ def test_a_product_with_a_transposed_matrix_packs_no_copy_of_it(types, monkeypat
     assert words[Word.SHARED_BYTES] + 2 * words[Word.WORKER_BYTES] <= 5 << 18
 
 
-def test_few_columns_give_the_same_bits_to_all_kernels_and_threads(monkeypatch):
+def test_few_columns_have_equal_bits_for_kernels_and_threads(monkeypatch):
     """A row's sums do not depend on how many rows are made with it."""
     tune(monkeypatch, gemm_quads=(32, 0))
     rng = np.random.default_rng(2)
@@ -1318,7 +1316,7 @@ def test_a_sum_in_segments_reads_a_where_it_lies(types, monkeypatch):
     assert not packed and lists == IN_RUNS * assembly.finds_runs(Recipe(*types, gemm.machine()))
 
 
-def test_rows_along_b_have_the_same_bits_by_any_number_of_threads(monkeypatch):
+def test_rows_along_b_have_equal_bits_for_any_thread_count(monkeypatch):
     rng = np.random.default_rng(5)
     a, b = (
         rng.standard_normal((8, 700)).astype(np.float32),

@@ -213,7 +213,7 @@ def test_ends_of_panels(types, avx512, monkeypatch):
 
 
 @pytest.mark.parametrize("types", ["f32 f32 f32", "f64 f64 f64", "i16 i32 i32"])
-def test_panels_of_few_columns_are_cleared_where_kernels_have_no_masks(types):
+def test_narrow_panels_are_cleared_without_masks(types):
     """What lies there is multiplied, and subnormal numbers would take a hundred times as long."""
     plain = Machine(
         vector_bytes=32,

@@ -103,7 +103,7 @@ def test_an_error_meanwhile_leaves_no_thread_at_work(beside):
     assert [thread.is_alive() for thread in beside] == [False, False]
 
 
-def test_llvm_is_loaded_early_only_where_nothing_was_compiled_before(tmp_path):
+def test_llvm_is_preloaded_only_without_cached_code(tmp_path):
     script = (
         "import weft.numpy\nfrom weft._engine.codegen.runtime import pool\n[t.join() for t in pool._prewarmers]\n"
         "from weft._engine.codegen.toolchain import llvm_c; print(len(llvm_c._loaded))"

@@ -49,7 +49,7 @@ def test_what_is_not_ours_is_left_to_llvm(damage, data):
         loader.load(damage(data), {}, {})
 
 
-def test_llvm_is_loaded_to_compile_only_and_never_through_its_package(tmp_path):
+def test_llvm_loads_only_to_compile_and_not_by_its_package(tmp_path):
     script = (
         "import sys, weft, weft.numpy as wnp\n"
         "from weft._engine.codegen.toolchain import llvm_c\n"
@@ -98,7 +98,7 @@ def rights_at(address):
                 return right
 
 
-def test_images_without_variables_share_mappings_and_pages_are_used_again():
+def test_images_without_data_share_mappings_and_reuse_pages():
     count = lambda: Path("/proc/self/maps").read_text().count("\n")
     images = [
         loader.link([target.emit_object(CONSTANT.replace("NUMBER", str(i)), target.current())])

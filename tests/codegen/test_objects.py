@@ -96,7 +96,7 @@ def test_the_fingerprint_follows_the_sources_and_is_kept(monkeypatch, tmp_path):
     assert fingerprint() not in (with_nested, first)
 
 
-def test_the_fingerprint_covers_what_the_code_generator_is_made_of():
+def test_the_fingerprint_covers_code_generator_sources():
     """Routines are found by name: what decides their text is in the fingerprint. (That of a kernel is its own key; formulas of `ops`
     above the functions become kernels.)"""
     package = Path(cache.__file__).parents[1]
@@ -110,7 +110,7 @@ def test_the_fingerprint_covers_what_the_code_generator_is_made_of():
     assert not {name for name in modules if not name.startswith(cache._GENERATOR)}
 
 
-def test_what_is_to_be_written_is_there_for_readers_at_once_and_on_disk_soon(tmp_path):
+def test_pending_objects_are_readable_before_they_are_written(tmp_path):
     made = []
     cache.later(name := cache.key("later"), lambda: made.append(1) or b"data")
     cache.later(cache.key("nothing"), lambda: None)
@@ -171,7 +171,7 @@ def test_what_waits_is_written_at_the_end_of_the_process():
     assert cache.read(cache.key("end")) == b"data"
 
 
-def test_what_is_to_be_done_meanwhile_is_done_once_if_anything_is_compiled():
+def test_concurrent_work_runs_once_if_anything_compiles():
     done = []
     wanted = orders(3, [])
     objects.prepare(wanted, 2, lambda: done.append(1))

@@ -95,7 +95,7 @@ def test_many_tasks_run_once(tasks, n):
     assert set(counts) == {1}
 
 
-def test_the_caller_works_from_the_front_and_others_from_the_back(tasks):
+def test_the_caller_takes_front_tasks_and_workers_back_tasks(tasks):
     """So that a thread meets what it wrote in the job before."""
     for n in [2, 7, 255, 65_535] * 50:
         who = table(n)

@@ -33,7 +33,7 @@ def test_every_place_of_the_table_is_there():
         assert set(publics) <= names.known_modules(), module
 
 
-def test_an_internal_module_offers_public_names_and_a_few_of_its_own(jax):
+def test_internal_modules_export_public_and_own_names(jax):
     core = importlib.import_module("jax._src.core")
     assert core.ShapedArray is weft.typeof(1.0).__class__
     assert (
@@ -43,7 +43,7 @@ def test_an_internal_module_offers_public_names_and_a_few_of_its_own(jax):
     assert jax._src.distributed.global_state.process_id == 0
 
 
-def test_a_process_alone_that_initializes_has_a_client_until_it_shuts_down():
+def test_a_single_process_has_a_client_until_shutdown():
     program = """if True:
         import socket, weft
         weft.compat.install_as_jax()
@@ -66,7 +66,7 @@ def test_a_process_alone_that_initializes_has_a_client_until_it_shuts_down():
     assert ran.stdout == "1 [('a', '1')] True 0 1\nNone None\n", ran.stderr
 
 
-def test_an_internal_module_can_be_imported_where_only_rare_names_are_missing(jax):
+def test_internal_modules_lacking_rare_names_can_be_imported(jax):
     earray = importlib.import_module("jax._src.earray")
     with pytest.raises(
         AttributeError, match=r"weft does not have jax\._src\.earray\.EArray: it is internal"
@@ -180,7 +180,7 @@ def test_excluded_files_leave_no_frames(jax, tmp_path, monkeypatch):
     assert "library_of_tests.py" in files()
 
 
-def test_disagreements_of_trees_become_errors_with_the_name_of_the_prefix(jax):
+def test_prefix_errors_name_the_prefix(jax):
     tree_util = importlib.import_module("jax._src.tree_util")
     first, second = tree_util.prefix_errors({"a": [1.0], "b": (1, 2)}, {"a": 1.0, "b": (1,)})
     assert type(first("in_axes")) is ValueError and "in_axes['a']" in str(first("in_axes"))
@@ -200,7 +200,7 @@ def test_the_cause_of_a_shortened_error_has_its_class(jax, monkeypatch):
     assert isinstance(caught.value.__cause__, traceback_util.UnfilteredStackTrace)
 
 
-def test_monitoring_tells_each_kind_of_listener_and_follows_compilations():
+def test_monitoring_calls_listeners_on_compilation():
     seen = []
     add = lambda *values, **facts: seen.append((values, facts))
     monitoring.register_event_listener(add)
@@ -275,7 +275,7 @@ def test_threefry_on_the_words_of_keys_is_that_of_keys(jax):
         )
 
 
-def test_the_derivative_by_what_a_custom_vjp_closes_over_has_an_error_of_its_own(jax):
+def test_custom_vjp_closure_derivatives_raise_their_own_error(jax):
     error = importlib.import_module("jax._src.interpreters.ad").CustomVJPException
 
     def scaled(c, x):

@@ -220,7 +220,7 @@ def test_rows_that_follow_on_each_other_are_not_fetched(columns):
     assert "prefetch" not in print_kernel(first)
 
 
-def test_rows_of_narrow_strips_are_fetched_before_they_are_added_up():
+def test_rows_of_narrow_strips_are_prefetched():
     x = np.zeros((4096, 4096), np.float32)
     (kernel,) = weft.jit(lambda x: x / x.sum(0)).lower(x).compile().stages.scheduled.kernels
     assert [part.count("prefetch") for part in print_kernel(kernel).split("serial")[1:]] == [8, 1]

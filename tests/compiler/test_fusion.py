@@ -411,7 +411,7 @@ def test_a_part_of_a_reduction_is_not_written_as_the_whole(fn):
     check(staged(fn, [(32, 4, 8)]), *values([(32, 4, 8)]))
 
 
-def test_an_epilogue_that_hands_the_product_on_as_well_is_lowered_for_each_type():
+def test_epilogues_that_store_the_product_lower_for_each_dtype():
     """Sums of bf16 and f32 are the same, so what tells such epilogues apart is the type of the product alone."""
     a, b = np.arange(40.0).reshape(5, 8) % 7 - 3, np.arange(24.0).reshape(8, 3) % 5
     for dtype in (ml_dtypes.bfloat16, np.float32, np.float16):

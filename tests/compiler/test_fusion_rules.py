@@ -64,7 +64,7 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("rules", LISTS.values(), ids=LISTS)
-def test_rules_have_names_and_reasons_and_the_last_always_applies(rules):
+def test_fusion_rules_are_named_and_the_last_always_applies(rules):
     names = [rule.name for rule in rules]
     assert len(set(names)) == len(names) and all(len(rule.why.split()) > 3 for rule in rules)
     assert rules[-1].applies(None)

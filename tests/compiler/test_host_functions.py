@@ -68,7 +68,7 @@ def test_operands_that_are_broadcast_or_turned(parts):
 
 
 @pytest.mark.parametrize("shape", [(3,), (HOST_PART * 2,)])
-def test_results_beyond_a_half_type_are_infinite_without_a_warning(shape):
+def test_half_overflow_is_infinite_without_warning(shape):
     """In threads as in the calling one; warnings are errors here."""
     slope = weft.jit(
         weft.vmap(weft.grad(lambda x: special.betainc(np.float16(0.01), np.float16(0.5), x)))

@@ -79,7 +79,7 @@ def test_donated_inputs_of_an_update_are_written_in_place():
     assert scheduled.program.arena_bytes == 0
 
 
-def test_tails_of_matmuls_write_donated_inputs_in_place_but_for_their_operands():
+def test_epilogues_write_donated_inputs_in_place():
     shapes = [(20, 24), (24, 20), (20, 20)]
     fn = lambda x, y, p: [E.sub(p, dot(x, y))]
     scheduled = check(staged(fn, shapes), *values(shapes), donated=(0, 1, 2), rtol=1e-4)

@@ -97,13 +97,13 @@ def _side_by_side(shape, dtype="f4") -> int:
     return int(re.search(r"serial h in (\d+)", print_kernel(_kernel(shape, dtype)))[1])
 
 
-def test_tiles_are_turned_in_blocks_where_lines_of_the_result_lie_quarters_of_pages_apart():
+def test_tiles_are_transposed_in_blocks_at_page_strides():
     blocks = [_kernel((1024, 1024), dtype).scratch[0] for dtype in ("f8", "f4", BF16, "i1")]
     assert [(buf.size * size) for buf, size in zip(blocks, (8, 4, 2, 1))] == [1 << 15] * 4
     assert _kernel((1000, 1024)).scratch[0].size == 256  # not so far apart
 
 
-def test_tiles_go_side_by_side_where_results_go_past_the_caches_but_not_more_lines_than_a_cache_holds():
+def test_adjacent_tiles_for_streamed_results_fit_the_cache():
     assert [_side_by_side((rows, 4096)) for rows in (4096, 4032)] == [2, 2]
     assert [_side_by_side((rows, 4000)) for rows in (4096, 4032)] == [4, 4]
     assert [_side_by_side((8192, 4096), dtype) for dtype in (BF16, "i1")] == [2, 2]

@@ -75,7 +75,7 @@ def test_an_argmax_goes_over_the_rows_once():
     "rows, columns, strips",
     [(4099, 1000, 2), (1009, 301, 2), (2003, 65, 2), (2003, 64, 1), (17, 40, 1), (1031, 2500, 3)],
 )
-def test_strips_that_are_gone_over_once_are_enough_for_several_threads(rows, columns, strips):
+def test_single_pass_strips_suffice_for_several_threads(rows, columns, strips):
     """An argmax is never split along the rows."""
     x = RNG.standard_normal((rows, columns)).astype("f4")
     places = weft.jit(lambda x: x.argmax(0))
@@ -131,7 +131,7 @@ def guarded(x):
     return e, e.sum(0)
 
 
-def test_long_functions_are_written_for_two_rows_at_a_time_and_every_pass_fetches():
+def test_long_bodies_process_two_rows_and_prefetch_each_pass():
     x = np.zeros((1024, 1024), "f4")
     for function in (plain, lambda x: weft.nn.softmax(x, 0)):
         (kernel,) = weft.jit(function).lower(x).compile().stages.scheduled.kernels
@@ -165,7 +165,7 @@ def test_a_sum_that_rides_on_a_maximum_knows_infinities(rows, dtype, function):
 
 
 @pytest.mark.parametrize("step", [1e-6, 1e-3, 0.02, 1.0, -1e-3])
-def test_a_sum_that_is_scaled_at_every_block_is_exact_all_the_same(step):
+def test_a_sum_rescaled_at_every_block_is_exact(step):
     x = np.repeat((np.arange(4096) * step).astype(np.float32)[:, None], 128, 1)
     x += np.linspace(0, 1, 128, dtype=np.float32)
     wide = x.astype(np.float64)

@@ -101,9 +101,7 @@ def test_rows_are_written_once(native, op, mode, dtype, monkeypatch):
 
 @BOTH
 @pytest.mark.parametrize("along", ["all", "rows", "reversed"])
-def test_rows_are_written_once_from_updates_that_repeat_or_run_backwards(
-    native, along, monkeypatch
-):
+def test_repeated_or_reversed_updates_write_rows_once(native, along, monkeypatch):
     tune(monkeypatch, scatter_rows_bytes=0)
     rng, n, width, count = np.random.default_rng(0), 5, 70, 9
     shape, dims = {"all": ((), ()), "rows": ((count,), (0,)), "reversed": ((count, width), (0, 1))}[
@@ -158,7 +156,7 @@ def test_rows_of_several_dims_are_written_once(native, pieces, monkeypatch):
     assert sum(k.name == "sorted_by_row" for k in scheduled.kernels) == 3
 
 
-def test_rows_that_are_given_are_changed_where_they_lie_unless_most_change(monkeypatch):
+def test_donated_rows_are_updated_in_place_unless_most_change(monkeypatch):
     tune(monkeypatch, scatter_rows_bytes=0)
 
     def fn(x, at, u):
@@ -349,7 +347,7 @@ def test_gathers(native):
 
 
 @BOTH
-def test_rows_that_are_looked_up_are_joined_with_others_in_one_kernel(native):
+def test_gathered_rows_are_concatenated_in_one_kernel(native):
     """As borders of rows that go on at the other end are: no row is looked up for two results."""
 
     def fn(x, at, u):
@@ -376,7 +374,7 @@ def test_rows_of_large_tables_are_fetched_before_their_turn(n, fetched, reduce):
 
 
 @pytest.mark.parametrize("n, fetched", [(1 << 15, True), (1 << 14, False)])
-def test_places_of_updates_in_large_tables_are_fetched_before_their_turn(n, fetched):
+def test_update_targets_in_large_tables_are_prefetched(n, fetched):
     kernel = run(
         lambda x, at, u: [I.scatter_add(x, at, u, ROWS, mode=MODE.FILL_OR_DROP)],
         n,
@@ -388,7 +386,7 @@ def test_places_of_updates_in_large_tables_are_fetched_before_their_turn(n, fetc
     assert ("prefetch y0" in print_kernel(kernel)) is fetched
 
 
-def test_an_update_that_is_outside_as_a_whole_is_skipped_without_masks():
+def test_updates_fully_out_of_bounds_are_skipped_without_masks():
     scheduled = run(
         lambda x, at, u: [I.scatter_add(x, at, u, ROWS, mode=MODE.FILL_OR_DROP)],
         50,

@@ -157,7 +157,7 @@ def test_batches():
     assert message(done, wnp.array([2.5, 0.5])) == "x is -0.5 (`check` failed)"
 
 
-def test_conditions_of_batched_loops_are_checked_for_the_examples_that_go_on():
+def test_batched_loop_checks_cover_active_examples_only():
     def loop(c, n):
         def test(c):
             check(c < 6, "at {c}", c=c)

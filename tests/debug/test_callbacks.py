@@ -380,7 +380,7 @@ def test_ways_to_map_a_pure_callback(method, shapes, compiled):
     assert seen == shapes
 
 
-def test_a_pure_callback_is_dropped_when_unused_and_kept_when_used():
+def test_pure_callbacks_are_dropped_when_unused():
     seen = []
     call = lambda x: weft.pure_callback(lambda v: (seen.append(1), v)[1], x, x)
     weft.jit(lambda x: (call(x), x)[1])(THREE)
@@ -392,7 +392,7 @@ def test_a_pure_callback_is_dropped_when_unused_and_kept_when_used():
     ] and seen == [1]
 
 
-def test_an_io_callback_is_kept_when_unused_and_called_per_example():
+def test_unused_io_callbacks_run_per_example():
     seen = []
     call = lambda x: io_callback(
         lambda v: (seen.append(float(v)), v)[1], weft.ShapeDtypeStruct((), np.float32), x
@@ -530,7 +530,7 @@ def test_commands_of_a_breakpoint(command, want, compiled):
     assert text.startswith("Entering weft debugger:\n(wdb) ") and want in text
 
 
-def test_a_breakpoint_stops_in_every_iteration_and_quits_with_an_error():
+def test_breakpoints_stop_each_iteration_and_quit_with_error():
     out = io.StringIO()
     body = lambda c, x: (weft.debug.breakpoint(stdin=feed, stdout=out, num_frames=1), (c, x))[1]
     feed = io.StringIO("p x\nc\np x\nq\n")
@@ -625,7 +625,7 @@ def test_what_failed_is_logged(callback, caplog):
     )
 
 
-def test_where_jax_means_weft_what_failed_is_logged_under_its_name(caplog, monkeypatch):
+def test_failures_are_logged_under_jax_in_the_shim(caplog, monkeypatch):
     monkeypatch.setattr(events, "above", ["jax"])
 
     def fail(x):

@@ -252,7 +252,7 @@ def test_inspect_hands_over_the_sharding():
         inspect_array_sharding(SimpleNamespace(shape=(8,)), callback=seen.append)
 
 
-def test_a_dim_that_does_not_divide_is_drawn_as_programs_split_it():
+def test_uneven_dims_are_drawn_as_programs_split_them():
     mesh = weft.make_mesh((4, 2), ("a", "b"))
     tiling = tile((10, 6), weft.sharding.NamedSharding(mesh, weft.sharding.P("a", "b")))
     assert tiling.cuts == ((0, 3, 6, 9, 10), (0, 3, 6)) and tiling.label((3, 1)) == "CPU 7"

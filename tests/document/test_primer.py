@@ -153,7 +153,7 @@ def sharded_forward() -> dict:
     return scope
 
 
-def test_sharded_forward_keeps_the_layouts_and_needs_no_collective():
+def test_sharded_forward_needs_no_collective():
     scope = sharded_forward()
     x, w, b = scope["x"], scope["W"], scope["b"]
     result = scope["forward"](x, w, b)

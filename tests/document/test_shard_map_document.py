@@ -101,7 +101,7 @@ def test_pictures_are_drawn(records):
 
 
 @needs_document
-def test_a_result_that_varies_over_an_axis_that_its_spec_leaves_out(records):
+def test_results_varying_over_an_axis_absent_from_their_spec(records):
     printed = cell(records, MESSAGES[0])["printed"]
     words = [
         "incorrect_out_specs_example",

@@ -147,7 +147,7 @@ def test_parts_of_the_jobset_fit_each_other(documents, monkeypatch):
     assert spec["network"]["subdomain"] == documents["JobSet"]["metadata"]["name"]
 
 
-def test_the_secret_of_the_example_is_refused_until_it_is_replaced(documents):
+def test_the_example_secret_must_be_replaced(documents):
     with pytest.raises(ValueError, match="must have at least 16"):
         job_secret.find_secret(documents["Secret"]["stringData"])
 

@@ -43,7 +43,7 @@ def test_no_strategy_is_left_out():
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_results_are_those_of_one_device_and_communication_is_known(name):
+def test_strategies_agree_with_one_device_and_send_known_bytes(name):
     command = [sys.executable, "-m", "weft", "run", str(FOLDER / f"{name}.py"), "--devices", "8"]
     text = run(command, name, PYTHONPATH=str(FOLDER.parents[1]))
     cases = re.split(r"^(\w+): differs from one device by \S+\n", text, flags=re.MULTILINE)[1:]

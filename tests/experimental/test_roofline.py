@@ -314,7 +314,7 @@ def test_integers_are_no_obstacle_to_the_backward_pass(mesh):
     assert backward.unfused_flops > 0
 
 
-def test_results_of_the_backward_pass_are_cotangents_of_arguments(mesh):
+def test_backward_pass_results_are_argument_cotangents(mesh):
     f = lambda x, y, z: (x * y, z)
     types, _ = roofline(f, mesh, (P("x"), P("x"), P("y")), (P("x"), P("y")), vjp=True)(X8, X8, X8)
     assert [t.sharding.spec for t in types] == [P("x"), P("x"), P("y")]

@@ -184,7 +184,7 @@ def _ruled(f):
     lambda f: lambda x: weft.checkpoint(f)(x), lambda f: lambda x: _ruled(f)(x), lambda f: lambda x: weft.jvp(f, (x,), (x,))[0],
     lambda f: lambda x: weft.vmap(f)(x[None])[0], lambda f: lambda x: weft.linearize(f, x)[0], lambda f: lambda x: weft.jit(f)(x),
 ], ids=["cond", "fori_loop", "while_loop", "scan", "checkpoint", "custom_jvp", "jvp", "vmap", "linearize", "jit"])  # fmt: skip
-def test_functions_that_are_traced_once_have_the_attributes_of_each_block(apply):
+def test_functions_traced_once_get_the_attributes_of_each_block(apply):
     fn = apply(wnp.sin)
     for metadata in ({"key": "v"}, {}, {"key": "w"}):
         wanted = {"".join(f'key = "{v}"' for v in metadata.values())}
@@ -258,7 +258,7 @@ def test_equations_are_bound_again_with_their_attributes():
         assert tagged(lowered(fn, 1.0), "sine") == ['key = "v"']
 
 
-def test_operations_of_libraries_give_their_attributes_to_what_they_are_made_of():
+def test_lower_fun_passes_attributes_to_its_ops():
     twice_p = Primitive("twice_of_a_test")
     twice_p.def_abstract_eval(lambda x: x)
     mlir.register_lowering(
@@ -366,7 +366,7 @@ def test_results_do_not_depend_on_attributes(backend):
 # --- calls ------------------------------------------------------------------------------------------------------------
 
 
-def test_calls_have_the_attributes_and_their_operations_once_inlined():
+def test_calls_pass_attributes_to_inlined_operations():
     @scheduling_group(name="outer:inner")
     def inner(x, *, scale):
         return {"y": wnp.sin(x["a"]) * scale}

@@ -65,7 +65,7 @@ def test_split_arguments_meet_unplaced_ones():
     np.testing.assert_allclose(both, 2 * np.arange(8.0))
 
 
-def test_placed_arrays_stay_and_those_of_other_devices_are_refused():
+def test_committed_arrays_stay_or_are_refused_off_the_mesh():
     mesh, other = mesh_of(2), weft.device_put(wnp.arange(8.0), weft.devices()[0])
     with weft.set_mesh(mesh):
         assert not weft.device_put(np.arange(3)).committed
@@ -128,7 +128,7 @@ def test_lowered_programs_run_on_the_mesh():
         assert lies_on(compiled(wnp.ones(4)), mesh)
 
 
-def test_types_without_a_sharding_are_whole_on_the_mesh_of_the_context():
+def test_types_without_sharding_replicate_on_the_context_mesh():
     mesh, seen = mesh_of(2), []
     f = lambda x: (seen.append(weft.typeof(x * 2).sharding), x * 2)[1]
     with weft.set_mesh(mesh):
@@ -156,7 +156,7 @@ def test_types_without_a_sharding_are_whole_on_the_mesh_of_the_context():
     [(AxisType.Explicit,) * 2, (AxisType.Auto, AxisType.Explicit), (AxisType.Auto,) * 2],
     ids=str,
 )
-def test_types_of_new_values_in_programs_name_the_mesh_of_the_context(kinds):
+def test_types_of_new_values_name_the_context_mesh(kinds):
     mesh = weft.make_mesh((2, 2), ("x", "y"), kinds, devices=weft.devices()[:4])
     seen = []
 
@@ -205,7 +205,7 @@ def test_an_argument_that_is_a_result_keeps_its_mesh():
     assert [x.sharding.mesh.axis_types[0] for x in out] == [AxisType.Explicit, AxisType.Auto]
 
 
-def test_types_of_another_mesh_than_that_of_the_context_are_refused():
+def test_types_of_a_mesh_other_than_the_context_are_refused():
     mesh = weft.make_mesh((2,), ("x",), axis_types=(AxisType.Explicit,))
     with weft.set_mesh(mesh):
         x = weft.device_put(wnp.ones((4, 4)), P("x"))

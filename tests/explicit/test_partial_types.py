@@ -57,7 +57,7 @@ def test_a_contraction_leaves_its_terms_where_they_are(mesh):
     assert str(weft.make_jaxpr(lambda x: x + x)(out)).count("f32[8@x,6]{U:y}") == 2
 
 
-def test_one_collective_adds_up_and_its_bytes_are_those_of_the_result():
+def test_one_collective_sends_the_bytes_of_the_result():
     a, b = operands()
     whole = collectives(lambda a, b: reshard(product(a, b) + product(a, b), P("x")), a, b)
     assert [(r.kind, r.bytes_per_device) for r in whole] == [("psum", 4 * 6 * 4)]

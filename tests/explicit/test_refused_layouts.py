@@ -148,7 +148,7 @@ def test_out_shardings_name_explicit_axes_of_a_mesh_in_context(name):
 
 
 @pytest.mark.parametrize("name", OUT_SHARDINGS)
-def test_axes_are_laid_out_that_are_automatic_because_no_one_said_what_they_are(name):
+def test_axes_without_a_declared_type_are_laid_out(name):
     mesh, make = weft.make_mesh((2,), ("x",), devices=weft.devices()[4:6]), OUT_SHARDINGS[name]
     assert mesh.axis_types == (AUTO,)
     for context in (weft.set_mesh(mesh), mesh):
@@ -183,7 +183,7 @@ def test_reshard_and_its_kin_take_no_none():
                 call()
 
 
-def test_a_mesh_entered_by_with_alone_gives_specs_no_meaning_today(today):
+def test_with_mesh_alone_does_not_resolve_specs(today):
     f = weft.jit(lambda x: x * 2, in_shardings=P("x"))
     with automatic:
         with pytest.raises(
@@ -225,7 +225,7 @@ def test_no_program_runs_on_a_mesh_without_devices():
             f(X)
 
 
-def test_constraints_name_automatic_axes_unless_all_of_the_context_are_explicit(today):
+def test_constraints_name_auto_axes_in_mixed_contexts(today):
     rows = weft.device_put(X, NamedSharding(mixed, P("x")))
     for mesh, spec, x in (
         (None, NamedSharding(explicit, P("x")), X),
@@ -245,7 +245,7 @@ def test_constraints_name_automatic_axes_unless_all_of_the_context_are_explicit(
         assert with_sharding_constraint(weft.device_put(X, P("x")), P("x")).sharding.spec == P("x")
 
 
-def test_specs_of_results_of_shard_map_are_as_long_as_their_rank_today(today):
+def test_shard_map_result_specs_have_the_length_of_the_rank(today):
     with (
         weft.set_mesh(automatic),
         pytest.raises(ValueError, match="out_specs entry for result is too long"),
@@ -257,7 +257,7 @@ def test_specs_of_results_of_shard_map_are_as_long_as_their_rank_today(today):
         ).sharding.spec == P("x")
 
 
-def test_the_sharding_of_a_value_without_explicit_axes_says_nothing():
+def test_shardings_without_explicit_axes_are_ignored():
     """As libraries pass it on: `typeof(x).sharding`, which has a mesh without axes."""
     none = weft.typeof(wnp.ones((2, 4))).sharding
     key = weft.random.key(0)

@@ -217,7 +217,7 @@ def test_jit_types_what_its_shardings_say():
 
 
 @pytest.mark.parametrize("run", [lambda f: f, weft.jit])
-def test_results_that_do_not_depend_on_a_split_dim_are_split_like_it(run):
+def test_results_independent_of_a_split_dim_are_split_like_it(run):
     whole = lambda x: (wnp.zeros(4), x)
     with use_mesh(MESH):
         zeros, same = run(weft.vmap(whole, out_axes=(-1, 0)))(put((8,), "a"))

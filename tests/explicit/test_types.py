@@ -229,7 +229,7 @@ def test_copies_keep_the_type():
     assert short(X.addressable_shards[0].data) == "float32[4,4]"
 
 
-def test_the_default_mesh_is_automatic_unless_a_newer_api_is_asked_for():
+def test_the_default_mesh_is_auto_except_in_the_newer_api():
     assert weft.make_mesh((2,), ("a",)).axis_types == (AUTO,)
     try:
         for api, types in (
@@ -339,7 +339,7 @@ def test_shapes_of_results_say_their_shardings():
         ),
     ],
 )
-def test_what_is_not_determined_is_an_error_that_says_what_to_write(fun, args, words):
+def test_ambiguous_shardings_raise_with_the_fix(fun, args, words):
     for run in (fun, weft.jit(fun), lambda *xs: weft.make_jaxpr(fun)(*xs)):
         with pytest.raises(ShardingTypeError) as caught:
             run(*args)
@@ -392,7 +392,7 @@ def test_sizes_must_divide():
         weft.grad(lambda x: (x * x).sum()),
     ],
 )
-def test_an_axis_of_one_device_stays_in_the_type_of_a_dim_of_one_element(fun):
+def test_types_keep_one_device_axes_of_one_element_dims(fun):
     x = put(
         np.ones((3, 1, 5), "f4"),
         None,

@@ -46,7 +46,7 @@ def padded(x):
     )
 
 
-def test_a_program_for_symbolic_sizes_computes_what_the_function_does():
+def test_symbolic_size_programs_agree_with_the_function():
     b, c = symbolic_shape("b, c", constraints=["mod(b, 8) == 0", "c <= 64"])
     params = {"kernel": wnp.asarray(RNG.normal(size=(4, 2, 3, 3)).astype(np.float32))}
     exported = export.export(weft.jit(net))(params, struct(b, 2, c, c))
@@ -201,7 +201,7 @@ def test_arguments_that_do_not_fit(args, text):
         ),
     ],
 )
-def test_sizes_that_do_not_fit_are_told_with_those_that_were_found(dims, shape, text):
+def test_size_mismatches_report_the_actual_sizes(dims, shape, text):
     exported = export.export(weft.jit(lambda x: x.sum()))(struct(*symbolic_shape(dims)))
     with pytest.raises(ValueError, match=text):
         exported.call(np.ones(shape, np.float32))
@@ -330,7 +330,7 @@ def test_types_of_arguments_from_texts():
         symbolic_shape("b")[0] + symbolic_shape("b")[0]
 
 
-def test_what_is_one_number_at_all_large_sizes_is_not_one_at_small_ones():
+def test_constants_at_large_sizes_may_vary_at_small_sizes():
     (b,) = export.symbolic_shape("b")
     shape = lambda n: ((n + 13) // n, (n + 13) % n, n * n)
     exported = export.export(weft.jit(lambda x: wnp.ones(shape(x.shape[0]))))(

@@ -74,7 +74,7 @@ def counted():
     return twice_p.bind, seen
 
 
-def test_checkpointed_operations_without_a_lowering_are_computed_one_by_one(counted):
+def test_checkpoint_evaluates_ops_without_lowering_one_by_one(counted):
     twice, seen = counted
     inner = weft.checkpoint(twice)
     f = weft.checkpoint(lambda x: twice(inner(x)))

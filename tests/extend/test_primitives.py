@@ -634,7 +634,7 @@ def test_types_of_libraries_stand_for_arrays():
         xla.pytype_aval_mappings["Angle"] = len
 
 
-def test_arrays_of_a_type_derived_from_numpys_are_taken_as_they_are():
+def test_subclasses_of_numpy_arrays_are_accepted_unchanged():
     class Named(np.ndarray):
         pass
 
@@ -695,7 +695,7 @@ def test_a_trace_takes_values_as_they_are():
         assert trace.full_raise(X) is X
 
 
-def test_lowering_rules_may_be_written_with_operations_of_stablehlo():
+def test_lowering_rules_can_use_stablehlo_operations():
     hlo = mlir.hlo
     p = Primitive("multiply_add")
     p.def_abstract_eval(lambda x, y, z: x)
@@ -736,7 +736,7 @@ def test_a_missing_rule_is_an_error_of_that_very_class():
         assert type(caught.value) is NotImplementedError
 
 
-def test_an_operation_whose_results_nobody_reads_needs_no_lowering():
+def test_an_unused_operation_needs_no_lowering():
     silent, unread = Primitive("silent"), Primitive("unread")
     silent.multiple_results = True
     silent.def_abstract_eval(list)
@@ -765,7 +765,7 @@ def test_lowerings_for_unknown_platforms_are_refused():
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_type_rules_give_one_type_or_a_sequence_as_the_primitive_says(several):
+def test_type_rules_return_a_type_or_a_sequence(several):
     p = Primitive("odd")
     p.multiple_results = several
     p.def_abstract_eval((lambda x: x) if several else (lambda x: [x]))
@@ -775,7 +775,7 @@ def test_type_rules_give_one_type_or_a_sequence_as_the_primitive_says(several):
         weft.jit(lambda x: p.bind(x))(1.0)
 
 
-def test_a_derivative_rule_may_map_a_function_that_gives_a_symbolic_zero():
+def test_derivative_rules_map_functions_with_symbolic_zeros():
     """Libraries batch a primitive by one that maps its rules: tangents that are symbolic zeros leave `vmap` as such, with its dim."""
     both_p = Primitive("both_of_test")
     both_p.multiple_results = True

@@ -122,7 +122,7 @@ def test_requests_to_stop_pass_unchanged(kind):
             f(X)
 
 
-def test_the_callback_of_an_inner_program_fails_through_the_outer_one():
+def test_errors_of_inner_callbacks_pass_the_outer_program():
     inner = weft.jit(lambda v: (weft.debug.callback(fails_at(3), v), v)[1])
     outer = weft.jit(lambda x: weft.pure_callback(lambda v: inner(v), x, x))
     with pytest.raises(CallbackError) as caught:

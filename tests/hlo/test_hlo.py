@@ -24,7 +24,7 @@ def lines(text: str, opcode: str) -> list[str]:
 
 
 @pytest.mark.parametrize("program", PROGRAMS[::4], ids=lambda p: p.name)
-def test_computations_and_values_are_defined_before_they_are_used(program: Program):
+def test_definitions_precede_uses(program: Program):
     with weft.enable_x64(program.x64):
         lowered = program.lower()
         for text in (lowered.as_text("hlo"), lowered.compile().as_text()):
@@ -66,7 +66,7 @@ def test_kernels_are_fusions():
     assert [len(lines(inside, name)) for name in ("multiply", "add", "tanh")] == [1, 1, 1]
 
 
-def test_a_matmul_and_what_follows_it_are_one_fusion_and_reductions_name_what_they_apply():
+def test_matmul_and_epilogue_are_one_fusion():
     x, w = np.ones((64, 64), np.float32), np.ones((64, 64), np.float32)
     text = compiled(lambda x, w: wnp.maximum(x @ w + 1, 0), x, w).as_text()
     (fusion,) = lines(text, "fusion")

@@ -182,7 +182,7 @@ def donation(text: str) -> list[str]:
     return ["".join(re.findall(r"tf.aliasing_output = \d+|jax.buffer_donor", arg)) for arg in args]
 
 
-def test_a_donated_argument_becomes_the_first_free_result_of_its_type():
+def test_donated_arguments_alias_the_first_result_of_the_type():
     fn = lambda x, y, z: (x[:2].sum(), z + 1, x + y)
     x = np.ones(3, np.float32)
     assert donation(text_of(fn, x, x, x, donate_argnums=(0, 2))) == [
@@ -192,7 +192,7 @@ def test_a_donated_argument_becomes_the_first_free_result_of_its_type():
     ]
 
 
-def test_a_donated_argument_gives_its_memory_to_a_result_of_equal_size():
+def test_donated_arguments_alias_results_of_equal_size():
     x = np.ones((2, 3), np.float32)
     assert donation(text_of(lambda x: x.reshape(3, 2) + 1, x, donate_argnums=0)) == [
         "jax.buffer_donor"

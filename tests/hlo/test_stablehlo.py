@@ -182,7 +182,7 @@ def test_large_constants_are_whole():
     )
 
 
-def test_donated_arguments_name_the_result_that_takes_their_memory():
+def test_donated_arguments_name_their_aliased_result():
     x = np.ones((4, 2), np.float32)
     both = text_of(
         lambda x, y, n: (y.sum(), x + y, x - y),

@@ -273,7 +273,7 @@ def doubled(x):
 doubled.defjvp(lambda primals, tangents: (doubled(*primals), tangents[0] * 2))
 
 
-def test_rules_for_derivatives_do_not_count_where_they_are_not_read():
+def test_unread_derivative_rules_do_not_change_structure():
     assert structure(traced(doubled)) == structure(traced(doubled))
     assert structure(traced(weft.nn.relu)) and structure(traced(lambda x: weft.nn.logsumexp(x)))
     policy = weft.checkpoint_policies.dots_saveable

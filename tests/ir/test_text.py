@@ -173,7 +173,7 @@ operand_batching_dims=(), scatter_indices_batching_dims=())
   in (d,) }"""
 
 
-def test_updates_at_an_index_are_scatters_and_those_of_a_slice_are_not():
+def test_index_updates_are_scatters_and_slice_updates_are_not():
     x = wnp.ones((4, 3))
     assert str(weft.make_jaxpr(lambda x: x.at[:, 1].set(2.0))(x)) == UPDATE
     assert "dynamic_update_slice a b 0:i32[] 1:i32[]" in str(

@@ -73,7 +73,7 @@ def test_products_in_another_dtype(dtype, wide):
 
 @pytest.mark.parametrize("strides", [(1, 1), (2, 1), (3, 3)])
 @pytest.mark.parametrize("padding", [((0, 0), (0, 0)), ((1, 2), (0, 1)), "SAME", "VALID"])
-def test_transposed_convolutions_with_the_padding_of_the_forward_one(strides, padding):
+def test_transposed_convolutions_with_forward_padding(strides, padding):
     rng = np.random.RandomState(0)
     image, kernel = (
         rng.randn(2, 5, 6, 3).astype(np.float32),

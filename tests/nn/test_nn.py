@@ -115,7 +115,7 @@ def test_masked_softmax():
 
 
 @pytest.mark.parametrize("function", [nn.softmax, nn.log_softmax])
-def test_masked_softmax_where_nothing_is_shown_or_what_is_hidden_is_huge(function):
+def test_masked_softmax_of_empty_rows_and_huge_masked_values(function):
     x, where = (
         wnp.array([[1.0, 2.0, 3e4], [4.0, 5.0, 6.0]]),
         wnp.array([[True, True, False], [False, False, False]]),
@@ -346,7 +346,7 @@ def test_standardize_without_cancellation():
         nn.standardize(x, algorithm="slow")
 
 
-def test_vectors_with_fans_of_their_own_and_classes_that_are_floats():
+def test_initializer_fans_of_vectors_and_float_classes():
     made = nn.initializers.variance_scaling(1, "fan_in", "normal", in_axis=0, out_axis=[])(
         random.key(0), (3,)
     )
@@ -359,7 +359,7 @@ def test_vectors_with_fans_of_their_own_and_classes_that_are_floats():
 
 @pytest.mark.parametrize("f", [nn.softmax, nn.log_softmax])
 @pytest.mark.parametrize("initial", [-np.inf, 0.0, 9.0])
-def test_the_lower_bound_of_what_softmax_subtracts_changes_nothing(f, initial):
+def test_lower_bound_of_softmax_maximum_keeps_results(f, initial):
     x, mask = wnp.array([5.5, 1.3, -4.2, 0.9]), np.array([True, False, True, True])
     np.testing.assert_allclose(f(x, where=mask, initial=initial), f(x, where=mask), rtol=1e-4)
     slopes = [
@@ -378,7 +378,7 @@ def test_a_traced_number_of_classes_is_named():
         weft.jit(nn.one_hot)(np.arange(3), 5)
 
 
-def test_leaky_relu_of_integers_by_an_integer_slope_is_an_integer():
+def test_leaky_relu_keeps_integers_with_integer_slope():
     assert (
         nn.leaky_relu(wnp.arange(-2, 2), 3).dtype == np.int32
         and nn.leaky_relu(wnp.arange(-2, 2)).dtype == np.float32

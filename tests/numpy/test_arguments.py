@@ -331,7 +331,7 @@ def test_copies_have_memory_of_their_own():
     ).all() and copy.copy(wnp.asarray(3)).weak_type
 
 
-def test_positions_that_are_promised_to_be_within_bounds_are_not_wrapped():
+def test_indices_promised_in_bounds_are_not_wrapped():
     x, i = wnp.array([10, 20, 30]), wnp.array([2, 0], "int8")
     pick = lambda **kw: weft.make_jaxpr(lambda x, i: wnp.take_along_axis(x, i, 0, **kw))(x, i)
     names = lambda jaxpr: {e.primitive.name for e in jaxpr.eqns}

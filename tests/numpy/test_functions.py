@@ -505,7 +505,7 @@ def test_dtypes_that_do_not_widen():
 @pytest.mark.parametrize("right", [False, True])
 @pytest.mark.parametrize("count", [1, 2, 5, 50])
 @pytest.mark.parametrize("dtype", ["float32", "int32"])
-def test_digitize_of_what_lies_on_the_edges_of_rising_and_falling_bins(dtype, count, right):
+def test_digitize_on_edges_of_rising_and_falling_bins(dtype, count, right):
     rng = np.random.default_rng(count)
     edges = np.sort(rng.integers(-20, 20, count)).astype(dtype)
     for size in (0, 1, 7, 70):

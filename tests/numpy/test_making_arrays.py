@@ -388,7 +388,7 @@ def test_a_numpy_array_is_one_constant_of_a_program(use, wrap):
     assert len(program.consts) <= len(weft.make_jaxpr(wrap(once))(ones).consts)
 
 
-def test_a_numpy_array_that_changes_while_a_program_is_traced_is_several():
+def test_numpy_arrays_changed_during_tracing_are_separate():
     def f(x):
         w, total = np.zeros((2, 2), np.float32), x
         for i in range(3):

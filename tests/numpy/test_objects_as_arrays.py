@@ -56,7 +56,7 @@ def test_they_are_no_arrays_even_when_they_hold_a_tracer():
     assert seen == [False, True]
 
 
-def test_a_constant_that_converts_itself_is_converted_while_tracing():
+def test_convertible_constants_are_converted_while_tracing():
     p = Param(wnp.array(X))
     f = weft.jit(lambda x: lax.add(x, p))
     np.testing.assert_allclose(f(X), 2 * X)

@@ -92,7 +92,7 @@ def test_numpys_wide_numbers_are_cut_and_pythons_do_not_fit():
             same(n)
 
 
-def test_functions_of_several_ranges_and_modes_have_one_dtype_whatever_the_setting():
+def test_function_dtypes_are_independent_of_the_setting():
     grid = wnp.mgrid[0:1:3j, 0:2]
     assert grid.dtype == np.float32 and grid.shape == (2, 3, 2)
     found = wnp.take_along_axis(X, np.zeros((3, 2), np.int32), 1, mode="one_hot")
@@ -141,7 +141,7 @@ def test_stored_values_have_the_dtype_of_the_array():
     ],
 )
 @pytest.mark.parametrize("jit", [False, True])
-def test_arrays_of_64_bits_meet_numbers_where_there_are_no_such_types(f, wanted, jit):
+def test_64_bit_arrays_with_numbers_when_x64_is_off(f, wanted, jit):
     with enable_x64(True):
         a, b = wnp.arange(3), wnp.ones(2)
     assert (a.dtype, b.dtype) == (np.int64, np.float64)
@@ -171,16 +171,14 @@ WIDE = 2**40 + 1
 )
 @pytest.mark.parametrize("dtype", ["int64", "float64"])
 @pytest.mark.parametrize("jit", [False, True])
-def test_arrays_of_64_bits_keep_them_among_their_equals_where_there_are_no_such_types(
-    f, wanted, dtype, jit
-):
+def test_64_bit_arrays_keep_their_dtype_when_x64_is_off(f, wanted, dtype, jit):
     with enable_x64(True):
         x = wnp.full(2, WIDE, dtype)
     out = (weft.jit(f) if jit else f)(x)
     assert out.dtype == dtype and np.asarray(out).tolist() == wanted
 
 
-def test_the_common_dtype_of_arrays_of_64_bits_where_there_are_no_such_types():
+def test_common_dtype_of_64_bit_arrays_when_x64_is_off():
     with enable_x64(True):
         i, f = wnp.arange(2), wnp.ones(2)
     assert wnp.result_type(i, i) == i.dtype == np.int64 and wnp.result_type(f) == np.float64

@@ -138,7 +138,7 @@ class Wrapped(Blocks):
 tree_util.register_pytree_node(Wrapped, lambda x: (x.parts, None), lambda _, parts: Wrapped(parts))
 
 
-def test_vectorize_takes_a_pytree_with_the_shape_of_the_signature():
+def test_vectorize_accepts_pytrees_of_the_signature_shape():
     f = wnp.vectorize(
         lambda n: Wrapped([wnp.zeros((3, 1)).at[n[0]].set(1.0)]), signature="(n)->(m,1)"
     )

@@ -311,9 +311,7 @@ def test_signatures_that_say_nothing(signature):
     ],
 )
 @pytest.mark.parametrize("lead", [(), (4,)])
-def test_results_of_vectorized_functions_are_as_their_signature_says(
-    f, signature, error, says, lead
-):
+def test_vectorized_results_match_the_signature(f, signature, error, says, lead):
     k = 2 if "output shape" in says else 4
     x, y = (
         np.zeros((*lead, 2, 2 if k == 2 else 3), np.float32),

@@ -214,7 +214,7 @@ def _dense(ct, shape):
     return ct if hasattr(ct, "shape") else np.zeros(shape, np.float32)
 
 
-def test_own_slice_typed_as_one_value_has_the_gathered_blocks_as_cotangent():
+def test_cotangent_of_invariant_own_slice_is_gathered():
     aval = ShapedArray((6,), np.dtype(np.float32))
     with extend_axis_env(MESH, tracked=frozenset("abc")):
         jaxpr = stage(

@@ -88,7 +88,7 @@ def test_halves_accumulate_in_float32_and_round_once():
     assert wide.dtype == np.float32 and wide[0, 0] == 4097.0
 
 
-def test_preferred_element_type_widens_integers_and_transposes_to_the_operands_dtype():
+def test_preferred_element_type_transposes_to_operand_dtype():
     x = np.full((2, 300), 100, np.int8)
     out = dot_general(x, x, (((1,), (1,)), ((), ())), preferred_element_type=np.int32)
     assert out.dtype == np.int32 and out[0, 0] == 3_000_000
@@ -123,7 +123,7 @@ def test_a_batch_of_one_operand_becomes_a_free_dim():
     assert out.shape == (5, 7, 3) and dim == 1
 
 
-def test_contracted_factor_is_reduced_and_both_operands_are_linear():
+def test_contraction_reduces_a_factor_and_is_bilinear():
     x, y = typeof(np.ones((3, 4), np.float32)), typeof(np.ones((4, 5), np.float32))
     rule = dot_general_p.factors(
         [x, y],

@@ -223,7 +223,7 @@ def test_the_result_has_the_dtype_of_larger_range(lhs, rhs, out):
         assert_rounded_once(np.asarray(got), exact(x) @ exact(y), of_integers, out, f"{a} x {b}")
 
 
-def test_integers_of_32_bits_are_not_rounded_before_they_are_added():
+def test_int32_products_are_not_rounded_before_addition():
     a = np.full((2, 3), 2**24 + 1, np.int32)
     b = np.ones((3, 2), np.int32)
     b[1] = -1

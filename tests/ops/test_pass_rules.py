@@ -46,7 +46,7 @@ def test_every_op_that_is_partitioned_by_a_rule_has_one(primitive: Primitive):
     assert (PARTITION_RULES.find(primitive) is not None) == isinstance(primitive, SPECIAL)
 
 
-def test_a_rule_of_the_primitive_precedes_that_of_its_nearest_class():
+def test_primitive_rules_precede_class_rules():
     table: PassRules[str] = PassRules("tests", {RegionOp: "region", "sin": "sin"})
     table.add(ElementwiseOp)("elementwise")
     assert table[registry["sin"]] == "sin"

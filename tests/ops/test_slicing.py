@@ -83,7 +83,7 @@ def test_pad(shape, config):
         assert out[position] == want
 
 
-def test_transpose_of_pad_to_the_operand_alone_and_the_value_alone():
+def test_pad_transposes_to_operand_and_value_separately():
     check_transpose(pad_p, [normal(3), np.asarray(0.0)], {"padding_config": ((1, 2, 1),)}, [0])
     check_transpose(pad_p, [np.zeros(3), np.asarray(1.0)], {"padding_config": ((1, -1, 1),)}, [1])
 

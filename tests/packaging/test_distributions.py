@@ -78,7 +78,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(built):
     assert {"LICENSE", "METADATA", "entry_points.txt"} <= notes
 
 
-def test_the_source_distribution_holds_the_package_documents_examples_and_tests(unpacked):
+def test_sdist_contains_package_docs_examples_and_tests(unpacked):
     assert package(unpacked) == package(ROOT)
     for name in (
         "LICENSE",

@@ -66,7 +66,7 @@ def test_nothing_runs_on_planned_devices():
 
 
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
-def test_programs_are_lowered_and_compiled_over_meshes_without_devices(kind):
+def test_programs_compile_over_abstract_meshes(kind):
     mesh = AbstractMesh((64, 8), ("data", "model"), (kind, kind))
     x = like(mesh, (512, 64), "data", "model")
     lowered = weft.jit(lambda x: wnp.tanh(x).sum(0)).lower(x)
@@ -106,7 +106,7 @@ def test_what_says_a_layout_may_be_over_a_mesh_without_devices(program):
     )
 
 
-def test_meshes_without_devices_take_those_of_the_other_arguments_or_the_context():
+def test_abstract_meshes_take_devices_of_arguments_or_context():
     rows = NamedSharding(AbstractMesh((2,), ("x",)), P("x"))
     struct = weft.ShapeDtypeStruct((8, 2), np.float32, sharding=rows)
     here = weft.make_mesh((2,), ("x",), devices=weft.devices()[2:4])

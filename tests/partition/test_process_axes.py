@@ -87,7 +87,7 @@ def test_sums_are_taken_within_a_process_first():
     assert found.bytes == 2 * 24 * 3 // 4 and found.messages == 6
 
 
-def test_small_reductions_between_the_same_ranks_are_one_exchange():
+def test_small_reductions_of_equal_ranks_are_combined():
     def f(x):
         return (
             x.sum(0),

@@ -359,7 +359,7 @@ def test_donation_reuses_the_memory():
         "derived key",
     ],
 )
-def test_random_numbers_are_the_same_under_every_layout_without_communication(draw, shape, names):
+def test_random_numbers_ignore_layout_without_communication(draw, shape, names):
     key, grid = random.key(42), Mesh(np.array(weft.devices()).reshape(shape), tuple(names))
     want = np.asarray(weft.jit(draw)(key))
     for spec in (P(*names), P(None, *names[:2]), P(tuple(names)), P(*reversed(names))):
@@ -403,7 +403,7 @@ def test_what_is_one_kernel_needs_no_memory_of_its_own(f, args):
 
 
 @pytest.mark.parametrize("layers", [2, 4, 8])
-def test_a_deep_network_keeps_two_activations_and_its_gradient_one_of_each_layer(layers):
+def test_deep_networks_hold_few_activations(layers):
     args = [SQUARE] * layers, WIDE
     assert compiled(mlp_loss, *args).memory_analysis().temp_size_in_bytes == 2 * ACTIVATION
     assert (

@@ -187,7 +187,7 @@ def test_a_kernel_that_is_optimized_serves_later_programs(made):
 
 
 @pytest.mark.skipif(not loader.works_here(), reason="programs on disk want our linker")
-def test_a_draft_is_kept_on_disk_until_a_process_has_it_optimized(made, monkeypatch):
+def test_drafts_stay_on_disk_until_optimized(made, monkeypatch):
     monkeypatch.setattr(tiered_compilation, "FROM_DISK_S", 0.0)
     x = wnp.asarray(values(300))
     kinds = []
@@ -239,7 +239,7 @@ def test_many_threads_have_a_program_optimized_once():
     )
 
 
-def test_an_ending_process_does_not_wait_for_what_comes_before_llvm():
+def test_process_exit_does_not_wait_for_code_generation():
     code = """
 import threading, time
 from weft._engine.codegen.program import tiered_compilation

@@ -102,7 +102,7 @@ def test_survivors_of_a_killed_rank_raise(what, transport):
         assert "process 1 has ended, or was killed." in rank.err
 
 
-def test_the_end_of_the_rank_that_serves_the_coordinator_is_known():
+def test_the_end_of_the_coordinators_rank_is_noticed():
     with ranks(3, victims, arguments=["steps"]) as running:
         for rank in range(3):
             running.wait_for("ready", rank)
@@ -115,7 +115,7 @@ def test_the_end_of_the_rank_that_serves_the_coordinator_is_known():
     )
 
 
-def test_a_stopped_rank_is_silent_and_learns_of_it_when_it_goes_on():
+def test_a_stopped_rank_fails_when_it_resumes():
     with ranks(
         3, victims, arguments=["stay"], environment={"WEFT_HEARTBEAT_TIMEOUT": "4"}
     ) as running:

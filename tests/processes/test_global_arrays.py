@@ -298,7 +298,7 @@ def until_told():
     sync_global_devices("all have saved")
 
 
-def test_all_processes_save_at_the_same_step_when_one_is_told_to_end():
+def test_all_processes_save_at_the_step_of_a_preemption():
     import signal
 
     from tests.processes.ranks import ranks

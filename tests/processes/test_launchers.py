@@ -201,7 +201,7 @@ def test_processes_that_are_not_alone_are_not_warned(variables, environment):
     launchers.find()
 
 
-def test_ranks_of_one_machine_derive_the_same_port_from_their_launcher(environment):
+def test_ranks_of_one_launcher_derive_the_same_port(environment):
     environment({"PMI_SIZE": "2", "PMI_RANK": "1", "MPI_LOCALNRANKS": "2"})
     found = launchers.find()
     host, port = found.address.split(":")

@@ -182,7 +182,7 @@ def adds():
     print(y[0], sorted(name for name in os.environ if name.startswith(("PMI_", "PMIX_"))))
 
 
-def test_variables_of_a_launcher_that_the_library_does_not_understand():
+def test_mpi_ignores_variables_of_an_unsupported_launcher():
     found = run_ranks(
         2,
         adds,

@@ -94,7 +94,7 @@ def computes():
         pass  # waits for nobody
 
 
-def test_a_failure_elsewhere_still_interrupts_a_process_that_computes():
+def test_remote_failures_interrupt_a_computing_process():
     with ranks(2, computes) as running:
         for rank in range(2):
             running.wait_for("computes", rank)

@@ -351,7 +351,7 @@ def test_half_of_the_ranks_go_on_without_a_host_that_is_cut_off(ssh, monkeypatch
 
 
 @pytest.mark.slow
-def test_a_host_is_taken_back_after_the_others_went_on_without_it(ssh, monkeypatch):
+def test_a_returning_host_rejoins_after_a_shrink(ssh, monkeypatch):
     monkeypatch.setenv("WEFT_HEARTBEAT_TIMEOUT", "5")
     words = ["--hosts", "a:2,b:2", "--min", "2", "program.py", str(ssh), "return"]
     launched = Launched(ssh, *words, program=SURVIVES)

@@ -204,7 +204,7 @@ print("trained", lost, flush=True)
 """
 
 
-def test_training_goes_on_under_the_launcher_without_its_first_process(tmp_path):
+def test_training_continues_when_the_first_process_is_lost(tmp_path):
     launched = Launched(tmp_path, "-n", "3", "program.py", program=TRAINS)
     assert launched.wait() == 0, launched.err
     assert launched.out.count("trained [(0,), (1, 2)]") == 2, launched.out + launched.err

@@ -40,7 +40,7 @@ def test_unravelling_is_linear_for_derivatives():
     np.testing.assert_array_equal(np.asarray(gradient), np.arange(6))
 
 
-def test_the_way_back_is_equal_for_equal_trees_and_knows_its_dtype():
+def test_unravel_is_equal_for_equal_trees_and_checks_dtype():
     vector, back = ravel_pytree(TREE)
     assert back == ravel_pytree(TREE)[1] and hash(back) == hash(ravel_pytree(TREE)[1])
     with pytest.raises(TypeError, match="expected dtype float32"):

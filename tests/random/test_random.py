@@ -213,7 +213,7 @@ def test_multivariate_normal_has_the_dtype_of_what_it_is_given():
         assert made == ["float32", "float64", "float32", "float64"]
 
 
-def test_multivariate_normal_of_half_floats_has_a_root_of_the_dtype_of_cov():
+def test_multivariate_normal_of_half_floats_factors_in_cov_dtype():
     made = weft.random.multivariate_normal(
         weft.random.key(0), np.ones(2, "f4"), 4 * np.eye(2, dtype="f4"), (3,), dtype=np.float16
     )

@@ -59,7 +59,7 @@ COMPARE = [operator.eq, operator.ne, operator.lt, operator.le, operator.gt, oper
 
 
 @pytest.mark.parametrize("op", BINARY + COMPARE)
-def test_binary_operators_with_arrays_numbers_and_numpy_on_either_side(op):
+def test_binary_operators_mix_arrays_numbers_and_numpy(op):
     same(op(wnp.array(A), wnp.array(B)), op(A, B))
     same(op(wnp.array(A), B), op(A, B))
     same(op(A, wnp.array(B)), op(A, B))
@@ -788,9 +788,7 @@ def test_shards_are_placed_as_their_array(mesh):
     ],
 )
 @pytest.mark.parametrize("kind", ["device", "pinned_host"])
-def test_the_data_of_a_shard_has_the_type_and_place_of_an_array_put_there(
-    make, kind, mesh, monkeypatch
-):
+def test_shard_data_has_the_type_and_placement_of_device_put(make, kind, mesh, monkeypatch):
     value = make()
     for shard in weft.device_put(
         value, NamedSharding(mesh, P("x"), memory_kind=kind)

@@ -222,7 +222,7 @@ def test_a_buffer_whose_making_was_interrupted_leaves_silently(fresh_heap, capfd
     assert (capfd.readouterr().err, buffer.allocated_bytes()) == ("", before)
 
 
-def test_memory_of_numpy_that_nobody_else_knows_is_held_by_its_buffer_alone():
+def test_unshared_numpy_memory_is_owned_by_its_buffer():
     def aligned() -> np.ndarray:
         """A view, aligned as buffers are, whose base nobody else has."""
         room = np.zeros(buffer.ALIGNMENT + 16, np.uint8)

@@ -84,7 +84,7 @@ def test_a_call_returns_before_its_program_runs(gate):
     np.testing.assert_array_equal(z, 4 * X + 3)
 
 
-def test_a_short_program_is_queued_behind_what_computes_its_arguments(gate):
+def test_short_programs_queue_behind_their_arguments(gate):
     f, g = taught(lambda x: x * 2, X), taught(lambda x, n: x + n, X, 1)
     x = gate(wnp.asarray(X))
     weft.config.update("async_dispatch_bytes", -1)
@@ -326,7 +326,7 @@ def test_effects_stay_in_order(gate):
         seen.clear()
 
 
-def test_donated_arrays_that_are_not_computed_yet_give_their_memory(gate):
+def test_pending_donated_arrays_provide_their_memory(gate):
     step = taught(lambda x: x * 2 + 1, wnp.ones(1000), donate_argnums=0)
     shift = taught(lambda x, late: x + late, wnp.ones(1000), 0.0)
     ones = wnp.ones(1000).block_until_ready()

@@ -93,7 +93,7 @@ def test_qr_multiply(mode, a, c):
                 np.testing.assert_allclose(x, y, **CLOSE)
 
 
-def test_eigh_tridiagonal_of_complex_numbers_has_them_above_the_diagonal():
+def test_eigh_tridiagonal_reads_complex_superdiagonal():
     d, e = np.array([1.0, 2.0, -1.0], "c8"), np.array([1.0 + 2.0j, 0.5 - 1.0j], "c8")
     values, vectors = linalg.eigh_tridiagonal(d, e)
     whole = np.diag(d) + np.diag(e, 1) + np.diag(e.conj(), -1)

@@ -93,7 +93,7 @@ def test_data_and_tensor_parallel_step():
     assert result.out_specs == tuple(s.dims(v.ndim) for s, v in zip(TENSOR, model(64)))
 
 
-def test_fully_sharded_step_gathers_parameters_and_scatters_gradients():
+def test_fsdp_step_gathers_parameters_and_scatters_gradients():
     result = check(step, model(512), LINE, [P("b")] * 8, [P("b")] * 6)
     assert result.counts == {"all_gather": 6, "reduce_scatter": 6}
 

@@ -171,7 +171,7 @@ def test_a_given_spec_must_divide():
         check(lambda x: [x], [random(4, 6)], GRID, [P(None, "a")])
 
 
-def test_an_output_whose_sharding_has_no_axes_in_common_with_others():
+def test_output_sharding_shares_no_axes_with_other_values():
     six = np.array(devices()[:6], object)
     rows = NamedSharding(Mesh(six.reshape(2, 3), ("x", "y")), P("x", "y"))
     for other in (

@@ -142,7 +142,7 @@ def test_a_suggestion_that_is_followed_removes_the_collective(mesh):
     weft.explain(lambda x, y: x + y, moved["x"], moved["y"]).assert_no()
 
 
-def test_loops_count_their_trips_and_while_loops_say_that_they_do_not_know(mesh):
+def test_loops_count_trips_and_while_loops_report_unknown(mesh):
     x = placed(mesh, (8, 8), "data")
     scanned = weft.explain(
         lambda x: lax.scan(lambda c, _: (wnp.cumsum(c, 0), None), x, None, length=5)[0], x
@@ -301,7 +301,7 @@ def test_the_command_runs_a_program_and_explains_it(tmp_path, line):
     assert "argument 0" not in page + done.stdout
 
 
-def test_sums_that_a_program_of_one_device_asks_for_travel_together(mesh):
+def test_requested_sums_are_combined(mesh):
     def step(params, x):  # the sum of each gradient comes with the transpose of a cast
         return weft.grad(lambda params: sum(wnp.sin(x * w).sum() for w in params))(params)
 

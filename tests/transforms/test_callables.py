@@ -23,7 +23,7 @@ class Layer:
     "transform",
     [weft.vmap, weft.grad, weft.value_and_grad, weft.jacfwd, weft.checkpoint, weft.make_jaxpr],
 )
-def test_the_fields_of_an_object_are_attributes_of_the_transformed_function(transform):
+def test_transformed_functions_have_the_objects_fields(transform):
     assert transform(Layer()).scale == 3.0
 
 

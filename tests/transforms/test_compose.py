@@ -352,7 +352,7 @@ DERIVATIVES = {
 
 
 @pytest.mark.parametrize("name", DERIVATIVES)
-def test_derivatives_are_arrays_as_weakly_typed_as_what_they_belong_to(name):
+def test_derivatives_are_as_weakly_typed_as_their_values(name):
     weak, strong = DERIVATIVES[name](2.0), DERIVATIVES[name](wnp.float32(2.0))
     assert isinstance(weak, weft.Array) and isinstance(strong, weft.Array)
     assert weak.weak_type and not strong.weak_type
@@ -384,7 +384,7 @@ def test_leaks_are_told_where_they_are_looked_for(name):
 
 
 @pytest.mark.parametrize("jit", [weft.jit, lambda f: f])
-def test_rules_that_close_over_what_is_differentiated_are_refused(jit):
+def test_rules_closing_over_tracers_are_refused(jit):
     """The rule runs below the derivative, where such a value means nothing; as a constant of a program it had no place."""
 
     def loss(x, w):
@@ -418,7 +418,7 @@ def test_forward_mode_of_a_reverse_rule_is_refused(wrap):
         wrap(lambda x: weft.jvp(f, (x,), (x,))[1])(1.0)
 
 
-def test_results_of_vmap_are_made_once_their_mapped_dims_are_in_place():
+def test_vmap_builds_result_nodes_with_mapped_dims_in_place():
     class Columns:
         """A type that takes arrays of two columns alone."""
 

@@ -305,7 +305,7 @@ def test_custom_root_is_differentiated_implicitly(wrap):
     assert np.allclose(weft.grad(weft.grad(root))(8.0), -2 / 9 * 8 ** (-5 / 3), atol=1e-4)
 
 
-def test_custom_root_gives_what_the_solver_says_beside_and_checks_it():
+def test_custom_root_returns_and_checks_aux():
     def solve(f, x):
         return x, {"steps": 3}
 
@@ -331,7 +331,7 @@ _dense = lambda matvec, b: wnp.linalg.solve(weft.jacobian(matvec)(b), b)
 
 @pytest.mark.parametrize("wrap", WRAPS)
 @pytest.mark.parametrize("symmetric", [False, True])
-def test_custom_linear_solve_agrees_with_a_solver_that_is_differentiated(wrap, symmetric):
+def test_custom_linear_solve_agrees_with_differentiated_solver(wrap, symmetric):
     sym = (lambda a: a + a.T) if symmetric else (lambda a: a)
     given = {"symmetric": True} if symmetric else {"transpose_solve": _dense}
 
@@ -373,7 +373,7 @@ def test_custom_linear_solve_says_what_it_lacks():
         lax.custom_linear_solve(lambda x: x[:1], B, _dense)
 
 
-def test_zeros_stay_known_through_vmap_and_rules_close_over_mapped_values():
+def test_symbolic_zeros_pass_vmap_and_rule_closures():
     @weft.custom_jvp
     def f(x, y):
         return y
@@ -465,7 +465,7 @@ def test_rules_of_known_values():
     assert float(traced(3.0)) == 9.0 and float(weft.grad(traced)(3.0)) == 7.0
 
 
-def test_cotangents_of_another_shape_are_refused_unless_checks_are_off():
+def test_cotangent_shapes_are_checked_unless_disabled():
     @weft.custom_vjp
     def first(x, y):
         return x
@@ -539,7 +539,7 @@ def test_a_collective_in_a_function_is_one_value_for_all():
 
 
 @pytest.mark.parametrize("kind", ["jvp", "vjp"])
-def test_rules_whose_results_have_other_shapes_than_the_function_are_refused_inside_programs(kind):
+def test_rules_with_wrong_result_shapes_are_refused_in_programs(kind):
     wide = lambda x: wnp.zeros((3, *x.shape), x.dtype)
     if kind == "jvp":
         f = weft.custom_jvp(lambda x: x)
@@ -636,7 +636,7 @@ def test_a_pullback_maps_a_rule_that_closes_over_mapped_values():
 
 
 @pytest.mark.parametrize("make", [_with_jvp, _with_vjp])
-def test_a_custom_function_does_not_close_over_a_differentiated_value(make):
+def test_closing_over_differentiated_values_is_refused(make):
     for derive in (
         weft.grad(lambda x: make(x)(1.0)),
         lambda x: weft.jvp(lambda x: make(x)(1.0), (x,), (1.0,)),
@@ -704,7 +704,7 @@ def test_derivatives_through_a_block_with_wide_types(kind):
         assert weft.grad(weft.grad(g))(5.0).dtype == np.float64
 
 
-def test_rules_of_operations_keep_wide_types_outside_of_the_block():
+def test_op_rules_keep_wide_types_outside_the_block():
     def g(x):
         with weft.enable_x64():
             y = wnp.array(x, wnp.float64) * wnp.arange(1.0, 4.0)

@@ -309,7 +309,7 @@ def test_managers_know_their_flag():
     assert repr(C.log_compiles) == "<context manager log_compiles>"
 
 
-def test_flags_without_meaning_are_accepted_and_keep_the_trace_key():
+def test_ignored_flags_do_not_change_the_trace_key():
     before = config.trace_key()
     config.update("jax_mock_gpu_topology", "1x1x8")
     assert config.jax_mock_gpu_topology == "1x1x8"

@@ -70,7 +70,7 @@ def test_promotion_without_64_bit_types(a):
         assert found == (D.canonicalize_dtype(dtype(expected)), expected in WEAK), (a, b)
 
 
-def test_what_is_compared_of_numbers_that_adapt_is_promoted_as_a_boolean():
+def test_comparisons_of_weak_numbers_promote_as_booleans():
     def dtypes_of(t):
         small = t < 1  # its type is weak, as that of t is
         found.append(

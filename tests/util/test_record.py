@@ -87,7 +87,7 @@ def test_frozen_records_do_not_change():
     assert replace(point, y=5) == Point(1, 5) and point == Point(1)
 
 
-def test_other_records_change_but_have_no_attributes_beside_their_fields():
+def test_mutable_records_have_no_attributes_but_their_fields():
     bag, other = Bag(), Bag()
     bag.items.append(1)
     bag.note = "n"

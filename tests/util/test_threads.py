@@ -159,7 +159,7 @@ def test_work_in_the_background_is_done_once_where_nothing_fails():
     assert sorted(done) == [0, 1, 2]
 
 
-def test_work_in_the_background_that_fails_is_tried_again_where_it_is_wanted():
+def test_failed_background_work_runs_again_on_demand():
     tried = []
 
     def work():

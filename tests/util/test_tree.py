@@ -129,7 +129,7 @@ def test_static_data_that_cannot_be_compared():
         assert arrays[0] == arrays[1]
 
 
-def test_dict_children_are_in_the_order_of_sorted_keys_whatever_the_order_of_insertion():
+def test_dict_children_are_sorted_by_key():
     assert T.tree_structure({"a": 1, "b": 2}) == T.tree_structure({"b": 1, "a": 2})
     assert list(T.tree_map(lambda x: x, {"b": 1, "a": 2})) == ["a", "b"]
     assert list(T.tree_map(lambda x: x, OrderedDict(b=1, a=2))) == ["b", "a"]
@@ -234,7 +234,7 @@ def test_structures_that_are_used_often_rebuild_the_same(tree, text, leaves):
 
 
 @pytest.mark.parametrize("tree, text, leaves", TREES, ids=IDS)
-def test_structures_that_are_used_often_take_trees_apart_the_same(tree, text, leaves):
+def test_specialized_structures_flatten_trees_equally(tree, text, leaves):
     others = [other for other, its_text, _ in TREES if its_text not in (text, "*")]
     treedef = T.tree_structure(tree)
     for _ in range(20 + len(leaves)):
@@ -851,7 +851,7 @@ def test_cycles_end_in_an_error():
         T.tree_leaves(tree)
 
 
-def test_below_the_leaves_of_the_first_tree_others_need_be_no_trees():
+def test_tree_map_passes_subtrees_below_leaves_of_the_first():
     unsortable = {1: "a", "b": 2}
     got = T.tree_map(lambda x, y: (x, y), {"p": 1, "q": 2}, {"p": unsortable, "q": 3})
     assert got == {"p": (1, unsortable), "q": (2, 3)}

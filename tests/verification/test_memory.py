@@ -62,7 +62,7 @@ def test_a_kernel_that_writes_after_a_result_is_named(monkeypatch):
     assert "sub at test_memory.py" in text and info.value.stage == "memory: kernel fused_sub"
 
 
-def test_a_kernel_that_writes_between_buffers_of_the_arena_is_named(monkeypatch):
+def test_writes_between_arena_buffers_name_the_kernel(monkeypatch):
     x = normal(16)
     faults.in_bounds(monkeypatch)
     with pytest.raises(

@@ -176,7 +176,7 @@ def test_a_product_accumulates_over_the_last_axis_of_the_grid(scratch):
     assert is_parallel(call)
 
 
-def test_scratch_memory_hands_values_on_where_the_kernel_reads_them():
+def test_scratch_memory_carries_values_between_grid_steps():
     def kernel(x_ref, o_ref, total):
         @pl.when(pl.program_id(0) == 0)
         def _():

@@ -35,7 +35,7 @@ def test_parameters_of_later_products_are_ready_early():
     assert are_hideable(program.invars, found) == [False, False, True, True]
 
 
-def test_activations_and_the_last_result_are_on_the_critical_path():
+def test_activations_and_last_result_are_critical():
     program, found = analyze(lambda x, a, b: wnp.tanh(x @ a) @ b, X, W, W)
     assert not {v for eqn in program.eqns for v in eqn.outvars} & found
 
