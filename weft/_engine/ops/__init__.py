@@ -1,4 +1,7 @@
-"""Op families: each operation with all that it means, closed under transposition. Start reading at `families`."""
+"""Families of ops, each with all of its rules and closed under transposition.
+
+Start reading at `families`.
+"""
 
 import weft._engine.ops.functions  # noqa: F401  # pyright: ignore[reportUnusedImport]  (announces what it states, too)
 from weft._engine.ir.registry import registry

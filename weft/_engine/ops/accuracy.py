@@ -1,4 +1,4 @@
-"""How accurate the caller of a function asks it to be."""
+"""The accuracy that callers of elementary functions can request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from weft._engine.util.record import record
 
 
 class AccuracyMode(enum.Enum):
-    """How accurate a function is asked to be; there is one way of computing each, whose error `docs/accuracy.md` states."""
+    """The accuracy requested of a function.
+
+    There is one implementation of each function; `docs/accuracy.md` lists its error.
+    """
 
     __module__ = "weft.lax"
 
@@ -20,7 +23,8 @@ class AccuracyMode(enum.Enum):
 
 @record
 class Tolerance:
-    """The error that a function may have: absolute, relative, in units of the last place; one of them must be given.
+    """Permitted error of a function: absolute, relative, or in units in the last place; at least
+    one must be given.
 
     Raises ValueError for negative numbers.
 
@@ -40,7 +44,7 @@ class Tolerance:
 
 
 def check_accuracy(name: str, accuracy: Any) -> None:
-    """ValueError for a tolerance that function `name` does not hold, TypeError for what is not an accuracy."""
+    """Raise ValueError for a tolerance that function `name` exceeds, TypeError for other objects."""
     if isinstance(accuracy, AccuracyMode):
         return
     if not isinstance(accuracy, Tolerance):

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def is_complex(x: Value) -> bool:
-    """Whether the elements of `x` are complex."""
+    """Return whether the elements of `x` are complex."""
     return dtype_in(typeof(x).dtype, COMPLEX)
 
 
@@ -121,7 +121,7 @@ mul_p = elementwise(
 
 
 def neg(x: ArrayLike) -> Array:
-    """`-x`, elementwise.
+    """Return `-x`, elementwise.
 
     >>> np.asarray(neg(np.array([1, -2]))).tolist()
     [-1, 2]
@@ -131,7 +131,8 @@ def neg(x: ArrayLike) -> Array:
 
 @of_one_kind
 def add(x: ArrayLike, y: ArrayLike) -> Array:
-    """`x + y`, elementwise, for numbers of one dtype; a Python number takes the dtype of the other operand.
+    """Return `x + y`, elementwise, for numbers of one dtype; a Python number takes the dtype of the
+    other operand.
 
     Shapes are equal, or one operand has no dims. Raises ShapeError for other shapes, TypeError for different dtypes.
 
@@ -142,16 +143,17 @@ def add(x: ArrayLike, y: ArrayLike) -> Array:
 
 
 def add_any(x: Value, y: Value):
-    """The sum of two tangents or cotangents."""
+    """Return the sum of two tangents or cotangents."""
     return add_any_p.bind(x, y)
 
 
-sub = binary(sub_p, "`x - y`, elementwise.")
+sub = binary(sub_p, "Return `x - y`, elementwise.")
 
 
 @of_one_kind
 def mul(x: ArrayLike, y: ArrayLike, *, out_dtype: dtypes.DTypeLike | None = None) -> Array:
-    """`x * y`, elementwise, for numbers of one dtype; a Python number takes the dtype of the other operand.
+    """Return `x * y`, elementwise, for numbers of one dtype; a Python number takes the dtype of the
+    other operand.
 
     With `out_dtype` the product is computed in that dtype. Shapes are equal, or one operand has no dims. Raises ShapeError for other
     shapes, TypeError for different dtypes.
@@ -179,7 +181,7 @@ def mul(x: ArrayLike, y: ArrayLike, *, out_dtype: dtypes.DTypeLike | None = None
 
 
 def _int_div(x: NumPyArray, y: NumPyArray):
-    """Quotient of integers, truncated toward zero."""
+    """Return quotient of integers, truncated toward zero."""
     x, y = np.broadcast_arrays(x, y)
     ones = np.array(-1 if np.iinfo(x.dtype).min < 0 else np.iinfo(x.dtype).max, x.dtype)
     safe = np.where(y == 0, np.array(1, y.dtype), y)
@@ -203,7 +205,7 @@ def _rem_reference(x: NumPyArray, y: NumPyArray):
 
 
 def _safe_divisor(b: Builder, y: Expr):
-    """An integer divisor that cannot trap: 1 in place of 0 and -1, and the tests for both."""
+    """Return an integer divisor that cannot trap: 1 in place of 0 and -1, and the tests for both."""
     is_zero = b.op("eq", y, b.const(0, y.type))
     if not _is_signed_int(y.type):
         return b.select(is_zero, b.const(1, y.type), y), is_zero, None
@@ -257,7 +259,7 @@ def _truncated(x: NumPyArray):
 
 @of_one_kind
 def div(x: ArrayLike, y: ArrayLike) -> Array:
-    """`x / y`, elementwise; integers truncate toward zero.
+    """Return `x / y`, elementwise; integers truncate toward zero.
 
     >>> np.asarray(div(np.array([7, -7]), 2)).tolist()
     [3, -3]
@@ -265,7 +267,7 @@ def div(x: ArrayLike, y: ArrayLike) -> Array:
     return div_p.bind(*match(x, y))
 
 
-rem = binary(rem_p, "The remainder of `x / y` with the sign of `x`, elementwise.")
+rem = binary(rem_p, "Return the remainder of `x / y` with the sign of `x`, elementwise.")
 
 
 # --- sign and size ----------------------------------------------------------------------------------------------------
@@ -341,9 +343,9 @@ abs_p = elementwise(
 )
 sign = unary(
     sign_p,
-    "-1, 0 or 1 as `x` is negative, zero or positive; of complex `x`, x / |x|. Zeros and NaN stay as they are.",
+    "Return -1, 0 or 1 as `x` is negative, zero or positive; x / |x| for complex `x`. Zeros and NaN are unchanged.",
 )
-abs = unary(abs_p, "The absolute value of `x`; of complex `x`, a real.")
+abs = unary(abs_p, "Return the absolute value of `x`; it is real for complex `x`.")
 
 
 # --- order ------------------------------------------------------------------------------------------------------------
@@ -357,7 +359,10 @@ def _extremum(
     wins_in_numpy: Callable[..., Any],
     neutral: float,
 ):
-    """max or min, of complex numbers by real parts first; the tangent goes to the winner, and half to each where they are equal."""
+    """Make max or min; complex numbers are compared by real parts first.
+
+    The selected operand has the tangent; operands that are equal have half of it each.
+    """
 
     def share(t: Value, out: Value, mine: Value, other: Value):
         won = ne(out, other) if is_complex(out) else wins(mine, other)
@@ -392,7 +397,7 @@ min_p = _extremum("min", np.minimum, "and", lt, np.less, np.inf)
 
 @of_one_kind
 def max(x: ArrayLike, y: ArrayLike) -> Array:
-    """The larger of `x` and `y`, elementwise; NaN if either is.
+    """Return the larger of `x` and `y`, elementwise; NaN if either is.
 
     >>> np.asarray(max(np.array([1.0, np.nan]), 2.0)).tolist()
     [2.0, nan]
@@ -400,7 +405,7 @@ def max(x: ArrayLike, y: ArrayLike) -> Array:
     return max_p.bind(*match(x, y))
 
 
-min = binary(min_p, "The smaller of `x` and `y`, elementwise; NaN if either is.")
+min = binary(min_p, "Return the smaller of `x` and `y`, elementwise; NaN if either is.")
 
 
 # --- powers that are products -----------------------------------------------------------------------------------------
@@ -426,7 +431,7 @@ def _integer_pow_type(aval: ShapedArray, *, y: int):
 
 
 def _power(x: Value, y: int, mul: Callable[[Any, Any], Any], reciprocal: Callable[[Any], Any]):
-    """x to the y > 0 by squaring, in the order that `mul` calls say; negative y by the reciprocal at the end."""
+    """Return x to the power y by repeated squaring with `mul`; negative y by a final reciprocal."""
     result, factor, n = None, x, y if y >= 0 else -y
     while n:
         if n & 1:
@@ -475,11 +480,13 @@ integer_pow_p = elementwise(
     cost=2,
     same_as=_integer_pow_same_as,
 )
-square = unary(square_p, "`x * x`, elementwise.")
+square = unary(square_p, "Return `x * x`, elementwise.")
 
 
 def integer_pow(x: ArrayLike, y: int) -> Array:
-    """`x` to the power of the Python int `y`, by repeated multiplication. TypeError for a power that is no integer.
+    """Return `x` to the power of the Python int `y`, by repeated multiplication.
+
+    TypeError for a power that is no integer.
 
     >>> np.asarray(integer_pow(np.array([1, 2, 3]), 3)).tolist()
     [1, 8, 27]
@@ -489,7 +496,7 @@ def integer_pow(x: ArrayLike, y: int) -> Array:
 
 
 def reciprocal(x: ArrayLike) -> Array:
-    """`1 / x`, elementwise."""
+    """Return `1 / x`, elementwise."""
     return integer_pow(x, -1)
 
 
@@ -511,4 +518,4 @@ stop_gradient_p = elementwise(
     is_exact=True,
     passes_nans=True,
 )
-stop_gradient = unary(stop_gradient_p, "`x`, with a derivative of zero.")
+stop_gradient = unary(stop_gradient_p, "Return `x`, with a derivative of zero.")

@@ -108,7 +108,7 @@ def reduction(
 
 
 def check_axes(name: str, aval: ShapedArray, axes: Ints) -> None:
-    """ShapeError unless `axes` are distinct dims of the operand."""
+    """Raise ShapeError unless `axes` are distinct dims of the operand."""
     if len(set(axes)) != len(axes):
         raise shape_error(
             name, f"duplicate value in 'axes' {axes}.", [("operand", aval.str_short())]
@@ -132,7 +132,9 @@ def _reduction_jvp(primitive: Primitive, rule: Callable[..., Any]) -> Callable[.
 
 
 def unary_transpose(rule: Callable[..., Any]) -> Callable[..., Any]:
-    """The transpose slot of a one-operand linear op from `rule(ct, x, **params)`; x.aval is the operand's type."""
+    """Return the transpose slot of a one-operand linear op from `rule(ct, x, **params)`; x.aval is
+    the operand's type.
+    """
 
     def transpose(ct: Value, x: UndefPrimal, **params: Any):
         return [Zero(x.aval.to_tangent_aval()) if type(ct) is Zero else rule(ct, x, **params)]

@@ -1,9 +1,11 @@
-"""Bits of a whole array from a state of four words: philox or threefry on the positions of its elements.
+"""Random bits of a whole array from a state of four words, by philox or threefry on element
+positions.
 
-In:   uint32[4]: two words of the block function's key, two of its counter's start; a shape.
-Out:  unsigned integers, and the state whose counter comes next.
-Laws: the bits of an element depend on the state and the element's row-major position alone; they equal those of
-      XLA's RngBitGenerator.
+In:   uint32[4]: two words for the key of the block function, two for the start of its counter; a
+      shape.
+Out:  unsigned integers, and the state with the next counter.
+Laws: the bits of an element depend only on the state and on the row-major position of the element;
+      they equal the bits of XLA's RngBitGenerator.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ def rng_bit_generator(
     *,
     out_sharding: Any = None,
 ):
-    """What `weft.lax.rng_bit_generator` gives where nothing is mapped."""
+    """Return random bits and the next state, as `weft.lax.rng_bit_generator` does without a mapped
+    axis.
+    """
     aval, dtype, algorithm = (
         typeof(key),
         dtypes.check_dtype(dtype, "rng_bit_generator"),
@@ -83,8 +87,11 @@ def rng_bit_generator(
 
 
 def positions(shape: Ints, paired: int = -1) -> list[Any]:
-    """The row-major position of every element of `shape` in words of 32 bits, low first: one, or two where there are more than 2**32
-    elements. Neighbours along the dim `paired` share one."""
+    """Return the row-major position of every element of `shape` in 32-bit words, low word first.
+
+    There are two words where the array has more than 2**32 elements. Pairs of neighbors along the
+    dim `paired` share one position.
+    """
     if not shape:
         return [np.uint32(0)]
     wide, total, stride = not is_at_most(math.prod(shape), 1 << 32), None, 1
@@ -98,12 +105,12 @@ def positions(shape: Ints, paired: int = -1) -> list[Any]:
     return [layout.broadcasted_iota(_U32, shape, 0)] if total is None else total
 
 
-#: the rows that a dim of more than 2**32 elements is counted in
+#: the length of the rows in which a dim of more than 2**32 elements is counted
 _ROW = 1 << 31
 
 
 def _indices(shape: Ints, dim: int, wide: bool) -> list[Any]:
-    """The index of every element along `dim`, in one word or in two."""
+    """Return the index of every element along `dim`, in one or two words."""
     if not wide:
         return [layout.broadcasted_iota(_U32, shape, dim)]
     if isinstance(shape[dim], Dim) or shape[dim] <= 1 << 32:
@@ -119,7 +126,7 @@ def _indices(shape: Ints, dim: int, wide: bool) -> list[Any]:
 
 
 def _shifted(words: list[Any], by: int) -> list[Any]:
-    """A number of one word or two, shifted to the right by fewer than 32 bits."""
+    """Shift a number of one or two words to the right by fewer than 32 bits."""
     if len(words) == 1:
         return [ew.shift_right_logical(words[0], np.uint32(by))]
     low, high = words
@@ -131,7 +138,7 @@ def _shifted(words: list[Any], by: int) -> list[Any]:
 
 
 def _times(words: list[Any], n: int) -> list[Any]:
-    """A number of one word or two times `n`, in as many words."""
+    """Multiply a number of one or two words by `n`; the result has as many words."""
     factor = size_as(n % (1 << 32), np.uint32)
     low = ew.mul(words[0], factor)
     if len(words) == 1:
@@ -141,13 +148,16 @@ def _times(words: list[Any], n: int) -> list[Any]:
 
 
 def _halves_of(n: int) -> list[Any]:
-    """An integer in words of 32 bits, low first: one if it fits."""
+    """Return an integer in 32-bit words, low word first; one word if it fits."""
     low, high = n % (1 << 32), n // (1 << 32)
     return [size_as(low, np.uint32), *([size_as(high, np.uint32)] if high else [])]
 
 
 def philox_bits(raw: Value, width: int, shape: Ints):
-    """Bits of `width` by philox: an element takes its word, or two, of the block of four at its position."""
+    """Return bits of `width` by philox.
+
+    Each element takes one word, or two for 64 bits, of the four-word block at its position.
+    """
     k0, k1, low, high = words_of(raw)
     at, per_block = positions(shape), 2 if width == 64 else 4
     counter = _plus(_shifted(at, per_block // 2), low, high, k0, k1)
@@ -157,7 +167,7 @@ def philox_bits(raw: Value, width: int, shape: Ints):
 
 
 def _threefry_bits(raw: Value, width: int, shape: Ints):
-    """Bits of `width` by threefry: neighbours along one dim take the two words of a block."""
+    """Return bits of `width` by threefry; neighbors along one dim take the two words of a block."""
     k0, k1, low, high = words_of(raw)
     paired = _paired_dim(width, shape)
     lane = (
@@ -171,14 +181,14 @@ def _threefry_bits(raw: Value, width: int, shape: Ints):
 
 
 def _paired_dim(width: int, shape: Ints) -> int:
-    """The first dim of even size, else the first of the largest; -1 if an element takes both words."""
+    """Return the first dim of even size, else the largest; -1 if an element takes both words."""
     if width == 64 or not shape:
         return -1
     return next((d for d, n in enumerate(shape) if is_multiple(n, 2)), shape.index(max(shape)))
 
 
 def _picked(words: Values, lane: Value, width: int):
-    """Of a block's words the one, or for 64 bits the two, in a lane."""
+    """Return the word of a block in a lane, or the pair of words for 64 bits."""
     if width == 64:
         pairs = [join_words(*words[i : i + 2]) for i in range(0, len(words), 2)]
         return pairs[0] if len(pairs) == 1 else ew.select_n(ew.ne(lane, np.uint32(0)), *pairs)
@@ -187,7 +197,7 @@ def _picked(words: Values, lane: Value, width: int):
 
 
 def _plus(count: list[Any], low: Value, *higher: Value) -> list[Any]:
-    """The sum of a number of several words, low first, and a count of one or two words."""
+    """Add a count of one or two words to a number of several words, low word first."""
     words, carry = [ew.add(low, count[0])], ew.lt(ew.add(low, count[0]), count[0])
     for i, word in enumerate(higher):
         carry = ew.convert_element_type(carry, _U32)
@@ -201,14 +211,14 @@ def _plus(count: list[Any], low: Value, *higher: Value) -> list[Any]:
 
 
 def words_of(raw: Value) -> list[Any]:
-    """The words of a vector as rank-0 values."""
+    """Return the words of a vector as rank-0 values."""
     return [
         layout.reshape(slicing.slice_in_dim(raw, i, i + 1, axis=0), ()) for i in range(raw.shape[0])
     ]
 
 
 def join_words(low: Value, high: Value):
-    """uint64 from its low and high words."""
+    """Return uint64 values from their low and high words."""
     return ew.bitwise_or(
         ew.shift_left(ew.convert_element_type(high, _U64), np.uint64(32)),
         ew.convert_element_type(low, _U64),
@@ -216,7 +226,7 @@ def join_words(low: Value, high: Value):
 
 
 def _halves(key: Value):
-    """uint32[4] from uint64[2]."""
+    """Return uint32[4] from uint64[2]."""
     wide = words_of(key)
     words = [w for x in wide for w in (x, ew.shift_right_logical(x, np.uint64(32)))]
     return slicing.concatenate(

@@ -1,4 +1,4 @@
-"""Bits of booleans and integers: and or xor not, shifts, population_count, clz.
+"""Bitwise operations on booleans and integers: and or xor not, shifts, population_count, clz.
 
 Shifts by the width or more (or by a negative amount) give 0, or copies of the sign bit for shift_right_arithmetic.
 """
@@ -26,7 +26,7 @@ not_p = elementwise("not", BOOL_OR_INTEGER, np.bitwise_not, jvp="zero", is_invol
 
 
 def bitwise_and(x: ArrayLike, y: ArrayLike) -> Array:
-    """`x & y`, elementwise.
+    """Return `x & y`, elementwise.
 
     >>> np.asarray(bitwise_and(np.array([6, 5]), 3)).tolist()
     [2, 1]
@@ -34,9 +34,9 @@ def bitwise_and(x: ArrayLike, y: ArrayLike) -> Array:
     return and_p.bind(*match(x, y))
 
 
-bitwise_or = binary(or_p, "`x | y`, elementwise.", "bitwise_or")
-bitwise_xor = binary(xor_p, "`x ^ y`, elementwise.", "bitwise_xor")
-bitwise_not = unary(not_p, "`~x`, elementwise; of booleans, their negation.", "bitwise_not")
+bitwise_or = binary(or_p, "Return `x | y`, elementwise.", "bitwise_or")
+bitwise_xor = binary(xor_p, "Return `x ^ y`, elementwise.", "bitwise_xor")
+bitwise_not = unary(not_p, "Return `~x`, elementwise; the negation for booleans.", "bitwise_not")
 
 
 # --- shifts -----------------------------------------------------------------------------------------------------------
@@ -47,7 +47,9 @@ def _width(dtype: np.dtype[Any]) -> int:
 
 
 def _amount(x: NumPyArray, y: NumPyArray):
-    """The shift amount made safe, and where it was in range."""
+    """Return the shift amount, replaced where it is out of range, and a mask of the amounts in
+    range.
+    """
     fits = (y >= 0) & (y < _width(x.dtype))
     return np.where(fits, y, 0).astype(x.dtype), fits
 
@@ -92,10 +94,12 @@ def _shift(name: str, reference: Callable[..., Any], op: str):
 shift_left_p = _shift("shift_left", _left, "shl")
 shift_right_logical_p = _shift("shift_right_logical", _right_logical, "shr_logical")
 shift_right_arithmetic_p = _shift("shift_right_arithmetic", _right_arithmetic, "shr_arithmetic")
-shift_left = binary(shift_left_p, "`x << y`, elementwise.")
-shift_right_logical = binary(shift_right_logical_p, "`x >> y` with zeros coming in, elementwise.")
+shift_left = binary(shift_left_p, "Return `x << y`, elementwise.")
+shift_right_logical = binary(
+    shift_right_logical_p, "Return `x >> y`, filled with zeros, elementwise."
+)
 shift_right_arithmetic = binary(
-    shift_right_arithmetic_p, "`x >> y` with copies of the sign bit coming in, elementwise."
+    shift_right_arithmetic_p, "Return `x >> y`, filled with copies of the sign bit, elementwise."
 )
 
 
@@ -124,11 +128,11 @@ population_count_p = elementwise(
     "population_count", INTEGER, _popcount, emit="popcount", jvp="zero"
 )
 clz_p = elementwise("clz", INTEGER, _clz, jvp="zero")
-population_count = unary(population_count_p, "The number of ones among the bits of `x`.")
+population_count = unary(population_count_p, "Return the number of one bits of `x`.")
 
 
 def clz(x: ArrayLike) -> Array:
-    """The number of zeros before the highest one bit of `x`.
+    """Return the number of zeros before the highest one bit of `x`.
 
     >>> np.asarray(clz(np.array([1, 0], np.uint8))).tolist()
     [7, 8]
@@ -137,9 +141,9 @@ def clz(x: ArrayLike) -> Array:
 
 
 def mulhi(x: ArrayLike, y: ArrayLike) -> Array:
-    """The upper half of the products of integers, as wide as they are: what `x * y` cuts off.
+    """Return the upper half of the double-width products of integers.
 
-    Raises TypeError for what are no integers of one dtype.
+    Raise TypeError unless both operands are integers of one dtype.
 
     >>> np.asarray(mulhi(np.array([2**31], np.uint32), np.array([6], np.uint32))).tolist()
     [3]
@@ -148,7 +152,7 @@ def mulhi(x: ArrayLike, y: ArrayLike) -> Array:
     if dtype != typeof(y).dtype or dtype.kind not in "iu":
         raise TypeError(f"mulhi: takes integers of one dtype, got {dtype} and {typeof(y).dtype}.")
     half = dtype.type(dtype.itemsize * 4)
-    # products of halves; an arithmetic shift keeps the sign of the upper ones
+    # products of half words; an arithmetic shift keeps the sign of the upper halves
     shift = shift_right_arithmetic if dtype.kind == "i" else shift_right_logical
     low: Callable[[Value], Value] = lambda v: bitwise_and(v, dtype.type((1 << int(half)) - 1))
     high: Callable[[Value], Value] = lambda v: shift(v, half)

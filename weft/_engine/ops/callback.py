@@ -1,14 +1,17 @@
 """Callbacks: operations that call Python on the host while a program runs.
 
-`pure_callback` computes values and may run any number of times; `io_callback` and `debug_callback` (and `debug_print`, the
-same with a format) have an effect, so they run exactly once per execution, in program order, whether results are used or not.
+`pure_callback` computes values and may run any number of times. `io_callback`, `debug_callback` and
+`debug_print` (`debug_callback` with a format) have an effect: they run exactly once per execution,
+in program order, whether their results are used or not.
 
-In:   operands `[guard], [mesh positions...], values...`. `callback(position, *arrays)` gives a list of results;
-      `position` is a tuple of (axis name, index) pairs and identifies the device of a mesh.
-Laws: a mapped callback is one equation that calls once per example, in the order of the examples (the parameter `mapped`).
-      A callback in a program split over devices by the compiler reads the blocks where they are and puts them together
-      on the host (the parameter `layout`): looking at a value moves nothing between devices.
-      Where the guard is false nothing is called and results are zeros.
+In:   operands `[guard], [mesh positions...], values...`. `callback(position, *arrays)` returns a
+      list of results; `position` is a tuple of (axis name, index) pairs that identifies the device
+      of a mesh.
+Laws: a mapped callback is one equation that calls the function once per example, in the order of
+      the examples (the parameter `mapped`). A callback in a program that the compiler splits over
+      devices reads the blocks on their devices and assembles them on the host (the parameter
+      `layout`), so that observing a value moves nothing between devices. Where the guard is false
+      the function is not called and results are zeros.
 
 Parameters that only transformations set are absent until then: mapped=(), layout=None, guarded=False, axes=().
 """
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
     from weft._engine.core.primitive import BatchAxis
     from weft._engine.ops.rule_types import Avals, BatchDims, Ints, NumPyArray, Value, Values
 
-#: how `vmap` maps a pure callback: by calls one after another, or by one call on operands with another leading dim
+#: how `vmap` maps a pure callback: sequential calls, or one call on operands with a leading dim
 VMAP_METHODS = (
     "sequential",
     "sequential_unrolled",
@@ -50,7 +53,11 @@ VMAP_METHODS = (
 
 @record
 class Mapped:
-    """An axis that a callback is mapped over; `operands` says which have a leading dim for it (outer axes come first)."""
+    """An axis that a callback is mapped over.
+
+    `operands` tells for each operand whether it has a leading dim for the axis; outer axes come
+    first.
+    """
 
     size: int
     name: Any
@@ -59,11 +66,12 @@ class Mapped:
 
 @record
 class Layout:
-    """How the operands of a callback are split over the mesh `axes` of the compiler: axes per dim of each operand, and
-    its whole shape (the last blocks of a dim may have padding).
+    """The sharding of the operands of a callback over the mesh `axes` of the compiler.
 
-    With `apart` the blocks are not put together: each is a call of its own, with its position on the mesh. `inner` of the
-    mapped axes were there before: they are dims like others here, whatever they are called.
+    `specs` has the mesh axes of each dim of each operand, `shapes` the global shapes; the last
+    blocks of a dim may have padding. With `apart` the blocks are not assembled: the function is
+    called for each block, with its position on the mesh. The last `inner` mapped axes were mapped
+    before and are ordinary dims here, whatever their names.
     """
 
     specs: tuple[Spec, ...]
@@ -73,16 +81,16 @@ class Layout:
     inner: int = 0
 
     def splits(self, name: Any) -> bool:
-        """Whether some operand is split over axis `name`."""
+        """Return whether some operand is split over axis `name`."""
         return any(name in dim for spec in self.specs for dim in spec)
 
     def of_mesh(self, mapped: tuple[Mapped, ...]) -> list[bool]:
-        """Which of the mapped axes are axes of the mesh."""
+        """Return for each mapped axis whether it is a mesh axis."""
         outer = len(mapped) - self.inner
         return [i < outer and m.name in self.axes for i, m in enumerate(mapped)]
 
 
-# --- the meaning ------------------------------------------------------------------------------------------------------
+# --- semantics
 
 
 def run_callback(
@@ -94,7 +102,7 @@ def run_callback(
     guarded: bool = False,
     axes: tuple[Any, ...] = (),
 ) -> list[np.ndarray]:
-    """Call `callback` once per example and give its results, stacked as the operands were."""
+    """Call `callback` once per example; return its results, stacked like the operands."""
     if layout is not None and not layout.apart:
         operands, mapped = _assembled(operands, mapped, layout)
     sizes = tuple(m.size for m in mapped)
@@ -118,7 +126,7 @@ def run_callback(
 
 
 class _Through(threading.local):
-    """How this thread calls the functions of callbacks."""
+    """The function by which this thread runs callbacks."""
 
     def call(
         self, callback: Any, position: tuple[Any, ...], operands: Sequence[Any]
@@ -133,7 +141,7 @@ _through = _Through()
 def called_through(
     call: Callable[[Any, tuple[Any, ...], Sequence[Any]], Sequence[Any]],
 ) -> Generator[None]:
-    """Have `call(callback, position, operands)` give the results of the callbacks that this thread runs in a block."""
+    """Run the callbacks of this thread by `call(callback, position, operands)` inside the context."""
     outer = vars(_through).get("call")
     vars(_through)["call"] = call
     try:
@@ -145,7 +153,9 @@ def called_through(
 
 
 def reporting(primitive: Primitive, source: Any) -> Callable[..., Any]:
-    """The reference of a callback; an exception in the user's function becomes a CallbackError that names the line `source`."""
+    """Return the reference of a callback with errors as CallbackErrors that name the user's line
+    `source`.
+    """
     reference = primitive.reference
 
     def call(*args: Any, **params: Any):
@@ -175,7 +185,7 @@ def reported(primitive: Primitive, callback: Any, source: Any) -> Generator[None
 
 
 def _log_failure(api: str, error: Exception) -> None:
-    """Log that a callback failed where programs expect it: where `import jax` means weft they filter the logger of that name."""
+    """Log a failed callback to the logger that JAX programs filter, if `import jax` means weft."""
     import logging  # a first result does without both
     import traceback
 
@@ -184,7 +194,7 @@ def _log_failure(api: str, error: Exception) -> None:
         record = logger.makeRecord(
             logger.name, logging.ERROR, __file__, 0, "jax.%s failed", (api,), None
         )
-        # as text: a record that holds the exception would keep its frames, and their arrays, alive
+        # a record with the exception itself would keep its frames, and their arrays, alive
         record.exc_text = "".join(traceback.format_exception(error)).rstrip()
         logger.handle(record)
 
@@ -201,7 +211,7 @@ def _check_promise(callback: Any, i: int, value: np.ndarray, aval: ShapedArray) 
 def _examples(
     operands: Sequence[np.ndarray], mapped: tuple[Any, ...], sizes: tuple[Any, ...]
 ) -> Iterator[tuple[tuple[Any, ...], list[Any]]]:
-    """Every place on the mapped axes, and the operands there."""
+    """Yield every position on the mapped axes, with the operands at that position."""
     for at in np.ndindex(*sizes):
         yield (
             at,
@@ -215,7 +225,9 @@ def _examples(
 def _assembled(
     operands: Sequence[np.ndarray], mapped: tuple[Any, ...], layout: Layout
 ) -> tuple[list[np.ndarray], tuple[Any, ...]]:
-    """Operands with the blocks along the axes of the layout put together, and the axes that are left to map over."""
+    """Return operands assembled from their blocks along the layout's axes, and the other mapped
+    axes.
+    """
     whole: list[NumPyArray] = []
     mesh = layout.of_mesh(mapped)
     for k, x in enumerate(operands):
@@ -232,7 +244,7 @@ def _assembled(
             for name in names:
                 if name in place:
                     split.append(place[name])
-                elif repeats > 1:  # not mapped over the axis: its blocks are equal
+                elif repeats > 1:  # not mapped over the axis, so all blocks are equal
                     split.append(x.ndim)
                     x, repeats = np.broadcast_to(x[..., None], (*x.shape, repeats)), 1
             order += [*split, d]
@@ -246,7 +258,10 @@ def _assembled(
 
 
 def _callback_primitive(name: str, effect: str | None = None) -> Primitive:
-    """A primitive with the rules that all callbacks share; `effect` names what one does besides giving values."""
+    """Return a primitive with the rules common to all callbacks;
+
+    `effect` names its effect, if any.
+    """
     primitive = CallbackOp(name, multiple_results=True)
 
     @primitive.def_type
@@ -287,7 +302,7 @@ def _callback_primitive(name: str, effect: str | None = None) -> Primitive:
         )
 
     primitive.define(
-        factors=unsupported("operands are read where they lie and put together on the host"),
+        factors=unsupported("operands are read on their devices and assembled on the host"),
         lower=HostSpec(),
     )
     if effect is not None:
@@ -304,11 +319,11 @@ def map_calls(
     dims: Sequence[Any],
     params: dict[str, Any],
 ) -> tuple[list[Any], list[Any]]:
-    """Batching by one call per example."""
+    """Batch a callback by one call per example."""
     layout: Layout | None = params.get("layout") if axis.of_mesh else None
     automatic = layout if layout is not None and axis.name in layout.axes else None
     if automatic is not None and not automatic.splits(axis.name):
-        # rows that the compiler knows to be equal: any of them will do
+        # rows that the compiler knows to be equal: any one of them will do
         outs = primitive.bind(
             *[x if d is None else _first(x, d) for x, d in zip(args, dims)], **params
         )
@@ -359,7 +374,9 @@ pure_callback_p = _callback_primitive("pure_callback")
 
 
 def _observe_primals(primitive: Primitive) -> None:
-    """The derivative of an operation that only reads: it is applied to the values, and there is nothing to differentiate."""
+    """Define the derivative of an op that only observes: apply it to the primals; it has no
+    tangents.
+    """
 
     @primitive.def_jvp
     def jvp(primals: Values, tangents: Values, **params: Any) -> tuple[Value, list[Value]]:
@@ -430,7 +447,7 @@ def _batch_pure(axis: BatchAxis, args: Values, dims: BatchDims, **params: Any):
 
 
 def _with_leading(x: Any, dim: int | None, size: int, method: str) -> Any:
-    """An operand as a method that calls once wants it."""
+    """Return an operand in the form that a method with one call needs."""
     if dim is not None:
         return move_dim(x, dim, 0)
     if method == "legacy_vectorized":
@@ -442,7 +459,7 @@ def _with_leading(x: Any, dim: int | None, size: int, method: str) -> Any:
     )
 
 
-# --- looking at layouts -----------------------------------------------------------------------------------------------
+# --- observing shardings
 
 #: params: callback, called with the sharding of the operand while the program is compiled
 inspect_sharding_p = CallbackOp("inspect_sharding", multiple_results=True, asks_layout=True)
@@ -467,7 +484,7 @@ def _inspect_batch(
 
 _observe_primals(inspect_sharding_p)
 inspect_sharding_p.define(
-    factors=unsupported("it asks where its operand lies and wants nothing"),
+    factors=unsupported("it observes the sharding of its operand and requires none"),
     transpose=unsupported("it gives no value"),
     lower=HostSpec(),
 )

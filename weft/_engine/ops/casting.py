@@ -1,7 +1,7 @@
 """Casts and complex parts: convert_element_type, bitcast_convert_type, real, imag, complex, conj.
 
-Law of value casts: float to integer truncates toward zero and saturates, NaN gives 0; anything to bool asks `!= 0`;
-complex to real keeps the real part.
+Law of value casts: float to integer truncates toward zero and saturates, NaN becomes 0; anything to
+bool is `!= 0`; complex to real takes the real part.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ def _convert_reference(
     if dtype_in(x.dtype, FLOATING) and dtype_in(new_dtype, families.INTEGER):
         return _saturated(x, new_dtype)
     if families.is_narrow(x.dtype) or families.is_narrow(new_dtype):
-        # through float32, the one type that all small ones know
+        # through float32, the one type to which all narrow floats convert
         x = x if x.dtype == np.float64 else x.astype(np.float32)
     elif x.dtype.itemsize == 1:
-        x = x.astype(np.int32)  # small integers know no casts to one another
+        x = x.astype(np.int32)  # narrow integers have no casts to one another
     return x.astype(new_dtype)
 
 
@@ -120,12 +120,12 @@ def _convert_emit(
 
 
 def _part(complex_type: str) -> str:
-    """Loops type of the parts of a complex number."""
+    """Return the Loops type of the parts of a complex number."""
     return {"c64": "f32", "c128": "f64"}[complex_type]
 
 
 def _keeps_sums(in_avals: Avals, out_avals: Avals, **params: Any) -> tuple[int, ...]:
-    """A partial sum passes a cast that loses nothing."""
+    """Return the operands whose partial sums pass a cast: casts that lose nothing."""
     source, target = in_avals[0].dtype, out_avals[0].dtype
     if source == target:
         return (0,)
@@ -158,7 +158,7 @@ convert_element_type_p: Primitive = elementwise(
 
 
 def in_dtype(operand: Value, dtype: np.dtype) -> Any:
-    """`operand` in the dtype of a value that there is: one of 64 bits is kept where `enable_x64` is off, too."""
+    """Return `operand` in the dtype of an existing value; 64-bit dtypes are kept even without x64."""
     if dtype == dtypes.canonicalize_dtype(dtype):
         return convert_element_type(operand, dtype)
     same = typeof(operand).dtype == dtype and not typeof(operand).weak_type
@@ -175,10 +175,11 @@ def convert_element_type(
     weak_type: bool = False,
     sharding: NamedSharding | None = None,
 ) -> Array:
-    """`operand` with its elements converted to `new_dtype`, of the same shape.
+    """Convert the elements of `operand` to `new_dtype`; the shape is unchanged.
 
-    Floats are truncated toward zero on the way to integers and clamped to their range; integers wrap around. `weak_type` makes the
-    dtype give way in promotion. Raises TypeError for what is not a dtype.
+    Floats are truncated toward zero on the way to integers and clamped to their range; integers
+    wrap around. With `weak_type` the dtype gives way in promotion. Raise TypeError for a
+    `new_dtype` that is not a dtype.
 
     >>> np.asarray(convert_element_type(np.array([-1.5, 300.0]), np.uint8)).tolist()
     [0, 255]
@@ -189,10 +190,10 @@ def convert_element_type(
     )
     if type(operand) is int and not -(2**31) <= operand < 2**31:
         if dtypes.issubdtype(target, np.inexact):
-            operand = float(operand)  # it may be beyond every integer dtype
+            operand = float(operand)  # may be beyond the range of every integer dtype
         elif (
             dtypes.issubdtype(target, np.integer) and -(2**63) <= operand < 2**64
-        ):  # wrapped around, as 64-bit arrays are
+        ):  # wraps around, as 64-bit arrays do
             operand = np.uint64(operand % 2**64).astype(target)
         aval = typeof(operand)
     if (
@@ -250,13 +251,14 @@ def _bitcast_lower(
     out_avals: Avals,
     new_dtype: np.dtype[Any],
 ):
-    # the builder computes halves in float32, so it needs the type that the bits are of
+    # the builder computes narrow floats in float32, so it needs the type of the bits
     return b.bitcast(x(index), b.type_of(out_avals[0]), b.type_of(in_avals[0]))
 
 
 def bitcast_convert_type(operand: ArrayLike, new_dtype: dtypes.DTypeLike) -> Array:
-    """The bits of `operand` read as `new_dtype`. A narrower dtype adds a last dim of the parts (lowest first), a
-    wider one takes it away.
+    """Return the bits of `operand` reinterpreted as `new_dtype`.
+
+    A narrower dtype adds a last dim of parts, lowest bits first; a wider one removes it.
 
     >>> hex(bitcast_convert_type(np.float32(1.0), np.uint32))
     '0x3f800000'
@@ -288,7 +290,7 @@ def _uint(bits: int) -> np.dtype[Any]:
 
 
 def _held(bits: int) -> np.dtype:
-    """The unsigned integers that `bits` are computed in: none is narrower than a byte."""
+    """Return the unsigned integer dtype that holds `bits`; it has at least 8 bits."""
     return _uint(max(bits, 8))
 
 
@@ -321,7 +323,9 @@ def _check_parts(aval: ShapedArray, target: np.dtype[Any]) -> None:
 
 
 def _complex_apart(x: Value, aval: ShapedArray, target: np.dtype[Any]) -> Value:
-    """Through integers as wide as the parts: there may be none as wide as the whole."""
+    """Split complex numbers through integers as wide as a part; no integer may be as wide as the
+    whole.
+    """
     half = _uint(aval.dtype.itemsize * 4)
     parts = [
         registry["reshape"].bind(bitcast_convert_type(part(x), half), new_sizes=(*aval.shape, 1))
@@ -364,7 +368,7 @@ def _bits_together(x: Value, aval: ShapedArray, target: np.dtype[Any]) -> Value:
 
 
 def _offsets(shape: Sequence[int], wide: np.dtype, bits: int):
-    """Positions of the parts of `bits` along the last dim."""
+    """Return the bit offsets of the parts of `bits` along the last dim."""
     part = registry["iota"].bind(dtype=wide, shape=shape, dimension=len(shape) - 1)
     return registry["mul"].bind(part, exact(bits, wide))
 
@@ -440,7 +444,7 @@ def _complex_type(*avals: ShapedArray):
 
 def _complex_reference(re: NumPyArray, im: NumPyArray):
     out = np.empty(np.broadcast_shapes(re.shape, im.shape), dtypes.to_complex_dtype(re.dtype))
-    out.real, out.imag = re, im  # not re + 1j*im, which spoils infinities and signed zeros
+    out.real, out.imag = re, im  # re + 1j*im would spoil infinities and signed zeros
     return out
 
 
@@ -468,12 +472,12 @@ def _complex_jvp(primals: Values, tangents: Values):
     return out, families.broadcast_like(complex_p.bind(re, im), out)
 
 
-real = unary(real_p, "The real part of complex `x`.")
-imag = unary(imag_p, "The imaginary part of complex `x`.")
+real = unary(real_p, "Return the real part of complex `x`.")
+imag = unary(imag_p, "Return the imaginary part of complex `x`.")
 
 
 def complex(x: ArrayLike, y: ArrayLike) -> Array:
-    """The complex number `x + iy`, elementwise.
+    """Return the complex number `x + iy`, elementwise.
 
     >>> complex(np.float32(1), np.float32(2)).item()
     (1+2j)
@@ -482,14 +486,16 @@ def complex(x: ArrayLike, y: ArrayLike) -> Array:
 
 
 def conj(x: ArrayLike) -> Array:
-    """The complex conjugate of `x`; a real `x` becomes complex."""
+    """Return the complex conjugate of `x`; a real `x` becomes complex."""
     if not dtype_in(typeof(x).dtype, COMPLEX):
         return complex_p.bind(x, 0.0 if isinstance(x, float) else _zero_like(x))
     return conj_p.bind(x)
 
 
 def size_as(n: Value, dtype: dtypes.DType):
-    """A size as a scalar of a dtype: a number of NumPy, or the traced value of a symbolic size."""
+    """Return a size as a scalar of a dtype: a NumPy number, or the traced value of a symbolic
+    size.
+    """
     if isinstance(n, Dim):
         return registry["dim_as_value"].bind(size=n, dtype=np.dtype(dtype))
     return np.asarray(n).astype(dtype)[()]

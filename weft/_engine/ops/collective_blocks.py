@@ -1,4 +1,4 @@
-"""Blocks of dims, one for each position along mesh axes, for the rules of collectives."""
+"""Splitting of dims into one block per position along mesh axes, for the rules of collectives."""
 
 from __future__ import annotations
 
@@ -20,19 +20,21 @@ if TYPE_CHECKING:
     from weft._engine.ops.rule_types import Value
 
 Axes = tuple[Any, ...]
-#: pairs of a source and a target
+#: pairs of a source and a target position
 Perm = Sequence[tuple[int, int]]
-#: the positions along an axis, in groups
+#: the positions along an axis, partitioned into groups
 Groups = tuple[tuple[int, ...], ...]
 
 
 def axes_size(axes: Axes) -> int:
-    """The number of positions along `axes`."""
+    """Return the number of positions along `axes`."""
     return math.prod(axis_env_size(a) for a in axes)
 
 
 def other_axes(axes: Axes, name: Any) -> tuple[Axes, int, int]:
-    """The axes but `name`, with the number of positions along those before and after it."""
+    """Return the axes without `name`, and the numbers of positions along the axes before and after
+    it.
+    """
     at = axes.index(name)
     sizes = [1 if a == name else axis_env_size(a) for a in axes]
     return axes[:at] + axes[at + 1 :], math.prod(sizes[:at]), math.prod(sizes[at:])
@@ -41,7 +43,9 @@ def other_axes(axes: Axes, name: Any) -> tuple[Axes, int, int]:
 def regroup(
     x: Any, labels: Sequence[Any], sizes: Sequence[int], groups: Sequence[Sequence[Any]]
 ) -> Any:
-    """`x`, whose dims are `labels` of `sizes` once it is reshaped, transposed and reshaped to one dim per group of labels."""
+    """Reshape `x` to dims `labels` of `sizes`, transpose, and merge the labels of each group into
+    one dim.
+    """
     x = reshape(x, tuple(sizes))
     order = tuple(labels.index(label) for group in groups for label in group)
     if order != tuple(range(len(order))):
@@ -53,8 +57,10 @@ def regroup(
 def block_dims(
     shape: Sequence[int], dim: int, major: int, own: int, minor: int, tiled: bool
 ) -> tuple[list[Any], list[int]]:
-    """Labels and sizes of the dims of `shape`, dim `dim` split into major, own and minor blocks and, if tiled,
-    the inside of a block."""
+    """Return labels and sizes of the dims of `shape` with dim `dim` split into blocks.
+
+    The split dim becomes major, own and minor positions and, if tiled, the inside of a block.
+    """
     labels: list[Any] = []
     sizes: list[int] = []
     for d, n in enumerate(shape):
@@ -73,18 +79,21 @@ def block_dims(
 def own_part(
     x: Any, axis: BatchAxis, axes: Axes, dim: int, tiled: bool, on_rest: Callable[..., Any]
 ) -> Any:
-    """The blocks of dim `dim` of unbatched `x`, one for each position: the batch dim comes first.
+    """Return the blocks of dim `dim` of an unbatched `x`, one per position along a leading batch
+    dim.
 
-    `on_rest(y, axes, size)` takes the part along the other axes from dim 1 of `y`, and removes that dim."""
-    rest, major, minor = other_axes(axes, axis.name)
+    `on_rest(y, axes, size)` selects this position along the other axes in dim 1 of `y`, and removes
+    that dim.
+    """
+    others, major, minor = other_axes(axes, axis.name)
     labels, sizes = block_dims(typeof(x).shape, dim, major, axis.size, minor, tiled)
-    kept = [label for label in labels if isinstance(label, int)]
-    y = regroup(x, labels, sizes, [["own"], ["major", "minor"], *[[k] for k in kept]])
-    return on_rest(y, rest, major * minor) if rest else squeeze(y, (1,))
+    unsplit = [label for label in labels if isinstance(label, int)]
+    y = regroup(x, labels, sizes, [["own"], ["major", "minor"], *[[k] for k in unsplit]])
+    return on_rest(y, others, major * minor) if others else squeeze(y, (1,))
 
 
 def diagonal(x: Any, size: int) -> Any:
-    """`x[i, i]` for all i, along dim 0."""
+    """Return `x[i, i]` for all i, along dim 0."""
     shape = typeof(x).shape
     after = tuple(range(1, len(shape) - 1))
     numbers = GatherDimensionNumbers(after, (1,), (1,), (0,), (0,))
@@ -101,7 +110,9 @@ def diagonal(x: Any, size: int) -> Any:
 
 
 def check_blocks(api: str, aval: ShapedArray, dim: int, size: int, tiled: bool) -> None:
-    """ShapeError unless dim `dim` has a block (one entry if not `tiled`) for each of `size` positions."""
+    """Raise ShapeError unless dim `dim` has a block (one entry if not `tiled`) for each of `size`
+    positions.
+    """
     extent = aval.shape[dim]
     facts = [("operand", aval.str_short()), ("axis size", size)]
     if tiled and extent % size:
@@ -112,17 +123,17 @@ def check_blocks(api: str, aval: ShapedArray, dim: int, size: int, tiled: bool) 
                           "Use tiled=True to send blocks of several entries.")  # fmt: skip
 
 
-#: the number of runs of rows above which a permutation is a gather
+#: the number of runs of rows above which a permutation becomes a gather
 _MOST_RUNS = 8
 
 
 def permute_rows(x: Any, perm: Perm) -> Any:
-    """The rows of `x` (along dim 0) moved as `perm` says, zeros where nothing goes."""
+    """Permute the rows of `x` (along dim 0) by `perm`; rows without a source are zeros."""
     n = typeof(x).shape[0]
     source: dict[int, int | None] = dict.fromkeys(range(n)) | {d: s for s, d in perm}
     if all(s == d for d, s in source.items()):
         return x
-    runs: list[tuple[int | None, int]] = []  # first source row (None: zeros), length
+    runs: list[tuple[int | None, int]] = []  # the first source row (None: zeros) and the length
     for d in range(n):
         s = source[d]
         if runs:
@@ -143,7 +154,7 @@ def permute_rows(x: Any, perm: Perm) -> Any:
 
 
 def take_rows(x: Any, rows: Any) -> Any:
-    """The rows of `x` with the numbers `rows`; zeros for those that it does not have."""
+    """Return the rows of `x` at indices `rows`, and zeros at indices out of bounds."""
     shape = typeof(x).shape
     numbers = GatherDimensionNumbers(tuple(range(1, len(shape))), (0,), (0,))
     return gather_p.bind(

@@ -1,8 +1,9 @@
-"""Groups of positions: what is checked of `axis_index_groups`, and exchanges within groups over several axes.
+"""Groups of positions: validation of `axis_index_groups`, and exchanges in groups over several
+axes.
 
-A collective over one axis handles groups itself. Groups of positions along several axes need not follow any of them, so
-there a collective is made of permutations (`bind_over`): in round r every position sends to the member r places further in the
-group.
+A collective over one axis handles groups itself. Groups over several axes need not align with any
+axis, so a collective over them consists of permutations (`bind_over`): in round r every position
+sends to the member r positions after it in its group.
 """
 
 from __future__ import annotations
@@ -30,48 +31,62 @@ if TYPE_CHECKING:
 
 
 def checked_groups(api: str, axes: rules.Axes, groups: Any, uneven: bool = False) -> Groups | None:
-    """`groups` as tuples; ValueError unless they are of one size, or may be `uneven`, and hold every position along `axes` once."""
+    """Return `groups` as tuples.
+
+    Raise ValueError unless every position along `axes` is in exactly one group, and all groups have
+    one size or may be `uneven`.
+    """
     if groups is None:
         return None
-    found = tuple(tuple(int(i) for i in members) for members in groups)
+    checked = tuple(tuple(int(i) for i in members) for members in groups)
     size = axes_size(axes)
-    if sorted(i for members in found for i in members) != list(range(size)):
+    if sorted(i for members in checked for i in members) != list(range(size)):
         raise ValueError(
-            f"{api}: axis_index_groups must hold each of the {size} positions along {axes} exactly once, got {found}."
+            f"{api}: axis_index_groups must hold each of the {size} positions along {axes} exactly once, got {checked}."
         )
-    if not uneven and len({len(members) for members in found}) > 1:
+    if not uneven and len({len(members) for members in checked}) > 1:
         raise ValueError(
-            f"{api}: axis_index_groups must be of one size, got groups of {[len(m) for m in found]} positions: {found}. "
+            f"{api}: axis_index_groups must be of one size, got groups of {[len(m) for m in checked]} positions: {checked}. "
             "Results would differ in shape or meaning between groups; pad the groups, or mask what does not count."
         )
-    return found
+    return checked
 
 
 def is_uneven(groups: Groups | None) -> TypeGuard[Groups]:
-    """Whether groups differ in size."""
+    """Return whether groups differ in size."""
     return groups is not None and len({len(members) for members in groups}) > 1
 
 
 def sum_in_uneven(x: Any, axes: rules.Axes, groups: Groups) -> Any:
-    """The sum of the values of the own group: all sums are taken at once, of rows that are zeros but for that of the own group."""
+    """Return the sum over the position's own group.
+
+    One psum adds a row per group; each position contributes to the row of its group and zeros to
+    the others.
+    """
     number_of = np.empty(sum(map(len, groups)), np.int32)
     for k, members in enumerate(groups):
         number_of[list(members)] = k
-    own = reshape(dynamic_slice_in_dim(number_of, rules.position(axes), 1), ())
+    own_group = reshape(dynamic_slice_in_dim(number_of, rules.position(axes), 1), ())
     aval = typeof(x)
     alone = [
-        select(broadcast_in_dim(eq(own, np.int32(k)), aval.shape, ()), x, zeros(aval))
+        select(broadcast_in_dim(eq(own_group, np.int32(k)), aval.shape, ()), x, zeros(aval))
         for k in range(len(groups))
     ]
     rows = concatenate([reshape(y, (1, *aval.shape)) for y in alone], 0)
     return squeeze(
-        dynamic_slice_in_dim(rules.psum_p.bind(rows, axes=axes, axis_index_groups=None), own, 1),
+        dynamic_slice_in_dim(
+            rules.psum_p.bind(rows, axes=axes, axis_index_groups=None), own_group, 1
+        ),
         (0,),
     )
 
 
 def bind_over(primitive: Primitive, *args: Any, **params: Any) -> Any:
-    """Bind a collective; over several axes, one with groups (or with a rule `several`) is made of others."""
+    """Bind a collective.
+
+    Over several axes, a collective with groups or with a rule `several` is made of other
+    collectives.
+    """
     if len(collective_axes(params)) == 1:
         return primitive.bind(*args, **params)
     several = primitive.several
@@ -87,14 +102,16 @@ def bind_over(primitive: Primitive, *args: Any, **params: Any) -> Any:
 def _by_members(
     primitive: Primitive, x: Any, *, axes: rules.Axes, axis_index_groups: Groups
 ) -> Any:
-    """What `primitive` makes of the values of the own group, which is the same for all its members."""
+    """Return the result of `primitive` on the values of the own group, equal for all of its
+    members.
+    """
     rows = _rows_of_group(x, axes, axis_index_groups)
     axis = BatchAxis(len(axis_index_groups[0]), axes[0])
     return spec_of(primitive).stacked(axis, rows, 0, axes=(axis.name,), axis_index_groups=None)[0]
 
 
 def _grouped(primitive: Primitive) -> Callable[..., Any]:
-    """Decorator: what `primitive` gives over several axes when there are groups."""
+    """Return a decorator that registers the form of `primitive` with groups over several axes."""
 
     def define(fn: Callable[..., Any]) -> Callable[..., Any]:
         def several(x: Value, **params: Any):
@@ -152,7 +169,7 @@ def _all_to_all(
 
 
 def _placed(rows: Any, dim: int, tiled: bool) -> Any:
-    """Dim 0 of `rows` as dim `dim`, or, if `tiled`, as the major part of the present dim `dim` of each row."""
+    """Move dim 0 of `rows` to dim `dim`; if `tiled`, merge it there as the major part."""
     y = move_dim(rows, 0, dim)
     if not tiled:
         return y
@@ -161,14 +178,16 @@ def _placed(rows: Any, dim: int, tiled: bool) -> Any:
 
 
 def _rows_of_group(x: Any, axes: rules.Axes, groups: Groups) -> Any:
-    """The values of all members of the own group, in its order, along a new dim 0."""
+    """Return the values of all members of the own group, in group order, along a new dim 0."""
     size = len(groups[0])
     rounds = [_sent(x, axes, groups, r) for r in range(size)]
     return _in_order(rounds, _own_place(axes, groups), size)
 
 
 def _received(x: Any, axes: rules.Axes, groups: Groups, dim: int) -> Any:
-    """Of every member of the own group, in its order along a new dim 0, the block of dim `dim` that is for this one."""
+    """Return the block of dim `dim` that each member of the own group sends here, along a new dim
+    0.
+    """
     size = len(groups[0])
     own = _own_place(axes, groups)
     block = typeof(x).shape[dim] // size
@@ -181,14 +200,14 @@ def _received(x: Any, axes: rules.Axes, groups: Groups, dim: int) -> Any:
 
 
 def _own_place(axes: rules.Axes, groups: Groups) -> Any:
-    """This position's place in its group."""
+    """Return this position's index in its group."""
     place = {i: k for members in groups for k, i in enumerate(members)}
     table = np.array([place[i] for i in range(len(place))], np.int32)
     return reshape(dynamic_slice_in_dim(table, rules.position(axes), 1), ())
 
 
 def _sent(x: Any, axes: rules.Axes, groups: Groups, r: int) -> Any:
-    """What comes from the member r places before in the group."""
+    """Return the value of the member `r` positions before this one in the group."""
     if r == 0:
         return x
     perm = tuple(
@@ -198,7 +217,7 @@ def _sent(x: Any, axes: rules.Axes, groups: Groups, r: int) -> Any:
 
 
 def _in_order(rounds: list[Any], own: Any, size: int) -> Any:
-    """Values received in rounds 0, 1, ..., by the sender's place in the group."""
+    """Return values received in rounds 0, 1, ..., reordered by the sender's index in the group."""
     rows = concatenate([reshape(y, (1, *typeof(y).shape)) for y in rounds], 0)
     sender = iota(np.int32, size)
     return take_rows(rows, rem(sub(add(own, np.int32(size)), sender), np.int32(size)))

@@ -1,15 +1,16 @@
-"""What collectives mean: one record each (`ir.collective_spec`), with types, derivatives and batch rules.
+"""Primitives of collectives, with one record each (`ir.collective_spec`).
 
 In:   equations that the functions of `ops.collectives`, shard_map or the partitioner bind.
 Out:  the primitives, and their records in `COLLECTIVES`.
-Laws: several axes count as one, the first being the major one. A collective has no meaning on arrays alone; its
-      *batch* rule over one of its axes is its meaning: it becomes ordinary operations on the dim that stands for the
-      axis, and the other axes stay bound. A result that is the same for all positions has no such dim.
-      Groups of positions along an axis are a finer axis: the rule splits the dim into groups and members, and the
-      collective works over the members.
-      Where types track over which axes a value varies, operands of a collective vary over all of its axes; each type
-      rule says over which its result does. Transposes follow these types. Elsewhere every position has its own copy of a
-      result, and cotangents of copies add up.
+Laws: several axes count as one, with the first one as the major one. A collective is not defined on
+      a single array. Its batch rule over one of its axes defines it: the rule replaces it by
+      ordinary operations on the dim of that axis, and the other axes remain bound. A result that is
+      equal at all positions has no such dim. Groups of positions along an axis act as a finer axis:
+      the rule splits the dim into groups and members, and the collective works over the members.
+      Where types track the axes over which a value varies, operands of a collective vary over all
+      of its axes, and each type rule computes the axes of its result. Transposes follow these
+      types. Elsewhere every position has its own copy of a result, and the cotangents of copies are
+      added.
 Next: `docs/adding-a-collective.md`.
 """
 
@@ -58,12 +59,12 @@ if TYPE_CHECKING:
     from weft._engine.ops.collective_blocks import Groups
     from weft._engine.ops.rule_types import Avals, BatchDims, NumPyArray, Value, Values
 
-_NO_REFERENCE = "A collective means nothing on one array alone; stack the mesh axes first."
+_NO_REFERENCE = "A collective is not defined on one array; stack the mesh axes first."
 _NO_KERNEL = "Collectives become ordinary operations when the mesh axes are stacked."
 
 
 def collective(spec: CollectiveSpec, **slots: Any) -> Primitive:
-    """The primitive of a collective: every slot filled from its record, or by `slots` where it needs rules of its own."""
+    """Return the primitive of a collective; its slots come from its record or from `slots`."""
     p = CollectiveOp(spec.name, is_exact=spec.to_apply != "add")
     p.define(
         collective=spec,
@@ -83,8 +84,7 @@ def collective(spec: CollectiveSpec, **slots: Any) -> Primitive:
 
 
 def _factors(spec: CollectiveSpec) -> Callable[..., Any]:
-    """The sharding rule over axes that are not the collective's own: the dims that `spec.dims` name stay whole, and so does a
-    dim that is added or removed."""
+    """Return the factors over other axes; `spec.dims` and added or removed dims stay whole."""
 
     def factors(in_avals: Avals, out_avals: Avals, **params: Any):
         linear = (0,) if spec.transpose is not None else ()
@@ -96,14 +96,14 @@ def _factors(spec: CollectiveSpec) -> Callable[..., Any]:
         ins = b.news(x.shape)
         outs: list[int] = []
         special: dict[int, str] = {}
-        kept = [d for d in range(x.ndim) if d not in touched or out.ndim > x.ndim]
-        shared = iter(kept)
+        unchanged = [d for d in range(x.ndim) if d not in touched or out.ndim > x.ndim]
+        shared = iter(unchanged)
         for d in range(out.ndim):
             whole = d in touched and out.ndim >= x.ndim
             outs.append(b.new(out.shape[d]) if whole else ins[next(shared)])
             if whole:
                 special[outs[-1]] = "replicate"
-        special.update({ins[d]: "replicate" for d in range(x.ndim) if d not in kept})
+        special.update({ins[d]: "replicate" for d in range(x.ndim) if d not in unchanged})
         return b.rule([ins], [outs], special=special, linear_ins=linear)
 
     return factors
@@ -113,7 +113,7 @@ def _factors(spec: CollectiveSpec) -> Callable[..., Any]:
 
 
 def position(axis_name: Axes) -> Any:
-    """This position's number along the axes, the first being the major one."""
+    """Return this position's index along the axes, with the first one as the major one."""
     index: Any = None
     for name in axis_name:
         here = axis_index_p.bind(axis_name=name)
@@ -122,7 +122,7 @@ def position(axis_name: Axes) -> Any:
 
 
 def _batch_rule(primitive: Primitive, spec: CollectiveSpec) -> Callable[..., Any]:
-    """The batch rule of a collective of at most one operand, from its meaning over one of its axes."""
+    """Return the batch rule of a collective of at most one operand, from its rule over one axis."""
 
     def batch(axis: BatchAxis, args: Values, dims: BatchDims, **params: Any):
         if axis.name is None or axis.name not in collective_axes(params):
@@ -145,13 +145,12 @@ def all_but_own_block(nbytes: int, n: int) -> int:
 
 
 def _bumped(params: dict[str, Any], shifted: Sequence[str]) -> dict[str, Any]:
-    """`params` of an operand that has a new dim in front."""
+    """Return `params` with dims shifted for an operand with a new leading dim."""
     return params | {name: params[name] + 1 for name in shifted}
 
 
 def _in_groups(over: Callable[..., Any], axis: BatchAxis, x: Any, params: dict[str, Any]) -> Any:
-    """A collective on the rows of `x` within each of the groups; `params` know of a dim in front, which the groups
-    become."""
+    """Apply a collective to `x` within each group; `params` count a leading dim of groups."""
     assert len(collective_axes(params)) == 1, (
         "groups along several axes are exchanged by `bind_over`"
     )
@@ -175,15 +174,16 @@ def all_reduce(
     groups: tuple[Any, ...],
     **facts: Any,
 ) -> Primitive:
-    """A collective that gives all positions their values reduced by `reduce`; `unbatched(x, n)` is that of n equal values.
+    """Return a collective that reduces the values of all positions by `reduce`.
 
-    It takes dtypes of `groups`; `facts` are fields of its record.
+    `unbatched(x, n)` is its result for n equal values `x`. It accepts the dtypes of `groups`;
+    `facts` are fields of its record.
     """
 
     def type_rule(aval: ShapedArray, *, axes: Axes, axis_index_groups: Groups | None):
         check_dtype(name, aval, groups)
-        known = not aval.vma or axis_index_groups is not None
-        return aval if known else aval.update(vma=aval.vma - frozenset(axes))
+        unchanged = not aval.vma or axis_index_groups is not None
+        return aval if unchanged else aval.update(vma=aval.vma - frozenset(axes))
 
     def stacked(
         axis: BatchAxis, x: Value, dim: int | None, *, axes: Axes, axis_index_groups: Groups | None
@@ -211,8 +211,8 @@ def _times(x: Any, size: int) -> Any:
 def _psum_transpose(ct: Value, x: UndefPrimal, *, axes: Axes, axis_index_groups: Groups | None):
     if axis_index_groups is not None:
         return [psum_p.bind(ct, axes=axes, axis_index_groups=axis_index_groups)]
-    # where types track an axis, the result's cotangent is one value for all; elsewhere each position has its own copy of the
-    # result, and their cotangents add up
+    # if types track an axis, the result's cotangent is one value for all positions; else the
+    # cotangents of the positions' copies are added
     tracked = tuple(a for a in axes if a in x.aval.vma)
     copied = tuple(a for a in axes if a not in x.aval.vma)
     if tracked:
@@ -221,7 +221,7 @@ def _psum_transpose(ct: Value, x: UndefPrimal, *, axes: Axes, axis_index_groups:
 
 
 def _extremum_jvp(name: str) -> Callable[..., tuple[Value, Value]]:
-    """The derivative of the collective `name`: the mean tangent of the positions that attain the extremum."""
+    """Return the jvp of the collective `name`: the mean tangent of positions at the extremum."""
 
     def jvp(primals: Values, tangents: Values, **params: Any):
         out = registry[name].bind(*primals, **params)
@@ -312,7 +312,7 @@ def _pcast(axis: BatchAxis, x: Value, dim: int | None, *, axes: Axes, to: str):
 def _pcast_transpose(ct: Value, x: UndefPrimal, *, axes: Axes, to: Any):
     aval = x.aval
     if to == "reduced" and not aval.vma_reduced.intersection(axes):
-        return [ct]  # terms of a sum, which is taken where the value was one for all
+        return [ct]  # terms of a sum, which is computed where the value was one for all positions
     for kind, those in (
         ("unreduced", aval.vma_reduced),
         ("reduced", aval.vma_unreduced),
@@ -322,7 +322,8 @@ def _pcast_transpose(ct: Value, x: UndefPrimal, *, axes: Axes, to: Any):
     return [ct]
 
 
-#: params: axes, over which the operand varies, and to: varying, unreduced or reduced. The operand under that type.
+#: params: axes, over which the operand varies, and to: varying, unreduced or reduced. The result is
+#: the operand with that type.
 pcast_p = collective(
     CollectiveSpec(
         "pcast",
@@ -337,7 +338,7 @@ pcast_p.casts = True
 
 
 def typed(x: Any, axes: Axes, to: str) -> Any:
-    """`x`, which varies over the axes that types track, as `to` says over these."""
+    """Return `x`, which varies over the tracked axes, typed over them as `to`."""
     aval = typeof(x)
     axes = tuple(a for a in axes if a in aval.vma)
     return (
@@ -430,7 +431,7 @@ def _all_gather_invariant_transpose(
     axis_size: int,
     tiled: bool,
 ):
-    # the cotangent is one value for all, of which each position takes what it gave
+    # the cotangent is one value for all positions; each position takes the part of its operand
     own = own_slice_p.bind(ct, axis_name=axis_name, axis_size=axis_size, dim=all_gather_dimension)
     return [own if tiled else squeeze(own, (all_gather_dimension,))]
 
@@ -543,7 +544,7 @@ def _own_slice(
 
 def _own_slice_transpose(ct: Value, x: UndefPrimal, *, axis_name: Axes, axis_size: int, dim: int):
     aval = x.aval
-    # axes over which, by its type, the operand is one value: the cotangents of its blocks are gathered or summed
+    # axes over which the operand is one value: cotangents of blocks are gathered or summed
     shared = tuple(a for a in axis_name if a in tracked_axes() and a not in aval.vma)
     if shared == axis_name:
         return [
@@ -600,7 +601,7 @@ def _all_to_all(
     rest, major, minor = other_axes(axis_name, axis.name)
     labels, sizes = block_dims(typeof(x).shape[1:], split_axis, major, axis.size, minor, True)
     inner = [label for label in labels if isinstance(label, int)]
-    # the block's number becomes the position, the position the sender
+    # the block index becomes the position, and the position becomes the index of the sender
     x = regroup(
         x,
         ["sender", *labels],
@@ -659,7 +660,7 @@ def _ppermute_transpose(ct: Value, x: UndefPrimal, *, axis_name: Axes, perm: Per
 def _ppermute(axis: BatchAxis, x: Value, dim: int | None, *, axis_name: Axes, perm: Perm):
     rest, major, minor = other_axes(axis_name, axis.name)
     if dim is None and not rest and len(perm) == axis.size:
-        return x, None  # all send the same value, all receive it
+        return x, None  # all positions send and receive the same value
     x = at_front(x, dim, axis.size)
     if not rest:
         return permute_rows(x, perm), 0
@@ -670,7 +671,7 @@ def _ppermute(axis: BatchAxis, x: Value, dim: int | None, *, axis_name: Axes, pe
         moves.setdefault((own(s), own(d)), []).append((others(s), others(d)))
     plans = {tuple(sorted(pairs)) for pairs in moves.values()}
     if len(plans) == 1 and len({s for s, _ in moves}) == len({d for _, d in moves}) == len(moves):
-        (plan,) = plans  # the same moves along the other axes for all
+        (plan,) = plans  # the moves along the other axes are the same for all pairs
         y, stays = permute_rows(x, tuple(moves)), all(s == d for s, d in plan)
         if not stays or len(plan) != major * minor:
             y = ppermute_p.bind(y, axis_name=rest, perm=plan)
@@ -685,7 +686,7 @@ def _moved_by_others(
     count: int,
     moves: dict[tuple[int, int], list[tuple[int, int]]],
 ) -> Any:
-    """The rows of `x` after moves along its axis that depend on the `count` positions along the other axes."""
+    """Return the rows of `x` after moves that depend on the `count` positions of other axes."""
     if len({d for _, d in moves}) < len(moves):
         return _picked(x, rest, count, moves)
     rows = [zeros(typeof(slice_in_dim(x, 0, 1)))] * axis.size
@@ -697,10 +698,10 @@ def _moved_by_others(
 def _picked(
     x: Any, rest: Axes, count: int, moves: dict[tuple[int, int], list[tuple[int, int]]]
 ) -> Any:
-    """The rows of `x`, and of the `count` positions along the other axes, that arrive here: picked out of all rows of all, which costs
-    nothing where devices share their memory."""
+    """Return the rows that arrive here, selected from a gather of all rows of all positions."""
     size, *shape = typeof(x).shape
-    table = np.full((count, size), count * size, np.int32)  # by default the number of no row
+    # an index out of bounds reads zeros
+    table = np.full((count, size), count * size, np.int32)
     for (s, d), pairs in moves.items():
         for there, here in pairs:
             table[here, d] = there * size + s

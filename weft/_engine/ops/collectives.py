@@ -1,11 +1,12 @@
 """Collectives: operations between the devices (or examples) along named axes.
 
-In:   a value per position along the named axes, which vmap(axis_name=...), shard_map or the partitioner bring in.
-Out:  a value per position again.
-Laws: several axes count as one, the first being the major one; `axis_index_groups` are lists of positions, and only
-      positions of one group exchange values. Where varying axes are part of types (in a shard_map with check_vma), an operand
-      is first cast to vary over all axes of the collective.
-Next: `ops.collective_rules` says what each means.
+In:   a value per position along the named axes, which vmap(axis_name=...), shard_map or the
+      partitioner introduce.
+Out:  a value per position.
+Laws: several axes count as one, with the first one as the major one; `axis_index_groups` are lists
+      of positions, and only positions of one group exchange values. If types track varying axes (in
+      a shard_map with check_vma), an operand is first cast to vary over all axes of the collective.
+Next: `ops.collective_rules` defines each collective.
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ AxisName = Any
 
 
 def axes_of(axis_name: AxisName) -> rules.Axes:
-    """Names as a tuple; NameError if one is not in scope, ValueError if one is named twice."""
+    """Return axis names as a tuple;
+
+    NameError if one is not in scope, ValueError if one is named twice.
+    """
     axes: rules.Axes = tuple(axis_name) if is_tuple_or_list(axis_name) else (axis_name,)
     for name in axes:
         axis_env_size(name)
@@ -62,12 +66,13 @@ def axes_of(axis_name: AxisName) -> rules.Axes:
 
 
 def axis_size(axis_name: AxisName) -> int:
-    """The number of positions along the named axis, or axes together."""
+    """Return the number of positions along the named axis, or along several axes together."""
     return axes_size(axes_of(axis_name))
 
 
 def axis_index(axis_name: AxisName) -> Any:
-    """This position's number along the named axis (along several: the first is the major one), an int32 without dims.
+    """Return this position's index along the named axis (of several axes, the first is the major
+    one), a scalar int32.
 
     Raises NameError for an axis that is not in scope.
 
@@ -78,7 +83,7 @@ def axis_index(axis_name: AxisName) -> Any:
 
 
 def _operand(x: Any, axes: rules.Axes) -> Any:
-    """`x`, cast to vary over those of `axes` that types track."""
+    """Return `x`, cast to vary over the tracked axes among `axes`."""
     tracked = tracked_axes().intersection(axes)
     return cast(x, tracked) if tracked else x
 
@@ -87,10 +92,13 @@ def _operand(x: Any, axes: rules.Axes) -> Any:
 
 
 def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
-    """The sum of `x`, a tree of arrays, over all positions along the named axes; bools are counted. Shapes and dtypes stay.
+    """Return the sum of `x`, a tree of arrays, over all positions along the named axes; bools are
+    counted.
 
-    The groups of `axis_index_groups` may differ in size. `axis_name` may also name dims of `x` by their numbers; these are summed over
-    and removed. The sum of a Python number is one.
+    Shapes and dtypes do not change.
+
+    The groups of `axis_index_groups` may differ in size. `axis_name` may also contain dims of `x`
+    as integers; these are summed over and removed. A Python number counts once per position.
     Raises NameError for an axis that is not in scope, ValueError for one named twice and for groups that do not fit.
 
     >>> weft.vmap(lambda x: x / weft.lax.psum(x, 'i'), axis_name='i')(wnp.array([1.0, 3.0])).tolist()
@@ -119,7 +127,8 @@ def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
 
 
 def pmean(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
-    """The mean of `x`, a tree of arrays, over all positions along the named axes; integers give floats.
+    """Return the mean of `x`, a tree of arrays, over all positions along the named axes; the mean
+    of integers is a float.
 
     Raises NameError for an axis that is not in scope, ValueError for one named twice and for groups that do not fit.
 
@@ -147,14 +156,14 @@ def pmean(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
 
 
 def pmax(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
-    """The greatest `x` of all positions along the named axes, elementwise."""
+    """Return the elementwise maximum of `x` over all positions along the named axes."""
     axes, dims, groups = _reduced("pmax", axis_name, axis_index_groups)
     reduce = functools.partial(_reduce, "pmax", rules.pmax_p, reduce_max, axes, dims, groups)
     return tree_map(reduce, x)
 
 
 def pmin(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
-    """The least `x` of all positions along the named axes, elementwise."""
+    """Return the elementwise minimum of `x` over all positions along the named axes."""
     axes, dims, groups = _reduced("pmin", axis_name, axis_index_groups)
     reduce = functools.partial(_reduce, "pmin", rules.pmin_p, reduce_min, axes, dims, groups)
     return tree_map(reduce, x)
@@ -163,10 +172,10 @@ def pmin(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
 def _reduced(
     api: str, axis_name: AxisName, groups: Any, uneven: bool = False
 ) -> tuple[rules.Axes, tuple[int, ...], Groups | None]:
-    """The named axes, the dims given by number, and the groups of a reduction."""
-    given = tuple(axis_name) if is_tuple_or_list(axis_name) else (axis_name,)
-    dims = tuple(a for a in given if isinstance(a, int))
-    axes = axes_of(tuple(a for a in given if not isinstance(a, int)))
+    """Return the named axes, the integer dims, and the groups of a reduction."""
+    names = tuple(axis_name) if is_tuple_or_list(axis_name) else (axis_name,)
+    dims = tuple(a for a in names if isinstance(a, int))
+    axes = axes_of(tuple(a for a in names if not isinstance(a, int)))
     if dims and groups is not None:
         raise ValueError(
             f"{api}: axis_index_groups applies to named axes only, got axis_name={axis_name!r}."
@@ -197,9 +206,13 @@ def all_gather(
     x: Any, axis_name: AxisName, *, axis_index_groups: Any = None, axis: int = 0, tiled: bool = False,
     to: str = "varying"
 ) -> Any:  # fmt: skip
-    """The values of all positions along a new dim `axis`, or, if `tiled`, concatenated along dim `axis`; dtypes stay.
+    """Return the values of all positions along a new dim `axis`, or, if `tiled`, concatenated along
+    dim `axis`.
 
-    The result has the type of a value that varies over the axes; with `to="invarying"` that of one value for all.
+    Dtypes do not change.
+
+    The result is typed as varying over the axes; with `to="invarying"`, as one value for all
+    positions.
     Raises NameError for an axis that is not in scope, ValueError for one named twice and for another `to`.
 
     >>> weft.vmap(lambda x: weft.lax.all_gather(x, 'i'), axis_name='i')(wnp.array([1, 2])).tolist()
@@ -231,7 +244,7 @@ def all_gather(
 
 
 def all_gather_invariant(x: Any, axis_name: AxisName, *, axis: int = 0, tiled: bool = False) -> Any:
-    """`all_gather`, typed as one value for all positions along the axes."""
+    """Return `all_gather`, typed as one value for all positions along the axes."""
     axes = axes_of(axis_name)
     tracked = tracked_axes()
     if not all(a in tracked for a in axes):
@@ -260,9 +273,12 @@ def psum_scatter(
     axis_index_groups: Any = None,
     tiled: bool = False,
 ) -> Any:
-    """The sum over all positions, of which each keeps its part along `scatter_dimension` (gone unless `tiled`).
+    """Return this position's part, along `scatter_dimension`, of the sum over all positions.
 
-    That dim has one entry per position or, if `tiled`, a multiple of their number. Bools are counted.
+    The dim is removed unless `tiled`.
+
+    That dim has one entry per position or, if `tiled`, a multiple of their number. Bools are
+    counted.
     Raises ShapeError for another size, NameError for an axis that is not in scope.
 
     >>> weft.vmap(lambda x: weft.lax.psum_scatter(x, 'i'), axis_name='i')(wnp.array([[1, 2], [10, 20]])).tolist()
@@ -294,7 +310,8 @@ def all_to_all(
     axis_index_groups: Any = None,
     tiled: bool = False,
 ) -> Any:
-    """Cut `x` along dim `split_axis`, send part k to position k, and put what arrives together along `concat_axis`.
+    """Split `x` along dim `split_axis`, send part k to position k, and join the received parts
+    along `concat_axis`.
 
     If not `tiled`, dim `split_axis` must have one entry per position; it is removed, and `concat_axis` is a new dim.
     """
@@ -358,7 +375,10 @@ def bind_ppermute(x: Any, axes: rules.Axes, pairs: rules.Perm) -> Any:
 
 
 def pshuffle(x: Any, axis_name: AxisName, perm: Sequence[int]) -> Any:
-    """Position i gets the value of position `perm[i]`; `perm` names every position once."""
+    """Return the value of position `perm[i]` at each position i;
+
+    `perm` names every position once.
+    """
     if sorted(perm) != list(range(axis_size(axis_name))):
         raise ValueError(
             f"pshuffle: perm must be a permutation of all positions along {axis_name!r}, got {tuple(perm)}."
@@ -372,7 +392,7 @@ def pswapaxes(x: Any, axis_name: AxisName, axis: int, *, axis_index_groups: Any 
 
 
 def pbroadcast(x: Any, axis_name: AxisName, source: int) -> Any:
-    """The value of position `source` along the named axes, at all positions."""
+    """Return the value of position `source` along the named axes, at all positions."""
     axes = axes_of(axis_name)
     if not 0 <= source < axes_size(axes):
         raise ValueError(
@@ -389,25 +409,26 @@ def pbroadcast(x: Any, axis_name: AxisName, source: int) -> Any:
 
 
 def pvary(x: Any, axis_name: AxisName) -> Any:
-    """`x`, typed as varying over the named axes though its value is the same everywhere.
+    """Return `x`, typed as varying over the named axes although its value is the same everywhere.
 
-    Axes that types do not track (those of vmap, or of a shard_map with check_vma=False) change nothing.
+    Axes that types do not track (axes of vmap, or of a shard_map with check_vma=False) change
+    nothing.
     """
     return _varying(x, axis_name, "pvary")
 
 
 def _told(axis_name: AxisName) -> AxisName:
-    """Those of the axes that types tell."""
+    """Return the axes that types track."""
     mesh = current_mesh()
     if mesh is None:
         return axis_name
     axes = axis_name if is_tuple_or_list(axis_name) else (axis_name,)
-    told = told_axes(axes, mesh)
-    return tuple(a for a in axes if a in told)
+    tracked = told_axes(axes, mesh)
+    return tuple(a for a in axes if a in tracked)
 
 
 def _varying(x: Any, axis_name: AxisName, api: str) -> Any:
-    """`x` as varying over those of the axes that types track; all must be in scope."""
+    """Return `x` typed as varying over the tracked axes; all axes must be in scope."""
     axes = axes_of(_told(axis_name))
     axes_size(axes)
     axes = tuple(a for a in axes if a in tracked_axes())
@@ -425,11 +446,14 @@ def _varying(x: Any, axis_name: AxisName, api: str) -> Any:
 
 
 def pcast(x: Any, axis_name: AxisName, *, to: str) -> Any:
-    """`x`, a tree of arrays, typed as varying over the named axes (`to="varying"`); shapes, dtypes and values stay.
+    """Return `x`, a tree of arrays, typed as varying over the named axes (`to="varying"`).
 
-    `to="reduced"` is for a value that is one for all: the cotangents that devices find are terms of a sum, which is taken when they
-    leave; such a value may be cast on to varying. `to="unreduced"` makes terms of a sum: what varies over the axes is taken for them, and
-    of what is one for all the first device keeps its copy, the others zeros.
+    Shapes, dtypes and values do not change.
+
+    `to="reduced"` is for a value that is one for all positions: the cotangents of the devices are
+    terms of a sum, which is computed outside of the shard_map; such a value may be cast to varying
+    later. `to="unreduced"` makes terms of a sum: a varying value is taken as the terms; of a value
+    that is one for all positions, the first device keeps its copy and the others use zeros.
 
     Raises ValueError for another `to` and for values that vary already, NameError for an axis that is not in scope.
 
@@ -461,7 +485,7 @@ def pcast(x: Any, axis_name: AxisName, *, to: str) -> Any:
 
 
 def first_only(x: Any, axes: Sequence[Any]) -> Any:
-    """`x` on the device that is first along the axes, zeros on the others."""
+    """Return `x` on the device that is first along the axes, and zeros on the others."""
     kinds = typeof(x)
     for axis in axes:
         x = (
@@ -477,12 +501,12 @@ def first_only(x: Any, axes: Sequence[Any]) -> Any:
 
 
 def _check_to(api: str, to: str, known: tuple[str, ...]) -> None:
-    """Refuse a type that is not known."""
+    """Raise ValueError for an unknown `to`."""
     if to not in known:
         raise ValueError(f"{api}: to={to!r} is none of {', '.join(map(repr, known))}.")
 
 
 def own_slice(x: Any, axis_name: AxisName, dim: int) -> Any:
-    """This position's block of dim `dim` of a value that all positions have."""
+    """Return this position's block of dim `dim` of a value that all positions have."""
     axes = axes_of(axis_name)
     return rules.own_slice_p.bind(x, axis_name=axes, axis_size=axes_size(axes), dim=int(dim))

@@ -1,6 +1,6 @@
 """Comparisons, selection and clamping: eq ne lt le gt ge select_n clamp.
 
-Comparisons give booleans and follow IEEE: every comparison with NaN but `ne` is false.
+Comparisons return booleans and follow IEEE: every comparison with NaN is false, except `ne`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ ge_p = _comparison("ge", np.greater_equal)
 
 @of_one_kind
 def eq(x: ArrayLike, y: ArrayLike) -> Array:
-    """Whether `x == y`, elementwise; of random keys, whether all of their data is equal.
+    """Return whether `x == y`, elementwise; random keys are equal if all of their data is equal.
 
     >>> np.asarray(eq(np.array([1, 2]), np.array([1, 3]))).tolist()
     [True, False]
@@ -63,7 +63,7 @@ def eq(x: ArrayLike, y: ArrayLike) -> Array:
 
 @of_one_kind
 def ne(x: ArrayLike, y: ArrayLike) -> Array:
-    """Whether `x != y`, elementwise; of random keys, whether some of their data differs.
+    """Return whether `x != y`, elementwise; random keys differ if some of their data differs.
 
     >>> np.asarray(ne(np.array([1, 2]), np.array([1, 3]))).tolist()
     [False, True]
@@ -78,7 +78,7 @@ def _are_keys(x: Value, y: Value) -> bool:
 
 
 def _by_row(primitive: Primitive, join: str, x: NumPyArray, y: NumPyArray):
-    """Random keys compared by their rows of raw data."""
+    """Compare random keys by their rows of raw data."""
     shape = families.broadcast_shapes(primitive.name, (typeof(x), typeof(y)))
     keys = [
         k
@@ -90,10 +90,10 @@ def _by_row(primitive: Primitive, join: str, x: NumPyArray, y: NumPyArray):
     return registry[join].bind(rows, axes=tuple(range(len(shape), typeof(rows).ndim)))
 
 
-lt = binary(lt_p, "Whether `x < y`, elementwise.")
-le = binary(le_p, "Whether `x <= y`, elementwise.")
-gt = binary(gt_p, "Whether `x > y`, elementwise.")
-ge = binary(ge_p, "Whether `x >= y`, elementwise.")
+lt = binary(lt_p, "Return whether `x < y`, elementwise.")
+le = binary(le_p, "Return whether `x <= y`, elementwise.")
+gt = binary(gt_p, "Return whether `x > y`, elementwise.")
+ge = binary(ge_p, "Return whether `x >= y`, elementwise.")
 
 
 # --- select_n ---------------------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ def _select_transpose(ct: Value, which: Value, *cases: Value) -> list[Value]:
 
 
 def select_n(which: ArrayLike, *cases: ArrayLike) -> Array:
-    """`cases[which]`, elementwise: `which` is bool (False takes the first case) or int32.
+    """Return `cases[which]`, elementwise: `which` is bool (False selects the first case) or int32.
 
     >>> np.asarray(select_n(np.array([True, False]), np.array([1, 2]), np.array([3, 4]))).tolist()
     [3, 2]
@@ -184,7 +184,7 @@ def select_n(which: ArrayLike, *cases: ArrayLike) -> Array:
 
 
 def select(pred: ArrayLike, on_true: ArrayLike, on_false: ArrayLike) -> Array:
-    """`on_true` where `pred` holds, else `on_false`."""
+    """Return `on_true` where `pred` holds, else `on_false`."""
     return select_n(pred, on_false, on_true)
 
 
@@ -216,7 +216,7 @@ def _inside(low: NumPyArray, x: NumPyArray, high: NumPyArray):
 
 
 def clamp(min: Value, x: Value, max: Value):
-    """`x` kept between `min` and `max`; NaN stays NaN.
+    """Limit `x` to the range from `min` to `max`; NaN stays NaN.
 
     >>> np.asarray(clamp(0, np.array([-1, 2, 9]), 5)).tolist()
     [0, 2, 5]

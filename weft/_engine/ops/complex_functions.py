@@ -1,8 +1,8 @@
-"""Functions of complex numbers composed from operations: what compiled programs do for primitives that name them (`on_complex`).
+"""Functions of complex numbers, composed from other operations: the expansions of primitives by
+`on_complex`.
 
-Inverse functions go by the real functions of the parts of their roots.
-
-The sign of a zero part chooses the side of a branch cut, so that 1 - z must negate it.
+Inverse functions apply real functions to the parts of sqrt(1 - z) and sqrt(1 + z). The sign of a
+zero part selects the side of a branch cut, so 1 - z must negate it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ if TYPE_CHECKING:
 
 
 def exp2(x: Value):
-    """2 to the power x."""
+    """Return 2 to the power x."""
     return ew.exp(ew.mul(x, math.log(2)))
 
 
 def logaddexp(x: Value, y: Value):
-    """log(exp(x) + exp(y)) with a phase in (-pi, pi], by the number with the larger real part."""
+    """Return log(exp(x) + exp(y)) with a phase in (-pi, pi], computed from the number with the
+    larger real part.
+    """
     rx, ry = ew.real(x), ew.real(y)
     first = select(ew.eq(rx, ry), ew.gt(ew.imag(x), ew.imag(y)), ew.gt(rx, ry))
     high = select(first, x, y)
@@ -37,7 +39,7 @@ def logaddexp(x: Value, y: Value):
 
 
 def principal(x: Value):
-    """A logarithm with the same exponential whose phase is in (-pi, pi]."""
+    """Return the logarithm with the same exponential whose phase is in (-pi, pi]."""
     phase = ew.imag(x)
     turned = ew.sub(
         phase, ew.mul(ew.floor(ew.div(ew.add(phase, math.pi), 2 * math.pi)), 2 * math.pi)
@@ -54,7 +56,7 @@ def _sign_bit(x: Value):
 
 
 def _roots(x: Value):
-    """The parts of sqrt(1 - x) and of sqrt(1 + x)."""
+    """Return the parts of sqrt(1 - x) and of sqrt(1 + x)."""
     re, im = ew.real(x), ew.imag(x)
     below, above = (
         ew.sqrt(ew.complex(ew.add(1, a), b)) for a, b in ((ew.neg(re), ew.neg(im)), (re, im))
@@ -63,12 +65,12 @@ def _roots(x: Value):
 
 
 def _signed(size: Value, like: Value):
-    """`size`, with the sign of `like`."""
+    """Return `size` with the sign of `like`."""
     return select(_sign_bit(like), ew.neg(size), size)
 
 
 def _unless_infinite(x: Value, re: Value, im: Value, re_at_infinity: Value, im_at_infinity: Value):
-    """The parts re and im; the others where a part of x is infinite."""
+    """Return the parts re and im, replaced where a part of x is infinite."""
     infinite = ew.bitwise_or(
         ew.eq(ew.abs(ew.real(x)), math.inf), ew.eq(ew.abs(ew.imag(x)), math.inf)
     )
@@ -76,7 +78,11 @@ def _unless_infinite(x: Value, re: Value, im: Value, re_at_infinity: Value, im_a
 
 
 def _direction(x: Value):
-    """The parts of x with infinite ones as 1 and finite ones as 0, the imaginary one without its sign; NaN stays."""
+    """Return the real part and the absolute imaginary part of x, infinite ones as 1, finite ones as
+    0.
+
+    NaN is unchanged.
+    """
     unit: Callable[[Value], Value] = lambda part: select(
         ew.eq(ew.abs(part), math.inf), full_like(part, 1), ew.mul(0, part)
     )
@@ -84,7 +90,7 @@ def _direction(x: Value):
 
 
 def asin(x: Value):
-    """The inverse sine."""
+    """Return the inverse sine."""
     a, b, c, d = _roots(x)
     along, across = _direction(x)
     return _unless_infinite(
@@ -97,7 +103,7 @@ def asin(x: Value):
 
 
 def acos(x: Value):
-    """The inverse cosine."""
+    """Return the inverse cosine."""
     a, b, c, d = _roots(x)
     along, across = _direction(x)
     return _unless_infinite(
@@ -110,7 +116,7 @@ def acos(x: Value):
 
 
 def acosh(x: Value):
-    """The inverse hyperbolic cosine."""
+    """Return the inverse hyperbolic cosine."""
     re, im = ew.real(x), ew.imag(x)
     below, above = (ew.sqrt(ew.complex(ew.add(re, shift), im)) for shift in (-1, 1))
     a, b, c, d = ew.real(below), ew.imag(below), ew.real(above), ew.imag(above)
@@ -125,11 +131,11 @@ def acosh(x: Value):
 
 
 def atanh(x: Value):
-    """The inverse hyperbolic tangent."""
+    """Return the inverse hyperbolic tangent."""
     re, im = ew.real(x), ew.imag(x)
     far = ew.abs(
         re
-    )  # log1p loses digits near -1, so the side with the pole at +1 is computed and signed
+    )  # log1p loses digits near -1, so the side with the pole at +1 is computed and then signed
     rest = ew.sub(1, far)
     size = ew.log1p(ew.div(ew.mul(4, far), ew.add(ew.square(rest), ew.square(im))))
     angle = ew.atan2(ew.mul(2, im), ew.sub(ew.mul(rest, ew.add(1, far)), ew.square(im)))
@@ -144,7 +150,7 @@ def atanh(x: Value):
 
 
 def _rotated(op: Callable[..., Any]) -> Callable[..., Any]:
-    """-i op(i x): the circular function of a hyperbolic one, and vice versa."""
+    """Return -i op(i x), which maps a hyperbolic function to the circular one and vice versa."""
 
     def on_complex(x: Value):
         out = op(ew.complex(ew.neg(ew.imag(x)), ew.real(x)))

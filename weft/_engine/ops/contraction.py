@@ -1,9 +1,12 @@
-"""Contraction: dot_general, the one primitive behind every product of matrices, and the functions dot and batch_matmul.
+"""Contraction: the primitive dot_general of all matrix products, and the functions dot and
+batch_matmul.
 
-Numbers: products are computed and added in a dtype that holds both operands, and rounded once: bfloat16, float16 and float8 in float32,
-integers and floats of 32 bits or more in float64. Integers that give integers wrap.
-Law: the result has the batch dims first, in the order in which dimension_numbers names them, then the free dims of lhs,
-then those of rhs, each in the operand's order.
+Numbers: products are computed and added in a dtype that holds both operands, and rounded once:
+bfloat16, float16 and float8 in float32, integers and floats of 32 bits or more in float64. Integer
+results wrap.
+
+Law: the result has the batch dims in the order of dimension_numbers, then the free dims of lhs in
+its order, then the free dims of rhs in its order.
 """
 
 from __future__ import annotations
@@ -58,12 +61,13 @@ Dims = tuple[int, ...]
 DotDimensionNumbers = tuple[
     tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]
 ]
-#: the same with all dims counted from the front
+#: the same, with nonnegative dims
 DotNumbers = tuple[tuple[Dims, Dims], tuple[Dims, Dims]]
 
 
 class Precision(enum.Enum):
-    """How exact the products of a contraction must be. On CPU every value is exact in the operands' dtype.
+    """Precision of the products in a contraction. On CPU all choices are exact in the operands'
+    dtype.
 
     >>> Precision.HIGHEST
     Precision.HIGHEST
@@ -95,9 +99,11 @@ _PRECISION_NAMES = {
 
 
 class DotAlgorithm(NamedTuple):
-    """The dtypes in which a product of matrices takes its operands and adds, and how many parts of each operand it multiplies.
+    """The dtypes of the operands and sums of a matrix product, and the number of parts of each
+    operand.
 
-    Operands of other dtypes are converted first. What is split into parts for a machine without wide products is multiplied whole here.
+    Operands of other dtypes are converted first. Machines without wide products multiply operands
+    in parts; here they are multiplied whole.
 
     >>> float(dot(np.array([1.0, 2.0]), np.array([3.0, 4.0]), precision=DotAlgorithm("bfloat16", "bfloat16", "float32")))
     11.0
@@ -115,7 +121,8 @@ class DotAlgorithm(NamedTuple):
 
 
 class DotAlgorithmPreset(enum.Enum):
-    """Algorithms by the names of their dtypes: of `lhs`, of `rhs`, and of the sums; X3 to X9 count products of parts.
+    """Algorithms named by the dtypes of `lhs`, of `rhs` and of the sums; X3 to X9 count products of
+    parts.
 
     >>> DotAlgorithmPreset["BF16_BF16_F32"].accumulation_type
     dtype('float32')
@@ -145,25 +152,25 @@ class DotAlgorithmPreset(enum.Enum):
 
     @property
     def accumulation_type(self) -> np.dtype | None:
-        """The dtype of the sums; None where any will do."""
+        """The dtype of the sums, or None if any dtype may be used."""
         last = self.name.split("_FAST")[0].split("_X")[0].split("_")[-1]
         return dtypes.canonicalize_dtype(_NAMES[last]) if last in _NAMES else None
 
     @property
     def supported_lhs_types(self) -> tuple[np.dtype, ...] | None:
-        """The dtypes that `lhs` is taken in; None where any will do."""
+        """The dtypes to which `lhs` may be converted, or None if any dtype may be used."""
         first = self.name.split("_")[0]
         if first == "ANY":
             return tuple(dtypes.canonicalize_dtype(name) for name in _FLOAT8)
         if first == "DEFAULT":
             return None
-        # operands in parts, and those of 19 bits, are float32 here
+        # operands in parts, and TF32 operands of 19 bits, are float32 here
         wide = "_X" in self.name or first == "TF32"
         return (dtypes.canonicalize_dtype("float32" if wide else _NAMES[first]),)
 
     @property
     def supported_rhs_types(self) -> tuple[np.dtype, ...] | None:
-        """The dtypes that `rhs` is taken in; None where any will do."""
+        """The dtypes to which `rhs` may be converted, or None if any dtype may be used."""
         return self.supported_lhs_types
 
 
@@ -174,7 +181,7 @@ PrecisionLike.__doc__ = "The precision of a product: a name, a `Precision`, a do
 
 
 def algorithm_of(precision: PrecisionLike) -> DotAlgorithm | DotAlgorithmPreset | None:
-    """The algorithm that `precision` is, or names."""
+    """Return the dot algorithm that `precision` is or names, or None."""
     if isinstance(precision, str):
         return DotAlgorithmPreset.__members__.get(precision)
     return precision if isinstance(precision, (DotAlgorithm, DotAlgorithmPreset)) else None
@@ -187,7 +194,9 @@ def _by_algorithm(
     algorithm: DotAlgorithm | DotAlgorithmPreset,
     preferred: Any,
 ):
-    """The product in the dtypes of an algorithm, in the dtype that was asked for, or else that of the operands."""
+    """Return the product computed by an algorithm, in dtype `preferred` or else the operands'
+    common dtype.
+    """
     if isinstance(algorithm, DotAlgorithm):
         types = [(dtypes.check_dtype(t, "DotAlgorithm"),) for t in algorithm[:2]]
         total = dtypes.check_dtype(algorithm.accumulation_type, "DotAlgorithm")
@@ -215,7 +224,7 @@ def _by_algorithm(
 
 
 def canonical_precision(precision: PrecisionLike) -> tuple[Precision, Precision] | None:
-    """`precision` as one value per operand, or None.
+    """Return `precision` as one value per operand, or None.
 
     >>> canonical_precision("highest")
     (Precision.HIGHEST, Precision.HIGHEST)
@@ -257,12 +266,14 @@ def dot_general(
     *,
     out_sharding: Any = None,
 ) -> Array:
-    """The sum of products of `lhs` and `rhs` over contracting dims, for each index of the batch dims.
+    """Return the sum of products of `lhs` and `rhs` over contracting dims, for each index of the
+    batch dims.
 
-    `dimension_numbers` is ((lhs contracting, rhs contracting), (lhs batch, rhs batch)); the result has the batch dims, then the other
-    dims of `lhs`, then those of `rhs`, in the dtype that the operands' dtypes promote to or `preferred_element_type`. `out_sharding`
-    gives the sharding of the result, which is needed where explicitly sharded dims are contracted. Raises ShapeError if paired dims differ
-    in size, TypeError for dtypes that do not promote to a common one.
+    `dimension_numbers` is ((lhs contracting, rhs contracting), (lhs batch, rhs batch)). The result
+    has the batch dims, then the other dims of `lhs`, then the other dims of `rhs`. Its dtype is
+    `preferred_element_type` or else the promoted dtype of the operands. `out_sharding` is the
+    sharding of the result; it is required if explicitly sharded dims are contracted. Raise
+    ShapeError if paired dims differ in size, TypeError for dtypes without a common dtype.
 
     >>> dot_general(np.ones((2, 3)), np.ones((3, 4)), (((1,), (0,)), ((), ()))).shape
     (2, 4)
@@ -293,8 +304,9 @@ def dot_general(
 
 
 def product_dtype(lhs: np.dtype, rhs: np.dtype) -> np.dtype:
-    """Return the dtype of the product of operands of two dtypes: the one of larger range, then of more precision, then of more bits, then
-    the signed one.
+    """Return the dtype of the product of two dtypes.
+
+    It is the dtype of larger range, then of more precision, then of more bits, then the signed one.
 
     >>> product_dtype(np.dtype("int8"), np.dtype("uint8")), product_dtype(np.dtype("int32"), np.dtype("float16"))
     (dtype('int8'), dtype('float16'))
@@ -314,13 +326,15 @@ def _rank(dtype: np.dtype) -> tuple[Any, ...]:
 
 
 def is_whole(lhs: np.dtype, rhs: np.dtype, out: np.dtype) -> bool:
-    """Whether parts of a contraction add up to the whole in `out`, or all dtypes are one; otherwise the sums must be rounded apart."""
+    """Return whether partial contractions can be added in dtype `out` without rounding each one
+    first.
+    """
     integers = all(dtypes.kind_of(x) in "biu" for x in (lhs, rhs)) and dtypes.kind_of(out) in "iu"
     return lhs == rhs == out or integers or sum_dtype(lhs, rhs, out) == out
 
 
 def convert(x: Value, dtype: np.dtype):
-    """`x` in another dtype, which may have 64 bits where these are off."""
+    """Return `x` in another dtype, which may have 64 bits even without x64."""
     if typeof(x).dtype == dtype:
         return x
     return convert_element_type_p.bind(x, new_dtype=dtype, weak_type=False, sharding=None)
@@ -335,7 +349,9 @@ def dot(
     preferred_element_type: Any = None,
     out_sharding: Any = None,
 ) -> Array:
-    """The product of vectors, matrices, or one of each: the last dim of `lhs` is contracted with the first of `rhs`.
+    """Return the product of vectors, matrices, or one of each.
+
+    The last dim of `lhs` is contracted with the first dim of `rhs`.
 
     >>> float(dot(np.array([1.0, 2.0]), np.array([3.0, 4.0])))
     11.0
@@ -357,7 +373,9 @@ def dot(
 
 
 def batch_matmul(lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None) -> Array:
-    """Products of the matrices in the last two dims, all dims before them being batch dims of equal sizes."""
+    """Return products of the matrices in the last two dims; all dims before them are batch dims of
+    equal sizes.
+    """
     n = typeof(lhs).ndim
     batch = tuple(range(n - 2))
     return dot_general(lhs, rhs, (((n - 1,), (n - 2,)), (batch, batch)), precision)
@@ -371,7 +389,7 @@ def _dims(dims: Sequence[int], ndim: int) -> Dims:
 
 
 def _free(ndim: int, *taken: Dims) -> Dims:
-    """Dims of an operand that are neither contracted nor batch dims."""
+    """Return the dims of an operand that are neither contracted nor batch dims."""
     used = {d for dims in taken for d in dims}
     return tuple(d for d in range(ndim) if d not in used)
 
@@ -543,10 +561,13 @@ def _operand_ct(
     preferred: np.dtype[Any] | None,
     swapped: bool,
 ):
-    """Cotangent of the operand of type `aval`; `other` is held. `swapped`: the linear one is rhs."""
+    """Return the cotangent of the operand of type `aval`, from the other operand `other`.
+
+    `swapped` tells that the linear operand is rhs.
+    """
     free = _free(aval.ndim, contract, batch)
     other_free = _free(aval_of(other).ndim, other_contract, other_batch)
-    # ct has the dims batch, lhs free, rhs free: contract those that came from `other`
+    # ct has the dims batch, lhs free, rhs free: contract the free dims of `other`
     first = len(batch) + (0 if swapped else len(free))
     ct_contract = tuple(range(first, first + len(other_free)))
     out = _mixed_dot(
@@ -557,7 +578,7 @@ def _operand_ct(
         aval.dtype,
         preferred,
     )
-    # out has the dims batch, free of the operand, contracted dims in the order of `other`
+    # out has the dims batch, free dims of the operand, contracted dims in the order of `other`
     by_other = sorted(range(len(contract)), key=lambda k: other_contract[k])
     have = (*batch, *free, *(contract[k] for k in by_other))
     return transpose(out, inverse(have))
@@ -571,7 +592,7 @@ def _mixed_dot(
     dtype: np.dtype[Any],
     preferred: np.dtype[Any] | None = None,
 ):
-    """dot_general of operands whose dtypes may differ, with a result of `dtype`."""
+    """Return dot_general of operands of possibly different dtypes, with a result of `dtype`."""
     a, b = typeof(x).dtype, typeof(y).dtype
     if a != b:
         wide = sum_dtype(a, b, dtype)
@@ -600,7 +621,7 @@ def _dot_batch(
     if left is not None and right is not None:
         lb, rb = (left, *lb), (right, *rb)
         out_dim = 0
-    elif left is not None:  # one batched operand: its batch dim is one more free dim
+    elif left is not None:  # one batched operand: its batch dim becomes a free dim
         out_dim = len(lb) + _free(typeof(lhs).ndim, lc, lb).index(left)
     else:
         lhs_free = _free(typeof(lhs).ndim, lc, lb)
@@ -634,7 +655,10 @@ def sums_of_products(
 
 
 def _keeps_sums(operand: np.dtype, out: np.dtype) -> bool:
-    """Whether partial sums of an operand give partial sums of the result: bools are joined by "or", and integers wrap."""
+    """Return whether partial sums of an operand give partial sums of the result.
+
+    Bools are joined by "or", and integers wrap.
+    """
     if dtype_in(out, INTEGER):
         return dtype_in(operand, INTEGER) and dtypes.itemsize_bits(operand) >= dtypes.itemsize_bits(
             out

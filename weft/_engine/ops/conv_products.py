@@ -1,11 +1,13 @@
-"""Convolutions as the compiler sees them: a padded image, windows on it that are only strides, and one product of matrices.
+"""Lowering of convolutions to padding, strided windows and one matrix product.
 
 In:   the operands and parameters of `conv_general_dilated`.
 Out:  `expand_conv`: the same result from pad, reshape, transpose, `windows` and dot_general.
-Laws: `windows` copies nothing. The matmul reads windows through strides as it packs, so no patch is ever in memory.
-      Kernels with one feature per group are sums of products, which fuse like any reduction.
-      A spread image (`lhs_dilation`) is not multiplied by its zeros: each phase of the result has its own part of the kernel.
-      Where there are few output features, every pixel meets the whole kernel first and the products are added where they belong.
+Laws: `windows` copies nothing. The matmul reads windows through strides as it packs, so no patches
+      are stored. Kernels with one feature per group become sums of products, which fuse like any
+      reduction. A spread image (`lhs_dilation`) is not multiplied by its zeros: each phase of the
+      result uses its own part of the kernel. If there are few output features, every pixel is
+      multiplied by the whole kernel first, and the products are then added at their places in the
+      result.
 """
 
 from __future__ import annotations
@@ -43,36 +45,41 @@ if TYPE_CHECKING:
     )
     from weft._engine.util import dtypes
 
-#: output features per group up to which a grouped convolution is a sum of products
+#: the most output features per group for which a grouped convolution becomes a sum of products
 _FEW_FEATURES = 2
-#: output features that would leave most lanes of a matrix product empty
+#: the number of output features below which most lanes of a matrix product would be empty
 _THIN = 8
-#: products of a pixel, for each of its features, up to which they may be kept in memory
+#: the most products per feature of a pixel that may be stored
 _PRODUCTS_KEPT = 3
 
 
 def dilated(size: int, dilation: int) -> int:
-    """Extent of `size` elements that are `dilation` apart."""
+    """Return the extent of `size` elements that are `dilation` apart."""
     return max_dim((size - 1) * dilation + 1, 0)
 
 
 def out_size(
     n: int, lo: int, hi: int, lhs_dilation: int, k: int, rhs_dilation: int, stride: int
 ) -> int:
-    """Number of places of a window of `k` elements on a padded and spread dim of size `n`."""
+    """Return the number of positions of a window of `k` elements on a padded and spread dim of size
+    `n`.
+    """
     return max_dim((dilated(n, lhs_dilation) + lo + hi - dilated(k, rhs_dilation)) // stride + 1, 0)
 
 
 def products_along(
     n: int, k: int, places: int, lo: int, stride: int, lhs_dilation: int, rhs_dilation: int
 ) -> int:
-    """Number of pairs of a place and a tap along a dim of size `n` that meet an element, not padding or a gap between elements.
+    """Return the number of (position, tap) pairs along a dim of size `n` that meet an element.
+
+    Padding and gaps between elements are not counted.
 
     >>> products_along(3, 3, 3, 1, 1, 1, 1), products_along(4, 2, 4, 1, 2, 2, 1)
     (7, 4)
     """
-    # Place p and tap t meet element (p * stride - offset) / lhs_dilation. For each tap the places where that is whole are one residue
-    # class, so they are counted without visiting them.
+    # Position p and tap t meet element (p * stride - offset) / lhs_dilation. For each tap, the
+    # positions where this is an integer are one residue class, so they are counted without
+    # enumeration.
     offset = lo - np.arange(k, dtype=np.int64) * rhs_dilation
     step = math.gcd(stride, lhs_dilation)
     period = lhs_dilation // step
@@ -88,8 +95,8 @@ def products_along(
 
 # --- windows
 
-#: Places of a window along some dims: place p and tap t of dim d show element p * strides[d] + t * dilation[d] of it. Taps
-#: are new dims at the end. Made here only.
+#: The windows along some dims: position p and tap t of dim d read element p * strides[d] + t *
+#: dilation[d]. Taps are new dims at the end. Only this module binds it.
 windows_p = LayoutOp("windows", register=False)
 
 
@@ -104,7 +111,10 @@ def _windows_type(
 
 
 def _strided(x: np.ndarray, shape: Sequence[int], strides: Sequence[int]) -> np.ndarray:
-    """Return a copy of elements of `x` at places that overlap. NumPy cannot do this for every dtype of one byte, so bytes are taken."""
+    """Return a copy of elements of `x` at overlapping places.
+
+    NumPy cannot do this for every one-byte dtype, so bytes are copied.
+    """
     raw = x.view(np.uint8) if x.dtype.itemsize == 1 else x
     return np.ascontiguousarray(np.lib.stride_tricks.as_strided(raw, shape, strides)).view(x.dtype)
 
@@ -143,7 +153,8 @@ def _windows_lower(
 windows_p.define(lower=_windows_lower)
 
 
-#: Places of what was computed tap by tap: place p of dim d shows, for index t of dim `along`, element p + t * dilation of d.
+#: The shifted sum positions of products computed tap by tap: position p of dim d reads, for index t
+#: of dim `along`, element p + t * dilation of d.
 shifted_p = LayoutOp("shifted", register=False)
 
 
@@ -188,7 +199,9 @@ shifted_p.define(lower=_shifted_lower)
 
 
 class ConvDimensionNumbers(NamedTuple):
-    """Where the dims of a convolution are: (batch, feature, *spatial) of lhs and result, (out, in, *spatial) of rhs."""
+    """The positions of the dims: (batch, feature, *spatial) of lhs and result, (out, in, *spatial)
+    of rhs.
+    """
 
     __module__ = "weft.lax"
 
@@ -211,7 +224,7 @@ class Conv(NamedTuple):
     preferred_element_type: Any
 
     def out_sizes(self, lhs_shape: Sequence[int], rhs_shape: Sequence[int]) -> list[int]:
-        """Sizes of the spatial dims of the result."""
+        """Return the sizes of the spatial dims of the result."""
         numbers = self.dimension_numbers
         return [
             out_size(n, lo, hi, ld, k, rd, s)
@@ -227,7 +240,9 @@ class Conv(NamedTuple):
 
 
 def expand_conv(lhs: Value, rhs: Value, **params: Any):
-    """The convolution written with pad, windows and dot_general (or, feature by feature, with products and a sum)."""
+    """Return the convolution as pad, windows and dot_general, or as products and a sum for each
+    feature.
+    """
     p = Conv(**params)
     left, right = typeof(lhs).dtype, typeof(rhs).dtype
     out = np.dtype(p.preferred_element_type or left)
@@ -266,8 +281,8 @@ def _padded(
         config[d] = (lo, hi, step - 1)
     if all(c == (0, 0, 0) for c in config):
         return image
-    # What is behind the last padded dim goes along with it: then a row is zeros, a copy, and zeros. `_summed` goes along the
-    # features, and would divide for them.
+    # Dims after the last padded one are copied with it, so that a row is zeros, one copy, and
+    # zeros. `_summed` iterates over the features and would have to divide indices otherwise.
     shape, last = typeof(image).shape, max(d for d, c in enumerate(config) if c != (0, 0, 0))
     (lo, hi, step), inner = config[last], math.prod(shape[last + 1 :])
     if step == 0 and inner > 1 and not _is_summed(kernel, p):
@@ -286,10 +301,10 @@ def _padded(
 
 
 def _convolved(image: Value, kernel: Value, p: Conv, sizes: Sequence[int]):
-    """The convolution of a padded image, with `sizes` places.
+    """Return the convolution of a padded image, with `sizes` positions.
 
-    Letters of dims: g group, n batch, c feature of the group, o output feature of the group; p0, p1, ... places of the
-    window; t0, t1, ... elements of it.
+    Letters of dims: g group, n batch, c feature of the group, o output feature of the group; p0,
+    p1, ... positions of the window; t0, t1, ... taps in it.
     """
     numbers, out_dtype = p.dimension_numbers, p.preferred_element_type
     taps = [typeof(kernel).shape[d] for d in numbers.rhs_spec[2:]]
@@ -327,14 +342,17 @@ def _convolved(image: Value, kernel: Value, p: Conv, sizes: Sequence[int]):
 
 
 def _is_summed(kernel: Value, p: Conv) -> bool:
-    """Whether groups are so small that products and sums are better than matmuls."""
+    """Return whether groups are so small that products and sums are faster than matmuls."""
     o, c = (typeof(kernel).shape[d] for d in p.dimension_numbers.rhs_spec[:2])
     groups = max(p.feature_group_count, p.batch_group_count)
     return groups > 1 and o // groups <= _FEW_FEATURES and (c == 1 or p.batch_group_count > 1)
 
 
 def _named(x: Value, spec: Sequence[int], names: list[str], groups: dict[str, int]):
-    """`x`, the dims that hold groups split, and the names of its dims; `spec` gives the places of the named ones."""
+    """Return `x` with the dims that hold groups split, and the names of its dims.
+
+    `spec` has the positions of the named dims.
+    """
     at = dict(zip(spec, names))
     dims: list[str] = []
     shape: list[int] = []
@@ -356,20 +374,21 @@ def _multiplied(
     precision: Any,
     out_dtype: np.dtype[Any],
 ):
-    """One dot_general, its result put in order."""
+    """Return the convolution as one dot_general and a transpose of its result."""
     group = ["g"] if "g" in w_dims else []
     inner = set(w_dims).difference(group)
     summed, rows = [[d for d in dims if d in inner] for dims in (k_dims, out_dims)]
     places, taps = (math.prod(n for d, n in extent.items() if d[0] == letter) for letter in "pt")
     if places > taps > 1 and summed[-1] != "c" and extent["c"] > 4:
-        # Along the features an image's windows are evenly spaced, not along the window: let the kernel begin with that, too.
+        # Along features, not along the window, elements of an image's windows are evenly spaced:
+        # the kernel's dims begin with the features, too.
         k_dims, kernel = _ordered(
             kernel, k_dims, [*group, *(d for d in k_dims if d[0] == "t"), "c", "o"]
         )
         kernel, summed = copy(kernel), [d for d in k_dims if d in summed]
     longest = max(rows, key=extent.__getitem__)
     by_place = extent[rows[-1]] < 8 and extent[longest] >= 8
-    if by_place:  # long runs of rows, and a result that is put in order afterwards
+    if by_place:  # long runs of rows, and a result that is transposed afterwards
         rows = [*(d for d in rows if d != longest), longest]
     w_dims, windows = _ordered(windows, w_dims, [*group, *rows, *summed])
     k_dims, kernel = _ordered(kernel, k_dims, [*group, *summed, "o"])
@@ -397,7 +416,10 @@ def _summed(
     extent: dict[str, int],
     out_dtype: np.dtype[Any],
 ):
-    """Products of every window with its group's kernel, summed: for kernels of one feature, where matrices are thin."""
+    """Return products of every window with its group's kernel, summed.
+
+    For kernels of one feature, whose matrices would be thin.
+    """
     dims = [*out_dims, *(d for d in w_dims if d in k_dims and d != "g")]
     wide = sum_dtype(typeof(windows).dtype, typeof(kernel).dtype, out_dtype)
     shape = tuple(extent[d] for d in dims)
@@ -419,9 +441,10 @@ def _ordered(x: Value, names: list[str], order: list[str]) -> tuple[list[str], o
 
 
 def _phases(image: Value, kernel: Value, p: Conv):
-    """The convolution of a spread image, by phase: results `spread` apart see the same elements of the kernel.
+    """Return the convolution of a spread image by phases: results `spread` apart use the same taps.
 
-    Result s * u + r is a sum over taps k with r + k - lo = s * q: those are k = k0 + s * t, at element q = u + t - before.
+    Result s * u + r is a sum over taps k with r + k - lo = s * q: these are k = k0 + s * t, at
+    element q = u + t - before.
     """
     numbers, spread = p.dimension_numbers, p.lhs_dilation
     phases = _Phases.of(image, kernel, p)
@@ -446,7 +469,7 @@ def _phases(image: Value, kernel: Value, p: Conv):
 
 
 def _nothing(image: Value, kernel: Value, p: Conv, sizes: Sequence[int]):
-    """The result of no products, or of no places."""
+    """Return the result of a convolution without products, or without positions."""
     lhs, rhs, out = p.dimension_numbers
     whole = typeof(image).shape[lhs[0]] // p.batch_group_count, typeof(kernel).shape[rhs[0]], *sizes
     return full([whole[i] for i in inverse(out)], 0, p.preferred_element_type)
@@ -454,10 +477,10 @@ def _nothing(image: Value, kernel: Value, p: Conv, sizes: Sequence[int]):
 
 @record
 class _Phases:
-    """How places of the result of a spread image (or, with a spread of 1, of any) fall into phases."""
+    """The phases of the result of a spread image (one phase if the spread is 1)."""
 
     sizes: tuple[int, ...]
-    each: tuple[int, ...]  # places in one phase
+    each: tuple[int, ...]  # positions in one phase
     low: tuple[int, ...]  # padding before the image
     spread: tuple[int, ...]
 
@@ -468,26 +491,28 @@ class _Phases:
         return _Phases(tuple(sizes), each, tuple(lo for lo, _ in p.padding), tuple(spread))
 
     def begin(self, i: int, offset: int) -> tuple[int, int]:
-        """The first tap that a phase of dim i sees, and how many elements before the image's first it begins there."""
+        """Return the first tap of a phase of dim i, and the number of elements before the image
+        where it begins.
+        """
         first = (self.low[i] - offset) % self.spread[i]
         return first, (self.low[i] - offset - first) // self.spread[i]
 
     def joined(self, phase: Callable[..., Any], dims: Sequence[int]):
-        """The whole result, from `phase(offset in each dim)`; `dims` are those of the places in it."""
-        found = {r: phase(r) for r in itertools.product(*map(range, self.spread))}
+        """Return the whole result from `phase(offset in each dim)`; `dims` are its spatial dims."""
+        parts = {r: phase(r) for r in itertools.product(*map(range, self.spread))}
         for i in reversed(range(len(dims))):  # interleave the phases of one dim after the other
             rest = list(itertools.product(*map(range, self.spread[:i])))
-            found = {
+            parts = {
                 r: _interleaved(
-                    [found[*r, q] for q in range(self.spread[i])], dims[i], self.sizes[i]
+                    [parts[*r, q] for q in range(self.spread[i])], dims[i], self.sizes[i]
                 )
                 for r in rest
             }
-        return found[()]
+        return parts[()]
 
 
 def _every(x: Value, dim: int, first: int, step: int):
-    """Elements `first`, `first + step`, ... of a dim."""
+    """Return the elements `first`, `first + step`, ... of a dim."""
     shape = typeof(x).shape
     if step == 1:
         return x
@@ -497,7 +522,7 @@ def _every(x: Value, dim: int, first: int, step: int):
 
 
 def _interleaved(parts: list[Any], dim: int, size: int):
-    """The first of each part, the second of each, and so on: `size` elements of them."""
+    """Return `size` elements: the first of each part, the second of each part, and so on."""
     if len(parts) > 1:
         shape = typeof(parts[0]).shape
         columns = [reshape(x, (*shape[: dim + 1], 1, *shape[dim + 1 :])) for x in parts]
@@ -515,7 +540,9 @@ def _interleaved(parts: list[Any], dim: int, size: int):
 
 
 def _is_thin(image: Value, kernel: Value, p: Conv, spread: bool) -> bool:
-    """Whether a matrix of windows would meet so few output features that it pays to multiply first and add later."""
+    """Return whether there are so few output features that products should be added after the
+    matmul.
+    """
     outs, features, *taps = (typeof(kernel).shape[d] for d in p.dimension_numbers.rhs_spec)
     plain = p.feature_group_count == p.batch_group_count == 1 and all(
         s == 1 for s in p.window_strides
@@ -531,7 +558,10 @@ def _is_thin(image: Value, kernel: Value, p: Conv, spread: bool) -> bool:
 
 
 def _by_taps(image: Value, kernel: Value, p: Conv):
-    """Every pixel times the whole kernel in one product, (taps, output features) by (pixels); each place sums its taps."""
+    """Multiply every pixel by the whole kernel in one product; each position sums its taps.
+
+    The product is (taps, output features) by (pixels).
+    """
     numbers, spread, dilation, out_dtype = (
         p.dimension_numbers,
         p.lhs_dilation,
@@ -569,5 +599,5 @@ def _by_taps(image: Value, kernel: Value, p: Conv):
 
     out = copy(phases.joined(phase, range(2, count + 2)))
     order = ("o", "n", *range(count))
-    wanted = [("n", "o", *range(count))[i] for i in inverse(numbers.out_spec)]
-    return convert(transpose(out, [order.index(d) for d in wanted]), out_dtype)
+    target = [("n", "o", *range(count))[i] for i in inverse(numbers.out_spec)]
+    return convert(transpose(out, [order.index(d) for d in target]), out_dtype)

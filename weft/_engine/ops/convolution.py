@@ -1,9 +1,9 @@
-"""Convolution: conv_general_dilated, and the functions made of it.
+"""Convolution: conv_general_dilated and the functions built on it.
 
-In:   lhs (images: batch, features, spatial dims) and rhs (kernels: output features, input features, spatial dims);
-      `dimension_numbers` says which dim is which.
-Laws: bilinear; both cotangents are convolutions again, with strides and dilations exchanged. Kernels are not flipped.
-      What a convolution is to the compiler: see `conv_products`.
+In:   lhs (images: batch, features, spatial dims) and rhs (kernels: output features, input features,
+      spatial dims); `dimension_numbers` gives other orders of dims.
+Laws: bilinear; both cotangents are convolutions too, with strides and dilations exchanged. Kernels
+      are not flipped. `conv_products` lowers convolutions.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ conv_general_dilated_p = ConvolutionOp("conv_general_dilated", out_sharding=OUT_
 def conv_dimension_numbers(
     lhs_shape: Sequence[int], rhs_shape: Sequence[int], dimension_numbers: Any
 ) -> ConvDimensionNumbers:
-    """`dimension_numbers` in any form (None, three strings such as ('NHWC', 'HWIO', 'NHWC'), or done) as positions.
+    """Return `dimension_numbers` as positions of dims.
+
+    They may be None, three strings such as ('NHWC', 'HWIO', 'NHWC'), or positions already.
 
     >>> conv_dimension_numbers((1, 8, 8, 3), (3, 3, 3, 16), ("NHWC", "HWIO", "NHWC")).lhs_spec
     (0, 3, 1, 2)
@@ -78,7 +80,7 @@ def conv_dimension_numbers(
 
 
 def _numbers_of_names(specs: tuple[Any, ...], ndim: int) -> ConvDimensionNumbers:
-    """The positions that three strings name."""
+    """Return the positions of dims that three strings name."""
     if len(specs) != 3 or not all(isinstance(s, str) and len(s) == ndim for s in specs):
         raise ValueError(
             "conv_general_dilated: dimension_numbers must be None, ConvDimensionNumbers, or three strings with "
@@ -105,7 +107,7 @@ def padtype_to_pads(
     window_strides: Sequence[int],
     padding: str,
 ) -> list[tuple[int, int]]:
-    """Low and high padding per spatial dim for 'SAME', 'SAME_LOWER' or 'VALID'.
+    """Return low and high padding per spatial dim for 'SAME', 'SAME_LOWER' or 'VALID'.
 
     >>> padtype_to_pads((5,), (3,), (2,), "SAME")
     [(1, 1)]
@@ -142,11 +144,13 @@ def conv_general_dilated(
 ) -> Array:
     """Slide the kernels `rhs` over `lhs`: products summed over input features and over the kernel's window.
 
-    By default `lhs` is (batch, features, spatial dims...) and `rhs` (output features, input features, spatial dims...);
-    `dimension_numbers` names other layouts, such as ("NHWC", "HWIO", "NHWC"). `padding` is "SAME", "VALID" or a pair per spatial dim.
-    `lhs_dilation` spreads lhs apart (a transposed convolution), `rhs_dilation` the kernel (an atrous one). With
-    `feature_group_count` groups of features are convolved apart; with `batch_group_count`, groups of the batch.
-    The dtype is the operands', or `preferred_element_type`. Raises ShapeError for shapes that do not fit, TypeError for different dtypes.
+    By default `lhs` is (batch, features, spatial dims...) and `rhs` (output features, input
+    features, spatial dims...); `dimension_numbers` names other layouts, such as ("NHWC", "HWIO",
+    "NHWC"). `padding` is "SAME", "VALID" or a pair per spatial dim. `lhs_dilation` spreads lhs (a
+    transposed convolution), `rhs_dilation` the kernel (an atrous one). `feature_group_count`
+    convolves groups of features separately, `batch_group_count` groups of the batch. The dtype is
+    the operands' dtype or `preferred_element_type`. Raise ShapeError for shapes that do not fit,
+    TypeError for different dtypes.
 
     >>> image, kernel = np.ones((1, 1, 4), np.float32), np.ones((1, 1, 2), np.float32)
     >>> np.asarray(conv_general_dilated(image, kernel, (1,), "VALID")).tolist()
@@ -217,7 +221,9 @@ def conv(
     precision: PrecisionLike = None,
     preferred_element_type: Any = None,
 ) -> Array:
-    """Convolution of lhs [batch, feature, spatial...] with rhs [out feature, in feature, spatial...]."""
+    """Return the convolution of lhs [batch, feature, spatial...] with rhs [out feature, in feature,
+    spatial...].
+    """
     return conv_general_dilated(
         lhs,
         rhs,
@@ -238,7 +244,7 @@ def conv_with_general_padding(
     precision: PrecisionLike = None,
     preferred_element_type: Any = None,
 ) -> Array:
-    """`conv` with explicit padding and dilations."""
+    """Return `conv` with explicit padding and dilations."""
     return conv_general_dilated(
         lhs,
         rhs,
@@ -263,9 +269,11 @@ def conv_transpose(
     preferred_element_type: Any = None,
     use_consistent_padding: bool = False,
 ) -> Array:
-    """The convolution that enlarges `lhs` by `strides`; with `transpose_kernel`, a gradient of `conv`.
+    """Return the convolution that enlarges `lhs` by `strides`; with `transpose_kernel`, a gradient
+    of `conv`.
 
-    Pairs of numbers are the padding of the enlarged `lhs`; with `use_consistent_padding`, that of the convolution whose gradient this is.
+    Pairs of numbers pad the enlarged `lhs`; with `use_consistent_padding` they are the padding of
+    the convolution whose gradient this is.
     """
     ndim = typeof(lhs).ndim
     if dimension_numbers is None:
@@ -332,13 +340,15 @@ def conv_general_dilated_patches(
     precision: PrecisionLike = None,
     preferred_element_type: Any = None,
 ) -> Array:
-    """The windows that a kernel of `filter_shape` sees, flattened (input feature major) into the feature dim."""
+    """Return the windows of a kernel of `filter_shape`, flattened (input feature major) into the
+    feature dim.
+    """
     filter_shape = tuple(int(k) for k in filter_shape)
     aval = typeof(lhs)
     numbers = conv_dimension_numbers(aval.shape, (1, 1, *filter_shape), dimension_numbers)
     features = aval.shape[numbers.lhs_spec[1]]
     size = math.prod(filter_shape)
-    # one kernel per place of the window, which picks the element there
+    # one kernel per element of the window, which selects that element
     one = np.eye(size, dtype=aval.dtype).reshape(size, 1, *filter_shape)
     kernel = np.tile(one, (features, 1, *(1,) * len(filter_shape))).transpose(
         inverse(numbers.rhs_spec)
@@ -450,7 +460,7 @@ def _check_dtypes(lhs: ShapedArray, rhs: ShapedArray, p: Conv, fail: Callable[..
         )
 
 
-# --- meaning
+# --- semantics
 
 
 @conv_general_dilated_p.def_reference
@@ -525,7 +535,9 @@ multilinear(conv_general_dilated_p, (0, 1))
 
 @conv_general_dilated_p.def_transpose
 def _conv_transpose(ct: Value, lhs: Value, rhs: Value, **params: Any):
-    """Cotangents have the types of their operands, whichever was wanted of the result."""
+    """Return the cotangents, which have the types of their operands even with
+    `preferred_element_type`.
+    """
     p = Conv(**params)._replace(preferred_element_type=None)
     lhs_shape, rhs_shape = [x.aval.shape if is_undef(x) else typeof(x).shape for x in (lhs, rhs)]
     n, k, o = [
@@ -546,14 +558,14 @@ def _conv_transpose(ct: Value, lhs: Value, rhs: Value, **params: Any):
 
 
 def _mixed_conv(x: Value, y: Value, dtype: dtypes.DType, p: Conv):
-    """A convolution of operands whose dtypes may differ, with a result of `dtype`."""
+    """Return a convolution of operands of possibly different dtypes, with a result of `dtype`."""
     a, b = typeof(x).dtype, typeof(y).dtype
     wide = a if a == b else sum_dtype(a, b, dtype)
     return convert(_bind(convert(x, wide), convert(y, wide), p), dtype)
 
 
 def _grouped(x: Value, dim: int, groups: int):
-    """`x` with the major part of dim `dim`, the number of the group, taken out to the front."""
+    """Return `x` with the major part of dim `dim`, the group index, moved to the front."""
     shape = typeof(x).shape
     return move_dim(
         reshape(x, (*shape[:dim], groups, shape[dim] // groups, *shape[dim + 1 :])), dim, 0
@@ -561,7 +573,7 @@ def _grouped(x: Value, dim: int, groups: int):
 
 
 def _lhs_cotangent(ct: Value, aval: ShapedArray, rhs: Value, p: Conv, pads: tuple[Any, ...]):
-    """ct spread apart by the strides, convolved with the flipped kernel whose features are exchanged."""
+    """Convolve ct, spread by the strides, with the flipped kernel whose features are exchanged."""
     numbers = p.dimension_numbers
     groups = max(p.feature_group_count, p.batch_group_count)
     w = rev(transpose(rhs, numbers.rhs_spec), tuple(range(2, aval.ndim)))  # [out, in, spatial...]
@@ -591,7 +603,9 @@ def _lhs_cotangent(ct: Value, aval: ShapedArray, rhs: Value, p: Conv, pads: tupl
 
 
 def _rhs_cotangent(ct: Value, lhs: Value, aval: ShapedArray, p: Conv, pads: tuple[Any, ...]):
-    """The image convolved with ct as kernel, summed over the batch; strides and kernel dilation change places."""
+    """Convolve the image with ct as kernel, summed over the batch; strides and kernel dilation are
+    exchanged.
+    """
     lhs_spec, rhs_spec, out_spec = map(_swapped, p.dimension_numbers)
     return _mixed_conv(
         lhs,
@@ -612,7 +626,9 @@ def _rhs_cotangent(ct: Value, lhs: Value, aval: ShapedArray, p: Conv, pads: tupl
 
 
 def _merge(x: Value, source: int, target: int, groups: int = 1):
-    """`x` with dim `source` put into dim `target` (counted without it), inside the major part that numbers `groups`."""
+    """Merge dim `source` of `x` into dim `target` (counted without it), inside the major part that
+    numbers `groups`.
+    """
     x = move_dim(x, source, 0)
     size, *shape = typeof(x).shape
     split = reshape(
@@ -623,7 +639,7 @@ def _merge(x: Value, source: int, target: int, groups: int = 1):
 
 
 def _unmerge(x: Value, target: int, size: int, groups: int = 1):
-    """Undo `_merge`: the batch dim of `size` comes first."""
+    """Undo `_merge`: the batch dim of `size` becomes the first dim."""
     shape = typeof(x).shape
     inner = shape[target] // (groups * size)
     split = reshape(x, (*shape[:target], groups, size, inner, *shape[target + 1 :]))
@@ -661,11 +677,11 @@ def _conv_batch(
         )
 
     groups = max(feature_group_count, batch_group_count)
-    if right is None:  # one more part of the batch
+    if right is None:  # the batch dim becomes a part of the batch
         assert left is not None
         out = bind(_merge(lhs, left, numbers.lhs_spec[0], batch_group_count), rhs)
         return _unmerge(out, numbers.out_spec[0], size), 0
-    if left is None:  # one more part of the output features
+    if left is None:  # the batch dim becomes a part of the output features
         out = bind(lhs, _merge(rhs, right, numbers.rhs_spec[0], groups))
         return _unmerge(out, numbers.out_spec[1], size, groups), 0
     rhs = _merge(rhs, right, numbers.rhs_spec[0])  # the batch dim numbers groups of groups
@@ -734,7 +750,9 @@ def _conv_factors(in_avals: Avals, out_avals: Avals, **params: Any):
 
 @conv_general_dilated_p.def_localize
 def _localize_conv(params: dict[str, Any], in_avals: Avals, out_avals: Avals) -> dict[str, Any]:
-    """Parameters for local shapes: so many groups as there are features, or batches, for them."""
+    """Return parameters for local shapes, with the group counts that fit the local features or
+    batch.
+    """
     numbers: ConvDimensionNumbers = params["dimension_numbers"]
     lhs, rhs, out = in_avals[0].shape, in_avals[1].shape, out_avals[0].shape
     changes: dict[str, int] = {}

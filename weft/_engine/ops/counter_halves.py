@@ -1,9 +1,11 @@
-"""A sequence of random words whose counter is cut in halves: threefry before `threefry_partitionable`.
+"""Random words from a counter split into halves: threefry without `threefry_partitionable`.
 
 In:   the two words of a key, of one shape; the even length of the sequence.
-Out:  uint32[*key shape, length]: of counters i < length / 2 paired with i + length / 2 the first words, then the second words.
-Laws: the words are those of `ops.rng.threefry2x32`. On several devices `partition.rules.counters` computes each pair once.
-Next: `random.generators`, which asks for it.
+Out:  uint32[*key shape, length]: counters i < length / 2 are paired with i + length / 2; the first
+      words of all pairs, then the second words.
+Laws: the words equal `ops.rng.threefry2x32`. On several devices `partition.rules.counters` computes
+      each pair once.
+Next: `random.generators`, which calls it.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ threefry_sequence_p = SortOp("threefry_sequence")
 
 
 def threefry_sequence(k0: Any, k1: Any, length: int) -> Any:
-    """The random words of a key, `length` of them (an even number), by counters that are cut in halves.
+    """Return `length` random words of a key (an even number), from counters split into halves.
 
     >>> threefry_sequence(np.uint32(0), np.uint32(0), 4).tolist() == [
     ...     int(w) for half in zip(*[rng.threefry2x32(*np.uint32([0, 0, i, i + 2])) for i in (0, 1)]) for w in half]
@@ -42,7 +44,7 @@ def threefry_sequence(k0: Any, k1: Any, length: int) -> Any:
 
 
 def pairs(k0: Any, k1: Any, start: Any, count: int, half: int) -> list[Any]:
-    """The words of `count` counters from `start` paired with those `half` further."""
+    """Return the words of `count` counters from `start`, paired with the counters `half` later."""
     shape = (*typeof(k0).shape, count)
     spread: Callable[[Value], Value] = lambda k: layout.broadcast_in_dim(
         k, shape, tuple(range(len(shape) - 1))

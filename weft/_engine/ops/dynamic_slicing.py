@@ -1,4 +1,5 @@
-"""Slices whose start is known only at run time: dynamic_slice, dynamic_update_slice, and the functions made of them.
+"""Slices whose start is a run-time value: dynamic_slice, dynamic_update_slice and functions built
+on them.
 
 Laws: each is the other's transpose. Starts are clamped so that the whole window is inside the operand.
 """
@@ -78,10 +79,11 @@ def dynamic_slice(
     *,
     allow_negative_indices: bool | Sequence[bool] = True,
 ) -> Array:
-    """The window of `slice_sizes` whose first element is at `start_indices`, clamped to be inside `operand`.
+    """Return the window of `slice_sizes` at `start_indices`, clamped to be inside `operand`.
 
-    `start_indices` is a sequence of scalars or a one-dimensional array; negative ones count from the end. Where
-    `allow_negative_indices` (for all dims or one for each) is False, they are clamped to 0 instead.
+    `start_indices` is a sequence of scalars or a one-dimensional array; negative ones count from
+    the end. If `allow_negative_indices` (for all dims or one for each) is False, they are clamped
+    to 0 instead.
 
     >>> np.asarray(dynamic_slice(np.arange(5), (4,), (2,))).tolist()
     [3, 4]
@@ -98,7 +100,9 @@ def dynamic_update_slice(
     *,
     allow_negative_indices: bool | Sequence[bool] = True,
 ) -> Array:
-    """`operand` with the window at `start_indices` (clamped to be inside) replaced by `update`; negative indices are those of
+    """Return `operand` with the window at `start_indices` replaced by `update`.
+
+    Start indices are clamped so that the window is inside; negative ones count as in
     `dynamic_slice`.
 
     >>> np.asarray(dynamic_update_slice(np.zeros(4), np.ones(2), (1,))).tolist()
@@ -119,7 +123,9 @@ def dynamic_slice_in_dim(
     *,
     allow_negative_indices: bool = True,
 ) -> Array:
-    """`slice_size` consecutive parts of `operand` along dim `axis`, from `start_index` on (clamped)."""
+    """Return `slice_size` consecutive slices of `operand` along dim `axis`, from `start_index` on
+    (clamped).
+    """
     shape = typeof(operand).shape
     axis = canonical_dim(axis, len(shape), "dynamic_slice_in_dim")
     starts, sizes = _starts_along(axis, start_index, len(shape)), list(shape)
@@ -128,7 +134,7 @@ def dynamic_slice_in_dim(
 
 
 def _starts_along(axis: int, start: Value, ndim: int) -> list[Any]:
-    """Start indices that are 0 in all dims but `axis`."""
+    """Return start indices that are 0 in all dims but `axis`."""
     starts: list[Any] = [0] * ndim
     starts[axis] = start
     return starts
@@ -142,7 +148,7 @@ def dynamic_index_in_dim(
     *,
     allow_negative_indices: bool = True,
 ) -> Array:
-    """The part of `operand` at `index` (clamped) of dim `axis`."""
+    """Return the slice of `operand` at `index` (clamped) of dim `axis`."""
     axis = canonical_dim(axis, typeof(operand).ndim, "dynamic_index_in_dim")
     part = dynamic_slice_in_dim(
         operand, index, 1, axis, allow_negative_indices=allow_negative_indices
@@ -158,7 +164,7 @@ def dynamic_update_slice_in_dim(
     *,
     allow_negative_indices: bool = True,
 ) -> Array:
-    """`operand` with `update` written along dim `axis` from `start_index` on (clamped)."""
+    """Return `operand` with `update` written along dim `axis` from `start_index` on (clamped)."""
     ndim = typeof(operand).ndim
     axis = canonical_dim(axis, ndim, "dynamic_update_slice_in_dim")
     starts = _starts_along(axis, start_index, ndim)
@@ -175,7 +181,10 @@ def dynamic_update_index_in_dim(
     *,
     allow_negative_indices: bool = True,
 ) -> Array:
-    """`operand` with its part at `index` (clamped) of dim `axis` replaced by `update`, which may lack that dim."""
+    """Return `operand` with its slice at `index` (clamped) of dim `axis` replaced by `update`.
+
+    `update` may lack that dim.
+    """
     ndim = typeof(operand).ndim
     axis = canonical_dim(axis, ndim, "dynamic_update_index_in_dim")
     shape = typeof(update).shape
@@ -189,7 +198,7 @@ def dynamic_update_index_in_dim(
 def _start_scalars(
     indices: Values, shape: Sequence[int], api: str, wraps: bool | Sequence[bool]
 ) -> list[Any]:
-    """Start indices as one scalar per dim, with negative ones counted from the end of the dim where `wraps`."""
+    """Return start indices as one scalar per dim; negative ones count from the end where `wraps`."""
     if hasattr(indices, "shape") and not isinstance(indices, (tuple, list)):
         ndim = typeof(indices).ndim
         if ndim != 1:
@@ -205,12 +214,12 @@ def _start_scalars(
             f"{api}: needs one start index per dim.\n"
             f"    operand has {len(shape)} dims, start_indices has length {len(indices)}"
         )
-    found = sorted(
+    names = sorted(
         {i.dtype.name for i in indices if hasattr(i, "dtype") and not isinstance(i, type)}
     )
-    if len(found) > 1:
+    if len(names) > 1:
         raise TypeError(
-            f"index arguments to {api} must be integers of the same type, got {', '.join(found)}."
+            f"index arguments to {api} must be integers of the same type, got {', '.join(names)}."
         )
     wraps = [wraps] * len(shape) if isinstance(wraps, bool) else list(wraps)
     if len(wraps) != len(shape):
@@ -240,7 +249,9 @@ def _start(index: Value, size: int, wraps: bool):
 def _clamped_starts(
     b: Builder, starts: Sequence[ElementReader], shape: Sequence[int], sizes: Sequence[int]
 ):
-    """Run-time start indices as i64, clamped so that the window of `sizes` is inside `shape`."""
+    """Return run-time start indices as i64, clamped so that the window of `sizes` is inside
+    `shape`.
+    """
     return [
         0 if size == n else b.imax(b.imin(b.place(s(())), n - size), 0)
         for s, n, size in zip(starts, shape, sizes)
@@ -295,7 +306,7 @@ def _dynamic_slice_batch(axis: BatchAxis, args: Values, dims: BatchDims, *, slic
         return dynamic_slice_p.bind(
             x, *insert(starts, dim, zero), slice_sizes=insert(slice_sizes, dim, axis.size)
         ), dim
-    # a window per example: a gather
+    # one window per example: a gather
     ndim = len(slice_sizes)
     each = tuple(range(ndim))
     after = tuple(d + 1 for d in each)
@@ -319,7 +330,9 @@ def _dynamic_slice_batch(axis: BatchAxis, args: Values, dims: BatchDims, *, slic
 
 
 def _stacked_starts(starts: Values, dims: BatchDims, size: int):
-    """Start indices, some of them one per example, as one array of indices [size, len(starts)]."""
+    """Return start indices, some with one per example, as one array of indices [size,
+    len(starts)].
+    """
     dtype = functools.reduce(common_dtype, [typeof(s).dtype for s in starts])
     columns = [
         reshape(at_front(convert_element_type(s, dtype), d, size), (size, 1))
@@ -397,7 +410,7 @@ def _dynamic_update_slice_batch(axis: BatchAxis, args: Values, dims: BatchDims):
         x, update = at_front(x, dim, axis.size), at_front(update, update_dim, axis.size)
         zero = zero_like(starts[0]) if starts else np.int32(0)
         return dynamic_update_slice_p.bind(x, update, zero, *starts), 0
-    # a window per example: a scatter
+    # one window per example: a scatter
     after = tuple(range(1, len(starts) + 1))
     numbers = ScatterDimensionNumbers(after, (), after, (0,), (0,))
     x, update = at_front(x, dim, axis.size), at_front(update, update_dim, axis.size)

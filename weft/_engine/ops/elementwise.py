@@ -1,4 +1,4 @@
-"""All elementwise operations, gathered from the modules that state them.
+"""All elementwise operations, collected from the modules that define them.
 
 `comparison` (with select_n and clamp), `casting` (with complex parts), `arithmetic`, `bitwise` and `functions`. Operands
 have one shape, or rank 0; nothing is promoted, but Python numbers take the dtype of the other operands.

@@ -1,10 +1,13 @@
-"""Exchanges: what is left of collectives in the program of one process, between it and others.
+"""Exchanges between processes: the collectives that remain in the program of one process.
 
-In:   the collectives of a local program whose mesh axes are across processes (`partition.exchanges` binds these).
-Out:  equations on dense arrays: `exchange` sends and receives, `process_position` says where this process stands.
-Laws: what is exchanged has the layout of a `processes.plans.CollectivePlan`: whole, or with a leading dim of one entry per rank of the
-      group. The equation is the same in every process, so that one compilation serves them all; which rank a process is, it learns when
-      the program is loaded.
+In:   collectives of a local program whose mesh axes span processes (`partition.exchanges` binds
+      these).
+Out:  equations on dense arrays: `exchange` sends and receives, `process_position` returns the
+      position of this process.
+Laws: exchanged values have the layout of a `processes.plans.CollectivePlan`: whole, or with a
+      leading dim of one entry per rank of the group. The equation is the same in every process, so
+      that one compilation serves all of them; the rank of a process is supplied when the program is
+      loaded.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from weft._engine.ir.jaxpr import Eqn
 from weft._engine.ir.types import ShapedArray
 from weft._engine.ops.lowering_specs import ExchangeSpec
 
-_ALONE = "It has a meaning in a program that several processes run."
+_ALONE = "It is defined only in a program that several processes run."
 
 
 def _primitive(name: str, role: Any) -> Primitive:
@@ -30,17 +33,18 @@ def _primitive(name: str, role: Any) -> Primitive:
     return p.define(lower=ExchangeSpec(role), **rules)
 
 
-#: params: kind, op, groups, pairs as `CollectivePlan` has them, `source` the user's line
+#: params: kind, op, groups, pairs as in `CollectivePlan`; `source`: the user's line
 exchange_p = _primitive("exchange", "exchange")
-#: params: table, pairs of a rank and its position
+#: params: table: pairs of a rank and its position
 process_position_p = _primitive("process_position", "position")
-#: the place where the result of an exchange is needed: takes its operand and its result, gives nothing; the schedule adds it
+#: marks where the result of an exchange is needed: takes its operand and its result, returns
+#: nothing; the schedule adds it
 exchange_done_p = _primitive("exchange_done", "done")
 exchange_done_p.multiple_results = True
 
 
 def role_of(eqn: Eqn) -> str | None:
-    """The role of an equation in an exchange (see `families.ExchangeSpec`); None for others."""
+    """Return the role of an equation in an exchange (see `families.ExchangeSpec`), or None."""
     return eqn.primitive.lower.role if isinstance(eqn.primitive, ExchangeOp) else None
 
 
@@ -73,7 +77,8 @@ def _done_type(*avals: ShapedArray) -> tuple[Any, ...]:
 
 
 def bytes_sent(kind: str, nbytes: int, size: int) -> int:
-    """Bytes that each process of a group of `size` sends where it gives `nbytes` to an exchange, by the algorithms of rings.
+    """Return the bytes that each process of a group of `size` sends for an operand of `nbytes`, by
+    ring algorithms.
 
     >>> bytes_sent("all_reduce", 1024, 4), bytes_sent("all_gather", 1024, 4), bytes_sent("permute", 1024, 4)
     (1536, 3072, 1024)
@@ -86,6 +91,6 @@ def bytes_sent(kind: str, nbytes: int, size: int) -> int:
 
 
 def count_of(kind: str, aval: ShapedArray, size: int) -> int:
-    """The `count` of a plan for an operand."""
+    """Return the `count` of a plan for an operand."""
     n = math.prod(aval.shape)
     return n // size if kind == "reduce_scatter" else n

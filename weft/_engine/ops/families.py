@@ -1,12 +1,15 @@
-"""Factories of op families: the facts common to the members of a family are stated here once.
+"""Factories of op families; facts that all members of a family share are stated here.
 
-In:   the facts that distinguish an op (its dtypes, its NumPy reference, its derivative, its scalar code).
+In:   the facts that distinguish an op (its dtypes, its NumPy reference, its derivative, its scalar
+      code).
 Out:  a `Primitive` with every slot filled.
-Laws: an elementwise op takes operands of one shape, or rank-0 operands mixed in; its results are weakly typed only
-      if all operands are. Per-operand rules never see symbolic zeros. A linear op states its transpose next to its jvp.
-      This module imports no op: the few that rules need (`broadcast_in_dim`, `reduce_sum`, ...) are bound by name.
+Laws: an elementwise op takes operands of one shape or of rank 0; its results are weakly typed only
+      if all operands are. Per-operand rules never receive symbolic zeros. A linear op states its
+      transpose next to its jvp. This module imports no op: the few that rules need
+      (`broadcast_in_dim`, `reduce_sum`, ...) are bound by name.
 
-The lower slot holds a function of positions (elementwise, layout, slice, index, random), or a spec of `lowering_specs`.
+The lower slot holds a function of positions (elementwise, layout, slice, index, random), or a
+record of `lowering_specs`.
 
 Next: `axis_families`, ops along dims.
 """
@@ -92,7 +95,7 @@ _ABSTRACT = {
 
 @functools.cache
 def dtype_in(dtype: dtypes.DTypeLike, groups: tuple[Group, ...]) -> bool:
-    """Whether `dtype` belongs to one of `groups`.
+    """Return whether `dtype` belongs to one of `groups`.
 
     >>> dtype_in(np.dtype("int8"), REAL), dtype_in(np.dtype("bool"), REAL)
     (True, False)
@@ -103,7 +106,7 @@ def dtype_in(dtype: dtypes.DTypeLike, groups: tuple[Group, ...]) -> bool:
 def check_dtype(
     name: str, aval: ShapedArray, groups: tuple[Group, ...], position: int | None = None
 ) -> None:
-    """TypeError unless the operand's dtype is one that op `name` takes."""
+    """Raise TypeError unless the operand's dtype is one that op `name` accepts."""
     if dtype_in(aval.dtype, groups):
         return
     if aval.dtype == dtypes.float0:
@@ -127,18 +130,18 @@ def check_dtype(
 def shape_error(
     name: str, what: str, table: Sequence[tuple[Any, ...]], rule: str = "", remedy: str = ""
 ) -> ShapeError:
-    """A ShapeError in the usual layout, with the user's line."""
+    """Return a ShapeError in the usual layout, with the user's line."""
     return ShapeError(describe(name, what, table, user_frame(), rule, remedy))
 
 
 def operand_table(avals: Avals) -> list[tuple[str, str]]:
-    """Rows that show operand types in an error."""
+    """Return table rows with operand types, for an error message."""
     names = ["operand"] if len(avals) == 1 else ["lhs", "rhs"] if len(avals) == 2 else None
     return [(names[i] if names else f"operand {i}", a.str_short()) for i, a in enumerate(avals)]
 
 
 def canonical_dims(name: str, dims: Sequence[SupportsIndex], ndim: int) -> tuple[int, ...]:
-    """Dims as non-negative ints; ShapeError if one is out of range or given twice."""
+    """Return dims as non-negative ints; raise ShapeError if one is out of range or repeated."""
     out: list[int] = []
     for d in dims:
         try:
@@ -159,20 +162,20 @@ _NO_AXES: frozenset[Any] = frozenset()
 
 
 def joined_vma(avals: Avals) -> frozenset[Any]:
-    """Manual mesh axes over which any of the operands varies."""
+    """Return the manual mesh axes over which any of the operands varies."""
     return _NO_AXES.union(*(a.vma for a in avals))
 
 
-# --- values that rules need -------------------------------------------------------------------------------------------
+# --- helpers for rules
 
 
 def full(shape: Sequence[int], fill: Any, dtype: Any) -> Any:
-    """An array of `shape` in which every element is `fill`."""
+    """Return an array of `shape` filled with `fill`."""
     return broadcast(np.asarray(fill, dtype)[()], tuple(shape))
 
 
 def zeros(aval: ShapedArray) -> Any:
-    """Zeros of type `aval`."""
+    """Return zeros of type `aval`."""
     if aval.dtype == dtypes.float0:
         return np.zeros(aval.shape, dtypes.float0)
     blank = laid_out_as(broadcast(exact(0, aval.dtype), aval.shape), aval)
@@ -183,31 +186,31 @@ zeros_like_aval = zeros
 
 
 def instantiate(tangent: Any) -> Any:
-    """A symbolic zero as an array of zeros; anything else as it is."""
+    """Return a symbolic zero as an array of zeros, and other tangents unchanged."""
     return zeros(tangent.aval) if type(tangent) is Zero else tangent
 
 
 def zero_tangent(out: Any) -> Zero:
-    """The symbolic zero tangent of value `out`."""
+    """Return the symbolic zero tangent of `out`."""
     return Zero(typeof(out).to_tangent_aval())
 
 
 def add_tangents(x: Any, y: Any) -> Any:
-    """The sum of two tangents (or cotangents), either of which may be a symbolic zero."""
+    """Return the sum of two tangents (or cotangents); either may be a symbolic zero."""
     if type(x) is Zero:
         return y
     return x if type(y) is Zero else registry["add_any"].bind(x, y)
 
 
 def broadcast(x: Any, shape: Ints) -> Any:
-    """Rank-0 `x` repeated to `shape`; anything that has the shape as it is."""
+    """Repeat a rank-0 `x` to `shape`; return an array of that shape unchanged."""
     if typeof(x).shape == shape:
         return x
     return registry["broadcast_in_dim"].bind(x, shape=shape, broadcast_dimensions=())
 
 
 def move_dim(x: Any, source: int, target: int) -> Any:
-    """`x` with dim `source` at position `target`, the others in order."""
+    """Move dim `source` of `x` to position `target`; the other dims keep their order."""
     if source == target:
         return x
     order = [d for d in range(typeof(x).ndim) if d != source]
@@ -225,7 +228,7 @@ def match_dtypes(*args: Any) -> tuple[Any, ...]:
 
 
 def match(*args: Any) -> tuple[Any, ...]:
-    """Operands of an elementwise operation: of matching dtypes (see `match_dtypes`), dims of size 1 repeated to the others' sizes."""
+    """Return operands with matching dtypes (see `match_dtypes`) and repeated dims of size 1."""
     avals = [typeof(x) for x in args]
     shape = avals[0].shape
     if [a for a in avals if a.shape != shape and len(a.shape) == len(shape)]:
@@ -233,7 +236,7 @@ def match(*args: Any) -> tuple[Any, ...]:
         if (
             all(len(size) == 1 for size in sizes)
             and len({len(a.shape) for a in avals if a.shape}) == 1
-        ):  # else the type rule reports it
+        ):  # otherwise the type rule reports the shapes
             shape = tuple([n for size in sizes for n in size])
             return match_dtypes(*[_stretch(x, a.shape, shape) for x, a in zip(args, avals)])
     return _match_dtypes(args, avals)
@@ -242,9 +245,9 @@ def match(*args: Any) -> tuple[Any, ...]:
 def _stretch(x: Any, have: Ints, shape: Ints) -> Any:
     if not have or have == shape:
         return x
-    kept = tuple(d for d, n in enumerate(have) if n == shape[d])
-    flat = registry["reshape"].bind(x, new_sizes=tuple(have[d] for d in kept))
-    return registry["broadcast_in_dim"].bind(flat, shape=shape, broadcast_dimensions=kept)
+    dims = tuple(d for d, n in enumerate(have) if n == shape[d])
+    flat = registry["reshape"].bind(x, new_sizes=tuple(have[d] for d in dims))
+    return registry["broadcast_in_dim"].bind(flat, shape=shape, broadcast_dimensions=dims)
 
 
 def _match_dtypes(args: tuple[Any, ...], avals: list[ShapedArray]) -> tuple[Any, ...]:
@@ -265,8 +268,11 @@ def _match_dtypes(args: tuple[Any, ...], avals: list[ShapedArray]) -> tuple[Any,
 
 
 def _with_whole_numbers(args: tuple[Any, ...], avals: list[ShapedArray]) -> tuple[Any, ...]:
-    """Match operands of different dtypes if NumPy's numbers keep theirs: numbers of 64 bits count as ones of 32 where these are
-    off, but not among arrays of 64 bits. Otherwise the type rule reports the dtypes."""
+    """Match operands of different dtypes if NumPy scalars keep theirs.
+
+    Without x64, 64-bit scalars count as 32-bit ones, but not among 64-bit arrays. If nothing
+    matches, the type rule reports the dtypes.
+    """
     whole: list[Any] = [
         exact(x, x.dtype) if is_numpy_scalar(x) and x.dtype != a.dtype else x
         for x, a in zip(args, avals)
@@ -275,7 +281,7 @@ def _with_whole_numbers(args: tuple[Any, ...], avals: list[ShapedArray]) -> tupl
 
 
 _RANKS = ("bool", "integer", "floating", "complex")
-_PYTHON_NUMBERS = (bool, int, float, complex)  # in the order of _RANKS
+_PYTHON_NUMBERS = (bool, int, float, complex)  # same order as _RANKS
 
 
 @functools.lru_cache(maxsize=256)
@@ -288,7 +294,7 @@ def _adopt(x: Any, aval: ShapedArray, target: ShapedArray) -> Any:
     if _rank(aval.dtype) > rank or (
         aval.dtype == target.dtype and (target.weak_type or type(x) not in _PYTHON_NUMBERS)
     ):
-        return x  # would lose information, which the type rule reports; or has the dtype already
+        return x  # the type rule reports a loss of information; or the dtype matches already
     if type(x) in _PYTHON_NUMBERS:
         weak = _PYTHON_NUMBERS[rank](x) if target.weak_type else x
         return (
@@ -301,16 +307,16 @@ def _adopt(x: Any, aval: ShapedArray, target: ShapedArray) -> Any:
     )
 
 
-# --- NumPy meanings ---------------------------------------------------------------------------------------------------
+# --- NumPy references
 
 
 def is_narrow(dtype: Any) -> bool:
-    """Whether references compute this dtype in float32 and round at the end."""
+    """Return whether references compute this dtype in float32 and round at the end."""
     return dtype.itemsize <= 2 and dtypes.kinds[dtype] == "f"
 
 
 def widened(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """`fn` on NumPy values, with 16-bit and smaller floats computed in float32 and rounded once."""
+    """Return `fn` on NumPy values; floats of at most 16 bits are computed in float32."""
 
     @functools.wraps(fn)
     def call(*xs: Any, **params: Any):
@@ -330,7 +336,7 @@ def widened(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def broadcast_shapes(name: str, avals: Avals) -> tuple[int, ...]:
-    """The common shape of elementwise operands; those of rank 0 go with any."""
+    """Return the common shape of elementwise operands; rank-0 operands fit any shape."""
     shape = next((a.shape for a in avals if a.ndim), ())
     if any(a.ndim and a.shape != shape for a in avals):
         raise shape_error(
@@ -344,7 +350,7 @@ def broadcast_shapes(name: str, avals: Avals) -> tuple[int, ...]:
 
 
 def same_dtypes(name: str, avals: Avals) -> None:
-    """TypeError unless all operands have one dtype."""
+    """Raise TypeError unless all operands have one dtype."""
     if all(a.dtype == avals[0].dtype for a in avals):
         return
     raise TypeError(
@@ -363,12 +369,12 @@ def same_dtypes(name: str, avals: Avals) -> None:
 def elementwise_type(
     name: str, groups: tuple[Group, ...], result: Callable[..., Any] | None = None
 ) -> Callable[..., Any]:
-    """The type rule of an elementwise op on operands of one dtype.
+    """Return the type rule of an elementwise op on operands of one dtype.
 
-    `result(dtype, **params)` gives the result another dtype.
+    `result(dtype, **params)` returns the dtype of the result if it differs.
     """
 
-    @functools.lru_cache(maxsize=256)  # a long program asks the same again and again
+    @functools.lru_cache(maxsize=256)  # long programs repeat the same types
     def of(*avals: ShapedArray):
         return compute(avals, {})
 
@@ -385,7 +391,7 @@ def elementwise_type(
 
 
 def batch_elementwise(primitive: Primitive) -> Callable[..., Any]:
-    """The batch rule: batch dims are aligned, unbatched operands repeated only if they have dims."""
+    """Return the batch rule: batch dims are aligned; unbatched operands with dims are repeated."""
 
     def batch(axis: BatchAxis, args: Values, dims: BatchDims, **params: Any):
         ranks = [typeof(x).ndim - (d is not None) for x, d in zip(args, dims)]
@@ -415,12 +421,12 @@ def _aligned(x: Value, dim: int | None, rank: int, out_rank: int, at: int, shape
         return x
     if dim is not None and rank == out_rank:
         return move_dim(x, dim, at)
-    kept = (at,) if rank == 0 else tuple(d for d in range(len(shape)) if d != at)
-    return registry["broadcast_in_dim"].bind(x, shape=shape, broadcast_dimensions=kept)
+    operand_dims = (at,) if rank == 0 else tuple(d for d in range(len(shape)) if d != at)
+    return registry["broadcast_in_dim"].bind(x, shape=shape, broadcast_dimensions=operand_dims)
 
 
 def unbroadcast(ct: Any, aval: ShapedArray) -> Any:
-    """Cotangent of an operand of type `aval` that was used at the shape of `ct`: a sum, if it was repeated."""
+    """Return the cotangent of an operand of type `aval`: a sum of `ct` if it was repeated."""
     shape = typeof(ct).shape
     if aval.ndim or not shape:
         return ct
@@ -447,12 +453,12 @@ def _transpose_rule(per_operand: Sequence[OperandRule | EllipsisType | None]) ->
 
 
 def broadcast_like(x: Any, y: Any) -> Any:
-    """`x` repeated to the shape of `y` if it has rank 0."""
+    """Repeat a rank-0 `x` to the shape of `y`."""
     return broadcast(x, typeof(y).shape)
 
 
 def _stretched(rules: Sequence[Any], count: int) -> Sequence[Callable[..., Any] | None]:
-    """A rule list ending in `...` repeats its last rule."""
+    """Expand a rule list that ends in `...`, which repeats its last rule."""
     if rules and rules[-1] is Ellipsis:
         rules = list(rules[:-1])
         return rules + [rules[-1]] * (count - len(rules))
@@ -479,7 +485,7 @@ def _jvp_rule(
 
 
 def linear_jvp(primitive: Primitive) -> Callable[..., Any]:
-    """jvp of an op linear in all operands together, which is itself on the tangents."""
+    """Return the jvp of an op linear in all operands together: the op applied to the tangents."""
 
     def jvp(primals: Values, tangents: Values, **params: Any):
         out = primitive.bind(*primals, **params)
@@ -491,7 +497,7 @@ def linear_jvp(primitive: Primitive) -> Callable[..., Any]:
 
 
 def zero_jvp(primitive: Primitive) -> Callable[..., Any]:
-    """jvp of an op whose derivative is zero wherever it exists."""
+    """Return the jvp of an op whose derivative is zero wherever it exists."""
 
     def jvp(primals: Values, tangents: Values, **params: Any):
         out = primitive.bind(*primals, **params)
@@ -554,7 +560,7 @@ def elementwise(
 def jvp_of(
     p: Primitive, rule: Any, make: Callable[[Primitive, Any], Callable[..., Any]]
 ) -> Callable[..., Any]:
-    """The jvp rule of an op that is "linear", has derivative "zero", or the one that `make` gives of its rule."""
+    """Return the jvp of an op: for "linear", for derivative "zero", or `make(rule)`."""
     if rule == "zero":
         return zero_jvp(p)
     return linear_jvp(p) if rule == "linear" else make(p, rule)
@@ -571,7 +577,7 @@ def _elementwise_factors(
 
 
 def pull(emit: str | Callable[..., Any]) -> Callable[..., Any]:
-    """Pull-style lowering of an elementwise op: the scalar code on the operands' elements at the same position."""
+    """Return the lowering of an elementwise op: scalar code on elements at one position."""
 
     def lower(
         b: Builder,
@@ -603,8 +609,10 @@ def function(
     passes_nans: bool = False,
     **facts: Any,
 ) -> Callable[[Callable[..., Any]], Any]:
-    """Decorator that states an elementwise function: of its native formula, `fn(f, *values)`, it makes the function of programs, with a
-    primitive of that name. See `elementwise` for the rules, `ir.registry.Function` for the other facts.
+    """Return a decorator that defines an elementwise function from its formula, `fn(f, *values)`.
+
+    The result is the function of programs, with a primitive of the formula's name. See
+    `elementwise` for the rules, `ir.registry.Function` for the other facts.
 
     Without `dtypes` there is no primitive: only kernels have the function.
     """
@@ -650,27 +658,30 @@ def function(
     return state
 
 
-#: functions whose callers may say how accurate they must be
+#: functions whose callers may request an accuracy
 _CHOOSE_ACCURACY = frozenset(
     "cbrt cos exp exp2 expm1 log log1p logistic rsqrt sin sqrt tan tanh".split()
 )
 
 
 def unary(primitive: Primitive, text: str, name: str = "") -> Callable[..., Any]:
-    """The public function of one operand that applies `primitive`, with its docstring."""
+    """Return the public function of one operand that applies `primitive`, with its docstring."""
     return _applied(primitive, name or primitive.name, ("x",), text, caller_globals())
 
 
 def binary(primitive: Primitive, text: str, name: str = "") -> Callable[..., Any]:
-    """The public function of two operands, whose dtypes are matched, that applies `primitive`."""
+    """Return the public function of two operands, with matched dtypes, that applies `primitive`."""
     return of_one_kind(
         _applied(primitive, name or primitive.name, ("x", "y"), text, caller_globals())
     )
 
 
 def of_one_kind(fun: Callable[..., Any]) -> Callable[..., Any]:
-    """`fun` of two operands, which users get in a form that refuses two Python numbers of different kinds: neither has a dtype that
-    the other could take. Formulas of weft's own, which meet numbers where others give arrays, call `fun` itself."""
+    """Return `fun` of two operands with a public form that refuses Python numbers of two kinds.
+
+    Neither number has a dtype that the other could take. Formulas of weft's own, which receive
+    numbers in place of arrays, call `fun` itself.
+    """
     name, numbers = fun.__name__, frozenset(_PYTHON_NUMBERS)
 
     @functools.wraps(fun)
@@ -706,15 +717,15 @@ def _applied(
     def two(x: ArrayLike, y: ArrayLike) -> Array:
         return bind(*matched(x, y))
 
-    made = two if len(operands) == 2 else one_of_accuracy if name in _CHOOSE_ACCURACY else one
-    made = rename(made, operands, name, module)
-    made.__annotations__ = dict.fromkeys(operands, "ArrayLike") | {"return": "Array"}
-    made.__doc__ = text
-    return made
+    public = two if len(operands) == 2 else one_of_accuracy if name in _CHOOSE_ACCURACY else one
+    public = rename(public, operands, name, module)
+    public.__annotations__ = dict.fromkeys(operands, "ArrayLike") | {"return": "Array"}
+    public.__doc__ = text
+    return public
 
 
 def scipy_module(name: str) -> Any:
-    """Return a module of SciPy, which has no types, imported on first use."""
+    """Return a SciPy module, imported on first use; SciPy has no type annotations."""
     return importlib.import_module(f"scipy.{name}")
 
 
@@ -728,7 +739,8 @@ if TYPE_CHECKING:
         Callable[[NumPyArray], NumPyArray] | Callable[[NumPyArray, NumPyArray], NumPyArray]
     )
 
-#: first arguments of which SciPy's functions are replaced by their limits at zero, which have full precision there
+#: the first argument below which SciPy's functions are replaced by their limits at zero, which have
+#: full precision there
 _NEAR_ZERO = 1e-150
 
 
@@ -740,10 +752,11 @@ def of_scipy(
     | Callable[[NumPyArray, NumPyArray], NumPyArray]
     | None = None,
 ) -> Callable[..., Any]:
-    """The reference in scipy.special, imported when first used; `wide` computes in float64 and rounds.
+    """Return a reference in scipy.special, imported on first use; `wide` computes in float64.
 
-    `odd` functions keep the sign of zero. `near_zero`, a function of the same arguments, gives the values where the first argument is so
-    small that SciPy's function overflows or underflows before the result does.
+    `odd` functions keep the sign of zero. `near_zero`, a function of the same arguments, replaces
+    values where the first argument is so small that SciPy's function overflows or underflows before
+    the result does.
     """
 
     def reference(*xs: NumPyArray):
@@ -761,7 +774,7 @@ def of_scipy(
 
 
 def no_derivative(name: str, operand: str) -> Callable[..., Any]:
-    """A rule of a derivative that does not exist yet."""
+    """Return a derivative rule that raises NotImplementedError."""
 
     def rule(t: Value, out: Value, *primals: Value):
         raise NotImplementedError(

@@ -1,8 +1,9 @@
 """Discrete Fourier transforms over the last dims: native steps where `compiler.kernels.fft_plan` is faster, else SciPy.
 
-Laws: `fft_lengths` are the sizes of the transformed dims on the side of time; the last dim of a real transform's frequencies
-has half of them and one. All four are linear; the complex ones equal their own transposes. `kept` is the compiler's own: of one dim whose
-numbers may be fewer than its length, zeros following, the first results.
+Laws: `fft_lengths` are the sizes of the transformed dims in the time domain; the last dim of a real
+      transform has half as many frequencies plus one. All four are linear; the complex ones equal
+      their own transposes. The parameter `kept` is internal: for one dim, the number of results to
+      keep, from an input that may be shorter than its length and is continued by zeros.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ fft_p = LibraryOp("fft", split_alike=True)
 
 
 class FftType(enum.IntEnum):
-    """Which transform: forward or inverse, of complex or of real values (FFT takes either)."""
+    """The kind of transform: forward or inverse, of complex or of real values (FFT takes either)."""
 
     __module__ = "weft.lax"
 
@@ -52,7 +53,7 @@ class FftType(enum.IntEnum):
 
     @classmethod
     def from_any(cls, value: Any) -> "FftType":
-        """The type that a name or number stands for."""
+        """Return the type for a name or a number."""
         names = list(cls.__members__)
         if isinstance(value, str):
             if value.upper() not in names:
@@ -62,7 +63,8 @@ class FftType(enum.IntEnum):
 
 
 def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Any:
-    """The discrete Fourier transform of the last `len(fft_lengths)` dims; of no dims it changes no values.
+    """Return the discrete Fourier transform of the last `len(fft_lengths)` dims; without dims, the
+    operand.
 
     >>> np.asarray(fft(np.ones(4, np.complex64), "FFT", (4,))).real.tolist()
     [4.0, 0.0, 0.0, 0.0]
@@ -135,7 +137,7 @@ def _fft_reference(x: NumPyArray, *, kept: int | None = None, **params: Any):
 
 
 def _fft_into(x: NumPyArray, out: NumPyArray, *, fft_type: FftType, fft_lengths: Ints) -> None:
-    """The transform written to `out`."""
+    """Write the transform to `out`."""
     if not x.size:
         out[...] = 0
         return
@@ -159,7 +161,7 @@ def _fft_transpose(ct: Value, x: UndefPrimal, *, fft_type: FftType, fft_lengths:
             ct, np.zeros((), aval.dtype)[()], [(0, 0, 0)] * (aval.ndim - 1) + [(0, missing, 0)]
         )
         return real(fft(wide, FftType.FFT, fft_lengths))
-    # each frequency but the first (and the middle one) stands for itself and its mirror image
+    # each frequency except the first (and the middle one) represents itself and its mirror image
     out = conj(fft(ct, FftType.RFFT, fft_lengths))
     shape, dtype = typeof(out).shape, typeof(out).dtype
     length, size = fft_lengths[-1], math.prod(fft_lengths)

@@ -1,9 +1,11 @@
-"""The derivatives of the incomplete gamma functions, and their logarithms, on NumPy: the reference for native code.
+"""Derivatives of the incomplete gamma functions and of their logarithms on NumPy: the reference of
+native code.
 
 In, out: arrays, computed in float64.
-How:  The derivative by the order has no closed form. It is found from the series of the lower function where `x < a + 1` and from the
-      continued fraction of the upper one elsewhere, both differentiated term by term; the density, their common factor, stays
-      outside, so that the quotient `random_gamma_grad` never underflows.
+How:  The derivative by the order has no closed form. It is computed from the series of the lower
+      function where `x < a + 1` and from the continued fraction of the upper one elsewhere, both
+      differentiated term by term. Their common factor, the density, is left out, so that the
+      quotient `random_gamma_grad` never underflows.
 """
 
 from __future__ import annotations
@@ -17,12 +19,12 @@ from weft._engine.ops.families import scipy_special
 if TYPE_CHECKING:
     from weft._engine.ops.rule_types import NumPyArray
 
-_TERMS = 10_000  # of a series, at most
-_SMALL = 1e-300  # stands for the zero that a continued fraction must not divide by
+_TERMS = 10_000  # the most terms of a series
+_SMALL = 1e-300  # replaces the zero that a continued fraction must not divide by
 
 
 def _by_series(a: NumPyArray, x: NumPyArray):
-    """The slope from P = density x/a S with S = 1 + x/(a+1) + x^2/((a+1)(a+2)) + ..."""
+    """Return the slope from P = density x/a S with S = 1 + x/(a+1) + x^2/((a+1)(a+2)) + ..."""
     psi = scipy_special("psi")
     term, slope = np.ones_like(a), np.zeros_like(a)
     total, total_slope = np.ones_like(a), np.zeros_like(a)
@@ -37,7 +39,9 @@ def _by_series(a: NumPyArray, x: NumPyArray):
 
 
 def _by_fraction(a: NumPyArray, x: NumPyArray):
-    """The slope from Q = density x h with the continued fraction h of Legendre, by Lentz's method on dual numbers."""
+    """Return the slope from Q = density x h with Legendre's continued fraction h, by Lentz's method
+    on dual numbers.
+    """
     psi = scipy_special("psi")
     b = x + 1 - a
     b = np.where(np.abs(b) < _SMALL, _SMALL, b)
@@ -65,7 +69,9 @@ def _by_fraction(a: NumPyArray, x: NumPyArray):
 
 
 def _order_slope(a: NumPyArray, x: NumPyArray):
-    """The derivative of the lower function P(a, x) by `a`, divided by its derivative by `x`; nan outside of its domain."""
+    """Return the derivative of the lower function P(a, x) by `a`, divided by its derivative by `x`;
+    nan outside of its domain.
+    """
     a, x = np.broadcast_arrays(np.asarray(a, np.float64), np.asarray(x, np.float64))
     out = np.full(a.shape, np.nan)
     valid = (a > 0) & (x > 0) & np.isfinite(a) & np.isfinite(x)
@@ -81,12 +87,12 @@ def _order_slope(a: NumPyArray, x: NumPyArray):
 
 
 def random_gamma_grad(a: NumPyArray, x: NumPyArray):
-    """How a gamma sample moves with its shape parameter."""
+    """Return the derivative of a gamma sample by its shape parameter."""
     return -_order_slope(a, x)
 
 
 def igamma_grad_x(a: NumPyArray, x: NumPyArray):
-    """The derivative of the lower function by `x`."""
+    """Return the derivative of the lower function by `x`."""
     gammaln, xlogy = scipy_special("gammaln"), scipy_special("xlogy")
     a, x = np.asarray(a, np.float64), np.asarray(x, np.float64)
     with np.errstate(all="ignore"):
@@ -101,7 +107,7 @@ def igamma_grad_x(a: NumPyArray, x: NumPyArray):
 
 
 def igamma_grad_a(a: NumPyArray, x: NumPyArray):
-    """The derivative of the lower function by the order."""
+    """Return the derivative of the lower function by the order."""
     a, x = np.asarray(a, np.float64), np.asarray(x, np.float64)
     with np.errstate(all="ignore"):
         value = _order_slope(a, x) * igamma_grad_x(a, x)
@@ -109,7 +115,7 @@ def igamma_grad_a(a: NumPyArray, x: NumPyArray):
 
 
 def _log_density(a: NumPyArray, x: NumPyArray) -> NumPyArray:
-    """Of x^a e^-x / gamma(1 + a)."""
+    """Return the logarithm of x^a e^-x / gamma(1 + a)."""
     gammaln, xlogy = scipy_special("gammaln"), scipy_special("xlogy")
     return xlogy(a, x) - x - gammaln(a + 1)
 
@@ -131,12 +137,12 @@ def _log_value(a: NumPyArray, x: NumPyArray, upper: bool) -> NumPyArray:
 
 
 def log_igamma(a: NumPyArray, x: NumPyArray) -> NumPyArray:
-    """The logarithm of the lower function."""
+    """Return the logarithm of the lower function."""
     return _log_value(a, x, False)
 
 
 def log_igammac(a: NumPyArray, x: NumPyArray) -> NumPyArray:
-    """The logarithm of the upper function."""
+    """Return the logarithm of the upper function."""
     return _log_value(a, x, True)
 
 
@@ -155,10 +161,10 @@ def _hazard(a: NumPyArray, x: NumPyArray, upper: bool) -> NumPyArray:
 
 
 def igamma_hazard(a: NumPyArray, x: NumPyArray) -> NumPyArray:
-    """The derivative of `log_igamma` by `x`."""
+    """Return the derivative of `log_igamma` by `x`."""
     return _hazard(a, x, False)
 
 
 def igammac_hazard(a: NumPyArray, x: NumPyArray) -> NumPyArray:
-    """The derivative of `log_igammac` by `x`, negated."""
+    """Return the derivative of `log_igammac` by `x`, negated."""
     return _hazard(a, x, True)

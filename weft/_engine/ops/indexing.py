@@ -1,9 +1,11 @@
-"""Indexing: gather and the scatters. A window of the operand is read, or updated, at each of many run-time positions.
+"""Indexing: gather and the scatters, which read or update one window of the operand at each of many
+run-time positions.
 
-In:   an operand, integer indices whose last dim holds one position (an entry per dim of `start_index_map`), and for
-      scatters the updates, one window per position.
-Laws: a window is inside the operand as a whole or not at all; `mode` says what happens if it is not. gather and
-      scatter_add are each other's transposes. `operand_batching_dims` go together with dims of the indices one to one.
+In:   an operand, integer indices whose last dim holds one position (an entry per dim of
+      `start_index_map`), and for scatters the updates, one window per position.
+Laws: a window is either completely inside the operand or out of bounds; `mode` defines the
+      treatment of windows out of bounds. gather and scatter_add are each other's transposes.
+      `operand_batching_dims` correspond one to one to dims of the indices.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ def gather(
     mode: Any = None,
     fill_value: Any = None,
 ) -> Array:
-    """The windows of `slice_sizes` of `operand` at `start_indices`. `mode` None clips.
+    """Return the windows of `slice_sizes` of `operand` at `start_indices`. `mode` None clips.
 
     >>> numbers = GatherDimensionNumbers((), (0,), (0,))
     >>> np.asarray(gather(np.array([10, 20, 30]), np.array([[2], [0]]), numbers, (1,))).tolist()
@@ -93,7 +95,10 @@ def gather(
 
 
 def default_fill_value(dtype: np.dtype[Any]) -> Any:
-    """What a gather gives outside the operand: NaN, the least signed or greatest unsigned integer, or True."""
+    """Return the default result of a gather outside the operand.
+
+    It is NaN, the least signed or greatest unsigned integer, or True.
+    """
     if dtypes.issubdtype(dtype, np.inexact):
         return math.nan
     if dtypes.issubdtype(dtype, np.bool_):
@@ -197,7 +202,9 @@ def _gather_transpose(
 
 
 def _picks_one_of_each_row(aval: ShapedArray, indices: Value, n: GatherDimensionNumbers) -> bool:
-    """Whether a gather reads one element for each position along the batching dims (as a cross entropy does)."""
+    """Return whether a gather reads one element per position along the batching dims (as a cross
+    entropy does).
+    """
     own = [d for d in range(indices.ndim - 1) if d not in n.start_indices_batching_dims]
     return (
         not n.offset_dims
@@ -211,22 +218,25 @@ def _picks_one_of_each_row(aval: ShapedArray, indices: Value, n: GatherDimension
 def _put_into_rows(
     ct: Value, aval: ShapedArray, indices: Value, n: GatherDimensionNumbers, mode: GatherScatterMode
 ):
-    """Zeros with one element of `ct` in each row: a comparison of places, which shares a kernel with what else is done."""
+    """Return zeros with one element of `ct` in each row.
+
+    It is a comparison of positions, which fuses with the surrounding operations.
+    """
     own, pairs = (
         sorted(n.start_indices_batching_dims),
         sorted(zip(n.operand_batching_dims, n.start_indices_batching_dims)),
     )
 
     def spread(x: Value):
-        kept = reshape(x, tuple(indices.shape[d] for d in own))
+        picked = reshape(x, tuple(indices.shape[d] for d in own))
         return broadcast_in_dim(
-            transpose(kept, [own.index(d) for _, d in pairs]), aval.shape, [d for d, _ in pairs]
+            transpose(picked, [own.index(d) for _, d in pairs]), aval.shape, [d for d, _ in pairs]
         )
 
     (dim,) = n.start_index_map
     dtype, size = np.promote_types(indices.dtype, np.int32), aval.shape[dim]
     at = convert_element_type(indices, dtype)
-    if mode is GatherScatterMode.CLIP:  # what a promise did not keep is dropped
+    if mode is GatherScatterMode.CLIP:  # indices that break a promise of bounds are dropped
         at = clamp(np.array(0, dtype), at, size_as(size - 1, dtype))
     hit = eq(broadcast_in_dim(iota(dtype, size), aval.shape, (dim,)), spread(at))
     return select(hit, spread(ct), families.full(aval.shape, 0, typeof(ct).dtype))
@@ -265,7 +275,7 @@ def _gather_batch(
             _shifted(n.operand_batching_dims),
             n.start_indices_batching_dims,
         )
-        if indices_dim is None:  # the batch dim is one more whole dim of the window
+        if indices_dim is None:  # the batch dim becomes a whole dim of the window
             numbers = numbers._replace(offset_dims=(0, *numbers.offset_dims))
             sizes = (axis.size, *slice_sizes)
         else:
@@ -330,7 +340,7 @@ def _gather_lower(
 
 @gather_p.def_localize
 def _localize_gather(params: dict[str, Any], in_avals: Avals, out_avals: Avals) -> dict[str, Any]:
-    """Parameters for local shapes: whole dims of the window shrink with the result."""
+    """Return parameters for local shapes: whole dims of the window shrink with the result."""
     sizes = list(params["slice_sizes"])
     numbers = params["dimension_numbers"]
     for d, o in zip(windows.kept_dims(len(sizes), numbers), numbers.offset_dims):
@@ -400,12 +410,15 @@ def _checked_window(
 
 
 def _read(operand: Value, updates: Value, numbers: GatherDimensionNumbers, sizes: Sequence[int]):
-    """The window of the gather that reads what a scatter writes; where it writes nothing, the gather finds nothing to read."""
+    """Return the window sizes of the gather that reads the elements a scatter writes.
+
+    If the scatter writes nothing, the window is limited to the operand.
+    """
     if is_at_most(1, updates.size):
         return sizes
-    kept = windows.kept_dims(operand.ndim, numbers)
+    window_dims = windows.kept_dims(operand.ndim, numbers)
     return tuple(
-        size if d in kept else min_dim(size, n)
+        size if d in window_dims else min_dim(size, n)
         for d, (size, n) in enumerate(zip(sizes, operand.shape))
     )
 
@@ -534,7 +547,7 @@ scatter_max_p = _make_scatter("scatter-max", "max", np.maximum)
 
 
 def _scatter_function(primitive: Primitive, doc: str) -> Callable[..., Any]:
-    """The public function of one scatter: all have one signature."""
+    """Return the public function of one scatter; all have one signature."""
 
     def function(
         operand: ArrayLike,
@@ -561,12 +574,12 @@ def _scatter_function(primitive: Primitive, doc: str) -> Callable[..., Any]:
 
 scatter = _scatter_function(
     scatter_p,
-    "`operand` with the windows at `scatter_indices` replaced by `updates`; of several for one place, one wins.",
+    "Return `operand` with the windows at `scatter_indices` replaced by `updates`; of several for one place, one wins.",
 )
 scatter_add = _scatter_function(
     scatter_add_p,
     """\
-    `operand` with `updates` added to the windows at `scatter_indices`; several for one place all count.
+    Return `operand` with `updates` added to the windows at `scatter_indices`; several for one place all count.
 
     >>> numbers = ScatterDimensionNumbers((), (0,), (0,))
     >>> np.asarray(scatter_add(np.zeros(3), np.array([[1], [1], [7]]), np.ones(3), numbers)).tolist()
@@ -574,15 +587,15 @@ scatter_add = _scatter_function(
     """,
 )
 scatter_mul = _scatter_function(
-    scatter_mul_p, "`operand` with the windows at `scatter_indices` multiplied by `updates`."
+    scatter_mul_p, "Return `operand` with the windows at `scatter_indices` multiplied by `updates`."
 )
 scatter_min = _scatter_function(
     scatter_min_p,
-    "`operand` with the windows at `scatter_indices` lowered to `updates` where those are smaller.",
+    "Return `operand` with the windows at `scatter_indices` lowered to `updates` where these are smaller.",
 )
 scatter_max = _scatter_function(
     scatter_max_p,
-    "`operand` with the windows at `scatter_indices` raised to `updates` where those are greater.",
+    "Return `operand` with the windows at `scatter_indices` raised to `updates` where these are greater.",
 )
 
 
@@ -593,12 +606,16 @@ def scatter_sub(
     dimension_numbers: ScatterDimensionNumbers,
     **options: Any,
 ) -> Array:
-    """`operand` with `updates` subtracted from the windows at `scatter_indices`; options as those of `scatter_add`."""
+    """Return `operand` with `updates` subtracted from the windows at `scatter_indices`; options as
+    in `scatter_add`.
+    """
     return scatter_add(operand, scatter_indices, neg(updates), dimension_numbers, **options)
 
 
 def _gather_at(x: Value, indices: Value, update_aval: ShapedArray, params: dict[str, Any]):
-    """The elements of `x` at the places that a scatter with `params` writes; zeros for updates that are dropped."""
+    """Return the elements of `x` at the places that a scatter with `params` writes, and zeros for
+    dropped updates.
+    """
     numbers, sizes = windows.window_of_scatter(
         params["dimension_numbers"], typeof(x).ndim, update_aval.shape
     )
@@ -663,7 +680,7 @@ def _scatter_jvp(primals: Values, tangents: Values, **params: Any):
 def _winners(
     x: Value, indices: Value, updates: Value, params: dict[str, Any], dtype: np.dtype[Any]
 ):
-    """1 for each update whose value is the one that stays when several are written to one place, else 0."""
+    """Return 1 for each update whose value remains when several are written to one place, else 0."""
     shape = typeof(updates).shape
     ids = reshape(add(iota(np.int32, math.prod(shape)), np.int32(1)), shape)
     written = scatter_p.bind(families.full(typeof(x).shape, 0, np.int32), indices, ids, **params)
@@ -718,7 +735,7 @@ def _scatter_mul_transpose(
 
 
 def _extreme_jvp(primitive: Primitive):
-    """Where several values attain the extreme, each gets an equal part of the derivative."""
+    """Return a jvp rule for an extremum: values that attain it share the tangent equally."""
 
     def jvp(primals: Values, tangents: Values, **params: Any):
         x, indices, updates = primals

@@ -1,4 +1,4 @@
-"""Typed random keys: their dtype, and the two operations between keys and their raw data."""
+"""Typed random keys: their dtype, and the two ops that convert between keys and their raw data."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 
 @record
 class Generator:
-    """A generator of random bits: its name, the tag of its dtype, and the shape of a key's raw data. `serial` identifies those of libraries
-    apart; it is 0 for weft's."""
+    """A generator of random bits: its name, the tag of its dtype, and the shape of a key's raw
+    data.
+
+    `serial` distinguishes the generators of libraries; it is 0 for weft's.
+    """
 
     name: str
     tag: str
@@ -33,32 +36,36 @@ class Generator:
 
     @property
     def public(self) -> Any:
-        """Its `weft.extend.random.PRNGImpl`, the form that libraries use."""
+        """Return its `weft.extend.random.PRNGImpl`, the form that libraries use."""
         return public_forms[self]
 
 
-#: generator -> its `weft.extend.random.PRNGImpl`, the form that libraries use
+#: the `weft.extend.random.PRNGImpl` of each generator, the form that libraries use
 public_forms: dict[Generator, Any] = {}
 
 THREEFRY = Generator("threefry2x32", "fry", (2,))
 
 random_wrap_p = LayoutOp("random_wrap", converts_keys=True)
-#: params: uses, the keys are used up, and expects, which of them a check must find used up (a shape and its bools); either may be absent
+#: params: uses: the keys are consumed; expects: the keys that a check must find consumed (a shape
+#: and its bools). Either may be absent
 random_unwrap_p = LayoutOp("random_unwrap", converts_keys=True)
 
 
 def random_wrap(raw: Value, generator: Generator):
-    """Typed keys from raw data, uint32[..., *key_shape]."""
+    """Return typed keys from raw data, uint32[..., *key_shape]."""
     return random_wrap_p.bind(raw, impl=generator)
 
 
 def random_unwrap(keys: Value, uses: bool = False):
-    """Raw data of typed keys, uint32[..., *key_shape]; `uses` says that they are used up, where reuse is looked for."""
+    """Return the raw data of typed keys, uint32[..., *key_shape].
+
+    `uses` marks the keys as consumed, for the check of key reuse.
+    """
     return random_unwrap_p.bind(keys, **{"uses": True} if uses else {})
 
 
 def generator_of(keys: Any) -> Generator:
-    """The generator of typed keys."""
+    """Return the generator of typed keys."""
     dtype: Any = typeof(keys).dtype
     return dtype.impl
 

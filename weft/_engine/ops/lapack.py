@@ -1,10 +1,11 @@
-"""Linear algebra as calls of LAPACK: what the factorizations of `ops.linalg` become when they are compiled.
+"""Linear algebra as LAPACK calls: the compiled form of the factorizations of `ops.linalg`.
 
-In:   matrices in the last two dims, row-major; all dims before them are a batch.
-Out:  the same results as the primitives promise, from `library_call` and operations that fuse around it.
-Laws: LAPACK counts columns first, so it sees every matrix transposed. Where that gives the same numbers (Cholesky,
-      triangular solves), nothing is moved; others are transposed before and after, by the kernels around. `info` other
-      than 0 gives NaN. No matrix is empty: those have their results without LAPACK.
+In:   matrices in the last two dims, row-major; all other dims are batch dims.
+Out:  the results of the primitives, from `library_call` and operations that fuse around it.
+Laws: LAPACK is column-major, so it sees every matrix transposed. If this gives the same numbers
+      (Cholesky, triangular solves), nothing is moved; other matrices are transposed before and
+      after, by the surrounding kernels. `info` other than 0 gives NaN. No matrix is empty: results
+      for empty ones do not call LAPACK.
 """
 
 from __future__ import annotations
@@ -29,12 +30,13 @@ from weft._engine.util import dtypes, lapack
 if TYPE_CHECKING:
     from weft._engine.ops.rule_types import NumPyArray, Value
 
-#: columns that blocked routines take at a time, at most
+#: the most columns that blocked routines take at a time
 BLOCK = 64
 
-#: One routine on every matrix of a batch. Its `arguments` are written as in `ir.program.LibraryCall`, its operands
-#: being the arrays x0, x1, ..., its results y0, y1, ...; y0 begins as a copy of x0, and `results` has the core shapes and
-#: dtypes of the others. Made by the compiler only.
+#: Calls one routine on every matrix of a batch. Its `arguments` are written as in
+#: `ir.program.LibraryCall`; its operands are the arrays x0, x1, ..., its results y0, y1, ...; y0
+#: begins as a copy of x0, and `results` has the core shapes and dtypes of the others. Only the
+#: compiler makes it.
 library_call_p = LibraryOp("library_call", multiple_results=True, register=False)
 library_call_p.define(lower=LibrarySpec())
 
@@ -83,7 +85,10 @@ def call_routine(
     arguments: Arguments,
     results: Sequence[tuple[tuple[int, ...], Any]],
 ) -> list[Any]:
-    """Call the routine for the dtype of the operands; `name` is what comes after its letter (real and complex, if they differ)."""
+    """Call the routine for the dtype of the operands.
+
+    `name` is the part after the type letter (for real and complex, if they differ).
+    """
     dtype = typeof(operands[0]).dtype
     letter = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}[dtype.name]
     real_name, _, complex_name = name.partition(" ")
@@ -103,12 +108,12 @@ def real_of(dtype: np.dtype[Any]) -> np.dtype:
 
 
 def work_of(dtype: dtypes.DTypeLike, count: int) -> tuple[Any, ...]:
-    """Two arguments: memory to work in, and how much it is."""
+    """Return two arguments of a routine: workspace and its size."""
     return (("work", np.dtype(dtype).name, count), count)
 
 
 def unless_failed(info: Value, *values: Value) -> list[Any]:
-    """`values`, NaN where `info` is not 0."""
+    """Return `values`, with NaN where `info` is not 0."""
     fine = eq(info, full(typeof(info).shape, 0, np.int32))
     out: list[Value] = []
     for value in values:
@@ -119,7 +124,7 @@ def unless_failed(info: Value, *values: Value) -> list[Any]:
 
 
 def _columns_made(x: Value, count: int):
-    """The matrices `x`, cut or filled with zeros to `count` rows."""
+    """Return the matrices `x`, cut or padded with zeros to `count` rows."""
     rows = typeof(x).shape[-2]
     if count <= rows:
         return slice_in_dim(x, 0, count, 1, typeof(x).ndim - 2)
@@ -128,7 +133,7 @@ def _columns_made(x: Value, count: int):
 
 
 def identities(x: Value, rows: int, columns: int):
-    """An identity of `rows` and `columns` for every matrix of `x`."""
+    """Return an identity of `rows` and `columns` for every matrix of `x`."""
     return identity(ShapedArray((*typeof(x).shape[:-2], rows, columns), np.dtype(typeof(x).dtype)))
 
 
@@ -137,12 +142,12 @@ def zeros_of(x: Value, *core: int, dtype: np.dtype[Any] | None = None):
 
 
 def cholesky(x: Value):
-    """The upper factor of the transpose is the lower one of x, as stored in memory."""
+    """Return the lower factor, which in memory is the upper factor of the transpose."""
     n = typeof(x).shape[-1]
     if n == 0:
         return x
-    found, info = call_routine("potrf", [x], ("U", n, "y0", n, "y1"), [((), np.int32)])
-    return unless_failed(info, tril(found))[0]
+    factor, info = call_routine("potrf", [x], ("U", n, "y0", n, "y1"), [((), np.int32)])
+    return unless_failed(info, tril(factor))[0]
 
 
 def triangular_solve(
@@ -155,7 +160,7 @@ def triangular_solve(
     conjugate_a: bool,
     unit_diagonal: bool,
 ):
-    """op(a) x = b, transposed, is x' op(a)' = b': the sides change places, and the triangles."""
+    """Solve op(a) x = b transposed, x' op(a)' = b': the sides and the triangles are exchanged."""
     if 0 in typeof(b).shape:
         return b
     if conjugate_a and not transpose_a and is_complex(a):
@@ -180,7 +185,7 @@ def triangular_solve(
 
 
 def lu(x: Value) -> list[Any]:
-    """Rows are exchanged, so the routine must see columns as columns."""
+    """Return the LU factors; rows are exchanged, so the routine needs column-major matrices."""
     m, n = typeof(x).shape[-2:]
     k = min(m, n)
     if k == 0:
@@ -200,7 +205,7 @@ def lu(x: Value) -> list[Any]:
 
 
 def lu_pivots_to_permutation(pivots: Value, *, permutation_size: int):
-    """The exchanges, made on the numbers from 0 on."""
+    """Return the permutation that results from exchanges of the numbers 0, 1, ..."""
     aval = typeof(pivots)
     if 0 in aval.shape or permutation_size == 0:
         return broadcasted_iota(aval.dtype, (*aval.shape[:-1], permutation_size), aval.ndim - 1)
@@ -210,7 +215,10 @@ def lu_pivots_to_permutation(pivots: Value, *, permutation_size: int):
 
 
 def _exchanged(pivots: Value, size: int):
-    """The numbers below `size` after exchanges; `pivots` count from 1. They travel as floats, which hold them exactly."""
+    """Return the numbers below `size` after exchanges; `pivots` count from 1.
+
+    The routine moves them as floats, which represent them exactly.
+    """
     lead, k = typeof(pivots).shape[:-1], typeof(pivots).shape[-1]
     numbers = broadcasted_iota(
         dtypes.canonicalize_dtype(np.float64), (*lead, 1, size), len(lead) + 1
@@ -220,7 +228,7 @@ def _exchanged(pivots: Value, size: int):
 
 
 def qr(x: Value, *, pivoting: bool, full_matrices: bool) -> list[Any]:
-    """R is above the reflectors that make Q."""
+    """Return Q and R, from R and the reflectors of Q in one matrix."""
     m, n = typeof(x).shape[-2:]
     dtype, k = typeof(x).dtype, min(m, n)
     columns = m if full_matrices else k
@@ -255,14 +263,14 @@ def qr(x: Value, *, pivoting: bool, full_matrices: bool) -> list[Any]:
 
 
 def _reflectors(turned: Value, m: int, n: int) -> list[Any]:
-    """R and the reflectors that make Q, from columns to columns, with their factors."""
+    """Return R with the reflectors of Q, and their scalar factors, for column-major matrices."""
     dtype = typeof(turned).dtype
     arguments = (m, n, "y0", m, "y1", *work_of(dtype, n * BLOCK), "y2")
     return call_routine("geqrf", [turned], arguments, [((min(m, n),), dtype), ((), np.int32)])[:2]
 
 
 def geqrf(x: Value) -> list[Any]:
-    """R and the reflectors that make Q, as columns."""
+    """Return R with the reflectors of Q, and their scalar factors, as columns."""
     m, n = typeof(x).shape[-2:]
     if 0 in (m, n):
         return [x, zeros_of(x, 0)]
@@ -271,7 +279,10 @@ def geqrf(x: Value) -> list[Any]:
 
 
 def eigh(x: Value, *, lower: bool, sort_eigenvalues: bool) -> list[Any]:
-    """Eigenvectors come as columns, and so do the matrices: from the other triangle they would have other signs."""
+    """Return eigenvectors and eigenvalues.
+
+    Matrices are passed column-major: from the other triangle the vectors would have other signs.
+    """
     n, dtype = typeof(x).shape[-1], typeof(x).dtype
     if n == 0:
         return [x, zeros_of(x, 0, dtype=real_of(dtype))]
@@ -298,7 +309,11 @@ def eigh(x: Value, *, lower: bool, sort_eigenvalues: bool) -> list[Any]:
 
 
 def svd(x: Value, *, full_matrices: bool, compute_uv: bool, steps_of_qr: bool = False) -> list[Any]:
-    """As columns, though the transpose has the same singular values: its vectors have other signs."""
+    """Return the singular values and vectors.
+
+    Matrices are passed column-major: the transpose has the same singular values, but vectors of
+    other signs.
+    """
     m, n = typeof(x).shape[-2:]
     dtype, k = typeof(x).dtype, min(m, n)
     real = real_of(dtype)

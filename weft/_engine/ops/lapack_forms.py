@@ -1,6 +1,7 @@
-"""Calls of LAPACK that reduce matrices to simpler forms: what the operations of `ops.matrix_forms` and `eig` become when compiled.
+"""LAPACK calls that reduce matrices to simpler forms: the compiled form of `ops.matrix_forms` and
+`eig`.
 
-In, out and laws: those of `ops.lapack`.
+In, out and laws: as in `ops.lapack`.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _INFO = ((), np.int32)
 
 
 def hessenberg(x: Value) -> list[Any]:
-    """Reflectors are columns, so the routine sees the matrix as it is."""
+    """Return the Hessenberg form; reflectors are columns, so matrices are passed column-major."""
     n, dtype = typeof(x).shape[-1], typeof(x).dtype
     if n < 2:
         return [x, zeros_of(x, max(n - 1, 0))]
@@ -58,7 +59,9 @@ def hessenberg(x: Value) -> list[Any]:
 
 
 def tridiagonal(x: Value, *, lower: bool) -> list[Any]:
-    """The triangle is the one that the routine sees, whose reflectors are columns."""
+    """Return the tridiagonal form, from the triangle that the routine sees; reflectors are
+    columns.
+    """
     n, dtype = typeof(x).shape[-1], typeof(x).dtype
     real = real_of(dtype)
     if n == 0:
@@ -87,11 +90,11 @@ def tridiagonal(x: Value, *, lower: bool) -> list[Any]:
 
 
 def schur(x: Value, *, compute_schur_vectors: bool) -> list[Any]:
-    """Vectors are columns."""
+    """Return the Schur form; vectors are columns."""
     n, dtype = typeof(x).shape[-1], typeof(x).dtype
     if n == 0:
         return [x, x][: 2 if compute_schur_vectors else 1]
-    # nothing is sorted: the function that would select is not called, and the memory for its answers not read
+    # nothing is sorted: the selection function is not called, and its workspace is not read
     if is_complex(x):
         values, scratch = [((n,), dtype)], [("work", real_of(dtype).name, n)]
     else:
@@ -125,7 +128,7 @@ def schur(x: Value, *, compute_schur_vectors: bool) -> list[Any]:
 
 
 def householder_product(a: Value, taus: Value):
-    """Columns are reflectors before and columns of the product after."""
+    """Return the matrices that column reflectors stand for."""
     m, n = typeof(a).shape[-2:]
     k = typeof(taus).shape[-1]
     if 0 in (m, n):
@@ -138,7 +141,7 @@ def householder_product(a: Value, taus: Value):
 
 
 def ormqr(a: Value, taus: Value, c: Value, *, left: bool, transpose: bool):
-    """The product with the reflectors, which are columns of `a`."""
+    """Return the product with the matrix of the reflectors, which are columns of `a`."""
     m, n = typeof(c).shape[-2:]
     k = typeof(taus).shape[-1]
     if 0 in (m, n, k):
@@ -164,13 +167,17 @@ def ormqr(a: Value, taus: Value, c: Value, *, left: bool, transpose: bool):
 
 
 def tridiagonal_solve(dl: Value, d: Value, du: Value, b: Value):
-    """The routine leaves the diagonals as they are, and reports by a larger number that a matrix is all but singular."""
+    """Solve tridiagonal systems.
+
+    The routine leaves the diagonals unchanged, and reports a nearly singular matrix by a larger
+    number.
+    """
     n, columns = typeof(b).shape[-2:]
     if 0 in (n, columns):
         return b
     lead, last = typeof(d).shape[:-1], typeof(d).ndim - 1
     turned = reshape(matrix_transpose(b), (*lead, columns * n))
-    # the routine overwrites all of its operands: they are parts of one array
+    # the routine overwrites all of its operands, so they are parts of one array
     whole = reshape(concatenate([turned, dl, d, du], last), (*lead, columns + 3, n))
     at = n * columns
     arguments = (n, columns, ("y0", at + 1), ("y0", at + n), ("y0", at + 2 * n), "y0", n, "y1")
@@ -185,14 +192,17 @@ def eig(
     compute_right_eigenvectors: bool,
     enable_eigvec_derivs: bool = False,
 ) -> list[Any]:
-    """Eigenvectors are columns. Of a real matrix they are real; those of conjugate pairs are pairs of real and imaginary parts."""
+    """Return eigenvalues and eigenvectors, as columns.
+
+    For a real matrix the columns are real; a conjugate pair is a pair of real and imaginary parts.
+    """
     n, dtype = typeof(x).shape[-1], np.dtype(typeof(x).dtype)
-    wanted = [compute_left_eigenvectors, compute_right_eigenvectors]
+    computed = [compute_left_eigenvectors, compute_right_eigenvectors]
     kind = np.dtype(dtypes.to_complex_dtype(dtype))
     if n == 0:
-        return [zeros_of(x, 0, dtype=kind), *[zeros_of(x, 0, 0, dtype=kind)] * sum(wanted)]
+        return [zeros_of(x, 0, dtype=kind), *[zeros_of(x, 0, 0, dtype=kind)] * sum(computed)]
     turned, fine = _finite(matrix_transpose(x))
-    jobs = ["V" if w else "N" for w in wanted]
+    jobs = ["V" if w else "N" for w in computed]
     if is_complex(x):
         arguments = (
             *jobs,
@@ -211,7 +221,7 @@ def eig(
         _, w, *found, info = call_routine(
             "geev", [turned], arguments, [((n,), dtype), *[((n, n), dtype)] * 2, _INFO]
         )
-        vectors = [matrix_transpose(v) for v, needed in zip(found, wanted) if needed]
+        vectors = [matrix_transpose(v) for v, needed in zip(found, computed) if needed]
     else:
         arguments = (
             *jobs,
@@ -231,12 +241,16 @@ def eig(
             "geev", [turned], arguments, [*[((n,), dtype)] * 2, *[((n, n), dtype)] * 2, _INFO]
         )
         w = complex_of(wr, wi)
-        vectors = [_joined(matrix_transpose(v), wi) for v, needed in zip(found, wanted) if needed]
+        vectors = [_joined(matrix_transpose(v), wi) for v, needed in zip(found, computed) if needed]
     return unless_failed(select_n(fine, full(typeof(info).shape, 1, np.int32), info), w, *vectors)
 
 
 def _joined(v: Value, wi: Value):
-    """Complex eigenvectors of real columns: with the next one as imaginary part where `wi` is positive, of the one before as conjugate."""
+    """Return complex eigenvectors from real columns.
+
+    Where `wi` is positive, the next column is the imaginary part; the column after it is the
+    conjugate.
+    """
     shape, last = typeof(v).shape, typeof(v).ndim - 1
     zero = np.zeros((), typeof(v).dtype)[()]
     shifted: Callable[[int], Value] = lambda by: pad(v, zero, [(0, 0, 0)] * last + [(by, -by, 0)])
@@ -250,7 +264,10 @@ def _joined(v: Value, wi: Value):
 
 
 def _finite(x: Value) -> tuple[Any, ...]:
-    """`x` with zeros for matrices that hold infinities or NaN, with which routines may not end; and which do not."""
+    """Return `x` with zeros for matrices that contain infinities or NaN, and a mask of the others.
+
+    Routines may not terminate on such matrices.
+    """
     parts = [is_finite(part) for part in ((real(x), imag(x)) if is_complex(x) else (x,))]
     fine = reduce_and(
         parts[0] if len(parts) == 1 else bitwise_and(*parts),

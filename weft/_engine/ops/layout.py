@@ -1,6 +1,6 @@
 """Layout: broadcast_in_dim, reshape, transpose, rev, squeeze, expand_dims, iota, copy.
 
-They move elements and compute nothing.
+These ops move elements and compute nothing.
 
 Closed under transposition: broadcast_in_dim <-> reduce_sum, reshape, transpose and rev <-> themselves,
 squeeze -> broadcast_in_dim.
@@ -75,7 +75,7 @@ def _broadcast_type(aval: ShapedArray, *, shape: Ints, broadcast_dimensions: Int
 
 
 def _placed(shape: Sequence[int], ndim: int, dims: Sequence[int]) -> tuple[int, ...]:
-    """Operand sizes at their places in the result, 1 elsewhere."""
+    """Return operand sizes at their positions in the result, 1 elsewhere."""
     out = [1] * ndim
     for size, d in zip(shape, dims):
         out[d] = size
@@ -157,7 +157,8 @@ def _localize_broadcast(params: dict[str, Any], ins: Avals, outs: Avals) -> dict
 def broadcast_in_dim(
     operand: ArrayLike, shape: Sequence[int], broadcast_dimensions: Sequence[int]
 ) -> Array:
-    """`operand` repeated to `shape`; its dim i becomes dim `broadcast_dimensions[i]` of the result.
+    """Return `operand` repeated to `shape`; its dim i becomes dim `broadcast_dimensions[i]` of the
+    result.
 
     >>> np.asarray(broadcast_in_dim(np.array([1, 2]), (2, 3), (0,))).tolist()
     [[1, 1, 1], [2, 2, 2]]
@@ -181,13 +182,13 @@ def broadcast_in_dim(
 
 @takes_out_sharding
 def broadcast(operand: ArrayLike, sizes: Sequence[int]) -> Array:
-    """`operand` repeated along new leading dims of `sizes`."""
+    """Return `operand` repeated along new leading dims of `sizes`."""
     shape = (*sizes, *typeof(operand).shape)
     return broadcast_in_dim(operand, shape, tuple(range(len(sizes), len(shape))))
 
 
 def expand_dims(array: ArrayLike, dimensions: Sequence[int]) -> Array:
-    """`array` with dims of size 1 put in at `dimensions` of the result.
+    """Return `array` with dims of size 1 inserted at `dimensions` of the result.
 
     >>> expand_dims(np.ones(3), (0,)).shape
     (1, 3)
@@ -197,9 +198,9 @@ def expand_dims(array: ArrayLike, dimensions: Sequence[int]) -> Array:
     shape = typeof(array).shape
     ndim = len(shape) + len(dimensions)
     new = canonical_dims("expand_dims", dimensions, ndim)
-    kept = tuple([d for d in range(ndim) if d not in new])
+    unchanged = tuple([d for d in range(ndim) if d not in new])
     return broadcast_in_dim_p.bind(
-        array, shape=_placed(shape, ndim, kept), broadcast_dimensions=kept
+        array, shape=_placed(shape, ndim, unchanged), broadcast_dimensions=unchanged
     )
 
 
@@ -272,7 +273,8 @@ def _localize_reshape(params: dict[str, Any], ins: Avals, outs: Avals) -> dict[s
 def reshape(
     operand: ArrayLike, new_sizes: Sequence[int], dimensions: Sequence[int] | None = None
 ) -> Array:
-    """`operand` with its elements, in row-major order, in shape `new_sizes`; `dimensions` permutes its dims first.
+    """Return `operand`, in row-major order, in shape `new_sizes`; `dimensions` permutes its dims
+    first.
 
     >>> reshape(np.arange(6), (2, 3)).shape
     (2, 3)
@@ -286,7 +288,7 @@ def reshape(
 
 
 def collapse(operand: ArrayLike, start_dimension: int, stop_dimension: int | None = None) -> Array:
-    """`operand` with dims from `start_dimension` up to `stop_dimension` made into one.
+    """Return `operand` with dims from `start_dimension` up to `stop_dimension` merged into one.
 
     >>> collapse(np.ones((2, 3, 4)), 0, 2).shape
     (6, 4)
@@ -314,7 +316,7 @@ def _transpose_type(aval: ShapedArray, *, permutation: Ints) -> ShapedArray:
 
 
 def inverse_permutation(permutation: Sequence[int]) -> tuple[int, ...]:
-    """The permutation that undoes `permutation`."""
+    """Return the permutation that undoes `permutation`."""
     return tuple(int(i) for i in np.argsort(permutation))
 
 
@@ -363,7 +365,7 @@ transpose_p: Primitive = layout(
 
 
 def transpose(operand: ArrayLike, permutation: Sequence[int]) -> Array:
-    """`operand` with its dims in the order `permutation`.
+    """Return `operand` with its dims in the order `permutation`.
 
     >>> transpose(np.ones((2, 3, 4)), (2, 0, 1)).shape
     (4, 2, 3)
@@ -427,7 +429,7 @@ rev_p: Primitive = layout(
 
 
 def rev(operand: ArrayLike, dimensions: Sequence[int]) -> Array:
-    """`operand` with the order along `dimensions` reversed.
+    """Return `operand` with the order along `dimensions` reversed.
 
     >>> np.asarray(rev(np.array([1, 2, 3]), (0,))).tolist()
     [3, 2, 1]
@@ -497,7 +499,7 @@ squeeze_p: Primitive = layout(
 
 
 def squeeze(array: ArrayLike, dimensions: Sequence[int]) -> Array:
-    """`array` without `dimensions`, which must have size 1.
+    """Return `array` without `dimensions`, which must have size 1.
 
     >>> squeeze(np.ones((1, 3)), (0,)).shape
     (3,)
@@ -573,7 +575,7 @@ iota_p.define(transpose=unsupported("has no operands"), batch=unsupported("has n
 
 
 def iota(dtype: dtypes.DTypeLike, size: int | Dim) -> Array:
-    """The numbers 0, 1, ... up to `size`, in one dim.
+    """Return the integers from 0 to `size` - 1 as a vector.
 
     >>> np.asarray(iota("int32", 3)).tolist()
     [0, 1, 2]
@@ -583,7 +585,7 @@ def iota(dtype: dtypes.DTypeLike, size: int | Dim) -> Array:
 
 @takes_out_sharding
 def broadcasted_iota(dtype: dtypes.DTypeLike, shape: Sequence[int | Dim], dimension: int) -> Array:
-    """An array of `shape` whose elements are their own index along `dimension`."""
+    """Return an array of `shape` whose elements are their own index along `dimension`."""
     dtype = dtypes.check_dtype(dtype, "broadcasted_iota")
     return iota_p.bind(
         dtype=dtype,
@@ -593,14 +595,14 @@ def broadcasted_iota(dtype: dtypes.DTypeLike, shape: Sequence[int | Dim], dimens
 
 
 def index_range(n: int | Dim, dtype: dtypes.DTypeLike = np.int32) -> Any:
-    """The numbers from 0 up to a size: a constant of NumPy, or an `iota` if the size is symbolic."""
+    """Return the integers below a size: a NumPy constant, or an `iota` if the size is symbolic."""
     return iota(dtype, n) if isinstance(n, Dim) else np.arange(n, dtype=dtype)
 
 
 # --- symbolic sizes ---------------------------------------------------------------------------------------------------
 
-#: params: size, symbolic; dtype, or None for that of Python's integers. The size as a number; `export` replaces it by a constant where
-#: the size is known
+#: params: size, symbolic; dtype, or None for the dtype of Python integers. The result is the size
+#: as a number; `export` replaces it by a constant where the size is known
 dim_as_value_p = LayoutOp("dim_as_value")
 
 
@@ -671,10 +673,10 @@ copy_p = elementwise(
     is_exact=True,
     passes_nans=True,
 )
-copy = unary(copy_p, "`x` in memory of its own.")
+copy = unary(copy_p, "Return a copy of `x` in memory of its own.")
 
 
-#: params: name. The value, under a name that checkpoint policies know; its derivative goes unnamed.
+#: params: name. The value, under a name for checkpoint policies; its derivative has no name.
 name_p = elementwise(
     "name",
     ANY,
@@ -690,11 +692,12 @@ name_p = elementwise(
 
 
 def name(x: Value, name: str):
-    """`x`, known to checkpoint policies as `name`."""
+    """Return `x`, known to checkpoint policies as `name`."""
     return name_p.bind(x, name=name)
 
 
-#: params: xla_metadata_kvs. The value, whose operation has these attributes; its derivative goes without.
+#: params: xla_metadata_kvs. The value, whose operation has these attributes; its derivative has
+#: none.
 xla_metadata_value_p = elementwise(
     "xla_metadata_value",
     ANY,
@@ -710,7 +713,7 @@ xla_metadata_value_p = elementwise(
 
 
 def xla_metadata_value(x: Value, xla_metadata_kvs: tuple[Any, ...]):
-    """`x`, whose operation has attributes: pairs of key and value, sorted."""
+    """Return `x`, with attributes on its operation: sorted pairs of key and value."""
     return xla_metadata_value_p.bind(x, xla_metadata_kvs=xla_metadata_kvs)
 
 
@@ -721,8 +724,9 @@ def full(
     *,
     sharding: Any = None,
 ) -> Array:
-    """An array of `shape` in which every element is the scalar `fill_value`, laid out as `sharding`. Without a `dtype` it is weakly typed
-    if `fill_value` is.
+    """Return an array of `shape` filled with the scalar `fill_value`, with the given `sharding`.
+
+    Without a `dtype` it is weakly typed if `fill_value` is.
 
     >>> np.asarray(full((2,), 7)).tolist()
     [7, 7]
@@ -734,7 +738,7 @@ def full(
         )
     weak = aval.weak_type and dtype is None
     dtype = aval.dtype if dtype is None else dtypes.check_dtype(dtype, "full")
-    if isinstance(dtype, dtypes.KeyDType):  # keys: each word of theirs
+    if isinstance(dtype, dtypes.KeyDType):  # keys: fill each word of their raw data
         words = full((*shape, *dtype.impl.key_shape), fill_value, np.uint32, sharding=sharding)
         return registry["random_wrap"].bind(words, impl=dtype.impl)
     value = (
@@ -753,7 +757,7 @@ def full(
     ):
         return registry["sharding_constraint"].bind(
             fill(), sharding=sharding
-        )  # a place, of which types do not tell
+        )  # a placement, which types do not record
     return with_out_sharding(sharding, "full", fill)
 
 
@@ -765,8 +769,11 @@ def full_like(
     *,
     sharding: Any = None,
 ):
-    """As `full`, with the shape, dtype, weak type and sharding of `x` where none are given; it varies over the axes of `x`. Of another
-    shape it is where `x` is if that is not split."""
+    """Return `full` with the shape, dtype, weak type and sharding of `x` where none are given.
+
+    The result varies over the axes of `x`. With another shape it has the sharding of `x` if `x` is
+    not split.
+    """
     aval = typeof(x)
     if shape is None and sharding is None:
         sharding = aval.explicit
@@ -785,5 +792,7 @@ def full_like(
         and getattr(x, "committed", False)
         and (shape is None or x.sharding.is_fully_replicated)
     ):
-        return registry["sharding_constraint"].bind(out, sharding=x.sharding)  # where `x` is
+        return registry["sharding_constraint"].bind(
+            out, sharding=x.sharding
+        )  # the placement of `x`
     return cast(out, aval.vma) if aval.vma else out

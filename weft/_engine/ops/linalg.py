@@ -1,9 +1,9 @@
 """Linear algebra: factorizations and triangular solves, one LAPACK call per matrix.
 
-In:   arrays whose last two dims are matrices; all dims before them are a batch.
-Laws: a matrix that has no factorization (cholesky of one that is not positive definite) gives NaN, not an exception.
-      Derivatives are the published formulas (Giles 2008; Murray 2016; Townsend 2016), written with other operations;
-      they assume distinct eigenvalues and singular values, and full rank.
+In:   arrays whose last two dims are matrices; all other dims are batch dims.
+Laws: a matrix without a factorization (cholesky of one that is not positive definite) gives NaN,
+      not an exception. Derivatives are the published formulas (Giles 2008; Murray 2016; Townsend
+      2016), written with other operations, for distinct eigen- and singular values and full rank.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _library(
     multiple_results: bool = True,
     is_unique: bool = True,
 ) -> Primitive:
-    """A factorization: `compiled` rebuilds it from routines; without one it runs on the host."""
+    """Return a factorization, rebuilt by `compiled` or, without it, run on the host."""
     p = LibraryOp(name, multiple_results=multiple_results, is_unique=is_unique)
     lower = HostSpec() if compiled is None else ExpandSpec(compiled)
     return p.define(lower=lower, transpose=unsupported(_NOT_LINEAR))
@@ -88,9 +88,9 @@ eig_p = _library("eig", lapack_forms.eig, is_unique=False)
 
 
 def cholesky(x: ArrayLike, *, symmetrize_input: bool = True) -> Array:
-    """The lower triangular L with L L^H = x, for positive definite x; NaN for others.
+    """Return the lower triangular L with L L^H = x for positive definite x, and NaN for other x.
 
-    Without `symmetrize_input` only the lower triangle of x is read, and derivatives are those by its entries.
+    Without `symmetrize_input` only the lower triangle of x is read and differentiated.
 
     >>> np.asarray(cholesky(np.array([[4.0, 2.0], [2.0, 5.0]], np.float32))).tolist()
     [[2.0, 0.0], [1.0, 2.0]]
@@ -108,9 +108,9 @@ def triangular_solve(
     conjugate_a: bool = False,
     unit_diagonal: bool = False,
 ) -> Array:
-    """The x with op(a) x = b (`left_side`) or x op(a) = b, for triangular a; b may be a vector.
+    """Return the x with op(a) x = b (`left_side`) or x op(a) = b; b may be a vector.
 
-    op transposes and conjugates as `transpose_a` and `conjugate_a` say. Only the triangle that `lower` names is read.
+    op applies `transpose_a` and `conjugate_a`. Only the triangle that `lower` selects is read.
     """
     conjugate_a = bool(conjugate_a) and is_complex(a)
     if typeof(a).ndim < 2 or not typeof(b).ndim:
@@ -136,12 +136,12 @@ def triangular_solve(
 
 
 def lu(x: ArrayLike) -> tuple[Any, ...]:
-    """The factors of x with rows exchanged, packed in one matrix; the exchanges; and the permutation they make."""
+    """Return the LU factors of x in one matrix, the row exchanges and their permutation."""
     return tuple(lu_p.bind(x))
 
 
 def lu_pivots_to_permutation(pivots: ArrayLike, permutation_size: int) -> Array:
-    """The permutation that the row exchanges `pivots` make.
+    """Return the permutation that the row exchanges `pivots` produce.
 
     >>> np.asarray(lu_pivots_to_permutation(np.array([2, 2, 2], np.int32), 3)).tolist()
     [2, 0, 1]
@@ -156,7 +156,7 @@ def qr(
     full_matrices: bool = True,
     use_magma: bool | None = None,
 ) -> tuple[Any, ...]:
-    """Orthonormal Q and upper triangular R with Q R = x; with `pivoting`, of x with columns permuted, and which."""
+    """Return Q and R with Q R = x; with `pivoting`, Q R = x[:, p] and p is the third result."""
     return tuple(qr_p.bind(x, pivoting=bool(pivoting), full_matrices=bool(full_matrices)))
 
 
@@ -169,10 +169,11 @@ def eigh(
     subset_by_index: tuple[int, int] | None = None,
     implementation: EighImplementation | None = None,
 ) -> tuple[Any, ...]:
-    """Eigenvectors (as columns) and eigenvalues, ascending, of a symmetric or Hermitian matrix; those from one index up to another.
+    """Return eigenvectors (as columns) and ascending eigenvalues of a Hermitian matrix.
 
-    Without `symmetrize_input` only the triangle that `lower` names is read, and derivatives are those by its entries.
-    Raises ValueError for indices out of bounds, NotImplementedError for another `implementation` than QR.
+    Without `symmetrize_input` only the triangle that `lower` selects is read and differentiated.
+    `subset_by_index` selects a range. Raise ValueError for indices out of bounds,
+    NotImplementedError for an `implementation` other than QR.
     """
     check_choice(
         "eigh", "implementation", implementation, EighImplementation, (EighImplementation.QR,)
@@ -192,9 +193,10 @@ def svd(
     subset_by_index: tuple[int, int] | None = None,
     algorithm: SvdAlgorithm | None = None,
 ) -> Any:
-    """U, the singular values s, descending, and V^H with U diag(s) V^H = x; only s unless `compute_uv`; those of a range of indices.
+    """Return U, the singular values s, descending, and V^H with U diag(s) V^H = x.
 
-    Raises ValueError for indices out of bounds, or along with `full_matrices`; NotImplementedError for the algorithms JACOBI and POLAR.
+    Return only s unless `compute_uv`. `subset_by_index` selects a range, without `full_matrices`.
+    Raise ValueError for indices out of bounds, NotImplementedError for JACOBI and POLAR.
     """
     one, two = SvdAlgorithm.QR, SvdAlgorithm.DIVIDE_AND_CONQUER
     check_choice("svd", "algorithm", algorithm, SvdAlgorithm, (SvdAlgorithm.DEFAULT, one, two))
@@ -230,10 +232,11 @@ def eig(
     implementation: EigImplementation | None = None,
     use_magma: bool | None = None,
 ) -> list[Any]:
-    """Eigenvalues of a square matrix, and its left and right eigenvectors if asked for; all complex.
+    """Return complex eigenvalues of a square matrix and, if requested, left and right eigenvectors.
 
-    Eigenvalues have derivatives; eigenvectors have them with `enable_eigvec_derivs`, if eigenvalues are distinct. They are those
-    of vectors of length 1 whose largest entry stays real. Raises NotImplementedError for other implementations than LAPACK.
+    Eigenvalues have derivatives; eigenvectors have them with `enable_eigvec_derivs`, if eigenvalues
+    are distinct, as vectors of length 1 whose largest entry stays real. Raise NotImplementedError
+    for implementations other than LAPACK.
     """
     check_choice(
         "eig", "implementation", implementation, EigImplementation, (EigImplementation.LAPACK,)
@@ -250,7 +253,7 @@ def eig(
 
 
 def _one_operand_rules(primitive: Primitive) -> None:
-    """Batching and factors of an op on each matrix of one operand: all dims but those of the matrix are free."""
+    """Define batching and factors of an op on each matrix of one operand; other dims are free."""
 
     @primitive.def_batch
     def batch(axis: BatchAxis, args: Values, dims: BatchDims, **params: Any):
@@ -459,7 +462,7 @@ def _lu_jvp(primals: Values, tangents: Values):
     m, n = shape[-2:]
     k = min_dim(m, n)
     last = len(shape) - 1
-    # L and U made square: the dims they lack are those of the identity
+    # L and U extended to squares by the identity
     lower = matrices.widened(slice_in_dim(packed, 0, k, 1, last), last, m - k)
     lower = add(matrices.strict_tril(lower), matrices.identity(typeof(lower)))
     upper = matrices.widened(
@@ -558,7 +561,7 @@ def _qr_jvp(
         rotation = add(rotation, sub(diagonal, matrices.like(real(diagonal), diagonal)))
     if (
         full_matrices and m > n
-    ):  # the columns beyond the matrix's turn with it, but not among themselves
+    ):  # the columns beyond the matrix's rotate with it, but not among themselves
         rotation = matrices.bordered(rotation, matrices.columns(inner, (k, m), -2))
         t_q = matrices.dot(q, rotation)
     else:
@@ -696,7 +699,7 @@ def _svd_jvp(
 
 
 def _with_phases(rotation: Value, inner: Value, s: Value):
-    """`rotation` with the phases, which are free for complex matrices: all of them taken by U."""
+    """Return `rotation` with the phases, which are free for complex matrices, assigned to U."""
     if not is_complex(inner):
         return rotation
     phases = matrices.half(matrices.diagonal_part(sub(inner, matrices.adjoint(inner))))
@@ -729,15 +732,15 @@ def _eig_reference(
 ):
     general_eig = scipy_module("linalg").eig
     kind = np.dtype(dtypes.to_complex_dtype(x.dtype))
-    wanted = [compute_left_eigenvectors, compute_right_eigenvectors]
+    computed = [compute_left_eigenvectors, compute_right_eigenvectors]
 
     def one(a: Value):
         if a.size == 0 or not np.isfinite(a).all():
             raise np.linalg.LinAlgError
         out = general_eig(a, left=compute_left_eigenvectors, right=compute_right_eigenvectors)
-        return out if any(wanted) else [out]
+        return out if any(computed) else [out]
 
-    shapes = [x.shape[-1:], *[x.shape[-2:]] * sum(wanted)]
+    shapes = [x.shape[-1:], *[x.shape[-2:]] * sum(computed)]
     return map_matrices(x, one, shapes, [kind] * len(shapes), many=False)
 
 
@@ -765,7 +768,7 @@ def _eig_jvp(
     w, *vectors = outs
     t = matrices.like(tangents[0], w)
     t_vectors: list[Value] = []
-    if compute_left_eigenvectors:  # the right ones of the adjoint
+    if compute_left_eigenvectors:  # right eigenvectors of the adjoint
         t_vectors.append(_eigenvectors_jvp(conj(w), vectors[0], matrices.adjoint(t))[1])
     v = (
         vectors[-1]
@@ -782,14 +785,14 @@ def _eig_jvp(
 
 
 def _eigenvectors_jvp(w: Value, v: Value, t: Value):
-    """Tangents of the eigenvalues `w` and of the right eigenvectors `v` of a matrix whose tangent is `t`."""
+    """Return tangents of eigenvalues `w` and right eigenvectors `v`; the matrix has tangent `t`."""
     inner = _solve(v, matrices.dot(t, v))
     t_v = matrices.dot(v, mul(matrices.reciprocal_differences(w), inner))
     return matrices.diagonal_of(inner), add(t_v, mul(v, matrices.gauge(v, t_v)))
 
 
 def _solve(a: Value, b: Value):
-    """The x with a x = b, for square matrices."""
+    """Return the x with a x = b, for square matrices."""
     packed, _, order = lu_p.bind(a)
     x = triangular_solve(
         packed, matrices.take_rows(b, order), left_side=True, lower=True, unit_diagonal=True

@@ -1,4 +1,5 @@
-"""Specs in the lowering slot of ops that are not functions of positions: the kind of kernel that the compiler writes for an op.
+"""Records for the lowering slot of ops that are not functions of positions: the kind of kernel of
+an op.
 
 Next: `compiler.fusion.classify` reads them; `families` fills the slot.
 """
@@ -13,8 +14,11 @@ from weft._engine.util.record import record
 
 @record
 class ReduceSpec:
-    """Lowering of a reduction over params['axes']: `combine` is add mul max min and or xor argmax argmin;
-    `identity(dtype)` is its neutral Python value (of no use for argmax and argmin)."""
+    """Lowering of a reduction over params['axes'].
+
+    `combine` is add mul max min and or xor argmax argmin; `identity(dtype)` is its neutral Python
+    value (unused for argmax and argmin).
+    """
 
     combine: str
     identity: Callable[[Any], Any]
@@ -22,8 +26,10 @@ class ReduceSpec:
 
 @record
 class ScanSpec:
-    """Lowering of a running reduction along params['axis'], from the end if params['reverse']. Without `combine`, it is what
-    params['combine'] does to scalars, and nothing is known to be neutral."""
+    """Lowering of a running reduction along params['axis'], from the end if params['reverse'].
+
+    Without `combine`, params['combine'] combines scalars, and there is no neutral element.
+    """
 
     combine: str | None
     identity: Callable[[Any], Any] | None
@@ -38,7 +44,7 @@ class ScatterSpec:
 
 @record
 class ContractSpec:
-    """Lowering of a contraction, which its dimension_numbers describe."""
+    """Lowering of a contraction, described by its dimension_numbers."""
 
 
 @record
@@ -48,13 +54,17 @@ class GroupedSpec:
 
 @record
 class JoinSpec:
-    """Lowering of a concatenation along params['dimension'] by copies, of operands that are in memory."""
+    """Lowering of a concatenation along params['dimension'] by copies of operands in memory."""
 
 
 @record
 class HostSpec:
-    """Lowering of an op that runs its own reference on the host, or `into(*operands, *results, **params)` where it knows
-    how to write its results in place. The reference of one that is `elementwise` may run on parts of its operands at once."""
+    """Lowering of an op that runs on the host: its own reference, or `into(*operands, *results,
+    **params)`.
+
+    `into` writes results in place. The reference of an `elementwise` one may run on parts of its
+    operands in parallel.
+    """
 
     into: Callable[..., None] | None = None
     elementwise: bool = False
@@ -62,27 +72,32 @@ class HostSpec:
 
 @record
 class SortSpec:
-    """Lowering of an op on rows along the last dim, of a kind that `ir.program.Sort` lists."""
+    """Lowering of an op on rows along the last dim, of a kind listed in `ir.program.Sort`."""
 
     kind: Literal["values", "order", "top"]
 
 
 @record
 class FftSpec:
-    """Lowering of Fourier transforms over the last dims; what has no native steps is written by `into`, as in `HostSpec`."""
+    """Lowering of Fourier transforms over the last dims; without native steps `into` writes the
+    result, as in `HostSpec`.
+    """
 
     into: Callable[..., None]
 
 
 @record
 class LibrarySpec:
-    """Lowering of an op that is one call of a library's routine per matrix, which its parameters choose."""
+    """Lowering of an op that is one library call per matrix, selected by its parameters."""
 
 
 @record
 class ExchangeSpec:
-    """Lowering of an exchange with other processes, or of what belongs to one (`ops.exchange`): the number of this process along an
-    axis, or the mark where the result of an exchange is needed."""
+    """Lowering of an exchange with other processes or of its helpers (`ops.exchange`).
+
+    The helpers are the position of this process along an axis and the mark where the result is
+    needed.
+    """
 
     role: Literal["exchange", "position", "done"]
 

@@ -1,4 +1,4 @@
-"""Which dims of two shapes with the same number of elements match, for the rules of `reshape`."""
+"""Matching of the dims of two shapes with the same number of elements, for the rules of `reshape`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ if TYPE_CHECKING:
 
 
 def match_dims(b: RuleBuilder, source: Ints, target: Ints):
-    """Factors of the dims of `source` and `target` under a reshape, and those that do not match ('replicate').
+    """Return factors of the dims of `source` and `target` under a reshape, and the dims that do not
+    match ('replicate').
 
-    Both sides are read from major to minor. Where the sizes that are left have a common divisor, it is a shared factor;
-    where they have none, dims are taken in until the products agree, and none of that group can be split.
+    Both sides are read from major to minor. A common divisor of the remaining sizes is a shared
+    factor; where there is none, dims are grouped until the products agree, and no dim of that group
+    can be split.
     Dims of size 1 match too, so that mesh axes of size 1 stay in types.
 
     >>> match_dims(RuleBuilder(), (64, 3), (4, 16, 3))
@@ -43,7 +45,10 @@ def match_dims(b: RuleBuilder, source: Ints, target: Ints):
 
 
 def _match_unit_dims(b: RuleBuilder, source: _Side, target: _Side) -> None:
-    """Give dims of size 1 on both sides shared factors: those with as many elements before them, then the others in order."""
+    """Give dims of size 1 on both sides shared factors.
+
+    Dims with as many elements before them are paired first, then the others in order.
+    """
     partners = target.unit_dims()
     free = dict.fromkeys(dim for dims in partners.values() for dim in dims)
     unmatched: list[int] = []
@@ -69,7 +74,7 @@ def _share_unit_factor(
 
 
 class _Side:
-    """A shape being read from major to minor: `rest` is what is left of the current dim."""
+    """A shape read from major to minor; `rest` is the unread size of the current dim."""
 
     def __init__(self, shape: Ints):
         self.shape = shape
@@ -87,7 +92,7 @@ class _Side:
         return self.rest == 1
 
     def take(self, factor: int, size: int) -> None:
-        """Give `factor` of `size` to the current dim."""
+        """Add `factor` of `size` to the current dim."""
         self.dims[self.dim].append(factor)
         self.rest //= size
         self._advance()
@@ -96,7 +101,7 @@ class _Side:
         return [tuple(d) for d in self.dims]
 
     def unit_dims(self) -> dict[int, list[int]]:
-        """The dims of size 1, by the number of elements of the dims before them."""
+        """Return the dims of size 1, by the number of elements in the dims before them."""
         found: dict[int, list[int]] = {}
         offset = 1
         for dim, size in enumerate(self.shape):
@@ -107,7 +112,7 @@ class _Side:
 
 
 def _take_group(b: RuleBuilder, left: _Side, right: _Side) -> list[int]:
-    """Factors of their own for dims of both sides, until as many elements are covered on each."""
+    """Give separate factors to dims of both sides until both cover the same number of elements."""
     made: list[int] = []
 
     def consume(side: _Side) -> int:
@@ -124,7 +129,9 @@ def _take_group(b: RuleBuilder, left: _Side, right: _Side) -> list[int]:
 
 
 def reindex(b: Builder, index: ElementIndex, source: Ints, target: Ints) -> tuple[Any, ...]:
-    """Position in shape `target` of the element at `index` of shape `source`, group by group of dims that match."""
+    """Return the index in shape `target` of the element at `index` of shape `source`, by groups of
+    matching dims.
+    """
     out: list[Any] = []
     i = 0
     zero = b.const(0, "i64")

@@ -1,4 +1,6 @@
-"""Matrices in the last two dims, for the rules of linear algebra: products, transposes, triangles, diagonals."""
+"""Matrices in the last two dims, for the rules of linear algebra: products, transposes, triangles,
+diagonals.
+"""
 
 from __future__ import annotations
 
@@ -41,82 +43,84 @@ if TYPE_CHECKING:
 
 
 def dot(x: Value, y: Value) -> Value:
-    """Matrix products, in full precision."""
+    """Return matrix products, in full precision."""
     return batch_matmul(x, y, Precision.HIGHEST)
 
 
 def matrix_transpose(x: Value):
-    """Rows as columns."""
+    """Return the transposed matrices."""
     n = typeof(x).ndim
     return transpose(x, (*range(n - 2), n - 1, n - 2))
 
 
 def adjoint(x: Value):
-    """Rows as columns, complex numbers conjugated."""
+    """Return the conjugate transposed matrices."""
     return conj(matrix_transpose(x)) if is_complex(x) else matrix_transpose(x)
 
 
 def triangle(x: Value, keep: Callable[[Value, Value], Value]):
-    """`x` where `keep(row, column)` holds, zeros elsewhere."""
+    """Return `x` where `keep(row, column)` holds, zeros elsewhere."""
     shape = typeof(x).shape
     rows, columns = (broadcasted_iota(np.int32, shape, len(shape) - 2 + i) for i in (0, 1))
     return select_n(keep(rows, columns), zeros(typeof(x).strip_weak_type()), x)
 
 
 def tril(x: Value):
-    """The lower triangle with the diagonal."""
+    """Return the lower triangle with the diagonal."""
     return triangle(x, ge)
 
 
 def strict_tril(x: Value):
-    """The lower triangle without the diagonal."""
+    """Return the lower triangle without the diagonal."""
     return triangle(x, gt)
 
 
 def triu(x: Value):
-    """The upper triangle with the diagonal."""
+    """Return the upper triangle with the diagonal."""
     return triangle(x, lambda i, j: ge(j, i))
 
 
 def diagonal_part(x: Value):
-    """The diagonal, among zeros."""
+    """Return the matrices with zeros outside the diagonal."""
     return triangle(x, eq)
 
 
 def hermitian_of_triangle(x: Value, lower: bool):
-    """The Hermitian matrix of which one triangle is given. Imaginary parts of the diagonal are ignored."""
+    """Return the Hermitian matrix with the given triangle; imaginary parts of the diagonal are
+    ignored.
+    """
     part = tril(x) if lower else triu(x)
     part = sub(part, half(diagonal_part(x)))
     return add(part, adjoint(part))
 
 
 def diagonal_of(x: Value):
-    """The diagonals of square matrices, as vectors."""
+    """Return the diagonals of square matrices, as vectors."""
     return reduce_sum(diagonal_part(x), (typeof(x).ndim - 1,))
 
 
 def as_rows(v: Value, shape: Sequence[int]):
-    """Vectors `v` repeated as the rows of matrices of `shape`."""
+    """Return vectors `v` repeated as the rows of matrices of `shape`."""
     return broadcast_in_dim(v, tuple(shape), (*range(len(shape) - 2), len(shape) - 1))
 
 
 def as_columns(v: Value, shape: Sequence[int]):
-    """Vectors `v` repeated as the columns of matrices of `shape`."""
+    """Return vectors `v` repeated as the columns of matrices of `shape`."""
     return broadcast_in_dim(v, tuple(shape), tuple(range(len(shape) - 1)))
 
 
 def half(x: Value):
-    """x / 2."""
+    """Return x / 2."""
     return mul(x, np.asarray(0.5, typeof(x).dtype)[()])
 
 
 def like(x: Value, y: Value):
-    """Real `x` in the (possibly complex) dtype of `y`."""
+    """Return real `x` in the (possibly complex) dtype of `y`."""
     return convert_element_type(x, typeof(y).dtype)
 
 
 def take_rows(x: Value, rows: Value):
-    """The rows of the matrices `x` that the vectors `rows` name."""
+    """Return the rows of the matrices `x` at the indices in the vectors `rows`."""
     shape, batch = typeof(x).shape, typeof(rows).ndim - 1
     lead = tuple(range(batch))
     numbers = GatherDimensionNumbers((batch + 1,), (batch,), (batch,), lead, lead)
@@ -133,7 +137,7 @@ def take_rows(x: Value, rows: Value):
 
 
 def identity(aval: ShapedArray, start: int = 0):
-    """Ones on the diagonal from position `start` on."""
+    """Return a matrix with ones on the diagonal from position `start` on."""
     ones = diagonal_part(full(aval.shape, 1, aval.dtype))
     if not start:
         return ones
@@ -147,7 +151,9 @@ def widened(x: Value, dim: int, count: int):
 
 
 def bordered(corner: Value, below: Value):
-    """The antihermitian matrix with `corner` at its upper left, `below` under it, and zeros at its lower right."""
+    """Return the antihermitian matrix with `corner` at its upper left, `below` under it, and zeros
+    at its lower right.
+    """
     ndim, extra = typeof(below).ndim, typeof(below).shape[-2]
     column = ndim - 1
     right = neg(adjoint(below))
@@ -157,7 +163,7 @@ def bordered(corner: Value, below: Value):
 
 
 def reciprocal_differences(values: Value):
-    """Matrix with 1 / (v_j - v_i) at (i, j), zeros on the diagonal."""
+    """Return the matrix with 1 / (v_j - v_i) at (i, j) and zeros on the diagonal."""
     shape = (*typeof(values).shape, typeof(values).shape[-1])
     difference = sub(as_rows(values, shape), as_columns(values, shape))
     one = identity(typeof(difference))
@@ -173,7 +179,10 @@ def symmetrized(x: Value):
 
 
 def gauge(v: Value, t_v: Value):
-    """What to add of each column of `v` to its tangent, so that its length stays 1 and its largest entry real."""
+    """Return the coefficient of each column of `v` to add to its tangent.
+
+    The addition keeps the length of the column 1 and its largest entry real.
+    """
     rows, shape = typeof(v).ndim - 2, typeof(v).shape
     spread: Callable[[Value], Value] = lambda x: broadcast_in_dim(
         x, shape, (*range(rows), rows + 1)

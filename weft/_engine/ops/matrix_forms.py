@@ -1,9 +1,11 @@
-"""Linear algebra: reductions of matrices to simpler forms by orthogonal transformations, and products of their reflectors.
+"""Reductions of matrices to simpler forms by orthogonal transformations, and products of their
+reflectors.
 
-In:   arrays whose last two dims are matrices; all dims before them are a batch.
-Out:  Factors of QR as reflectors; Hessenberg, tridiagonal and Schur forms; solutions of tridiagonal systems; the orthogonal matrices
-      that reflectors stand for.
-Laws: those of `ops.linalg`: one LAPACK call per matrix; what fails is NaN. Only tridiagonal systems have derivatives.
+In:   arrays whose last two dims are matrices; all other dims are batch dims.
+Out:  QR factors as reflectors; Hessenberg, tridiagonal and Schur forms; solutions of tridiagonal
+      systems; the orthogonal matrices that reflectors represent.
+Laws: as in `ops.linalg`: one LAPACK call per matrix; failures give NaN. Only tridiagonal systems
+      have derivatives.
 Next: `ops.lapack_forms` has the calls.
 """
 
@@ -56,7 +58,9 @@ def _form(
     ranks: Sequence[int],
     is_unique: bool = True,
 ) -> Primitive:
-    """A transformation of each matrix of its operands, whose last `ranks` dims belong to a matrix."""
+    """Return the primitive of a transformation of each matrix; the last `ranks` dims of operands
+    are core dims.
+    """
     p = LibraryOp(name, multiple_results=multiple_results, is_unique=is_unique)
     p.define(
         lower=ExpandSpec(compiled),
@@ -97,10 +101,13 @@ ormqr_p = _form("ormqr", lapack_forms.ormqr, False, (2, 1, 2))
 
 
 def geqrf(a: Value) -> tuple[Any, ...]:
-    """The factors of `qr` as LAPACK leaves them: R, with the reflectors of Q below its diagonal, and the factors of the reflectors.
+    """Return the factors of `qr` in LAPACK's form.
 
-    `householder_product` makes the Q of them, `ormqr` multiplies by it. Raises TypeError for other dtypes than floating and complex ones
-    of 32 bits or more.
+    They are R with the reflectors of Q below its diagonal, and the scalar factors of the
+    reflectors.
+
+    `householder_product` computes Q from them, `ormqr` multiplies by it. Raise TypeError unless the
+    dtype is floating or complex with at least 32 bits per part.
 
     >>> packed, taus = geqrf(np.ones((3, 2), np.float32))
     >>> packed.shape, taus.shape
@@ -110,10 +117,14 @@ def geqrf(a: Value) -> tuple[Any, ...]:
 
 
 def hessenberg(a: ArrayLike) -> tuple[Any, ...]:
-    """The Hessenberg form H = Q^H a Q of square matrices, with the reflectors of Q below its first subdiagonal, and their factors.
+    """Return the Hessenberg form H = Q^H a Q of square matrices, and the scalar factors of the
+    reflectors.
 
-    `householder_product(h[..., 1:, :-1], taus)` is Q without its first row and column. Raises TypeError for other dtypes than floating
-    and complex ones of 32 bits or more, ShapeError for matrices that are not square.
+    The reflectors of Q are below the first subdiagonal of H.
+
+    `householder_product(h[..., 1:, :-1], taus)` is Q without its first row and column. Raise
+    TypeError unless the dtype is floating or complex with at least 32 bits per part, ShapeError for
+    matrices that are not square.
 
     >>> h, taus = hessenberg(np.arange(9, dtype=np.float32).reshape(3, 3))
     >>> h.shape, taus.shape
@@ -123,8 +134,11 @@ def hessenberg(a: ArrayLike) -> tuple[Any, ...]:
 
 
 def tridiagonal(a: ArrayLike, *, lower: bool = True) -> tuple[Any, ...]:
-    """The tridiagonal form of symmetric or Hermitian matrices: the reflectors of the transformation in one triangle, the diagonal, the
-    other diagonal, and the factors of the reflectors. Only the triangle that `lower` names is read.
+    """Return the tridiagonal form of symmetric or Hermitian matrices.
+
+    The results are the reflectors of the transformation in one triangle, the diagonal, the
+    off-diagonal, and the scalar factors of the reflectors. Only the triangle that `lower` selects
+    is read.
 
     >>> packed, d, e, taus = tridiagonal(np.eye(3, dtype=np.float32))
     >>> d.shape, e.shape, taus.shape
@@ -140,7 +154,8 @@ def schur(
     sort_eig_vals: bool = False,
     select_callable: Callable[..., Any] | None = None,
 ) -> Any:
-    """The Schur form T = Q^H x Q of square matrices and Q, in a tuple; T alone unless `compute_schur_vectors`.
+    """Return the Schur form T = Q^H x Q of square matrices and Q, in a tuple; T alone unless
+    `compute_schur_vectors`.
 
     T is upper triangular for complex matrices; for real ones it has 2 x 2 blocks where eigenvalues are conjugate pairs. Raises
     NotImplementedError for sorted eigenvalues.
@@ -157,10 +172,12 @@ def schur(
 
 
 def householder_product(a: ArrayLike, taus: ArrayLike) -> Array:
-    """The columns of the orthogonal (unitary) matrix that is the product of Householder reflectors, as `qr` in LAPACK leaves them.
+    """Return the columns of the orthogonal (unitary) product of Householder reflectors, in the form
+    of LAPACK's `qr`.
 
-    Reflector k is 1 - taus[k] v v^H, where v has zeros, a one at k, and column k of `a` below. Raises ShapeError unless `a` has at least
-    as many rows as columns, and `taus` at most as many entries.
+    Reflector k is 1 - taus[k] v v^H, where v has zeros, a one at k, and column k of `a` below.
+    Raise ShapeError unless `a` has at least as many rows as columns, and `taus` at most one entry
+    per column.
 
     >>> householder_product(np.eye(3, 2, dtype=np.float32), np.zeros(2, np.float32)).shape
     (3, 2)
@@ -171,7 +188,9 @@ def householder_product(a: ArrayLike, taus: ArrayLike) -> Array:
 def ormqr(
     a: ArrayLike, taus: ArrayLike, c: ArrayLike, *, left: bool = True, transpose: bool = False
 ) -> Array:
-    """Q c, or c Q unless `left`, for the square Q of the reflectors in `a` and `taus`; with `transpose`, Q^H in its place.
+    """Return Q c, or c Q unless `left`, for the square Q of the reflectors in `a` and `taus`.
+
+    With `transpose`, Q^H replaces Q.
 
     >>> ormqr(np.eye(3, 2, dtype=np.float32), np.zeros(2, np.float32), np.ones((3, 4), np.float32)).shape
     (3, 4)
@@ -305,15 +324,15 @@ def _schur_reference(a: NumPyArray, *, compute_schur_vectors: bool):
     def one(x: Value):
         if not np.isfinite(x).all():
             raise np.linalg.LinAlgError
-        found = general(x, "complex" if np.iscomplexobj(x) else "real") if n else (x, x)
-        return found[: 2 if compute_schur_vectors else 1]
+        factors = general(x, "complex" if np.iscomplexobj(x) else "real") if n else (x, x)
+        return factors[: 2 if compute_schur_vectors else 1]
 
     count = 2 if compute_schur_vectors else 1
     return map_matrices(a, one, [(n, n)] * count, [a.dtype] * count, many=False)
 
 
 def _product(a: np.ndarray, taus: np.ndarray) -> np.ndarray:
-    """The square matrix that the reflectors of one matrix stand for."""
+    """Return the square matrix that the reflectors of one matrix represent."""
     m = a.shape[-2]
     out = np.eye(m, dtype=a.dtype)
     for k, tau in enumerate(taus):
@@ -379,14 +398,14 @@ def _tridiagonal_solve_reference(dl: NumPyArray, d: NumPyArray, du: NumPyArray, 
 
 
 def _moved(x: Value, by: int):
-    """Entries of the last dim at a position `by` further on, zeros where there were none."""
+    """Shift entries of the last dim by `by` positions and fill with zeros."""
     dim, n = typeof(x).ndim - 1, typeof(x).shape[-1]
     config = [(0, 0, 0)] * dim + [(by, -by, 0)]
     return pad(x, np.zeros((), typeof(x).dtype)[()], config) if n else x
 
 
 def _times(dl: Value, d: Value, du: Value, x: Value):
-    """A x for the tridiagonal A."""
+    """Return A x for the tridiagonal A."""
     shape, rows = typeof(x).shape, typeof(x).ndim - 2
     wide: Callable[[Value], Value] = lambda v: broadcast_in_dim(
         v, shape, tuple(range(len(shape) - 1))

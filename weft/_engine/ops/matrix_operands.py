@@ -1,6 +1,7 @@
-"""Operands of linear algebra: choices of algorithms, checks and types of matrices, and NumPy references matrix by matrix.
+"""Operands of linear algebra: choices of algorithms, checks and types of matrices, NumPy references
+per matrix.
 
-In:   arrays whose last two dims are matrices; all dims before them are a batch.
+In:   arrays whose last two dims are matrices; all other dims are batch dims.
 Next: `linalg`, the factorizations.
 """
 
@@ -18,7 +19,7 @@ from weft._engine.util import dtypes
 
 
 class SvdAlgorithm(enum.Enum):
-    """How a singular value decomposition is computed."""
+    """Algorithms of singular value decompositions."""
 
     __module__ = "weft.lax.linalg"
 
@@ -30,7 +31,7 @@ class SvdAlgorithm(enum.Enum):
 
 
 class EighImplementation(enum.Enum):
-    """How a Hermitian eigenvalue problem is solved."""
+    """Implementations of Hermitian eigenvalue problems."""
 
     __module__ = "weft.lax.linalg"
 
@@ -40,7 +41,7 @@ class EighImplementation(enum.Enum):
 
 
 class EigImplementation(enum.Enum):
-    """Which library solves a general eigenvalue problem."""
+    """Libraries for general eigenvalue problems."""
 
     __module__ = "weft.lax.linalg"
 
@@ -52,7 +53,9 @@ class EigImplementation(enum.Enum):
 def check_choice(
     name: str, argument: str, given: Any, choices: type[enum.Enum], known: Sequence[enum.Enum]
 ) -> Any:
-    """`given`, None or one of `choices`, if it is among the `known` ones."""
+    """Return `given`, None or one of `choices`; raise NotImplementedError unless it is None or in
+    `known`.
+    """
     if given is None or given in known:
         return given
     if not isinstance(given, choices):
@@ -110,15 +113,16 @@ def map_matrices(
     kinds: Sequence[Any],
     many: bool = True,
 ) -> list[np.ndarray]:
-    """`fn` on every matrix of `x`; results of core `shapes` and dtypes `kinds`, NaN (or 0) where it fails.
+    """Return `fn` of every matrix of `x`, with core `shapes` and dtypes `kinds`; NaN (or 0) where
+    it fails.
 
-    `many`: it takes all matrices at once as well as one.
+    `many`: `fn` accepts a batch of matrices as well as one.
     """
     if many and x.size:
         try:
             return [np.asarray(found, kind) for found, kind in zip(fn(x), kinds)]
         except np.linalg.LinAlgError:
-            pass  # then one by one: the others have results
+            pass  # then one by one, since other matrices may have results
     lead = x.shape[:-2]
     outs = [np.zeros((*lead, *shape), kind) for shape, kind in zip(shapes, kinds)]
     for at in np.ndindex(lead):

@@ -1,7 +1,8 @@
-"""Operations that say where or when, and change no value: `sharding_constraint`, `layout_constraint`, `reshard`, `mesh_cast`,
-`optimization_barrier`.
+"""Ops on placement and order that change no value: `sharding_constraint`, `layout_constraint`,
+`reshard`, `mesh_cast`, `optimization_barrier`.
 
-`reshard` gives a value the type that its sharding says; `with_out_sharding` is how every function takes `out_sharding`.
+`reshard` gives a value the type with a sharding; `with_out_sharding` implements `out_sharding` of
+every function.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
         Values,
     )
 
-#: what a primitive's `out_sharding` attribute says: how a user writes where its result is
+#: forms of a primitive's `out_sharding` attribute: how a user writes the sharding of a result
 OUT_SHARDING, READ_AT = "out_sharding={}", "x.at[...].get(out_sharding={})"
 
 
@@ -68,7 +69,9 @@ def _linear_factors(in_avals: Avals, out_avals: Avals, **_: Any) -> FactorRule:
 
 
 def _changes_no_value(primitive: Primitive, transpose: Callable[..., Values]) -> None:
-    """Fill the slots of an operation that puts its operand under `sharding`, but the type and batch rules."""
+    """Fill the slots, except type and batch rules, of an op that applies `sharding` to its
+    operand.
+    """
 
     def jvp(primals: Values, tangents: Values, *, sharding: NamedSharding):
         out = primitive.bind(primals[0], sharding=sharding)
@@ -86,7 +89,9 @@ def _changes_no_value(primitive: Primitive, transpose: Callable[..., Values]) ->
 
 
 def _batched_by_type(primitive: Primitive) -> None:
-    """Fill the batch slot where `sharding` is the type of the result: it gets a dim, split as the examples are."""
+    """Fill the batch slot where `sharding` is the type of the result; it gets a dim, split like the
+    examples.
+    """
 
     @primitive.def_batch
     def batch(
@@ -96,12 +101,12 @@ def _batched_by_type(primitive: Primitive) -> None:
         return primitive.bind(args[0], sharding=wider), dims[0]
 
 
-#: params: sharding. The value, with the promise of its layout; partitioning drops it.
+#: params: sharding. The value, constrained to the sharding; partitioning removes the op.
 sharding_constraint_p = ConstraintOp("sharding_constraint")
 
 
 def sharding_constraint(x: ArrayLike, sharding: Any) -> Array:
-    """`x`, laid out as `sharding` says wherever the program computes it."""
+    """Return `x`, constrained to `sharding` wherever the program computes it."""
     if not hasattr(sharding, "splits"):
         raise TypeError(
             f"sharding_constraint: `sharding` must be a Sharding, got {sharding!r:.80}."
@@ -111,7 +116,7 @@ def sharding_constraint(x: ArrayLike, sharding: Any) -> Array:
 
 @sharding_constraint_p.def_type
 def _constraint_type(aval: ShapedArray, *, sharding: NamedSharding):
-    sharding.splits(aval.shape)  # a dim need not divide, but there must be as many as it names
+    sharding.splits(aval.shape)  # a dim need not divide, but there must be as many dims as it names
     _check_not_manual(aval, sharding)
     return (
         aval
@@ -121,7 +126,11 @@ def _constraint_type(aval: ShapedArray, *, sharding: NamedSharding):
 
 
 def _check_not_manual(aval: ShapedArray, sharding: Any) -> None:
-    """A block inside of a shard_map is what one device has of its manual axes: no constraint can split it over them."""
+    """Raise ValueError for a constraint over manual axes.
+
+    A block inside a shard_map is one device's part over these axes, so no constraint can split it
+    over them.
+    """
     inside = current_mesh()
     manual: set[Any] = set(inside.manual_axes) if inside is not None else set()
     named = [a for a in getattr(getattr(sharding, "spec", None), "axes", ()) if a in manual]
@@ -166,13 +175,13 @@ def _constraint_transpose(ct: Value, x: UndefPrimal, *, sharding: NamedSharding)
 _changes_no_value(sharding_constraint_p, _constraint_transpose)
 
 
-#: params: order, of all dims, the slowest first. The value, with the order in which it is stored where it is a result; the compiler
-#: drops it.
+#: params: order, of all dims, the slowest first. The value, stored in this dim order where it is a
+#: result; the compiler removes the op.
 layout_constraint_p = ElementwiseOp("layout_constraint", computes="copy", casts=True)
 
 
 def layout_constraint(x: Value, order: Sequence[int]):
-    """`x`, stored with its dims in `order` where it is a result of the program."""
+    """Return `x`, stored with its dims in `order` if it is a result of the program."""
     return layout_constraint_p.bind(x, order=tuple(order))
 
 
@@ -201,12 +210,16 @@ layout_constraint_p.define(
 )
 
 
-#: params: sharding, whose mesh may be abstract. The value with the type that it says; explicit axes are moved to it.
+#: params: sharding, whose mesh may be abstract. The value with a type of this sharding; explicit
+#: axes are moved to it.
 reshard_p = ConstraintOp("reshard", implied=("sharding",), leaves_auto=True)
 
 
 def reshard(x: Value, sharding: NamedSharding):
-    """`x`, laid out as `sharding` says, which becomes its type. A sharding over automatic axes leaves the layout to the compiler."""
+    """Return `x` with the type of `sharding`.
+
+    A sharding over automatic axes leaves the placement to the compiler.
+    """
     mesh = _as_made(sharding.mesh)
     if not mesh.explicit_axes and mesh not in typed_by_default:
         return x if typeof(x).explicit is None else mesh_cast(x, None)
@@ -214,7 +227,9 @@ def reshard(x: Value, sharding: NamedSharding):
 
 
 def _as_made(mesh: Any) -> Any:
-    """The mesh of the context if it has the axes of `mesh`: that one tells whether its axis types were given."""
+    """Return the context mesh if it has the axes of `mesh`: it records whether its axis types were
+    given.
+    """
     context = spec_mesh()
     return context if context is not None and context.abstract_mesh is mesh else mesh
 
@@ -227,7 +242,11 @@ def _reshard_type(aval: ShapedArray, *, sharding: NamedSharding):
 
 
 def _check_kind(aval: ShapedArray, spec: PartitionSpec) -> None:
-    """A plain value can be made terms of a sum (itself and zeros); of a maximum or minimum it cannot be told what the others are."""
+    """Raise ValueError for an unreduced maximum or minimum.
+
+    A plain value can become terms of a sum (itself and zeros), but not operands of a maximum or
+    minimum.
+    """
     if spec.unreduced_kind not in (None, UnreducedKind.sum):
         raise ValueError(
             describe(
@@ -250,12 +269,12 @@ _changes_no_value(reshard_p, _reshard_transpose)
 _batched_by_type(reshard_p)
 
 
-#: params: sharding, over an abstract mesh, or None. The value under another type; nothing is moved.
+#: params: sharding, over an abstract mesh, or None. The value with another type; nothing is moved.
 mesh_cast_p = ConstraintOp("mesh_cast", implied=("sharding",), leaves_auto=True)
 
 
 def mesh_cast(x: Value, sharding: NamedSharding | None):
-    """`x` with a type that names other axes; its placement is for propagation to decide."""
+    """Return `x` with a type over other axes; propagation chooses its placement."""
     return mesh_cast_p.bind(x, sharding=sharding)
 
 
@@ -272,19 +291,20 @@ _changes_no_value(mesh_cast_p, _mesh_cast_transpose)
 _batched_by_type(mesh_cast_p)
 
 
-#: params: sharding, of the first dim of the result. The terms of a sum over the devices along its axes, as entries of that dim. Which
-#: they are is for the program to decide: those that the devices have, or the value and zeros.
+#: params: sharding, of the first dim of the result. The terms of a sum over the devices along its
+#: axes, as entries of that dim. The compiler chooses them: the partial sums of the devices, or the
+#: value and zeros.
 terms_p = TermsOp("terms")
 
 
 def terms(x: Value, mesh: Any, axes: tuple[Any, ...]):
-    """The terms of `x` over the `axes` of `mesh`, in their order, along a new first dim."""
+    """Return the terms of `x` over the `axes` of `mesh`, in order, along a new first dim."""
     n, explicit = math.prod(mesh.shape[a] for a in axes), typeof(x).explicit
     if n == 1:
         return repeated(x, mesh, axes)
     if explicit is not None and set(axes) <= set(explicit.mesh.explicit_axes):
         return terms_p.bind(x, sharding=NamedSharding(mesh, PartitionSpec(axes)))
-    aval = typeof(x)  # no type says that there are terms: they are the value and zeros
+    aval = typeof(x)  # the type records no terms: they are the value and zeros
     with lenient():
         first = registry["broadcast_in_dim"].bind(
             x, shape=(1, *aval.shape), broadcast_dimensions=tuple(range(1, aval.ndim + 1))
@@ -297,7 +317,7 @@ def terms(x: Value, mesh: Any, axes: tuple[Any, ...]):
 
 
 def repeated(x: Value, mesh: Any, axes: tuple[Any, ...]):
-    """`x` once for each device along the `axes` of `mesh`, along a new first dim."""
+    """Return `x` repeated for each device along the `axes` of `mesh`, along a new first dim."""
     shape, made = (
         typeof(x).shape,
         _terms_type(typeof(x), sharding=NamedSharding(mesh, PartitionSpec(axes))),
@@ -373,21 +393,24 @@ terms_p.define(
     transpose=_terms_transpose,
     factors=_terms_factors,
     batch=_terms_batch,
-    lower=unsupported("partitioning says where the terms are"),
+    lower=unsupported("the partitioner places the terms"),
 )
 
 
 def laid_out_as(x: Value, aval: ShapedArray, cotangent: bool = False):
-    """`x` with the sharding of type `aval`, or of cotangents of such values, if that has one."""
-    wanted = dual(aval.explicit) if cotangent else aval.explicit
-    return x if wanted is None or typeof(x).explicit == wanted else reshard(x, wanted)
+    """Return `x` with the sharding in type `aval`, or the sharding of its cotangents, if there is
+    one.
+    """
+    sharding = dual(aval.explicit) if cotangent else aval.explicit
+    return x if sharding is None or typeof(x).explicit == sharding else reshard(x, sharding)
 
 
 def named_sharding(sharding: Any, what: str) -> NamedSharding:
-    """A NamedSharding, or a PartitionSpec over the mesh of the context, as a NamedSharding.
+    """Return a NamedSharding, or a PartitionSpec over the context mesh, as a NamedSharding.
 
-    ValueError if there is no mesh, for axes that are not explicit, and for a kind of memory over a mesh without devices. Automatic axes are
-    taken where `make_mesh` has made them so because no one said what they are, which JAX of today makes explicit.
+    Raise ValueError if there is no mesh, for axes that are not explicit, and for a memory kind over
+    a mesh without devices. Automatic axes are accepted if `make_mesh` chose their type by default;
+    JAX makes these explicit.
     """
     if not isinstance(sharding, (NamedSharding, PartitionSpec)):
         raise TypeError(
@@ -396,7 +419,7 @@ def named_sharding(sharding: Any, what: str) -> NamedSharding:
     if isinstance(sharding, NamedSharding):
         mesh = sharding.mesh
         if mesh.empty:
-            return sharding  # of a value where no axis is explicit
+            return sharding  # no axis is explicit
     else:
         mesh = spec_mesh()
     if mesh is None or mesh.empty:
@@ -441,8 +464,12 @@ def with_out_sharding(
     *values: Value,
     contracts: bool = False,
 ) -> Any:
-    """`compute()`, laid out as `out_sharding` says if it is given. What `compute` binds may leave open how its result is laid out. Sums
-    over dims that are split by the unreduced axes of `out_sharding` are not added up; where it `contracts`, there must be one."""
+    """Return `compute()`, with `out_sharding` if it is given.
+
+    The ops that `compute` binds may leave the sharding of their results open. Sums over dims that
+    the unreduced axes of `out_sharding` split are not completed; if it `contracts`, there must be
+    such a sum.
+    """
     if out_sharding is None:
         return compute()
     sharding = named_sharding(out_sharding, f"{what}: out_sharding")
@@ -486,8 +513,10 @@ def takes_out_sharding(
 def takes_out_sharding(
     fun: Callable[..., Any] | None = None, *, contracts: bool = False, sums: bool = True
 ) -> Callable[..., Any]:
-    """`fun` with a keyword `out_sharding`, a PartitionSpec or a NamedSharding that says how its result is laid out. Also a decorator. What
-    is not computed by `sums` cannot be left unreduced."""
+    """Return `fun` with a keyword `out_sharding`, the sharding of its result; also a decorator.
+
+    The sharding is a PartitionSpec or a NamedSharding. It may be unreduced only if `fun` `sums`.
+    """
     if fun is None:
         return functools.partial(takes_out_sharding, contracts=contracts, sums=sums)
 
@@ -514,14 +543,17 @@ def takes_out_sharding(
     return placed
 
 
-#: params: alike, the operands, which have one shape, are sharded alike; it may be absent. The operands, unchanged; simplification treats it
-#: as opaque.
+#: params: alike: the operands have one shape and are sharded in the same way; may be absent. The
+#: operands, unchanged; simplification treats it as opaque.
 optimization_barrier_p = BarrierOp("optimization_barrier", multiple_results=True)
 
 
 def optimization_barrier(operands: Sequence[Any], alike: bool = False) -> list[Any]:
-    """The operands as they are, hidden from simplification: what is computed from them is not merged with the same computation
-    elsewhere. With `alike` they are sharded in the same way."""
+    """Return the operands unchanged, hidden from simplification.
+
+    Computations on the results are not merged with equal computations elsewhere. With `alike` the
+    operands are sharded in the same way.
+    """
     return optimization_barrier_p.bind(*operands, **{"alike": True} if alike else {})
 
 
@@ -535,8 +567,8 @@ def _barrier_jvp(primals: Values, tangents: Values, *, alike: Any = False):
 
 @optimization_barrier_p.def_transpose
 def _barrier_transpose(cts: Values, *args: Value, alike: Any = False):
-    given = [ct for ct in cts if type(ct) is not Zero]
-    moved = iter(optimization_barrier(given) if given else [])
+    nonzero = [ct for ct in cts if type(ct) is not Zero]
+    moved = iter(optimization_barrier(nonzero) if nonzero else [])
     passed = [None if type(ct) is Zero else next(moved) for ct in cts]
     return [ct if isinstance(x, UndefPrimal) else None for ct, x in zip(passed, args)]
 

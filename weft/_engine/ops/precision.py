@@ -1,7 +1,8 @@
-"""`reduce_precision`: floats rounded to what a smaller format would hold, in their own dtype.
+"""`reduce_precision`: floats rounded to the values of a smaller format, in their own dtype.
 
-Mantissas round to nearest, ties to even; what is too large becomes infinite, and what is below the smallest normal number
-of the smaller format becomes zero. 16-bit and smaller floats compute in float32, where all that they hold is exact.
+Mantissas round to nearest, ties to even; values that are too large become infinite, and values
+below the smallest normal number of the smaller format become zero. Floats of at most 16 bits are
+computed in float32, which represents them exactly.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 
 
 def _parts(bits: int, exponent_bits: int, mantissa_bits: int) -> tuple[int, float | None, float]:
-    """Mantissa bits to drop, the largest finite number if exponents are cut too, and the smallest normal number."""
+    """Return the mantissa bits to drop, the largest finite number if exponents are cut too, and the
+    smallest normal number.
+    """
     exponent, mantissa = {32: (8, 23), 64: (11, 52)}[bits]
     drop = max(mantissa - mantissa_bits, 0)
     if exponent_bits >= exponent:
@@ -87,10 +90,10 @@ reduce_precision_p = elementwise(
 
 
 def reduce_precision(operand: ArrayLike, exponent_bits: int, mantissa_bits: int) -> Array:
-    """`operand` rounded to floats with so many bits of exponent and mantissa, in its own dtype.
+    """Round `operand` to floats with the given bits of exponent and mantissa, in its own dtype.
 
-    TypeError for numbers that are not floating and for widths that are no integers; ValueError for fewer than 1 bit of exponent or 0 of
-    mantissa.
+    Raise TypeError for operands that are not floating and for widths that are not integers,
+    ValueError for fewer than 1 bit of exponent or 0 of mantissa.
 
     >>> float(reduce_precision(np.float32(1.2345678), 5, 10))
     1.234375

@@ -1,8 +1,9 @@
-"""Prefixes by any associative function: `associative_scan` of one or several arrays along a dim.
+"""Prefix scans by any associative function: `associative_scan` of one or several arrays along a
+dim.
 
 In:   a function of two groups of arrays, earlier and later ones.
-Out:  a `Combination`, where the function works element by element: then all prefixes are one operation and one kernel.
-      `prefixes` builds them from combinations of whole arrays, whatever the function does.
+Out:  a `Combination`, if the function works elementwise: then all prefixes are one operation and
+      one kernel. `prefixes` computes them from combinations of whole arrays, for any function.
 """
 
 from __future__ import annotations
@@ -45,18 +46,21 @@ if TYPE_CHECKING:
         Values,
     )
 
-LARGEST = 200  # operations of a combination, shared ones counted wherever they are used
+LARGEST = 200  # the most operations of a combination; shared ones count at each use
 
 
 @record
 class Combination:
-    """An associative function of scalars: `program` takes the earlier values, then the later ones. Equal `key`s do the same."""
+    """An associative function of scalars.
+
+    `program` takes the earlier values, then the later ones. Equal `key`s mean equal functions.
+    """
 
     key: tuple[Any, ...]
     program: Jaxpr = field(compare=False)
 
     def __call__(self, earlier: Sequence[Any], later: Sequence[Any]) -> list[Any]:
-        """The combination of arrays of one shape."""
+        """Return the combination of arrays of one shape."""
         return evaluate(self.program, *earlier, *later)
 
     def __repr__(self) -> str:
@@ -64,7 +68,8 @@ class Combination:
 
 
 def combination(fn: Callable[..., Any], avals: Avals) -> Combination | None:
-    """What `fn(earlier, later)` does to single elements of arrays of these types; None if it does more than that.
+    """Return `fn(earlier, later)` on single elements of arrays of these types; None if it is not
+    elementwise.
 
     >>> from weft._engine.ops.arithmetic import mul
     >>> combination(lambda x, y: [mul(x[0], y[0])], [ShapedArray((4,), np.dtype("float32"))])
@@ -97,7 +102,7 @@ def combination(fn: Callable[..., Any], avals: Avals) -> Combination | None:
 
 
 def _is_of_elements(eqn: Eqn, shape: Ints) -> bool:
-    """Whether an equation computes elements of arrays of `shape` from those at the same position, or repeats a scalar."""
+    """Return whether an equation works elementwise on arrays of `shape`, or repeats a scalar."""
     primitive = eqn.primitive
     spreads = primitive is layout.broadcast_in_dim_p and not eqn.invars[0].aval.ndim
     pointwise = isinstance(primitive, ElementwiseOp) and has_rule(primitive.lower)
@@ -107,7 +112,7 @@ def _is_of_elements(eqn: Eqn, shape: Ints) -> bool:
 
 
 def _on_scalars(whole: Jaxpr, xs: Sequence[Any]) -> list[Any]:
-    """The same equations on single elements, which need no spreading."""
+    """Evaluate the equations on single elements; broadcasts are dropped."""
     env: dict[Var, Any] = dict(zip(whole.invars, xs))
     read: Callable[[Atom], Any] = lambda atom: (
         np.asarray(atom.val, atom.aval.dtype)[()] if type(atom) is Literal else env[atom]
@@ -121,7 +126,7 @@ def _on_scalars(whole: Jaxpr, xs: Sequence[Any]) -> list[Any]:
 
 
 def _key(program: Jaxpr) -> tuple[Any, ...] | None:
-    """A hashable name of a program of scalars: equal ones compute the same."""
+    """Return a hashable key of a program of scalars; equal keys mean equal functions."""
     numbers: dict[Var, int] = {}
     name: Callable[[Atom], tuple[Any, str]] = lambda a: (
         (repr(a.val), a.aval.dtype.name)
@@ -143,7 +148,9 @@ def _key(program: Jaxpr) -> tuple[Any, ...] | None:
 
 
 def prefixes(xs: list[Any], combine: Callable[..., Any], axis: int) -> list[Any]:
-    """Prefixes of pairs give the odd positions; one more step gives the even ones."""
+    """Return prefixes: pairs give the odd positions by recursion; one more step gives the even
+    ones.
+    """
     n = typeof(xs[0]).shape[axis]
     if isinstance(n, Dim):
         return _doubled(xs, combine, axis, n)
@@ -168,12 +175,15 @@ def prefixes(xs: list[Any], combine: Callable[..., Any], axis: int) -> list[Any]
 
 
 def _doubled(xs: list[Any], combine: Callable[..., Any], axis: int, n: Dim) -> list[Any]:
-    """Prefixes along a dim of symbolic size: runs of 1, 2, 4, ... elements, up to the largest size that there can be."""
+    """Return prefixes along a dim of symbolic size: runs of 1, 2, 4, ... elements, up to the
+    largest possible size.
+    """
     for exponent in range(31):
         if is_at_most(n, 1 << exponent):
             break
         by = min_dim(1 << exponent, n)
-        # the first elements meet those at the end, which are in the domain of `combine`; their results are not used
+        # the first elements are combined with the last ones, which are in the domain of `combine`;
+        # these results are unused
         moved = [
             slicing.concatenate(
                 [
@@ -184,14 +194,14 @@ def _doubled(xs: list[Any], combine: Callable[..., Any], axis: int, n: Dim) -> l
             )
             for x in xs
         ]
-        made = combine(moved, xs)
+        combined = combine(moved, xs)
         xs = [
             select_n(
                 ge(layout.broadcasted_iota(np.int32, typeof(x).shape, axis), size_as(by, np.int32)),
                 x,
                 y,
             )
-            for x, y in zip(xs, made)
+            for x, y in zip(xs, combined)
         ]
     return xs
 
@@ -201,7 +211,9 @@ def _every(xs: list[Any], start: int, stop: int, step: int, axis: int) -> list[A
 
 
 def _interleaved(even: Any, odd: Any, axis: int) -> Any:
-    """even[0], odd[0], even[1], odd[1], ..., and a last even one if there is one more of them."""
+    """Interleave even[0], odd[0], even[1], odd[1], ..., and a last even element if there is one
+    more.
+    """
     half, size = typeof(odd).shape[axis], typeof(even).shape[axis]
     head = slicing.slice_in_dim(even, 0, half, axis=axis)
     both = slicing.concatenate([layout.expand_dims(x, (axis + 1,)) for x in (head, odd)], axis + 1)
@@ -224,7 +236,7 @@ associative_scan_p.define(
 def associative_scan(
     combine: Combination, operands: Sequence[Any], axis: int, reverse: bool = False
 ) -> list[Any]:
-    """All prefixes of `operands` along dim `axis`, from the end if `reverse`."""
+    """Return all prefixes of `operands` along dim `axis`, from the end if `reverse`."""
     return associative_scan_p.bind(*operands, combine=combine, axis=axis, reverse=reverse)
 
 
@@ -244,16 +256,16 @@ def _type(*avals: ShapedArray, combine: Combination, axis: int, reverse: bool):
 @associative_scan_p.def_reference
 def _reference(*xs: np.ndarray, combine: Combination, axis: int, reverse: bool) -> list[np.ndarray]:
     rows = [np.moveaxis(np.flip(x, axis) if reverse else x, axis, 0) for x in xs]
-    made = [row.copy() for row in rows]
+    results = [row.copy() for row in rows]
     program = stage(
         lambda *xs: combine(xs[: len(rows)], xs[len(rows) :]),
         [ShapedArray(row.shape[1:], row.dtype) for row in (*rows, *rows)],
     )
     for i in range(1, len(rows[0])):
-        out = run_reference(program, *[m[i - 1] for m in made], *[row[i] for row in rows])
-        for m, value in zip(made, out):
+        out = run_reference(program, *[m[i - 1] for m in results], *[row[i] for row in rows])
+        for m, value in zip(results, out):
             m[i] = value
-    outs = [np.moveaxis(m, 0, axis) for m in made]
+    outs = [np.moveaxis(m, 0, axis) for m in results]
     return [np.flip(y, axis) for y in outs] if reverse else outs
 
 
@@ -266,7 +278,9 @@ def _jvp(
     axis: int,
     reverse: bool,
 ):
-    """Prefixes of pairs of values and tangents, by combinations of whole arrays: linear terms can be separated there."""
+    """Return the jvp by prefixes of (value, tangent) pairs, as combinations of whole arrays, where
+    linear terms separate.
+    """
     count = len(primals)
     if all(type(t) is Zero for t in tangents):
         outs = associative_scan(combine, primals, axis, reverse)
@@ -287,14 +301,14 @@ def _jvp(
 
     out = prefixes(pairs, both, axis)
     out = [layout.rev(x, (axis,)) for x in out] if reverse else out
-    found = dict(zip(live, out[count:]))
-    return out[:count], [found.get(i, zero_tangent(y)) for i, y in enumerate(out[:count])]
+    tangents_of = dict(zip(live, out[count:]))
+    return out[:count], [tangents_of.get(i, zero_tangent(y)) for i, y in enumerate(out[:count])]
 
 
 def _with_tangents(
     program: Jaxpr, primals: Sequence[Any], tangents: Sequence[Any]
 ) -> tuple[list[Any], list[Any]]:
-    """Results and tangents of a program on arrays, by the jvp rules of its operations."""
+    """Return results and tangents of a program on arrays, by the jvp rules of its operations."""
     env: dict[Var, Any] = dict(zip(program.invars, zip(primals, tangents)))
 
     def read(atom: Atom):
@@ -396,7 +410,10 @@ cumlogsumexp_p = cumulative(
 
 
 def cumlogsumexp(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
-    """Running log(sum(exp)) along dim `axis`, from the end if `reverse`; of complex numbers with a phase in (-pi, pi]."""
+    """Return running log(sum(exp)) along dim `axis`, from the end if `reverse`.
+
+    Complex results have a phase in (-pi, pi].
+    """
     if families.dtype_in(typeof(operand).dtype, families.COMPLEX):
         from weft._engine.ops.complex_functions import principal
 

@@ -1,12 +1,15 @@
-"""Products of matrices whose rows, or summed dims, fall into groups that follow one another and whose sizes are data.
+"""Matrix products whose rows, or contracted dims, are in consecutive groups with run-time sizes.
 
-`ragged_dot`: operands lhs (*batch, m, k) and rhs, `starts` and `ends` (*batch, groups), `rows` (*batch, m). Row i of lhs belongs to group
-g if starts[g] <= rows[i] < ends[g]; rows count up by one, and groups are in order and apart. Rows of no group give zeros.
-With `contracted` False rhs is (*batch, groups, k, n), and the result (*batch, m, n): each row times the matrix of its group. With True rhs
-is (*batch, m, n), and the result (*batch, groups, k, n): for each group, the sum over its rows of products of lhs's elements and rhs's.
-That rows have numbers, and are not counted from 0, lets a device that has some of the rows, or some of the groups, compute its share.
+`ragged_dot`: operands lhs (*batch, m, k) and rhs, `starts` and `ends` (*batch, groups), `rows`
+(*batch, m). Row i of lhs belongs to group g if starts[g] <= rows[i] < ends[g]; row numbers increase
+by one, and groups are in order and disjoint. Rows outside all groups give zeros. With `contracted`
+False rhs is (*batch, groups, k, n), and the result (*batch, m, n): each row times the matrix of its
+group. With True rhs is (*batch, m, n), and the result (*batch, groups, k, n): for each group, the
+sum over its rows of products of lhs's elements and rhs's. Explicit row numbers that need not begin
+at 0 let a device with some of the rows, or some of the groups, compute its share.
 
-The compiler makes of it a `grouped_dot`, whose last operands are the first row and the number of rows of each group: one matmul per group.
+The compiler rewrites it to a `grouped_dot`, whose last operands are the first row and the number of
+rows of each group: one matmul per group.
 """
 
 from __future__ import annotations
@@ -51,7 +54,10 @@ def ragged_dot(
     precision: tuple[Precision, Precision] | None = None,
     preferred_element_type: np.dtype[Any] | None = None,
 ):
-    """See the module; the dtypes of `lhs` and `rhs` are the same, the others int32."""
+    """Return the product as described in the module;
+
+    `lhs` and `rhs` have one dtype, the others are int32.
+    """
     return ragged_dot_p.bind(
         lhs,
         rhs,
@@ -73,7 +79,9 @@ def masked(
     contracted: bool,
     product: Callable[..., Any],
 ):
-    """The same as one `product` (like `dot_general`) in which each group has the rows of the others, as zeros."""
+    """Return the same result as one `product` (like `dot_general`); each group has zeros in the
+    rows of the others.
+    """
     shape, at = typeof(lhs).shape, typeof(lhs).ndim - 2
     batch, groups = tuple(range(at)), typeof(starts).shape[-1]
     wide = (*shape[:-1], groups)
@@ -195,11 +203,11 @@ def _transpose(
         out, x, y, sums = aval_of(rhs), lhs, ct, not contracted
     a, b = typeof(x).dtype, typeof(y).dtype
     wide = a if a == b else sum_dtype(a, b, out.dtype)
-    made = convert(
+    result = convert(
         ragged_dot(convert(x, wide), convert(y, wide), starts, ends, rows, sums, precision),
         out.dtype,
     )
-    return [made, None, None, None, None] if is_undef(lhs) else [None, made, None, None, None]
+    return [result, None, None, None, None] if is_undef(lhs) else [None, result, None, None, None]
 
 
 @ragged_dot_p.def_batch
@@ -232,7 +240,9 @@ def _factors(
 
 
 def _by_groups(lhs: Value, rhs: Value, starts: Value, ends: Value, rows: Value, **params: Any):
-    """The compiler's form, for dtypes that have a matmul; numbers of rows count from the first one here."""
+    """Rewrite to the compiler's form, for dtypes that have a matmul; row numbers count from the
+    first row.
+    """
     left, right = typeof(lhs), typeof(rhs)
     out = (
         left.dtype
@@ -264,7 +274,7 @@ def _by_groups(lhs: Value, rhs: Value, starts: Value, ends: Value, rows: Value, 
 ragged_dot_p.define(lower=ExpandSpec(_by_groups))
 
 
-# --- what the compiler makes of it
+# --- the compiled form
 
 
 @grouped_dot_p.def_type
@@ -289,7 +299,7 @@ grouped_dot_p.define(jvp=_LATE, transpose=_LATE, batch=_LATE, factors=_LATE, low
 
 
 def grouped_in_full(lhs: Value, rhs: Value, first: Value, count: Value, **params: Any):
-    """`grouped_dot` in operations of XLA."""
+    """Return `grouped_dot` in XLA operations."""
     shape = typeof(lhs).shape[:-1]
     return _masked(
         lhs,

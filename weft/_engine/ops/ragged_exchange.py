@@ -1,10 +1,12 @@
-"""`ragged_all_to_all`: every position sends slices of its own choice to every other, and says where they go.
+"""`ragged_all_to_all`: every position sends slices of chosen sizes to every other one, at chosen
+offsets.
 
-In:   rows to send, rows to be written over; per target k (or several slices per target, k major): where the slice
-      begins, its length, where it is put there; per source: the number of rows that arrive.
-Out:  the rows to be written over, with the received rows in their places.
-Laws: slices sent to one position do not overlap. Over its own axis it is one lookup: each row of the result finds
-      the slice that covers it.
+In:   rows to send; rows to overwrite; per target k (or for several slices per target, k major) the
+      start of the slice, its length and its offset at the target; per source the number of rows
+      that arrive.
+Out:  the rows to overwrite, with the received rows in place.
+Laws: slices sent to one position do not overlap. Over its own axis the exchange is one lookup: each
+      row of the result finds the slice that covers it.
 """
 
 from __future__ import annotations
@@ -50,11 +52,12 @@ def ragged_all_to_all(
     operand: Any, output: Any, input_offsets: Any, send_sizes: Any, output_offsets: Any, recv_sizes: Any, *,
     axis_name: Any, axis_index_groups: Any = None
 ) -> Any:  # fmt: skip
-    """`output` with rows written over by what the positions along the axis send to this one.
+    """Return `output` with rows overwritten by the rows that the positions along the axis send to
+    this one.
 
-    Rows `input_offsets[k] : input_offsets[k] + send_sizes[k]` of `operand` go to position k, where they are put at row
-    `output_offsets[k]`; `recv_sizes[k]` rows come from position k. Offsets and sizes may hold several entries per
-    position, those of one position side by side.
+    Rows `input_offsets[k] : input_offsets[k] + send_sizes[k]` of `operand` are sent to position k,
+    where they begin at row `output_offsets[k]`; `recv_sizes[k]` rows come from position k. Offsets
+    and sizes may have several consecutive entries per position.
     """
     axes = axes_of(axis_name)
     if axis_index_groups is not None:
@@ -62,9 +65,9 @@ def ragged_all_to_all(
             "ragged_all_to_all: axis_index_groups is not supported. Split the axis of the mesh."
         )
     tracked = tracked_axes().intersection(axes)
-    given = (operand, output, input_offsets, send_sizes, output_offsets, recv_sizes)
-    _check([typeof(x) for x in given], axes_size(axes))
-    args = [cast(x, tracked) if tracked else x for x in given]
+    operands = (operand, output, input_offsets, send_sizes, output_offsets, recv_sizes)
+    _check([typeof(x) for x in operands], axes_size(axes))
+    args = [cast(x, tracked) if tracked else x for x in operands]
     return bind_over(ragged_all_to_all_p, *args, axis_name=axes, axis_index_groups=None)
 
 
@@ -79,7 +82,9 @@ def _factors(in_avals: Avals, out_avals: Avals, **params: Any):
 
 
 def _check(avals: list[ShapedArray], size: int) -> None:
-    """ShapeError or TypeError unless the operands of an exchange between `size` positions fit each other."""
+    """Raise ShapeError or TypeError unless the operands of an exchange between `size` positions fit
+    each other.
+    """
     operand, output, *numbers = avals
     if not operand.ndim or operand.shape[1:] != output.shape[1:] or operand.dtype != output.dtype:
         facts = [("operand", operand.str_short()), ("output", output.str_short())]
@@ -121,13 +126,16 @@ def _batch(
 
 
 def _stacked(axis: BatchAxis, *given: Value, **params: Any):
-    """The results of all positions; the operands, and then their batch dims, are `given`."""
+    """Return the results of all positions;
+
+    `given` has the operands, followed by their batch dims.
+    """
     operand, output, *lists = [at_front(x, d, axis.size) for x, d in zip(given[:5], given[6:])]
     return _filled(output, operand, *(_by_target(x, axis.size) for x in lists)), 0
 
 
 def _exchange(given: Value, **params: Any):
-    """In NumPy: every position writes the slices that the others send over its `output`."""
+    """Exchange in NumPy: every position writes the slices from the others over its `output`."""
     results = [output.copy() for _, output, *_ in given]
     for rows, _, starts, sizes, targets, _ in given:
         per_target = len(starts) // len(given)
@@ -137,14 +145,16 @@ def _exchange(given: Value, **params: Any):
 
 
 def _by_target(x: Any, n: int) -> Any:
-    """Lists per sender, by target, as lists per target, by sender."""
+    """Transpose lists per sender, by target, to lists per target, by sender."""
     k = typeof(x).shape[1] // n
     return reshape(transpose(reshape(x, (n, n, k)), (1, 0, 2)), (n, n * k))
 
 
 def _filled(outputs: Any, operands: Any, starts: Any, sizes: Any, targets: Any) -> Any:
-    """`outputs`, one per target, with slices of `operands`, one per sender, written over; the lists are per target and, in
-    order, of all senders."""
+    """Return `outputs`, one per target, overwritten by slices of `operands`, one per sender.
+
+    The lists are per target and list all senders in order.
+    """
     n, rows, *inner = typeof(operands).shape
     count, to = typeof(outputs).shape[:2]
     slices = typeof(starts).shape[1]
@@ -165,7 +175,9 @@ def _filled(outputs: Any, operands: Any, starts: Any, sizes: Any, targets: Any) 
 def _several(
     operand: Any, output: Any, *numbers: Any, axis_name: Any, axis_index_groups: Any
 ) -> Any:
-    """Over several axes: every position gathers the rows of all, and keeps those that are sent to it."""
+    """Exchange over several axes: every position gathers the rows of all, and keeps the rows sent
+    to it.
+    """
     n, own, aval = axes_size(axis_name), rules.position(axis_name), typeof(output)
     k = typeof(numbers[0]).shape[0] // n
     gathered: Callable[[Value], Value] = lambda x: rules.all_gather_p.bind(
@@ -186,7 +198,7 @@ def _several(
 
 
 def _one_list(count: int, operand: Any, output: Any, *numbers: Any, axis_name: Any) -> Any:
-    """`count` exchanges (dim 0 of everything) as one, of the rows of all one below the other."""
+    """Combine `count` exchanges (dim 0 of all operands) into one, with their rows concatenated."""
     n = axes_size(axis_name)
     starts, sizes, targets, received = numbers
     rows, to = typeof(operand).shape[1], typeof(output).shape[1]
@@ -219,7 +231,7 @@ def _transpose(
     axis_name: Axes,
     axis_index_groups: Groups | None,
 ):
-    # what was sent is sent back
+    # sent rows are sent back
     exchanged: Callable[[Value], Value] = lambda x: rules.all_to_all_p.bind(
         x, split_axis=0, concat_axis=0, axis_name=axis_name, axis_size=axes_size(axis_name), tiled=True,
         axis_index_groups=None,
@@ -227,7 +239,8 @@ def _transpose(
     came_to = exchanged(targets)
     back = of_output = None
     if is_undef(operand):
-        # rows that were sent to several positions have several cotangents: each slice gets rows of its own, then they are added
+        # rows sent to several positions have several cotangents: each slice has its own rows, which
+        # are added afterwards
         (count,), (rows, *inner) = typeof(starts).shape, operand.aval.shape
         blank = zeros(operand.aval.update(shape=(count * rows, *inner)))
         own_rows = add(starts, np.arange(count, dtype=typeof(starts).dtype) * rows)
@@ -242,7 +255,9 @@ def _transpose(
 
 
 def _written(aval: ShapedArray, starts: Any, sizes: Any) -> Any:
-    """Which elements of an output are in slices that begin at the rows `starts` and have `sizes` rows."""
+    """Return a mask of the output elements in slices that begin at rows `starts` and have `sizes`
+    rows.
+    """
     shape = (aval.shape[0], typeof(starts).shape[0])
     spread: Callable[[Value], Value] = lambda x: broadcast_in_dim(
         convert_element_type(x, np.int32), shape, (1,)

@@ -1,8 +1,8 @@
-"""Reductions: reduce_sum and its kin, argmax, argmin, and the running ones: cumsum and its kin.
+"""Reductions: reduce_sum etc., argmax, argmin, and the running reductions cumsum etc.
 
-Laws: 16-bit and smaller floats accumulate in float32 and round once; max, min, argmax and argmin let NaN win; argmax
-and argmin give the first of equals. Closed under transposition: reduce_sum <-> broadcast_in_dim, cumsum <-> cumsum
-from the end.
+Laws: floats of at most 16 bits accumulate in float32 and round once; max, min, argmax and argmin
+      propagate NaN; argmax and argmin select the first of equal elements. Closed under
+      transposition: reduce_sum <-> broadcast_in_dim, cumsum <-> cumsum from the end.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _one(dtype: np.dtype[Any]):
 
 
 def lowest(dtype: np.dtype[Any]) -> Any:
-    """The value below all others of `dtype`: the neutral element of max."""
+    """Return the value below all others of `dtype`: the neutral element of max."""
     if dtype == np.bool_:
         return False
     if families.dtype_in(dtype, families.INTEGER):
@@ -63,7 +63,7 @@ def lowest(dtype: np.dtype[Any]) -> Any:
 
 
 def highest(dtype: np.dtype[Any]) -> Any:
-    """The value above all others of `dtype`: the neutral element of min."""
+    """Return the value above all others of `dtype`: the neutral element of min."""
     if dtype == np.bool_:
         return True
     if families.dtype_in(dtype, families.INTEGER):
@@ -94,33 +94,35 @@ def _others(ndim: int, axes: Sequence[int]) -> tuple[int, ...]:
 
 
 def spread(reduced: Value, shape: Sequence[int], axes: Sequence[int]):
-    """A reduced value repeated over the `axes` it was reduced over."""
+    """Return a reduced value repeated over the `axes` of the reduction."""
     return broadcast_in_dim(reduced, shape, _others(len(shape), axes))
 
 
 def _extremum_jvp(t: Value, out: Value, x: Value, *, axes: Ints):
-    """The mean tangent of the elements that attain the extremum."""
+    """Return the mean tangent of the elements that attain the extremum."""
     shape = typeof(x).shape
     winners = convert_element_type(eq(x, spread(out, shape, axes)), typeof(t).dtype)
     return div(reduce_sum(mul(t, winners), axes), reduce_sum(winners, axes))
 
 
 def _prod_jvp(t: Value, out: Value, x: Value, *, axes: Ints):
-    """Each tangent times the product of all the other elements, found without division: zeros do no harm."""
+    """Return the sum of each tangent times the product of all other elements, without division by
+    zeros.
+    """
     aval = typeof(x)
-    kept = _others(aval.ndim, axes)
+    kept_axes = _others(aval.ndim, axes)
     if not aval.size:
         return families.zero_tangent(out)
-    line_shape = (*(aval.shape[d] for d in kept), math.prod(aval.shape[a] for a in axes))
-    xs, ts = (reshape(transpose(v, (*kept, *axes)), line_shape) for v in (x, t))
-    last = len(kept)
+    line_shape = (*(aval.shape[d] for d in kept_axes), math.prod(aval.shape[a] for a in axes))
+    xs, ts = (reshape(transpose(v, (*kept_axes, *axes)), line_shape) for v in (x, t))
+    last = len(kept_axes)
     before = _shift(cumprod(xs, last), 1, last, 1)
     after = rev(_shift(cumprod(rev(xs, (last,)), last), 1, last, 1), (last,))
     return reduce_sum(mul(ts, mul(before, after)), (last,))
 
 
 def _shift(x: Value, by: int, axis: int, fill: complex):
-    """`x` moved `by` places up along `axis`, with `fill` coming in."""
+    """Return `x` shifted by `by` places along `axis`, filled with `fill`."""
     aval = typeof(x)
     by = min_dim(by, aval.shape[axis])
     config = tuple((by, -by, 0) if d == axis else (0, 0, 0) for d in range(aval.ndim))
@@ -217,18 +219,20 @@ def _reduction(p: Primitive, text: str) -> Callable[..., Any]:
 reduce_sum = takes_out_sharding(
     _reduction(
         reduce_sum_p,
-        """The sum of `operand` over the dims `axes`.
+        """Return the sum of `operand` over the dims `axes`.
 
     >>> np.asarray(reduce_sum(np.ones((2, 3)), (1,))).tolist()
     [3.0, 3.0]
     """,
     )
 )
-reduce_prod = _reduction(reduce_prod_p, "The product of `operand` over the dims `axes`.")
+reduce_prod = _reduction(reduce_prod_p, "Return the product of `operand` over the dims `axes`.")
 
 
 def _ordered_reduction(p: Primitive, worst: float, text: str) -> Callable[..., Any]:
-    """Of complex numbers by real part, then by imaginary part among those with the extreme real part."""
+    """Return the public reduction; complex numbers are ordered by real part, then by imaginary
+    part.
+    """
     of_reals = _reduction(p, text)
 
     def reduce(operand: ArrayLike, axes: Sequence[int]) -> Array:
@@ -249,16 +253,18 @@ def _ordered_reduction(p: Primitive, worst: float, text: str) -> Callable[..., A
 reduce_max = _ordered_reduction(
     reduce_max_p,
     -math.inf,
-    "The largest element of `operand` over the dims `axes`; NaN if there is one; of nothing, the lowest value.",
+    "Return the largest element of `operand` over the dims `axes`; NaN if there is one; the lowest value if there are no elements.",
 )
 reduce_min = _ordered_reduction(
     reduce_min_p,
     math.inf,
-    "The smallest element of `operand` over the dims `axes`; NaN if there is one.",
+    "Return the smallest element of `operand` over the dims `axes`; NaN if there is one.",
 )
-reduce_and = _reduction(reduce_and_p, "Bitwise (or logical) and over the dims `axes`.")
-reduce_or = _reduction(reduce_or_p, "Bitwise (or logical) or over the dims `axes`.")
-reduce_xor = _reduction(reduce_xor_p, "Bitwise (or logical) exclusive or over the dims `axes`.")
+reduce_and = _reduction(reduce_and_p, "Return the bitwise (or logical) and over the dims `axes`.")
+reduce_or = _reduction(reduce_or_p, "Return the bitwise (or logical) or over the dims `axes`.")
+reduce_xor = _reduction(
+    reduce_xor_p, "Return the bitwise (or logical) exclusive or over the dims `axes`."
+)
 
 
 # --- argmax and argmin ------------------------------------------------------------------------------------------------
@@ -301,7 +307,8 @@ def _arg_reduction(name: str, reference: Callable[..., Any]) -> Primitive:
 
     @p.def_factors
     def factors(in_avals: Avals, out_avals: Avals, *, axes: Ints, index_dtype: np.dtype[Any]):
-        # Shards would combine as pairs of value and position; `replicate` holds for whoever cannot.
+        # Shards would combine as pairs of value and position; `replicate` holds where this is
+        # impossible.
         b = RuleBuilder()
         fs = b.news(in_avals[0].shape)
         along = fs[axes[0]]
@@ -325,7 +332,10 @@ def _arg_reduction(name: str, reference: Callable[..., Any]) -> Primitive:
 
 
 def _first(find: Callable[..., Any]) -> Callable[[NumPyArray, int], Any]:
-    """`find`, in float32 for narrow floats. NumPy, too, takes the first NaN as the extreme."""
+    """Return `find`, in float32 for narrow floats.
+
+    NumPy also selects the first NaN as the extreme.
+    """
     return lambda x, axis: find(x.astype(np.float32) if families.is_narrow(x.dtype) else x, axis)
 
 
@@ -334,7 +344,8 @@ argmin_p = _arg_reduction("argmin", _first(np.argmin))
 
 
 def argmax(operand: ArrayLike, axis: int, index_dtype: dtypes.DTypeLike) -> Array:
-    """The index of the largest element along dim `axis`: the first of equals, the first NaN if there is one.
+    """Return the index of the largest element along dim `axis`: the first of equals, the first NaN
+    if there is one.
 
     >>> int(argmax(np.array([1.0, 5.0, 5.0]), 0, np.int32))
     1
@@ -343,7 +354,9 @@ def argmax(operand: ArrayLike, axis: int, index_dtype: dtypes.DTypeLike) -> Arra
 
 
 def argmin(operand: ArrayLike, axis: int, index_dtype: dtypes.DTypeLike) -> Array:
-    """The index of the smallest element along dim `axis`: the first of equals, the first NaN if there is one."""
+    """Return the index of the smallest element along dim `axis`: the first of equals, the first NaN
+    if there is one.
+    """
     return _arg_reduce(argmin_p, operand, axis, index_dtype)
 
 
@@ -358,7 +371,7 @@ def _arg_reduce(p: Primitive, operand: Value, axis: int, index_dtype: dtypes.DTy
 # --- running reductions -----------------------------------------------------------------------------------------------
 
 
-#: the last doubling of a running reduction along a dim of symbolic size
+#: the last doubling step of a running reduction along a dim of symbolic size
 _LARGEST_STEP = 1 << 30
 
 
@@ -369,10 +382,12 @@ def prefix_scan(
     axis: int,
     reverse: bool,
 ) -> list[Any]:
-    """Running combination of `elements` (a tuple of arrays) by the associative `combine`, in log2(n) doublings.
+    """Return the running combination of `elements` (a tuple of arrays) by the associative
+    `combine`, in log2(n) doublings.
 
-    `neutral` are the scalars that come in from beyond the edge; `combine(earlier, later)` takes and gives tuples. A symbolic size takes as
-    many doublings as the largest size could need; those beyond the size change nothing.
+    `neutral` are the scalars beyond the edge; `combine(earlier, later)` takes and returns tuples. A
+    symbolic size takes as many doublings as the largest possible size; doublings beyond the size
+    change nothing.
     """
     elements = [rev(x, (axis,)) if reverse else x for x in elements]
     size, step = typeof(elements[0]).shape[axis], 1
@@ -386,7 +401,7 @@ def prefix_scan(
 def paired_jvp(
     combine: Callable[..., Any], neutral: Callable[[dtypes.DType], Any]
 ) -> Callable[..., Any]:
-    """jvp of a running reduction: the running combination of (value, tangent) pairs."""
+    """Return the jvp of a running reduction: the running combination of (value, tangent) pairs."""
 
     def jvp(t: Value, out: Value, x: Value, *, axis: int, reverse: bool):
         fills = (np.asarray(neutral(typeof(x).dtype)).astype(typeof(x).dtype)[()], 0)
@@ -453,13 +468,13 @@ cummin_p = cumulative(
 
 
 def running(p: Primitive, operand: Value, axis: int, reverse: bool):
-    """The running reduction `p` along dim `axis`."""
+    """Return the running reduction `p` along dim `axis`."""
     (axis,) = families.canonical_dims(p.name, (axis,), typeof(operand).ndim)
     return p.bind(operand, axis=axis, reverse=bool(reverse))
 
 
 def cumsum(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
-    """Running sums along dim `axis`, from the end if `reverse`.
+    """Return running sums along dim `axis`, from the end if `reverse`.
 
     >>> np.asarray(cumsum(np.array([1, 2, 3]))).tolist()
     [1, 3, 6]
@@ -475,13 +490,15 @@ def _running(
             return _by_doubling(of_two, fill, operand, axis, reverse)
         return running(p, operand, axis, reverse)
 
-    return named(cumulate, p.name, f"Running {what} along dim `axis`, from the end if `reverse`.")
+    return named(
+        cumulate, p.name, f"Return running {what} along dim `axis`, from the end if `reverse`."
+    )
 
 
 def _by_doubling(
     of_two: Callable[..., Any], fill: complex, operand: Value, axis: int, reverse: bool
 ):
-    """The running reduction of an idempotent function of two values: of 2, 4, 8, ... neighbours."""
+    """Return the running reduction of an idempotent binary function: of 2, 4, 8, ... neighbors."""
     aval = typeof(operand)
     (axis,) = families.canonical_dims(of_two.__name__, (axis,), aval.ndim)
     by = 1

@@ -2,8 +2,9 @@
 
 In:   the words of a key (one, two or four) and the two or four words of a counter, uint32, of one shape or rank 0.
 Out:  two or four words of random bits per counter.
-Laws: the bits depend on key and counter alone; a counter that is the global position of an element makes them the same
-      under every sharding, with no communication. Constants and schedules are those of Random123 (20 and 10 rounds).
+Laws: the bits depend only on key and counter; a counter that is the global position of an element
+      makes them the same under every sharding, with no communication. Constants and key schedules
+      are those defined by Random123 (20 and 10 rounds).
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ philox4x32_p = ElementwiseOp("philox4x32", multiple_results=True, cost=150)
 
 
 def threefry2x32(k0: Value, k1: Value, x0: Value, x1: Value) -> list[Any]:
-    """The two words of the threefry block cipher with key (k0, k1) on the counter (x0, x1), elementwise in uint32.
+    """Return the two words of the threefry block cipher with key (k0, k1) on the counter (x0, x1),
+    elementwise in uint32.
 
     >>> [hex(w) for w in threefry2x32(*np.zeros(4, np.uint32))]
     ['0x6b200159', '0x99ba4efe']
@@ -63,7 +65,8 @@ def _threefry_rounds(ops: _Words, k0: Value, k1: Value, x0: Value, x1: Value):
 def threefry4x32(
     k0: Value, k1: Value, k2: Value, k3: Value, x0: Value, x1: Value, x2: Value, x3: Value
 ) -> list[Any]:
-    """The four words of the threefry block cipher with key (k0 ... k3) on the counter (x0 ... x3), elementwise in uint32.
+    """Return the four words of the threefry block cipher with key (k0 ... k3) on the counter (x0
+    ... x3), elementwise in uint32.
 
     >>> [hex(w) for w in threefry4x32(*np.zeros(8, np.uint32))]
     ['0x9c6ca96a', '0xe17eae66', '0xfc10ecd4', '0x5256a7d8']
@@ -78,7 +81,7 @@ def _wide_threefry_rounds(ops: _Words, *words: Value):
         for at, bits in zip((0, 2), _ROTATIONS_OF_PAIRS[step % 8]):
             other = (
                 at + 1 if step % 2 == 0 else 3 - at
-            )  # each pair mixes, then the pairs change partners
+            )  # each pair mixes, then the pairs exchange partners
             x[at] = ops.add(x[at], x[other])
             x[other] = ops.xor(ops.rotate(x[other], bits), x[at])
         if step % 4 == 3:
@@ -92,7 +95,8 @@ def _wide_threefry_rounds(ops: _Words, *words: Value):
 
 
 def philox4x32(k0: Value, k1: Value, x0: Value, x1: Value, x2: Value, x3: Value) -> list[Any]:
-    """The four words of the philox block function with key (k0, k1) on the counter (x0 ... x3), elementwise in uint32.
+    """Return the four words of the philox block function with key (k0, k1) on the counter (x0 ...
+    x3), elementwise in uint32.
 
     >>> [hex(w) for w in philox4x32(*np.zeros(6, np.uint32))]
     ['0x6627e8d5', '0xe169c58d', '0xbc57ac4c', '0x9b00dbd8']
@@ -117,7 +121,8 @@ def _philox_rounds(ops: _Words, k0: Value, k1: Value, x0: Value, x1: Value, x2: 
 
 
 def philox2x32(k: Value, x0: Value, x1: Value) -> list[Any]:
-    """The two words of the philox block function with key k on the counter (x0, x1), elementwise in uint32.
+    """Return the two words of the philox block function with key k on the counter (x0, x1),
+    elementwise in uint32.
 
     >>> [hex(w) for w in philox2x32(*np.zeros(3, np.uint32))]
     ['0xff1dae59', '0x6cd10df2']
@@ -133,7 +138,7 @@ def _narrow_philox_rounds(ops: _Words, k: Value, x0: Value, x1: Value):
     return [x0, x1]
 
 
-# --- the rules of all ------------------------------------------------------------------------------------------------
+# --- rules of all block functions ------------------------------------------------------------
 
 
 class _Words(Protocol):

@@ -1,4 +1,4 @@
-"""Types in the signatures of ops, of their rules and of formulas. Imported for annotations only."""
+"""Types in the signatures of ops, of their rules and of formulas; imported for annotations only."""
 
 from __future__ import annotations
 
@@ -11,27 +11,29 @@ from weft._engine.ir.build import Builder
 from weft._engine.ir.loops import Expr
 from weft._engine.ir.types import ShapedArray
 
-#: a value under the current trace: an array, a tracer, a NumPy array, a Python number, an object of a type that users registered,
-#: or, in derivatives, a symbolic zero
+#: a value in a trace: an array, a tracer, a NumPy array, a Python number, an object of a registered
+#: hijax type, or, in derivatives, a symbolic zero
 Value: TypeAlias = Any
 Values: TypeAlias = Sequence[Value]
 #: operands and results in the signatures of public functions, under the names of `weft.typing.ArrayLike` and `weft.Array`; both may be
 #: tracers
 ArrayLike: TypeAlias = Any
 Array: TypeAlias = Any
-#: per operand the dim that `vmap` maps over, or None
+#: the mapped dim of each operand, or None
 BatchDims: TypeAlias = Sequence[int | None]
 Avals: TypeAlias = Sequence[ShapedArray]
 #: sizes, dims or positions in the parameters of an op
 Ints: TypeAlias = tuple[int, ...]
 #: an operand or a result of a reference: an array or a scalar of any dtype
 NumPyArray: TypeAlias = npt.NDArray[Any]
-#: a position in an array of Loops
+#: a position in an array, as Loops expressions
 ElementIndex: TypeAlias = tuple[Expr, ...]
 
 
 class ElementReader(Protocol):
-    """Gives the element of an operand at a position; it is not loaded where `guard` is false."""
+    """A function that returns the element of an operand at a position; it is not loaded where
+    `guard` is false.
+    """
 
     def __call__(self, index: ElementIndex, guard: Expr | None = None, /) -> Expr: ...
 
@@ -44,7 +46,8 @@ class _RuleOfTwoAndParams(Protocol):
     def __call__(self, x: Value, y: Value, /, **params: Any) -> Value: ...
 
 
-#: a derivative by one operand: the tangent, the result and the operands give a tangent, or the cotangent and the operands a cotangent
+#: a derivative by one operand: a function of the tangent, the result and the operands, or of the
+#: cotangent and the operands
 OperandRule: TypeAlias = (
     Callable[[Value, Value], Value]
     | Callable[[Value, Value, Value], Value]
@@ -55,7 +58,7 @@ OperandRule: TypeAlias = (
     | _RuleOfParams
     | Callable[..., Value]
 )
-#: the meaning of an elementwise op in NumPy
+#: the NumPy reference of an elementwise op
 Reference: TypeAlias = (
     Callable[[NumPyArray], Any]
     | Callable[[NumPyArray, NumPyArray], Any]
@@ -72,7 +75,7 @@ Emit: TypeAlias = (
 
 
 class FormulaValue(Protocol):
-    """A value in a formula: a float, an integer of the same size, or a mask of a backend."""
+    """A value in a formula: a backend's float, integer of the same size, or mask."""
 
     def __add__(self, other: FormulaValue | float, /) -> FormulaValue: ...
     def __radd__(self, other: float, /) -> FormulaValue: ...

@@ -1,4 +1,4 @@
-"""Helpers that the irregular families share: positions of dims for batch rules, and jvp rules of linear ops.
+"""Helpers of irregular families: positions of dims for batch rules, and jvp rules of linear ops.
 
 `at_front`, `bump` and `insert` serve batch rules. `jointly_linear` and `multilinear` fill the jvp slot of an op that is
 linear in some operands: jointly (concatenate), or in one at a time (dot_general).
@@ -22,18 +22,23 @@ if TYPE_CHECKING:
 
 
 def shaped_like(aval: ShapedArray, shape: Sequence[int], *others: ShapedArray) -> ShapedArray:
-    """Type of a result with `shape` and the dtype of `aval`: weak if all operands are, varying as any of them does."""
+    """Return the type of a result with `shape` and the dtype of `aval`.
+
+    It is weak if all operands are, and varies over the axes of any of them.
+    """
     weak = aval.weak_type and all(o.weak_type for o in others)
     return ShapedArray(tuple(shape), aval.dtype, weak, None, joined_vma((aval, *others)))
 
 
 def aval_of(x: Any) -> ShapedArray:
-    """Type of an argument of a transpose rule: of a value, or of the linear input that an `UndefPrimal` stands for."""
+    """Return the type of an argument of a transpose rule: a value, or the `UndefPrimal` of a linear
+    input.
+    """
     return x.aval if type(x) is UndefPrimal else typeof(x)
 
 
 def at_front(x: Any, dim: int | None, size: int) -> Any:
-    """`x` with its batch dim first, repeated `size` times if it has none."""
+    """Return `x` with its batch dim first, repeated `size` times if it has none."""
     if dim is not None:
         return move_dim(x, dim, 0)
     shape = typeof(x).shape
@@ -43,7 +48,7 @@ def at_front(x: Any, dim: int | None, size: int) -> Any:
 
 
 def bump(dims: Sequence[int], inserted: int) -> tuple[int, ...]:
-    """Numbers of `dims` after a new dim came in at position `inserted`.
+    """Return `dims` after the insertion of a dim at position `inserted`.
 
     >>> bump((0, 1, 2), 1)
     (0, 2, 3)
@@ -52,12 +57,12 @@ def bump(dims: Sequence[int], inserted: int) -> tuple[int, ...]:
 
 
 def insert(items: Sequence[Any], position: int, item: Any) -> tuple[Any, ...]:
-    """`items` as a tuple, with `item` put in at `position`."""
+    """Return `items` as a tuple with `item` inserted at `position`."""
     return (*items[:position], item, *items[position:])
 
 
 def inverse(permutation: Sequence[int]) -> tuple[int, ...]:
-    """The permutation that undoes `permutation`.
+    """Return the permutation that undoes `permutation`.
 
     >>> inverse((2, 0, 1))
     (1, 2, 0)
@@ -69,7 +74,9 @@ def inverse(permutation: Sequence[int]) -> tuple[int, ...]:
 
 
 def jointly_linear(primitive: Primitive, positions: Sequence[int] | None = None) -> None:
-    """Fill the jvp slot of an op linear in the operands at `positions` taken together (None: in all of them)."""
+    """Fill the jvp slot of an op that is linear in the operands at `positions` together (None: in
+    all of them).
+    """
 
     def jvp(primals: Values, tangents: Values, **params: Any):
         out = primitive.bind(*primals, **params)
@@ -85,7 +92,7 @@ def jointly_linear(primitive: Primitive, positions: Sequence[int] | None = None)
 
 
 def multilinear(primitive: Primitive, positions: Sequence[int]) -> None:
-    """Fill the jvp slot of an op that is linear in each operand at `positions` while the others are held."""
+    """Fill the jvp slot of an op that is linear in each operand at `positions` separately."""
 
     def jvp(primals: Values, tangents: Values, **params: Any):
         out = primitive.bind(*primals, **params)

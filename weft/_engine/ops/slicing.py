@@ -1,7 +1,8 @@
-"""Slicing by static bounds: slice, pad, concatenate, and the functions made of them.
+"""Slicing by static bounds: slice, pad, concatenate, and functions built on them.
 
-Laws: slice and pad are each other's transpose; concatenate transposes to slice. Bounds are checked when the type is found.
-Next: `dynamic_slicing`, slices whose start is known only at run time.
+Laws: slice and pad are each other's transpose; concatenate transposes to slice. Type rules check
+      the bounds.
+Next: `dynamic_slicing`, slices whose start is a run-time value.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ def slice(
     limit_indices: Sequence[int],
     strides: Sequence[int] | None = None,
 ) -> Array:
-    """The elements from `start_indices` up to, not including, `limit_indices`, in steps of `strides`.
+    """Return the elements from `start_indices` up to, not including, `limit_indices`, in steps of
+    `strides`.
 
     >>> np.asarray(slice(np.arange(6), (1,), (6,), (2,))).tolist()
     [1, 3, 5]
@@ -97,7 +99,9 @@ def slice_in_dim(
     stride: int = 1,
     axis: int = 0,
 ) -> Array:
-    """`operand[..., start:limit:stride, ...]` along dim `axis`, negative indices counting from the end."""
+    """Return `operand[..., start:limit:stride, ...]` along dim `axis`; negative indices count from
+    the end.
+    """
     shape = typeof(operand).shape
     axis = canonical_dim(axis, len(shape), "slice_in_dim")
     size = shape[axis]
@@ -111,7 +115,9 @@ def slice_in_dim(
 
 
 def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool = True) -> Array:
-    """The part of `operand` at `index` of dim `axis`; the dim stays, with size 1, if `keepdims`."""
+    """Return the slice of `operand` at `index` of dim `axis`; the dim stays, with size 1, if
+    `keepdims`.
+    """
     shape = typeof(operand).shape
     axis = canonical_dim(axis, len(shape), "index_in_dim")
     wrapped = as_int(index) + shape[axis] if index < 0 else as_int(index)
@@ -126,7 +132,8 @@ def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool =
 def pad(
     operand: ArrayLike, padding_value: ArrayLike, padding_config: Sequence[tuple[int, int, int]]
 ) -> Array:
-    """`operand` surrounded by `padding_value`: per dim (low, high, interior); negative low and high cut off.
+    """Return `operand` padded with `padding_value` by (low, high, interior) per dim; negative low
+    and high crop.
 
     >>> np.asarray(pad(np.array([1, 2, 3]), 0, [(1, 0, 1)])).tolist()
     [0, 1, 0, 2, 0, 3]
@@ -160,7 +167,7 @@ def pad(
 
 
 def concatenate(operands: Sequence[ArrayLike], dimension: int) -> Array:
-    """`operands` joined along dim `dimension`.
+    """Return `operands` joined along dim `dimension`.
 
     >>> np.asarray(concatenate([np.array([1, 2]), np.array([3])], 0)).tolist()
     [1, 2, 3]
@@ -178,7 +185,7 @@ def concatenate(operands: Sequence[ArrayLike], dimension: int) -> Array:
 
 
 def split(operand: ArrayLike, sizes: Sequence[int], axis: int = 0) -> list[Array]:
-    """The consecutive parts of `operand` of lengths `sizes` along dim `axis`.
+    """Return the consecutive parts of `operand` with lengths `sizes` along dim `axis`.
 
     >>> [np.asarray(p).tolist() for p in split(np.arange(5), (2, 3))]
     [[0, 1], [2, 3, 4]]
@@ -196,7 +203,9 @@ def split(operand: ArrayLike, sizes: Sequence[int], axis: int = 0) -> list[Array
 
 
 def canonical_dim(dim: int, ndim: int, api: str) -> int:
-    """`dim` counted from the front; AxisError, a ValueError and an IndexError, if there is no such dim."""
+    """Return `dim` counted from the front; raise AxisError, a ValueError and an IndexError, if it
+    is out of range.
+    """
     if not -ndim <= dim < ndim:
         raise np.exceptions.AxisError(
             f"{api}: dim {dim} is out of range for an array with {ndim} dims."
@@ -205,7 +214,7 @@ def canonical_dim(dim: int, ndim: int, api: str) -> int:
 
 
 def _dilated(n: int, interior: int) -> int:
-    """The size of a dim of size `n` with `interior` elements between neighbors."""
+    """Return the size of a dim of size `n` with `interior` elements between neighbors."""
     return n + max_dim(n - 1, 0) * interior if interior else n
 
 
@@ -214,13 +223,13 @@ def as_ints(values: Iterable[Any]) -> tuple[int, ...]:
 
 
 def _scalar_like(value: Value, aval: ShapedArray):
-    """A rank-0 `value` in the dtype of `aval`; arrays and tracers must have it already."""
+    """Return a rank-0 `value` in the dtype of `aval`; arrays and tracers must have it already."""
     if isinstance(value, (bool, int, float, complex)):
         return exact(value, aval.dtype)
-    found = typeof(value)
+    value_aval = typeof(value)
     return (
         convert_element_type(value, aval.dtype)
-        if found.weak_type and found.dtype != aval.dtype
+        if value_aval.weak_type and value_aval.dtype != aval.dtype
         else value
     )
 
@@ -320,7 +329,7 @@ def _slice_factors(in_avals: Avals, out_avals: Avals, **params: Any):
 
 
 def _apart(ins: Sequence[int], outs: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """The pairs of factors of dims whose factors differ: the result's leads."""
+    """Return the pairs of factors (result's, operand's) of dims whose factors differ."""
     return tuple((g, f) for f, g in zip(ins, outs) if f != g)
 
 
@@ -589,8 +598,11 @@ def _concatenate_lower(
     parts = [k for k in range(len(operands)) if ends[k] > starts[k]] or [0]
 
     def joined(first: int, last: int) -> Expr:
-        """The element of the operands with numbers `first` to `last` (exclusive) among `parts`, chosen by halves: many operands
-        are few choices deep."""
+        """Return the element of operands `first` to `last` (exclusive) of `parts`, by binary
+        selection.
+
+        A selection among many operands is then only a few levels deep.
+        """
         if last - first > 1:
             middle = (first + last) // 2
             return b.select(

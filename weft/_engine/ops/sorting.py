@@ -1,9 +1,11 @@
 """Sorting: sort (of several operands by the first `num_keys`) and top_k.
 
-Order: NaN comes last, -0 equals 0; complex numbers by real, then imaginary part. `top_k` takes NaN as the largest and
-the first of equals first. Tangents move by the permutation that the keys found, which is linear.
+Order: NaN is last, -0 equals 0; complex numbers by real, then imaginary part. `top_k` treats NaN as
+the largest and keeps the order of equal elements. Tangents are permuted as the keys are, which is
+linear.
 
-Both become, for native code, one of three operations on rows: `sorted_rows`, `row_order` and `leading`, and gathers.
+Native code computes both by three operations on rows, `sorted_rows`, `row_order` and `leading`, and
+by gathers.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ _INDEX = np.dtype(np.int32)
 
 
 def take_along(x: Value, indices: Value, dim: int):
-    """`x[..., indices[..., j, ...], ...]`: the elements of `x` along `dim` at `indices`."""
+    """Return `x[..., indices[..., j, ...], ...]`: the elements of `x` along `dim` at `indices`."""
     from weft._engine.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather
 
     shape, ndim = typeof(x).shape, typeof(x).ndim
@@ -127,14 +129,15 @@ sorted_rows_p = _on_rows(
     type=_row_type,
     reference=_sorted_rows_reference,
 )
-#: operands: key and, optionally, positions; params: descending. The positions, by the elements there; see `ir.program.Sort`
+#: operands: key and, optionally, positions; params: descending. The positions, sorted by their
+#: elements; see `ir.program.Sort`
 row_order_p = _on_rows(
     "row_order",
     "order",
     type=_order_type,
     reference=_order_reference,
 )
-#: params: k. The k greatest of each row and their positions
+#: params: k. The k greatest elements of each row and their positions
 leading_p = _on_rows(
     "leading",
     "top",
@@ -144,7 +147,7 @@ leading_p = _on_rows(
 
 
 def _columns(key: NumPyArray) -> list[Any]:
-    """A key as real ones, most significant first."""
+    """Return a key as real keys, most significant first."""
     return [real(key), imag(key)] if np.issubdtype(typeof(key).dtype, np.complexfloating) else [key]
 
 
@@ -154,8 +157,10 @@ sort_p = SortOp("sort", multiple_results=True)
 
 
 def sort(operand: ArrayLike, dimension: int = -1, is_stable: bool = True, num_keys: int = 1) -> Any:
-    """`operand` in ascending order along `dimension`. A sequence of operands is ordered by its first `num_keys`
-    members, compared one after the other; the rest move along.
+    """Return `operand` in ascending order along `dimension`.
+
+    A sequence of operands is ordered by its first `num_keys` members, compared lexicographically;
+    the others are permuted alike.
 
     >>> np.asarray(sort(np.array([3, 1, 2]))).tolist()
     [1, 2, 3]
@@ -190,7 +195,7 @@ def _sort_type(*avals: ShapedArray, dimension: int, is_stable: bool, num_keys: i
 
 
 def _comparable(key: NumPyArray):
-    """A key's columns for lexsort, most significant first."""
+    """Return a key's columns for lexsort, most significant first."""
     if np.iscomplexobj(key):
         return [np.real(key), np.imag(key)]
     return [key.astype(np.float32) if families.is_narrow(key.dtype) else key]
@@ -235,7 +240,7 @@ def _sort_batch(
 
 
 def _front(x: Value, dim: int | None, size: int):
-    """`x` with its batch dim first, repeated if it has none."""
+    """Return `x` with its batch dim first, repeated if it has none."""
     if dim is not None:
         return move_dim(x, dim, 0)
     shape = (size, *typeof(x).shape)
@@ -252,7 +257,7 @@ def _sort_factors(
 
 
 def _sort_rows(*xs: Value, dimension: int, is_stable: bool, num_keys: int):
-    """A sort as orders of rows, one key after the other, the most significant last."""
+    """Sort by orders of rows, one key after the other, the most significant one last."""
     if typeof(xs[0]).size == 0:
         return list(xs)
     last = typeof(xs[0]).ndim - 1
@@ -276,7 +281,8 @@ top_k_p = SortOp("top_k", multiple_results=True)
 
 
 def top_k(operand: ArrayLike, k: int, *, axis: int = -1) -> Sequence[Any]:
-    """The `k` largest elements along dim `axis`, in descending order, and their int32 indices.
+    """Return the `k` largest elements along dim `axis`, in descending order, and their int32
+    indices.
 
     >>> values, indices = top_k(np.array([5, 9, 7]), 2)
     >>> np.asarray(values).tolist(), np.asarray(indices).tolist()
@@ -337,17 +343,18 @@ def _top_k_batch(mapped: BatchAxis, args: Values, dims: Sequence[int], *, axis: 
 def _top_k_factors(in_avals: Avals, out_avals: Avals, *, axis: int, k: int):
     b = RuleBuilder()
     fs = b.news(in_avals[0].shape)
-    taken = b.new(k)
-    outs = [taken if d == axis else f for d, f in enumerate(fs)]
-    return b.rule([fs], [outs, outs], special={fs[axis]: "replicate", taken: "replicate"})
+    leading_dim = b.new(k)
+    outs = [leading_dim if d == axis else f for d, f in enumerate(fs)]
+    return b.rule([fs], [outs, outs], special={fs[axis]: "replicate", leading_dim: "replicate"})
 
 
-#: the greatest are kept in order while a row is read, if they are at most so many, and a small part of it
+#: the greatest elements are collected in one pass if there are at most `_KEPT`, and `_SHARE` times
+#: as many in the row
 _KEPT, _SHARE = 256, 8
 
 
 def _top_k_rows(x: Value, *, axis: int, k: int):
-    """The leading elements of rows, found in one pass or, where there are many, by ordering the row."""
+    """Return the leading elements of rows by one pass, or, for many elements, by sorting the row."""
     aval = typeof(x)
     last, n = aval.ndim - 1, aval.shape[axis]
     rows = move_dim(x, axis, last)
@@ -355,8 +362,8 @@ def _top_k_rows(x: Value, *, axis: int, k: int):
         shape = (*aval.shape[:axis], k, *aval.shape[axis + 1 :])
         return [full(shape, np.zeros((), aval.dtype)[()]), full(shape, np.int32(0))]
     if k <= _KEPT and (k * _SHARE <= n or k <= _SHARE):
-        found = leading_p.bind(rows, k=k)
-        return [move_dim(y, last, axis) for y in found]
+        leading = leading_p.bind(rows, k=k)
+        return [move_dim(y, last, axis) for y in leading]
     places = move_dim(
         slice_in_dim(row_order_p.bind(rows, descending=True), 0, k, axis=last), last, axis
     )

@@ -1,8 +1,9 @@
-"""Windows at run-time positions: what gather and the scatters have in common.
+"""Windows at run-time positions, shared by gather and the scatters.
 
-In:   dimension numbers, which say how dims of the operand, of the indices and of the windows belong together.
-Out:  positions of windows (on NumPy for references, as expressions for kernels), checks, shapes and sharding factors.
-Law:  a scatter's windows are those of the gather that reads the same places (`window_of_scatter`).
+In:   dimension numbers, which relate dims of the operand, of the indices and of the windows.
+Out:  positions of windows (on NumPy for references, as expressions for kernels), checks, shapes and
+      sharding factors. | Law: a scatter has the same windows as the gather that reads its places
+      (`window_of_scatter`).
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ if TYPE_CHECKING:
 
 
 class GatherDimensionNumbers(NamedTuple):
-    """Which dims of a gather belong together.
+    """The correspondence of dims in a gather.
 
-    offset_dims                   dims of the result that run inside the window
-    collapsed_slice_dims          dims of the operand in which the window has size 1 and which the result lacks
+    offset_dims                   dims of the result that index into the window
+    collapsed_slice_dims          dims of the operand with window size 1 that the result lacks
     start_index_map               dims of the operand that the entries of an index address
-    operand_batching_dims         dims of the operand that run along with start_indices_batching_dims of the indices
+    operand_batching_dims         dims of the operand paired with start_indices_batching_dims of the indices
     """
 
     __module__ = "weft.lax"
@@ -44,10 +45,11 @@ class GatherDimensionNumbers(NamedTuple):
 
 
 class ScatterDimensionNumbers(NamedTuple):
-    """Which dims of a scatter belong together: as in a gather whose result has the shape of the updates.
+    """The correspondence of dims in a scatter: as in a gather whose result has the shape of the
+    updates.
 
-    Updates have their window in dims `update_window_dims`; the operand has dims `inserted_window_dims` that they lack, and the entries
-    of an index address dims `scatter_dims_to_operand_dims`.
+    Updates have their window in dims `update_window_dims`; they lack the operand's dims
+    `inserted_window_dims`, and the entries of an index address dims `scatter_dims_to_operand_dims`.
 
     >>> rows = lax.ScatterDimensionNumbers((1,), (0,), (0,))
     >>> lax.scatter_add(np.zeros((3, 2)), np.array([[1], [1]]), np.ones((2, 2)), rows).tolist()
@@ -64,8 +66,12 @@ class ScatterDimensionNumbers(NamedTuple):
 
 
 class GatherScatterMode(enum.Enum):
-    """What happens to windows outside the operand: moved inside (CLIP), filled or dropped, or promised not to occur: then
-    a gather moves them all the same, and a scatter drops them. UNCHECKED is for windows that are known to be inside."""
+    """Treatment of windows outside the operand.
+
+    They are moved inside (CLIP), filled or dropped, or promised not to occur: then a gather moves
+    them inside nevertheless, and a scatter drops them. UNCHECKED is for windows that are known to
+    be inside.
+    """
 
     __module__ = "weft.lax"
 
@@ -76,7 +82,7 @@ class GatherScatterMode(enum.Enum):
 
     @staticmethod
     def from_any(mode: "str | GatherScatterMode | None") -> "GatherScatterMode":
-        """The mode named by a string; None is FILL_OR_DROP.
+        """Return the mode named by a string; None is FILL_OR_DROP.
 
         >>> GatherScatterMode.from_any("clip")
         GatherScatterMode.CLIP
@@ -98,30 +104,34 @@ class GatherScatterMode(enum.Enum):
 
     @property
     def of_scatter(self) -> "GatherScatterMode":
-        """What a scatter does by it."""
+        """The corresponding mode of a scatter."""
         return (
             GatherScatterMode.FILL_OR_DROP if self is GatherScatterMode.PROMISE_IN_BOUNDS else self
         )
 
 
-# --- where the windows are
+# --- positions of windows
 
 
 def kept_dims(ndim: int, numbers: GatherDimensionNumbers) -> tuple[int, ...]:
-    """Dims of the operand that run inside the window and that the result has."""
+    """Return the dims of the operand that are window dims of the result."""
     gone = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
     return tuple(d for d in range(ndim) if d not in gone)
 
 
 def batch_dims(ndim: int, numbers: GatherDimensionNumbers) -> tuple[int, ...]:
-    """Dims of the result that run over the positions: one per dim of the indices but the last, in order."""
+    """Return the dims of the result for the positions: one per dim of the indices but the last, in
+    order.
+    """
     return tuple(d for d in range(ndim) if d not in numbers.offset_dims)
 
 
 def window_of_scatter(
     numbers: ScatterDimensionNumbers, operand_ndim: int, update_shape: Sequence[int]
 ) -> tuple[GatherDimensionNumbers, tuple[int, ...]]:
-    """The gather that reads the places which a scatter writes: its dimension numbers and slice sizes."""
+    """Return dimension numbers and slice sizes of the gather that reads the places a scatter
+    writes.
+    """
     as_gather = GatherDimensionNumbers(*map(tuple, numbers))
     sizes = [1] * operand_ndim
     for d, w in zip(kept_dims(operand_ndim, as_gather), numbers.update_window_dims):
@@ -137,10 +147,12 @@ def reference_positions(
     slice_sizes: Sequence[int],
     mode: GatherScatterMode,
 ):
-    """Per operand dim an index array that broadcasts to `out_shape`, and where the window is inside."""
+    """Return an index array per operand dim that broadcasts to `out_shape`, and a mask of the
+    windows inside.
+    """
     rank = len(out_shape)
     batch = batch_dims(rank, numbers)
-    kept = dict(zip(kept_dims(len(operand_shape), numbers), numbers.offset_dims))
+    window_axes = dict(zip(kept_dims(len(operand_shape), numbers), numbers.offset_dims))
 
     def along(values: NumPyArray, dims: Sequence[int]):
         shape = [1] * rank
@@ -167,7 +179,9 @@ def reference_positions(
         if mode is GatherScatterMode.FILL_OR_DROP:
             inside = inside & (start >= 0) & (start <= n - size)
         start = np.clip(start, 0, n - size)
-        positions.append(start + along(np.arange(size), (kept[d],)) if d in kept else start)
+        positions.append(
+            start + along(np.arange(size), (window_axes[d],)) if d in window_axes else start
+        )
     return positions, inside
 
 
@@ -180,9 +194,13 @@ def window_position(
     slice_sizes: Sequence[int],
     mode: GatherScatterMode,
 ):
-    """Position in the operand of element `index` of the result, and a bool for "the window is inside", or None."""
+    """Return the position in the operand of element `index` of the result, and whether the window
+    is inside.
+
+    The second value is a bool expression, or None if the window is always inside.
+    """
     batch = tuple(index[d] for d in batch_dims(len(index), numbers))
-    kept = dict(zip(kept_dims(len(operand_shape), numbers), numbers.offset_dims))
+    window_axes = dict(zip(kept_dims(len(operand_shape), numbers), numbers.offset_dims))
     position: list[Expr] = []
     inside: Expr | None = None
     for d, (n, size) in enumerate(zip(operand_shape, slice_sizes)):
@@ -200,7 +218,9 @@ def window_position(
                 inside = here if inside is None else b.logical_and(inside, here)
             elif mode is not GatherScatterMode.UNCHECKED:
                 start = b.imax(b.imin(start, n - size), 0)
-        position.append(b.iadd(start, index[kept[d]]) if d in kept else b.iadd(start, 0))
+        position.append(
+            b.iadd(start, index[window_axes[d]]) if d in window_axes else b.iadd(start, 0)
+        )
     return tuple(position), inside
 
 
@@ -215,8 +235,11 @@ def scatter_position(
     mode: GatherScatterMode,
     **_params: Any,
 ):
-    """For the compiler: position in the operand that element `index` of the updates goes to, and whether it is inside
-    (a bool, or None for always)."""
+    """Return the position in the operand for element `index` of the updates, and whether it is
+    inside.
+
+    The second value is a bool expression, or None if the position is always inside.
+    """
     numbers, sizes = window_of_scatter(dimension_numbers, len(operand_shape), update_shape)
     return window_position(b, index, indices, operand_shape, numbers, sizes, mode)
 
@@ -296,7 +319,9 @@ def check_numbers(
     numbers: GatherDimensionNumbers,
     slice_sizes: Sequence[int],
 ) -> None:
-    """`check_dims`, and ShapeError unless the window fits into the operand."""
+    """Check dims as `check_dims` does, and raise ShapeError unless the window fits into the
+    operand.
+    """
     check_dims(api, operand, indices, numbers)
     table = [
         ("operand", operand.str_short()),
@@ -346,17 +371,18 @@ def index_factors(
     numbers: GatherDimensionNumbers,
     slice_sizes: Sequence[int],
 ):
-    """Factors of the operand, the indices and the window array (a gather's result, a scatter's updates), with marks.
+    """Return factors of the operand, the indices and the window array (a gather's result, a
+    scatter's updates), with marks.
 
-    Batching dims and dims of which the window takes all are shared; indexed dims are marked `index`; a part of a dim
-    that is not indexed is a `halo`."""
+    Batching dims and dims whose window is the whole dim are shared; indexed dims are marked
+    `index`; a part of a dim that is not indexed is a `halo`."""
     special: dict[int, str] = {}
     window: list[Any] = [None] * len(window_shape)
     of_indices = b.news(indices.shape)
     special[of_indices[-1]] = "replicate"
     for d, f in zip(batch_dims(len(window_shape), numbers), of_indices):
         window[d] = f
-    kept = dict(zip(kept_dims(operand.ndim, numbers), numbers.offset_dims))
+    window_axes = dict(zip(kept_dims(operand.ndim, numbers), numbers.offset_dims))
     of_operand: list[int] = []
     for d, (n, size) in enumerate(zip(operand.shape, slice_sizes)):
         if d in numbers.operand_batching_dims:
@@ -371,9 +397,9 @@ def index_factors(
         whole = size == n and d not in numbers.start_index_map
         if not whole:
             special[f] = "index" if d in numbers.start_index_map else "halo"
-        if d in kept:
+        if d in window_axes:
             g = f if whole else b.new(size)
-            window[kept[d]] = g
+            window[window_axes[d]] = g
             if not whole:
                 special[g] = "replicate"
     return of_operand, of_indices, window, special
