@@ -1,4 +1,4 @@
-"""`scatter_apply`: a function applied to the elements that a scatter would write."""
+"""`scatter_apply`: a function applied to the elements at the indices of a scatter."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ def scatter_apply(
     unique_indices: bool = False,
     mode: Any = None,
 ):
-    """`operand` with `func`, elementwise, applied to the elements in the windows at `scatter_indices`, as often as each is named.
+    """Return `operand` with elementwise `func` applied to the windows at `scatter_indices`, once
+    per occurrence.
 
-    `update_shape` is the shape that the updates of a scatter would have. Derivatives are those of `func`.
+    `update_shape` is the shape of the updates of a corresponding scatter. `func` is differentiated.
 
     >>> rows = lax.ScatterDimensionNumbers((), (0,), (0,))
     >>> double = lambda x: 2 * x
@@ -38,7 +39,7 @@ def scatter_apply(
         dimension_numbers, typeof(operand).ndim, update_shape
     )
     gather = lambda x: indexing.gather(x, scatter_indices, numbers, sizes, mode=mode, fill_value=0)
-    found = func(gather(operand))
+    applied = func(gather(operand))
     if not unique_indices:
         ones = layout.full(update_shape, 1, np.int32)
         times = indexing.scatter_add(
@@ -50,11 +51,11 @@ def scatter_apply(
         )
         here, most = gather(times), reduce.reduce_max(times, tuple(range(typeof(times).ndim)))
         again = lambda k, x: comparison.select(ew.gt(here, k), func(x), x)
-        found = fori_loop(1, most, again, found)
+        applied = fori_loop(1, most, again, applied)
     return indexing.scatter(
         operand,
         scatter_indices,
-        found,
+        applied,
         dimension_numbers,
         indices_are_sorted=indices_are_sorted,
         unique_indices=unique_indices,

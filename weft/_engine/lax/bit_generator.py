@@ -1,10 +1,10 @@
-"""Random bits under `vmap`: a whole batch of states draws from its first one, as JAX's generator of bits does.
+"""Random bits under `vmap`: a batch of states draws from its first state, as in JAX.
 
 In:   states, uint32[4] or uint64[2].
 Out:  bits, and the next states.
-Laws: the bits of a batch are those of one draw from its first state, with the mapped dim in front; of the states the first moves on. In a
-      loop whose steps differ in number every state draws by itself.
-Next: `ops.bit_generator` makes the bits of one state.
+Laws: the bits of a batch are one draw from its first state, with the mapped dim in front; only the
+      first state advances. In a loop with a varying number of steps, every state draws for itself.
+Next: `ops.bit_generator` computes the bits of one state.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from weft._engine.ops.dynamic_slicing import dynamic_update_index_in_dim
 def rng_bit_generator(
     key, shape, dtype=np.uint32, algorithm=RandomAlgorithm.RNG_DEFAULT, *, out_sharding=None
 ):
-    """The next state and random bits of `shape` and an unsigned dtype from a state `key`, uint32[4] or uint64[2].
+    """Return the next state and random bits of `shape` and an unsigned dtype, from a state `key`,
+    uint32[4] or uint64[2].
 
-    The bits lie as `out_sharding` says, a NamedSharding or a PartitionSpec over the mesh of the context. Under `vmap` over states the
-    first one draws the bits of all; the others do not change.
+    The bits have the sharding `out_sharding`, a NamedSharding or a PartitionSpec over the context
+    mesh. Under `vmap` over states the first state draws all bits; the other states do not change.
     Raises TypeError for another state or dtype, ValueError for an unknown algorithm.
 
     >>> state, bits = weft.lax.rng_bit_generator(wnp.zeros(4, wnp.uint32), (2,))
@@ -54,7 +55,9 @@ def _state_and_bits(shape: tuple[int, ...], dtype, algorithm) -> custom_vmap:
 
 
 def philox_bits(raw, width: int, shape: tuple[int, ...]):
-    """Bits of `width` by philox from four words; from the first of a mapped batch of them."""
+    """Return bits of `width` by philox from four words; for a mapped batch of words, from the first
+    ones.
+    """
     return _bits(width, tuple(shape))(raw)
 
 

@@ -54,7 +54,9 @@ from weft._engine.util.source import named, user_frame
 
 
 def _scanned_dim(xs: list, axis: int) -> int:
-    """The dim to scan along, from 0 up. Raises ValueError if the arrays do not all have it in one size."""
+    """Return the nonnegative dim of a scan; raise ValueError unless all arrays have this dim, with
+    one size.
+    """
     for x in xs:
         if not -x.ndim <= axis < x.ndim:
             raise ValueError(
@@ -70,10 +72,11 @@ def _scanned_dim(xs: list, axis: int) -> int:
 
 
 def associative_scan(fn: Callable, elems: Any, reverse: bool = False, axis: int = 0) -> Any:
-    """All prefixes of `elems` along `axis`, combined by the associative `fn(earlier, later)` of trees of arrays.
+    """Return all prefixes of `elems` along `axis`, combined by the associative `fn(earlier, later)`
+    of trees of arrays.
 
-    A function that works element by element becomes one operation, one pass over memory. With any other, the work grows with
-    the number of elements, the depth with its logarithm.
+    An elementwise function becomes one operation with one pass over memory. For any other function,
+    the work grows with the number of elements, the depth with its logarithm.
 
     >>> associative_scan(lambda x, y: x + y, np.arange(5)).tolist()
     [0, 1, 3, 6, 10]
@@ -102,7 +105,10 @@ def associative_scan(fn: Callable, elems: Any, reverse: bool = False, axis: int 
 
 
 def stop_gradient(x: Any) -> Any:
-    """`x`, a tree of arrays, with derivatives of zero. Random keys have none in any case."""
+    """Return `x`, a tree of arrays, with derivatives of zero.
+
+    Random keys have no derivatives in any case.
+    """
     return tree.tree_map(_stopped, x)
 
 
@@ -114,19 +120,21 @@ def _stopped(leaf: Any) -> Any:
 
 
 def optimization_barrier(operand: Any) -> Any:
-    """`operand`, a tree of arrays, hidden from simplification."""
+    """Return `operand`, a tree of arrays, hidden from simplification."""
     flat, structure = tree.tree_flatten(operand)
     return tree.tree_unflatten(structure, barrier(flat))
 
 
 def _drop(*_: Any) -> None:
-    """Read values and forget them."""
+    """Read values and discard them."""
 
 
 def dce_sink(val: Any, *, prevent_mlir_dce: bool = False) -> None:
-    """Compute `val`, a tree of arrays, whether or not a result depends on it: programs read it at each run, and forget it.
+    """Keep the computation of `val`, a tree of arrays, even if no result depends on it: each run
+    reads it.
 
-    It is an effect, as printing is, so that no pass removes what it reads; `prevent_mlir_dce` asks for no more.
+    It is an effect, as printing is, so that no pass removes the values; `prevent_mlir_dce` changes
+    nothing.
 
     >>> def f(x):
     ...     weft.lax.dce_sink(wnp.sin(x))
@@ -145,8 +153,11 @@ def full_like(
     *,
     sharding: Any = None,
 ) -> Any:
-    """`fill_value` with the shape, dtype, weak type and placement of `x` where none are given; inside `shard_map` it varies over the axes
-    of `x`. Of another shape it is where `x` is if that is not split.
+    """Return `fill_value` with the shape, dtype, weak type and placement of `x` where none are
+    given.
+
+    Inside `shard_map` it varies over the axes of `x`. With another shape it has the placement of
+    `x` if `x` is not split.
 
     >>> full_like(np.zeros(2, np.int8), 3)
     Array([3, 3], dtype=int8)
@@ -163,7 +174,7 @@ def full_like(
 
 
 def broadcast_to_rank(x: Any, rank: int) -> Any:
-    """`x` with leading dims of size one up to `rank`."""
+    """Return `x` with leading dims of size one added up to `rank`."""
     missing = rank - typeof(x).ndim
     if missing < 0:
         raise ValueError(
@@ -173,7 +184,8 @@ def broadcast_to_rank(x: Any, rank: int) -> Any:
 
 
 def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
-    """The shape that all of `shapes` broadcast to, by NumPy's rule. ShapeError where there is none.
+    """Return the shape to which all of `shapes` broadcast by NumPy's rule; raise ShapeError if
+    there is none.
 
     >>> broadcast_shapes((2, 1), (3,))
     (2, 3)
@@ -198,7 +210,7 @@ def _size(n: Any, shape: Any) -> Any:
 
 
 def tile(operand: Any, reps: Sequence[int]) -> Any:
-    """`operand` repeated whole, `reps[d]` times along dim d.
+    """Return `operand` repeated `reps[d]` times along dim d.
 
     >>> tile(np.arange(2), (2,)).tolist()
     [0, 1, 0, 1]
@@ -217,8 +229,12 @@ def tile(operand: Any, reps: Sequence[int]) -> Any:
 def _number_of_candidates(
     shape: Sequence[int], k: int, axis: int, recall_target: float, whole: int
 ) -> int:
-    """How many values along dim `axis` hold the `k` largest ones with the probability `recall_target`, if each is the largest of a part of
-    the dim, and it is one of `whole` elements; a multiple of what a TPU's registers hold."""
+    """Return the number of values along dim `axis` that contain the `k` largest with probability
+    `recall_target`.
+
+    Each value is the largest of a part of the dim, which is one part of `whole` elements. The
+    number is a multiple of the size of a TPU's registers.
+    """
     n, unit = shape[axis], 1024 if len(shape) == 1 else 128
     if n <= unit:
         return n
@@ -265,11 +281,12 @@ def approx_max_k(
     reduction_input_size_override: int = -1,
     aggregate_to_topk: bool = True,
 ) -> list:
-    """The `k` largest values along a dim and their positions; here they are exact.
+    """Return the `k` largest values along a dim and their positions; the results are exact here.
 
-    Without `aggregate_to_topk` as many as a TPU finds candidates, the largest ones: the more, the greater `recall_target`. With
-    `reduction_input_size_override` the dim is one part of so many elements, of which these are candidates.
-    ValueError for other dtypes than floating ones, for a `recall_target` that is no share, and for fewer elements than the dim has.
+    Without `aggregate_to_topk` return as many of the largest values as a TPU has candidates; their
+    number grows with `recall_target`. With `reduction_input_size_override` the dim is one part of
+    that many elements, and these are its candidates. Raise ValueError for dtypes that are not
+    floating, for a `recall_target` outside of (0, 1], and for fewer elements than the dim has.
 
     >>> values, positions = weft.lax.approx_max_k(wnp.arange(4096.), 4, aggregate_to_topk=False)
     >>> values.shape, values[:2].tolist()
@@ -294,7 +311,10 @@ def approx_min_k(
     reduction_input_size_override: int = -1,
     aggregate_to_topk: bool = True,
 ) -> list:
-    """The `k` smallest values along a dim and their positions; here they are exact. Errors are those of `approx_max_k`."""
+    """Return the `k` smallest values along a dim and their positions; the results are exact here.
+
+    Errors are as in `approx_max_k`.
+    """
     values, positions = _approximate(
         "approx_min_k",
         arithmetic.neg(operand),
@@ -310,9 +330,10 @@ def approx_min_k(
 def platform_dependent(
     *args: Any, default: Callable | None = None, **per_platform: Callable
 ) -> Any:
-    """The function for the default platform, applied to `args`; the keywords are cpu, cuda, rocm, tpu, or gpu.
+    """Return the result of the function for the default platform on `args`; keywords are cpu, cuda,
+    rocm, tpu or gpu.
 
-    The default platform at the time of tracing decides, also if the arguments are on another one.
+    The default platform at trace time decides, even if the arguments are on another one.
     """
     backend = backends.get()
     fun = per_platform.get(backend.lowering_platform) or per_platform.get(backend.platform, default)
@@ -325,12 +346,14 @@ def platform_dependent(
 
 
 def with_sharding_constraint(x: Any, shardings: Any) -> Any:
-    """`x`, a tree of arrays, laid out as `shardings` says: shardings, specs under a mesh, formats, or a prefix tree of them.
+    """Return `x`, a tree of arrays, constrained to `shardings`: shardings, specs under a mesh,
+    formats, or a prefix tree of them.
 
-    What a format says of the order in memory holds for values that are results of the program.
-    Shapes and dtypes stay. Inside of a program a dim need not divide: its last blocks are padded. Over explicit axes it asserts what
-    the type says; `weft.sharding.reshard` changes it. Raises ShardingAssertionError if that differs, ShardingError if a dim of an array
-    outside of programs does not divide.
+    The dim order of a format applies to values that are results of the program. Shapes and dtypes
+    do not change. Inside a program a dim need not divide: its last blocks are padded. Over explicit
+    axes a constraint only asserts the type's sharding; `weft.sharding.reshard` changes it. Raises
+    ShardingAssertionError if it differs from the type, ShardingError if a dim of an array outside
+    of programs does not divide.
 
     >>> from weft.sharding import NamedSharding, PartitionSpec as P
     >>> rows = NamedSharding(weft.make_mesh((2,), ("i",), devices=weft.devices()[:2]), P("i"))
@@ -356,28 +379,33 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
 
 
 def _constrained(x: Any, sharding: Any) -> Any:
-    """`x`, laid out over automatic axes as `sharding` says; its type must say the same of explicit ones."""
+    """Return `x`, constrained over automatic axes; over explicit axes the sharding must equal its
+    type.
+    """
     aval = typeof(x)
     _refuse_explicit_axes(sharding)
     if aval.explicit is None:
         placed = sharding_constraint(x, sharding)
         is_free = type(placed) is Array and not placed.committed
-        # a program of one device places nothing
+        # a program of one device has no placements
         alone = is_free and len(sharding.device_assignment) == 1
         return device_put(placed, sharding) if alone else placed
     free: frozenset = frozenset()
     if isinstance(sharding, NamedSharding):
         free = sharding.spec.unconstrained_dims()
         sharding = _with_typed_axes(sharding, aval, free)
-    said = type_sharding(sharding, aval.ndim)
-    if said is None or not _agree(said, aval, free):
+    typed_sharding = type_sharding(sharding, aval.ndim)
+    if typed_sharding is None or not _agree(typed_sharding, aval, free):
         raise ShardingAssertionError(
             describe(
                 "with_sharding_constraint",
                 "the explicit axes split the value differently.",
                 [
                     ("value", aval.str_short()),
-                    ("constraint", f"{sharding.spec!r}" if said is not None else f"{sharding!r}"),
+                    (
+                        "constraint",
+                        f"{sharding.spec!r}" if typed_sharding is not None else f"{sharding!r}",
+                    ),
                 ],
                 user_frame(),
                 "Over explicit axes a constraint only asserts what the type says.",
@@ -388,7 +416,9 @@ def _constrained(x: Any, sharding: Any) -> Any:
 
 
 def _refuse_explicit_axes(sharding: Any) -> None:
-    """Raise ShardingError for a constraint over explicit axes, where the version of JAX refuses them."""
+    """Raise ShardingError for a constraint over explicit axes, in versions of JAX that refuse
+    them.
+    """
     context = spec_mesh()
     asserts = context is not None and context.are_all_axes_explicit
     if asserts or not jax_behavior().constraints_refuse_explicit_axes:
@@ -405,7 +435,9 @@ def _refuse_explicit_axes(sharding: Any) -> None:
 
 
 def _with_typed_axes(sharding: NamedSharding, aval: Any, free: frozenset) -> NamedSharding:
-    """A constraint over automatic axes, which split what the axes of the type leave."""
+    """Return a constraint over automatic axes with the axes of the type, which they must not
+    repeat.
+    """
     mesh = sharding.mesh
     if mesh.are_all_axes_explicit or set(sharding.spec.axes) & set(mesh.explicit_axes):
         return sharding
@@ -419,13 +451,13 @@ def _with_typed_axes(sharding: NamedSharding, aval: Any, free: frozenset) -> Nam
 
 
 def _agree(said: NamedSharding, aval: Any, free: frozenset) -> bool:
-    """True if a type has these axes in all dims but the free ones."""
+    """Return whether a type has these axes in all dims except the free ones."""
     pairs = zip(said.spec_dims(aval.ndim), aval.explicit.spec_dims(aval.ndim))
     return all(one == other for d, (one, other) in enumerate(pairs) if d not in free)
 
 
 def _stored_as(name: str, x: Any, layout: Any) -> Any:
-    """`x`, stored as `layout` says where it is a result of the program."""
+    """Return `x`, stored with `layout` if it is a result of the program."""
     if layout is Layout.AUTO:
         raise ValueError(
             f"{name}: AUTO leaves a layout open, and a constraint says one: layouts must be of type `Layout`."
@@ -436,7 +468,10 @@ def _stored_as(name: str, x: Any, layout: Any) -> Any:
 
 
 def with_layout_constraint(x: Any, layouts: Any) -> Any:
-    """`x` (a tree of arrays), stored as `layouts` (a prefix tree of `Layout`s) say where its arrays are results of the program.
+    """Return `x` (a tree of arrays), stored with `layouts` if its arrays are results of the
+    program.
+
+    `layouts` is a prefix tree of `Layout`s.
 
     Raises ValueError for a layout that does not fit, or is AUTO, NotImplementedError for one with tiles.
 
@@ -445,19 +480,19 @@ def with_layout_constraint(x: Any, layouts: Any) -> Any:
     (1, 0)
     """
     leaves, structure = tree.tree_flatten(x)
-    wanted = tree.broadcast_prefix(layouts, x, is_leaf=is_layout)
-    for leaf, one in zip(leaves, wanted):
+    layout_tree = tree.broadcast_prefix(layouts, x, is_leaf=is_layout)
+    for leaf, one in zip(leaves, layout_tree):
         order_of(one, typeof(leaf).ndim, "with_layout_constraint")
     return tree.tree_unflatten(
         structure,
-        [_stored_as("with_layout_constraint", leaf, one) for leaf, one in zip(leaves, wanted)],
+        [_stored_as("with_layout_constraint", leaf, one) for leaf, one in zip(leaves, layout_tree)],
     )
 
 
 def sort_key_val(
     keys: Any, values: Any, dimension: int = -1, is_stable: bool = True
 ) -> tuple[Any, Any]:
-    """Sort `keys` along `dimension`, and `values` in the same order."""
+    """Sort `keys` along `dimension`, and permute `values` alike."""
     sorted_keys, sorted_values = sorting.sort(
         (keys, values), dimension=dimension, is_stable=is_stable, num_keys=1
     )
@@ -474,7 +509,7 @@ def stack(operands: Sequence[Any], axis: int = 0) -> Any:
 
 
 def unstack(x: Any, axis: int = 0) -> tuple[Any, ...]:
-    """The slices of an array along one dim, without it."""
+    """Return the slices of an array along one dim, without the dim."""
     (axis,) = canonical_dims("unstack", (axis,), typeof(x).ndim)
     return tuple(
         slicing.index_in_dim(x, i, axis, keepdims=False) for i in range(typeof(x).shape[axis])
@@ -482,7 +517,8 @@ def unstack(x: Any, axis: int = 0) -> tuple[Any, ...]:
 
 
 def stage(x: Any, /) -> Any:
-    """A number or NumPy array as a value of the program that is being traced, or as an Array where none is.
+    """Return a number or NumPy array as a value of the program being traced, or as an Array outside
+    of traces.
 
     >>> stage(np.float32(2.0))
     Array(2., dtype=float32)
@@ -506,7 +542,9 @@ cummin = _cumulative_extremum(arithmetic.min, reduce.cummin)
 
 
 def clamp(min: Any, x: Any, max: Any) -> Any:  # noqa: A002
-    """`x` kept between `min` and `max`; NaN stays NaN. Complex numbers are ordered by their real parts, then by their imaginary parts.
+    """Limit `x` to the range from `min` to `max`; NaN stays NaN.
+
+    Complex numbers are ordered by their real parts, then by their imaginary parts.
 
     >>> np.asarray(clamp(0, np.array([-1, 2, 9]), 5)).tolist()
     [0, 2, 5]
@@ -517,7 +555,7 @@ def clamp(min: Any, x: Any, max: Any) -> Any:  # noqa: A002
 
 
 def dtype(x: Any) -> Any:
-    """The dtype of a value, or the one that a dtype or type stands for."""
+    """Return the dtype of a value, or the dtype that a dtype or type denotes."""
     return (
         dtypes.canonicalize_dtype(x)
         if isinstance(x, (np.dtype, type, str, dtypes.ExtendedDType))
@@ -527,15 +565,16 @@ def dtype(x: Any) -> Any:
 
 @takes_out_sharding
 def empty(shape: Sequence[int], dtype: Any) -> Any:
-    """An array whose values do not matter; they are zeros."""
+    """Return an array with unspecified values; they are zeros."""
     return layout.full(shape, 0, dtype)
 
 
 def broadcast_like(arr: Any, like_arr: Any) -> Any:
-    """`arr` repeated to the shape of `like_arr`, by NumPy's rule: new dims in front, dims of size one repeated.
+    """Return `arr` broadcast to the shape of `like_arr` by NumPy's rule: new leading dims, dims of
+    size one repeated.
 
-    Explicit axes split the result like `like_arr`. Raises ShapeError if the shapes do not fit, ShardingTypeError if explicit axes split
-    a dim of `arr` otherwise than that of `like_arr`.
+    Explicit axes split the result like `like_arr`. Raises ShapeError if the shapes do not fit,
+    ShardingTypeError if explicit axes split a dim of `arr` and of `like_arr` differently.
 
     >>> broadcast_like(np.arange(3), np.zeros((2, 3))).shape
     (2, 3)
@@ -549,7 +588,7 @@ def broadcast_like(arr: Any, like_arr: Any) -> Any:
                 f"an array of shape {have} does not broadcast to shape {shape}.",
                 (),
                 user_frame(),
-                "Trailing dims must be equal, or those of arr 1.",
+                "Trailing dims must be equal, or 1 in arr.",
             )
         )
     dims, wanted, said = (
@@ -579,9 +618,11 @@ def broadcast_like(arr: Any, like_arr: Any) -> Any:
 
 
 def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Any:
-    """The slices of `src` at the positions that `idxs`, one vector of indices for each of `axes`, give: their number, then the other dims.
+    """Return the slices of `src` at index vectors `idxs`, one for each of `axes`: their number,
+    then the other dims.
 
-    Positions beyond the ends are moved to the nearest slice. Raises ValueError unless there is a vector of equal size for each axis.
+    Positions out of bounds are clipped. Raises ValueError unless there is a vector of equal size
+    for each axis.
 
     >>> index_take(np.arange(6).reshape(2, 3), (np.array([0, 1]), np.array([2, 0])), (0, 1)).tolist()
     [2, 3]
@@ -614,7 +655,7 @@ def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Any:
 
 
 def shape_as_value(shape: Sequence[int]) -> Any:
-    """The sizes of `shape` as a vector of integers.
+    """Return the sizes of `shape` as a vector of integers.
 
     >>> shape_as_value((2, 3)).tolist()
     [2, 3]
@@ -628,10 +669,11 @@ def shape_as_value(shape: Sequence[int]) -> Any:
 
 
 def composite(decomposition: Callable, name: str, version: int = 0) -> Callable:
-    """`decomposition` as one operation called `name`: it is traced on its own, and texts of programs show it under that name.
+    """Return `decomposition` as one operation `name`: it is traced separately, and program texts
+    show this name.
 
-    Keyword arguments are its attributes: numbers, strings and tuples of them, fixed while it is traced. Raises UnexpectedTracerError for
-    arrays among them.
+    Keyword arguments are its attributes: numbers, strings and tuples of them, constant during
+    tracing. Raises UnexpectedTracerError for arrays among them.
 
     >>> tangent = composite(lambda x, *, scale=1.0: scale * x / (1 + x), "my.ratio")
     >>> float(tangent(3.0, scale=2.0))

@@ -1,7 +1,9 @@
-"""Functions composed of convolutions: one with its own kernel at each place, and the shapes of results.
+"""Functions composed of convolutions: one with a separate kernel at each position, and result
+shapes.
 
-In:   operands and dimension numbers as those of `conv_general_dilated`.
-Laws: no operation of its own, so derivatives, batching and sharding are those of convolution and `dot_general`.
+In:   operands and dimension numbers as in `conv_general_dilated`.
+Laws: no primitive of their own, so they have the derivatives, batching and sharding of convolution
+      and `dot_general`.
 Read next: `weft._engine.ops.convolution`.
 """
 
@@ -52,12 +54,13 @@ def conv_general_dilated_local(
     dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
     precision: PrecisionLike = None,
 ):
-    """A convolution whose kernel differs from place to place: a locally connected layer.
+    """Return a convolution whose kernel differs between positions: a locally connected layer.
 
-    `rhs` has the layout of a kernel, but its spatial dims are those of the result, and its input features are those of `lhs` times
-    the elements of a window of `filter_shape`, features major, the window's dims in the order of `rhs`. The other arguments are those
-    of `conv_general_dilated`; of a pair of precisions both hold for the products.
-    Raises ShapeError where `rhs` does not have the shape that follows from the others.
+    `rhs` has the layout of a kernel, but its spatial dims are the result's, and its input features
+    are the features of `lhs` times the elements of a window of `filter_shape`, features major, the
+    window's dims in the order of `rhs`. The other arguments are as in `conv_general_dilated`; both
+    of a pair of precisions apply to the products. Raises ShapeError unless `rhs` has the shape that
+    follows from the others.
 
     >>> image, kernels = np.array([[[1.0, 2.0, 3.0]]]), np.array([[[1.0, 0.0], [0.0, 1.0]]])
     >>> conv_general_dilated_local(image, kernels, (1,), "VALID", (2,)).tolist()
@@ -83,7 +86,7 @@ def conv_general_dilated_local(
     if tuple(rhs_type.shape[d] for d in numbers.rhs_spec[1:]) != needed:
         raise shape_error(
             "conv_general_dilated_local",
-            f"rhs must have {needed[0]} input features, those of lhs times the elements of a "
+            f"rhs must have {needed[0]} input features, the features of lhs times the elements of a "
             f"window, and the spatial dims of the result, {needed[1:]}.",
             table,
         )
@@ -91,17 +94,19 @@ def conv_general_dilated_local(
     batch = numbers.out_spec[2:], numbers.rhs_spec[2:]
     out = dot_general(patches, rhs, (contracted, batch), precision=precision)
     spatial = lhs_type.ndim - 2
-    made = (
+    position_of = (
         spatial,
         spatial + 1,
         *range(spatial),
-    )  # where the batch, the features, the spatial dims are in `out`
-    return transpose(out, tuple(made[d] for d in inverse(numbers.out_spec)))
+    )  # positions of the batch, the features and the spatial dims in `out`
+    return transpose(out, tuple(position_of[d] for d in inverse(numbers.out_spec)))
 
 
 def conv_general_permutations(dimension_numbers: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-    """For three strings of dims, such as ("NHWC", "HWIO", "NHWC"), the permutations to (batch, feature, spatial...) and, for the
-    kernel, (out feature, in feature, spatial...). Raises TypeError for strings that do not name the same dims.
+    """Return permutations for three strings of dims, such as ("NHWC", "HWIO", "NHWC").
+
+    They lead to (batch, feature, spatial...) and, for the kernel, (out feature, in feature,
+    spatial...). Raise TypeError for strings that do not name the same dims.
 
     >>> conv_general_permutations(("NHWC", "HWIO", "NHWC"))
     ((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))
@@ -124,7 +129,8 @@ def conv_shape_tuple(
     pads: str | Sequence[tuple[int, int]],
     batch_group_count: int = 1,
 ) -> tuple[int, ...]:
-    """The shape of the convolution of shapes (batch, features, spatial...) and (out features, in features, spatial...).
+    """Return the shape of a convolution of shapes (batch, features, spatial...) and (out features,
+    in features, spatial...).
 
     >>> conv_shape_tuple((2, 3, 8, 8), (4, 3, 3, 3), (1, 2), "VALID")
     (2, 4, 6, 3)
@@ -148,7 +154,7 @@ def conv_general_shape_tuple(
     padding: str | Sequence[tuple[int, int]],
     dimension_numbers: Any,
 ) -> tuple[int, ...]:
-    """The shape of a convolution of shapes with the layouts that `dimension_numbers` names.
+    """Return the shape of a convolution of shapes in the layouts of `dimension_numbers`.
 
     >>> conv_general_shape_tuple((2, 8, 9, 3), (3, 3, 3, 4), (1, 2), "SAME", ("NHWC", "HWIO", "NHWC"))
     (2, 8, 5, 4)
@@ -172,7 +178,8 @@ def conv_transpose_shape_tuple(
     padding: str | Sequence[tuple[int, int]],
     dimension_numbers: Any,
 ) -> tuple[int, ...]:
-    """The shape of a transposed convolution, `conv_transpose`, with strides `window_strides`.
+    """Return the shape of a transposed convolution, `conv_transpose`, with strides
+    `window_strides`.
 
     >>> conv_transpose_shape_tuple((2, 8, 9, 3), (3, 5, 3, 4), (1, 2), "VALID", ("NHWC", "HWIO", "NHWC"))
     (2, 10, 21, 4)

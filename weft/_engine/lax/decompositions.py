@@ -1,4 +1,6 @@
-"""Updates, products, factorizations and solves of matrices that compose from other operations of `weft.lax.linalg`."""
+"""Updates, products, factorizations and solves of matrices, composed of other operations of
+`weft.lax.linalg`.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def _array(x):
 def symmetric_product(
     a_matrix, c_matrix, *, alpha: float = 1.0, beta: float = 0.0, symmetrize_output: bool = False
 ):
-    """`alpha * a @ a.T + beta * c` for stacks of matrices; with `symmetrize_output` computed from one triangle of `c`.
+    """Return `alpha * a @ a.T + beta * c` for stacks of matrices.
+
+    With `symmetrize_output` it is computed from one triangle of `c`.
 
     Raises ShapeError unless `c` is square with the rows of `a`.
 
@@ -55,7 +59,8 @@ def symmetric_product(
 
 
 def cholesky_update(r_matrix, w_vector):
-    """The upper triangular R' with R'^T R' = R^T R + w w^T, for the upper triangular R: one plane rotation for each row.
+    """Return the upper triangular R' with R'^T R' = R^T R + w w^T for upper triangular R, by a
+    plane rotation per row.
 
     Golub and Van Loan, Matrix Computations, 6.5.4. Raises ShapeError unless R is square and w has as many entries.
 
@@ -98,11 +103,14 @@ def qdwh(
     eps: float | None = None,
     dynamic_shape: tuple[int, int] | None = None,
 ) -> tuple:
-    """The polar decomposition x = U H of a matrix with at least as many rows as columns, by Halley's iteration with dynamic weights.
+    """Return the polar decomposition x = U H of a matrix with at least as many rows as columns.
 
-    U has orthonormal columns, H is Hermitian and positive semidefinite. Also gives the number of iterations and whether they converged.
-    Nakatsukasa, Bai and Gygi, SIAM J. Matrix Anal. Appl. 31 (2010). Raises ShapeError for wide matrices, ValueError for an `eps` that
-    is not positive, NotImplementedError for `dynamic_shape`.
+    The algorithm is Halley's iteration with dynamic weights (QDWH).
+
+    U has orthonormal columns, H is Hermitian and positive semidefinite. The other results are the
+    number of iterations and whether they converged. Nakatsukasa, Bai and Gygi, SIAM J. Matrix Anal.
+    Appl. 31 (2010). Raises ShapeError for wide matrices, ValueError for an `eps` that is not
+    positive, NotImplementedError for `dynamic_shape`.
 
     >>> u, h, steps, converged = qdwh(np.array([[0.0, -2.0], [2.0, 0.0]], np.float32))
     >>> np.abs(np.asarray(h)).round(5).tolist(), bool(converged)
@@ -129,7 +137,8 @@ def qdwh(
     eps = float(dtypes.finfo(x.dtype).eps) if eps is None else float(eps)
     limit = 20 if max_iterations is None else int(max_iterations)
     m, n = x.shape
-    # the largest singular value is at most the root of the product of the norms by rows and by columns
+    # the largest singular value is at most the root of the product of the row-sum and column-sum
+    # norms
     bound = functions.sqrt(
         reduce_max(reduce_sum(magnitude(x), (0,)), (0,))
         * reduce_max(reduce_sum(magnitude(x), (1,)), (0,))
@@ -167,7 +176,7 @@ def qdwh(
 
     start = (first, np.asarray(eps, real)[()], np.int32(0), np.asarray(np.inf, real)[()])
     u, lower, steps, _ = while_loop(unfinished, improve, start)
-    # one step of Newton and Schulz restores orthogonality
+    # one Newton-Schulz step restores orthogonality
     u = 1.5 * u - 0.5 * matrices.dot(u, matrices.dot(matrices.adjoint(u), u))
     h = matrices.dot(matrices.adjoint(u), x)
     h = 0.5 * (h + matrices.adjoint(h))
@@ -180,12 +189,16 @@ def qdwh(
 
 
 def tridiagonal_solve(dl, d, du, b, *, perturb_singular: bool = False):
-    """The x with A x = b, for the tridiagonal A with diagonal `d`, `dl` below it (its first entry is not read), `du` above (nor the last).
+    """Return the x with A x = b for the tridiagonal A with diagonal `d`, subdiagonal `dl` and
+    superdiagonal `du`.
 
-    `b` has the right-hand sides as columns. Linear in `b`; has derivatives in all operands. A singular A gives NaN; with
-    `perturb_singular` a pivot by which x would overflow is moved away from zero, by the unit of rounding times the largest entry of the
-    triangular factor (as LAPACK's `lagts` does): inverse iteration needs such solutions. Raises TypeError for different dtypes,
-    ShapeError for shapes that do not fit.
+    The first entry of `dl` and the last entry of `du` are not read.
+
+    `b` has the right-hand sides as columns. The function is linear in `b` and has derivatives in
+    all operands. A singular A gives NaN; with `perturb_singular`, a pivot that would make x
+    overflow is moved away from zero by the unit roundoff times the largest entry of the triangular
+    factor (as LAPACK's `lagts` does): inverse iteration needs such solutions. Raises TypeError for
+    different dtypes, ShapeError for shapes that do not fit.
 
     >>> d, ones = np.full(3, 2.0, np.float32), np.ones(3, np.float32)
     >>> np.asarray(tridiagonal_solve(ones, d, 0 * ones, ones[:, None])).ravel().tolist()
@@ -202,13 +215,17 @@ def tridiagonal_solve(dl, d, du, b, *, perturb_singular: bool = False):
 
 
 def _solve_perturbed(dl, d, du, b):
-    """The solution for one matrix: elimination that pivots between neighbouring rows, and pivots moved away from zero."""
+    """Solve for one matrix, by elimination with pivoting between neighboring rows and perturbed
+    small pivots.
+    """
     info, n = dtypes.finfo(b.dtype), d.shape[0]
     greatest, eps = (np.asarray(x, info.dtype)[()] for x in (1 / info.tiny, info.eps))
     du = select(broadcasted_iota(np.int32, (n,), 0) == n - 1, 0 * du, du)
 
     def eliminate(row, below):
-        """Of two rows, the one of the triangular factor (three entries), and what the other has then."""
+        """Eliminate between two rows; return the row of the triangular factor (three entries) and
+        the updated other row.
+        """
         (pivot, after, right), (under, on, beyond, right_below) = row, below
         swap = magnitude(under) > magnitude(pivot)
         pivot, under = select(swap, under, pivot), select(swap, pivot, under)
@@ -231,7 +248,9 @@ def _solve_perturbed(dl, d, du, b):
     def substitute(below, row):
         (x1, x2), (pivot, first, second, right) = below, row
         value, of_pivot = right - first * x1 - second * x2, magnitude(pivot)
-        needed = magnitude(value) / greatest  # what a pivot must have for a finite quotient
+        needed = (
+            magnitude(value) / greatest
+        )  # the magnitude that a pivot needs for a finite quotient
         way = pivot / cast(select(of_pivot == 0, 0 * of_pivot + 1, of_pivot), pivot.dtype)
         way = select(of_pivot == 0, 0 * way + 1, way)
         moved = pivot + way * cast(larger(0 * needed + size, needed), pivot.dtype)

@@ -1,7 +1,8 @@
-"""Products of matrices whose rows, or contracted dims, fall into groups of different sizes.
+"""Matrix products whose rows, or contracted dims, are in groups of different sizes.
 
-In:   `lhs` with one ragged dim, `rhs` with a matrix for each group (or one for all), and the sizes of the groups.
-Out:  a product as `dot_general`'s, in which each group has its own matrix, or its own result.
+In:   `lhs` with one ragged dim, `rhs` with a matrix for each group (or one for all), and the group
+      sizes.
+Out:  a product like `dot_general`'s, with a separate matrix or a separate result for each group.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ __all__ = ["RaggedDotDimensionNumbers", "ragged_dot", "ragged_dot_general"]
 
 
 class RaggedDotDimensionNumbers(NamedTuple):
-    """The dimension numbers of `dot_general`, the dim of `lhs` that is ragged, and the dim of `rhs` that counts groups."""
+    """The dimension numbers of `dot_general`, the ragged dim of `lhs`, and the group dim of `rhs`."""
 
     __module__ = "weft.lax"
 
@@ -55,9 +56,11 @@ def ragged_dot(
     group_offset: Any = None,
     out_sharding: Any = None,
 ):
-    """The product of `lhs` (m, k) with `rhs` (groups, k, n), in which the rows of `lhs` that belong to a group meet its matrix.
+    """Return the product of `lhs` (m, k) with `rhs` (groups, k, n): each row of `lhs` times the
+    matrix of its group.
 
-    The first `group_sizes[0]` rows belong to group 0, the next `group_sizes[1]` ones to group 1, and so on; rows of no group give zeros.
+    The first `group_sizes[0]` rows belong to group 0, the next `group_sizes[1]` ones to group 1,
+    and so on; rows outside all groups give zeros.
     Raises ShapeError if the shapes do not fit, NotImplementedError for `group_offset`.
 
     >>> ragged_dot(np.ones((3, 2)), np.array([[[1.], [1.]], [[5.], [5.]]]), np.array([1, 2])).ravel().tolist()
@@ -86,11 +89,13 @@ def ragged_dot_general(
     group_offset: Any = None,
     out_sharding: Any = None,
 ):
-    """`dot_general` with a ragged dim of `lhs`, whose groups are one after another.
+    """Return `dot_general` with a ragged dim of `lhs`, whose groups are consecutive.
 
-    If the ragged dim is free, `rhs` has a dim of groups, and each meets its own part of `rhs`. If it is contracted, each group gives a
-    result of its own, in a new first dim. If it is a batch dim, the groups make no difference. `group_sizes` counts the members of
-    each group; it may differ for the batch dims and the dims of the same kind before the ragged one, whose dims it then has in front.
+    If the ragged dim is free, `rhs` has a group dim, and each group is multiplied by its own part
+    of `rhs`. If it is contracted, each group has a separate result, in a new first dim. If it is a
+    batch dim, the groups have no influence. `group_sizes` has the number of members of each group;
+    it may differ between indices of the batch dims and of the dims of the same kind before the
+    ragged one, which are then its leading dims.
     Raises ShapeError if the shapes do not fit, NotImplementedError for `group_offset`.
 
     >>> numbers = RaggedDotDimensionNumbers((((0,), (0,)), ((), ())), (0,), ())
@@ -124,7 +129,7 @@ def ragged_dot_general(
 
 
 def _product(lhs, rhs, contracted: bool, precision: PrecisionLike, preferred: Any) -> Callable:
-    """What computes the product of operands in the form of `ops.ragged`."""
+    """Return a function that computes the product of operands in the form of `ops.ragged`."""
     if algorithm_of(precision) is None and lhs.dtype == rhs.dtype:
         canonical = canonical_precision(precision)
         dtype = None if preferred is None else dtypes.named_dtype(preferred)
@@ -147,15 +152,19 @@ def _by_rows(
     numbers: Any,
     columns: list[int],
 ):
-    """Free dims of `lhs` besides the ragged one are batch dims with the same matrices."""
+    """Multiply with a ragged free dim; other free dims of `lhs` become batch dims with the same
+    matrices.
+    """
     (lhs_contracted, rhs_contracted), (lhs_batch, rhs_batch) = numbers
     free = [d for d in range(lhs.ndim) if d not in (*lhs_contracted, *lhs_batch, ragged)]
     batch = (*lhs_batch, *free)
     left = _merged(lhs, batch, (ragged,), lhs_contracted)
     right = _merged(rhs, (*rhs_batch, group), rhs_contracted, columns)
     if free:
-        kept = (*range(len(lhs_batch)), *range(len(batch), len(batch) + 3))
-        right = broadcast_in_dim(right, (*left.shape[: len(batch)], *right.shape[-3:]), kept)
+        operand_dims = (*range(len(lhs_batch)), *range(len(batch), len(batch) + 3))
+        right = broadcast_in_dim(
+            right, (*left.shape[: len(batch)], *right.shape[-3:]), operand_dims
+        )
     out = compute(
         left,
         right,
@@ -175,7 +184,9 @@ def _by_rows(
 def _by_sums(
     lhs, rhs, group_sizes, compute: Callable, ragged: int, numbers: Any, columns: list[int]
 ):
-    """Contracted dims besides the ragged one are batch dims, whose products are added."""
+    """Multiply with a ragged contracted dim; other contracted dims become batch dims, which are
+    then summed.
+    """
     (lhs_contracted, rhs_contracted), (lhs_batch, rhs_batch) = numbers
     free = [d for d in range(lhs.ndim) if d not in (*lhs_contracted, *lhs_batch)]
     pairs = [(i, j) for i, j in zip(lhs_contracted, rhs_contracted) if i != ragged]
@@ -202,7 +213,7 @@ def _by_sums(
 
 
 def _merged(x, batch: Sequence[int], *roles: Sequence[int]):
-    """`x` with its batch dims first, and then the dims of each role as one."""
+    """Return `x` with its batch dims first, and the dims of each role merged into one."""
     turned = transpose(x, (*batch, *[d for dims in roles for d in dims]))
     return reshape(
         turned,
@@ -211,12 +222,15 @@ def _merged(x, batch: Sequence[int], *roles: Sequence[int]):
 
 
 def _places(group_sizes, left, batch: Sequence[int], before: Sequence[int]) -> tuple:
-    """Where the groups of each batch element start and end, and the numbers of its rows; sizes may have dims for those `before`."""
+    """Return start and end of the groups of each batch element, and the row numbers.
+
+    Sizes may have dims for the dims in `before`.
+    """
     at = [batch.index(d) for d in before] if group_sizes.ndim > 1 else []
     order = sorted(range(len(at)), key=lambda i: at[i])
     sizes = transpose(convert_element_type(group_sizes, np.int32), (*order, len(at)))
     split = typeof(sizes).explicit
-    if split is not None:  # where a group starts depends on all before it
+    if split is not None:  # the start of a group depends on all rows before it
         sizes = reshard(sizes, NamedSharding(split.mesh, PartitionSpec()))
     spread = lambda x: broadcast_in_dim(
         x, (*left.shape[: len(batch)], sizes.shape[-1]), (*sorted(at), len(batch))
@@ -236,7 +250,7 @@ def _integers(numbers: DotDimensionNumbers) -> Any:
 def _before(
     lhs, ragged: int, contracted: tuple[int, ...], batch: tuple[int, ...]
 ) -> tuple[int, ...]:
-    """The dims of `lhs` for whose indices group sizes may differ."""
+    """Return the dims of `lhs` for whose indices group sizes may differ."""
     kin = (
         contracted
         if ragged in contracted
@@ -273,7 +287,7 @@ def _refusal(lhs, rhs, group_sizes, rule: str) -> ShapeError:
 def _checked(
     lhs, rhs, group_sizes, numbers, ragged_dims: tuple[int, ...], group_dims: tuple[int, ...]
 ) -> tuple[int, int | None]:
-    """The ragged dim of `lhs` and the dim of `rhs` that counts groups, if there is one."""
+    """Return the ragged dim of `lhs` and the group dim of `rhs`, if there is one."""
     (contracted, rhs_contracted), (batch, rhs_batch) = numbers
     refuse = functools.partial(_refusal, lhs, rhs, group_sizes)
     if len(ragged_dims) != 1:

@@ -1,6 +1,8 @@
-"""Products of block-scaled operands: numbers of few bits, with a scale for each block along the contracted dim.
+"""Products of block-scaled operands: narrow numbers with a scale for each block along the
+contracted dim.
 
-In:   operands, and scales of the same shape but for the contracted dims, which hold one scale for each block.
+In:   operands, and scales of the same shape except in the contracted dims, which have one scale per
+      block.
 Out:  the product of the operands times their scales, computed in float32.
 Next: `nn.scaled` quantizes operands to such blocks.
 """
@@ -31,12 +33,13 @@ def scaled_dot(
     dimension_numbers: DotDimensionNumbers | None = None,
     preferred_element_type: Any = None,
 ) -> Any:
-    """`dot_general(lhs * lhs_scale, rhs * rhs_scale)`, where a scale has an element for each block of a contracted dim.
+    """Return `dot_general(lhs * lhs_scale, rhs * rhs_scale)` with one scale per block of a
+    contracted dim.
 
-    Scales have their operand's sizes in all dims but the contracted ones, where theirs divide the operand's into blocks of two elements or
-    more. By default matrices are
-    multiplied, or batches of them along dim 0. The result is bfloat16, or `preferred_element_type`: float32 or bfloat16.
-    Raises ShapeError for operands or scales that do not fit, TypeError for another result.
+    Scales have their operand's sizes except in contracted dims, where their size divides the
+    operand's into blocks of two elements or more. By default matrices, or batches of them along dim
+    0, are multiplied. The result is bfloat16, or `preferred_element_type`: float32 or bfloat16.
+    Raises ShapeError for operands or scales that do not fit, TypeError for another result dtype.
 
     >>> x, s = wnp.ones((2, 4), "float8_e4m3fn"), wnp.array([[1.0, 2.0], [1.0, 3.0]], "float8_e8m0fnu")
     >>> lax.scaled_dot(x, x.T, lhs_scale=s).tolist()
@@ -52,12 +55,12 @@ def scaled_dot(
         dimension_numbers = (
             (((1,), (0,)), ((), ())) if lhs.ndim == 2 else (((2,), (1,)), ((0,), (0,)))
         )
-    wanted = dtypes.canonicalize_dtype(
+    out_dtype = dtypes.canonicalize_dtype(
         "bfloat16" if preferred_element_type is None else preferred_element_type
     )
-    if wanted.name not in ("bfloat16", "float32"):
+    if out_dtype.name not in ("bfloat16", "float32"):
         raise TypeError(
-            f"scaled_dot: preferred_element_type must be bfloat16 or float32, got {wanted.name}."
+            f"scaled_dot: preferred_element_type must be bfloat16 or float32, got {out_dtype.name}."
         )
     (lc, rc), (lb, rb) = dimension_numbers
     for d, e in zip(lb, rb):
@@ -77,11 +80,11 @@ def scaled_dot(
         for x, scale, dims, side in ((lhs, lhs_scale, lc, "lhs"), (rhs, rhs_scale, rc, "rhs"))
     ]
     out = contraction.dot_general(lhs, rhs, dimension_numbers, preferred_element_type=_F32)
-    return casting.convert_element_type(out, wanted)
+    return casting.convert_element_type(out, out_dtype)
 
 
 def _scaled(x: Any, scale: Any, contracted: tuple[int, ...], side: str) -> Any:
-    """`x` times its scales, in float32."""
+    """Return `x` times its scales, in float32."""
     wide = casting.convert_element_type(x, _F32)
     if scale is None:
         return wide

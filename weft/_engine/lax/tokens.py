@@ -1,7 +1,7 @@
-"""Tokens: values without data that stand for the order of effects.
+"""Tokens: values without data that represent the order of effects.
 
-Effects happen in the order of the program, so a token carries nothing: it is a pytree without leaves, which programs, loops and
-transformations pass on like any other tree, and of which no operation knows.
+Effects happen in program order, so a token carries nothing: it is a pytree without leaves, which
+programs, loops and transformations pass on like any other tree. No operation handles tokens.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from weft._engine.util.tree import register_pytree_node, tree_leaves
 
 
 class Token:
-    """Stands for the order of effects; `buf` is an array that is ready when they have happened, or None."""
+    """A token for the order of effects; `buf` is an array that is ready after them, or None."""
 
     __module__ = "weft.extend.core"
 
@@ -23,7 +23,7 @@ class Token:
         self._buf = buf
 
     def block_until_ready(self) -> "Token":
-        """Wait for the array that it stands for."""
+        """Wait for the token's array, if there is one."""
         if hasattr(self._buf, "block_until_ready"):
             self._buf.block_until_ready()
         return self
@@ -37,7 +37,7 @@ register_pytree_node(Token, lambda token: ((), None), lambda _aux, _children: To
 
 @api_boundary
 def create_token(_: Any = None) -> Token:
-    """A token, whatever the argument.
+    """Return a token; the argument is ignored.
 
     >>> weft.jit(lambda x, token: (x + 1, token))(1.0, weft.lax.create_token())
     (Array(2., dtype=float32, weak_type=True), Token())
@@ -47,7 +47,7 @@ def create_token(_: Any = None) -> Token:
 
 @api_boundary
 def after_all(*operands: Any) -> Token:
-    """A token that stands for all tokens in `operands`. TypeError for other values.
+    """Return a token for all tokens in `operands`; raise TypeError for other values.
 
     >>> weft.lax.after_all(weft.lax.create_token(), weft.lax.create_token())
     Token()

@@ -1,7 +1,8 @@
 """Reductions by a user's function: over dims (`reduce`) and over windows (`reduce_window`).
 
-The function combines two scalars. If it is one of the known monoids (add, mul, max, min, and, or, xor), as staging finds,
-the reduction is that operation; any other is applied elementwise, halving the dim again and again.
+The function combines two scalars. If staging finds one of the known monoids (add, mul, max, min,
+and, or, xor), the reduction is that operation; any other function is applied elementwise, halving
+the dim repeatedly.
 """
 
 from __future__ import annotations
@@ -54,14 +55,12 @@ _REDUCE = {
 
 
 def monoid(computation: Callable, dtype: Any) -> str | None:
-    """The name of the operation that `computation` is on two scalars of `dtype`, or None."""
+    """Return the name of the operation that `computation` is on two scalars of `dtype`, or None."""
     scalar = ShapedArray((), dtype)
     staged = stage(
         lambda x, y: tree.tree_leaves(computation(x, y)), [scalar, scalar], "computation"
     )
-    jaxpr = inline_calls(
-        staged, is_transparent
-    )  # a compiled function is the operation that it holds
+    jaxpr = inline_calls(staged, is_transparent)  # a compiled function is the operation in it
     if len(jaxpr.eqns) != 1:
         return None
     (eqn,) = jaxpr.eqns
@@ -84,9 +83,11 @@ def reduce_by(
     dimensions: Sequence[int],
     out_sharding: Any = None,
 ) -> Any:
-    """`operands` (an array, or a tree of arrays of one shape) reduced over `dimensions` by `computation`, from `init_values`.
+    """Return `operands` reduced over `dimensions` by `computation`, from `init_values`.
 
-    `out_sharding` says how the results lie.
+    `operands` is an array, or a tree of arrays of one shape.
+
+    `out_sharding` is the sharding of the results.
 
     >>> float(reduce_by(np.array([1.0, 4.0]), 0.0, lambda x, y: x + y, (0,)))
     5.0
@@ -125,7 +126,7 @@ def reduce_by(
 
 
 def _of_scalars(computation: Callable, structure, api: str) -> Callable:
-    """`computation` of two trees of scalars on the lists of their leaves."""
+    """Return `computation`, a function of two trees of scalars, as a function of their leaf lists."""
 
     def combine(xs: list, ys: list) -> list:
         flat, found = tree.tree_flatten(
@@ -142,7 +143,7 @@ def _of_scalars(computation: Callable, structure, api: str) -> Callable:
 
 
 def _elementwise(of_scalars: Callable) -> Callable:
-    """A function of lists of scalars on lists of arrays of one shape."""
+    """Return a function of lists of scalars, applied elementwise to lists of arrays of one shape."""
 
     def combine(xs, ys):
         shape = tuple(xs[0].shape)
@@ -153,7 +154,7 @@ def _elementwise(of_scalars: Callable) -> Callable:
 
 
 def _halved(xs: list, inits: list, combine: Callable, dim: int) -> list:
-    """`xs` combined along `dim`, which is removed."""
+    """Return `xs` combined along `dim`, which is removed."""
     size = xs[0].shape[dim]
     if isinstance(size, Dim) or size == 0:
         shape = tuple(n for d, n in enumerate(xs[0].shape) if d != dim)
@@ -165,10 +166,10 @@ def _halved(xs: list, inits: list, combine: Callable, dim: int) -> list:
     while (n := xs[0].shape[dim]) > 1:
         low = [slicing.slice_in_dim(x, 0, n // 2, axis=dim) for x in xs]
         high = [slicing.slice_in_dim(x, n // 2, n // 2 * 2, axis=dim) for x in xs]
-        rest = [slicing.slice_in_dim(x, n - 1, n, axis=dim) for x in xs] if n % 2 else None
+        last_slices = [slicing.slice_in_dim(x, n - 1, n, axis=dim) for x in xs] if n % 2 else None
         xs = combine(low, high)
-        if rest is not None:
-            xs = [slicing.concatenate([x, r], dim) for x, r in zip(xs, rest)]
+        if last_slices is not None:
+            xs = [slicing.concatenate([x, r], dim) for x, r in zip(xs, last_slices)]
     return [layout.squeeze(x, (dim,)) for x in xs]
 
 
@@ -177,7 +178,7 @@ def _halved(xs: list, inits: list, combine: Callable, dim: int) -> list:
 
 @functools.cache
 def _chosen(name: str) -> Callable:
-    """The larger (smaller) of two, whose derivative goes to the first of equals alone."""
+    """Return the larger or smaller of two values; only the first of equal values has a tangent."""
 
     @custom_jvp
     def choose(x, y):
@@ -193,7 +194,9 @@ def _chosen(name: str) -> Callable:
 
 @functools.cache
 def _chosen_along(name: str, dim: int) -> Callable:
-    """The same for all elements along a dim, which is removed."""
+    """Return the maximum or minimum along a dim, which is removed, with the derivative of
+    `_chosen`.
+    """
 
     @custom_jvp
     def choose(x):
@@ -225,10 +228,11 @@ def reduce_window(
     base_dilation: Sequence[int] | None = None,
     window_dilation: Sequence[int] | None = None,
 ) -> Any:
-    """The reduction of every window of `operand`, borders filled with `init_value`: the pooling of networks.
+    """Return the reduction of every window of `operand`, whose borders are filled with
+    `init_value`: pooling.
 
-    A box is reduced one dim after the other, a wide window in about log2 of its width steps. The derivative of a maximum or minimum
-    goes to the first of equal elements, rows before columns.
+    A box is reduced one dim after the other, a window of width n in about log2(n) steps. The
+    derivative of a maximum or minimum goes to the first of equal elements, rows before columns.
 
     >>> reduce_window(np.arange(4.0), 0.0, lambda x, y: x + y, (2,), (2,)).tolist()
     [1.0, 5.0]
@@ -254,7 +258,7 @@ def reduce_window(
     if not neutral:
         flat = _with_borders(flat, inits, borders, range(len(shape)))
     for d in reversed(range(len(shape))):
-        if neutral:  # beside its windows, where the partitioner sees both as one
+        if neutral:  # padding next to its windows, so that the partitioner handles both as one
             flat = _with_borders(flat, inits, borders, (d,))
         flat = _windows(flat, combine, reduce_along, d, window[d], strides[d], spread[d])
     if not neutral:
@@ -275,7 +279,9 @@ def _check_inits(inits: list, count: int) -> None:
 def _reducers(
     name: str | None, dtype: Any, of_scalars: Callable
 ) -> tuple[Callable, Callable | None]:
-    """What combines two lists of arrays, and what reduces a whole dim at once, if there is such an operation."""
+    """Return a function that combines two lists of arrays, and one that reduces a whole dim, or
+    None.
+    """
     if name is None:
         return _elementwise(of_scalars), None
     picks = name in ("max", "min") and dtypes.issubdtype(dtype, np.floating)
@@ -285,7 +291,7 @@ def _reducers(
 
 
 def _typed_inits(name: str | None, inits: list, xs: list) -> list:
-    """Initial values in the dtypes of the operands; -inf becomes the least of all integers."""
+    """Return initial values in the dtypes of the operands; -inf becomes the least of all integers."""
     dtype = typeof(inits[0]).dtype
     if name is not None and dtype != xs[0].dtype and _is_neutral(name, inits[0], dtype):
         inits = [np.asarray(_neutral(name, xs[0].dtype), xs[0].dtype)]
@@ -293,7 +299,9 @@ def _typed_inits(name: str | None, inits: list, xs: list) -> list:
 
 
 def _box_sizes(shape: Sequence[int], *given: Sequence[int] | None) -> list[tuple[int, ...]]:
-    """The window, its strides, the dilation of the operand and that of the window, 1 in each dim by default."""
+    """Return the window, its strides, the operand's dilation and the window's dilation; 1 in each
+    dim by default.
+    """
     n = len(shape)
     sizes = [(1,) * n if v is None else tuple(v) for v in given]
     if any(len(v) != n for v in sizes):
@@ -312,7 +320,7 @@ def _box_sizes(shape: Sequence[int], *given: Sequence[int] | None) -> list[tuple
 
 
 def _with_borders(xs: list, inits: list, borders: list, dims: Sequence[int]) -> list:
-    """Operands with the borders and the dilation of some dims."""
+    """Return operands with the borders and the dilation of some dims applied."""
     if all(borders[d] == (0, 0, 0) for d in dims):
         return xs
     config = [c if d in dims else (0, 0, 0) for d, c in enumerate(borders)]
@@ -320,7 +328,7 @@ def _with_borders(xs: list, inits: list, borders: list, dims: Sequence[int]) -> 
 
 
 def _is_neutral(name: str | None, init: Any, dtype: Any) -> bool:
-    """Whether combining with `init` changes nothing."""
+    """Return whether `init` is the neutral element."""
     if name is None or isinstance(init, Tracer):
         return False
     value = _neutral(name, dtype)
@@ -328,8 +336,8 @@ def _is_neutral(name: str | None, init: Any, dtype: Any) -> bool:
 
 
 def _neutral(name: str, dtype: Any) -> Any:
-    """The value that changes nothing in combination with values of `dtype`, or None."""
-    found = {
+    """Return the neutral element for values of `dtype`, or None."""
+    neutral_values = {
         "add": 0,
         "or": 0,
         "xor": 0,
@@ -338,7 +346,7 @@ def _neutral(name: str, dtype: Any) -> Any:
         "min": reduce.highest,
         "and": None,
     }[name]
-    return found(dtype) if callable(found) else found
+    return neutral_values(dtype) if callable(neutral_values) else neutral_values
 
 
 def _whole(name: str, dim: int) -> Callable:
@@ -354,7 +362,10 @@ def _windows(
     stride: int,
     spread: int,
 ) -> list:
-    """Windows of `width` elements, `spread` apart, reduced along one dim; `reduce_along(dim)` reduces a whole dim at once."""
+    """Return windows of `width` elements, `spread` apart, reduced along one dim.
+
+    `reduce_along(dim)` reduces a whole dim.
+    """
     n = xs[0].shape[dim]
     count, reach = out_size(n, 0, 0, 1, width, spread, stride), (width - 1) * spread + 1
     if width == 1 and stride == 1:
@@ -376,20 +387,25 @@ def _windows(
 
 
 def _padded_to(xs: list, dim: int, size: Any) -> list:
-    """Operands with zeros behind a dim of symbolic size that is too short for one window; no window is taken there."""
+    """Pad operands with zeros at the end of a symbolic dim that may be too short for one window.
+
+    No window is taken there.
+    """
     extra = max_dim(size - xs[0].shape[dim], 0)
     config = [(0, extra if d == dim else 0, 0) for d in range(xs[0].ndim)]
     return [slicing.pad(x, np.zeros((), x.dtype), config) for x in xs]
 
 
 def _strided(xs: list, dim: int, start: Any, size: Any, step: Any) -> list:
-    """The elements of `size` positions along a dim, `step` apart."""
+    """Return the elements at `size` positions along a dim, `step` apart."""
     stop = start + max_dim((size - 1) * step + 1, 0)
     return [slicing.slice_in_dim(x, start, stop, step, dim) for x in xs]
 
 
 def _combine_runs(xs: list, combine: Callable, dim: int, width: int, spread: int) -> list:
-    """Windows at every position, from runs of 1, 2, 4, ... elements: those in the binary digits of the width."""
+    """Return windows at every position, combined from runs of 1, 2, 4, ... elements by the binary
+    digits of the width.
+    """
     run, length, out, used = xs, 1, [], 0
     dense = xs[0].shape[dim] - (width - 1) * spread
     while True:
@@ -414,7 +430,7 @@ def _gathered_windows(
     stride: int,
     spread: int,
 ) -> Any:
-    """Windows of a symbolic width along one dim, gathered before they are reduced."""
+    """Return windows of a symbolic width along one dim, gathered before they are reduced."""
     if reduce_along is None:
         raise InconclusiveDimensionOperation(
             f"reduce_window: a window of the symbolic size '{width}' takes one of the operations add, mul, max, min, and, or, xor. Another "
@@ -427,9 +443,9 @@ def _gathered_windows(
     shape = tuple(x.shape)
     numbers = GatherDimensionNumbers(tuple(d for d in range(x.ndim) if d != dim), (dim,), (dim,))
     sizes = (*shape[:dim], 1, *shape[dim + 1 :])
-    taken = gather(x, layout.reshape(positions, (count * width, 1)), numbers, sizes, mode="clip")
+    gathered = gather(x, layout.reshape(positions, (count * width, 1)), numbers, sizes, mode="clip")
     return reduce_along(dim + 1)(
-        layout.reshape(taken, (*shape[:dim], count, width, *shape[dim + 1 :]))
+        layout.reshape(gathered, (*shape[:dim], count, width, *shape[dim + 1 :]))
     )
 
 
@@ -441,7 +457,7 @@ def reduce_window_shape_tuple(
     base_dilation: Sequence[int] | None = None,
     window_dilation: Sequence[int] | None = None,
 ) -> tuple[int, ...]:
-    """The shape of `reduce_window`'s result.
+    """Return the shape of `reduce_window`'s result.
 
     >>> reduce_window_shape_tuple((8,), (2,), (2,), [(0, 0)])
     (4,)

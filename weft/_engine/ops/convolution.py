@@ -441,7 +441,7 @@ def _check_groups(lhs: ShapedArray, rhs: ShapedArray, p: Conv, fail: Callable[..
     if features != in_features * p.feature_group_count:
         raise fail(
             f"lhs has {features} features; rhs takes {in_features} in each of {p.feature_group_count} groups.",
-            "The features of lhs must be those of rhs times feature_group_count.",
+            "The features of lhs must be the input features of rhs times feature_group_count.",
         )
     if p.feature_group_count > 1 and p.batch_group_count > 1:
         raise fail("feature_group_count and batch_group_count cannot both be greater than 1.")

@@ -1,4 +1,4 @@
-"""Distributions whose samples are computed from samples of others, without rejection."""
+"""Distributions whose samples are computed from samples of other distributions, without rejection."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft._engine.util import dtypes
 
 @draws._sampler()
 def maxwell(key, shape=(), dtype=None):  # noqa: A002
-    """Samples of the Maxwell distribution."""
+    """Return samples of the Maxwell distribution."""
     x = draws.normal(
         draws._one(key, "maxwell"), (*draws._shape(shape), 3), draws._float(dtype, "maxwell")
     )
@@ -23,7 +23,7 @@ def maxwell(key, shape=(), dtype=None):  # noqa: A002
 
 @draws._sampler("scale")
 def rayleigh(key, scale, shape=None, dtype=None):  # noqa: A002
-    """Samples of the Rayleigh distribution."""
+    """Return samples of the Rayleigh distribution."""
     dtype = draws._float(dtype, "rayleigh")
     shape, (scale,) = draws._parameters(dtype, shape, scale)
     u = draws.uniform(draws._one(key, "rayleigh"), shape, dtype)
@@ -32,14 +32,14 @@ def rayleigh(key, scale, shape=None, dtype=None):  # noqa: A002
 
 @draws._sampler("b")
 def pareto(key, b, shape=None, dtype=None):  # noqa: A002
-    """Samples of the Pareto distribution."""
+    """Return samples of the Pareto distribution."""
     dtype = draws._float(dtype, "pareto")
     shape, (b,) = draws._parameters(dtype, shape, b)
     return wnp.exp(wnp.divide(draws.exponential(draws._one(key, "pareto"), shape, dtype), b))
 
 
 def weibull_min(key, scale, concentration, shape=(), dtype=None):  # noqa: A002
-    """Samples of the Weibull distribution."""
+    """Return samples of the Weibull distribution."""
     dtype = draws._float(dtype, "weibull_min")
     u = draws.uniform(draws._one(key, "weibull_min"), draws._shape(shape), dtype)
     return wnp.multiply(
@@ -49,16 +49,21 @@ def weibull_min(key, scale, concentration, shape=(), dtype=None):  # noqa: A002
 
 @draws._sampler("mean", "cov")
 def multivariate_normal(key, mean, cov, shape=None, dtype=None, method: str = "cholesky"):  # noqa: A002
-    """Samples of a multivariate normal distribution. `dtype` is that of the normal samples; `mean` and `cov` keep theirs."""
+    """Return samples of a multivariate normal distribution.
+
+    `dtype` is the dtype of the normal samples; `mean` and `cov` keep theirs.
+    """
     mean, cov = concrete(wnp.asarray(mean)), concrete(wnp.asarray(cov))
     if mean.ndim < 1 or cov.ndim < 2:
         raise ValueError(
             f"multivariate_normal: mean must be a vector and cov a matrix, or several of them, got shapes {mean.shape} "
             f"and {cov.shape}."
         )
-    given = dtypes.result_type(mean, cov)
-    given = given if dtypes.issubdtype(given, np.floating) else dtypes.default_float_dtype()
-    mean, cov = cast(mean, given), cast(cov, given)
+    promoted = dtypes.result_type(mean, cov)
+    promoted = (
+        promoted if dtypes.issubdtype(promoted, np.floating) else dtypes.default_float_dtype()
+    )
+    mean, cov = cast(mean, promoted), cast(cov, promoted)
     n, both = mean.shape[-1], broadcast_shapes(mean.shape[:-1], cov.shape[:-2])
     shape = both if shape is None else draws._shape(shape)
     if cov.shape[-2:] != (n, n) or broadcast_shapes(shape, both) != shape:
@@ -68,14 +73,14 @@ def multivariate_normal(key, mean, cov, shape=None, dtype=None, method: str = "c
         )
     raw, drawn = (
         draws._one(key, "multivariate_normal"),
-        draws._float(given if dtype is None else dtype, "multivariate_normal"),
+        draws._float(promoted if dtype is None else dtype, "multivariate_normal"),
     )
     x = draws.normal(raw, (*shape, n), drawn)
     return wnp.add(mean, wnp.einsum("...ij,...j->...i", _root_of(cov, method), x))
 
 
 def _root_of(cov, method: str):
-    """A matrix whose product with its transpose is `cov`."""
+    """Return a matrix whose product with its transpose is `cov`."""
     from weft._engine.ops import linalg
 
     if method == "cholesky":
@@ -93,14 +98,17 @@ def _root_of(cov, method: str):
 
 @draws._sampler("sigma")
 def lognormal(key, sigma=1.0, shape=None, dtype=None):
-    """Exponentials of normal samples of deviation `sigma`."""
+    """Return exponentials of normal samples with standard deviation `sigma`."""
     dtype = draws._float(dtype, "lognormal")
     shape, (sigma,) = draws._parameters(dtype, shape, sigma)
     return wnp.exp(wnp.multiply(draws.normal(draws._one(key, "lognormal"), shape, dtype), sigma))
 
 
 def double_sided_maxwell(key, loc, scale, shape=(), dtype=None):
-    """Samples of the Maxwell distribution with random sign, scaled and shifted: `shape` of them for each pair of `loc` and `scale`."""
+    """Return samples of the Maxwell distribution with random sign, scaled and shifted.
+
+    There are `shape` samples for each pair of `loc` and `scale`.
+    """
     dtype = draws._float(dtype, "double_sided_maxwell")
     loc, scale = cast(concrete(loc), dtype), cast(concrete(scale), dtype)
     shape = (*draws._shape(shape), *broadcast_shapes(loc.shape, scale.shape))
@@ -111,7 +119,9 @@ def double_sided_maxwell(key, loc, scale, shape=(), dtype=None):
 
 @draws._sampler("left", "mode", "right")
 def triangular(key, left, mode, right, shape=None, dtype=None):
-    """Samples of the triangular distribution between `left` and `right` with its peak at `mode`."""
+    """Return samples of the triangular distribution between `left` and `right` with its peak at
+    `mode`.
+    """
     dtype = draws._float(dtype, "triangular")
     shape, (left, mode, right) = draws._parameters(dtype, shape, left, mode, right)
     width, rise, fall = (
@@ -129,7 +139,7 @@ def triangular(key, left, mode, right, shape=None, dtype=None):
 
 @draws._sampler("mean")
 def wald(key, mean, shape=None, dtype=None):
-    """Samples of the Wald (inverse Gaussian) distribution with scale 1."""
+    """Return samples of the Wald (inverse Gaussian) distribution with scale 1."""
     dtype = draws._float(dtype, "wald")
     shape, (mean,) = draws._parameters(dtype, shape, mean)
     first, second = draws._split_one(draws._one(key, "wald"), 2)
@@ -150,7 +160,7 @@ def wald(key, mean, shape=None, dtype=None):
 
 @draws._sampler()
 def orthogonal(key, n: int, shape=(), dtype=None, m: int | None = None):
-    """Uniformly distributed orthogonal matrices, n by m (square by default)."""
+    """Return uniformly distributed orthogonal matrices, n by m (square by default)."""
     from weft._engine.ops import linalg
 
     dtype = (

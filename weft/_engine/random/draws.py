@@ -1,4 +1,4 @@
-"""Keys, bits, and the samples that come from bits in one step."""
+"""Keys, bits, and samples that are computed from bits in one step."""
 
 from __future__ import annotations
 
@@ -43,12 +43,18 @@ key_impl_names = names
 
 
 def _one_program(*arrays: str) -> Callable[[Callable], Callable]:
-    """A function of a key that is one program when it is called on values; `arrays` names its other arguments that may be arrays."""
+    """Return a decorator that compiles a function of a key to one program when it is called on
+    values.
+
+    `arrays` names its other arguments that may be arrays.
+    """
     return lambda fun: face(fun, ("key", *arrays))
 
 
 def _sampler(*arrays: str) -> Callable[[Callable], Callable]:
-    """A public function that draws: one program when it is called on values, with a keyword `out_sharding`."""
+    """Return a decorator for public samplers: one program when called on values, with a keyword
+    `out_sharding`.
+    """
     return lambda fun: takes_out_sharding(face(fun, ("key", *arrays)))
 
 
@@ -56,7 +62,7 @@ def _sampler(*arrays: str) -> Callable[[Callable], Callable]:
 
 
 def _seed(seed, api: str):
-    """The two words of a seed: high, low."""
+    """Return the two words of a seed: high, low."""
     if config.random_seed_offset:
         seed = seed + config.random_seed_offset
     if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
@@ -85,7 +91,7 @@ def _seed(seed, api: str):
     else:
         high = ew.bitwise_xor(
             low, low
-        )  # zero, without a constant that would have to be put on the seed's device
+        )  # zero, without a constant that would have to be moved to the seed's device
     return slicing.concatenate([layout.reshape(high, (1,)), layout.reshape(low, (1,))], 0)
 
 
@@ -106,12 +112,12 @@ def _published(used: Implementation) -> PRNGImpl:
     )
 
 
-#: name of a generator -> its form for libraries
+#: the form of each generator for libraries, by name
 prng_impls = {name: _published(implementations[name]) for name in names}
 
 
 def PRNGKey(seed, *, impl=None):
-    """A raw key from an integer seed: uint32[2], or what another generator's keys are (uint32[4] of `rbg` and `unsafe_rbg`).
+    """Return a raw key from an integer seed: uint32[2], or uint32[4] for `rbg` and `unsafe_rbg`.
 
     Raises TypeError for a seed that is not an integer, ValueError for an unknown generator.
 
@@ -124,9 +130,10 @@ def PRNGKey(seed, *, impl=None):
 
 
 def key(seed, *, impl=None, dtype=None):
-    """A typed key (dtype `key<fry>` unless `impl`, `dtype` or a setting names another generator, no dims) from an integer seed.
+    """Return a typed scalar key from an integer seed.
 
-    `dtype` is that of keys (`key_dtype`) or the name of a generator.
+    Its dtype is `key<fry>` unless `impl`, `dtype` or a setting names another generator. `dtype` is
+    a key dtype (`key_dtype`) or the name of a generator.
     Raises TypeError for a seed that is not an integer, ValueError for an unknown generator.
 
     >>> weft.random.key(0).dtype.name, weft.random.key(0, impl="rbg").dtype.name
@@ -137,7 +144,11 @@ def key(seed, *, impl=None, dtype=None):
 
 
 def wrap_key_data(key_bits_array, *, impl=None, dtype=None):
-    """Typed keys of the generator that `impl` or `dtype` names, from their raw data, uint32[..., 2] (the last dim is the generator's)."""
+    """Return typed keys from their raw data, uint32[..., n], for the generator that `impl` or
+    `dtype` names.
+
+    The size of the last dim is 2 for the default generator.
+    """
     raw, generator = concrete(wnp.asarray(key_bits_array)), implementation_of(impl, dtype).generator
     if not _is_data(raw, generator):
         words = ", ".join(map(str, generator.key_shape))
@@ -148,9 +159,9 @@ def wrap_key_data(key_bits_array, *, impl=None, dtype=None):
 
 
 def key_data(keys):
-    """The raw data of keys, uint32[..., 2].
+    """Return the raw data of keys, uint32[..., 2].
 
-    Raises TypeError for what is neither typed keys nor raw data of them.
+    Raises TypeError unless `keys` are typed keys or their raw data.
 
     >>> weft.random.key_data(weft.random.key(42))
     Array([ 0, 42], dtype=uint32)
@@ -159,7 +170,7 @@ def key_data(keys):
 
 
 def key_dtype(impl_spec=None):
-    """The dtype of the typed keys of a generator.
+    """Return the dtype of the typed keys of a generator.
 
     >>> weft.random.key_dtype().name
     'key<fry>'
@@ -168,7 +179,11 @@ def key_dtype(impl_spec=None):
 
 
 def key_impl(keys) -> str | PRNGImpl:
-    """The name of the generator of keys; or its PRNGImpl if a library defined it: names of those need not differ."""
+    """Return the name of the generator of keys.
+
+    For a generator that a library defined, return its PRNGImpl, since such names need not be
+    unique.
+    """
     generator = _raw(keys, "key_impl")[1].generator
     return keys_op.public_forms[generator] if generator.serial > 0 else generator.name
 
@@ -183,7 +198,7 @@ def _is_data(raw, generator: keys_op.Generator) -> bool:
 
 
 def _raw(keys, api: str) -> tuple[Any, Implementation]:
-    """The raw data of keys, and their generator."""
+    """Return the raw data of keys, and their generator."""
     if not hasattr(keys, "dtype"):
         raise TypeError(
             f"random.{api}: expected a key (from weft.random.key or PRNGKey), got {type(keys)}."
@@ -201,14 +216,14 @@ def _raw(keys, api: str) -> tuple[Any, Implementation]:
 
 
 def _apart(keys):
-    """The same keys, of which each draws by itself where a function is mapped over them."""
+    """Return the same keys; under `vmap` each of them draws independently."""
     raw, used = _raw(keys, "clone")
     alone = drawing_from_each(used)
     return keys if alone is used else keys_op.random_wrap(raw, alone.generator)
 
 
 def _one(key, api: str):
-    """A single key: typed, or where nothing is traced the raw data of the default generator."""
+    """Return a single key: typed, or, outside of traces, the raw data of the default generator."""
     typed = hasattr(key, "dtype") and _is_typed(key)
     data, used = (key, None) if typed else _raw(key, api)
     shape = tuple(data.shape if typed else data.shape[:-1])
@@ -223,7 +238,7 @@ def _one(key, api: str):
 
 
 def _check_raw_allowed(api: str) -> None:
-    """What the setting `legacy_prng_key` says of raw keys."""
+    """Enforce the setting `legacy_prng_key` for raw keys."""
     if config.legacy_prng_key == "allow":
         return
     message = (
@@ -247,7 +262,7 @@ def _shape(shape) -> tuple[int, ...]:
 
 
 def _parameters(dtype, shape, *values):
-    """Parameters cast to `dtype` and repeated to the shape of the samples."""
+    """Return parameters cast to `dtype` and broadcast to the shape of the samples."""
     values = [cast(concrete(wnp.asarray(v)), dtype) for v in values]
     shape = broadcast_shapes(*(v.shape for v in values)) if shape is None else _shape(shape)
     return shape, [broadcast_to_shape(v, shape) for v in values]
@@ -255,9 +270,9 @@ def _parameters(dtype, shape, *values):
 
 @_one_program()
 def split(key, num: int | tuple[int, ...] = 2):  # noqa: A002
-    """`num` new independent keys (a number or a shape) of the kind of `key`.
+    """Return `num` new independent keys (a number or a shape) of the kind of `key`.
 
-    Raises TypeError for what is not a key, ValueError for several keys.
+    Raises TypeError for objects that are not keys, ValueError for several keys.
 
     >>> weft.random.split(weft.random.key(0), 3).shape
     (3,)
@@ -273,7 +288,7 @@ def _split(key, shape: tuple[int, ...]):
 
 
 def fold_in(key, data):  # noqa: A002
-    """A new key from a key and an integer."""
+    """Return a new key computed from a key and an integer."""
     if hasattr(data, "ndim") and data.ndim:
         raise TypeError(
             f"fold_in accepts a scalar, but was given an array of shape {tuple(data.shape)} != (). Use weft.vmap for "
@@ -298,12 +313,12 @@ def _like(raw, key):
 
 
 def _as_given(made, key):
-    """New keys of the kind of `key`: raw data if that is."""
+    """Return new keys in the form of `key`: raw data if `key` is raw."""
     return keys_op.random_unwrap(made) if _is_typed(made) and not _is_typed(key) else made
 
 
 def clone(key):  # noqa: A002
-    """The same key; where `debug_key_reuse` tracks keys, one that may be used again."""
+    """Return the same key; if `debug_key_reuse` tracks keys, as one that may be used again."""
     if not config.debug_key_reuse or not _is_typed(key):
         return key
     return keys_op.random_wrap(ew.copy(keys_op.random_unwrap(key)), keys_op.generator_of(key))
@@ -313,7 +328,7 @@ def clone(key):  # noqa: A002
 
 
 def _bits(key, width: int, shape: tuple[int, ...]):
-    """Random unsigned integers of `width` bits."""
+    """Return random unsigned integers of `width` bits."""
     return call_operation(_drawn, "random_bits", key, bit_width=width, shape=shape)
 
 
@@ -326,7 +341,7 @@ def _drawn(key, bit_width: int, shape: tuple[int, ...]):
 def bits(key, shape=(), dtype=None):  # noqa: A002
     """Uniformly random bits as unsigned integers of `shape` (by default uint32, with `enable_x64` uint64).
 
-    Raises ValueError for a dtype that is not unsigned, TypeError for what is not a key.
+    Raises ValueError for a dtype that is not unsigned, TypeError for objects that are not keys.
 
     >>> weft.random.bits(weft.random.key(0), (2,), "uint8").dtype.name
     'uint8'
@@ -345,7 +360,10 @@ def bits(key, shape=(), dtype=None):  # noqa: A002
 
 
 def _of_kind(dtype, api: str, default: Callable, kind: type, spelt: str):
-    """The dtype of the samples, `default()` if none is given; it must be of the `kind` that `spelt` says in words."""
+    """Return the dtype of the samples, by default `default()`.
+
+    It must be of `kind`, which `spelt` names in messages.
+    """
     dtype = default() if dtype is None else dtypes.check_dtype(dtype, api)
     if not dtypes.issubdtype(dtype, kind):
         raise ValueError(f"dtype argument to `{api}` must be {spelt} dtype, got {dtype.name}")
@@ -358,10 +376,12 @@ def _float(dtype, api: str):
 
 @_sampler("minval", "maxval")
 def uniform(key, shape=(), dtype=None, minval=0.0, maxval=1.0):  # noqa: A002
-    """Uniform samples from [minval, maxval), of `shape` and a floating dtype (float32 by default).
+    """Return uniform samples from [minval, maxval), of `shape` and a floating dtype (float32 by
+    default).
 
-    The bounds are numbers or arrays that broadcast to `shape`. Bounds of one entry in more dims than none give a draw of shape () the dims
-    of `minval`. Raises ValueError for a dtype that is not floating, TypeError for what is not a key.
+    The bounds are numbers or arrays that broadcast to `shape`. For `shape` (), bounds with one
+    element in one or more dims give a result with the dims of `minval`. Raises ValueError for a
+    dtype that is not floating, TypeError for objects that are not keys.
 
     >>> x = weft.random.uniform(weft.random.key(0), (1000,))
     >>> bool((0 <= x).all() and (x < 1).all())
@@ -376,7 +396,9 @@ def uniform(key, shape=(), dtype=None, minval=0.0, maxval=1.0):  # noqa: A002
 
 
 def _is_plain(bound) -> bool:
-    """Whether a bound is a Python number, but not -0.0, which is equal to another one."""
+    """Return whether a bound is a Python number, except -0.0, which equals 0.0 but differs from
+    it.
+    """
     return isinstance(bound, (int, float)) and (bound != 0 or math.copysign(1.0, bound) > 0)
 
 
@@ -399,7 +421,10 @@ def _uniform(raw, shape, dtype, minval, maxval):
 
 
 def _spread(v, dtype, shape):
-    """A bound as a scalar or an array of `shape`; one of one entry for a draw of shape () as a scalar."""
+    """Return a bound as a scalar or an array of `shape`.
+
+    A bound of one element is a scalar for a draw of shape ().
+    """
     if isinstance(v, (int, float, np.number, np.bool_)):
         return np.asarray(v, dtype)[()]
     v = cast(concrete(v), dtype)
@@ -416,9 +441,12 @@ def _minus(x, y):
 
 @_sampler()
 def normal(key, shape=(), dtype=None):  # noqa: A002
-    """Samples of the standard normal distribution, of `shape` and a floating dtype (float32 by default; complex ones: circular).
+    """Return samples of the standard normal distribution, of `shape` and dtype float32 by default.
 
-    Raises ValueError for a dtype that is not floating or complex, TypeError for what is not a key.
+    Samples of a complex dtype are circularly symmetric.
+
+    Raises ValueError for a dtype that is not floating or complex, TypeError for objects that are
+    not keys.
 
     >>> weft.random.normal(weft.random.key(0), (2, 3)).shape
     (2, 3)
@@ -448,9 +476,11 @@ def _normal(raw, shape, dtype):
 
 @takes_out_sharding
 def randint(key, shape, minval, maxval, dtype=None):  # noqa: A002
-    """Uniform integers from [minval, maxval), of an integer dtype (int32 by default); bounds broadcast with `shape`.
+    """Return uniform integers from [minval, maxval), of an integer dtype (int32 by default).
 
-    Raises TypeError for a dtype that is not of integers.
+    The bounds broadcast with `shape`.
+
+    Raises TypeError for a dtype that is not an integer dtype.
 
     >>> x = weft.random.randint(weft.random.key(0), (100,), 0, 6)
     >>> int(x.min()), int(x.max())
@@ -472,13 +502,13 @@ def randint(key, shape, minval, maxval, dtype=None):  # noqa: A002
 
 
 def _drawn_as(dtype: np.dtype) -> np.dtype:
-    """Small integers are drawn from 32 bits."""
+    """Return the dtype of the draws; integers of fewer than 32 bits are drawn as 32 bits."""
     return dtype if dtype.itemsize >= 4 else np.dtype(np.int32)
 
 
 @_one_program("low", "high")
 def _integers(key, low, high, beyond, shape, dtype):
-    """Integers from [low, high), or up to `high` itself where it is `beyond` what its dtype holds."""
+    """Return integers from [low, high), including `high` where it is `beyond` the dtype."""
     work = _drawn_as(dtype)
     width = 8 * work.itemsize
     unsigned = np.dtype(f"uint{width}")
@@ -542,7 +572,9 @@ def _clipped_int(v, dtype):
 
 @_sampler("p")
 def bernoulli(key, p=0.5, shape=None, mode: str = "low"):  # noqa: A002
-    """True with probability `p`. With `mode` 'high' also probabilities below the rounding of their dtype are met.
+    """Return True with probability `p`.
+
+    With `mode` 'high' probabilities below the rounding error of their dtype are respected.
 
     Raises TypeError for probabilities that are not real, ValueError for another mode.
 
@@ -564,7 +596,7 @@ def bernoulli(key, p=0.5, shape=None, mode: str = "low"):  # noqa: A002
 
 
 def _halves(x) -> tuple:
-    """The two parts of an array along its first dim."""
+    """Return the two parts of an array along its first dim."""
     return tuple(
         layout.reshape(slicing.slice_in_dim(x, i, i + 1, 1, 0), typeof(x).shape[1:]) for i in (0, 1)
     )
@@ -572,7 +604,7 @@ def _halves(x) -> tuple:
 
 @_sampler()
 def rademacher(key, shape=(), dtype=None):  # noqa: A002
-    """-1 or 1 with equal probability."""
+    """Return -1 or 1 with equal probability."""
     dtype = dtypes.default_int_dtype() if dtype is None else dtypes.check_dtype(dtype, "rademacher")
     sign = bernoulli(_one(key, "rademacher"), 0.5, _shape(shape))
     return ew.convert_element_type(
@@ -582,7 +614,7 @@ def rademacher(key, shape=(), dtype=None):  # noqa: A002
 
 @_sampler()
 def exponential(key, shape=(), dtype=None):  # noqa: A002
-    """Samples of the exponential distribution with rate 1."""
+    """Return samples of the exponential distribution with rate 1."""
     dtype = _float(dtype, "exponential")
     return ew.neg(
         ew.log1p(ew.neg(_uniform(_one(key, "exponential"), _shape(shape), dtype, 0.0, 1.0)))
@@ -591,10 +623,11 @@ def exponential(key, shape=(), dtype=None):  # noqa: A002
 
 @_sampler()
 def gumbel(key, shape=(), dtype=None, mode: str | None = None):  # noqa: A002
-    """Samples of the Gumbel distribution.
+    """Return samples of the Gumbel distribution.
 
-    `mode` says how small the probabilities are that large samples still meet: 'low' those of one random number of the dtype, 'high' of
-    two, 'highest' for float32 of 64 bits (for other dtypes it is 'high'). The setting `high_dynamic_range_gumbel` makes 'high' the default.
+    `mode` determines the range of large samples: 'low' uses one random number of the dtype, 'high'
+    two, 'highest' 64 bits for float32 (for other dtypes it equals 'high'). The setting
+    `high_dynamic_range_gumbel` makes 'high' the default.
     Raises TypeError for a dtype that is not floating, ValueError for another mode.
 
     >>> weft.random.gumbel(weft.random.key(0), (2,), mode="highest").shape
@@ -619,13 +652,16 @@ def gumbel(key, shape=(), dtype=None, mode: str | None = None):  # noqa: A002
 
 
 def _gumbel_of_survival(u):
-    """The sample that is exceeded with probability `u`, which need not be near 1."""
+    """Return the sample that is exceeded with probability `u`, which need not be near 1."""
     return ew.neg(ew.log(ew.neg(ew.log1p(ew.neg(u)))))
 
 
 def _gumbel_of_words(high, low):
-    """Samples from fractions of 64 bits: below a half they are the probability that the sample is exceeded, above it their complement is
-    the probability that it is not."""
+    """Return samples from fractions of 64 bits.
+
+    Fractions below a half are the probability that the sample is exceeded; above it, their
+    complements are the probability that it is not exceeded.
+    """
     small = ew.lt(high, np.uint32(1 << 31))
     carry = ew.convert_element_type(ew.eq(low, np.uint32(0)), _U32)
     high = ew.select_n(small, ew.add(ew.bitwise_not(high), carry), high)
@@ -635,7 +671,7 @@ def _gumbel_of_words(high, low):
 
 
 def _float_of_words(high, low):
-    """A fraction of two words, below 1, as float32, rounded down; 2**-65 where it is 0."""
+    """Return the fraction of two words, below 1, as float32, rounded down; 2**-65 where it is 0."""
     empty = ew.eq(high, np.uint32(0))
     zeros = ew.clz(high)
     shifted = ew.bitwise_or(
@@ -652,7 +688,7 @@ def _float_of_words(high, low):
 
 @_sampler()
 def laplace(key, shape=(), dtype=None):  # noqa: A002
-    """Samples of the Laplace distribution."""
+    """Return samples of the Laplace distribution."""
     dtype = _float(dtype, "laplace")
     u = _uniform(
         _one(key, "laplace"),
@@ -666,7 +702,7 @@ def laplace(key, shape=(), dtype=None):  # noqa: A002
 
 @_sampler()
 def logistic(key, shape=(), dtype=None):  # noqa: A002
-    """Samples of the logistic distribution."""
+    """Return samples of the logistic distribution."""
     dtype = _float(dtype, "logistic")
     u = _uniform(_one(key, "logistic"), _shape(shape), dtype, dtypes.finfo(dtype).eps, 1.0)
     return ew.log(ew.div(u, ew.add(ew.neg(u), np.ones((), dtype)[()])))
@@ -674,7 +710,7 @@ def logistic(key, shape=(), dtype=None):  # noqa: A002
 
 @_sampler()
 def cauchy(key, shape=(), dtype=None):  # noqa: A002
-    """Samples of the Cauchy distribution."""
+    """Return samples of the Cauchy distribution."""
     dtype = _float(dtype, "cauchy")
     u = _uniform(_one(key, "cauchy"), _shape(shape), dtype, dtypes.finfo(dtype).eps, 1.0)
     return ew.tan(ew.mul(ew.sub(u, np.asarray(0.5, dtype)[()]), np.asarray(np.pi, dtype)[()]))
@@ -682,7 +718,7 @@ def cauchy(key, shape=(), dtype=None):  # noqa: A002
 
 @_sampler("lower", "upper")
 def truncated_normal(key, lower, upper, shape=None, dtype=None):  # noqa: A002
-    """Samples of the standard normal distribution between `lower` and `upper`."""
+    """Return samples of the standard normal distribution between `lower` and `upper`."""
     dtype, raw = _float(dtype, "truncated_normal"), _one(key, "truncated_normal")
     shape = shape if shape is None else _shape(shape)
     if not (_is_plain(lower) and _is_plain(upper)):

@@ -1,12 +1,13 @@
-"""The generators of random bits: what a key is, and how bits, new keys and folded keys come from it.
+"""Generators of random bits: their keys, and the computation of bits, new keys and folded keys.
 
 In:   raw key data, uint32[*key_shape], and shapes.
 Out:  unsigned integers, or raw key data.
-Laws: the bits of an element depend on the key and the element's global position alone, so every sharding gives the same
-      (but for threefry without `threefry_partitionable`, whose order of bits communicates). Bits equal JAX's. A function
-      mapped over keys gives what it gives for each, but for `rbg` and `unsafe_rbg`: a batch of these draws from its first key
-      (not in a loop whose steps differ in number, which might not end).
-Next: `draws` has the public functions and makes samples of bits.
+Laws: the bits of an element depend only on the key and on the global position of the element, so
+      they are the same under every sharding (except threefry without `threefry_partitionable`,
+      whose order of bits needs communication). Bits equal JAX's. A function mapped over keys
+      returns the result for each key, except with `rbg` and `unsafe_rbg`: a batch draws from its
+      first key (but not in a loop with a varying number of steps, which might not terminate).
+Next: `draws` has the public functions and computes samples from bits.
 """
 
 from __future__ import annotations
@@ -38,10 +39,11 @@ _U32 = np.dtype(np.uint32)
 
 
 class PRNGImpl(NamedTuple):
-    """A generator of random bits by functions of raw key data, uint32[*key_shape].
+    """A generator of random bits, defined by functions of raw key data, uint32[*key_shape].
 
-    `seed(integer scalar)` gives key data; `split(key, shape)` gives uint32[*shape, *key_shape]; `random_bits(key, bit_width, shape)` gives
-    unsigned integers; `fold_in(key, uint32 scalar)` gives key data. `tag` is the name of the generator in the dtype of its keys.
+    `seed(integer scalar)` returns key data; `split(key, shape)` returns uint32[*shape, *key_shape];
+    `random_bits(key, bit_width, shape)` returns unsigned integers; `fold_in(key, uint32 scalar)`
+    returns key data. `tag` is the name of the generator in the dtype of its keys.
     """
 
     key_shape: tuple[int, ...]
@@ -69,7 +71,7 @@ class Implementation:
 
 
 def _joined(words, axis: int = 0):
-    """Words side by side along a new dim at `axis`, the last."""
+    """Return words stacked along a new dim at `axis`, by default the last."""
     return slicing.concatenate([layout.reshape(w, (*w.shape, 1)) for w in words], axis)
 
 
@@ -77,7 +79,7 @@ def _joined(words, axis: int = 0):
 
 
 def _counter(shape: tuple[int, ...]) -> list:
-    """The position of every element as the counter of a block: high word, low word."""
+    """Return the position of every element as the counter of a block: high word, low word."""
     low, *high = positions(shape)
     return [*(high or [np.uint32(0)]), low]
 
@@ -96,11 +98,13 @@ def _threefry_fold_in(raw, data):
 
 
 def _threefry_flat(k0, k1, n):
-    """`n` words of threefry by counters that are cut in halves (the layout before `threefry_partitionable`)."""
+    """Return `n` words of threefry from counters split into halves (without
+    `threefry_partitionable`).
+    """
     words = threefry_sequence(k0, k1, n + n % 2)
     if not isinstance(n % 2, Dim) and n % 2 == 0:
         return words
-    # an odd number of counters ends with a zero, not with the number that comes next
+    # an odd number of counters is padded with a zero, not with the next number
     half = (n + 1) // 2
     last = rng.threefry2x32(k0, k1, size_as(half - 1, np.uint32), np.uint32(0))[0]
     if isinstance(n % 2, Dim):
@@ -181,7 +185,7 @@ def _rbg(bits: Callable, serial: int = 0) -> Implementation:
 
 def _unsafe_rbg(bits: Callable, serial: int = 0) -> Implementation:
     def split(raw, shape):
-        """Of ten rows of four words for each new key the first, whose bits are far apart."""
+        """Return new keys: the first of ten rows of four words for each, as these are far apart."""
         rows = 10 * math.prod(shape)
         return layout.reshape(
             slicing.slice(bits(raw, 32, (rows, 4)), (0, 0), (rows, 4), (10, 1)), (*shape, 4)
@@ -200,16 +204,18 @@ def _unsafe_rbg(bits: Callable, serial: int = 0) -> Implementation:
 
 RBG, UNSAFE_RBG = _rbg(philox_bits), _unsafe_rbg(philox_bits)
 
-# ---- block functions on counters of their own
+# ---- block functions on separate counters
 
 
 def _of_blocks(
     name: str, tag: str, block: Callable, words: tuple[int, int], seed: Callable, halves: Callable
 ) -> Implementation:
-    """A generator whose bits are a `block` function of the key's words and a counter: `words` of both.
+    """Return a generator whose bits are a `block` function of the key's words and a counter;
+    `words` counts both.
 
-    The counter of a new key ends with its number, that of bits begins with their position. `halves` are the low and high word of
-    64 bits; fewer are taken from the exclusive or of all words.
+    The counter of a new key ends with its number; the counter of bits begins with their position.
+    `halves` are the low and high word of 64 bits; narrower bits come from the exclusive or of all
+    words.
     """
     n, size = words
     rest = [np.uint32(0)] * (size - 2)
@@ -218,10 +224,10 @@ def _of_blocks(
         return _joined(block(*words_of(raw), *rest, high, low)[:n], len(low.shape))
 
     def bits(raw, width, shape):
-        found = block(*words_of(raw), *_counter(shape), *rest)
+        blocks = block(*words_of(raw), *_counter(shape), *rest)
         if width == 64:
-            return join_words(*halves(found))
-        word = functools.reduce(ew.bitwise_xor, found)
+            return join_words(*halves(blocks))
+        word = functools.reduce(ew.bitwise_xor, blocks)
         return word if width == 32 else ew.convert_element_type(word, np.dtype(f"uint{width}"))
 
     def seeded(raw):
@@ -262,19 +268,19 @@ THREEFRY4 = _of_blocks(
     lambda w: (ew.bitwise_xor(w[1], w[3]), ew.bitwise_xor(w[0], w[2])),
 )
 
-#: by name; those of libraries by their generator
+#: implementations by name; generators of libraries by their `Generator`
 implementations: dict[Any, Implementation] = {
     i.generator.name: i for i in (THREEFRY, RBG, UNSAFE_RBG, PHILOX2, PHILOX4, THREEFRY4)
 }
 names = tuple(implementations)
 
-#: those whose batches draw from their first key, with what draws from each: known by their generators alone
+#: generators whose batches draw from their first key, and their variants with a draw from each key
 _of_each = {"rbg": _rbg(one_philox_bits, -1), "unsafe_rbg": _unsafe_rbg(one_philox_bits, -2)}
 implementations.update({i.generator: i for i in _of_each.values()})
 
 
 def drawing_from_each(used: Implementation) -> Implementation:
-    """The generator of the same bits that, mapped over keys, gives what it gives for each."""
+    """Return the generator with the same bits that, mapped over keys, draws from each key."""
     return _of_each.get(used.generator.name, used) if not used.generator.serial else used
 
 
@@ -283,14 +289,14 @@ _serial = itertools.count(1)
 
 
 def publish(impl: PRNGImpl, generator: keys.Generator) -> PRNGImpl:
-    """Make `impl` the form of `generator` that libraries use."""
+    """Make `impl` the public form of `generator` for libraries."""
     _generators[impl] = generator
     keys.public_forms[generator] = impl
     return impl
 
 
 def generator_of(impl: PRNGImpl) -> keys.Generator:
-    """Return the generator of `impl`; a new one for functions that were not used before."""
+    """Return the generator of `impl`; a new one for functions without a generator."""
     generator = _generators.get(impl)
     if generator is None:
         generator = keys.Generator(impl.name, impl.tag, tuple(impl.key_shape), next(_serial))
@@ -305,7 +311,7 @@ def generator_of(impl: PRNGImpl) -> keys.Generator:
 
 
 def implementation(spec=None) -> Implementation:
-    """The generator that a name, or the setting `default_prng_impl`, asks for."""
+    """Return the generator named by `spec` or by the setting `default_prng_impl`."""
     spec = config.default_prng_impl if spec is None else spec
     spec = spec.impl if dtypes.is_extended(spec) else spec
     if isinstance(spec, PRNGImpl):
@@ -313,25 +319,25 @@ def implementation(spec=None) -> Implementation:
     if type(spec) is keys.Generator:
         return implementations[spec if spec.serial else spec.name]
     name = getattr(spec, "name", spec)
-    known = ", ".join(names)
+    listed = ", ".join(names)
     if not isinstance(name, str):
         raise TypeError(
-            f"random: unrecognized type {type(spec)} for a PRNG; give the name of a generator ({known}) or the dtype of keys."
+            f"random: unrecognized type {type(spec)} for a PRNG; give the name of a generator ({listed}) or the dtype of keys."
         )
     if name in implementations:
         return implementations[name]
-    raise ValueError(f"random: unrecognized PRNG implementation {name!r}; there are {known}.")
+    raise ValueError(f"random: unrecognized PRNG implementation {name!r}; there are {listed}.")
 
 
 def implementation_of(impl, dtype) -> Implementation:
-    """The generator that one of the arguments `impl` and `dtype` names."""
+    """Return the generator that `impl` or `dtype` names."""
     if impl is not None and dtype is not None:
         raise ValueError(
             "random: Cannot specify both `impl` and `dtype`; each names the generator."
         )
     if isinstance(dtype, np.dtype) or (isinstance(dtype, type) and issubclass(dtype, np.generic)):
         raise TypeError(
-            "random: dtype must be that of keys, as key_dtype gives it, or the name of a generator; got "
+            "random: dtype must be a key dtype, as key_dtype returns, or the name of a generator; got "
             f"{np.dtype(dtype).name}."
         )
     return implementation(dtype if impl is None else impl)

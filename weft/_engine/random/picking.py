@@ -1,4 +1,4 @@
-"""Picking and shuffling: categories by their probabilities, permutations, elements of an array."""
+"""Sampling and shuffling: categories by probabilities, permutations, elements of an array."""
 
 from __future__ import annotations
 
@@ -38,7 +38,11 @@ from weft._engine.util import dtypes
 def categorical(
     key, logits, axis: int = -1, shape=None, replace: bool = True, mode: str | None = None
 ):  # noqa: A002
-    """Samples of categorical distributions with unnormalised log-probabilities `logits` along `axis`; `mode` is that of `gumbel`."""
+    """Return samples of categorical distributions with unnormalized log-probabilities `logits`
+    along `axis`.
+
+    `mode` is passed to `gumbel`.
+    """
     key, logits = _one(key, "categorical"), concrete(logits)
     logits = cast(logits, dtypes.to_inexact_dtype(logits.dtype))
     axis = canonical_axis(axis, logits.ndim, "categorical")
@@ -70,7 +74,9 @@ def categorical(
 
 @takes_out_sharding
 def permutation(key, x, axis: int = 0, independent: bool = False):  # noqa: A002
-    """`x` shuffled along `axis`, or the numbers below the integer `x` in random order."""
+    """Return `x` shuffled along `axis`, or the integers below `x` in random order if `x` is an
+    integer.
+    """
     raw = _one(key, "permutation")
     if np.ndim(x) == 0:
         canonical_axis(axis, 1, "permutation")
@@ -83,7 +89,7 @@ def permutation(key, x, axis: int = 0, independent: bool = False):  # noqa: A002
 
 
 def _shuffle(raw, x, axis: int):
-    """Sort by random keys, often enough that equal keys do not matter."""
+    """Sort by random keys, in enough rounds that equal keys do not matter."""
     if isinstance(x.size, Dim):
         return wnp.take_along_axis(x, _shuffled_positions(raw, x.shape, axis), axis)
     rounds = _rounds(x.size)
@@ -95,12 +101,12 @@ def _shuffle(raw, x, axis: int):
 
 
 def _rounds(size: int) -> int:
-    """How often as many elements are sorted by random keys."""
+    """Return the number of rounds of sorting by random keys for `size` elements."""
     return math.ceil(3 * math.log(max(1, size)) / math.log(np.iinfo(np.uint32).max))
 
 
 def _shuffled_positions(raw, shape, axis: int):
-    """The positions along a dim in the order in which `_shuffle` puts the elements of a symbolic number."""
+    """Return the positions along a dim of symbolic size in the order of `_shuffle`."""
     size: Any = math.prod(shape)
     most = int(min(size.bounds()[1], np.iinfo(np.int32).max))
     least = [
@@ -120,16 +126,18 @@ def _shuffled_positions(raw, shape, axis: int):
 
 
 def _sizes_around(rounds: int) -> range:
-    """Sizes among which is the first that takes more than `rounds` rounds."""
+    """Return a range that contains the smallest size with more than `rounds` rounds."""
     about = round(np.iinfo(np.uint32).max ** (rounds / 3))
     return range(max(about - 2, 0), about + 3)
 
 
 def choice(key, a, shape=(), replace: bool = True, p=None, axis: int = 0, mode: str | None = None):  # noqa: A002
-    """Elements (or slices along `axis`) of `a`, or numbers below the integer `a`, drawn with probabilities `p`.
+    """Return elements (or slices along `axis`) of `a`, or of the integers below `a`, drawn with
+    probabilities `p`.
 
-    `mode` is that of `gumbel`, which draws without replacement by probabilities. Raises TypeError for a `shape` that is not a sequence,
-    ValueError for more draws than elements without replacement, or probabilities of another number.
+    `mode` is passed to `gumbel`, which draws without replacement if there are probabilities. Raises
+    TypeError for a `shape` that is not a sequence, ValueError for more draws than elements without
+    replacement, or if `p` does not fit `a`.
 
     >>> weft.random.choice(weft.random.key(0), 5, (2,)).shape
     (2,)

@@ -1,6 +1,7 @@
-"""Samples that are drawn until one fits: gamma, Poisson, binomial, and the distributions made of them.
+"""Samples by rejection: gamma, Poisson, binomial, and the distributions built on them.
 
-In:  a key, parameters that broadcast to the shape, the shape. Out: samples that equal JAX's to rounding.
+In:   a key, parameters that broadcast to the shape, the shape. Out: samples that equal JAX's to
+      rounding.
 Gamma: Marsaglia and Tsang, "A simple method for generating gamma variables" (2000), each element with a key of its own.
 Poisson: Knuth's product of uniforms below a rate of 10, Hörmann's transformed rejection (PTRS, 1993) above.
 Binomial: sums of geometric waiting times where n p <= 10, Hörmann's BTRS (1993) elsewhere.
@@ -44,7 +45,9 @@ _F32 = np.dtype(np.float32)
 
 
 def _beside(raw, *values):
-    """The values typed as varying over the manual axes over which the key does: samples of each round do."""
+    """Return the values typed as varying over the key's manual axes, because samples of each round
+    vary over them.
+    """
     return [vary(v, typeof(raw).vma) for v in values]
 
 
@@ -52,7 +55,7 @@ def _beside(raw, *values):
 
 
 def _cube_root_normal(key, c):
-    """A normal `x` and `v = 1 + c x`, drawn again until `v` is positive."""
+    """Return a normal `x` and `v = 1 + c x`, drawn again until `v` is positive."""
 
     def again(state):
         k, _, _ = state
@@ -65,7 +68,7 @@ def _cube_root_normal(key, c):
 
 
 def _gamma_above_one(key, a):
-    """One sample whose parameter is at least 1, as two factors."""
+    """Return one sample with parameter at least 1, as two factors."""
     d = ew.sub(a, 1 / 3)
     c = ew.div(1 / 3, ew.sqrt(d))
 
@@ -87,7 +90,9 @@ def _gamma_above_one(key, a):
 
 
 def _gamma_one(key, a, log_space: bool):
-    """One gamma sample: below 1, that of a + 1 times a power of a uniform."""
+    """Return one gamma sample; for a parameter below 1, a sample for a + 1 times a power of a
+    uniform.
+    """
     large = ew.ge(a, 1)
     rest, sub = _split_one(key, 2)
     d, v = _gamma_above_one(rest, ew.select_n(large, ew.add(a, 1), a))
@@ -99,7 +104,7 @@ def _gamma_one(key, a, log_space: bool):
 
 
 def _gammas(raw, a, log_space: bool):
-    """One sample for each element of `a`, each from its own key."""
+    """Return one sample for each element of `a`, each from its own key."""
     flat = layout.reshape(*_beside(raw, a), (a.size,))
     return layout.reshape(
         vmap(lambda k, x: _gamma_one(k, x, log_space))(_apart(split(raw, a.size)), flat), a.shape
@@ -139,7 +144,7 @@ def _log_gamma_jvp(primals, tangents):
 
 @takes_out_sharding
 def loggamma(key, a, shape=None, dtype=None):
-    """Logarithms of gamma samples, finite where a small `a` makes the samples vanish."""
+    """Return logarithms of gamma samples, finite where samples underflow for small `a`."""
     dtype = _float(dtype, "loggamma")
     shape, (a,) = _parameters(dtype, shape, a)
     return _log_gamma(_one(key, "loggamma"), a) if math.prod(shape) else a
@@ -147,7 +152,8 @@ def loggamma(key, a, shape=None, dtype=None):
 
 @takes_out_sharding
 def gamma(key, a, shape=None, dtype=None):
-    """Samples of the gamma distribution with shape parameter `a` and rate 1, differentiable in `a`.
+    """Return samples of the gamma distribution with shape parameter `a` and rate 1, differentiable
+    in `a`.
 
     >>> x = weft.random.gamma(weft.random.key(0), 3.0, (1000,))
     >>> abs(float(x.mean()) - 3) < 0.2
@@ -160,7 +166,7 @@ def gamma(key, a, shape=None, dtype=None):
 
 @takes_out_sharding
 def beta(key, a, b, shape=None, dtype=None):
-    """Samples of the beta distribution."""
+    """Return samples of the beta distribution."""
     dtype = _float(dtype, "beta")
     shape, (a, b) = _parameters(dtype, shape, a, b)
     first, second = _split_one(_one(key, "beta"), 2)
@@ -172,12 +178,12 @@ def beta(key, a, b, shape=None, dtype=None):
 
 @takes_out_sharding
 def dirichlet(key, alpha, shape=None, dtype=None):
-    """Samples of the Dirichlet distribution; the last dim of `alpha` holds its parameters."""
+    """Return samples of the Dirichlet distribution; the last dim of `alpha` holds its parameters."""
     dtype = _float(dtype, "dirichlet")
     alpha = cast(concrete(wnp.asarray(alpha)), dtype)
     if alpha.ndim < 1:
         raise ValueError(
-            "dirichlet: alpha must have at least one dim, that of the parameters, got a scalar."
+            "dirichlet: alpha must have at least one dim for the parameters, got a scalar."
         )
     shape = tuple(alpha.shape[:-1]) if shape is None else _shape(shape)
     x = loggamma(_one(key, "dirichlet"), alpha, (*shape, alpha.shape[-1]), dtype)
@@ -187,7 +193,7 @@ def dirichlet(key, alpha, shape=None, dtype=None):
 
 @takes_out_sharding
 def chisquare(key, df, shape=None, dtype=None):
-    """Samples of the chi-square distribution with `df` degrees of freedom."""
+    """Return samples of the chi-square distribution with `df` degrees of freedom."""
     dtype = _float(dtype, "chisquare")
     shape, (df,) = _parameters(dtype, shape, df)
     return ew.mul(ew.exp(loggamma(_one(key, "chisquare"), ew.mul(df, 0.5), shape, dtype)), 2)
@@ -195,7 +201,7 @@ def chisquare(key, df, shape=None, dtype=None):
 
 @takes_out_sharding
 def f(key, dfnum, dfden, shape=None, dtype=None):
-    """Samples of the F distribution."""
+    """Return samples of the F distribution."""
     dtype = _float(dtype, "f")
     shape, (dfnum, dfden) = _parameters(dtype, shape, dfnum, dfden)
     second, first = _split_one(_one(key, "f"), 2)
@@ -207,7 +213,7 @@ def f(key, dfnum, dfden, shape=None, dtype=None):
 
 @takes_out_sharding
 def t(key, df, shape=None, dtype=None):
-    """Samples of Student's t distribution with `df` degrees of freedom, of their shape by default."""
+    """Return samples of Student's t distribution with `df` degrees of freedom."""
     dtype = _float(dtype, "t")
     shape, (df,) = _parameters(dtype, shape, df)
     first, second = _split_one(_one(key, "t"), 2)
@@ -219,7 +225,7 @@ def t(key, df, shape=None, dtype=None):
 
 @takes_out_sharding
 def generalized_normal(key, p, shape=(), dtype=None):
-    """Samples of density proportional to exp(-|x|^p)."""
+    """Return samples with density proportional to exp(-|x|^p)."""
     dtype, shape = _float(dtype, "generalized_normal"), _shape(shape)
     first, second = _split_one(_one(key, "generalized_normal"), 2)
     size = wnp.power(gamma(first, 1 / p, shape, dtype), 1 / p)
@@ -228,7 +234,7 @@ def generalized_normal(key, p, shape=(), dtype=None):
 
 @takes_out_sharding
 def ball(key, d: int, p: float = 2, shape=(), dtype=None):
-    """Points drawn uniformly from the unit ball of the norm of order `p` in `d` dimensions."""
+    """Return points drawn uniformly from the unit ball of the norm of order `p` in `d` dimensions."""
     dtype, shape = _float(dtype, "ball"), _shape(shape)
     first, second = _split_one(_one(key, "ball"), 2)
     x = generalized_normal(first, p, (*shape, d), dtype)
@@ -240,7 +246,10 @@ def ball(key, d: int, p: float = 2, shape=(), dtype=None):
 
 
 def _around_zero(key, like):
-    """The key of the next try, and what a transformed rejection tries: u in [-1/2, 1/2), v in [0, 1), and how far u is from the ends."""
+    """Return the key of the next try and the variables of a transformed rejection.
+
+    They are u in [-1/2, 1/2), v in [0, 1), and the distance of u from the ends.
+    """
     rest, of_u, of_v = _split_one(key, 3)
     u = ew.sub(_uniform(of_u, like.shape, like.dtype, 0.0, 1.0), 0.5)
     return rest, u, _uniform(of_v, like.shape, like.dtype, 0.0, 1.0), ew.sub(0.5, ew.abs(u))
@@ -252,7 +261,7 @@ def _counts_dtype(dtype, api: str):
 
 @takes_out_sharding
 def geometric(key, p, shape=None, dtype=None):
-    """The number of trials of probability `p` up to the first success."""
+    """Return the number of trials with probability `p` up to the first success."""
     dtype = _counts_dtype(dtype, "geometric")
     work = dtypes.default_float_dtype()
     shape, (p,) = _parameters(work, shape, p)
@@ -268,7 +277,7 @@ def _any(flags):
 
 
 def _poisson_product(raw, rate):
-    """How many uniforms it takes for their product to fall below exp(-rate), less one."""
+    """Return the number of uniforms until their product is below exp(-rate), minus one."""
 
     def again(state):
         k, count, log_product = state
@@ -282,7 +291,9 @@ def _poisson_product(raw, rate):
 
 
 def _poisson_rejection(raw, rate):
-    """PTRS: a transformed uniform, accepted by a squeeze or by the ratio of the densities."""
+    """Return Poisson samples by PTRS: a transformed uniform, accepted by a squeeze or by the ratio
+    of the densities.
+    """
     b = ew.add(ew.mul(ew.sqrt(rate), 2.53), 0.931)
     a = ew.add(ew.mul(b, 0.02483), -0.059)
     inverse_alpha = ew.add(ew.div(1.1328, ew.sub(b, 3.4)), 1.1239)
@@ -306,7 +317,7 @@ def _poisson_rejection(raw, rate):
 
 @takes_out_sharding
 def poisson(key, lam, shape=None, dtype=None):
-    """Samples of the Poisson distribution with rate `lam`, as integers.
+    """Return samples of the Poisson distribution with rate `lam`, as integers.
 
     >>> int(weft.random.poisson(weft.random.key(0), 0.0))
     0
@@ -319,10 +330,10 @@ def poisson(key, lam, shape=None, dtype=None):
     zero = ew.mul(wnp.zeros(shape, _F32), 0)
     low = _poisson_product(raw, ew.select_n(small, zero, rate))
     high = _poisson_rejection(clone(raw), ew.select_n(small, rate, ew.add(zero, 1e5)))
-    found = ew.select_n(
+    samples = ew.select_n(
         small, ew.convert_element_type(high, dtype), ew.convert_element_type(low, dtype)
     )
-    return ew.select_n(ew.eq(rate, 0), found, wnp.zeros(shape, dtype))
+    return ew.select_n(ew.eq(rate, 0), samples, wnp.zeros(shape, dtype))
 
 
 _TAIL = [
@@ -332,7 +343,9 @@ _TAIL = [
 
 
 def _stirling_tail(k):
-    """log(k!) less Stirling's approximation: exact up to 9, then three terms of the series."""
+    """Return log(k!) minus Stirling's approximation: exact up to 9, then three terms of the
+    series.
+    """
     next_ = ew.add(k, 1)
     square = ew.square(next_)
     far = ew.div(ew.sub(1 / 12, ew.div(ew.sub(1 / 360, ew.div(1 / 1260, square)), square)), next_)
@@ -344,7 +357,7 @@ def _stirling_tail(k):
 
 
 def _binomial_waiting(raw, n, p):
-    """How many geometric waiting times fit into `n` trials."""
+    """Return the number of geometric waiting times that fit into `n` trials."""
     log_miss = ew.log1p(ew.neg(p))
 
     def again(state):
@@ -361,7 +374,9 @@ def _binomial_waiting(raw, n, p):
 
 
 def _binomial_rejection(raw, n, p):
-    """BTRS: a transformed uniform, accepted by a squeeze or by the ratio of the probabilities."""
+    """Return binomial samples by BTRS: a transformed uniform, accepted by a squeeze or by the ratio
+    of probabilities.
+    """
     deviation = ew.sqrt(ew.mul(ew.mul(n, p), ew.sub(1, p)))
     b = ew.add(ew.mul(deviation, 2.53), 1.15)
     a = ew.add(ew.add(ew.mul(b, 0.0248), -0.0873), ew.mul(p, 0.01))
@@ -402,7 +417,7 @@ def _binomial_rejection(raw, n, p):
 
 
 def binomial(key, n, p, shape=None, dtype=None):
-    """The number of successes in `n` trials of probability `p`, as floats.
+    """Return the number of successes in `n` trials with probability `p`, as floats.
 
     >>> float(weft.random.binomial(weft.random.key(0), 10.0, 1.0))
     10.0
@@ -412,7 +427,7 @@ def binomial(key, n, p, shape=None, dtype=None):
     raw = _one(key, "binomial")
     n, p = _beside(raw, n, p)
     low = ew.lt(p, 0.5)
-    q = ew.select_n(low, ew.sub(1, p), p)  # the rarer outcome is counted
+    q = ew.select_n(low, ew.sub(1, p), p)  # count the less likely outcome
     bad_n, bad_q = (ew.bitwise_or(ew.ne(v, v), ew.lt(v, 0)) for v in (n, q))
     zero = wnp.zeros(shape, dtype)
     endless = ew.eq(ew.abs(n), np.inf)
@@ -432,18 +447,20 @@ def binomial(key, n, p, shape=None, dtype=None):
 
 
 def multinomial(key, n, p, *, shape=None, dtype=None, unroll: int | bool = 1):
-    """How often each outcome occurs in `n` trials; the last dim of `p`, and of `shape`, is that of the outcomes."""
+    """Return the count of each outcome in `n` trials; the last dim of `p`, and of `shape`, is over
+    outcomes.
+    """
     dtype = _float(dtype, "multinomial")
     p, n = cast(concrete(wnp.asarray(p)), dtype), cast(concrete(wnp.asarray(n)), dtype)
     if not p.ndim:
-        raise ValueError("multinomial: `p` needs a dim, that of the outcomes; got a scalar.")
+        raise ValueError("multinomial: `p` needs a dim of outcomes, got a scalar.")
     if shape is None:
         shape = broadcast_shapes(n.shape, p.shape[:-1])
     else:
         *shape, outcomes = broadcast_shapes(_shape(shape), p.shape)
         if outcomes != p.shape[-1]:
             raise ValueError(
-                f"multinomial: the last dim of shape must be that of p, {p.shape[-1]}, got {outcomes}."
+                f"multinomial: the last dim of shape must equal the last dim of p, {p.shape[-1]}, got {outcomes}."
             )
     n, p = broadcast_to_shape(n, tuple(shape)), broadcast_to_shape(p, (*shape, p.shape[-1]))
     left = wnp.flip(wnp.cumsum(wnp.flip(p, -1), -1), -1)

@@ -1,11 +1,14 @@
-"""Elementwise functions with native math, each stated once: its record (`function`) stands above its formula.
+"""Elementwise functions with native math: each formula is declared by `function`, with its record
+above it.
 
-In:   values of floating (some: complex) dtypes; 16-bit and smaller floats compute in float32.
-Out:  `functions.sin`, and its primitive `functions.sin_p`; a module is loaded when one of its functions is first asked for.
-Laws: a formula is `fn(f, *values)`. `f` makes the instructions of a backend (`codegen.vector.math_real.Real` for CPUs): `f.fma`,
-      `f.select`, `f.poly`, `f.cold`, ..., and every function of this package (`f.exp(x)`). Values have Python's operators. `f.type` is
-      the type that is computed in, f32 or f64 (`f.wide`), `f.demand` the one that the result will be rounded to (`f.short`: a half
-      type). Formulas import no backend, so every backend can use them.
+In:   values of floating (some: complex) dtypes; floats of at most 16 bits compute in float32.
+Out:  `functions.sin`, and its primitive `functions.sin_p`; a module is loaded at the first use of
+      one of its functions.
+Laws: a formula is `fn(f, *values)`. `f` emits the instructions of a backend
+      (`codegen.vector.math_real.Real` for CPUs): `f.fma`, `f.select`, `f.poly`, `f.cold`, ..., and
+      every function of this package (`f.exp(x)`). Values have Python's operators. `f.type` is the
+      computation type, f32 or f64 (`f.wide`); `f.demand` is the type to which the result will be
+      rounded (`f.short`: a half type). Formulas import no backend, so every backend can use them.
 Next: docs/adding-an-op.md.
 """
 
@@ -16,7 +19,8 @@ from typing import Any
 from weft._engine.ir.registry import Function, functions, registry
 from weft._engine.util.lazy import loader
 
-#: name, or NumPy's name -> the module that states it, so that the others need not be loaded. What is not listed is found, too.
+#: the module of each function, by its name or NumPy's name, so that the other modules need not be
+#: loaded. Names that are missing here are found by loading all modules.
 STATED_BY = {
     name: module
     for module, names in {
@@ -41,7 +45,7 @@ functions.announce(_modules)
 
 
 def _load(name: str) -> Any:
-    """The module that is listed for `name`; None, and all are loaded, where none is."""
+    """Return the module listed for `name`; load all modules and return None if none is listed."""
     if name in STATED_BY:
         return next(_modules(name))
     for _ in _modules(None):
@@ -50,7 +54,7 @@ def _load(name: str) -> Any:
 
 
 def find(name: str) -> Any:
-    """A function, or with `_p` its primitive; None where there is none of that name."""
+    """Return a function, or its primitive for a name that ends in `_p`; None if there is none."""
     stem = name.removesuffix("_p")
     module = _load(stem)
     if stem != name:
@@ -60,7 +64,7 @@ def find(name: str) -> Any:
         return function and function.op
     return (
         None if function is not None and function.op is None else getattr(module, name, None)
-    )  # None: kernels alone have it
+    )  # None: only kernels have the function
 
 
 def __getattr__(name: str) -> Any:
@@ -72,11 +76,11 @@ def __getattr__(name: str) -> Any:
 
 
 def named_by_numpy(name: str) -> Function | None:
-    """The function that NumPy calls `name`, or None."""
+    """Return the function that NumPy calls `name`, or None."""
     if name.startswith("_"):
         return None
     _load(name)
-    # a copy: signal handlers and other threads may load more functions
+    # a copy, since signal handlers and other threads may load more functions
     return next(
         (
             function
@@ -88,7 +92,7 @@ def named_by_numpy(name: str) -> Function | None:
 
 
 def every() -> list[Function]:
-    """All functions, by name."""
+    """Return all functions by name."""
     _load("")
     return sorted(
         [function for function in list(functions.values()) if function is not None],

@@ -1,4 +1,4 @@
-"""Error functions, and the normal distribution in them."""
+"""Error functions, and the functions of the normal distribution that use them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 def _bell(f: Formulas, x: FormulaValue, y: FormulaValue):
-    """exp(-x y), of a product that keeps what it rounds off."""
+    """Return exp(-x y) from the exact product x y."""
     product = x * y
     e = f.exp(-product)
     return f.fma(-f.exact_fma(x, y, -product), e, e)
 
 
 def _erfc_tail(f: Formulas, size: FormulaValue):
-    """erfc of x >= 0."""
+    """Return erfc(x) for x >= 0."""
     bound = 28.0 if f.wide else 11.0
     x = f.select(size > bound, bound, size)
     e = _bell(f, x, x)
@@ -38,7 +38,7 @@ def _erfc_tail(f: Formulas, size: FormulaValue):
 
 
 def _erf_excess(f: Formulas, x: FormulaValue):
-    """erf(x) / x - 1 for |x| <= 1: small, so that adding it to one rounds little."""
+    """Return erf(x) / x - 1 for |x| <= 1: a small number, so that adding it to one rounds little."""
     return f.horner(x * x, (*f.table("erf")[:-1], 0.1283791670955126))
 
 
@@ -50,7 +50,7 @@ def _erf_excess(f: Formulas, x: FormulaValue):
     ranges=((-6, 6), (-1, 1)),
 )
 def erf(f: Formulas, x: FormulaValue):
-    """The error function of `x`."""
+    """Return the error function of `x`."""
     size = f.abs(x)
     if not f.wide:
         return f.copysign(
@@ -71,7 +71,7 @@ def erf(f: Formulas, x: FormulaValue):
     points=(0.5, 10.0545, 26.543),
 )
 def erfc(f: Formulas, x: FormulaValue):
-    """`1 - erf(x)`, accurate for large `x`."""
+    """Return `1 - erf(x)`, accurate for large `x`."""
     size = f.abs(x)
     tail = _erfc_tail(f, size)
     near = (1.0 - x) - x * _erf_excess(f, x)
@@ -79,7 +79,8 @@ def erfc(f: Formulas, x: FormulaValue):
     return f.select(x.is_nan(), x, y)
 
 
-#: erf_inv(x) / x in single precision: for w = -log(1 - x^2) < 5 in w, else in sqrt(w) - 3
+#: polynomials of erf_inv(x) / x in single precision: in w = -log(1 - x^2) for w < 5, else in
+#: sqrt(w) - 3
 _ERF_INV_NEAR = (
     -9.195303e-09,
     2.304914e-07,
@@ -111,7 +112,7 @@ def _erf_inv_far(f: Formulas, w: FormulaValue):
 
 
 def _erf_inv_ratio(f: Formulas, w: FormulaValue):
-    """erf_inv(x) / x of w = -log(1 - x^2), in single precision."""
+    """Return erf_inv(x) / x from w = -log(1 - x^2), in single precision."""
     return f.cold(f.horner(w, _ERF_INV_NEAR), w >= 5.0, _erf_inv_far, w)
 
 
@@ -124,8 +125,9 @@ def _erf_inv_ratio(f: Formulas, w: FormulaValue):
     ranges=((-1, 1), (0.999, 1), (1 - 1e-11, 1)),
 )
 def erf_inv(f: Formulas, x: FormulaValue):
-    """The number whose error function is `x`."""
-    # polynomials of -log(1 - x^2), as Giles has them, in double followed by two steps of Halley's method
+    """Return the number whose error function is `x`."""
+    # Giles's polynomials of -log(1 - x^2); in double precision followed by two steps of Halley's
+    # method
     if not f.wide:
         below = f.exact_fma(x, -x, f.c(1.0))
         return (
@@ -134,7 +136,8 @@ def erf_inv(f: Formulas, x: FormulaValue):
         )
     size = f.abs(x)
     w = -log_of_normal(f, f.select(size.same(1.0), 0.5, (1.0 - size) * (1.0 + size)))
-    # the polynomials end where single precision does; beyond, start from erfc(y) ~ e^(-y^2) / (y sqrt(pi))
+    # the polynomials end at the range of single precision; beyond, start from erfc(y) ~ e^(-y^2) /
+    # (y sqrt(pi))
     level = f.select(w > 15.0, w + 0.6931471805599453, 16.0)
     far = f.copysign(f.sqrt(level - 0.5 * log_of_normal(f, level * 3.141592653589793)), x)
     y = f.select(w > 15.0, far, _erf_inv_ratio(f, w) * x)
@@ -145,7 +148,7 @@ def erf_inv(f: Formulas, x: FormulaValue):
 
 
 def _halley(f: Formulas, y: FormulaValue, x: FormulaValue):
-    """One step of solving erf(y) = x, from the side where no digits cancel."""
+    """Return one Halley step for erf(y) = x, computed from the side without cancellation."""
     size = f.abs(x)
     far = size > 0.5
     z = f.abs(y)
@@ -160,7 +163,11 @@ def _halley(f: Formulas, y: FormulaValue, x: FormulaValue):
 
 
 def scaled_tail(f: Formulas, x: FormulaValue):
-    """erfc(x) exp(x^2) of 0 <= x <= 28 (11 in single precision), and beyond as a share of 1 / (x sqrt(pi)): (near, far, where far)."""
+    """Return (near, far, where far) for scaled tails of x >= 0.
+
+    `near` is erfc(x) exp(x^2) for x <= 28 (11 in single precision); `far` is its ratio to 1 / (x
+    sqrt(pi)) beyond.
+    """
     bound = 28.0 if f.wide else 11.0
     beyond = x > bound
     near = f.select(beyond, bound, x)
@@ -174,7 +181,9 @@ def scaled_tail(f: Formulas, x: FormulaValue):
 
 
 def _log_tail(f: Formulas, size: FormulaValue):
-    """The logarithm of the normal distribution function at -size <= 0, and its derivative by the size, negated."""
+    """Return the logarithm of the normal distribution function at -size <= 0, and its negated
+    derivative by the size.
+    """
     near, far, beyond = scaled_tail(f, size * math.sqrt(0.5))
     y = f.log(0.5 * f.select(beyond, far, near)) - f.select(
         beyond, f.log(size) - math.log(math.sqrt(2 / math.pi)), 0.0
@@ -185,8 +194,8 @@ def _log_tail(f: Formulas, size: FormulaValue):
 
 
 def _normal_tail(f: Formulas, size: FormulaValue):
-    """The normal distribution function at -size <= 0, and its derivative there."""
-    bounded = f.select(size > 40.0, 40.0, size)  # of which it is zero
+    """Return the normal distribution function at -size <= 0, and its derivative."""
+    bounded = f.select(size > 40.0, 40.0, size)  # beyond 40 the function is zero
     bell = _bell(f, 0.5 * bounded, bounded)
     return 0.5 * scaled_tail(f, bounded * math.sqrt(0.5))[0] * bell, bell * math.sqrt(0.5 / math.pi)
 
@@ -201,7 +210,7 @@ def _normal_tail(f: Formulas, size: FormulaValue):
     points=(-15.5, -39.6),
 )
 def log_ndtr(f: Formulas, x: FormulaValue):
-    """The logarithm of the distribution function of the standard normal distribution."""
+    """Return the logarithm of the distribution function of the standard normal distribution."""
     size = f.abs(x)
     low, _ = _log_tail(f, size)
     return f.select(x < 0.0, low, f.log1p(-_normal_tail(f, size)[0]))
@@ -213,16 +222,20 @@ def _hazard_reference(x: NumPyArray):
     return (np.sqrt(2 / np.pi) / special.erfcx(wide / np.sqrt(2))).astype(x.dtype)
 
 
-#: where the difference loses more than four bits, and the levels of the continued fraction that float64 and float32 need from there on
+#: the argument above which the difference loses more than four bits; the levels of the continued
+#: fraction that float64 and float32 need there
 _HAZARD_FAR, _HAZARD_LEVELS = 3.3, (50, 14)
 
 
 def _hazard_excess(out: Value, x: Value):
-    """The hazard less x: nearly equal numbers for large x, where it is 1 / (x + 2 / (x + 3 / (x + ...)))."""
+    """Return the hazard minus x.
+
+    For large x these are nearly equal, and the difference is 1 / (x + 2 / (x + 3 / (x + ...))).
+    """
     large = gt(x, _HAZARD_FAR)
     far = select(large, x, _HAZARD_FAR)
     levels = _HAZARD_LEVELS[typeof(x).dtype.itemsize < 8]
-    fraction = mul(add(far, sqrt(add(square(far), 4 * levels))), 0.5)  # the limit of equal levels
+    fraction = mul(add(far, sqrt(add(square(far), 4 * levels))), 0.5)  # the limit for equal levels
     for k in range(levels, 1, -1):
         fraction = add(far, div(k, fraction))
     return select(large, div(1, fraction), sub(out, x))
@@ -238,7 +251,11 @@ def _hazard_excess(out: Value, x: Value):
     points=(15.5, 39.6),
 )
 def normal_hazard(f: Formulas, x: FormulaValue):
-    """The density of the standard normal distribution at `x` as a share of what is above: the slope of `log_ndtr` at `-x`."""
+    """Return the density of the standard normal distribution at `x` divided by the probability
+    above `x`.
+
+    It is the derivative of `log_ndtr` at `-x`.
+    """
     size = f.abs(x)
     _, high = _log_tail(f, size)
     tail, bell = _normal_tail(f, size)
@@ -246,7 +263,10 @@ def normal_hazard(f: Formulas, x: FormulaValue):
 
 
 def _ndtri_slope(t: Value, out: Value, p: Value):
-    """The reciprocal of the density at `out`: the probability of the tail times its hazard. Both are taken from one side at 1/2."""
+    """Return the tangent by the reciprocal of the density at `out`.
+
+    The density is the probability of the tail times its hazard; 1/2 separates the tails.
+    """
     low = le(p, 0.5)
     tail, size = select(low, p, sub(1, p)), select(low, neg(out), out)
     return div(t, mul(tail, normal_hazard(size)))
@@ -262,7 +282,7 @@ def _ndtri_slope(t: Value, out: Value, p: Value):
     points=(0.25, 0.5),
 )
 def ndtri(f: Formulas, p: FormulaValue):
-    """The number below which the standard normal distribution has the probability `p`."""
+    """Return the number below which the standard normal distribution has the probability `p`."""
     upper = p > 0.5
     q = f.select(upper, 1.0 - p, p)
     if not f.wide:
@@ -277,7 +297,7 @@ def ndtri(f: Formulas, p: FormulaValue):
     near = _erf_inv_ratio(f, w) * (1.0 - 2.0 * q)
     level = f.select(w > 15.0, w + 0.6931471805599453, 16.0)
     size = f.select(w > 15.0, f.sqrt(level - 0.5 * f.log(level * math.pi)), near) * math.sqrt(2)
-    for _ in range(2):  # Halley's steps for the logarithm, which is nearly a parabola
+    for _ in range(2):  # Halley steps for the logarithm, which is nearly a parabola
         log_tail, hazard = _log_tail(f, size)
         step = (log_tail - log_q) / hazard
         size = size + step / f.fma(step, 0.5 * (hazard - size), 1.0)

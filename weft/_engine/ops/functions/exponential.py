@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 LOG2E = 1.4426950408889634
 
-#: log(2), by parts whose leading one leaves room to be multiplied by small integers exactly
+#: log(2) in parts; the products of the first part with small integers are exact
 LN2 = {
     "f32": (0.693359375, -2.12194440054690583e-4),
     "f64": (0.6931471803691238, 1.9082149292705877e-10),
@@ -24,13 +24,13 @@ LN2 = {
 
 EXP_RANGE = {"f32": (-105.0, 89.0), "f64": (-746.0, 710.0)}
 
-#: sinh of it is infinite, and a quarter of its exponential finite
+#: at this argument sinh is infinite, but a quarter of exp is finite
 _SINH_TOP = {"f32": 89.5, "f64": 710.6}
 
-#: tanh of it rounds to one
+#: at this argument tanh rounds to one
 _TANH_IS_ONE = {"f16": 5.0, "bf16": 4.0}
 
-#: of the terms of a quotient whose denominator shall not overflow before the result is zero
+#: scale of the terms of a quotient whose denominator must not overflow before the result is zero
 _LOGISTIC_SCALE = 2.0**-16
 
 EXP2_RANGE = {"f32": (-151.0, 129.0), "f64": (-1076.0, 1025.0)}
@@ -40,7 +40,7 @@ EXPONENTS = ((-110, 95), (-1, 1), (-750, 715))
 
 
 def _reduced(f: Formulas, x: FormulaValue):
-    """(k + magic, e^r - 1) with x = k log(2) + r."""
+    """Return (k + magic, e^r - 1) with x = k log(2) + r."""
     shifted = f.fma(x, LOG2E, f.magic)
     k = shifted - f.magic
     high, low = LN2[f.type]
@@ -59,12 +59,12 @@ def _reduced(f: Formulas, x: FormulaValue):
     points=OVERFLOWS,
 )
 def exp(f: Formulas, x: FormulaValue):
-    """e to the power `x`."""
+    """Return e to the power `x`."""
     return exp_within(f, x if f.brief else f.clamp(x, *EXP_RANGE[f.type]))
 
 
 def exp_within(f: Formulas, x: FormulaValue):
-    """e^x of x in the range where it is neither zero nor infinite, or a little beyond."""
+    """Return e^x where it is neither zero nor infinite, or slightly beyond."""
     if f.brief:
         return f.brief_power(x * LOG2E)
     shifted, small = _reduced(f, x)
@@ -83,7 +83,7 @@ def exp_within(f: Formulas, x: FormulaValue):
     points=(128.0, 1024.0, -126.0, -150.0, -1022.0, -1075.0),
 )
 def exp2(f: Formulas, x: FormulaValue):
-    """2 to the power `x`."""
+    """Return 2 to the power `x`."""
     if f.brief:
         return f.brief_power(x)
     x = f.clamp(x, *EXP2_RANGE[f.type])
@@ -102,7 +102,7 @@ def exp2(f: Formulas, x: FormulaValue):
     points=OVERFLOWS,
 )
 def expm1(f: Formulas, x: FormulaValue):
-    """`exp(x) - 1`, accurate near 0."""
+    """Return `exp(x) - 1`, accurate near 0."""
     low, high = EXP_RANGE[f.type]
     shifted, small = _reduced(f, f.clamp(x, low / 2, high))
     k = shifted - f.magic
@@ -115,20 +115,20 @@ def expm1(f: Formulas, x: FormulaValue):
 
 
 def _expm1_of_double(f: Formulas, x: FormulaValue):
-    """e^2x - 1 for -25 <= x <= 0; zero may lose its sign."""
-    # adding this leaves k as the exponent of a float in the low bits
+    """Return e^2x - 1 for -25 <= x <= 0; zero may lose its sign."""
+    # the sum has k in the exponent position of its low bits
     magic = f.magic + f.bias
     shifted = f.fma(x, 2.0 * LOG2E, magic)
     k = shifted - magic
     high, low = LN2[f.type]
-    # where k is large its rounded product moves e^2x, which then is little beside one
+    # for large k its rounded product changes e^2x, which is then small compared with one
     r = f.fma(k, -(high + low), x + x)
     scale = f.from_bits(f.to_bits(shifted) << f.mantissa)
     return f.fma(scale, f.fma(r * r, f.poly(r, "exp"), r), scale - 1.0)
 
 
 def _half_exp(f: Formulas, x: FormulaValue):
-    """e^x / 2, without overflow before its time; x >= 0."""
+    """Return e^x / 2 for x >= 0, with no overflow of intermediate values."""
     shifted, small = _reduced(f, f.clamp(x, 0.0, EXP_RANGE[f.type][1] + 1.0))
     return f.ldexp(small + 1.0, shifted - 1.0)
 
@@ -143,10 +143,10 @@ def _half_exp(f: Formulas, x: FormulaValue):
     points=(*OVERFLOWS, 30.0, 89.415986, 710.475860073944),
 )
 def sinh(f: Formulas, x: FormulaValue):
-    """The hyperbolic sine of `x`."""
+    """Return the hyperbolic sine of `x`."""
     size = f.abs(x)
     top = _SINH_TOP[f.type]
-    # a quarter of e^|x| - 1 does not overflow before its time
+    # a quarter of e^|x| - 1 does not overflow where the result does not
     shifted, small = _reduced(f, f.select(size > top, top, size))
     scale = f.power_of_two(f.to_bits(shifted) - (f.magic_bits + 2))
     e = f.fma(scale, small, scale - 0.25)
@@ -164,7 +164,7 @@ def sinh(f: Formulas, x: FormulaValue):
     points=(*OVERFLOWS, 89.415986, 710.475860073944),
 )
 def cosh(f: Formulas, x: FormulaValue):
-    """The hyperbolic cosine of `x`."""
+    """Return the hyperbolic cosine of `x`."""
     half = _half_exp(f, f.abs(x))
     return half + 0.25 / half
 
@@ -178,7 +178,7 @@ def cosh(f: Formulas, x: FormulaValue):
     ranges=((-12, 12), (-1, 1), (-25, 25)),
 )
 def tanh(f: Formulas, x: FormulaValue):
-    """The hyperbolic tangent of `x`."""
+    """Return the hyperbolic tangent of `x`."""
     if f.short:
         bound = _TANH_IS_ONE[f.demand]
         x = f.clamp(x, -bound, bound)
@@ -207,13 +207,14 @@ def _logistic_reference(x: NumPyArray):
     points=OVERFLOWS,
 )
 def logistic(f: Formulas, x: FormulaValue):
-    """`1 / (1 + exp(-x))`, stable at both ends.
+    """Return `1 / (1 + exp(-x))`, without overflow for large |x|.
 
     >>> np.asarray(logistic(np.array([-1000.0, 0.0, 1000.0]))).tolist()
     [0.0, 0.5, 1.0]
     """
     if f.brief:
-        # both terms are scaled: one overflows where the result is below bfloat16's least subnormal number
+        # both terms are scaled: one would overflow where the result is below bfloat16's least
+        # subnormal number
         return _LOGISTIC_SCALE / (
             f.brief_power(f.fma(x, -LOG2E, math.log2(_LOGISTIC_SCALE))) + _LOGISTIC_SCALE
         )

@@ -1,4 +1,4 @@
-"""The logarithm of the gamma function and its derivative, and modified Bessel functions."""
+"""The logarithm of the gamma function with its derivative, and modified Bessel functions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     points=(1.4616321449683623,),
 )
 def digamma(f: Formulas, x: FormulaValue):
-    """The derivative of `lgamma` at `x`."""
+    """Return the derivative of `lgamma` at `x`."""
     if not f.wide:
         grown = x + 1.0
         y = rough_log_of_normal(f, x + 0.5) + (f.poly((x - 1.0) / grown, "digamma") - 1.0 / x)
@@ -55,7 +55,7 @@ def digamma(f: Formulas, x: FormulaValue):
 
 
 def log_less_digamma(x: Value, a: Value):
-    """log(x) - digamma(a), where `a` is large by the logarithm of their quotient."""
+    """Return log(x) - digamma(a); for large `a` from the logarithm of x / a."""
     large = ge(a, 10)
     far, near = select(large, a, 10), select(large, 1, a)
     quotient = div(select(large, x, 1), far)
@@ -68,10 +68,10 @@ def log_less_digamma(x: Value, a: Value):
 
 
 def digamma_above_half(f: Formulas, z: FormulaValue):
-    """digamma of z >= 1/2 in doubles."""
+    """Return digamma(z) for z >= 1/2, in doubles."""
     total, lost = f.c(0.0), f.c(0.0)
     for _ in range(10):
-        # psi(z) = psi(z + 1) - 1/z, summed with the rounding errors kept
+        # psi(z) = psi(z + 1) - 1/z, summed with compensation of rounding errors
         small = z < 10.0
         term = 1.0 / z
         rest = term * f.exact_fma(-term, z, f.c(1.0))
@@ -92,7 +92,7 @@ def _digamma_in_double(f: Formulas, x: FormulaValue):
 
 
 def _lgamma_reference(x: NumPyArray):
-    """SciPy's, which is -inf at -inf."""
+    """Return SciPy's gammaln, with -inf at -inf."""
     near_zero = of_scipy("gammaln", near_zero=lambda x: -np.log(np.abs(x)))
     return np.where(np.isinf(x), np.abs(x), near_zero(x))
 
@@ -106,11 +106,11 @@ def _lgamma_reference(x: NumPyArray):
     points=(1.0, 2.0, 4.0850e36),
 )
 def lgamma(f: Formulas, x: FormulaValue):
-    """The logarithm of the absolute value of the gamma function of `x`."""
+    """Return the logarithm of the absolute value of the gamma function of `x`."""
     if f.wide:
         return f.library("lgamma", x)
-    # a log(x) + b: near zero log(1/x) and a polynomial, then a polynomial, then Stirling's formula; all of it in quarters,
-    # whose terms do not overflow where the result does not
+    # a log(x) + b: near zero log(1/x) plus a polynomial, then a polynomial, then Stirling's
+    # formula; all in quarters, whose terms do not overflow unless the result does
     large = x >= 2.875
     a = f.select(large, f.fma(x, 0.25, -0.125), f.select(x < 1.375, f.c(-0.25), 0.0))
     b = f.piecewise(f.select(large, f.fma(1.0 / x, 8.5, 12.0), x * 4.0), "lgamma")
@@ -124,7 +124,10 @@ def _lgamma_of_doubles(f: Formulas, x: FormulaValue):
 
 
 def lgamma_in_double(f: Formulas, x: FormulaValue):
-    """lgamma with an absolute error of some 1e-15, in doubles: relative precision of an f32 even beside the zeros 1 and 2."""
+    """Return lgamma with an absolute error of about 1e-15, in doubles.
+
+    This gives relative precision of an f32 even near the zeros 1 and 2.
+    """
     low = x < 0.5
     z = f.select(low, 1.0 - x, x)
     small = z < 8.0
@@ -151,7 +154,8 @@ def lgamma_in_double(f: Formulas, x: FormulaValue):
     return f.select(f.abs(x).same(inf), inf, y)
 
 
-#: the Chebyshev series of exp(-x) (I0(x) - I1(x)): times (1 + x/2)^3 by x/3 - 1 for x up to 6, and from there on times x^(3/2) by 12/x - 1
+#: Chebyshev series of exp(-x) (I0(x) - I1(x)): times (1 + x/2)^3 in x/3 - 1 for x up to 6, and then
+#: times x^(3/2) in 12/x - 1
 _BESSEL_GAP_NEAR = (
     0.8574863303875628,
     -0.03181627664911696,
@@ -224,11 +228,11 @@ _BESSEL_GAP_FAR = (
     -8.5072277517428e-19,
     1.3005194601642624e-17,
 )
-_BESSEL_GAP_SINGLE = 15  # terms that float32 can tell
+_BESSEL_GAP_SINGLE = 15  # terms that affect a float32
 
 
 def _bessel_gap(x: Value):
-    """exp(-x) (I0(x) - I1(x)) for x >= 0, of functions that are nearly equal where x is large."""
+    """Return exp(-x) (I0(x) - I1(x)) for x >= 0, whose terms are nearly equal for large x."""
     large = ge(x, 6)
     far, grow = select(large, x, 6), add(mul(select(large, 0, x), 0.5), 1)
     dtype = typeof(x).dtype
@@ -245,7 +249,8 @@ def _bessel_gap(x: Value):
     return div(div(series, select(large, far, mul(grow, grow))), select(large, sqrt(far), grow))
 
 
-#: up to here the functions are not nearly equal, and slopes of slopes are better by their difference
+#: up to this argument the functions differ enough, and their difference gives better second
+#: derivatives
 _BESSEL_APART = 0.5
 
 
@@ -255,12 +260,12 @@ def _bessel_i0e_slope(t: Value, out: Value, x: Value):
     return mul(t, select(lt(size, _BESSEL_APART), difference, neg(mul(sign(x), _bessel_gap(size)))))
 
 
-#: of the powers of (x / 2)^2 in 2 I1(x) / x
+#: coefficients of 2 I1(x) / x in powers of (x / 2)^2
 _BESSEL_RATIO = tuple(1 / (math.factorial(k) * math.factorial(k + 1)) for k in range(15))
 
 
 def bessel_ratio(x: Value, out: Value):
-    """I1(x) / x, near zero by a power series, whose derivatives do not cancel; elsewhere `out` / x."""
+    """Return I1(x) / x: near zero by a power series without cancellation, elsewhere `out` / x."""
     near = lt(abs(x), 2)
     square, series = mul(select(near, mul(x, x), 0), 0.25), 0.0
     for c in reversed(_BESSEL_RATIO):
@@ -269,7 +274,7 @@ def bessel_ratio(x: Value, out: Value):
 
 
 def _bessel_i1e_slope(t: Value, out: Value, x: Value):
-    """i0e - |x| r - r, where r is i1e / x."""
+    """Return the tangent by i0e - |x| r - r, where r is i1e / x."""
     size = abs(x)
     decay = exp(neg(select(lt(size, 2), size, 0)))
     ratio = mul(bessel_ratio(x, out), decay)
@@ -309,7 +314,7 @@ def _bessel(f: Formulas, x: FormulaValue, order: int):
     points=(8.0, 16.0),
 )
 def bessel_i0e(f: Formulas, x: FormulaValue):
-    """exp(-|x|) times the modified Bessel function of order 0."""
+    """Return exp(-|x|) times the modified Bessel function of order 0."""
     return _bessel(f, x, 0)
 
 
@@ -322,5 +327,5 @@ def bessel_i0e(f: Formulas, x: FormulaValue):
     points=(8.0, 16.0),
 )
 def bessel_i1e(f: Formulas, x: FormulaValue):
-    """exp(-|x|) times the modified Bessel function of order 1."""
+    """Return exp(-|x|) times the modified Bessel function of order 1."""
     return _bessel(f, x, 1)

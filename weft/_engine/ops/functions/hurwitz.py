@@ -1,8 +1,11 @@
 """The Hurwitz zeta function and the derivatives of digamma.
 
-In, out: floats of one dtype. Results in float32 are sums of doubles whose terms are rounded as a float32 is; 16 bits and fewer take these.
-Source: Euler's and Maclaurin's formula for the sum of (q + k)^-s over k: terms one by one until q + k is large, an integral for the rest,
-and corrections by Bernoulli's numbers. Below zero, where s is whole, the terms of either sign are two more such sums.
+In, out: floats of one dtype. Results in float32 are sums of doubles whose terms are accurate to
+float32; smaller floats use these.
+
+Source: Euler-Maclaurin formula for the sum of (q + k)^-s over k: explicit terms until q + k is
+        large, an integral for the rest, and corrections with Bernoulli numbers. For negative q,
+        where s must be an integer, the terms of either sign are two more such sums.
 """
 
 from __future__ import annotations
@@ -26,12 +29,14 @@ if TYPE_CHECKING:
     from weft._engine.ir.formulas import Formulas
     from weft._engine.ops.rule_types import FormulaValue, NumPyArray, Value
 
-#: how many terms are summed one by one, and how many corrections there are, by the bits of the result
+#: the numbers of explicit terms and of corrections, by the bits of the result
 _TERMS, _CORRECTIONS = {32: 4, 64: 8}, {32: 5, 64: 10}
-_LARGEST_RATIO = 40.0  # of s and the first q + k that is not summed: beyond it, what follows is nothing beside the first terms
-_FACTORS = 20.0  # of a factorial that doubles have exactly
-_STIRLING = 1e15  # orders from which on the logarithm of a factorial has but two terms
-#: B(2j) / (2j)!: of the corrections, as many as a type can resolve
+_LARGEST_RATIO = (
+    40.0  # of s to the first q + k that is not summed: above it, the remaining terms are negligible
+)
+_FACTORS = 20.0  # the largest argument whose factorial is exact in doubles
+_STIRLING = 1e15  # orders above which the logarithm of a factorial needs only two terms
+#: B(2j) / (2j)!: coefficients of the corrections, as many as a type can resolve
 _BERNOULLI = [
     b / math.factorial(2 * j)
     for j, b in enumerate(
@@ -56,7 +61,7 @@ _BERNOULLI = [
 
 
 def _corrections(f: Formulas, s: FormulaValue, a: FormulaValue, inverse: FormulaValue):
-    """1/2 and the corrections, of the terms from a^-s on, in units of that one."""
+    """Return 1/2 plus the corrections for the terms from a^-s on, in units of a^-s."""
     first, *others = _BERNOULLI[: _CORRECTIONS[f.bits]]
     limit = a * _LARGEST_RATIO
     bounded = f.select(s > limit, limit, s)
@@ -71,7 +76,7 @@ def _corrections(f: Formulas, s: FormulaValue, a: FormulaValue, inverse: Formula
 
 
 def _sum(f: Formulas, s: FormulaValue, q: FormulaValue):
-    """zeta of finite s > 1 and finite q > 0, in doubles."""
+    """Return zeta for finite s > 1 and finite q > 0, in doubles."""
     if not f.wide:
         return _sum_of_singles(f, s, q)
     total, a = f.pow(q, -s), q + float(_TERMS[64])
@@ -93,7 +98,7 @@ def _sum_of_singles(f: Formulas, s: FormulaValue, q: FormulaValue):
 
 
 def _rounded(f: Formulas, x: FormulaValue):
-    """A double as a value of `f`."""
+    """Round a double to the type of `f`."""
     return x if f.wide else f.narrow(x)
 
 
@@ -110,7 +115,10 @@ def _zeta_elsewhere(f: Formulas, s: FormulaValue, q: FormulaValue):
 
 
 def _zeta_of_any(f: Formulas, s: FormulaValue, q: FormulaValue, even: FormulaValue):
-    """zeta where not both arguments are finite, s > 1 and q > 0. Where terms are negative, `even` tells whether s is even."""
+    """Return zeta unless both arguments are finite, s > 1 and q > 0.
+
+    If terms are negative, `even` tells whether s is even.
+    """
     start, whole = q - f.floor(q), _is_whole(f, s)
     inside = (s > 1.0) & (s < inf) & (q < 0.0) & (start > 0.0) & whole
     order = f.select(inside, s, 2.0)
@@ -118,8 +126,8 @@ def _zeta_of_any(f: Formulas, s: FormulaValue, q: FormulaValue, even: FormulaVal
     def above_zero(x: FormulaValue):
         return f.cold(f.c(0.0), inside, _zeta_above_zero, order, f.select(inside, x, 1.0))
 
-    # the terms below zero, that of -1 + start to that of q, are those of 1 - start to -q but for their sign; 1 - start is taken
-    # from -q, since close below zero `start` is rounded
+    # the negative terms, from -1 + start to q, are those from 1 - start to -q up to their sign; 1 -
+    # start is computed from -q, since `start` is rounded just below zero
     aside = -f.floor(-q) - q
     above, below, rest = above_zero(start), above_zero(aside), above_zero(1.0 - q)
     odd = above - below
@@ -133,14 +141,14 @@ def _zeta_of_any(f: Formulas, s: FormulaValue, q: FormulaValue, even: FormulaVal
     y = f.select(inside, y, nan)
     far = f.select(
         q > 1.0, 0.0, f.select(q.same(1.0), 1.0, f.select(q < 1.0, inf, f.c(nan)))
-    )  # of an infinite order
+    )  # for infinite order
     y = f.select(s.same(inf), far, f.select(q.same(inf), 0.0, y))
     y = f.select((q <= 0.0) & start.same(0.0), inf, y)
     return f.select(s > 1.0, y, f.select(s.same(1.0), inf, f.c(nan)))
 
 
 def _factorial(f: Formulas, m: FormulaValue):
-    """Of whole numbers up to 20, in doubles."""
+    """Return the factorial of integers up to 20, in doubles."""
 
     def step(n: FormulaValue, product: FormulaValue) -> tuple[FormulaValue, list[FormulaValue]]:
         return n < m, [product * n]
@@ -149,14 +157,16 @@ def _factorial(f: Formulas, m: FormulaValue):
 
 
 def _small_factorial(f: Formulas, m: FormulaValue):
-    """(where m is whole and from 1 to 20, its factorial there in doubles)"""
+    """Return a mask of the integers m from 1 to 20, and their factorials in doubles."""
     small = (m >= 1.0) & (m <= _FACTORS) & _is_whole(f, m)
     return small, _factorial(f.in_double(), f.widen(f.select(small, m, 1.0)))
 
 
 def _of_large_order(f: Formulas, m: FormulaValue, x: FormulaValue, inside: FormulaValue):
-    """m! zeta(m + 1, x) of positive numbers, in doubles, and m! where x is one outside: x^-(m + 1) m!, which is finite wherever the
-    result is, times a sum of ratios."""
+    """Return m! zeta(m + 1, x) for positive numbers in doubles, and m! outside of `inside`.
+
+    It is x^-(m + 1) m!, which is finite wherever the result is, times a sum of ratios.
+    """
     s, terms, inverse = m + 1.0, float(_TERMS[64]), 1.0 / x
     a = x + terms
     rest = _corrections(f, s, a, 1.0 / a) + a / m
@@ -175,7 +185,7 @@ def _of_large_order(f: Formulas, m: FormulaValue, x: FormulaValue, inside: Formu
 
 
 def _polygamma_elsewhere(f: Formulas, m: FormulaValue, x: FormulaValue):
-    """Where the order is zero, large or none, or the argument not positive and finite."""
+    """Return polygamma for orders outside of 1, ..., 20, or arguments not positive and finite."""
     g, ordinary, even = (
         f.in_double(),
         (m >= 1.0) & (m < inf) & _is_whole(f, m),
@@ -201,7 +211,7 @@ def _polygamma_elsewhere(f: Formulas, m: FormulaValue, x: FormulaValue):
 
 
 def _zeta_by_order(s: Value, q: Value):
-    """The derivative of zeta by s, for s > 1 and q > 0: that of each term of `_sum`."""
+    """Return the derivative of zeta by s for s > 1 and q > 0, term by term as in `_sum`."""
     bits = 8 * typeof(q).dtype.itemsize
     terms, corrections = _TERMS[bits], _BERNOULLI[: _CORRECTIONS[bits]]
     total = mul(log(q), pow(q, neg(s)))
@@ -226,7 +236,10 @@ def _zeta_by_order(s: Value, q: Value):
 
 
 def _slope_by_order(t: Value, out: Value, s: Value, q: Value):
-    """Below zero zeta is there for whole s alone: it has no slope."""
+    """Return the tangent by the order s.
+
+    For negative q zeta is defined only for integers s, so it has no derivative there.
+    """
     ok = bitwise_and(gt(s, 1.0), gt(q, 0.0))
     s, q = select(ok, s, 2.0), select(ok, q, 1.0)
     dtype = typeof(q).dtype
@@ -250,7 +263,7 @@ def _polygamma_reference(m: NumPyArray, x: NumPyArray):
     )
     wide = np.asarray(x, np.float64)
     order = np.asarray(m, np.float64)
-    wide = np.where(wide == -np.inf, np.nan, wide)  # poles all the way
+    wide = np.where(wide == -np.inf, np.nan, wide)  # poles at all negative integers
     sign_ = np.where(order % 2 == 0, -1.0, np.where(order % 2 == 1, 1.0, np.nan))
     size = np.where(
         (order > 150) & (wide > 0),
@@ -261,7 +274,7 @@ def _polygamma_reference(m: NumPyArray, x: NumPyArray):
 
 
 def _large_derivative(m: NumPyArray, x: NumPyArray) -> NumPyArray:
-    """gamma(m + 1) zeta(m + 1, x) for large m, where a factor may overflow and the other underflow."""
+    """Return gamma(m + 1) zeta(m + 1, x) for large m, whose factors may over- and underflow."""
     gammaln = scipy_special("gammaln")
     exponent = np.where(m > 1e18, m * (np.log(m / x) - 1), gammaln(m + 1) - (m + 1) * np.log(x))
     ratios = 1 + sum(np.exp(-(m + 1) * np.log1p(k / x)) for k in range(1, 24))
@@ -277,7 +290,10 @@ def _large_derivative(m: NumPyArray, x: NumPyArray) -> NumPyArray:
     ranges=((0, 10), (0, 30), (0.5, 2)),
 )
 def polygamma(f: Formulas, m: FormulaValue, x: FormulaValue):
-    """The derivative of order `m` of `digamma` at `x`; `m` has the dtype of `x`. NaN for orders that are negative or not whole."""
+    """Return the derivative of order `m` of `digamma` at `x`; `m` has the dtype of `x`.
+
+    It is NaN for orders that are negative or not integers.
+    """
     small, factorial = _small_factorial(f, m)
     plain = small & (x > 0.0) & (x < inf)
     size = _rounded(f, factorial * _sum(f, m + 1.0, x))
@@ -285,7 +301,9 @@ def polygamma(f: Formulas, m: FormulaValue, x: FormulaValue):
 
 
 def _zeta_reference(x: NumPyArray, q: NumPyArray):
-    return of_scipy("zeta", wide=True)(x, np.where(q == -np.inf, np.nan, q))  # poles all the way
+    return of_scipy("zeta", wide=True)(
+        x, np.where(q == -np.inf, np.nan, q)
+    )  # poles at all negative integers
 
 
 @function(
@@ -296,6 +314,6 @@ def _zeta_reference(x: NumPyArray, q: NumPyArray):
     jvp=[_slope_by_order, lambda t, out, x, q: neg(mul(t, mul(x, zeta(add(x, 1), q))))],
 )
 def zeta(f: Formulas, x: FormulaValue, q: FormulaValue):
-    """The Hurwitz zeta function, the sum of 1 / (q + k)^x over k = 0, 1, ..."""
+    """Return the Hurwitz zeta function, the sum of 1 / (q + k)^x over k = 0, 1, ..."""
     plain = (x > 1.0) & (x < inf) & (q > 0.0) & (q < inf)
     return f.cold(_rounded(f, _sum(f, x, q)), ~plain, _zeta_elsewhere, x, q)

@@ -1,11 +1,16 @@
 """The incomplete gamma functions and their derivatives.
 
-In, out: floats of one dtype; all of it is computed in doubles, as far as the result's type can resolve.
-How:  With x^a e^-x / gamma(a + 1) for D, the lower function is D times the series 1 + x/(a+1) + x^2/((a+1)(a+2)) + ..., and the
-      upper one D a times Legendre's continued fraction 1/(x+1-a + 1(a-1)/(x+3-a + ...)): taken below and above x = a, each where it
-      converges. Where a is large and x close to it neither does; there stands Temme's uniform expansion. For little x and a the
-      upper function is what the alternating series leaves of one. Derivatives go through the same recurrences term by term.
-      Each of these is a function of its own, called by vectors that have a lane there; its loop ends when all of these have converged.
+In, out: floats of one dtype; everything is computed in doubles, as accurately as the result's type
+can resolve.
+
+How:  With D = x^a e^-x / gamma(a + 1), the lower function is D times the series 1 + x/(a+1) +
+      x^2/((a+1)(a+2)) + ..., and the upper one D a times Legendre's continued fraction 1/(x+1-a +
+      1(a-1)/(x+3-a + ...)). The series is used below x = a, the fraction above it, where each
+      converges. If a is large and x close to it, neither converges, and Temme's uniform expansion
+      is used. For small x and a the upper function is one minus an alternating series. Derivatives
+      differentiate the same recurrences term by term. Each of these is a separate function, called
+      by vectors with a lane in its region; its loop ends when all lanes have converged.
+
 Source: DLMF 8.7.1, 8.7.3, 8.9.2 and 8.12; Steed's recurrence of a fraction by its differences.
 """
 
@@ -34,13 +39,14 @@ if TYPE_CHECKING:
     from weft._engine.ops.rule_types import FormulaValue, NumPyArray, Value
 
 _ROOT_OF_TURN = 2.5066282746310002
-#: orders from which the uniform expansion holds, and how far x may be from a, relative to that
+#: the least order for the uniform expansion, and the largest distance of x from a, relative to a
 _LARGE, _NEAR = 20.0, 0.3
-#: arguments up to which the series of the lower function is short whatever the order, and the orders that these have for little ones
+#: the largest argument for which the series of the lower function is short for every order; the
+#: largest order for the series of small arguments
 _LITTLE, _LITTLE_ORDER = 1.5, 2.0
-#: orders from which Stirling's series is as good as a double
+#: orders above which Stirling's series is exact to double precision
 _STIRLING = 10.0
-#: what the terms that are left out may be of the sum, by the type of the result
+#: the bound on omitted terms relative to the sum, by the type of the result
 _LEFT_OUT = {"f64": 2.0**-54, "f32": 2.0**-32}
 _LEFT_OUT_OF_HALVES = 2.0**-20
 
@@ -49,7 +55,7 @@ _ORDERS = ((0, 3), (0, 150), (150, 250))
 
 
 def _by_slopes(name: str):
-    """The reference of a derivative; imported when first used."""
+    """Return the reference of a derivative, imported on first use."""
 
     def reference(a: NumPyArray, x: NumPyArray):
         from weft._engine.ops import gamma_slopes
@@ -60,12 +66,12 @@ def _by_slopes(name: str):
 
 
 def _small(x: Value):
-    """Where SciPy's functions flush a positive float64 argument."""
+    """Return a mask of positive float64 arguments that SciPy's functions flush to zero."""
     return (x > 0) & (x < 1e-150)
 
 
 def _igamma_reference(a: NumPyArray, x: NumPyArray):
-    """SciPy's, and its limits for small arguments and for orders whose logarithm of gamma is infinite."""
+    """Return SciPy's function, or its limit for small arguments and for huge orders."""
     gammainc, gammaln = scipy_special("gammainc"), scipy_special("gammaln")
     wide, z = np.asarray(a, np.float64), np.asarray(x, np.float64)
     with np.errstate(all="ignore"):
@@ -77,7 +83,9 @@ def _igamma_reference(a: NumPyArray, x: NumPyArray):
 
 
 def _igammac_reference(a: NumPyArray, x: NumPyArray):
-    """As `_igamma_reference`. For small orders the function is a times the exponential integral."""
+    """Return the upper function like `_igamma_reference`; for small orders it is a times the
+    exponential integral.
+    """
     exp1, gammaincc = scipy_special("exp1"), scipy_special("gammaincc")
     wide, z = np.asarray(a, np.float64), np.asarray(x, np.float64)
     with np.errstate(all="ignore"):
@@ -86,7 +94,7 @@ def _igammac_reference(a: NumPyArray, x: NumPyArray):
 
 
 def _beyond(a: Value, x: Value):
-    """Where the order is so large that both functions are steps at x = a, and x is on one side."""
+    """Return masks of x < a and x > a for orders so large that both functions are steps."""
     return (a > 1e300) & (a < inf) & (x >= 0) & (x != a) & (x < inf)
 
 
@@ -101,7 +109,8 @@ def _beyond(a: Value, x: Value):
     ],
 )
 def igamma(f: Formulas, a: FormulaValue, x: FormulaValue):
-    """The regularized lower incomplete gamma function: the integral of exp(-t) t^(a-1) / gamma(a) from 0 to `x`.
+    """Return the regularized lower incomplete gamma function: the integral of exp(-t) t^(a-1) /
+    gamma(a) from 0 to `x`.
 
     >>> round(float(igamma(np.float32(1.0), np.float32(2.0))), 6)
     0.864665
@@ -120,7 +129,7 @@ def igamma(f: Formulas, a: FormulaValue, x: FormulaValue):
     ],
 )
 def igammac(f: Formulas, a: FormulaValue, x: FormulaValue):
-    """`1 - igamma(a, x)`, accurate for large `x`."""
+    """Return `1 - igamma(a, x)`, accurate for large `x`."""
     return _of_doubles(_value, f, a, x, True)
 
 
@@ -132,7 +141,7 @@ def igammac(f: Formulas, a: FormulaValue, x: FormulaValue):
     jvp=[no_derivative("igamma_grad_a", "a"), no_derivative("igamma_grad_a", "x")],
 )
 def igamma_grad_a(f: Formulas, a: FormulaValue, x: FormulaValue):
-    """The derivative of `igamma(a, x)` by `a`."""
+    """Return the derivative of `igamma(a, x)` by `a`."""
     return _of_doubles(_slope, f, a, x, True)
 
 
@@ -147,17 +156,23 @@ def igamma_grad_a(f: Formulas, a: FormulaValue, x: FormulaValue):
     ],
 )
 def igamma_grad_x(f: Formulas, a: FormulaValue, x: FormulaValue):
-    """The derivative of `igamma(a, x)` by `x`: x^(a-1) exp(-x) / gamma(a)."""
+    """Return the derivative of `igamma(a, x)` by `x`: x^(a-1) exp(-x) / gamma(a)."""
     return _of_doubles(_slope_by_x, f, a, x, False)
 
 
 def _of_some(density: Value, slope: Value):
-    """The slope of a density by that of its logarithm, which may be infinite where there is nothing of the density."""
+    """Return the slope of a density from its logarithmic slope, which may be infinite where the
+    density is zero.
+    """
     return select(eq(density, 0), 0, mul(density, slope))
 
 
 def _density_slope(out: Value, a: Value, x: Value) -> Any:
-    """Where the density falls from zero on, by its logarithm; else by that of the order below, of which it is not too small a part."""
+    """Return the slope of a density by x.
+
+    For a <= 1 it uses the logarithmic slope, otherwise the density of the order a - 1, which loses
+    no precision there.
+    """
     few = le(a, 1)
     below = select(few, 1, sub(a, 1))
     return select(
@@ -175,7 +190,10 @@ def _density_slope(out: Value, a: Value, x: Value) -> Any:
     jvp=[no_derivative("random_gamma_grad", "a"), no_derivative("random_gamma_grad", "x")],
 )
 def random_gamma_grad(f: Formulas, a: FormulaValue, x: FormulaValue):
-    """How a gamma sample `x` moves with its shape parameter `a`: the derivative of the inverse of `igamma(a, .)`."""
+    """Return the derivative of a gamma sample `x` by its shape parameter `a`.
+
+    It is the derivative of the inverse of `igamma(a, .)`.
+    """
     return _of_doubles(_slope, f, a, x, False)
 
 
@@ -190,12 +208,15 @@ def random_gamma_grad(f: Formulas, a: FormulaValue, x: FormulaValue):
     ],
 )
 def log_igamma(f: Formulas, a: FormulaValue, x: FormulaValue):
-    """The logarithm of `igamma(a, x)`, also where that is too small for a float."""
+    """Return the logarithm of `igamma(a, x)`, also where `igamma` underflows."""
     return _of_doubles(_log_value, f, a, x, False)
 
 
 def _log_slope_by_order(a: Value, x: Value):
-    """The derivative of `log_igamma`; for the least `x` only the power of it counts, and the quotients are beyond all floats."""
+    """Return the derivative of `log_igamma` by the order.
+
+    For the least `x` only the power of x matters, and quotients overflow.
+    """
     least = lt(x, 1e-20)
     near = sub(log(select(least, x, 1)), digamma(add(a, 1)))
     x = select(least, 1, x)
@@ -208,7 +229,10 @@ def _log_rest_slope(
     of_lower: Callable[[Value, Value], Value],
     hazard: Callable[[Value, Value], Value],
 ):
-    """A derivative of `log_igammac`, whose hazard may be infinite for the least `x`: there by that of the lower function."""
+    """Return a derivative of `log_igammac`.
+
+    Its hazard may be infinite for the least `x`; there the lower function is used.
+    """
     least = lt(x, 1e-20)
     near, x = select(least, x, 1), select(least, 1, x)
     return neg(select(least, div(of_lower(a, near), igammac(a, near)), hazard(a, x)))
@@ -229,7 +253,7 @@ def _order_hazard(a: Value, x: Value):
     ],
 )
 def log_igammac(f: Formulas, a: FormulaValue, x: FormulaValue):
-    """The logarithm of `igammac(a, x)`, also where that is too small for a float."""
+    """Return the logarithm of `igammac(a, x)`, also where `igammac` underflows."""
     return _of_doubles(_log_value, f, a, x, True)
 
 
@@ -246,7 +270,7 @@ def log_igammac(f: Formulas, a: FormulaValue, x: FormulaValue):
     ],
 )
 def igamma_hazard(f: Formulas, a: FormulaValue, x: FormulaValue):
-    """The derivative of `log_igamma(a, x)` by `x`."""
+    """Return the derivative of `log_igamma(a, x)` by `x`."""
     return _of_doubles(_hazard, f, a, x, False)
 
 
@@ -263,7 +287,7 @@ def igamma_hazard(f: Formulas, a: FormulaValue, x: FormulaValue):
     ],
 )
 def igammac_hazard(f: Formulas, a: FormulaValue, x: FormulaValue):
-    """The derivative of `log_igammac(a, x)` by `x`, negated."""
+    """Return the negated derivative of `log_igammac(a, x)` by `x`."""
     return _of_doubles(_hazard, f, a, x, True)
 
 
@@ -283,13 +307,15 @@ def _cold(
     function: Callable[..., Any],
     *args: FormulaValue | tuple[FormulaValue, float],
 ):
-    """As `f.cold`; the other lanes have a plain argument."""
+    """Evaluate as `f.cold`; lanes outside of the region get an ordinary argument."""
     passed = [f.select(where, *arg) if isinstance(arg, tuple) else arg for arg in args]
     return f.cold(f.c(y) if isinstance(y, float) else y, where, function, *passed)
 
 
 def _regions(f: Formulas, a: FormulaValue, x: FormulaValue):
-    """Where both arguments are positive and finite; and of that, where the uniform expansion holds and where it does not."""
+    """Return a mask of positive finite arguments, and its parts with and without the uniform
+    expansion.
+    """
     inside = (a > 0.0) & (x > 0.0) & (a < inf) & (x < inf)
     uniform = inside & (a > _LARGE) & (f.abs(x - a) < a * _NEAR)
     return inside, uniform, inside & ~uniform
@@ -325,11 +351,13 @@ def _value(f: Formulas, a: FormulaValue, x: FormulaValue, left_out: FormulaValue
 
 
 def _parts(f: Formulas, a: FormulaValue, x: FormulaValue, left_out: FormulaValue, upper: bool):
-    """(log of the factor, share, derivative over the factor, log of the derivative, where own): one of the functions is factor * share
-    where `own` holds, elsewhere what that leaves of one."""
+    """Return (log of the factor, share, derivative / factor, log of the derivative, where own).
+
+    One of the two functions is factor * share where `own` holds, and one minus that elsewhere.
+    """
     lift = f.select(
         a < 1e-200, 1e150, f.c(1.0)
-    )  # the upper function is proportional to the least orders
+    )  # the upper function is proportional to the order for the least orders
     order, a = a, a * lift
     _, uniform, rest = _regions(f, a, x)
     series = rest & ((x <= a) | (x <= _LITTLE))
@@ -348,7 +376,7 @@ def _parts(f: Formulas, a: FormulaValue, x: FormulaValue, left_out: FormulaValue
         (x, 32.0),
     )
     share = _cold(f, share, fraction, _fraction_by_slope, (a, 1.0), (x, 4.0), left_out)
-    # where the order is small the lower function is nearly one, and the upper one has a series of its own
+    # for small orders the lower function is nearly one, and the upper one has a separate series
     little = series & (x <= _LITTLE) & (a <= _LITTLE_ORDER)
     value = _cold(f, 1.0, little, _little, (a, 1.0), (x, 0.5), left_out)
     little = little & (value < 0.5)
@@ -395,7 +423,7 @@ def _hazard(f: Formulas, a: FormulaValue, x: FormulaValue, left_out: FormulaValu
 def _slope(
     f: Formulas, a: FormulaValue, x: FormulaValue, left_out: FormulaValue, by_order: FormulaValue
 ):
-    """The derivative by the order, or without that what it is of the derivative by x, negated."""
+    """Return the derivative by the order, or the negative of its ratio to the derivative by x."""
     inside, uniform, rest = _regions(f, a, x)
     series = rest & (x < a + 1.0)
     fraction = rest & ~series
@@ -409,7 +437,11 @@ def _slope(
 
 
 def _slope_by_x(f: Formulas, a: FormulaValue, x: FormulaValue, *_: FormulaValue):
-    """x^(a-1) e^-x / gamma(a): the density of the order below; that of a, times a / x, where there is none."""
+    """Return x^(a-1) e^-x / gamma(a), the derivative by x.
+
+    It is the density of the order below or, if that order is negative, the density of a times a /
+    x.
+    """
     inside, _, _ = _regions(f, a, x)
     below = a < 1.0
     y = _density(f, inside, f.select(below, a, a - 1.0), x)
@@ -425,25 +457,28 @@ def _slope_by_x(f: Formulas, a: FormulaValue, x: FormulaValue, *_: FormulaValue)
 
 
 def _log_excess(f: Formulas, t: FormulaValue):
-    """log(1 + t) - t of |t| <= 2/5, as s (2 s^2 (1/3 + s^2/5 + ...) - t) with s = t / (2 + t)."""
+    """Return log(1 + t) - t for |t| <= 2/5.
+
+    It is s (2 s^2 (1/3 + s^2/5 + ...) - t) with s = t / (2 + t).
+    """
     s = t / (t + 2.0)
     square = s * s
     return s * (2.0 * square * f.horner(square, tuple([1 / k for k in range(31, 1, -2)])) - t)
 
 
 def _stirling(f: Formulas, a: FormulaValue):
-    """gamma(a) / (sqrt(2 pi / a) (a / e)^a) of a >= 10."""
+    """Return gamma(a) / (sqrt(2 pi / a) (a / e)^a) for a >= 10."""
     inverse = 1.0 / a
     return f.exp(inverse * f.horner(inverse * inverse, STIRLING_SERIES))
 
 
 def _reciprocal_excess(f: Formulas, t: FormulaValue):
-    """1 / gamma(1 + t) - 1 of 0 <= t <= 1."""
+    """Return 1 / gamma(1 + t) - 1 for 0 <= t <= 1."""
     return t * (1.0 - t) * f.horner(t - 0.5, RECIPROCAL)
 
 
 def _reciprocal(f: Formulas, a: FormulaValue):
-    """1 / gamma(1 + a) of 0 <= a < 10."""
+    """Return 1 / gamma(1 + a) for 0 <= a < 10."""
     whole = f.trunc(a)
     product = f.c(1.0)
     for k in range(int(_STIRLING)):
@@ -453,21 +488,21 @@ def _reciprocal(f: Formulas, a: FormulaValue):
 
 
 def _density(f: Formulas, where: FormulaValue, a: FormulaValue, x: FormulaValue):
-    """x^a e^-x / gamma(1 + a), and zero elsewhere."""
+    """Return x^a e^-x / gamma(1 + a) where `where` holds, and zero elsewhere."""
     few = a < _STIRLING
     y = _cold(f, 0.0, where & few, _density_of_few, (a, 1.0), (x, 1.0))
     return _cold(f, y, where & ~few, _density_of_many, (a, _STIRLING), (x, _STIRLING))
 
 
 def _density_of_few(f: Formulas, a: FormulaValue, x: FormulaValue):
-    """The density of a < 10."""
+    """Return the density for a < 10."""
     bounded = f.select(x > 1000.0, 1000.0, x)
     root = f.exp(bounded * -0.5)  # e^-x may be subnormal where the result is not
     return f.pow(bounded, a) * root * root * _reciprocal(f, a)
 
 
 def _density_of_many(f: Formulas, a: FormulaValue, x: FormulaValue):
-    """The density of a >= 10."""
+    """Return the density for a >= 10."""
     miss = (x - a) / a
     close = f.abs(miss) < 0.4
     excess = f.select(close, _log_excess(f, f.select(close, miss, 0.0)), f.log(x / a) - miss)
@@ -493,7 +528,7 @@ def _log_density_of_many(f: Formulas, a: FormulaValue, x: FormulaValue):
 
 
 def _log_ratio(f: Formulas, a: FormulaValue, x: FormulaValue):
-    """log(x) less the logarithmic derivative of gamma(1 + a)."""
+    """Return log(x) minus the logarithmic derivative of gamma(1 + a)."""
     return f.log(x) - digamma_above_half(f, a + 1.0)
 
 
@@ -501,7 +536,7 @@ def _log_ratio(f: Formulas, a: FormulaValue, x: FormulaValue):
 
 
 def _series(f: Formulas, a: FormulaValue, x: FormulaValue, left_out: FormulaValue):
-    """The lower function without its density."""
+    """Return the lower function divided by its density."""
 
     def step(n: FormulaValue, term: FormulaValue, total: FormulaValue):
         term = term * (x / (a + n))
@@ -512,14 +547,17 @@ def _series(f: Formulas, a: FormulaValue, x: FormulaValue, left_out: FormulaValu
 
 
 def _size(f: Formulas, total: FormulaValue, total_slope: FormulaValue):
-    """What terms of a slope are compared with: the slope, which may be subnormal, and a little of the value, which is added to it."""
+    """Return the magnitude for the convergence test of a slope.
+
+    It is the slope, which may be subnormal, plus a small part of the value to which it is added.
+    """
     return f.fma(total, 2.0**-8, f.abs(total_slope))
 
 
 def _slope_of_series(
     f: Formulas, a: FormulaValue, x: FormulaValue, ratio: FormulaValue, left_out: FormulaValue
 ):
-    """The derivative by a of the density times its series, without the density."""
+    """Return the derivative by a of the density times its series, divided by the density."""
 
     def step(
         n: FormulaValue,
@@ -540,12 +578,12 @@ def _slope_of_series(
 
 
 def _bounded(f: Formulas, a: FormulaValue):
-    """An order whose multiples are finite: beyond, they are nothing beside x^2."""
+    """Return an order whose multiples are finite; larger orders are negligible compared with x^2."""
     return f.select(a > 1e300, 1e300, a)
 
 
 def _fraction(f: Formulas, a: FormulaValue, x: FormulaValue, left_out: FormulaValue):
-    """The upper function without its density, x >= a."""
+    """Return the upper function divided by its density, for x >= a."""
     return a * _fraction_total(f, a, x, left_out)
 
 
@@ -558,10 +596,10 @@ def _fraction_total(f: Formulas, a: FormulaValue, x: FormulaValue, left_out: For
 
     def step(n: FormulaValue, d: FormulaValue, difference: FormulaValue, total: FormulaValue):
         top = n * (order - n)
-        made = 1.0 / f.fma(top, d, (x + 1.0 - a) + (n + n))
-        difference = -(top * d * made * difference)
+        denominator = 1.0 / f.fma(top, d, (x + 1.0 - a) + (n + n))
+        difference = -(top * d * denominator * difference)
         total = total + difference
-        return f.abs(difference) > total * left_out, [made, difference, total]
+        return f.abs(difference) > total * left_out, [denominator, difference, total]
 
     first = 1.0 / (x + 1.0 - a)
     return f.repeat(step, first, first, first)[2]
@@ -570,7 +608,7 @@ def _fraction_total(f: Formulas, a: FormulaValue, x: FormulaValue, left_out: For
 def _slope_of_fraction(
     f: Formulas, a: FormulaValue, x: FormulaValue, ratio: FormulaValue, left_out: FormulaValue
 ):
-    """The derivative by a of one less the upper function, without the density."""
+    """Return the derivative by a of one minus the upper function, divided by the density."""
     order = _bounded(f, a)
 
     def step(
@@ -583,27 +621,33 @@ def _slope_of_fraction(
         total_slope: FormulaValue,
     ):
         top = n * (order - n)
-        made = 1.0 / f.fma(top, d, (x + 1.0 - a) + (n + n))
-        moved = f.fma(top, d_slope, n * d)  # of top * d
-        made_slope = -(made * made * (moved - 1.0))
-        factor, factor_slope = top * d * made, f.fma(moved, made, top * d * made_slope)
+        denominator = 1.0 / f.fma(top, d, (x + 1.0 - a) + (n + n))
+        moved = f.fma(top, d_slope, n * d)  # the derivative of top * d
+        made_slope = -(denominator * denominator * (moved - 1.0))
+        factor, factor_slope = (
+            top * d * denominator,
+            f.fma(moved, denominator, top * d * made_slope),
+        )
         slope = -(factor_slope * difference + factor * slope)
         difference = -(factor * difference)
         total, total_slope = total + difference, total_slope + slope
         more = (f.abs(difference) > total * left_out) | (
             f.abs(slope) > _size(f, total, total_slope) * left_out
         )
-        return more, [made, made_slope, difference, slope, total, total_slope]
+        return more, [denominator, made_slope, difference, slope, total, total_slope]
 
     first = 1.0 / (x + 1.0 - a)
     square = first * first
     *_, total, total_slope = f.repeat(step, first, square, first, square, first, square)
-    # a times the logarithmic derivative of gamma(a) is that of gamma(1 + a), less one
+    # a times the logarithmic derivative of gamma(a) is the one of gamma(1 + a) minus one
     return -f.fma(a, f.fma(total, ratio, total_slope), total)
 
 
 def _little(f: Formulas, a: FormulaValue, x: FormulaValue, left_out: FormulaValue):
-    """The upper function of x <= 3/2 and a <= 2: one less x^a / gamma(1 + a) (1 + a sum((-x)^n / (n! (a + n))))."""
+    """Return the upper function for x <= 3/2 and a <= 2.
+
+    It is 1 - x^a / gamma(1 + a) (1 + a sum((-x)^n / (n! (a + n)))).
+    """
 
     def step(n: FormulaValue, term: FormulaValue, total: FormulaValue):
         term = -(term * x) / n
@@ -616,7 +660,7 @@ def _little(f: Formulas, a: FormulaValue, x: FormulaValue, left_out: FormulaValu
     inside = f.select(below, a, 1.0)
     excess = f.select(below, _reciprocal_excess(f, inside), _reciprocal(f, a) - 1.0)
     power = f.expm1(a * f.log(x))
-    # one less (1 + power) (1 + excess), without the ones
+    # 1 - (1 + power) (1 + excess), with the ones cancelled
     return -(power + excess + power * excess) - (power + 1.0) * (excess + 1.0) * total
 
 
@@ -624,7 +668,7 @@ def _little(f: Formulas, a: FormulaValue, x: FormulaValue, left_out: FormulaValu
 
 
 def _by_orders(f: Formulas, a: FormulaValue, rows: Sequence[FormulaValue]):
-    """A series in 1/a."""
+    """Return a series in 1/a."""
     inverse, total = 1.0 / a, rows[-1]
     for row in rows[-2::-1]:
         total = f.fma(total, inverse, row)
@@ -632,7 +676,7 @@ def _by_orders(f: Formulas, a: FormulaValue, rows: Sequence[FormulaValue]):
 
 
 def _eta(f: Formulas, a: FormulaValue, x: FormulaValue):
-    """(miss, half, eta): x / a - 1, miss - log(1 + miss), and the root of twice that with the sign of the miss."""
+    """Return (miss, half, eta): x / a - 1, miss - log(1 + miss), and the signed root of 2 half."""
     miss = (x - a) / a
     half = -_log_excess(f, miss)
     return miss, half, f.copysign(f.sqrt(half + half), miss)
@@ -652,7 +696,7 @@ def _uniform(f: Formulas, a: FormulaValue, x: FormulaValue, upper: bool):
 
 
 def _uniform_share(f: Formulas, a: FormulaValue, x: FormulaValue):
-    """Of the density, the smaller one of the two functions."""
+    """Return the smaller one of the two functions, divided by the density."""
     miss, half, eta = _eta(f, a, x)
     series = _by_orders(f, a, [f.horner(eta, row[::-1]) for row in UNIFORM])
     near, far, beyond = scaled_tail(f, f.sqrt(a * half))
@@ -670,7 +714,7 @@ def _uniform_upper(f: Formulas, a: FormulaValue, x: FormulaValue):
 
 
 def _uniform_parts(f: Formulas, a: FormulaValue, x: FormulaValue):
-    """(miss, half, y): the derivative of the upper function by a is y times the bell that follows from these."""
+    """Return (miss, half, y); the derivative of the upper function by a is y times the bell."""
     miss, half, eta = _eta(f, a, x)
     stretch = f.select(miss.same(0.0), 1.0, miss / eta)  # -a times the derivative of eta by a
     inverse = 1.0 / a

@@ -1,11 +1,15 @@
-"""The incomplete beta function and its logarithm, on the host but for moderate parameters.
+"""The incomplete beta function and its logarithm, on the host except for moderate parameters.
 
 In, out: floats of one dtype; computed in doubles.
-How:  In compiled programs, results that are narrower than doubles come from the continued fraction of `near_betainc`, for parameters
-      within `_MODERATE`: it converges in some tens of steps on the side of the mean where x is. All others are SciPy's functions; where
-      they underflow, the logarithm comes from a series: the regularized function is x^a y^b / (a B(a, b)) times
-      1 + x (a+b)/(a+1) + x^2 (a+b)(a+b+1) / ((a+1)(a+2)) + ..., whose terms are positive and there fall fast. Functions of both x and
-      y = 1 - x take each as precisely as the caller knows it, and differentiate by x alone, of which y is the rest.
+
+How:  In compiled programs, results narrower than doubles come from the continued fraction of
+      `near_betainc`, for parameters within `_MODERATE`: for x on the side of the mean where it is
+      used, it converges in some tens of steps. All others are SciPy's functions; where these
+      underflow, the logarithm comes from a series: the regularized function is x^a y^b / (a B(a,
+      b)) times 1 + x (a+b)/(a+1) + x^2 (a+b)(a+b+1) / ((a+1)(a+2)) + ..., whose terms are positive
+      and decrease fast there. Functions of both x and y = 1 - x use both for full precision, and
+      are differentiated by x alone.
+
 Source: DLMF 8.17.8 and 8.17.22; Steed's recurrence of a fraction by its differences.
 """
 
@@ -41,16 +45,16 @@ if TYPE_CHECKING:
     from weft._engine.ir.jaxpr import Eqn
     from weft._engine.ops.rule_types import FormulaValue, NumPyArray, Value
 
-_FAR = 1e-280  # below, the function is not known to full precision
+_FAR = 1e-280  # below, the function is not accurate to full precision
 _TERMS = 20_000
-#: parameters for which the fraction is short, and differences of logarithms of gamma functions are precise
+#: parameters for which the fraction is short, and differences of log-gamma functions are accurate
 _MODERATE = (1e-3, 4096.0)
-#: what the terms that are left out may be of the sum
+#: the bound on omitted terms relative to the sum
 _LEFT_OUT = 2.0**-36
 
 
 def _parts(a: Any, b: Any, x: Any, y: Any) -> tuple[np.ndarray, ...]:
-    """(a, b, x, y, function, what it leaves of one, where it is far in its tail), in float64."""
+    """Return (a, b, x, y, function, one minus the function, where x is far in the tail)."""
     betainc, betaincc = scipy_special("betainc"), scipy_special("betaincc")
     a, b, x, y = np.broadcast_arrays(*[np.asarray(v, np.float64) for v in (a, b, x, y)])
     low = x <= y
@@ -70,7 +74,7 @@ def _series(a: np.ndarray, b: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 def _log_betainc(a: Any, b: Any, x: Any, y: Any) -> np.ndarray:
-    """The logarithm of the function at x, in float64 as all of this."""
+    """Return the logarithm of the function at x, in float64."""
     betaln = scipy_special("betaln")
     with np.errstate(all="ignore"):
         a, b, x, y, value, rest, far = _parts(a, b, x, y)
@@ -84,7 +88,7 @@ def _log_betainc(a: Any, b: Any, x: Any, y: Any) -> np.ndarray:
 
 
 def _betainc_hazard(a: Any, b: Any, x: Any, y: Any) -> np.ndarray:
-    """The derivative of that by x: the density over the function."""
+    """Return the derivative of the logarithm by x: the density over the function."""
     with np.errstate(all="ignore"):
         a, b, x, y, value, _, far = _parts(a, b, x, y)
         out = np.asarray(_exact_density(a, b, x, y) / value)
@@ -105,7 +109,11 @@ def _density(a: Any, b: Any, x: Any) -> np.ndarray:
 
 
 def _exact_density(a: np.ndarray, b: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """x^(a-1) y^(b-1) / B(a, b); parameters below one are not made less by one, and stand beside the binomial probability."""
+    """Return x^(a-1) y^(b-1) / B(a, b).
+
+    Subtracting one from a parameter below one would make it negative; factors are then applied to
+    the binomial probability.
+    """
     few, lacking = a < 1, b < 1
     first, last = np.where(few, a, a - 1), np.where(lacking, b, b - 1)
     log = _log_binomial(first, last, x, y)
@@ -123,10 +131,13 @@ def _exact_density(a: np.ndarray, b: np.ndarray, x: np.ndarray, y: np.ndarray) -
 
 
 def _log_binomial(a: np.ndarray, b: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """log(x^a y^b gamma(a + b + 1) / (gamma(a + 1) gamma(b + 1))) without differences of large logarithms, as C. Loader found."""
+    """Return log(x^a y^b gamma(a + b + 1) / (gamma(a + 1) gamma(b + 1))) by Loader's method.
+
+    It has no differences of large logarithms.
+    """
     gammaln, xlogy = scipy_special("gammaln"), scipy_special("xlogy")
 
-    def rest(v: NumPyArray) -> NumPyArray:  # of Stirling's formula
+    def rest(v: NumPyArray) -> NumPyArray:  # error of Stirling's formula
         inverse = 1 / np.maximum(v, 10)
         return inverse * np.polyval(
             (1 / 156, -691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12),
@@ -162,7 +173,7 @@ def _log_binomial(a: np.ndarray, b: np.ndarray, x: np.ndarray, y: np.ndarray) ->
 
 
 def _rounded(exact: Callable[..., Any]) -> Callable[..., Any]:
-    """A reference that computes in float64."""
+    """Return a reference that computes in float64."""
 
     def reference(*args: NumPyArray):
         with np.errstate(all="ignore"):
@@ -175,7 +186,7 @@ def _rounded(exact: Callable[..., Any]) -> Callable[..., Any]:
     None, of_scipy("betainc", wide=True), ulp=(0.55, 0), ranges=((0.5, 50), (0.5, 50), (0, 1))
 )
 def near_betainc(f: Formulas, a: FormulaValue, b: FormulaValue, x: FormulaValue):
-    """`betainc` of parameters within `_MODERATE`, 0 < x < 1."""
+    """Return `betainc` for parameters within `_MODERATE` and 0 < x < 1."""
     g = f.in_double()
     a, b, x = f.widen(a), f.widen(b), f.widen(x)
     above, rest = x * (a + b + 2.0) > a + 1.0, 1.0 - x
@@ -188,15 +199,16 @@ def near_betainc(f: Formulas, a: FormulaValue, b: FormulaValue, x: FormulaValue)
 
 
 def continued_fraction(g: Value, p: Value, q: Value, u: Value, left_out: Value):
-    """1 / (1 + d1 / (1 + d2 / ...)), with d(2m+1) = -(p+m)(p+q+m) u / ((p+2m)(p+2m+1)) and d(2m) = m(q-m) u / ((p+2m-1)(p+2m)).
+    """Return 1 / (1 + d1 / (1 + d2 / ...)), with d(2m+1) = -(p+m)(p+q+m) u / ((p+2m)(p+2m+1)) and
+    d(2m) = m(q-m) u / ((p+2m-1)(p+2m)).
 
-    Terms below `left_out` of the sum are left out.
+    The fraction ends when terms are below `left_out` of the sum.
     """
 
     def half_step(top: Value, bottom: Value, d: Value, difference: Value, total: Value):
-        made = 1.0 / (bottom + top * d)
-        difference = -(top * d * made * difference)
-        return bottom * made, difference, total + difference
+        denominator = 1.0 / (bottom + top * d)
+        difference = -(top * d * denominator * difference)
+        return bottom * denominator, difference, total + difference
 
     def step(n: Value, d: Value, difference: Value, total: Value):
         m = n - 1.0
@@ -212,7 +224,10 @@ def continued_fraction(g: Value, p: Value, q: Value, u: Value, left_out: Value):
 
 
 def _compiled_betainc(a: NumPyArray, b: NumPyArray, x: NumPyArray):
-    """By the formula, and where that does not hold by SciPy, which has little to do for the other elements."""
+    """Return betainc by the formula within its range, and by SciPy elsewhere.
+
+    SciPy receives trivial arguments for the elements of the formula.
+    """
     least, most = _MODERATE
     inside = [bitwise_and(ge(v, least), le(v, most)) for v in (a, b)]
     near = bitwise_and(bitwise_and(*inside), bitwise_and(gt(x, 0), lt(x, 1)))
@@ -273,7 +288,8 @@ beta_density_p = elementwise(
         lambda t, out, a, b, x: mul(
             t, mul(out, add(log1p(neg(x)), sub(digamma(add(a, b)), digamma(b))))
         ),
-        # the products come first: a density that is zero is not multiplied by an infinite quotient
+        # the products come first, so that a density of zero is not multiplied by an infinite
+        # quotient
         lambda t, out, a, b, x: mul(
             t, sub(div(mul(out, sub(a, 1)), x), div(mul(out, sub(b, 1)), sub(1, x)))
         ),
@@ -308,7 +324,7 @@ betainc_hazard_p = elementwise(
 
 
 def betainc(a: Any, b: Any, x: Any) -> Any:
-    """The regularized incomplete beta function.
+    """Return the regularized incomplete beta function.
 
     >>> float(betainc(np.float32(1.0), np.float32(1.0), np.float32(0.25)))
     0.25
@@ -317,7 +333,7 @@ def betainc(a: Any, b: Any, x: Any) -> Any:
 
 
 def betaincc(a: Any, b: Any, x: Any) -> Any:
-    """`1 - betainc(a, b, x)`, accurate where that is close to one.
+    """Return `1 - betainc(a, b, x)`, accurate where `betainc` is close to one.
 
     >>> float(betaincc(np.float32(1.0), np.float32(1.0), np.float32(0.25)))
     0.75
@@ -326,7 +342,7 @@ def betaincc(a: Any, b: Any, x: Any) -> Any:
 
 
 def beta_density(a: Any, b: Any, x: Any) -> Any:
-    """The derivative of `betainc(a, b, x)` by `x`: x^(a-1) (1-x)^(b-1) / B(a, b).
+    """Return the derivative of `betainc(a, b, x)` by `x`: x^(a-1) (1-x)^(b-1) / B(a, b).
 
     >>> float(beta_density(np.float32(2.0), np.float32(1.0), np.float32(0.25)))
     0.5
@@ -335,7 +351,9 @@ def beta_density(a: Any, b: Any, x: Any) -> Any:
 
 
 def log_betainc(a: Any, b: Any, x: Any, y: Any) -> Any:
-    """The logarithm of `betainc(a, b, x)`, also where that is too small for a float, or as close to one as `y`, which is 1 - x, is to zero.
+    """Return the logarithm of `betainc(a, b, x)`, also where `betainc` underflows.
+
+    Where `betainc` is close to one, the result is as accurate as `y`, which is 1 - x.
 
     >>> float(log_betainc(np.float32(2.0), np.float32(1.0), np.float32(0.5), np.float32(0.5)))
     -1.3862943649291992
@@ -344,7 +362,7 @@ def log_betainc(a: Any, b: Any, x: Any, y: Any) -> Any:
 
 
 def betainc_hazard(a: Any, b: Any, x: Any, y: Any) -> Any:
-    """The derivative of `log_betainc(a, b, x, y)` by `x`: the density over the function.
+    """Return the derivative of `log_betainc(a, b, x, y)` by `x`: the density over the function.
 
     >>> float(betainc_hazard(np.float32(2.0), np.float32(1.0), np.float32(0.5), np.float32(0.5)))
     4.0

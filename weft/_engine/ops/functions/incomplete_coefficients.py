@@ -1,8 +1,8 @@
-"""Coefficients of the series from which the incomplete gamma functions are computed."""
+"""Coefficients of the series for the incomplete gamma functions."""
 
 from __future__ import annotations
 
-#: log(gamma(a) / (sqrt(2 pi / a) (a / e)^a)) times a, by powers of 1 / a^2: B(2k) / (2k (2k - 1))
+#: log(gamma(a) / (sqrt(2 pi / a) (a / e)^a)) times a, in powers of 1 / a^2: B(2k) / (2k (2k - 1))
 STIRLING_SERIES = (
     -3617 / 122400,
     1 / 156,
@@ -15,7 +15,7 @@ STIRLING_SERIES = (
 )
 
 
-#: (1 / gamma(1 + t) - 1) / (t (1 - t)) for 0 <= t <= 1, by powers of t - 1/2
+#: (1 / gamma(1 + t) - 1) / (t (1 - t)) for 0 <= t <= 1, in powers of t - 1/2
 RECIPROCAL = (
     7.701321089817581e-11,
     8.322392257769672e-10,
@@ -36,8 +36,8 @@ RECIPROCAL = (
 )
 
 
-#: Temme's expansion: of each power of 1/a a polynomial in eta, lowest coefficient first (DLMF 8.12.10 to 8.12.12, of which
-#: tests/codegen/test_incomplete.py derives them)
+#: Temme's expansion: for each power of 1/a a polynomial in eta, lowest coefficient first (DLMF
+#: 8.12.10 to 8.12.12; tests/codegen/test_incomplete.py derives them)
 UNIFORM = (
     (
         -0.3333333333333333,

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 def _log_tail(f: Formulas, x: FormulaValue, half: FormulaValue, k: FormulaValue | None = None):
-    """x^2/2 - x + log(1 + x), and the low part of k log(2), by the inverse hyperbolic tangent: -1/4 <= x <= 1/2."""
+    """Return x^2/2 - x + log(1 + x) for -1/4 <= x <= 1/2, plus the low part of k log(2).
+
+    It uses the series of the inverse hyperbolic tangent.
+    """
     s = x / (x + 2.0)
     z = s * s
     rest = s * half
@@ -30,7 +33,7 @@ def _log_tail(f: Formulas, x: FormulaValue, half: FormulaValue, k: FormulaValue 
 
 
 def _log_core(f: Formulas, k: FormulaValue, x: FormulaValue):
-    """k log(2) + log(1 + x): -1/4 <= x <= 1/2."""
+    """Return k log(2) + log(1 + x) for -1/4 <= x <= 1/2."""
     if f.short:
         return _rough_log_core(f, k, x)
     half = (0.5 * x) * x
@@ -38,7 +41,9 @@ def _log_core(f: Formulas, k: FormulaValue, x: FormulaValue):
 
 
 def _rough_log_core(f: Formulas, k: FormulaValue, x: FormulaValue):
-    """The same with an error of a unit in the last place of the greatest part of the sum."""
+    """Return `_log_core` with an error of one unit in the last place of the largest term of the
+    sum.
+    """
     s = x / (x + 2.0)
     z = s * s
     return f.fma(k, sum(LN2[f.type]), s * f.fma(z, f.poly(z, "logs"), 2.0))
@@ -58,25 +63,25 @@ def _log_specials(f: Formulas, x: FormulaValue, y: FormulaValue):
     points=(1.0,),
 )
 def log(f: Formulas, x: FormulaValue):
-    """The natural logarithm of `x`."""
+    """Return the natural logarithm of `x`."""
     k, m = f.split(x)
     return _log_specials(f, x, _log_core(f, k, m - 1.0))
 
 
 def log_of_normal(f: Formulas, x: FormulaValue):
-    """Natural logarithm of positive normal numbers."""
+    """Return the natural logarithm of positive normal numbers."""
     k, m = f.split_normal(x)
     return _log_core(f, k, m - 1.0)
 
 
 def rough_log_of_normal(f: Formulas, x: FormulaValue):
-    """The same for sums with something as large as one or k: few instructions."""
+    """Return the logarithm with few instructions, for sums with a term as large as one or k."""
     k, m = f.split_normal(x)
     return _rough_log_core(f, k, m - 1.0)
 
 
 def log_by_parts(f: Formulas, x: FormulaValue):
-    """The natural logarithm of positive numbers as an unevaluated sum."""
+    """Return the natural logarithm of positive numbers as an unevaluated sum."""
     k, m = f.split(x)
     x1 = m - 1.0
     half = (0.5 * x1) * x1
@@ -87,7 +92,7 @@ def log_by_parts(f: Formulas, x: FormulaValue):
 
 @function(None, np.log2, ulp=(1.5, 1.5), ranges=((0, 4), (0.9, 1.1)), points=(1.0, 2.0, 8.0))
 def log2(f: Formulas, x: FormulaValue):
-    """The logarithm of `x` to base 2."""
+    """Return the logarithm of `x` to base 2."""
     k, m = f.split(x)
     x1 = m - 1.0
     # log(m) as an unevaluated sum, so that the product with log2(e) rounds once
@@ -117,15 +122,15 @@ _LOG2E_SPLIT = {
     points=(-1.0, 0.0),
 )
 def log1p(f: Formulas, x: FormulaValue):
-    """`log(1 + x)`, accurate near 0."""
+    """Return `log(1 + x)`, accurate near 0."""
     return f.copysign(_log_of_one_plus(f, x), x)
 
 
 def _log_of_one_plus(f: Formulas, x: FormulaValue):
-    """log(1 + x); zero may lose its sign."""
+    """Return log(1 + x); zero may lose its sign."""
     u = x + 1.0
     k = f.small_to_float((f.to_bits(u) - f.three_quarters) >> f.mantissa)
-    # 2^-k (1 + x) - 1, rounded once though 1 + x was rounded
+    # 2^-k (1 + x) - 1, rounded once although 1 + x was rounded
     scale = f.scale(f.c(1.0), -k)
     return _log_specials(f, u, _log_core(f, k, f.fma(x, scale, scale - 1.0)))
 
@@ -148,27 +153,27 @@ def _share_of_first(x: Value, y: Value):
     ranges=((-10, 10), (-100, 100), (-1, 0)),
 )
 def logaddexp(f: Formulas, x: FormulaValue, y: FormulaValue):
-    """`log(exp(x) + exp(y))`, without overflow; -inf is neutral.
+    """Return `log(exp(x) + exp(y))`, without overflow; -inf is neutral.
 
     >>> np.asarray(logaddexp(np.array([0.0, 1000.0]), 0.0), np.float64).round(4).tolist()
     [0.6931, 1000.0]
     """
     gap, low = -f.abs(x - y), EXP_RANGE[f.type][0]
-    # NaN, the gap of equal infinities, counts as far apart
+    # NaN, the gap of equal infinities, counts as a large gap
     e = exp_within(f, f.select(gap > low, gap, low))
     rest = _log_of_one_plus(f, e) if f.wide else f.fma(e * e, f.poly(e, "log1p"), e)
     return f.max(x, y) + rest
 
 
 def _powers(f: Formulas, bits: FormulaValue):
-    """k and 2^k, where k >= 0 is what the bits have in the place of an exponent."""
+    """Return k and 2^k, where k >= 0 is the exponent field of the bits."""
     return f.small_to_float(bits >> f.mantissa), f.from_bits(
         (bits & -(1 << f.mantissa)) + (f.bias << f.mantissa)
     )
 
 
 def _log_by_ratio(f: Formulas, k: FormulaValue, top: FormulaValue, bottom: FormulaValue):
-    """k log(2) + log((bottom + top) / (bottom - top)): |top / bottom| <= 1/5."""
+    """Return k log(2) + log((bottom + top) / (bottom - top)) for |top / bottom| <= 1/5."""
     s = top / bottom
     z = s * s
     high, low = LN2[f.type]
@@ -183,12 +188,12 @@ def _log_of_sum(
     low: FormulaValue,
     square: FormulaValue,
 ):
-    """log(great + small), which is the inverse hyperbolic sine of `low`, whose square is given; of large x log(2 x)."""
+    """Return log(great + small), the inverse hyperbolic sine of `low`; log(2 x) for large x."""
     near = f.fma(low * square, f.poly(square, "asinh"), low)
     total = great + small
     shifted = total * (4.0 / 3.0)
     power = f.leading_power(shifted)
-    # what cancels first is at least half the power, so that the difference is exact
+    # the operand that cancels first is at least half the power, so that the difference is exact
     far = _log_by_ratio(f, f.exponent(shifted), (great - power) + small, (great + power) + small)
     return f.cold(
         f.select(square < 0.36, near, far), x > _SQUARE_IS_INFINITE[f.type], _log_of_double, x
@@ -210,7 +215,7 @@ def _log_of_double(f: Formulas, x: FormulaValue):
     points=(0.6, 1.15, 2.0**60, 2.0**500),
 )
 def asinh(f: Formulas, x: FormulaValue):
-    """The number whose hyperbolic sine is `x`."""
+    """Return the number whose hyperbolic sine is `x`."""
     size = f.abs(x)
     square = size * size
     return f.copysign(_log_of_sum(f, size, f.sqrt(f.fma(size, size, 1.0)), size, size, square), x)
@@ -227,14 +232,14 @@ def asinh(f: Formulas, x: FormulaValue):
     points=(1.0, 1.166, 2.0**60, 2.0**500),
 )
 def acosh(f: Formulas, x: FormulaValue):
-    """The non-negative number whose hyperbolic cosine is `x`."""
+    """Return the non-negative number whose hyperbolic cosine is `x`."""
     t = x - 1.0
     square = f.fma(t, t, t + t)
     root = f.sqrt(square)
     return f.at(_log_of_sum(f, x, x, root, root, square), t, negative=nan)
 
 
-#: from here on the square is infinite, or nearly
+#: at this argument the square is infinite, or nearly
 _SQUARE_IS_INFINITE = {"f32": 2.0**60, "f64": 2.0**500}
 
 
@@ -249,13 +254,14 @@ _SQUARE_IS_INFINITE = {"f32": 2.0**60, "f64": 2.0**500}
     points=(1.0,),
 )
 def atanh(f: Formulas, x: FormulaValue):
-    """The number whose hyperbolic tangent is `x`."""
+    """Return the number whose hyperbolic tangent is `x`."""
     size = f.abs(x)
     rest = 1.0 - size
-    # the difference of their bits is nearly that of their logarithms, and plus one half has its next power of two
+    # the difference of their bits is nearly the difference of their logarithms; plus one half it
+    # contains the next power of two
     k, power = _powers(f, (f.to_bits(size + 1.0) - f.to_bits(rest)) + (1 << f.mantissa - 1))
     more, less = power + 1.0, 1.0 - power
-    # above one half `rest` is exact, and beside one the power is too large for one more
+    # above one half `rest` is exact, and the power is too large to add one
     upper = size > 0.5
     top = f.select(upper, f.fma(power, -rest, size) + 1.0, f.exact_fma(size, more, less))
     bottom = f.select(upper, f.fma(power, rest, size) + 1.0, f.exact_fma(size, less, more))

@@ -37,7 +37,7 @@ def _pow_type(x: ShapedArray, y: ShapedArray):
 
 
 def _pow_jvp_base(t: Value, out: Value, x: Value, y: Value):
-    # y x^(y-1); where both are 0 the power is 1 for every x
+    # y x^(y-1); if both are 0 the power is 1 for every x
     base = select(bitwise_and(eq(x, 0), eq(y, 0)), out, x)
     factor = convert_element_type(y, typeof(x).dtype)
     return mul(t, mul(factor, pow(base, sub(y, 1))))
@@ -59,13 +59,13 @@ def _pow_jvp_exponent(t: Value, out: Value, x: Value, y: Value):
     ranges=((0, 10), (-10, 10), (0, 2)),
 )
 def pow(f: Formulas, x: FormulaValue, y: FormulaValue):
-    """`x` to the power `y`, elementwise; `y` has the dtype of `x` or is an integer.
+    """Return `x` to the power `y`, elementwise; `y` has the dtype of `x` or is an integer.
 
     >>> np.asarray(pow(np.array([2.0, 3.0]), 2.0)).tolist()
     [4.0, 9.0]
     """
     if f.wide and not f.has_fma:
-        return f.library("pow", x, y)  # whose products are not taken apart in halves
+        return f.library("pow", x, y)  # products are not split into halves there
     size = f.abs(x)
     k, m = f.split(size)
     k = f.at(k, size, zero=-inf, infinite=inf)
@@ -78,7 +78,7 @@ def pow(f: Formulas, x: FormulaValue, y: FormulaValue):
 
 
 def power_in_double(f: Formulas, x: FormulaValue, y: FormulaValue):
-    """x^y of doubles, normal and positive, to the bits of an f32, whose exponents it may exceed."""
+    """Return x^y of positive normal doubles to the precision of an f32."""
     g = f.in_double()
     k, m = g.split_normal(x)
     power, fraction = _power_of_parts(f, k, m - 1.0, y, 1000.0)
@@ -86,7 +86,7 @@ def power_in_double(f: Formulas, x: FormulaValue, y: FormulaValue):
 
 
 def _power_of_parts(f: Formulas, k: FormulaValue, x: FormulaValue, y: FormulaValue, limit: float):
-    """2^(k y) (1 + x)^y of doubles, as the exponent of a power of two, up to a limit, and a factor in single precision."""
+    """Return 2^(k y) (1 + x)^y as a bounded exponent of two and a factor in single precision."""
     g = f.in_double()
     s = x / (x + 2.0)
     power = g.clamp(y * g.fma(s, g.poly(s * s, "log2s"), k), -limit, limit)
@@ -96,8 +96,11 @@ def _power_of_parts(f: Formulas, k: FormulaValue, x: FormulaValue, y: FormulaVal
 
 
 def _power_by_parts(f: Formulas, k: FormulaValue, x: FormulaValue, y: FormulaValue):
-    """2^(k y) (1 + x)^y in double precision: -1/4 <= x <= 1/2. The logarithm is an unevaluated sum of twice the digits, since
-    the exponent has ten of them before its point."""
+    """Return 2^(k y) (1 + x)^y in double precision for -1/4 <= x <= 1/2.
+
+    The logarithm is an unevaluated sum with twice the digits, since ten digits of the exponent
+    precede its binary point.
+    """
     # s = x / (2 + x), and log2(1 + x) = 2 log2(e) s (1 + z / 3 + z^2 / 5 + ...) with z = s^2
     d = x + 2.0
     s = x / d
@@ -117,30 +120,32 @@ def _power_by_parts(f: Formulas, k: FormulaValue, x: FormulaValue, y: FormulaVal
     rest = f.fma(y, low, rest)
     bounded = f.clamp(power, *EXP2_RANGE["f64"])
     shifted = bounded + f.magic
-    # beyond the bounds `rest` may be anything, and nothing depends on it
+    # beyond the bounds `rest` is arbitrary and unused
     r = (bounded - (shifted - f.magic)) + f.select(bounded.same(power), rest, 0.0)
     return f.ldexp(f.fma(r, f.poly(r, "exp2"), 1.0), shifted)
 
 
-#: 1/3 and 2 log2(e), each as a sum
+#: 1/3 and 2 log2(e), each as an unevaluated sum
 _THIRD = (0.3333333333333333, 1.850371707708594e-17)
 _TWO_LOG2E = (2.8853900817779268, 4.0710547481862066e-17)
 
 
 def _product(f: Formulas, x: FormulaValue, y: FormulaValue):
-    """x y as a sum."""
+    """Return x y as an unevaluated sum."""
     high = x * y
     return high, f.exact_fma(x, y, -high)
 
 
 def _sum(x: Value, y: Value, low: Value):
-    """x + y + low as a sum, where x is zero or the greatest."""
+    """Return x + y + low as an unevaluated sum, where x is zero or the largest."""
     high = x + y
     return high, ((x - high) + y) + low
 
 
 def _power_with_care(f: Formulas, result: FormulaValue, x: FormulaValue, y: FormulaValue):
-    """The sign of powers of negative numbers, and what is one or not a number."""
+    """Return the result with the sign of powers of negative numbers, and with results that are one
+    or NaN.
+    """
     whole = f.trunc(y).same(y)
     half = y * 0.5
     odd = whole & ~f.trunc(half).same(half)
@@ -153,11 +158,11 @@ def _power_with_care(f: Formulas, result: FormulaValue, x: FormulaValue, y: Form
 
 @function(None, np.fmod, cost=12, ranges=((-10, 10), (-1e3, 1e3)))
 def fmod(f: Formulas, x: FormulaValue, y: FormulaValue):
-    """What is left of `x` divided by `y` with the quotient truncated, exactly: `rem` of floats."""
+    """Return the exact remainder of `x / y` with the quotient truncated: `rem` of floats."""
     dividend, divisor = f.abs(x), f.abs(y)
     ratio = dividend / divisor
     quotient = f.trunc(ratio)
-    # the ratio may have been rounded up to a whole number
+    # the ratio may have been rounded up to an integer
     rest = f.exact_fma(-quotient, divisor, dividend)
     rest = f.select(rest < 0.0, rest + divisor, rest)
     rest = f.copysign(f.select(quotient.same(0.0), dividend, rest), x)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     ranges=((0, 10),),
 )
 def sqrt(f: Formulas, x: FormulaValue):
-    """The square root of `x`.
+    """Return the square root of `x`.
 
     >>> np.asarray(sqrt(np.array([4.0, 9.0]))).tolist()
     [2.0, 3.0]
@@ -46,7 +46,7 @@ def _rsqrt_reference(x: NumPyArray) -> NumPyArray:
     ranges=((0, 10),),
 )
 def rsqrt(f: Formulas, x: FormulaValue):
-    """`1 / sqrt(x)`."""
+    """Return `1 / sqrt(x)`."""
     return 1.0 / f.sqrt(x)
 
 
@@ -60,12 +60,12 @@ def rsqrt(f: Formulas, x: FormulaValue):
     points=(1.0, 8.0, 27.0),
 )
 def cbrt(f: Formulas, x: FormulaValue):
-    """The cube root of `x`, of the sign of `x`."""
+    """Return the cube root of `x`, with the sign of `x`."""
     size = f.abs(x)
     k, m = f.split(size)
     third = f.fma(k, 1.0 / 3.0, f.magic) - f.magic
     rest = f.fma(third, -3.0, k)
-    # a first 1 / cbrt, and that of 2^rest by a quadratic polynomial through the three cases
+    # a first 1 / cbrt; the one of 2^rest is a quadratic polynomial through the three cases
     z = f.poly(m, "rcbrt") * f.horner(rest, _RCBRT_OF_POWER)
     m = f.scale(m, rest)
     if f.wide:

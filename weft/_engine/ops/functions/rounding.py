@@ -1,4 +1,4 @@
-"""Rounding to integers, and the functions of a float's bits."""
+"""Rounding to integers, and functions of the bits of floats."""
 
 from __future__ import annotations
 
@@ -36,31 +36,31 @@ _BOOL = np.dtype(np.bool_)
 
 @function(FLOATING, np.isfinite, jvp="zero", result=lambda dtype: _BOOL, cost=1, passes_nans=True)
 def is_finite(f: Formulas, x: FormulaValue):
-    """Whether `x` is neither infinite nor NaN, elementwise."""
+    """Return whether `x` is neither infinite nor NaN, elementwise."""
     return f.abs(x) < inf
 
 
 @function(FLOATING, np.floor, jvp="zero", is_exact=True, cost=1, ranges=((-5, 5),))
 def floor(f: Formulas, x: FormulaValue):
-    """The largest integer not above `x`, as a float."""
+    """Return the largest integer not above `x`, as a float."""
     return f.intrinsic("floor", x)
 
 
 @function(FLOATING, np.ceil, jvp="zero", is_exact=True, cost=1, ranges=((-5, 5),))
 def ceil(f: Formulas, x: FormulaValue):
-    """The smallest integer not below `x`, as a float."""
+    """Return the smallest integer not below `x`, as a float."""
     return f.intrinsic("ceil", x)
 
 
 @function(None, np.trunc, cost=1, ranges=((-5, 5),))
 def trunc(f: Formulas, x: FormulaValue):
-    """The integer part of `x`."""
+    """Return the integer part of `x`."""
     return f.trunc(x)
 
 
 @function(None, np.rint, cost=1, ranges=((-5, 5),), points=_HALVES)
 def round_even(f: Formulas, x: FormulaValue):
-    """The integer nearest to `x`, halves to the even one."""
+    """Return the integer nearest to `x`, halves to the even one."""
     return f.round_even(x)
 
 
@@ -71,13 +71,13 @@ def _away_from_zero(x: Value):
 
 @function(None, _away_from_zero, cost=1, ranges=((-5, 5),), points=_HALVES)
 def round_away(f: Formulas, x: FormulaValue):
-    """The integer nearest to `x`, halves away from zero."""
+    """Return the integer nearest to `x`, halves away from zero."""
     whole = f.trunc(x)
     return f.copysign(f.select(f.abs(x - whole) >= 0.5, whole + f.copysign(1.0, x), whole), x)
 
 
 class RoundingMethod(enum.IntEnum):
-    """Where `round` sends halves."""
+    """The treatment of halves by `round`."""
 
     __module__ = "weft.lax"
 
@@ -101,7 +101,7 @@ round_p = elementwise(
 
 
 def round(x: ArrayLike, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Array:
-    """The integer nearest to `x`, as a float; halves go away from zero, or to the even neighbour.
+    """Return the integer nearest to `x`, as a float; halves are rounded away from zero, or to even.
 
     >>> np.asarray(round(np.array([0.5, -2.5]))).tolist()
     [1.0, -3.0]
@@ -111,7 +111,7 @@ def round(x: ArrayLike, rounding_method: RoundingMethod = RoundingMethod.AWAY_FR
 
 @function(None, np.copysign, cost=1, ranges=((-10, 10),))
 def copysign(f: Formulas, x: FormulaValue, y: FormulaValue):
-    """The size of `x` with the sign of `y`."""
+    """Return the magnitude of `x` with the sign of `y`."""
     return f.copysign(x, y)
 
 
@@ -125,11 +125,11 @@ def copysign(f: Formulas, x: FormulaValue, y: FormulaValue):
     ranges=((-10, 10),),
 )
 def _nextafter(f: Formulas, x: FormulaValue, y: FormulaValue):
-    """The next float after `x` in the direction of `y`; values of a half type are given in f32."""
+    """Return the next float after `x` in the direction of `y`; values of a half type are in f32."""
     bits, away = f.to_bits(x), (y > x) ^ (x < 0.0)
     step = {"bf16": 1 << 16, "f16": 1 << 13}.get(f.demand, 1)
     stepped = f.from_bits(f.select(away, bits + step, bits - step))
-    if f.demand == "f16":  # whose subnormal numbers and largest number are ordinary ones in f32
+    if f.demand == "f16":  # subnormal numbers and the largest number of f16 are ordinary in f32
         size, least = f.abs(x), f.c(2.0**-24)
         even = (size < 2.0**-14) | (size.same(2.0**-14) & ~away)
         stepped = f.select(even, f.copysign(size + f.select(away, least, -least), x), stepped)
@@ -157,7 +157,10 @@ def nextafter(x1: ArrayLike, x2: ArrayLike) -> Array:
 
 
 def _nextafter_half(x: Value, y: Value):
-    """`nextafter` of 16-bit floats by their bits: kernels compute them in 32 bits, whose neighbours are much nearer."""
+    """Return `nextafter` of 16-bit floats by their bits.
+
+    Kernels compute these floats in 32 bits, whose neighbors are much closer.
+    """
     dtype, word = typeof(x).dtype, np.dtype(np.int16)
     bits = bitcast_convert_type(x, word)
     away = ne(gt(y, x), lt(x, 0))

@@ -1,6 +1,7 @@
 """Trigonometric functions and their inverses.
 
-Arguments are reduced by multiples of pi held in three parts, exactly enough below `_LIMIT`; the rare lanes beyond it go to the C library.
+Arguments are reduced by multiples of pi in three parts, which is exact enough below `_LIMIT`; the
+rare lanes beyond it call the C library.
 """
 
 from __future__ import annotations
@@ -25,15 +26,16 @@ _PI = {
 
 _LIMIT = {"f32": 2.0**16, "f64": 2.0**24}
 
-#: below it the cosine rounds to 1, which the turned sine may miss by a bit
+#: below this argument the cosine rounds to 1, which the shifted sine may miss by a bit
 _COSINE_IS_ONE = {"f32": 2.0**-12, "f64": 2.0**-27}
 
-#: beyond it the sum of two coordinates may overflow; beside such a one what a quarter of the other loses is nothing
+#: above this magnitude the sum of two coordinates may overflow; the error of a quarter of the other
+#: one is then negligible
 _SUM_OVERFLOWS = {"f32": 2.0**120, "f64": 2.0**1020}
 
 _HALF_PI = pi / 2
 
-#: what pi/2 and pi/4 lose when rounded
+#: the rounding errors of pi/2 and pi/4
 _HALF_PI_LOW = {"f32": -4.371139000186241e-08, "f64": 6.123233995736766e-17}
 
 _TURNS = ((-4, 4), (-100, 100), (-1e4, 1e4), (-1e7, 1e7))
@@ -41,7 +43,7 @@ _QUARTERS = (*[k * 0.7853981633974483 for k in range(-8, 9)], 65536.0, 2.0**24)
 
 
 def _subtract_pi(f: Formulas, x: FormulaValue, k: FormulaValue, scale: float):
-    """x - k * scale * pi for small integers k."""
+    """Return x - k * scale * pi for small integers k."""
     first, second, third = _PI[f.type]
     r = f.exact_fma(k, f.c(-first * scale), x)
     r = f.exact_fma(k, f.c(-second * scale), r)
@@ -49,13 +51,11 @@ def _subtract_pi(f: Formulas, x: FormulaValue, k: FormulaValue, scale: float):
 
 
 def _half_turn_sine(f: Formulas, r: FormulaValue, flip: FormulaValue):
-    """sin(r) for |r| <= pi/2, negated where the low bit of `flip` is set."""
+    """Return sin(r) for |r| <= pi/2, negated where the low bit of `flip` is set."""
     square = r * r
     y = f.fma(r * square, f.poly(square, "sin"), r)
     if f.type == "f64":
-        y = f.clamp(
-            y, -1.0, 1.0
-        )  # near the crest the last rounding may go beyond; that of f32 does not
+        y = f.clamp(y, -1.0, 1.0)  # near the maximum the last rounding may exceed 1, except in f32
     return f.from_bits(f.to_bits(y) ^ (f.to_bits(flip) << (f.bits - 1)))
 
 
@@ -74,7 +74,8 @@ def _beyond(f: Formulas, function: str, x: FormulaValue, y: FormulaValue):
     points=_QUARTERS,
 )
 def sin(f: Formulas, x: FormulaValue):
-    """The sine of `x` in radians, of its shape and dtype. Raises TypeError for dtypes that are not floating or complex.
+    """Return the sine of `x` in radians. Raise TypeError for dtypes that are not floating or
+    complex.
 
     >>> float(sin(np.float32(0.0)))
     0.0
@@ -94,12 +95,13 @@ def sin(f: Formulas, x: FormulaValue):
     points=_QUARTERS,
 )
 def cos(f: Formulas, x: FormulaValue):
-    """The cosine of `x` in radians, of its shape and dtype. Raises TypeError for dtypes that are not floating or complex.
+    """Return the cosine of `x` in radians. Raise TypeError for dtypes that are not floating or
+    complex.
 
     >>> float(cos(np.float32(0.0)))
     1.0
     """
-    # the sine a quarter turn on, so reduced by odd multiples of pi/2
+    # the sine shifted by a quarter turn, so reduced by odd multiples of pi/2
     shifted = f.fma(x, 1 / pi, -0.5) + f.magic
     odd = f.fma(shifted - f.magic, 2.0, 1.0)
     r = _subtract_pi(f, x, odd, 0.5)
@@ -117,7 +119,7 @@ def cos(f: Formulas, x: FormulaValue):
     points=_QUARTERS,
 )
 def tan(f: Formulas, x: FormulaValue):
-    """The tangent of `x` in radians."""
+    """Return the tangent of `x` in radians."""
     shifted = f.fma(x, 2 / pi, f.magic)
     r = _subtract_pi(f, x, shifted - f.magic, 0.5)
     square = r * r
@@ -128,7 +130,7 @@ def tan(f: Formulas, x: FormulaValue):
 
 
 def _arc(f: Formulas, top: FormulaValue, bottom: FormulaValue):
-    """atan(top / bottom) for top, bottom >= 0, not both zero or infinite."""
+    """Return atan(top / bottom) for top, bottom >= 0, not both zero or infinite."""
     swap = top > bottom
     small, large = f.select(swap, bottom, top), f.select(swap, top, bottom)
     steep = small > large * 0.4142135623730951
@@ -151,7 +153,7 @@ def _arc(f: Formulas, top: FormulaValue, bottom: FormulaValue):
     points=(0.4142135623730951, 2.414213562373095),
 )
 def atan(f: Formulas, x: FormulaValue):
-    """The angle between -pi/2 and pi/2 whose tangent is `x`."""
+    """Return the angle between -pi/2 and pi/2 whose tangent is `x`."""
     size = f.abs(x)
     y = _arc(f, size, f.c(1.0))
     return f.copysign(f.select(x.is_nan(), x, y), x)
@@ -169,7 +171,7 @@ def atan(f: Formulas, x: FormulaValue):
     ranges=((-10, 10), (-1e-3, 1e3), (-3.3e38, 3.3e38)),
 )
 def atan2(f: Formulas, x: FormulaValue, y: FormulaValue):
-    """The angle of the point (y, x): of `x / y`, in the right quadrant."""
+    """Return the angle of the point (y, x): of `x / y`, in the right quadrant."""
     top, bottom = f.abs(x), f.abs(y)
     huge = (top > _SUM_OVERFLOWS[f.type]) | (bottom > _SUM_OVERFLOWS[f.type])
     scale = f.select(huge, f.c(0.25), 1.0)
@@ -190,7 +192,7 @@ def atan2(f: Formulas, x: FormulaValue, y: FormulaValue):
 
 
 def _arc_sine_parts(f: Formulas, x: FormulaValue):
-    """(large, p, s): asin of the reduced argument s is s + p; large where |x| > 1/2 and s = sqrt((1 - |x|) / 2)."""
+    """Return (large, p, s) with asin(s) = s + p; where |x| > 1/2, s = sqrt((1 - |x|) / 2)."""
     size = f.abs(x)
     large = size > 0.5
     square = f.select(large, (1.0 - size) * 0.5, size * size)
@@ -209,7 +211,7 @@ def _arc_sine_parts(f: Formulas, x: FormulaValue):
     points=(0.5, -0.5),
 )
 def asin(f: Formulas, x: FormulaValue):
-    """The angle between -pi/2 and pi/2 whose sine is `x`."""
+    """Return the angle between -pi/2 and pi/2 whose sine is `x`."""
     large, p, s = _arc_sine_parts(f, x)
     low = _HALF_PI_LOW[f.type]
     return f.copysign(f.select(large, (_HALF_PI - 2.0 * s) - (2.0 * p - low), s + p), x)
@@ -226,7 +228,7 @@ def asin(f: Formulas, x: FormulaValue):
     points=(0.5, -0.5),
 )
 def acos(f: Formulas, x: FormulaValue):
-    """The angle between 0 and pi whose cosine is `x`."""
+    """Return the angle between 0 and pi whose cosine is `x`."""
     large, p, s = _arc_sine_parts(f, x)
     low = _HALF_PI_LOW[f.type]
     double = 2.0 * (s + p)
