@@ -2,10 +2,10 @@
 
 In:   jaxprs, traced by `api`, and operands.
 Out:  equations, each with its rules for every transformation, as in `ops`.
-Next: `scan`, then `body` for what their rules share.
+Next: `scan`, then `body` for the code that their rules share.
 """
 
-import weft._engine.ops  # noqa: F401  (programs of these operations hold those)
+import weft._engine.ops  # noqa: F401  (programs of these operations contain the basic ops)
 from weft._engine.ir.registry import registry
 from weft._engine.util.lazy import loader
 

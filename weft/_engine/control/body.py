@@ -1,9 +1,12 @@
-"""What the operations that hold programs share: staging of user functions, partial evaluation, messages.
+"""Common parts of operations that hold programs: staging of user functions, partial evaluation,
+messages.
 
 In:   a user's function on trees, and the types of its flat arguments.
-Out:  a `Body`: a program without constants (they are its leading inputs), the values of those, the tree of results.
-Laws: the same function on the same types is traced once, as long as it lives and what it captures stays the same object;
-      functions with equal programs share one program, hence one executable.
+Out:  a `Body`: a program whose constants are its leading inputs, the values of the constants, and
+      the tree of results.
+Laws: a function is traced once per argument types, as long as it lives and the objects that it
+      closes over stay the same; functions with equal programs share one program, hence one
+      executable.
 """
 
 from __future__ import annotations
@@ -51,12 +54,12 @@ from weft._engine.util.state import clearing
 
 
 def pick(values: Sequence, mask: Sequence[bool]) -> list:
-    """The values where `mask` holds."""
+    """Return the values selected by `mask`."""
     return [v for v, m in zip(values, mask) if m]
 
 
 def split_list(values: Sequence, *sizes: int) -> list[list]:
-    """`values` cut into parts of these sizes, and the rest.
+    """Split `values` into parts of the given sizes and the remainder.
 
     >>> split_list([1, 2, 3, 4], 1, 2)
     [[1], [2, 3], [4]]
@@ -69,12 +72,13 @@ def split_list(values: Sequence, *sizes: int) -> list[list]:
 
 
 def runs_in_python() -> bool:
-    """Whether control flow is to run as plain Python: nothing is traced and compilation is switched off."""
+    """Return True if control flow runs as plain Python: outside a trace and with jit disabled."""
     return config.disable_jit and type(current_trace()) is EvalTrace
 
 
 def unchanging(values: Any) -> Any:
-    """A tree whose NumPy arrays are arrays that nobody changes: `x += 1` in a function then makes another one, as where it is staged."""
+    """Return the tree with its NumPy arrays as immutable arrays: `x += 1` in a function then makes
+    a new array, as under staging."""
 
     same = lambda x: broadcast_in_dim(x, x.shape, tuple(range(x.ndim)))
     return tree.tree_map(
@@ -83,12 +87,14 @@ def unchanging(values: Any) -> Any:
 
 
 def handed_on(jaxpr: Jaxpr, first: int, count: int) -> list[bool]:
-    """For each of `count` carries, operands of `jaxpr` from number `first`, whether it gives them back as they are."""
+    """Return, for each of the `count` carries from input `first` of `jaxpr`, whether the program
+    returns it unchanged."""
     return [a is b for a, b in zip(jaxpr.invars[first : first + count], jaxpr.outvars)]
 
 
 def untouched(jaxpr: Jaxpr, first: int, given: Sequence, results: Sequence) -> list:
-    """The results of a loop, with what was given in place of those traced carries that no step changes."""
+    """Return the results of a loop, with the initial value in place of each traced carry that no
+    step changes."""
     kept = handed_on(jaxpr, first, len(given))
     return [
         x if keep and isinstance(x, Tracer) else out for keep, x, out in zip(kept, given, results)
@@ -117,8 +123,11 @@ _staged: weakref.WeakKeyDictionary[Callable, dict] = weakref.WeakKeyDictionary()
 def stage_body(
     fun: Callable, in_tree: Any, avals: Sequence[ShapedArray], name: str, api: str
 ) -> Body:
-    """The program of `fun(*args)`, whose arguments have the tree `in_tree` (that of the tuple of them) and types `avals`; `api` is the
-    function that errors name."""
+    """Stage `fun(*args)`.
+
+    `in_tree` is the tree of the tuple of arguments and `avals` are the types of their leaves.
+    Errors name the function `api`.
+    """
     key = (in_tree, tuple(avals), name, current_context(is_lenient=False))
     captured = _captured(fun)
     try:
@@ -159,7 +168,7 @@ def stage_body(
 
 
 class Operation(str):
-    """The name of a call that texts show as one operation, with the parameters `shown`."""
+    """The name of a call that is printed as one operation with the parameters `shown`."""
 
     __slots__ = ("shown",)
 
@@ -184,8 +193,12 @@ def _operation(
 
 
 def call_operation(fun: Callable, name: str, *args: Any, **static: Any) -> Any:
-    """`fun(*args, **static)`, one value, as one equation: a call, which texts show as the operation `name` if that is not empty.
-    Its program is made once for arguments of a type. `fun` is a function of a module and reads nothing but its arguments and settings."""
+    """Call `fun(*args, **static)`, which returns one value, and record it as one equation.
+
+    Programs print the equation as the operation `name`, unless that is empty. The call is traced
+    once per argument types: `fun` must be a module-level function that depends on its arguments and
+    settings only.
+    """
     if runs_in_python():
         return fun(*args, **static)
     avals = tuple([typeof(x) for x in args])
@@ -204,7 +217,8 @@ def call_operation(fun: Callable, name: str, *args: Any, **static: Any) -> Any:
 
 
 class Adapted:
-    """`how(fun, *args)` as a function of `args`: one object per pair, so that it is staged once as `fun` itself would be."""
+    """The function `how(fun, *args)` of `args`: one object per pair, which is staged once, as `fun`
+    itself is."""
 
     __slots__ = ("__weakref__", "fun", "how")
 
@@ -221,7 +235,7 @@ _adapted: weakref.WeakKeyDictionary[Callable, dict[Callable, Adapted]] = weakref
 
 
 def adapted(fun: Callable, how: Callable) -> Adapted:
-    """`how(fun, *args)` as a function of `args`, cached as long as `fun` lives."""
+    """Return `how(fun, *args)` as a function of `args`, cached as long as `fun` lives."""
     try:
         known = _adapted.setdefault(fun, {})
         if how not in known:
@@ -232,7 +246,8 @@ def adapted(fun: Callable, how: Callable) -> Adapted:
 
 
 def _captured(fun: Callable) -> tuple | None:
-    """What a function closes over, to be compared by identity; None for objects whose state may change unseen."""
+    """Return the objects that a function closes over, to compare by identity; None if their state
+    may change unnoticed."""
     if isinstance(fun, Adapted):
         return _captured(fun.fun())
     if isinstance(fun, functools.partial):
@@ -245,7 +260,7 @@ def _captured(fun: Callable) -> tuple | None:
     cells = fun.__closure__
     if not cells:
         return ()
-    # a variable that the function assigns changed because it was traced
+    # tracing itself changes variables that the function assigns
     found, written = [], assigned_free_variables(fun.__code__)
     for name, cell in zip(fun.__code__.co_freevars, cells):
         if name in written:
@@ -258,7 +273,8 @@ def _captured(fun: Callable) -> tuple | None:
 
 
 def _state_of(fun: Any) -> tuple | None:
-    """What a callable object holds, and what the function that it wraps closes over."""
+    """Return the attributes of a callable object and the objects that its wrapped function closes
+    over; None if unknown."""
     held = getattr(fun, "__dict__", None)
     if held is None:
         return None
@@ -268,7 +284,7 @@ def _state_of(fun: Any) -> tuple | None:
 
 
 def without_consts(jaxpr: Jaxpr) -> Jaxpr:
-    """`jaxpr` with its constants as leading inputs."""
+    """Return `jaxpr` with its constants as leading inputs."""
     if not jaxpr.constvars:
         return jaxpr
     return Jaxpr(
@@ -283,7 +299,8 @@ def without_consts(jaxpr: Jaxpr) -> Jaxpr:
 
 
 class _Structure:
-    """A program compared by what it says: two traces of one function have equal structures."""
+    """A program that is hashed and compared by its structure: two traces of one function are
+    equal."""
 
     __slots__ = ("jaxpr", "key", "hash")
 
@@ -303,7 +320,7 @@ def _first(structure: _Structure) -> Jaxpr:
 
 
 def _holds_arrays(jaxpr: Jaxpr) -> bool:
-    """Whether the program, or one in it, has constants."""
+    """Return True if the program or a nested program has constants."""
     return jaxpr.memo(
         "holds arrays",
         lambda: (
@@ -314,10 +331,11 @@ def _holds_arrays(jaxpr: Jaxpr) -> bool:
 
 
 def shared(jaxpr: Jaxpr) -> Jaxpr:
-    """`jaxpr`, or an equal program that was made before: what is known of that one (executables too) need not be made again.
+    """Return `jaxpr` or an equal program that was staged before, so that its derived programs and
+    executables are reused.
 
-    Programs are equal if their equations, types and source lines are; those with parameters that have no hash are not shared, nor those
-    that hold arrays, which would stay in memory.
+    Programs are equal if their equations, types and source lines are. Programs with unhashable
+    parameters are not shared, nor are programs with constant arrays, which would stay in memory.
     """
     if _holds_arrays(jaxpr):
         return jaxpr
@@ -338,7 +356,7 @@ def shared(jaxpr: Jaxpr) -> Jaxpr:
 
 @clearing
 def _forget() -> None:
-    """Drop every staged function."""
+    """Drop all staged functions."""
     _staged.clear()
     _first.cache_clear()
     _operation.cache_clear()
@@ -348,11 +366,14 @@ def _forget() -> None:
 
 
 def define_partial_eval(primitive: Primitive, split: Callable, sees_policy: bool = False) -> None:
-    """Fill the slots that split an equation, inside a running trace and inside a program, by one rule.
+    """Define the partial evaluation of `primitive`, in a running trace and inside a program, by one
+    rule.
 
-    `split(args, unknown, params, known, staged) -> (outs, out_unknown)` is blind to what its values are; `known(primitive,
-    args, params)` and `staged(primitive, args, params)` apply operations on the two sides. Every output is a result of one. With
-    `sees_policy`, the rule of a checkpoint may follow: which equations inside give residuals.
+    `split(args, unknown, params, known, staged) -> (outs, out_unknown)` works on values and on
+    variables alike. It applies operations by `known(primitive, args, params)` and
+    `staged(primitive, args, params)` on the two sides; each output must be a result of one of them.
+    With `sees_policy`, `split` takes the policy of a checkpoint, which selects residuals among
+    nested equations.
     """
 
     def in_trace(trace, args, params):
@@ -408,8 +429,9 @@ def define_partial_eval(primitive: Primitive, split: Callable, sees_policy: bool
 
 
 def _saved_inside(eqn: Eqn, saveable: Callable[[Eqn], bool]) -> list[Var]:
-    """The results of an operation on programs which equations inside give whose results may be saved; a branch may hand on an operand
-    instead."""
+    """Return the results of an operation on programs that nested equations compute and the policy
+    allows to save; a branch may return an operand instead.
+    """
     programs = [
         inline_calls(jaxpr, is_transparent)
         for jaxpr in eqn.params.get("branches") or [eqn.params["jaxpr"]]
@@ -434,11 +456,11 @@ def _saved_inside(eqn: Eqn, saveable: Callable[[Eqn], bool]) -> list[Var]:
 
 
 def bind_arguments(fun: Callable, args: Sequence, kwargs: dict) -> tuple:
-    """All arguments as positional ones, defaults filled in."""
+    """Return all arguments as positional arguments, with defaults."""
     if not kwargs:
         if (
             type(fun) is FunctionType and not fun.__dict__ and len(args) >= fun.__code__.co_argcount
-        ):  # as below, sooner
+        ):  # fast path for the common case
             return tuple(args)
         try:
             names = positional_names(inspect.signature(fun))
@@ -457,7 +479,7 @@ def bind_arguments(fun: Callable, args: Sequence, kwargs: dict) -> tuple:
 
 
 def bind_positions(api: str, fun: Callable, args: Sequence, kwargs: dict) -> tuple:
-    """`bind_arguments`, whose errors name the decorated function."""
+    """Return `bind_arguments(fun, args, kwargs)`; errors name the decorator `api`."""
     try:
         return bind_arguments(fun, args, kwargs)
     except TypeError as error:
@@ -471,7 +493,7 @@ def bind_positions(api: str, fun: Callable, args: Sequence, kwargs: dict) -> tup
 
 
 def leaf_names(root: str, structure: Any) -> list[str]:
-    """What to call each leaf of a tree of this structure: `carry['pos'][0]`."""
+    """Return a name for each leaf of a tree with this structure, such as `carry['pos'][0]`."""
     marks = tree.tree_unflatten(structure, range(structure.num_leaves))
     return [root + tree.keystr(path) for path, _ in tree.tree_flatten_with_path(marks)[0]]
 
@@ -480,7 +502,7 @@ VARYING = "the varying manual axes do not match"
 
 
 def mismatch(one: ShapedArray, other: ShapedArray) -> str:
-    """Why two types differ, or '' if they agree but for weakness."""
+    """Return why two types differ; '' if they agree up to weak types."""
     if one.shape != other.shape:
         return "ranks differ" if one.ndim != other.ndim else "shapes differ"
     if one.dtype != other.dtype:
@@ -489,7 +511,8 @@ def mismatch(one: ShapedArray, other: ShapedArray) -> str:
 
 
 def layout_mismatch(one: ShapedArray, other: ShapedArray) -> str:
-    """Why the explicit shardings of two types differ, or '' if they agree or one says nothing."""
+    """Return why the explicit shardings of two types differ; '' if they agree or one is
+    unspecified."""
     return (
         ""
         if one.explicit is None or other.explicit is None or one.explicit == other.explicit
@@ -500,7 +523,7 @@ def layout_mismatch(one: ShapedArray, other: ShapedArray) -> str:
 def check_same_tree(
     api: str, fact: str, left: tuple[str, Any], right: tuple[str, Any], rule: str
 ) -> None:
-    """TypeError unless two (name, structure) agree."""
+    """Raise TypeError unless two structures agree. `left` and `right` are (name, structure)."""
     (left_name, left_tree), (right_name, right_tree) = left, right
     if left_tree == right_tree:
         return
@@ -517,7 +540,7 @@ def check_same_tree(
 
 
 class Leaf:
-    """Stands for an array where only the shape of a tree matters."""
+    """A placeholder for an array where only the structure of a tree matters."""
 
     __slots__ = ()
 
@@ -525,7 +548,8 @@ class Leaf:
 def check_carry(
     api: str, fun: Callable, in_tree: Any, in_avals: Sequence, out_tree: Any, out_avals: Sequence
 ) -> None:
-    """TypeError unless a loop body gives its carry back with the tree and types it took it with."""
+    """Raise TypeError unless a loop body returns its carry with the structure and types that it
+    takes."""
     name = function_name(fun)
     if api == "fori_loop":  # the counter is not the user's
         in_tree, out_tree = in_tree.children()[-1], out_tree.children()[-1]
@@ -573,7 +597,8 @@ def check_carry(
 
 
 def _carry_fix(name: str, path: str, given: ShapedArray, made: ShapedArray, why: str) -> str:
-    """What to write so that a carry keeps its type; '' where the remedy for another is enough."""
+    """Return how to change the code so that a carry keeps its type; '' if the fix for another leaf
+    suffices."""
     if why == VARYING:
         more = sorted(made.vma - given.vma, key=str)
         axes = f"({', '.join(map(repr, more))}{',' if len(more) == 1 else ''})"
@@ -593,7 +618,8 @@ def _carry_fix(name: str, path: str, given: ShapedArray, made: ShapedArray, why:
 
 
 def keep_axes(body: Body, in_avals: Sequence[ShapedArray]) -> Body:
-    """A loop body whose carried results vary over the axes over which they came; as it is if one varies over more."""
+    """Return a loop body whose carried results vary over the axes of the initial carry; the same
+    body if a result varies over more."""
     made = body.out_avals[: len(in_avals)]
     if all(a.vma == b.vma for a, b in zip(in_avals, made)) or any(
         b.vma - a.vma for a, b in zip(in_avals, made)
@@ -603,7 +629,7 @@ def keep_axes(body: Body, in_avals: Sequence[ShapedArray]) -> Body:
 
 
 def with_axes(jaxpr: Jaxpr, axes: Sequence[frozenset]) -> Jaxpr:
-    """`jaxpr` with its first results typed as varying over these axes too."""
+    """Return `jaxpr` with its first results cast to vary over these axes too."""
     if all(mine <= a.vma for a, mine in zip(jaxpr.out_avals, axes)):
         return jaxpr
 
@@ -619,8 +645,11 @@ def with_axes(jaxpr: Jaxpr, axes: Sequence[frozenset]) -> Jaxpr:
 def promote_weak(
     values: Sequence, in_avals: Sequence[ShapedArray], out_avals: Sequence[ShapedArray]
 ) -> list | None:
-    """First carried values where weakly typed ones (Python numbers) take the dtype that the body gives them, and those of which
-    no explicit sharding is known the layout that the body gives them; None if all stay."""
+    """Return the initial carry with the types that the body returns, or None if no value changes.
+
+    Weakly typed values (Python numbers) take the dtype that the body returns; values without an
+    explicit sharding take the sharding that the body returns.
+    """
     result, changed = list(values), False
     for i, (x, given, made) in enumerate(zip(values, in_avals, out_avals)):
         if given.weak_type and given.dtype != made.dtype:
@@ -633,7 +662,7 @@ def promote_weak(
 
 
 def strong(x: Any, dtype: Any) -> Any:
-    """`x` as a value of exactly `dtype`."""
+    """Return `x` with exactly the dtype `dtype`."""
     if isinstance(x, (bool, int, float, complex)):
         return np.asarray(x).astype(dtype)[()]
 

@@ -1,6 +1,6 @@
 """`jit` as an operation: a call of a program inside a program.
 
-The call is kept while transformations run over it (`call_rules`) and inlined before partitioning. Evaluated at the bottom it
+Transformations keep the call (`call_rules`); it is inlined before partitioning. Outside a trace it
 is compiled and run.
 """
 
@@ -16,11 +16,11 @@ def call_effects(params) -> frozenset:
 
 
 def _rules(primitive: Primitive) -> dict[str, Any]:
-    # it imports all transformations, which a first result does not need
+    # call_rules imports all transformations, which the first result does not need
     from weft._engine.control.call_rules import Call
 
     class JitWithRules(Call):
-        """The class of `jit_p` from then on."""
+        """The class of `jit_p` after the rules are loaded."""
 
         abstract = Jit.abstract
 
@@ -29,7 +29,7 @@ def _rules(primitive: Primitive) -> dict[str, Any]:
 
 
 class Jit(CallLike):
-    """Tracing asks for types only, which need no rule."""
+    """`jit` before its rules are loaded. Tracing needs its types only."""
 
     def abstract(self, avals, params):
         return params["jaxpr"].out_avals

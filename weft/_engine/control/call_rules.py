@@ -1,4 +1,4 @@
-"""The ops that only call a program, and their rules."""
+"""The ops that call a program, and their rules."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from weft._engine.transforms.jvp import jvp_jaxpr
 from weft._engine.transforms.linearize import Partial, partial_eval_jaxpr, run_partial
 from weft._engine.transforms.transpose import transpose_with_refs
 
-#: plain calls; its module loads this one on the first use of a rule
+#: plain calls; `control.call` imports this module on the first use of a rule
 jit_p: CallLike = registry["jit"]
 
 
 def plain_params(jaxpr: Jaxpr, name: str) -> dict:
-    """Parameters of a `jit` call without shardings or donation of its own."""
+    """Return the parameters of a `jit` call without shardings or donation."""
     n_in, n_out = len(jaxpr.invars), len(jaxpr.outvars)
     return {
         "jaxpr": jaxpr,
@@ -37,7 +37,7 @@ def plain_params(jaxpr: Jaxpr, name: str) -> dict:
 
 
 def call_params(jaxpr: Jaxpr, params: dict, in_shardings=None, out_shardings=None) -> dict:
-    """Parameters of a call of a transformed program."""
+    """Return the parameters of a call of a transformed program."""
     changes: dict[str, Any] = dict(params, jaxpr=jaxpr)
     if "in_shardings" in params:
         n_in, n_out = len(jaxpr.invars), len(jaxpr.outvars)
@@ -62,7 +62,8 @@ def _pick(values, mask):
 
 
 def keep_whole(eqn: Eqn, used: Sequence[bool]) -> Eqn:
-    """The `dce` rule of operations whose other rules need all operands and results."""
+    """Return the equation unchanged: the `dce` rule of operations that need all operands and
+    results."""
     return eqn.replace(
         outvars=[
             v if u or type(v) is DropVar else DropVar(v.aval) for v, u in zip(eqn.outvars, used)
@@ -71,10 +72,11 @@ def keep_whole(eqn: Eqn, used: Sequence[bool]) -> Eqn:
 
 
 class Call(CallLike):
-    """A call of params["jaxpr"]. Each transformation maps that program, memoized on it.
+    """A call of params["jaxpr"]. Each transformation maps that program and memoizes the result on
+    it.
 
-    A call with rules for derivatives (`only_derivatives`) describes the whole program: its parts and its transpose become plain
-    calls.
+    The rules of a call with derivative rules (`only_derivatives`) describe the whole program: its
+    parts and its transpose become plain calls.
     """
 
     ref_effects = staticmethod(lambda params: params["jaxpr"].effects)
@@ -88,7 +90,7 @@ class Call(CallLike):
         return self.bind(*args, **call_params(jaxpr, params, *shardings))
 
     def call_part(self, jaxpr: Jaxpr, args: Sequence, params: dict) -> list:
-        """Call a program that was derived from the whole one."""
+        """Call a program that was derived from a part of the whole program."""
         if self.only_derivatives:
             return jit_p.bind(*args, **plain_params(jaxpr, params.get("name", "")))
         return self.call(jaxpr, args, params)
@@ -98,7 +100,8 @@ class Call(CallLike):
         return partial_eval_jaxpr(jaxpr, unknown)
 
     def rest(self, partial: Partial, unknown: Sequence[bool], params: dict) -> dict | None:
-        """The parameters with which the unknown part is a call of this op; None for a plain call of that part."""
+        """Return the parameters of a call of this op for the unknown part; None if the part becomes
+        a plain call."""
         return None
 
     def jvp(self, primals, tangents, *, jaxpr, **params):
@@ -109,7 +112,7 @@ class Call(CallLike):
         if ins is not None and outs is not None:
             ins = [*ins, *_pick(ins, nonzero)]
             outs = [*outs, *_pick(outs, out_nonzero)]
-        barred = params.get("prevent_cse")  # of a checkpoint, for each input
+        barred = params.get("prevent_cse")  # of a checkpoint: one flag per input
         if isinstance(barred, tuple):
             params["prevent_cse"] = (*barred, *_pick(barred, nonzero))
         operands = [*primals, *_pick(tangents, nonzero)]
@@ -145,7 +148,7 @@ class Call(CallLike):
         kept = self.rest(partial, unknown, params)
 
         def bind_known(program, operands):
-            nothing = not program.eqns and not program.constvars  # but forwarding
+            nothing = not program.eqns and not program.constvars  # only returns inputs
             if nothing or (kept is not None and not isinstance(trace.parent, EvalTrace)):
                 return evaluate(program, *operands)
             if self.only_derivatives or params.get("in_shardings") is None:
@@ -167,7 +170,8 @@ class Call(CallLike):
         return run_partial(trace, partial, known_args, unknown_args, bind_known, bind_unknown)
 
     def partial_eval_eqn(self, eqn, mask):
-        """Split a call equation inside a program; gives (known equations, unknown equation, unknown variables)."""
+        """Split a call equation inside a program into (known equations, unknown equation, unknown
+        variables)."""
         partial = self.divide(eqn.params["jaxpr"], mask, eqn.params)
         kept = self.rest(partial, mask, eqn.params)
         known_ins = [a for a, u in zip(eqn.invars, mask) if not u]
@@ -210,7 +214,7 @@ class WholeCall(Call):
 
 
 def shorten_call(eqn: Eqn, used: Sequence[bool]) -> Eqn:
-    """Return a call without unused results, and without the operands that only they needed."""
+    """Return a call without unused results and without the operands that only they needed."""
     jaxpr = eqn.params["jaxpr"]
     inner, keep = jaxpr.memo(("called", *used), lambda: _without_unused(jaxpr, used))
     if inner is jaxpr:
@@ -227,14 +231,15 @@ def shorten_call(eqn: Eqn, used: Sequence[bool]) -> Eqn:
 
 
 def _known_shardings(program: Jaxpr, partial: Partial, unknown: Sequence[bool], params: dict):
-    """The shardings of operands and results of the known part."""
+    """Return the shardings of the operands and results of the known part."""
     outs = [s for s, u in zip(params["out_shardings"], partial.out_unknown) if not u]
     outs += [None] * (len(program.outvars) - len(outs))
     return [s for s, u in zip(params["in_shardings"], unknown) if not u], outs
 
 
 def _without_unused(jaxpr: Jaxpr, used: Sequence[bool]) -> tuple[Jaxpr, list[bool]]:
-    """The program without results that are not used and inputs that nothing reads then, and which inputs stay."""
+    """Return the program without unused results and unread inputs, and the mask of remaining
+    inputs."""
     inner = dce_jaxpr(jaxpr, used)
     needed = used_vars(inner)
     keep = [v in needed for v in inner.invars]
@@ -242,7 +247,8 @@ def _without_unused(jaxpr: Jaxpr, used: Sequence[bool]) -> tuple[Jaxpr, list[boo
 
 
 def _written_out(call: Eqn) -> list[Eqn]:
-    """The equations of a called program in the place of its call where each result is that of one of them, elsewhere the call."""
+    """Return the equations of the called program if each result of the call is computed by one of
+    them, otherwise the call."""
     program = call.params["jaxpr"]
     made = {v for eqn in program.eqns for v in eqn.outvars}
     names: dict[Var, Atom] = dict(zip(program.invars, call.invars))

@@ -1,15 +1,21 @@
-"""Checks of values at run time, and the transformation that makes a program report failed ones as a value (`experimental.checkify`).
+"""Run-time checks of values, and the transformation that makes a program return failed checks as a
+value (`experimental.checkify`).
 
-In:   a program, and the categories of errors to look for: failed checks of the user's, NaNs, divisions by zero, indices out of bounds.
-Out:  a program that carries a *state* through all its equations, calls, branches, loops and devices, and returns it: the code of the
-      first error (0: none), and what its message says about values.
-How:  every place that can fail, a *site*, is numbered before anything runs; its code is its number. Values for messages are kept in
-      *slots*, one for each list of types. An error is recorded only while the code is 0.
-Laws: the results are those of the program without checks. A site costs a comparison and a reduction; a program without sites is bound as
-      it is. Inside a `shard_map` each device has a state of its own; the first device that has an error reports it to the others.
+In:   a program, and the categories of errors to detect: checks of the user, NaNs, divisions by
+      zero, indices out of bounds.
+Out:  a program that carries a *state* through all its equations, calls, branches, loops and
+      devices, and returns it: the code of the first error (0: none) and the values for its message.
+How:  every equation that can fail, a *site*, is numbered before the program runs; its code is its
+      number. Values for
+      messages are kept in *slots*, one per list of types. An error is recorded only while the code
+      is 0.
+Laws: the results are those of the program without checks. A site costs a comparison and a
+      reduction; a program without sites is unchanged. Inside a `shard_map` each device has its own
+      state; afterwards all take the first error.
 
-`check_p` takes `(code, *values)`, each with the same leading dims, those of vmaps around it; code k means that `sites[k - 1]` failed, where
-the values of that site's slot begin. It can be run eagerly, differentiated and mapped, but not compiled: `checked` removes it.
+`check_p` takes `(code, *values)`, each with one leading dim per enclosing vmap. Code k means that
+`sites[k - 1]` failed; its values are in the slot of that site. The op can be evaluated,
+differentiated and batched, but not compiled: `checked` removes it.
 """
 
 from __future__ import annotations
@@ -73,7 +79,7 @@ class JaxRuntimeError(ValueError):
 
 
 class JaxException(Exception):
-    """What went wrong, as a value: the base of the categories of errors."""
+    """A description of an error, as a value. The base class of all error categories."""
 
 
 class FailedCheckError(JaxException):
@@ -98,8 +104,11 @@ class BatchedError(JaxException):
 
 @record
 class Site:
-    """One place that can fail: its category, the message (a format, if `structure` says what the values of slot `slot` are: positional
-    and keyword arguments), and the user's line."""
+    """An equation that can fail: its category, the message and the user's line.
+
+    If `structure` is set, the message is a format, and `structure` is the tree of its positional
+    and keyword arguments, whose leaves are the values of slot `slot`.
+    """
 
     category: type
     message: str
@@ -108,7 +117,7 @@ class Site:
     line: str
 
     def text(self, values: Sequence[Any]) -> str:
-        """The message about these values."""
+        """Return the message for these values."""
         if self.category is OOBError:
             index, axis, size = (int(x) for x in values[0])
             return (
@@ -134,7 +143,7 @@ def slot_of(values: Sequence[Any]) -> Slot:
 
 
 class _Check(BarrierOp):
-    """An operation that raises where its operands have values, and is recorded where they do not."""
+    """An operation that raises an error when it is evaluated and is recorded when it is traced."""
 
     def bind(self, *args: Any, **params: Any) -> Any:
         if trace_state.trace is eval_trace and not any_tracers(args):
@@ -142,7 +151,8 @@ class _Check(BarrierOp):
         return super().bind(*args, **params)
 
 
-#: params: sites (a tuple of Site), slots (the types of the values that follow the code, slot after slot), debug
+#: params: sites (a tuple of Site), slots (the types of the values after the code, slot by slot),
+#: debug
 check_p = _Check("check", multiple_results=True)
 check_p.ref_effects = lambda params: frozenset(["debug_check" if params["debug"] else "check"])
 
@@ -158,7 +168,7 @@ def _run(code, *values, sites, slots, debug):
 def failure(
     sites: Sequence[Site], slots: Sequence[Slot], code: int, values: Sequence[Any]
 ) -> JaxRuntimeError:
-    """The exception for an error with this code."""
+    """Return the exception for the error `code`."""
     site = sites[code - 1]
     error = JaxRuntimeError(site.text(values_of(site, slots, values)))
     if site.line:
@@ -167,7 +177,7 @@ def failure(
 
 
 def values_of(site: Site, slots: Sequence[Slot], values: Sequence[Any]) -> list:
-    """Those of the values of all slots that belong to the slot of a site."""
+    """Return the values in the slot of a site."""
     start = sum(len(slot) for slot in slots[: site.slot])
     return list(values[start : start + len(slots[site.slot])])
 
@@ -179,7 +189,8 @@ def _type(*_avals, **_params):
 
 @check_p.def_batch
 def _batch(axis, args, dims, **params):
-    """The new dim comes first in the code and in every value, so that each example has its own."""
+    """Map with the new dim leading in the code and in each value, so that each example has its
+    own."""
     args = [
         broadcast_in_dim(x, (axis.size, *typeof(x).shape), range(1, typeof(x).ndim + 1))
         if d is None
@@ -207,7 +218,8 @@ check_p.define(
 
 
 def without_checks(jaxpr: Jaxpr, effects: frozenset = frozenset(["check", "debug_check"])) -> Jaxpr:
-    """`jaxpr` without its checks, or only those with certain effects: "debug_check" is that of checks that act under `checkify` only."""
+    """Return `jaxpr` without the checks that have one of `effects`; "debug_check" marks checks that
+    act only under `checkify`."""
     if not effects & jaxpr.effects:
         return jaxpr
     eqns = []
@@ -252,7 +264,7 @@ _OOB_SLOT: Slot = (((3,), np.dtype(np.int32)),)  # index, axis, size
 
 
 class Sites:
-    """All sites of a program, numbered; and the programs with a state that have been made of its parts."""
+    """The numbered sites of a program, and the programs with a state that were derived from it."""
 
     def __init__(self, jaxpr: Jaxpr, errors: frozenset):
         self.errors = errors
@@ -260,17 +272,17 @@ class Sites:
         self.slots: list[Slot] = []
         self._codes: dict[
             tuple[int, type], int
-        ] = {}  # (id of an equation, category) -> the code of its (first) site
-        self._seen: dict[int, bool] = {}  # id of a program -> whether it has sites
+        ] = {}  # (id of an equation, category) -> code of its first site
+        self._seen: dict[int, bool] = {}  # id of a program -> True if it has sites
         self._made: dict[Any, Jaxpr] = {}
-        self._keep = jaxpr  # ids stay taken
+        self._keep = jaxpr  # keeps the ids valid
         self.visit(jaxpr)
 
     def visit(self, jaxpr: Jaxpr) -> bool:
-        """Number the sites of a program and those within; whether it has any."""
+        """Number the sites of a program and its nested programs. Return True if it has any."""
         found = self._seen.get(id(jaxpr))
         if found is None:
-            marks = [self._visit_eqn(eqn) for eqn in jaxpr.eqns]  # all of them, not up to the first
+            marks = [self._visit_eqn(eqn) for eqn in jaxpr.eqns]  # no short-circuit
             self._seen[id(jaxpr)] = found = any(marks)
         return found
 
@@ -319,28 +331,30 @@ class Sites:
         return self._codes.get((id(eqn), category))
 
     def made(self, key: Any, make: Callable[[], Jaxpr]) -> Jaxpr:
-        """A program, made once; `key` begins with the program that it is made of."""
+        """Return the program cached under `key`, or make and cache it; `key` begins with the
+        program that it is derived from."""
         if key not in self._made:
             self._made[key] = make()
         return self._made[key]
 
     @property
     def avals(self) -> list[ShapedArray]:
-        """The types of the state."""
+        """Return the types of the state."""
         return [
             ShapedArray((), np.dtype(np.int32)),
             *[ShapedArray(shape, dtype) for slot in self.slots for shape, dtype in slot],
         ]
 
     def initial(self) -> list:
-        """The state without an error; inside a shard_map every device has its own."""
+        """Return the state without an error; inside a shard_map, one per device."""
         axes = tracked_axes()
         state = [zeros(aval) for aval in self.avals]
         return [cast(x, axes) for x in state] if axes else state
 
 
 def checked(jaxpr: Jaxpr, errors: frozenset) -> tuple[Sites, Callable[..., tuple[list, list]]]:
-    """The sites of a program, and a function of its operands that gives the last state and the results."""
+    """Return the sites of a program, and a function from its operands to the final state and the
+    results."""
     sites = Sites(jaxpr, errors)
 
     def run(*args: Any) -> tuple[list, list]:
@@ -353,7 +367,7 @@ def checked(jaxpr: Jaxpr, errors: frozenset) -> tuple[Sites, Callable[..., tuple
 
 
 def _evaluate(sites: Sites, jaxpr: Jaxpr, state: list, args: Sequence) -> tuple[list, list]:
-    """Run a program under the current trace, from a state to the next."""
+    """Evaluate a program under the current trace. Return the new state and the results."""
     now = list(state)
 
     def bind(eqn: Eqn, operands: list) -> Sequence:
@@ -365,7 +379,7 @@ def _evaluate(sites: Sites, jaxpr: Jaxpr, state: list, args: Sequence) -> tuple[
 
 
 def _step(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[list, Sequence]:
-    """The state after an equation, and its results."""
+    """Return the state after an equation, and its results."""
     primitive, params = eqn.primitive, eqn.params
     if primitive is check_p:
         return _after_check(sites, eqn, state, operands), []
@@ -401,7 +415,8 @@ def _record(
     slot: int | None = None,
     values: Sequence = (),
 ) -> list:
-    """The state after a place that has `failed`: its code and values, if there was no error before."""
+    """Return the state after a site; if `failed` holds and there was no earlier error, it has this
+    code and these values."""
     varying = typeof(state[0]).vma
     spread = lambda x: cast(x, varying) if varying else x
     new = spread(bitwise_and(failed, eq(state[0], np.int32(0))))
@@ -442,7 +457,8 @@ def _after_check(sites: Sites, eqn: Eqn, state: list, operands: list) -> list:
 
 
 def _first_of_batch(code: Any, values: Sequence, n: int) -> tuple[Any, list]:
-    """The code and the values of the first example that has an error, where `n` leading dims count examples."""
+    """Return the code and values of the first example with an error; the `n` leading dims are batch
+    dims."""
     if n == 0:
         return code, list(values)
     size = math.prod(typeof(code).shape)
@@ -477,7 +493,8 @@ def _after_indexing(sites: Sites, eqn: Eqn, code: int, state: list, operands: li
 
 
 def _indices(eqn: Eqn, operands: list) -> tuple[Any, list[int], list[int], list[int]]:
-    """The indices of an operation, [..., axes]; which dims they are of, the largest that is within bounds, and the sizes."""
+    """Return the indices of an operation, [..., axes], the indexed dims, the largest valid index
+    and the size of each."""
     shape = typeof(operands[0]).shape
     name = eqn.primitive.name
     if name in ("dynamic_slice", "dynamic_update_slice"):
@@ -506,7 +523,8 @@ def _indices(eqn: Eqn, operands: list) -> tuple[Any, list[int], list[int], list[
 
 
 def _with_state(sites: Sites, jaxpr: Jaxpr, position: int = 0) -> Jaxpr:
-    """A program that takes the state in front of its input number `position`, and gives it in front of its results."""
+    """Return a program that takes the state before input `position` and returns it before its
+    results."""
 
     def make() -> Jaxpr:
         avals = [a.update(vma=a.vma | tracked_axes()) for a in sites.avals]
@@ -547,7 +565,8 @@ def _call(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[list, li
 
 
 def _custom_jvp(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[list, list]:
-    """The rule stays. Where it takes over, the function is run for its errors alone."""
+    """Keep the derivative rule. Where it replaces the function, the function is run for its errors
+    alone."""
     params, n = eqn.params, len(state)
     rule = params["jvp"]
     program, after, consts, args = _custom(sites, params, n, operands)
@@ -582,8 +601,8 @@ def _custom_vjp(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[li
 
 
 def _quietly(rule: Callable[[], tuple[Sequence, Sequence]]) -> tuple[list, list]:
-    """What a rule gives, without the checks that it makes."""
-    zeros_of: list[list] = []  # for each half, the zeros among its values; None for the others
+    """Return the results of a rule without its checks."""
+    zeros_of: list[list] = []  # for each half, its symbolic zeros; None for other values
 
     def flat() -> list:
         halves = rule()
@@ -596,8 +615,9 @@ def _quietly(rule: Callable[[], tuple[Sequence, Sequence]]) -> tuple[list, list]
 
 
 def _custom(sites: Sites, params: dict, n: int, operands: list) -> tuple:
-    """The program of a function with a derivative rule, with a state behind its constants; what gives the state after it, of the state
-    and the other arguments; the constants, and these arguments."""
+    """Return the parts of a call of a function with a derivative rule: its program, which takes the
+    state after the constants; a function from the state and other arguments to the new state; the
+    constants; and the other arguments."""
     k = params["num_consts"]
     program = _with_state(sites, params["jaxpr"], k)
     consts, args = operands[:k], operands[k:]
@@ -618,7 +638,8 @@ def _scan(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[list, li
 
 
 def _while(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[list, list]:
-    """Errors of the condition are looked for before the loop and at the end of each step; the loop itself asks the plain condition."""
+    """Check the condition before the loop and at the end of each step; the loop itself evaluates
+    the plain condition."""
     params = eqn.params
     cond, body, n_cond, n_body = (
         params["cond_jaxpr"],
@@ -676,7 +697,7 @@ def _while(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[list, l
 
 
 def _unchecked(eqn: Eqn, operands: list) -> Sequence:
-    """The results of an equation, none of whose checks is made."""
+    """Return the results of an equation without its checks."""
     if eqn.primitive is check_p:
         return []
     params = map_jaxprs(eqn.params, without_checks) if eqn.effects else eqn.params
@@ -685,7 +706,8 @@ def _unchecked(eqn: Eqn, operands: list) -> Sequence:
 
 
 def _shard_map(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[list, list]:
-    """Every device has a state; afterwards all have that of the first one with an error, and it follows the state from outside."""
+    """Give every device its own state. Afterwards all devices take the state of the first one with
+    an error."""
     params = eqn.params
     body, axes = params["jaxpr"], params["manual_axes"]
 
@@ -717,7 +739,7 @@ def _shard_map(sites: Sites, eqn: Eqn, state: list, operands: list) -> tuple[lis
 
 
 def _shared(x: Any, axes: Sequence) -> Any:
-    """The value of the only device that holds something other than zero."""
+    """Return the value of the only device whose value is not zero."""
     if typeof(x).dtype == np.bool_:
         return ne(psum(convert_element_type(x, np.int32), axes), np.int32(0))
     return psum(x, axes)

@@ -1,7 +1,8 @@
-"""`cond` and `switch`: one of several programs runs, chosen by an index.
+"""`cond` and `switch`: run one of several programs, selected by an index.
 
-The primitive takes `(index, *operands)`; the index is an int32 scalar (clamped), every branch takes all operands and gives
-results of the same types. Evaluated at the bottom it is one compiled program in which only the chosen branch runs.
+The primitive takes `(index, *operands)`. The index is an int32 scalar, clamped to the number of
+branches; each branch takes all operands and returns results of the same types. Outside a trace it
+is one compiled program that runs only the selected branch.
 """
 
 from __future__ import annotations
@@ -59,13 +60,13 @@ def _any(masks: Sequence[Sequence[bool]]) -> tuple[bool, ...]:
 
 
 def _memo(branches: Branches, key: tuple, make: Callable):
-    """The result of a transformation on all branches, remembered on the first."""
+    """Return the result of a transformation of all branches, memoized on the first branch."""
     return branches[0].memo((*key, branches[1:]), make)
 
 
 def blank(aval: ShapedArray) -> Any:
-    """A value of type `aval` that is never read: zeros, of keys too."""
-    impl = getattr(aval.dtype, "impl", None)  # of keys
+    """Return a value of type `aval` that is never read: zeros, for keys too."""
+    impl = getattr(aval.dtype, "impl", None)  # of key dtypes
     if impl is not None:
         from weft._engine.ops.keys import random_wrap
 
@@ -90,7 +91,8 @@ def _type(index, *avals, branches):
 
 
 def _common_type(avals) -> ShapedArray:
-    """The type of a result from its types in all branches: that of the first, with a sharding only where all branches agree."""
+    """Return the type of a result from its types in all branches: the first one, with a sharding
+    only if all branches agree."""
     said = {a.explicit for a in avals} - {None}
     return avals[0].update(sharding=said.pop() if len(said) == 1 else None)
 
@@ -147,7 +149,8 @@ def _batch(axis, args, dims, *, branches):
 
 
 def _batch_select(axis, index, operands, batched, branches):
-    """Every branch runs on the whole batch, and each example takes the results of its own; effects are guarded."""
+    """Run every branch on the whole batch and select the results of each example; effects are
+    guarded."""
 
     index = clamp(np.int32(0), index, np.int32(len(branches) - 1))
     cases = []
@@ -180,7 +183,8 @@ def _batch_select(axis, index, operands, batched, branches):
 
 
 def _differentiated_where(chosen, x):
-    """`x`, whose cotangent is zero for the examples that do not take the branch: its derivative there may be inf or nan."""
+    """Return `x` with a zero cotangent for the examples that do not take the branch: its derivative
+    there may be inf or nan."""
     aval = typeof(x)
     if not isinstance(x, Tracer) or aval.to_tangent_aval().dtype == dtypes.float0:
         return x
@@ -189,7 +193,8 @@ def _differentiated_where(chosen, x):
 
 
 def _handed_on(branches) -> list[int | None]:
-    """For each result, the number of the operand that every branch gives there as it is, or None."""
+    """Return, for each result, the number of the operand that every branch returns unchanged, or
+    None."""
     operands = [{v: i for i, v in enumerate(b.invars)} for b in branches]
     found = []
     for outs in zip(*[b.outvars for b in branches]):
@@ -243,8 +248,9 @@ define_partial_eval(cond_p, _split, sees_policy=True)
 
 
 class _Plan:
-    """Branches split in two. Residuals that branches compute are passed in `n_slots` slots, equal types sharing one; those
-    that are known operands (numbers in `shared`) are passed on as they are."""
+    """Branches split for partial evaluation. Residuals that branches compute use `n_slots` slots,
+    which equal types of different branches share; residuals that are known operands (numbers in
+    `shared`) are passed on directly."""
 
     __slots__ = ("known", "unknown", "out_unknown", "n_slots", "shared")
 
@@ -272,7 +278,7 @@ def _split_branches(
 
 
 def _find_slots(avals: Sequence[ShapedArray], slots: list[ShapedArray]) -> list[int]:
-    """A slot for each value of one branch; new ones are appended."""
+    """Return a slot for each value of one branch, and append new slots to `slots`."""
     free, found = list(range(len(slots))), []
     for aval in avals:
         slot = next((s for s in free if not mismatch(slots[s], aval)), None)
@@ -353,8 +359,11 @@ def _padded(
     mine: Sequence[Ref],
     refs: Sequence[Ref],
 ) -> Jaxpr:
-    """`jaxpr`, which gives the values of mask `have`, with zeros for what else is `wanted`; and which takes and gives the values of the
-    references `mine`, with what it hands on of all `refs`."""
+    """Return `jaxpr` with zeros for the `wanted` results that it lacks.
+
+    `have` masks the results that it has. The new program takes and returns the values of all
+    `refs`; those not in `mine` pass through unchanged.
+    """
     if tuple(have) == tuple(wanted) and [*map(id, mine)] == [*map(id, refs)]:
         return jaxpr
 
@@ -377,7 +386,7 @@ def _padded(
 
 @cond_p.def_dce
 def _dce(eqn: Eqn, used: list[bool]) -> Eqn:
-    """The equation with unused results gone, and the operands that no branch needs any more."""
+    """Return the equation without unused results and without operands that no branch needs."""
     branches = tuple(dce_jaxpr(b, used) for b in eqn.params["branches"])
     keep = _any(
         [[v in needed for v in b.invars] for b, needed in ((b, used_vars(b)) for b in branches)]
@@ -429,7 +438,8 @@ def _cond_with_refs(
     operand: Any = _absent,
     linear: Any = None,
 ) -> Any:
-    """`cond` with references in its functions or operands: every branch gives their values."""
+    """Apply `cond` with references in its functions or operands: every branch also returns their
+    values."""
     if operand is not _absent:
         operands = (operand,)
     if (
@@ -458,10 +468,12 @@ def cond(
     operand: Any = _absent,
     linear: Any = None,
 ) -> Any:
-    """`true_fun(*operands)` if `pred` holds, else `false_fun(*operands)`; only the chosen one runs.
+    """Return `true_fun(*operands)` if `pred` holds, else `false_fun(*operands)`; only the selected
+    function runs.
 
-    Both are traced and must give results of one structure, shapes and dtypes: else TypeError is raised. `pred` is a boolean or number
-    without dims. The form `cond(pred, true_operand, true_fun, false_operand, false_fun)` is understood too.
+    Both functions are traced and must return equal structures, shapes and dtypes; otherwise
+    TypeError is raised. `pred` is a scalar boolean or number. The form `cond(pred, true_operand,
+    true_fun, false_operand, false_fun)` is accepted too.
 
     >>> [int(lax.cond(x > 2, lambda x: x * 10, lambda x: -x, x)) for x in (1, 3)]
     [-1, 30]
@@ -502,7 +514,7 @@ def _cond_of_pairs(pred, true_operand, true_fun, false_operand, false_fun):
 
 
 def _predicate(pred):
-    """A boolean scalar that means `pred`."""
+    """Return `pred` as a boolean scalar."""
     try:
         aval = typeof(pred)
     except TypeError:
@@ -538,7 +550,7 @@ def _predicate(pred):
 
 
 def _as_int32(x):
-    """A scalar index as int32."""
+    """Return a scalar index as int32."""
     if isinstance(x, (bool, int, np.generic)):
         return np.int32(x)
 
@@ -553,7 +565,8 @@ def _switch_with_refs(
     *operands: Any,
     operand: Any = _absent,
 ) -> Any:
-    """`switch` with references in its functions or operands: every branch gives their values."""
+    """Apply `switch` with references in its functions or operands: every branch also returns their
+    values."""
     if operand is not _absent:
         operands = (operand,)
     return threaded(
@@ -568,10 +581,12 @@ def _switch_with_refs(
 @api_boundary
 @threads_refs(_switch_with_refs)
 def switch(index: Any, branches: Sequence[Callable], *operands: Any, operand: Any = _absent) -> Any:
-    """`branches[index](*operands)`, the index clamped to the branches there are; only the chosen one runs.
+    """Return `branches[index](*operands)` with `index` clamped to the valid range; only the
+    selected branch runs.
 
-    `index` is an integer without dims. The branches give results of one structure, shapes and dtypes.
-    Raises TypeError if they do not or if the index is not an integer, ValueError without branches.
+    `index` is a scalar integer. The branches must return equal structures, shapes and dtypes.
+    Raises TypeError if they do not or if the index is not an integer, and ValueError without
+    branches.
 
     >>> [int(lax.switch(i, [lambda x: x, lambda x: x * x], 7)) for i in (-1, 0, 1, 5)]
     [7, 7, 49, 49]
@@ -612,7 +627,8 @@ def switch(index: Any, branches: Sequence[Callable], *operands: Any, operand: An
 
 
 def _clamped(index, n: int):
-    """The index as int32 between 0 and n - 1; clamped first, since a wide one may not fit."""
+    """Return the index as int32 between 0 and n - 1. It is clamped first, since a wider integer may
+    not fit."""
     if isinstance(index, (int, np.integer)):
         return np.int32(min(max(int(index), 0), n - 1))
     dtype = typeof(index).dtype
@@ -641,7 +657,8 @@ def _choose(
 
 
 def common_consts(bodies: Sequence[Body]) -> tuple[Branches, list]:
-    """Programs that all take the constants of all `bodies`, then the arguments; and those constants, each once."""
+    """Return programs that take the constants of all `bodies`, then the arguments; and the
+    constants without duplicates."""
     numbers: dict[int, int] = {}
     consts: list = []
     for body in bodies:
@@ -668,7 +685,8 @@ def common_consts(bodies: Sequence[Body]) -> tuple[Branches, list]:
 
 
 def _check_branches(api: str, functions, titles, bodies: Sequence[Body]) -> None:
-    """All branches must give results of one structure and, weakness aside, one type each."""
+    """Raise TypeError unless all branches return the same structure and, up to weak types, the same
+    types."""
     first = bodies[-1] if api == "cond" else bodies[0]
     title = titles[-1] if api == "cond" else titles[0]
     for name, fun, body in zip(titles, functions, bodies):

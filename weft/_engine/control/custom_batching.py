@@ -1,9 +1,10 @@
-"""`custom_vmap`: functions with a batching rule of their own.
+"""`custom_vmap`: functions with a custom batching rule.
 
 In:   a function, and a rule on its batched arguments.
-Out:  called where nothing maps over it, the function; under `vmap`, what the rule gives.
-Laws: forward-mode differentiation keeps the rule, as the derivative of the rule; reverse mode is refused, for the rule's derivative
-      with respect to values alone is not known. (A `custom_vjp` around the function has both.)
+Out:  outside `vmap`, a call of the function; under `vmap`, the result of the rule.
+Laws: forward-mode differentiation keeps the rule: the derivative is batched by the derivative of
+      the rule. Reverse mode is refused, since the rule cannot be split into values and a linear
+      part. (A `custom_vjp` around the function has both.)
 Next: `custom_rules`, whose calls are dispatched in the same way.
 """
 
@@ -28,14 +29,16 @@ from weft._engine.transforms.jvp import instantiate, jvp_flat, jvp_jaxpr
 from weft._engine.util import tree
 from weft._engine.util.source import function_name
 
-#: params: jaxpr, rule (a function of (axis size, flags, batched flat values) to (results, flags)), num_consts, name
+#: params: jaxpr, rule ((axis size, flags, batched flat values) -> (results, flags)), num_consts,
+#: name
 custom_vmap_call_p = WholeCall(
     "custom_vmap_call", multiple_results=True, only_derivatives=("rule",)
 )
 
 
 class custom_vmap:
-    """A function with a rule of its own for `vmap`, set by `def_vmap`. Reverse-mode differentiation is refused; put a `custom_vjp` around.
+    """A function with a custom rule for `vmap`, set by `def_vmap`. Reverse-mode differentiation is
+    refused; wrap it in a `custom_vjp`.
 
     >>> @weft.custom_batching.custom_vmap
     ... def f(x, y): return x + y
@@ -51,7 +54,7 @@ class custom_vmap:
         functools.update_wrapper(self, fun)
         self.fun = fun
         self.vmap_rule: Callable | None = None
-        self.draws_together = False  # for keys whose batches draw from their first: not in a loop that ends for each by itself
+        self.draws_together = False  # whether batched keys draw from the first key
 
     def __get__(self, instance, owner=None):
         return self if instance is None else functools.partial(self, instance)
@@ -62,8 +65,9 @@ class custom_vmap:
     def def_vmap(self, vmap_rule: Callable) -> Callable:
         """Set the rule `vmap_rule(axis_size, in_batched, *args) -> (out, out_batched)`, and return it.
 
-        Mapped arguments have their mapped dim first; `in_batched` is a list of trees of bool, which say what is mapped. `out_batched` says
-        the same of `out`. ValueError if their structures are not that of the function's result.
+        Mapped arguments have their mapped dim first; `in_batched` is a list of trees of bool that
+        mark the mapped leaves. `out_batched` marks the mapped leaves of `out`. Raises ValueError if
+        their structures differ from the function's result.
         """
         self.vmap_rule = vmap_rule
         return vmap_rule
@@ -133,13 +137,13 @@ class custom_vmap:
 
 
 def _dispatch(trace, fun: Callable, rule: Callable, args: Sequence, name: str) -> list:
-    """Run `fun`, or the rule if `trace` maps over an argument, or record the call."""
+    """Run `fun`, or the rule if `trace` maps an argument, or record the call."""
     if type(trace) is EvalTrace:
         with set_trace(trace):
             return fun(*args)
     jaxpr, consts = hoist_tracers(
         stage(fun, [typeof(x) for x in args], name)
-    )  # the rule is checked against the results
+    )  # the results of the rule are checked against this structure
     if type(trace) is BatchTrace:
         pairs = [trace.split(x) for x in args]
         if all(d is None for _, d in pairs) and not consts:
@@ -190,10 +194,10 @@ def _jvp(primals: Sequence, tangents: Sequence, *, jaxpr, rule, num_consts, name
 
 
 def _rule_of_jvp(rule: Callable) -> Callable:
-    """The derivative of a rule, as the rule of the derivative.
+    """Return the batching rule of the derivative: the derivative of a batching rule.
 
-    The given rule is asked with those arguments mapped whose value and tangent are both; where only one is, all of it is mapped over
-    those once more.
+    `rule` sees an argument as mapped if its value and its tangent are mapped; if only some of them
+    are, the derivative of the rule is itself mapped over these.
     """
 
     def jvp_rule(size: int, flags: Sequence[bool], values: Sequence) -> tuple[list, list]:
@@ -230,7 +234,7 @@ custom_vmap_call_p.define(partial_eval=_refuse, partial_eval_eqn=_refuse)
 
 
 def sequential_vmap(f: Callable) -> custom_vmap:
-    """`f` as a function that `vmap` calls for one example after the other, in a loop.
+    """Return `f` as a function that `vmap` applies to one example after another, in a loop.
 
     >>> @weft.custom_batching.sequential_vmap
     ... def largest(x): return x.max()

@@ -1,8 +1,9 @@
-"""`custom_partitioning` as an operation: a function that says itself how it runs on many devices.
+"""`custom_partitioning` as an operation: a function with a custom rule for running on many devices.
 
 In:   the program of the function on whole values, and a `PartitionRule`.
-Out:  one equation, which propagation reads the rule of and the partitioner replaces by what the rule gives for one device.
-      On one device the program of the function takes its place.
+Out:  one equation. Propagation reads its rule, and the partitioner replaces it by the rule's
+      function for one device.
+      On one device, the program of the function replaces it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from weft._engine.ir.types import ShapedArray
 from weft._engine.util.errors import describe
 from weft._engine.util.record import field, record
 
-#: what an ellipsis in a rule stands for
+#: the placeholder of an ellipsis in a rule
 BATCHING = "…"
 
 
@@ -32,11 +33,12 @@ class Compound(tuple):
 
 @record
 class EinsumRule:
-    """Factors by name for each dim of operands and results; an `Ellipsis` stands for leading dims that all have in common."""
+    """Named factors for each dim of operands and results; an `Ellipsis` stands for leading dims
+    that all values share."""
 
     ins: tuple[tuple, ...]
     outs: tuple[tuple, ...]
-    sizes: tuple[tuple[str, int], ...] = ()  # of factors that no dim has for itself
+    sizes: tuple[tuple[str, int], ...] = ()  # of factors that are only parts of dims
     reduced: tuple[str, ...] = ()
     replicated: tuple[str, ...] = ()
 
@@ -80,7 +82,8 @@ class EinsumRule:
         )
 
     def _sizes_of_factors(self, groups: Sequence[tuple]) -> dict[Any, int]:
-        """Return the sizes of factors that have a dim, and of `self.sizes`. Raise ValueError if two sizes of a factor differ."""
+        """Return the sizes of factors that form a whole dim, and `self.sizes`. Raise ValueError if
+        two sizes of a factor differ."""
         known: dict[Any, int] = dict(self.sizes)
         for kind, rules, avals in groups:
             if len(rules) != len(avals):
@@ -99,7 +102,7 @@ class EinsumRule:
 
 
 def _expanded(dims: Sequence, ndim: int, what: str) -> list:
-    """The names of the dims of a value, those of an ellipsis numbered."""
+    """Return the names of the dims of a value, with numbered names for the dims of an ellipsis."""
     if Ellipsis not in dims:
         if len(dims) != ndim:
             raise ValueError(
@@ -118,7 +121,7 @@ def _expanded(dims: Sequence, ndim: int, what: str) -> list:
 def parsed(
     text: str, sizes: dict[str, int], reduced: Sequence[str] = (), replicated: Sequence[str] = ()
 ) -> EinsumRule:
-    """A rule from its text; ValueError for one that has no meaning.
+    """Parse a rule. Raise ValueError if the text is invalid.
 
     >>> parsed("... i k, k j -> ... i j", {}).outs
     ((Ellipsis, 'i', 'j'),)
@@ -171,11 +174,11 @@ def _value(text: str, rule: str) -> tuple:
 
 @record(eq=False)
 class PartitionRule:
-    """How a function runs on many devices.
+    """The rule by which a function runs on many devices.
 
     partition   fn(mesh, arg_shapes, result_shape) -> (mesh, function of blocks, result shardings, argument shardings)
     infer       fn(mesh, arg_shapes, result_shape) -> result shardings, or None
-    einsum      the rule for propagation, or None: the rule is asked for once types are known
+    einsum      the rule for propagation, or None: it is requested when the types are available
     """
 
     name: str
@@ -224,7 +227,7 @@ def _is_custom(eqn: Eqn) -> bool:
 
 
 def has_partitions(jaxpr: Jaxpr) -> bool:
-    """Whether there is a function that partitions itself anywhere in the program."""
+    """Return True if the program contains a `custom_partitioning` function at any depth."""
     return jaxpr.memo(
         "has partitions",
         lambda: any(
@@ -235,7 +238,8 @@ def has_partitions(jaxpr: Jaxpr) -> bool:
 
 
 def without_partitions(jaxpr: Jaxpr) -> Jaxpr:
-    """`jaxpr` with the programs of such functions in their place, at every depth."""
+    """Return `jaxpr` with `custom_partitioning` functions replaced by their programs, at every
+    depth."""
 
     def make() -> Jaxpr:
         inside = jaxpr.replace(
@@ -247,7 +251,7 @@ def without_partitions(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def misfit(rule: PartitionRule, fact: str, rows: Sequence[Any], eqn: Eqn) -> ValueError:
-    """The error for a rule that does not fit its operation."""
+    """Return the error for a rule that does not fit its operation."""
     return ValueError(
         describe(
             "custom_partitioning",
