@@ -1,4 +1,4 @@
-"""Feeding programs: global batches of data, in an order that only the seed decides, of which each process reads its own part.
+"""Input pipelines: global batches in an order that depends only on the seed; each process reads its own rows.
 
 >>> loader = weft.data.Loader({"x": np.arange(6.0)}, batch_size=2, seed=1, epochs=1)
 >>> sorted(float(x) for batch in loader for x in batch["x"])

@@ -1,11 +1,11 @@
 """`Loader`: an iterator of global batches.
 
 In:   a source, the size of the global batch, the sharding of batches, a seed.
-Out:  batches, as arrays on devices or as the rows of this process.
-Laws: batch number n is the same whatever the number of processes: positions of the whole batch are computed everywhere, and a process
-      reads the rows that its devices hold. What is read ahead does not count: `state` is that of the batches that were handed out. An
-      error of the source is raised where its batch would have come. The thread ends with the loader, or with `close`.
-Next: `sources` gives rows, `order` the order.
+Out:  batches: arrays on devices, or NumPy arrays of the rows of this process.
+Laws: batch number n does not depend on the number of processes: every process computes the positions of the whole batch
+      and reads the rows for its own devices. `state` counts batches that were returned, not batches that were prefetched.
+      An error of the source is raised in place of its batch. The thread ends with the loader, or with `close`.
+Next: `sources` reads rows; `order` shuffles them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _END = object()
 
 @record(eq=False)
 class _Plan:
-    """What the batches are: all that the thread needs, without the loader."""
+    """The parameters of the batches: everything that the thread needs, without the loader."""
 
     source: Source
     batch_size: int
@@ -45,23 +45,24 @@ class _Plan:
     transform: Callable[[Any], Any] | None
 
     def steps_of(self, rows: int) -> int:
-        """Batches of an epoch."""
+        """Return the number of batches in an epoch."""
         return rows // self.batch_size if self.drop_last else -(-rows // self.batch_size)
 
 
 class Loader:
-    """An iterator of global batches of `batch_size` rows of `source`, a new order in each epoch.
+    """An iterator of global batches of `batch_size` rows of `source`, in a new order in each epoch.
 
-    `source` is a tree of arrays with equal first dims (NumPy arrays, memory maps), an object with `len` and `[]` that gives records, an
-    iterable of records, or a function that gives one for each epoch. `sharding`, one for all arrays or a prefix of the tree, lays batches
-    out: each process reads the rows that its devices hold. Without it a batch is NumPy arrays, of several processes the part of this one.
-    The order depends on `seed` and the epoch alone, not on the number of processes; `shuffle` is off for iterables. There are `epochs`
-    passes over the source, or no end. A last batch that is not full is left out with `drop_last`. `transform` is applied to the rows of
-    this process, as NumPy arrays. A thread reads `prefetch` batches ahead and places them; 0 does without it.
+    `source` is a tree of arrays with equal first dims (NumPy arrays, memory maps), an object with `len` and `[]` that
+    returns records, an iterable of records, or a function that returns an iterable for each epoch. `sharding`, for all
+    arrays or as a prefix of the tree, places batches on devices: each process reads the rows for its own devices.
+    Without it a batch consists of NumPy arrays; with several processes they hold this process's part. The order depends
+    only on `seed` and the epoch, not on the number of processes; iterables are not shuffled. The loader passes over the
+    source `epochs` times, or without end. `drop_last` omits a last batch that is not full. `transform` is applied to
+    the rows of this process, as NumPy arrays. A thread reads and places `prefetch` batches ahead; 0 uses no thread.
 
-    `state()` and `restore(state)` go on at a step, from a checkpoint, say; `step` counts batches.
-    Raises ValueError for a source without a whole batch, for a batch that the sharding cannot split, and for a foreign state; TypeError
-    for what is not a source.
+    `state()` and `restore(state)` resume at a step, for example from a checkpoint; `step` counts batches.
+    Raises ValueError for a source with less than one batch, for a batch that the sharding cannot split, and for the
+    state of other data; TypeError for an invalid source.
 
     >>> loader = weft.data.Loader({"x": np.arange(8.0)}, batch_size=4, seed=0)
     >>> first, state, second = next(loader), loader.state(), next(loader)
@@ -116,23 +117,23 @@ class Loader:
         except StopIteration:
             raise
         except BaseException:
-            self.close()  # the next call tries again
+            self.close()  # the next call starts again
             raise
         self.step += 1
         return batch
 
     @property
     def epoch(self) -> int:
-        """The pass over the source that the next batch belongs to; of an iterable only it knows."""
+        """The epoch of the next batch, from 0. Raises ValueError for an iterable, whose number of rows is unknown."""
         rows = self._plan.source.size
         if rows is None:
             raise ValueError(
-                "data.Loader: the number of rows of an iterable is not known, nor therefore its epoch."
+                "data.Loader: an iterable has an unknown number of rows and hence no epoch number."
             )
         return self.step // self._plan.steps_of(rows)
 
     def state(self) -> dict[str, int]:
-        """Where it is, as numbers: the next batch, and what the order depends on. They can stand in a checkpoint."""
+        """Return the position as a dict of integers: the next step and the parameters of the order. A checkpoint can store it."""
         plan = self._plan
         return {
             "step": self.step,
@@ -144,7 +145,7 @@ class Loader:
 
     @api_boundary
     def restore(self, state: dict[str, int]) -> Loader:
-        """Go on where a loader of the same data was, with any number of processes. ValueError for a state of other data."""
+        """Resume at the position of a loader of the same data, with any number of processes. Raise ValueError for other data."""
         mine = self.state()
         other = [
             (name, f"here {mine[name]}", f"in the state {state.get(name)}")
@@ -165,7 +166,7 @@ class Loader:
         return self
 
     def close(self) -> None:
-        """End the thread; what was read ahead is read again if the loader goes on."""
+        """End the thread; prefetched batches are read again if the loader is used further."""
         if self._stop is not None:
             self._stop()
         self._batches = self._stop = None
@@ -188,7 +189,7 @@ class Loader:
 
 
 class _Prefetcher:
-    """Batches between the thread that makes them and the one that asks."""
+    """A thread that computes batches ahead, and the queue of batches that are ready."""
 
     def __init__(self, batches: Generator[Any, None, None], most: int):
         self._batches = batches
@@ -197,7 +198,7 @@ class _Prefetcher:
         self.thread = threading.Thread(target=self._fill, name="weft reads data", daemon=True)
 
     def _fill(self) -> None:
-        """What the thread does: puts batches, then the end or the error."""
+        """Put batches into the queue, then the end or the error; the target of the thread."""
         try:
             for batch in self._batches:
                 if not self._put(batch, None):
@@ -218,7 +219,7 @@ class _Prefetcher:
         return False
 
     def drain(self) -> Iterator[Any]:
-        """What the thread puts, in order, to the end or the error."""
+        """Yield the batches from the queue; raise the error of the thread at its place."""
         while True:
             try:
                 batch, error = self._ready.get(timeout=1.0)
@@ -237,7 +238,7 @@ class _Prefetcher:
             return
 
     def stop(self) -> None:
-        """Have the thread end, and wait for it, unless it waits for a source of its own."""
+        """Stop the thread and wait for it to end, unless it is blocked in a stream."""
         self._stopped.set()
         while True:
             try:
@@ -252,7 +253,7 @@ class _Prefetcher:
 
 
 def _batches(plan: _Plan, step: int) -> Generator[Any, None, None]:
-    """The batches from number `step` on."""
+    """Yield the batches from number `step` on."""
     if isinstance(plan.source, Stream):
         yield from _of_stream(plan, plan.source, step)
         return
@@ -267,7 +268,7 @@ def _batches(plan: _Plan, step: int) -> Generator[Any, None, None]:
 
 
 def _batch(plan: _Plan, source: Arrays | Records, start: int, count: int, epoch: int) -> Any:
-    """Rows `start` to `start + count` of the order of an epoch."""
+    """Return the batch of rows `start` to `start + count` in the order of an epoch."""
     mine = _rows_here(plan.shardings, count)
     positions = start + np.concatenate([np.arange(a, b) for a, b in mine])
     numbers = permuted(positions, source.size, plan.seed, epoch) if plan.shuffle else positions
@@ -282,7 +283,7 @@ def _of_stream(plan: _Plan, source: Stream, step: int) -> Iterator[Any]:
         seen, rows = 0, []
         for record_ in source.records(0):
             seen += 1
-            if seen <= skip:  # batches that were handed out before
+            if seen <= skip:  # batches that were returned earlier
                 continue
             rows.append(record_)
             if len(rows) == plan.batch_size:
@@ -302,7 +303,7 @@ def _of_records(plan: _Plan, rows: list[Any]) -> Any:
 
 
 def _rows_here(shardings: Any, count: int) -> list[tuple[int, int]]:
-    """The rows of a batch that this process needs, as ranges in order that do not touch."""
+    """Return the rows of a batch that this process needs, as sorted, disjoint ranges."""
     if shardings is None:
         here = processes.current()
         if here is None:
@@ -318,7 +319,7 @@ def _rows_here(shardings: Any, count: int) -> list[tuple[int, int]]:
         shape = (
             count,
             *sharding.splits(max(len(getattr(sharding, "spec", ())), 1))[1:],
-        )  # other dims are no matter
+        )  # only the first dim matters
         for index in sharding.addressable_devices_indices_map(shape).values():
             found.add(index[0].indices(count)[:2])
     joined: list[tuple[int, int]] = []
@@ -331,7 +332,7 @@ def _rows_here(shardings: Any, count: int) -> list[tuple[int, int]]:
 
 
 def _placed(plan: _Plan, rows: Any, mine: list[tuple[int, int]], count: int) -> Any:
-    """The rows of this process, transformed, as a global batch of `count`."""
+    """Return a global batch of `count` rows from the rows of this process, after the transform."""
     here = sum(b - a for a, b in mine)
     if plan.transform is not None:
         rows = plan.transform(rows)
@@ -346,7 +347,7 @@ def _placed(plan: _Plan, rows: Any, mine: list[tuple[int, int]], count: int) -> 
                     "data.Loader",
                     f"transform changed the number of rows, which is {here}.",
                     bad[:8],
-                    rule="It is given the rows of this process, and gives as many.",
+                    rule="It must return as many rows as it receives: the rows of this process.",
                 )
             )
     if plan.shardings is None:
@@ -372,6 +373,6 @@ def _global(rows: np.ndarray, sharding: Sharding, mine: list[tuple[int, int]], c
             if a <= start and stop <= b:
                 return rows[(slice(before + start - a, before + stop - a), *index[1:])]
             before += b - a
-        raise AssertionError(f"rows {start} to {stop} are not among those of this process: {mine}")
+        raise AssertionError(f"rows {start} to {stop} are not rows of this process: {mine}")
 
     return make_array_from_callback((count, *rows.shape[1:]), sharding, part)

@@ -1,10 +1,10 @@
-"""An order of many things that can be asked for any part of it, without a table.
+"""A pseudorandom permutation of a range of integers, computed for any positions without a table.
 
-In:   how many things there are, a key, positions.
-Out:  which thing stands at each position.
-How:  a balanced Feistel network over the next power of four permutes too many numbers; those that are too large are permuted again until
-      they are not ("cycle walking": Black and Rogaway, Ciphers with Arbitrary Finite Domains, 2002). It is a permutation whatever the
-      round function; this one mixes as the finalizer of MurmurHash3 does.
+In:   the size of the range, a key, positions.
+Out:  the value at each position.
+How:  a balanced Feistel network permutes the next power of four; results outside of the range are permuted again until
+      they are inside ("cycle walking": Black and Rogaway, Ciphers with Arbitrary Finite Domains, 2002). A Feistel network
+      is a permutation for any round function; this one mixes like the finalizer of MurmurHash3.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ _GOLDEN, _ALL = 0x9E3779B97F4A7C15, (1 << 64) - 1
 
 
 def _mixed(x: np.ndarray) -> np.ndarray:
-    """64 bits, each of which depends on all that were given."""
+    """Return a 64-bit hash; each bit depends on all bits of `x`."""
     x = (x ^ (x >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     x = (x ^ (x >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
     return x ^ (x >> np.uint64(33))
 
 
 def permuted(positions: np.ndarray, size: int, seed: int, epoch: int = 0) -> np.ndarray:
-    """What stands at `positions` of an order of the numbers below `size`, which `seed` and `epoch` decide; int64.
+    """Return the values at `positions` of a permutation of `range(size)` that `seed` and `epoch` select, as int64.
 
-    Any part of the order costs time and memory of that part. Raises ValueError for positions that are not below `size`.
+    Time and memory depend on the number of positions only. Raises ValueError for positions outside of the range.
 
     >>> [int(x) for x in permuted(np.arange(6), 6, seed=1)]
     [2, 3, 0, 4, 5, 1]

@@ -1,7 +1,7 @@
-"""Where rows come from: trees of arrays, sequences of records, streams of records.
+"""Sources of rows: trees of arrays, sequences of records, streams of records.
 
-In:   what a user gave `Loader`.
-Out:  a source: rows by their numbers, or, of a stream, by reading it in order.
+In:   the `source` argument of `Loader`.
+Out:  an object that returns rows by number, or, for a stream, in order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from weft._engine.util.errors import describe
 
 
 class Arrays:
-    """A tree of arrays whose first dims are the rows: NumPy arrays, memory maps, arrays of weft, or what NumPy indexes alike."""
+    """A tree of arrays whose first dims are the rows: NumPy arrays, memory maps, weft arrays, or objects with NumPy indexing."""
 
     def __init__(self, arrays: Any):
         leaves, self._structure = tree.tree_flatten(arrays)
@@ -44,13 +44,13 @@ class Arrays:
         self.size: int = sizes[0][1][0]
 
     def rows(self, numbers: np.ndarray) -> Any:
-        """These rows, in this order."""
+        """Return the rows with these numbers, in this order."""
         if numbers.size and (np.diff(numbers) == 1).all():
             part = slice(int(numbers[0]), int(numbers[-1]) + 1)
             return tree.tree_unflatten(
                 self._structure, [np.array(leaf[part]) for leaf in self._leaves]
             )
-        order = np.argsort(numbers, kind="stable")  # files are read forward
+        order = np.argsort(numbers, kind="stable")  # read memory-mapped files forward
         back = np.empty_like(order)
         back[order] = np.arange(order.size)
         return tree.tree_unflatten(
@@ -59,19 +59,19 @@ class Arrays:
 
 
 class Records:
-    """A sequence of records, trees of arrays or numbers, which are stacked."""
+    """A sequence of records; each record is a tree of arrays or numbers. Batches stack records."""
 
     def __init__(self, records: Sequence[Any]):
         self._records = records
         self.size = len(records)
 
     def rows(self, numbers: np.ndarray) -> Any:
-        """These rows, in this order."""
+        """Return the rows with these numbers, in this order."""
         return stacked([self._records[int(number)] for number in numbers])
 
 
 class Stream:
-    """An iterable of records, or a function that gives one for each epoch. Every process reads all of it and keeps what it needs."""
+    """An iterable of records, or a function that returns one for each epoch. Every process reads all records and uses its own rows."""
 
     size = None
 
@@ -79,13 +79,13 @@ class Stream:
         self._source = source
 
     def records(self, start: int) -> Iterator[Any]:
-        """The records of an epoch from number `start` on."""
+        """Iterate over the records of an epoch from number `start` on."""
         source = self._source() if callable(self._source) else self._source
         return itertools.islice(iter(source), start, None)
 
     @property
     def can_begin_again(self) -> bool:
-        """Whether there can be a second epoch."""
+        """True if a second epoch is possible."""
         return callable(self._source) or iter(self._source) is not self._source
 
 
@@ -93,7 +93,7 @@ Source = Arrays | Records | Stream
 
 
 def source_of(given: Any) -> Source:
-    """The source that a user means: a tree of arrays, an object with a length and `[]`, or an iterable."""
+    """Return the source for the argument of `Loader`: a tree of arrays, an object with a length and `[]`, or an iterable."""
     leaves = tree.tree_leaves(given)
     if leaves and all(hasattr(leaf, "shape") and hasattr(leaf, "__getitem__") for leaf in leaves):
         return Arrays(given)
@@ -114,7 +114,7 @@ def source_of(given: Any) -> Source:
 
 
 def stacked(records: Sequence[Any]) -> Any:
-    """Records of one structure as one tree of arrays with a row for each."""
+    """Stack records of one structure into a tree of arrays with one row for each record."""
     return tree.tree_map(
         lambda *values: np.stack([np.asarray(value) for value in values]), *records
     )
