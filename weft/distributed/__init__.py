@@ -1,8 +1,8 @@
 """Several processes that run one program: `initialize` in each of them, before anything else of weft is used.
 
-In:   who coordinates, how many processes there are, which one this is; launchers say it in the environment.
-Out:  one set of devices: `weft.devices()` are those of all processes, `weft.local_devices()` those of this one.
-Laws: every process runs the same program. Where one fails, the others raise `weft.errors.ProcessFailureError`; none waits forever.
+In:   the coordinator's address, the number of processes and this process's number; launchers set them in the environment.
+Out:  one set of devices: `weft.devices()` lists the devices of all processes, `weft.local_devices()` those of this process.
+Laws: every process runs the same program. If one fails, the others raise `weft.errors.ProcessFailureError`; none waits forever.
 Next: `processes` has the coordinator, the transports and the failures.
 """
 
@@ -37,17 +37,18 @@ def initialize(
     slice_index: int | None = None,
     partition_index: int | None = None,
 ) -> None:
-    """Meet the other processes of this program: number `process_id` of `num_processes`. Process 0 serves the coordinator at
+    """Connect this process, number `process_id` of `num_processes`, to the others. Process 0 serves the coordinator at
     `coordinator_address`, a host and a port that all can reach.
 
-    What is not given is taken from WEFT_COORDINATOR_ADDRESS, WEFT_NUM_PROCESSES and WEFT_PROCESS_ID (or JAX_...), else from the launcher:
-    `cluster_detection_method` is "slurm", "ompi", "pmi" (MPICH and others), "k8s" or "mpi4py", by default whichever has set its variables;
-    "deactivate" asks none. Every process brings its own virtual devices (`local_device_ids` is accepted without effect: JAX has it for
-    GPUs). The silence after which a process counts as failed is `heartbeat_timeout_seconds`, by default `config.heartbeat_timeout`.
-    Under `weft launch` and `weft run` the processes have met before the program begins, and its own first call returns at once.
+    Missing arguments are read from WEFT_COORDINATOR_ADDRESS, WEFT_NUM_PROCESSES and WEFT_PROCESS_ID (or JAX_...), else
+    from the launcher: `cluster_detection_method` is "slurm", "ompi", "pmi" (MPICH and others), "k8s" or "mpi4py"; by
+    default the first launcher whose variables are set is used, and "deactivate" disables the detection. Every process
+    has its own virtual devices (`local_device_ids` is accepted without effect: JAX has it for GPUs). A process that is
+    silent for `heartbeat_timeout_seconds`, by default `config.heartbeat_timeout`, counts as failed. Under `weft launch`
+    and `weft run` the processes are connected before the program begins, and the program's first call returns at once.
 
-    Raises RuntimeError where called twice, or after the first use of a device; ValueError for arguments that are missing or do not fit;
-    ProcessFailureError where the others do not come within `initialization_timeout` seconds.
+    Raises RuntimeError if it is called twice or after the first use of a device; ValueError for missing or inconsistent
+    arguments; ProcessFailureError if the other processes do not connect within `initialization_timeout` seconds.
 
     >>> weft.distributed.initialize("localhost:1234", 2, 2)
     Traceback (most recent call last):
@@ -130,7 +131,7 @@ def initialize(
 
 
 class _Natives:
-    """Native code for collectives, which nothing loads before the first one is planned."""
+    """Loads the native code for collectives when the first collective is planned."""
 
     def symbols(self) -> dict[str, int]:
         from weft._engine.codegen.library import process_calls
@@ -154,7 +155,7 @@ class _Natives:
 
 
 def is_initialized() -> bool:
-    """Whether this process has met others, by `initialize` or by its launcher.
+    """Return True if this process is connected to others, by `initialize` or by its launcher.
 
     >>> weft.distributed.is_initialized()
     False
@@ -163,9 +164,9 @@ def is_initialized() -> bool:
 
 
 def shutdown() -> None:
-    """Wait until all processes have come here, then part; nothing is done in a single process. Processes that end do so by themselves.
+    """Wait until all processes call `shutdown`, then disconnect; do nothing in a single process. A process that exits disconnects by itself.
 
-    Raises ProcessFailureError where one failed, or did not come within `shutdown_timeout_seconds`.
+    Raises ProcessFailureError if a process failed, or did not call this within `shutdown_timeout_seconds`.
 
     >>> weft.distributed.shutdown()
     """
