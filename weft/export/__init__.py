@@ -1,9 +1,9 @@
-"""Exported programs: functions traced ahead of time, for fixed or symbolic sizes, kept as bytes, and called by other programs.
+"""Exported programs: functions traced ahead of time for fixed or symbolic sizes, saved as bytes, and called by other programs.
 
 In:   a jitted function, and the types of its arguments, whose sizes may be symbolic (`symbolic_shape`).
-Out:  an `Exported`: its types, `call`, `vjp`, and `serialize`, which `deserialize` undoes in another process.
-How:  the program is a jaxpr, traced once. Its types and parameters hold expressions of the symbolic sizes. A call finds the sizes from its
-      arguments, checks the constraints, and `polymorphic` evaluates the expressions.
+Out:  an `Exported`: its types, `call`, `vjp`, and `serialize`; `deserialize` restores it in another process.
+How:  the program is a jaxpr, traced once. Its types and parameters hold expressions of the symbolic sizes. A call
+      computes the sizes from its arguments and checks the constraints; `polymorphic` evaluates the expressions.
 
 >>> from weft import export
 >>> b, = export.symbolic_shape("b")
@@ -73,7 +73,7 @@ __all__ = [
     "register_pytree_node_serialization", "symbolic_args_specs", "symbolic_shape",
 ]  # fmt: skip
 
-#: where the errors of calls with other shapes are explained
+#: the page that explains the errors of calls with other shapes
 _DOCS = "https://docs.jax.dev/en/latest/export/shape_poly.html"
 _PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 maximum_supported_calling_convention_version = 10
@@ -82,8 +82,8 @@ minimum_supported_calling_convention_version = 9
 
 @dataclasses.dataclass(frozen=True)
 class DisabledSafetyCheck:
-    """A check that is left out: `platform()`, that a program is called on a platform that it was exported for; `custom_call(target)` is
-    accepted, and checks nothing here.
+    """A safety check to skip: `platform()`, which compares the platform of a call with the platforms of the export.
+    `custom_call(target)` is accepted and has no effect.
 
     >>> DisabledSafetyCheck.platform()
     DisabledSafetyCheck.platform()
@@ -93,16 +93,16 @@ class DisabledSafetyCheck:
 
     @staticmethod
     def platform() -> DisabledSafetyCheck:
-        """That the platform of a call is one that the program was exported for."""
+        """The check that the platform of a call is a platform of the export."""
         return DisabledSafetyCheck("platform")
 
     @staticmethod
     def custom_call(target_name: str) -> DisabledSafetyCheck:
-        """That a custom call of this name is known to be stable."""
+        """The check that a custom call with this name is stable."""
         return DisabledSafetyCheck(f"custom_call:{target_name}")
 
     def is_custom_call(self) -> str | None:
-        """The name of the custom call, None for another check."""
+        """Return the name of the custom call, or None for another check."""
         kind, _, name = self._impl.partition(":")
         return name if kind == "custom_call" else None
 
@@ -119,11 +119,11 @@ class DisabledSafetyCheck:
 
 
 class Exported(metaclass=Sealed):
-    """A program that was traced ahead of time, with its types.
+    """A program traced ahead of time, with its types.
 
-    `in_avals` and `out_avals` are the types of the flat arguments and results, `in_tree` and `out_tree` their structures; `in_tree` is that
-    of a pair of positional and keyword arguments, static ones left out. `nr_devices` is the number of devices that it runs on; a program
-    for one may be called on any number.
+    `in_avals` and `out_avals` are the types of the flat arguments and results; `in_tree` and `out_tree` are their
+    structures. `in_tree` is the structure of a pair of positional and keyword arguments, without static arguments.
+    `nr_devices` is the number of devices of the program; a program for one device may be called on any number.
     """
 
     _made_by = "weft.export.export and weft.export.deserialize"
@@ -146,7 +146,7 @@ class Exported(metaclass=Sealed):
         self.in_tree, self.out_tree = in_tree, out_tree
         self.in_avals = tuple(map(_kept_in, jaxpr.in_avals, in_shardings))
         plain = jaxpr if self.in_avals == jaxpr.in_avals else inline_calls(jaxpr)
-        # results that are arguments stay where these are
+        # a result that is an argument has the argument's sharding
         passed: dict[Atom, Any] = dict(zip(plain.invars, in_shardings))
         self.out_avals = tuple(
             _kept_in(v.aval, s or passed.get(v)) for v, s in zip(plain.outvars, out_shardings)
@@ -172,7 +172,7 @@ class Exported(metaclass=Sealed):
 
     @property
     def uses_global_constants(self) -> bool:
-        """Whether the program depends on more than its arguments: on symbolic sizes, also those of exported programs that it calls, or on
+        """True if the program has inputs besides its arguments: symbolic sizes, also of exported programs that it calls, or
         the platform."""
         return self._polymorphic or len(self.platforms) > 1
 
@@ -181,14 +181,15 @@ class Exported(metaclass=Sealed):
         return any(isinstance(n, Dim) for aval in self.in_avals for n in aval.shape)
 
     def mlir_module(self) -> str:
-        """The program as StableHLO text, with the shardings and the names of arguments and results. Symbolic sizes are unknown in its
-        types, and computed from the shapes of arguments.
+        """Return the program as StableHLO text, with the shardings and names of arguments and results. Symbolic sizes are
+        dynamic in its types, and computed from the shapes of arguments.
 
-        NotImplementedError for an operation that StableHLO has for fixed sizes only, and for a name that is no size of an argument.
+        Raises NotImplementedError for an operation that StableHLO has for fixed sizes only, and for a dim variable that is
+        not a size of an argument.
         """
         from weft._engine.hlo.text.stablehlo import (
             stablehlo_text,
-        )  # most programs are exported without their text
+        )  # imported lazily: most exports never print StableHLO
 
         program = (
             self._jaxpr
@@ -209,8 +210,8 @@ class Exported(metaclass=Sealed):
         )
 
     def in_shardings_jax(self, mesh: Mesh | AbstractMesh) -> tuple[NamedSharding | None, ...]:
-        """The shardings of the flat arguments, by the axes of `mesh`, which may have other devices, names and sizes of axes than the one
-        of the export; None for an argument that was given none. ShardingError if the mesh cannot express them.
+        """Return the shardings of the flat arguments on `mesh`, which may differ from the mesh of the export in devices and
+        in names and sizes of axes. An argument without a sharding has None. ShardingError if the mesh cannot express them.
 
         >>> exported = export(weft.jit(wnp.cos))(ShapeDtypeStruct((2,), wnp.float32))
         >>> exported.in_shardings_jax(weft.make_mesh((2,), ('x',), devices=weft.devices()[:2]))
@@ -221,7 +222,7 @@ class Exported(metaclass=Sealed):
         )
 
     def out_shardings_jax(self, mesh: Mesh | AbstractMesh) -> tuple[NamedSharding | None, ...]:
-        """The shardings of the flat results, by the axes of `mesh`; None for a result that was given none."""
+        """Return the shardings of the flat results on `mesh`; None for a result without a sharding."""
         return tuple(
             s and over_mesh(s, mesh, a.ndim) for s, a in zip(self._out_shardings, self.out_avals)
         )
@@ -230,12 +231,12 @@ class Exported(metaclass=Sealed):
 
     @api_boundary
     def call(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the program. The arguments have the structure, the dtypes and the shapes that it was exported for; symbolic sizes may be any
-        that fit.
+        """Run the program. The arguments have the structure, dtypes and shapes of the export; symbolic sizes take any sizes
+        that satisfy the constraints.
 
-        It runs on the devices of its arguments. It can be called in other programs, mapped, and differentiated once for each `vjp` that it
-        has. Raises ValueError for arguments that do not fit or lie on another number of devices than the program's shardings name, and on a
-        platform that it was not exported for.
+        The program runs on the devices of its arguments. Other programs can call it, and `vmap` can map it; it can be
+        differentiated once for each `vjp` that was serialized. Raises ValueError for arguments that do not match, for
+        arguments on another number of devices than the program's shardings, and on a platform outside of `platforms`.
         """
         leaves, in_tree = tree.tree_flatten((args, kwargs))
         if in_tree != self.in_tree:
@@ -262,7 +263,7 @@ class Exported(metaclass=Sealed):
         return tree.tree_unflatten(self.out_tree, outs)
 
     def _devices(self, leaves: Sequence[Any]) -> tuple | None:
-        """The devices of the arguments, where they are known and the program names some; ValueError if they are not as many."""
+        """Return the devices of the arguments if they are known and the program has shardings. ValueError if the number differs."""
         if self.nr_devices == 1 or not leaves:
             return None
         values = [x.concrete() if isinstance(x, Tracer) else x for x in leaves]
@@ -275,7 +276,7 @@ class Exported(metaclass=Sealed):
         if len(devices) != self.nr_devices:
             if (
                 current_trace() is not eval_trace
-            ):  # constants of a program, which are put where that runs
+            ):  # constants of a program move to the devices of the call
                 return None
             raise ValueError(
                 f"Function '{self.fun_name}' was exported for {self.nr_devices} devices and is called in a context with {len(devices)} "
@@ -284,7 +285,7 @@ class Exported(metaclass=Sealed):
         return devices
 
     def _sizes(self, avals: Sequence[ShapedArray]) -> dict[str, Any]:
-        """The symbolic sizes that follow from the types of arguments."""
+        """Return the values of the symbolic sizes, computed from the types of arguments."""
         asked = []
         paths = _paths(self.in_tree)
         for path, want, got in zip(paths, self.in_avals, avals):
@@ -343,12 +344,12 @@ class Exported(metaclass=Sealed):
     # derivatives
 
     def has_vjp(self) -> bool:
-        """Whether the program can be differentiated in reverse mode."""
+        """Return True if the program can be differentiated in reverse mode."""
         return self._get_vjp is not None
 
     def vjp(self) -> Exported:
-        """The exported vjp: of the flat arguments and a cotangent of each floating-point result, the cotangents of the floating-point
-        arguments. ValueError if the program was read from bytes that have none."""
+        """Return the exported VJP: it maps the flat arguments and a cotangent of each floating-point result to the cotangents
+        of the floating-point arguments. ValueError if the program was deserialized without a VJP."""
         if self._get_vjp is None:
             raise ValueError(
                 f"No VJP is available for '{self.fun_name}'; serialize it with vjp_order=1 or more to keep one."
@@ -361,10 +362,10 @@ class Exported(metaclass=Sealed):
 
     @api_boundary
     def serialize(self, vjp_order: int = 0) -> bytearray:
-        """The program as bytes, with that many derivatives.
+        """Return the program as bytes, with `vjp_order` derivatives.
 
-        Raises ValueError for a program that holds Python functions, and for trees of arguments or results with nodes that are not
-        registered (`register_pytree_node_serialization`)."""
+        Raises ValueError if the program holds Python functions, or if the trees of arguments or results have nodes of
+        unregistered types (`register_pytree_node_serialization`)."""
         return bytes_format.to_bytes(self._parts(vjp_order))
 
     def _parts(self, vjp_order: int) -> dict[str, Any]:
@@ -384,7 +385,7 @@ class Exported(metaclass=Sealed):
 
 
 def _body(jaxpr: Jaxpr) -> Jaxpr:
-    """The program that `jaxpr` calls, where it does nothing but call one with its arguments."""
+    """Return the called program if `jaxpr` only calls one program with its own arguments; else `jaxpr`."""
     while len(jaxpr.eqns) == 1 and jaxpr.eqns[0].primitive is jit_p:
         (call,) = jaxpr.eqns
         if (
@@ -398,18 +399,18 @@ def _body(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _kept_in(aval: ShapedArray, sharding: NamedSharding | None) -> ShapedArray:
-    """The type with the memory space that a sharding says."""
+    """Return the type with the memory space of a sharding."""
     kind = None if sharding is None else sharding.memory_kind
     return aval if kind in (None, "device") else aval.update(memory_space=MemorySpace.Host)
 
 
 def _shape_text(aval: ShapedArray) -> str:
-    """`(3, a + 1)`."""
+    """Return the shape as text: `(3, a + 1)`."""
     return f"({', '.join(map(str, aval.shape))}{',' if aval.ndim == 1 else ''})"
 
 
 def _paths(in_tree: Any) -> list[str]:
-    """The flat arguments by name: args[0], kwargs['scale'].x."""
+    """Return the names of the flat arguments: args[0], kwargs['scale'].x."""
     paths, _ = tree.tree_flatten_with_path(
         tree.tree_unflatten(in_tree, list(range(in_tree.num_leaves)))
     )
@@ -423,7 +424,7 @@ def _inexact(avals: Sequence[ShapedArray]) -> list[int]:
 def _differentiable(
     exported: Exported, sizes: Mapping[str, Any], devices: tuple | None
 ) -> Callable[..., Any]:
-    """The program as a function of flat arguments, whose derivative is the exported one."""
+    """Return the program as a function of flat arguments whose derivative is the exported VJP."""
 
     @custom_vjp
     def run(*leaves: Any) -> tuple:
@@ -477,7 +478,7 @@ def _exported_vjp(exported: Exported) -> Exported:
 
 
 def default_export_platform() -> str:
-    """The platform that programs are exported for by default: the platform of the default devices.
+    """Return the default platform of exports: the platform of the default devices.
 
     >>> default_export_platform()
     'cpu'
@@ -486,7 +487,7 @@ def default_export_platform() -> str:
 
 
 def _platform_of(leaves: Sequence[Any]) -> str:
-    """The platform on which a call with these arguments runs."""
+    """Return the platform of a call with these arguments."""
     placed = [
         x.sharding.device_assignment[0].client for x in leaves if type(x) is Array and x.committed
     ]
@@ -500,11 +501,11 @@ def export(
     disabled_checks: Sequence[DisabledSafetyCheck] = (),
     _override_lowering_rules: Sequence[Any] | None = None,
 ) -> Callable[..., Exported]:
-    """A function that exports the jitted `fun_jit` for the arguments it is called with: arrays, or `ShapeDtypeStruct`s, whose sizes may be
-    symbolic.
+    """Return a function that exports the jitted `fun_jit` for the arguments of its call: arrays, or `ShapeDtypeStruct`s,
+    whose sizes may be symbolic.
 
-    `platforms` are those on which the program may be called. Raises ValueError for a function that is not the result of `jit`, for an
-    unknown platform, and where sizes of several scopes meet; InconclusiveDimensionOperation where the function decides something by a
+    The program may be called on `platforms`. Raises ValueError if the function is not a result of `jit`, if a platform is
+    unknown, or if sizes of different scopes are mixed; InconclusiveDimensionOperation if the function branches on a
     symbolic size.
 
     >>> export(weft.jit(wnp.cos))(wnp.ones(3)).out_avals
@@ -549,7 +550,7 @@ def _export(
     disabled_checks: Sequence[DisabledSafetyCheck],
     given: tuple[int, Sequence[NamedSharding | None], Sequence[NamedSharding | None]] | None = None,
 ) -> Exported:
-    """The exported function. `given` is the number of its devices, and its shardings, where they are known."""
+    """Return the exported function. `given` is its number of devices and its shardings, if known."""
     name = function_name(getattr(fun_jit, "fun", fun_jit))
     leaves, in_tree, rebuild = _flattened(fun_jit, tuple(args), dict(kwargs))
     avals = [x.aval if isinstance(x, ShapeDtypeStruct) else typeof(x) for x in leaves]
@@ -593,14 +594,14 @@ def _export(
         *given,
         is_polymorphic(traced),
     )
-    made._traced = flat  # derivatives follow the rules of the function
+    made._traced = flat  # differentiate the traced function, which has its custom rules
     return made
 
 
 def _flattened(
     fun_jit: Callable[..., Any], args: tuple, kwargs: dict
 ) -> tuple[Sequence[Any], Any, Callable[[list], tuple[tuple, dict]]]:
-    """The leaves of arguments, their structure, and what makes arguments of other leaves; static ones are part of the latter."""
+    """Return the leaves of the arguments, their structure, and a function that rebuilds arguments from other leaves and the static ones."""
     if isinstance(fun_jit, JitFunction):
         call = fun_jit._flatten(args, kwargs)
         statics, in_tree = call.statics, call.in_tree
@@ -612,7 +613,7 @@ def _flattened(
 def _asked_shardings(
     fun_jit: Any, args: Sequence[Any], kwargs: Mapping[str, Any], n_in: int, n_out: int
 ) -> tuple[Sequence[Sharding | None], Sequence[Sharding | None]]:
-    """The `in_shardings` and `out_shardings` of a jitted function, one for each leaf of the arguments and results."""
+    """Return the `in_shardings` and `out_shardings` of a jitted function, one for each leaf of the arguments and results."""
     options = fun_jit.options if isinstance(fun_jit, JitFunction) else DEFAULT_OPTIONS
     if options.in_shardings is None and options.out_shardings is None:
         return [None] * n_in, [None] * n_out
@@ -623,14 +624,14 @@ def _asked_shardings(
 def _trace(
     flat: Callable[..., Sequence], avals: Sequence[ShapedArray], paths: Sequence[str], name: str
 ) -> Jaxpr:
-    """The program of a function of flat arguments of these types, for all their symbolic sizes."""
+    """Return the program of a function of flat arguments of these types, valid for all of their symbolic sizes."""
     if any(isinstance(n, Dim) for aval in avals for n in aval.shape):
         _check_scopes(avals, paths, name)
     return stage(flat, avals, name)
 
 
 def _check_scopes(avals: Sequence[ShapedArray], paths: Sequence[str], name: str) -> None:
-    """ValueError for sizes of several scopes, and for constraints on sizes that no argument has."""
+    """Raise ValueError for sizes of several scopes, and for constraints on sizes that are not sizes of an argument."""
     placed = [
         (n, path) for aval, path in zip(avals, paths) for n in aval.shape if isinstance(n, Dim)
     ]
@@ -654,7 +655,7 @@ def _check_scopes(avals: Sequence[ShapedArray], paths: Sequence[str], name: str)
 
 
 def _without_rules(jaxpr: Jaxpr) -> Jaxpr:
-    """The program without calls whose only use is a rule for derivatives: those rules are Python functions."""
+    """Return the program without calls that only attach derivative rules, which are Python functions."""
 
     def has_rule(eqn: Eqn) -> bool:
         return (
@@ -671,7 +672,7 @@ def _without_rules(jaxpr: Jaxpr) -> Jaxpr:
 
 @api_boundary
 def deserialize(blob: bytes | bytearray) -> Exported:
-    """The program that `Exported.serialize` wrote. ValueError for other bytes.
+    """Return the program that `Exported.serialize` wrote. Raise ValueError for other bytes.
 
     >>> deserialize(export(weft.jit(wnp.cos))(wnp.ones(3)).serialize()).call(wnp.zeros(3))
     Array([1., 1., 1.], dtype=float32)
@@ -707,14 +708,15 @@ def register_pytree_node_serialization(
     deserialize_auxdata: Callable[[bytes], Any],
     from_children: Callable[[Any, Sequence[Any]], Any] | None = None,
 ) -> type:
-    """Let exported programs have a registered pytree type in their arguments and results: its name among the bytes, and how its static data
-    becomes bytes and back. Gives the type. ValueError if the type or the name has been registered."""
+    """Make a registered pytree type serializable in the arguments and results of exported programs. `serialized_name`
+    identifies it in the bytes; the other functions convert its static data to bytes and back. Return the type. Raise
+    ValueError if the type or the name is already registered."""
     bytes_format.register(nodetype, serialized_name, serialize_auxdata, deserialize_auxdata)
     return nodetype
 
 
 def register_namedtuple_serialization(nodetype: type, *, serialized_name: str) -> type:
-    """Let exported programs have a namedtuple in their arguments and results, by this name among the bytes. Gives the type."""
+    """Make a namedtuple serializable in the arguments and results of exported programs, with this name in the bytes. Return the type."""
     if not (issubclass(nodetype, tuple) and hasattr(nodetype, "_fields")):
         raise ValueError(
             f"Use `register_pytree_node_serialization` for types other than `collections.namedtuple`, got {nodetype}."

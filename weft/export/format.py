@@ -1,9 +1,9 @@
-"""Exported programs as bytes, in a format of weft's own.
+"""The byte format of exported programs.
 
 In:   an `Exported`.
-Out:  a magic word, the version of the format, and the program with its types and trees.
-Laws: reading calls nothing but what makes the values, types and programs of weft and of NumPy; bytes that ask for anything else are
-      refused. Operations are found by their names. A program that holds Python functions has no bytes.
+Out:  a magic number, the version of the format, and the program with its types and trees.
+Laws: reading calls only constructors of values, types and programs of weft and NumPy, and rejects bytes that refer to
+      anything else. Ops are found by name. A program that holds Python functions cannot be written.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from weft._former_modules import current_name
 
 MAGIC = b"weft-exported\x00"
 VERSION = 3
-#: the oldest format that is read; its programs for symbolic sizes are not, since they came from traces at samples of the sizes
+#: the oldest readable format; it has no programs for symbolic sizes, which were traces at sample sizes at that time
 OLDEST = 2
 
-#: what a program may be made of: a module, and names in it; a module alone stands for its classes of plain data
+#: module -> names that a program may refer to; a module without names allows all of its plain data classes
 _ALLOWED = {
     "builtins": {"frozenset", "set", "complex", "slice", "range", "bytearray"},
     "collections": {"OrderedDict", "defaultdict"},
@@ -116,7 +116,7 @@ class _Writer(pickle.Pickler):
         return NotImplemented
 
     def _check_function(self, obj: Any) -> None:
-        """Raise ValueError for a function that no program of weft has."""
+        """Raise ValueError for a function that is not part of weft's programs."""
         name = getattr(obj, "__qualname__", getattr(obj, "__name__", type(obj).__name__))
         if not _is_allowed(getattr(obj, "__module__", None) or "", name):
             raise ValueError(
@@ -156,7 +156,7 @@ def _scalar_type(name: str) -> type:
 
 
 def _is_allowed(module: str, name: str) -> bool:
-    """Whether a program may be made by this function or class."""
+    """Return True if this function or class may construct a part of a program."""
     if (module, name) == ("weft._engine.util.source", "SourceLine.at"):
         return True
     own = (
@@ -199,7 +199,7 @@ def to_bytes(
     api: str = "Exported.serialize",
     lines: bool = False,
 ) -> bytearray:
-    """Plain data, types and programs, with source `lines` or without, as bytes, which begin with `magic`; errors name `api`."""
+    """Return plain data, types and programs as bytes that begin with `magic`, with or without source `lines`; errors name `api`."""
     out = io.BytesIO()
     try:
         _Writer(out, api, lines).dump(parts)
@@ -214,7 +214,7 @@ def from_bytes(
     what: str = "an exported program",
     device_of_id: Callable[[int, str], Any] | None = None,
 ) -> dict[str, Any]:
-    """What `to_bytes` was given, with the devices that `device_of_id(id, platform)` gives; ValueError for other bytes."""
+    """Return the argument of `to_bytes`, with the devices that `device_of_id(id, platform)` returns. ValueError for other bytes."""
     data = bytes(data)
     if not data.startswith(magic):
         raise ValueError(
@@ -254,7 +254,7 @@ def register(
     serialize_aux: Callable[[Any], bytes] | None,
     deserialize_aux: Callable[[bytes], Any] | None,
 ) -> None:
-    """Let trees with nodes of a type be written, under a name."""
+    """Register a type of tree nodes for serialization under a name."""
     if nodetype in _names:
         raise ValueError(
             f"Duplicate serialization registration for type `{nodetype}`; it is registered as {_names[nodetype]!r}."
@@ -269,7 +269,7 @@ def register(
 
 
 def tree_to_plain(structure: PyTreeDef) -> Any:
-    """A structure as nested lists of names."""
+    """Return a structure as nested lists of names."""
 
     def registered(kind: Any, aux: Any, parts: list) -> list:
         if kind not in _names:
@@ -283,7 +283,7 @@ def tree_to_plain(structure: PyTreeDef) -> Any:
 
 
 def tree_from_plain(written: Any) -> PyTreeDef:
-    """The structure that `tree_to_plain` wrote."""
+    """Return the structure that `tree_to_plain` converted."""
 
     def registered(name: Any, aux: Any, children: tuple) -> tuple:
         if name not in _nodes:

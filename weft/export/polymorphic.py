@@ -1,8 +1,9 @@
-"""Programs for all sizes, made concrete for given ones.
+"""Instantiation of programs with symbolic sizes.
 
-In:   a program that was traced with symbolic sizes, and the size of each variable.
-Out:  the program for these sizes: every expression in types, parameters and subprograms is evaluated, and `dim_as_value` becomes a number.
-Laws: sizes may be symbolic themselves, where an exported program is called in a program for all sizes.
+In:   a program traced with symbolic sizes, and the size of each variable.
+Out:  the program for these sizes: every expression in types, parameters and subprograms is evaluated, and `dim_as_value`
+      becomes a number.
+Laws: the given sizes may be symbolic, namely if a program with symbolic sizes calls an exported program.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from weft._engine.util.record import replace
 
 
 class InstantiatedJaxpr(Jaxpr):
-    """A program for all sizes, or for several platforms, at given ones."""
+    """A program for all sizes, or for several platforms, instantiated for given ones."""
 
     __slots__ = ()
 
 
 def is_polymorphic(jaxpr: Jaxpr) -> bool:
-    """Whether a traced program has symbolic sizes, or calls an exported program that has, or that is for several platforms."""
+    """Return True if a program has symbolic sizes or several platforms, or calls an exported program with either."""
     return (
         isinstance(jaxpr, InstantiatedJaxpr)
         or any(isinstance(n, Dim) for aval in jaxpr.in_avals for n in aval.shape)
@@ -37,7 +38,7 @@ def is_polymorphic(jaxpr: Jaxpr) -> bool:
 
 
 def instantiate(jaxpr: Jaxpr, sizes: Mapping[str, Any]) -> Jaxpr:
-    """The program for these sizes, which it has to admit."""
+    """Return the program for these sizes, which must satisfy its constraints."""
     return _Instance(sizes).program(jaxpr)
 
 
@@ -47,7 +48,7 @@ class _Instance:
     programs: dict[int, Jaxpr] = field(default_factory=dict)
 
     def value(self, v: Any) -> Any:
-        """A parameter or type with its sizes evaluated; the same object where it has none."""
+        """Return a parameter or type with its sizes evaluated; the same object if it has none."""
         if isinstance(v, Dim):
             return evaluate(v.expression, self.sizes)
         if isinstance(v, Jaxpr):
@@ -68,14 +69,14 @@ class _Instance:
         return self.fields(v, v.__match_args__, replace) if hasattr(v, "__record__") else v
 
     def items(self, v: Any) -> Any:
-        """A tuple or a list with its sizes evaluated; the same object where it has none."""
+        """Return a tuple or list with its sizes evaluated; the same object if it has none."""
         parts = [self.value(part) for part in v]
         if all(new is old for new, old in zip(parts, v)):
             return v
         return type(v)(*parts) if hasattr(v, "_fields") else type(v)(parts)
 
     def fields(self, v: Any, names: Sequence[str], replaced: Callable[..., Any]) -> Any:
-        """A dataclass or record with its sizes evaluated."""
+        """Return a dataclass or record with its sizes evaluated."""
         changed = {
             name: new
             for name in names

@@ -1,4 +1,4 @@
-"""Symbolic shapes from texts: `symbolic_shape`, and `symbolic_args_specs` for trees of arguments."""
+"""Symbolic shapes from strings: `symbolic_shape`, and `symbolic_args_specs` for trees of arguments."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ def symbolic_shape(
     scope: SymbolicScope | None = None,
     like: Sequence[int | None] | None = None,
 ) -> tuple[Any, ...]:
-    """The sizes that a text names: integers, names, and expressions of them, separated by commas.
+    """Return the sizes in a string: integers, names, and expressions of names, separated by commas.
 
-    `_` is the size of `like` at this place, and a last `...` all that follow; None is all of `like`. `constraints` hold among the names,
-    which belong to a new scope, or to `scope`. Raises ValueError for a text that is none, and for one that does not fit `like`.
+    `_` is the size of `like` at this position, and a final `...` stands for all sizes of `like` that follow; None stands
+    for all of `like`. The names and their `constraints` belong to a new scope, or to `scope`. Raises ValueError for a
+    string with invalid syntax, and for one that does not match `like`.
 
     >>> symbolic_shape("b, 3, 2*b + 1, floordiv(b, 2), ...", like=(4, 3, 9, 2, 7))
     (b, 3, 2*b + 1, floordiv(b, 2), 7)
@@ -94,7 +95,7 @@ def _dim_words(shape_spec: str, like: Sequence[int | None] | None) -> tuple[list
 
 
 def _split(words: str) -> list[str]:
-    """The parts between the commas that stand in no parentheses."""
+    """Split `words` at the commas outside of parentheses."""
     parts, depth = [""], 0
     for letter in words:
         depth += (letter == "(") - (letter == ")")
@@ -112,9 +113,9 @@ def symbolic_args_specs(
     constraints: Sequence[str] = (),
     scope: SymbolicScope | None = None,
 ) -> Any:
-    """The types of `args`, a tree of arrays, with the shapes that `shapes_specs` names: a text for all, or a prefix tree of texts and None.
+    """Return the types of `args`, a tree of arrays, with the shapes in `shapes_specs`: a string for all, or a prefix tree of strings and None.
 
-    A list of specs is for a tuple of arguments, too. Shardings of arguments are kept. All sizes belong to one scope.
+    A list of specs also matches a tuple of arguments. Shardings of arguments are kept. All sizes belong to one scope.
 
     >>> symbolic_args_specs((wnp.ones((2, 3)),), ("b, ...",))
     (ShapeDtypeStruct(shape=(b, 3), dtype=float32),)
