@@ -1,6 +1,6 @@
-"""For libraries that build on weft: primitives of their own, programs as data, functions to be transformed.
+"""Extension points for libraries: custom primitives, programs as data, function transformations.
 
-A thin face on `weft._engine.core`, `weft._engine.ir` and `weft._engine.transforms`, under the names of `jax.extend`.
+A thin interface to `weft._engine.core`, `weft._engine.ir` and `weft._engine.transforms`, under the names of `jax.extend`.
 Names may change between versions.
 Next to read: `core` (primitives and programs), then `weft.interpreters` (their rules).
 """

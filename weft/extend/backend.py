@@ -1,6 +1,6 @@
-"""Backends as `jax.extend.backend` names them: which there are, and what they compiled.
+"""The names of `jax.extend.backend`: the available backends, and their caches of compiled programs.
 
-Next to read: `weft._engine.backends`, which makes them.
+Next to read: `weft._engine.backends`, which creates them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from weft._engine.util.refusals import refusal
 
 
 def get_backend(platform: str | Backend | None = None) -> Backend:
-    """The backend of a platform, the default one for None; RuntimeError for one that is not there.
+    """Return the backend of a platform, or the default backend for None. Raise RuntimeError if it is not available.
 
     >>> get_backend().platform
     'cpu'
@@ -26,7 +26,7 @@ def get_backend(platform: str | Backend | None = None) -> Backend:
 
 
 def backends() -> dict[str, Backend]:
-    """The backends that are in use, by their names.
+    """Return the backends in use, by name.
 
     >>> list(backends())
     ['cpu']
@@ -36,7 +36,7 @@ def backends() -> dict[str, Backend]:
 
 
 def get_default_device() -> Device:
-    """The device that holds arrays which nobody places.
+    """Return the default placement: the device of arrays without an explicit one.
 
     >>> get_default_device() == weft.devices()[0]
     True
@@ -45,29 +45,29 @@ def get_default_device() -> Device:
 
 
 def clear_in_memory_compilation_cache() -> None:
-    """Forget compiled programs; those on disk stay."""
+    """Drop all compiled programs in memory; those on disk stay."""
     clear_caches()
 
 
 def clear_backends(_crash: bool = False) -> None:
-    """Forget compiled programs. Devices stay: arrays hold them."""
+    """Drop all compiled programs in memory. Devices stay because arrays refer to them."""
     clear_caches()
 
 
 def backend_xla_version(platform: str | None = None) -> int | None:
-    """None: no XLA runs here."""
+    """Return None: weft does not use XLA."""
     return None
 
 
 def register_backend_cache(cache: Any, for_what: str) -> None:
-    """Have `cache.cache_clear()` called when compiled programs are forgotten."""
+    """Call `cache.cache_clear()` whenever compiled programs are dropped."""
     from weft._engine.util.state import clearing
 
     clearing(cache.cache_clear)
 
 
 def register_backend_factory(name: str, factory: Callable, **_options: Any) -> None:
-    """A backend of another runtime: NotImplementedError."""
+    """Raise NotImplementedError: backends of other runtimes are not supported."""
     raise refusal(__name__, "register_backend_factory")
 
 
@@ -80,5 +80,5 @@ def get_compile_options(
     detailed_logging: bool = True,
     backend: Any = None,
 ) -> Any:
-    """XLA's options of compilation: NotImplementedError."""
+    """Raise NotImplementedError: XLA's compile options are not supported."""
     raise refusal(__name__, "get_compile_options")

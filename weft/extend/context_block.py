@@ -1,4 +1,4 @@
-"""Context managers that are classes: each instance can be entered several times, and decorates functions."""
+"""A base class of context managers whose instances are reentrant and can decorate functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs for runtimes behind the IFRT interface, which weft does not have: each name refuses when it is called."""
+"""Names for the IFRT interface, which weft does not have; each raises an error when it is called."""
 
 from types import SimpleNamespace
 

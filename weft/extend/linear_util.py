@@ -1,8 +1,8 @@
-"""Functions of flat values with transformations around them, as interpreters of a library's own compose them.
+"""Composable transformations of functions of flat values, for custom interpreters.
 
 In:   a function, wrapped once (`wrap_init`).
-Out:  a `WrappedFun`; each transformation puts a function around it, and may leave something aside in a `Store` while the
-      function runs: how its results were put together, say.
+Out:  a `WrappedFun`; each transformation wraps a function around it, and may write auxiliary output, such as the
+      structure of the results, into a `Store` while the function runs.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from weft._engine.util.source import function_name
 
 
 class StoreException(Exception):
-    """A store that was read before it was written, or written twice."""
+    """The error of reading a store before it is written, or of writing it twice."""
 
 
 _EMPTY = object()
 
 
 class Store:
-    """A place for one value, written once."""
+    """A cell that is written once."""
 
     __slots__ = ("_value",)
 
@@ -50,7 +50,7 @@ class Store:
 
 
 class EqualStore(Store):
-    """A store that takes an equal value again."""
+    """A store that may be written several times with equal values."""
 
     __slots__ = ()
 
@@ -63,9 +63,9 @@ class EqualStore(Store):
 
 
 class WrappedFun:
-    """A function with transformations around it; equal to another with the same function and transformations.
+    """A function with transformations around it; two with equal functions and transformations are equal.
 
-    `f` is the function as it was given, `call_wrapped` runs it with all that is around it.
+    `f` is the original function; `call_wrapped` runs it with all transformations.
     """
 
     __slots__ = (
@@ -108,7 +108,7 @@ class WrappedFun:
         out_store: Store | None,
         transformed: Callable | None = None,
     ) -> "WrappedFun":
-        """This function with one more transformation, `transformed` or `gen` of it, around it."""
+        """Return this function with the transformation `transformed`, or the transformation `gen`, around it."""
         around = (
             functools.partial(gen, self.f_transformed, *gen_static_args)
             if transformed is None
@@ -125,17 +125,17 @@ class WrappedFun:
         )
 
     def call_wrapped(self, *args: Any, **kwargs: Any) -> Any:
-        """The results of the function with its transformations."""
+        """Return the results of the function with its transformations."""
         return self.f_transformed(*args, **kwargs)
 
     def populate_stores(self, stores: tuple) -> None:
-        """Write what another run of an equal function left aside."""
+        """Write the auxiliary outputs of another run of an equal function."""
         for mine, its in zip(self.stores, stores):
             if mine is not None and its is not None:
                 mine.store(its.val)
 
     def replace_debug_info(self, debug_info: DebugInfo) -> "WrappedFun":
-        """The same function, said to come from elsewhere."""
+        """Return the same function with other debug info."""
         return WrappedFun(
             self.f,
             self.f_transformed,
@@ -147,7 +147,7 @@ class WrappedFun:
         )
 
     def with_unknown_names(self) -> "WrappedFun":
-        """The same function, whose arguments and results have other names than before."""
+        """Return the same function without the names of its arguments and results."""
         return self.replace_debug_info(self.debug_info.with_unknown_names())
 
     def _key(self) -> tuple:
@@ -181,7 +181,7 @@ def wrap_init(
 def transformation2(
     gen: Callable, fun: WrappedFun | None = None, *gen_static_args: Hashable
 ) -> Any:
-    """`fun` within `gen(f, *static, *args)`, which calls `f`; without `fun`, a function that does so.
+    """Wrap `fun` in `gen(f, *static, *args)`, which calls `f`. Without `fun`, return the transformation.
 
     >>> @transformation2
     ... def doubled(f, *args): return 2 * f(*args)
@@ -200,7 +200,7 @@ def transformation_with_aux2(
     use_eq_store: bool = False,
     unk_names: bool = False,
 ) -> Any:
-    """`fun` within `gen(f, store, *static, *args)`, which may leave a value aside; with it, a function that gives that value."""
+    """Wrap `fun` in `gen(f, store, *static, *args)`, which may write auxiliary output; also return a function that returns the output."""
     if fun is None:
         return functools.partial(
             transformation_with_aux2, gen, use_eq_store=use_eq_store, unk_names=unk_names
@@ -216,7 +216,8 @@ def transformation_with_aux2(
 
 
 def transformation(gen: Callable, fun: WrappedFun | None = None, *gen_static_args: Hashable) -> Any:
-    """`fun` within a generator: `gen(*static, *args)` yields arguments and keyword arguments, is sent the results, and yields its own.
+    """Wrap `fun` in a generator: `gen(*static, *args)` yields arguments and keyword arguments, receives the results, and
+    yields its own results.
 
     >>> @transformation
     ... def doubled(x):
@@ -235,7 +236,7 @@ def transformation(gen: Callable, fun: WrappedFun | None = None, *gen_static_arg
 def transformation_with_aux(
     gen: Callable, fun: WrappedFun | None = None, *gen_static_args: Hashable
 ) -> Any:
-    """The same for a generator that yields a pair at last, whose second half is left aside; with it, a function that gives that."""
+    """Wrap `fun` in a generator whose last yield is a pair of results and auxiliary output; also return a function that returns the latter."""
     if fun is None:
         return functools.partial(transformation_with_aux, gen)
     store = Store()
@@ -257,7 +258,7 @@ def _run(gen: Callable, f: Callable, static: tuple, *args: Any, **kwargs: Any) -
 
 
 def merge_linear_aux(aux1: Callable, aux2: Callable) -> tuple[bool, Any]:
-    """What one of two transformations left aside, the one that ran: whether it was the first, and the value."""
+    """Return the auxiliary output of the one of two transformations that ran: True if it was the first, and the value."""
     found = []
     for first, aux in ((True, aux1), (False, aux2)):
         try:
@@ -270,7 +271,7 @@ def merge_linear_aux(aux1: Callable, aux2: Callable) -> tuple[bool, Any]:
 
 
 def cache(call: Callable, *, explain: Callable | None = None) -> Callable:
-    """`call(fun, *args)`, made once for equal functions and arguments; what the functions leave aside is given again.
+    """Return `call(fun, *args)` with a cache over equal functions and arguments; a hit also restores the auxiliary outputs.
 
     >>> runs = []
     >>> run = cache(lambda fun, x: runs.append(x) or fun.call_wrapped(x))

@@ -1,4 +1,4 @@
-"""Portable artifacts of StableHLO, under the names of `jax.extend.mlir`: weft makes no MLIR, and each name refuses."""
+"""Names of `jax.extend.mlir` for StableHLO portable artifacts; weft does not use MLIR, and each name raises an error."""
 
 from weft._engine.util.refusals import refused_function
 

@@ -1,7 +1,7 @@
-"""Random number generators of a library's own, under the names of `jax.extend.random`.
+"""Custom random number generators, under the names of `jax.extend.random`.
 
 In:   functions of raw key data, uint32[*key_shape].
-Out:  a generator that `weft.random.key(seed, impl=...)` and its kin take.
+Out:  a generator for the `impl` argument of `weft.random.key` and similar functions.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def define_prng_impl(
     name: str = "<unnamed>",
     tag: str = "?",
 ) -> PRNGImpl:
-    """A generator of random bits by functions of raw key data, to be given as `impl`.
+    """Define a random number generator by functions of raw key data; the result is an `impl` of `weft.random.key`.
 
-    `seed(int32 scalar)` gives key data, uint32[*key_shape]; `split(key, shape)` gives uint32[*shape, *key_shape];
-    `random_bits(key, bit_width, shape)` unsigned integers; `fold_in(key, uint32 scalar)` key data.
+    `seed(int32 scalar)` returns key data, uint32[*key_shape]; `split(key, shape)` returns uint32[*shape, *key_shape];
+    `random_bits(key, bit_width, shape)` returns unsigned integers; `fold_in(key, uint32 scalar)` returns key data.
 
     >>> impl = define_prng_impl(name="constant", key_shape=(1,), seed=lambda seed: seed.astype("uint32").reshape(1),
     ...                         split=lambda key, shape: wnp.zeros((*shape, 1), "uint32"), fold_in=lambda key, data: key,
@@ -48,7 +48,7 @@ def define_prng_impl(
 
 
 def random_seed(seeds: Any, impl: PRNGImpl) -> Any:
-    """Keys of a generator from one or more seeds.
+    """Return keys of a generator from one or more seeds.
 
     >>> random_seed(0, threefry_prng_impl).shape
     ()
@@ -63,12 +63,12 @@ def random_seed(seeds: Any, impl: PRNGImpl) -> Any:
 
 
 def seed_with_impl(impl: PRNGImpl, seed: Any) -> Any:
-    """The same, the generator first."""
+    """Return keys from seeds like `random_seed`, with the generator first."""
     return random_seed(seed, impl)
 
 
 def threefry_2x32(keypair: Any, count: Any) -> Any:
-    """Random bits, uint32, from a pair of key words and counters: their halves are hashed in pairs.
+    """Return random bits, uint32, from a pair of key words and counters; the two halves of the counters are hashed in pairs.
 
     Raises ShapeError for counters that are not uint32.
 

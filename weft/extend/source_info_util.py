@@ -1,7 +1,7 @@
-"""Where operations come from, and the names that they are given: the names of `jax.extend.source_info_util`.
+"""Source lines and scope names of operations: the names of `jax.extend.source_info_util`.
 
 In:   the Python stack and the names in scope (`weft.named_scope`).
-Out:  records of them, and blocks that set them.
+Out:  records of them, and contexts that set them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class NameStack:
         return NameStack((*self.stack, name))
 
     def transform(self, name: str) -> "NameStack":
-        """The names within a transformation, as in `jvp(layer)`."""
+        """Return the names inside a transformation, such as `jvp(layer)`."""
         return NameStack((f"{name}({'/'.join(self.stack)})",))
 
     def __add__(self, other: "NameStack") -> "NameStack":
@@ -59,12 +59,12 @@ class SourceInfo:
 
 
 def new_name_stack(name: str = "") -> NameStack:
-    """The names of an outer scope alone, or none."""
+    """Return a name stack with one scope, or an empty one."""
     return NameStack((name,) if name else ())
 
 
 def current_name_stack() -> NameStack:
-    """The names in scope.
+    """Return the names in scope.
 
     >>> with weft.named_scope("layer"): str(current_name_stack())
     'layer'
@@ -73,28 +73,28 @@ def current_name_stack() -> NameStack:
 
 
 def new_source_info() -> SourceInfo:
-    """No line, no names."""
+    """Return source info without a line or names."""
     return SourceInfo(None)
 
 
 def current() -> SourceInfo:
-    """The line that is being run and the names in scope."""
+    """Return the current line and the names in scope."""
     return SourceInfo(user_frame(), current_name_stack())
 
 
 def summarize(source_info: Any, num_frames: int = 1) -> str:
-    """A line as text; source lines of equations (`eqn.source_info`) are taken, too."""
+    """Return a source line as text; also accepts the source line of an equation (`eqn.source_info`)."""
     line = source_info.traceback if isinstance(source_info, SourceInfo) else source_info
     return "unknown" if line is None else f"{line.file}:{line.line} ({line.function})"
 
 
 def register_exclusion(path: str) -> None:
-    """Treat the code in a file as a library's: errors and programs name the lines that call it."""
+    """Treat a file as library code: errors and programs report the lines that call it."""
     hide(path)
 
 
 class set_name_stack(ContextBlock[None]):
-    """A block with these names in scope, and no others."""
+    """A context with exactly these names in scope."""
 
     def __init__(self, name_stack: NameStack):
         self.name_stack = name_stack
@@ -109,13 +109,13 @@ class set_name_stack(ContextBlock[None]):
 
 @contextmanager
 def reset_name_stack() -> Iterator[None]:
-    """A block with no names in scope."""
+    """A context without names in scope."""
     with set_name_stack(NameStack()):
         yield
 
 
 class extend_name_stack(ContextBlock[NameStack]):
-    """A block with one more name in scope."""
+    """A context with one more name in scope."""
 
     def __init__(self, name: str):
         self.name = name
@@ -126,7 +126,7 @@ class extend_name_stack(ContextBlock[NameStack]):
 
 
 class transform_name_stack(ContextBlock[NameStack]):
-    """A block whose names are those within a transformation."""
+    """A context whose names are inside a transformation."""
 
     def __init__(self, name: str):
         self.name = name
@@ -137,7 +137,7 @@ class transform_name_stack(ContextBlock[NameStack]):
 
 
 class user_context(ContextBlock[None]):
-    """A block whose operations belong to the line of a SourceInfo or of an equation."""
+    """A context whose operations have the source line of a SourceInfo or of an equation."""
 
     def __init__(self, traceback: Any, *, name_stack: NameStack | None = None):
         self.traceback, self.name_stack = traceback, name_stack

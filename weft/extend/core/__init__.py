@@ -1,7 +1,8 @@
-"""Primitives of libraries, and programs as data.
+"""Custom primitives, and programs as data.
 
-`Primitive(name)` makes an operation; `weft.interpreters` holds the tables of its rules. `ClosedJaxpr`, `Jaxpr`, `JaxprEqn`, `Var` and
-`Literal` are what `weft.make_jaxpr` gives, and can be built. `primitives` names the operations of weft itself.
+`Primitive(name)` creates an operation; `weft.interpreters` has the tables of its rules. `ClosedJaxpr`, `Jaxpr`, `JaxprEqn`,
+`Var` and `Literal` are the classes of the result of `weft.make_jaxpr`, and can be constructed. `primitives` has weft's own
+operations.
 """
 
 from weft._engine.util.lazy import attach

@@ -1,6 +1,6 @@
-"""The operations of weft, by the names of `jax.extend.core.primitives`: `primitives.sin_p`.
+"""Weft's primitives under the names of `jax.extend.core.primitives`, such as `primitives.sin_p`.
 
-An operation of JAX that weft composes from others has no primitive here; `weft.compat.missing` lists these names.
+A JAX primitive that weft composes from others has no name here; `weft.compat.missing` lists these names.
 """
 
 import sys
@@ -10,11 +10,11 @@ from weft._engine.ir.registry import registry
 from weft._engine.util.lazy import LazyModule
 from weft.extend.core.programs import CallPrimitive
 
-#: operations of calls that programs of weft do not show: libraries have rules for them
+#: call primitives that do not occur in weft's programs; libraries register rules for them
 call_p = CallPrimitive("call")
 closed_call_p = CallPrimitive("closed_call")
 
-#: JAX's name, where it is not that of the operation with `_p`
+#: JAX's name, where it is not weft's name followed by `_p`
 _OTHERS = {
     "add_jaxvals_p": "add_any",
     "linear_solve_p": "custom_linear_solve",

@@ -1,8 +1,8 @@
-"""Primitives of libraries, and the constructors of programs in JAX's signatures.
+"""The class of custom primitives, and constructors of programs with JAX's signatures.
 
 In:   names, variables, equations.
-Out:  the objects of `weft._engine.core` and `weft._engine.ir.jaxpr` themselves: `ClosedJaxpr(jaxpr, consts)`
-      gives what `weft.make_jaxpr` gives.
+Out:  objects of `weft._engine.core` and `weft._engine.ir.jaxpr`: `ClosedJaxpr(jaxpr, consts)` has the class of the
+      result of `weft.make_jaxpr`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ParamDict = dict[str, Any]
 
 
 class _Stands(type):
-    """Makes a class one of whose name weft has another: `isinstance` asks that one."""
+    """A metaclass for a class that stands for a weft class of another name: `isinstance` tests the weft class."""
 
     stands_for: tuple[type, ...]
 
@@ -36,16 +36,16 @@ class _Stands(type):
 
 
 class Primitive(extension.ExtensionPrimitive, metaclass=_Stands):
-    """An operation of a library's own: `Primitive(name)`. Attributes and decorators say what it is.
+    """A custom operation: `Primitive(name)`. Its attributes and rules define its behavior.
 
-    `multiple_results`     whether it gives a list of results; set it on the object
-    `def_impl`             what it computes where nothing is traced
-    `def_abstract_eval`    the types of its results, which tracing asks for
+    `multiple_results`     True if it returns a list of results; set it on the object
+    `def_impl`             the implementation outside of traces
+    `def_abstract_eval`    the type rule, which tracing applies
     `weft.interpreters.ad.primitive_jvps`, `primitive_transposes`, `weft.interpreters.batching.primitive_batchers`
-                           its derivative, its adjoint and how it is mapped
+                           the derivative, transpose and batching rules
     `weft.interpreters.mlir.register_lowering`
-                           what it computes where it is compiled, in operations of weft
-    What is missing raises NotImplementedError where it is needed. Names need not differ.
+                           the implementation in compiled programs, in terms of weft operations
+    A missing rule raises NotImplementedError on use. Several primitives may have the same name.
 
     >>> from weft.interpreters import ad, batching, mlir
     >>> twice_p = Primitive("twice")
@@ -61,10 +61,10 @@ class Primitive(extension.ExtensionPrimitive, metaclass=_Stands):
 
 
 class CallPrimitive(Call):
-    """An operation that calls a function: `bind(fun, *args, **params)`, where `fun` is a `WrappedFun` of flat values. It may also be given
-    as `bind(*args, subfuns=(fun,), **params)`.
+    """An operation that calls a function: `bind(fun, *args, **params)` or `bind(*args, subfuns=(fun,), **params)`, where
+    `fun` is a `WrappedFun` of flat values.
 
-    Transformations go into the function; it is inlined where it is compiled. The equation holds its program as `jaxpr`.
+    Transformations apply to the function; compilation inlines it. The parameter `jaxpr` of the equation is its program.
 
     >>> from weft.extend import linear_util
     >>> run_p = CallPrimitive("run")
@@ -78,7 +78,7 @@ class CallPrimitive(Call):
         super().__init__(name, multiple_results=True, register=False)
 
     def bind(self, *args: Any, subfuns: Sequence[Any] = (), **params: Any) -> list:
-        if "jaxpr" in params:  # bound again
+        if "jaxpr" in params:  # an equation of the primitive is evaluated
             return super().bind(*args, **params)
         fun, *values = (*subfuns, *args)
         jaxpr, consts = hoist_tracers(
@@ -88,7 +88,7 @@ class CallPrimitive(Call):
 
 
 def call_impl(f: Any, *args: Any, **_params: Any) -> Any:
-    """The results of a wrapped function: what a call primitive computes."""
+    """Return the results of a wrapped function: the implementation of a call primitive."""
     return f.call_wrapped(*args)
 
 
@@ -96,7 +96,7 @@ def call_impl(f: Any, *args: Any, **_params: Any) -> Any:
 
 
 class Jaxpr(OpenJaxpr, metaclass=_Stands):
-    """A program without the values of its constants: `Jaxpr(constvars, invars, outvars, eqns, effects=(), debug_info=None)`.
+    """A program without values of its constants: `Jaxpr(constvars, invars, outvars, eqns, effects=(), debug_info=None)`.
 
     >>> x = Var(weft.typeof(1.0))
     >>> y = Var(weft.typeof(1.0))
@@ -113,7 +113,7 @@ class Jaxpr(OpenJaxpr, metaclass=_Stands):
 
 
 class ClosedJaxpr(ir.Jaxpr, metaclass=_Stands):
-    """A program with values of its constants: `ClosedJaxpr(jaxpr, consts)`, as `weft.make_jaxpr` gives it.
+    """A program with values of its constants: `ClosedJaxpr(jaxpr, consts)`, the class of the result of `weft.make_jaxpr`.
 
     Raises TypeError if the numbers of constants differ.
 
@@ -155,7 +155,7 @@ def new_jaxpr_eqn(
     source_info: Any = None,
     ctx: Any = None,
 ) -> ir.Eqn:
-    """An equation; without `source_info` it belongs to the line of the caller."""
+    """Return an equation. Without `source_info`, its source line is the caller's."""
     return ir.Eqn(
         primitive,
         invars,
@@ -167,7 +167,7 @@ def new_jaxpr_eqn(
 
 
 def gensym(_suffix: str = "") -> Callable[[ShapedArray], Var]:
-    """A function that makes a new variable of a type.
+    """Return a function that creates a new variable of a given type.
 
     >>> gensym()(weft.typeof(1)).aval
     ShapedArray(int32[], weak_type=True)
@@ -176,7 +176,7 @@ def gensym(_suffix: str = "") -> Callable[[ShapedArray], Var]:
 
 
 def jaxpr_as_fun(closed_jaxpr: ir.Jaxpr, *args: Any) -> Any:
-    """The program as a function of flat values to a list of them; with `args`, its results.
+    """Return the program as a function from flat values to a list of results; with `args`, return the results.
 
     >>> jaxpr_as_fun(weft.make_jaxpr(lambda x: x + 1)(2))(5)
     [Array(6, dtype=int32, weak_type=True)]
@@ -187,7 +187,7 @@ def jaxpr_as_fun(closed_jaxpr: ir.Jaxpr, *args: Any) -> Any:
 
 
 def jaxprs_in_params(params: dict) -> Iterator[OpenJaxpr]:
-    """The programs among the parameters of an equation, without their constants.
+    """Iterate over the programs among the parameters of an equation, without their constants.
 
     >>> program = weft.make_jaxpr(weft.jit(lambda x: x + 1))(2)
     >>> [len(inner.eqns) for inner in jaxprs_in_params(program.eqns[0].params)]
@@ -200,13 +200,13 @@ def jaxprs_in_params(params: dict) -> Iterator[OpenJaxpr]:
 
 
 def subjaxprs(jaxpr: Any) -> Iterator[OpenJaxpr]:
-    """The programs that the equations of a program hold, not those deeper inside."""
+    """Iterate over the programs directly inside the equations of a program, without deeper ones."""
     for eqn in jaxpr.eqns:
         yield from jaxprs_in_params(eqn.params)
 
 
 def check_jaxpr(jaxpr: Any) -> None:
-    """Raise JaxprTypeError if a program reads what is not bound, or if types do not agree."""
+    """Raise JaxprTypeError if a program reads an unbound variable or has inconsistent types."""
     if isinstance(jaxpr, OpenJaxpr):
         jaxpr = ir.Jaxpr((), (), [*jaxpr.constvars, *jaxpr.invars], jaxpr.outvars, jaxpr.eqns)
     check.check_jaxpr(jaxpr)

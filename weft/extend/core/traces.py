@@ -1,7 +1,7 @@
-"""The current trace, for libraries that interpret primitives themselves or guard state against being traced.
+"""The current trace, for libraries that interpret primitives themselves or protect state from being traced.
 
-A trace of a library's own is a subclass of `Trace` that defines `process_primitive(primitive, tracers, params)`, with tracers of a subclass
-of `Tracer`; `with set_current_trace(trace)` makes it interpret what is bound.
+A custom trace is a subclass of `Trace` that defines `process_primitive(primitive, tracers, params)`, with tracers of a
+subclass of `Tracer`. Inside `with set_current_trace(trace)`, it interprets every primitive that is bound.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ from weft.extend.context_block import ContextBlock
 
 
 class TraceTag:
-    """Marks the traces of one transformation."""
+    """A mark that identifies the traces of one transformation."""
 
 
 class set_current_trace(ContextBlock[None]):
-    """A block in which `trace` interprets primitives. With `check_leaks`, UnexpectedTracerError if a tracer of it outlives the block.
+    """A context in which `trace` interprets primitives. With `check_leaks`, a tracer that outlives the context raises
+    UnexpectedTracerError.
 
     >>> with set_current_trace(find_top_trace(())): print(wnp.add(1, 2))
     3
@@ -52,7 +53,7 @@ class set_current_trace(ContextBlock[None]):
 
 
 class take_current_trace(ContextBlock[Trace]):
-    """A block that gets the current trace and has none of its own: operations are computed."""
+    """A context that returns the current trace and suspends it: operations inside are computed eagerly."""
 
     def _block(self) -> Iterator[Trace]:
         trace = current_trace()
@@ -62,18 +63,18 @@ class take_current_trace(ContextBlock[Trace]):
 
 @contextmanager
 def eval_context() -> Iterator[None]:
-    """A block in which primitives on known values are computed at once."""
+    """A context in which primitives on concrete values are computed eagerly."""
     with set_trace(eval_trace):
         yield
 
 
 def find_top_trace(_: Any = ()) -> Trace:
-    """The current trace."""
+    """Return the current trace."""
     return current_trace()
 
 
 def trace_state_clean() -> bool:
-    """Whether nothing is being traced.
+    """Return True if no trace is active.
 
     >>> trace_state_clean(), weft.jit(lambda x: x + trace_state_clean())(1)
     (True, Array(1, dtype=int32, weak_type=True))
@@ -82,7 +83,7 @@ def trace_state_clean() -> bool:
 
 
 class OpaqueTraceState:
-    """Equal to another while the same trace is current."""
+    """A token that equals another one if both were taken under the same current trace."""
 
     __slots__ = ("_trace", "_hash")
 
@@ -102,7 +103,7 @@ class OpaqueTraceState:
 
 
 def get_opaque_trace_state(convention: str | None = None) -> OpaqueTraceState:
-    """What identifies the current trace by equality, and keeps none alive. `convention` names who asks.
+    """Return a token that identifies the current trace by equality without keeping it alive. `convention` names the caller.
 
     >>> get_opaque_trace_state(convention="mine") == get_opaque_trace_state(convention="mine")
     True
@@ -118,20 +119,20 @@ def _chain() -> Iterator[Trace]:
 
 
 def unsafe_am_i_under_a_jit_DO_NOT_USE() -> bool:
-    """Whether a program is being traced."""
+    """Return True if a program is being traced."""
     return any(isinstance(t, StageTrace) and not isinstance(t, LinearTrace) for t in _chain())
 
 
 def unsafe_am_i_under_a_vmap_DO_NOT_USE() -> bool:
-    """Whether a function is being mapped."""
+    """Return True if a function is being mapped."""
     return any(isinstance(t, BatchTrace) for t in _chain())
 
 
 def nonempty_axis_env_DO_NOT_USE() -> bool:
-    """Whether named axes are in scope."""
+    """Return True if named axes are in scope."""
     return bool(axis_env())
 
 
 def unsafe_get_axis_names_DO_NOT_USE() -> list:
-    """The named axes in scope, outermost first."""
+    """Return the named axes in scope, outermost first."""
     return list(dict.fromkeys(name for name, *_ in axis_env()))

@@ -1,4 +1,4 @@
-"""Types of values as libraries ask for them, effects and tokens.
+"""Types of values, effects and tokens, for libraries.
 
 In, out: avals (`ShapedArray`), dtypes, values.
 """
@@ -33,13 +33,13 @@ class AbstractToken(AbstractValue):
 
 
 class Effect:
-    """Base of the effects that a primitive may have: see `Primitive.def_effectful_abstract_eval`."""
+    """Base class of the effects of a primitive: see `Primitive.def_effectful_abstract_eval`."""
 
 
 Effects = Set[Effect]
 no_effects: frozenset = frozenset()
 
-#: the Python types of arrays and of what is used as one
+#: the Python types of arrays and of values that are accepted as arrays
 array_types: set[type] = {
     Array,
     np.ndarray,
@@ -48,9 +48,9 @@ array_types: set[type] = {
 
 
 def mapped_aval(size: int, axis: int | None, aval: ShapedArray) -> ShapedArray:
-    """The type of one element along `axis`, of `size`, of a value of type `aval`; `aval` for None.
+    """Return the type of one element along `axis`, of size `size`, of a value of type `aval`; return `aval` for axis None.
 
-    Raises TypeError where the dim does not have that size.
+    Raises TypeError if the dim does not have that size.
 
     >>> mapped_aval(3, 0, weft.typeof(wnp.ones((3, 2))))
     ShapedArray(float32[2])
@@ -66,7 +66,7 @@ def unmapped_aval(
     size: int, axis: int | None, aval: ShapedArray, explicit_mesh_axis: Any = None
 ) -> ShapedArray:
     """The type of `size` values of type `aval` stacked along `axis`; `aval` for None.
-
+    """Return the type of `size` values of type `aval` stacked along `axis`; return `aval` for axis None.
     >>> unmapped_aval(3, 1, weft.typeof(wnp.ones(2)))
     ShapedArray(float32[2,3])
     """
@@ -81,7 +81,7 @@ def unmapped_aval(
 
 
 def valid_jaxtype(x: Any) -> bool:
-    """Whether `x` is an array, a number, or a traced value.
+    """Return True if `x` is an array, a number, or a traced value.
 
     >>> valid_jaxtype(1.5), valid_jaxtype("text")
     (True, False)
@@ -94,12 +94,12 @@ def valid_jaxtype(x: Any) -> bool:
 
 
 def is_concrete(x: Any) -> bool:
-    """Whether the value of `x` is known here: it is not traced, or only differentiated."""
+    """Return True if the value of `x` is known: `x` is not traced, or traced only by differentiation."""
     return not isinstance(x, Tracer) or x.concrete() is not None
 
 
 def concrete_or_error(force: Callable | None, val: Any, context: str = "") -> Any:
-    """`force(val)`, or `val` without `force`. ConcretizationTypeError, with `context`, for a traced value.
+    """Return `force(val)`, or `val` without `force`. Raise ConcretizationTypeError, with `context`, for a traced value.
 
     >>> concrete_or_error(int, 3.0)
     3
@@ -121,7 +121,7 @@ def concrete_or_error(force: Callable | None, val: Any, context: str = "") -> An
 
 
 def primal_dtype_to_tangent_dtype(primal_dtype: Any) -> np.dtype:
-    """The dtype of tangents of values of a dtype: `float0` if it is not of floats.
+    """Return the dtype of tangents of values of a dtype: `float0` unless the dtype is floating or complex.
 
     >>> primal_dtype_to_tangent_dtype(np.dtype("float32")), primal_dtype_to_tangent_dtype(np.dtype("int32")) == weft.float0
     (dtype('float32'), True)
