@@ -1,8 +1,8 @@
 """The rules of primitives, one module for each transformation, under the names of `jax.interpreters`.
 
-`ad` differentiates and transposes, `batching` maps, `mlir` lowers, `partial_eval` traces and splits programs, `xla` and `pxla` hold a few
-names that libraries ask for. The tables show the rules of weft's own operations too, and take those of a library's
-(`weft.extend.core.Primitive`). Next to read: `rule_table`.
+`ad` differentiates and transposes, `batching` maps, `mlir` lowers, `partial_eval` traces and splits programs; `xla` and
+`pxla` have a few names that libraries use. The tables show the rules of weft's own primitives and accept rules of custom
+primitives (`weft.extend.core.Primitive`). Next to read: `rule_table`.
 """
 
 from weft._engine.util.lazy import attach

@@ -1,9 +1,9 @@
-"""Differentiation of primitives: their forward derivatives and their adjoints.
+"""Differentiation rules of primitives: forward derivatives and transposes.
 
 In:   a primitive and rules: `jvp(primals, tangents, **params) -> (out, tangent_out)`, where tangents may be `Zero`;
-      `transpose(ct, *args, **params)` -> one cotangent or None per argument, where those in which the primitive is linear
-      come as `UndefinedPrimal`.
-Out:  entries of `primitive_jvps` and `primitive_transposes`, which `weft.grad` and its kin use.
+      `transpose(ct, *args, **params)` -> one cotangent or None per argument; arguments in which the primitive is linear
+      are `UndefinedPrimal`.
+Out:  entries of `primitive_jvps` and `primitive_transposes`, which `weft.grad` and the other transformations use.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ primitive_transposes = RuleTable("transpose")
 
 
 def get_primitive_transpose(p: Primitive) -> Callable:
-    """The transpose rule of a primitive; NotImplementedError if it has none.
+    """Return the transpose rule of a primitive. Raise NotImplementedError if it has none.
 
     >>> get_primitive_transpose(lax.neg_p)(2.0, UndefinedPrimal(weft.typeof(1.0)))
     [Array(-2., dtype=float32, weak_type=True)]
@@ -43,7 +43,7 @@ def get_primitive_transpose(p: Primitive) -> Callable:
 
 
 def add_tangents(x: Any, y: Any) -> Any:
-    """The sum of two tangents, either of which may be `Zero`."""
+    """Return the sum of two tangents, either of which may be `Zero`."""
     if type(x) is Zero:
         return y
     return x if type(y) is Zero else add_any(x, y)
@@ -55,12 +55,12 @@ def _zeros_of(primitive: Primitive, out: Any) -> Any:
 
 
 def deflinear(primitive: Primitive, transpose_rule: Callable) -> None:
-    """State that a primitive is linear in all its operands; `transpose_rule(ct, **params)` gives their cotangents."""
+    """Declare a primitive linear in all its operands; `transpose_rule(ct, **params)` returns their cotangents."""
     _deflinear(primitive, lambda ct, *args, **params: transpose_rule(ct, **params))
 
 
 def deflinear2(primitive: Primitive, transpose_rule: Callable) -> None:
-    """State that a primitive is linear in all its operands; `transpose_rule(ct, *operands, **params)` gives their cotangents."""
+    """Declare a primitive linear in all its operands; `transpose_rule(ct, *operands, **params)` returns their cotangents."""
     _deflinear(primitive, transpose_rule)
 
 
@@ -81,7 +81,7 @@ def _deflinear(primitive: Primitive, transpose_rule: Callable) -> None:
 
 
 def defjvp(primitive: Primitive, *jvprules: Callable | None) -> None:
-    """The derivative by one rule for each operand, `rule(tangent, *operands, **params)`, or None; their results are added."""
+    """Define the JVP by one rule or None for each operand, `rule(tangent, *operands, **params)`; the results are added."""
     defjvp2(primitive, *[None if rule is None else _without_out(rule) for rule in jvprules])
 
 
@@ -90,7 +90,7 @@ def _without_out(rule: Callable) -> Callable:
 
 
 def defjvp2(primitive: Primitive, *jvprules: Callable | None) -> None:
-    """The derivative by one rule for each operand, `rule(tangent, out, *operands, **params)`, or None; their results are added."""
+    """Define the JVP by one rule or None for each operand, `rule(tangent, out, *operands, **params)`; the results are added."""
 
     def jvp(primals, tangents, **params):
         out = primitive.bind(*primals, **params)
@@ -105,8 +105,8 @@ def defjvp2(primitive: Primitive, *jvprules: Callable | None) -> None:
 
 
 def defbilinear(prim: Primitive, lhs_rule: Callable, rhs_rule: Callable) -> None:
-    """State that a primitive is linear in each of its two operands; the rules, `rule(ct, lhs, rhs, **params)`, give the cotangent of one,
-    which is an `UndefinedPrimal` there."""
+    """Declare a primitive linear in each of its two operands. Each rule, `rule(ct, lhs, rhs, **params)`, returns the
+    cotangent of its operand, which is an `UndefinedPrimal` in the call."""
 
     def transpose(ct, lhs, rhs, **params):
         if is_undef(lhs):
@@ -129,7 +129,7 @@ def jvp(
     instantiate: bool = True,
     transform_stack: bool = True,
 ) -> Any:
-    """Values and tangents of `fun` on flat values: `(out, tangent_out)`. Tangents may be `Zero`; with `instantiate` results are not.
+    """Return values and tangents of `fun` on flat values: `(out, tangent_out)`. Tangents may be `Zero`; `instantiate` removes them from results.
 
     >>> jvp(lambda x: x * x, (3.0,), (1.0,))
     (Array(9., dtype=float32, weak_type=True), Array(6., dtype=float32, weak_type=True))
@@ -160,7 +160,7 @@ def jvp(
 def linearize(
     traceable: Any, *primals: Any, has_aux: bool = False, is_vjp: bool = False
 ) -> tuple[list, list[ShapedArray], Any]:
-    """The values of a function of flat values, the types of its tangents, and its derivative there as a closed jaxpr of tangents.
+    """Return the values of a function of flat values, the types of the result tangents, and its derivative as a closed jaxpr of tangents.
 
     >>> outs, avals, derivative = linearize(lambda x: [x * x], 3.0)
     >>> outs, weft.eval_jaxpr(derivative.jaxpr, derivative.consts, 1.0)

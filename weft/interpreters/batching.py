@@ -1,8 +1,8 @@
-"""Mapping of primitives: how `weft.vmap` applies one to values with one more dim.
+"""Batching rules of primitives, for `weft.vmap`.
 
 In:   a primitive and a rule, `rule(args, dims, **params) -> (out, out_dim)`, where a dim is an int, or `not_mapped` for a
-      value that is the same for all; with `multiple_results` lists of both. Rules of `fancy_primitive_batchers` take the mapped
-      axis first (`size`, `name`), those of `axis_primitive_batchers` its size, its name and None.
+      value without the mapped axis; with `multiple_results`, lists of both. Rules of `fancy_primitive_batchers` take the
+      mapped axis first (`size`, `name`); rules of `axis_primitive_batchers` take its size, its name and None first.
 Out:  entries of the tables, which `weft.vmap` and the partitioner use.
 """
 
@@ -29,14 +29,14 @@ not_mapped = None
 
 
 def _axis_of(args: Sequence, dims: Sequence) -> BatchAxis:
-    """The axis that mapped operands show."""
+    """Return the axis of the mapped operands."""
     return next(
         (BatchAxis(typeof(x).shape[d]) for x, d in zip(args, dims) if d is not None), BatchAxis(1)
     )
 
 
 def _kind(kind: str, call: Callable) -> Callable:
-    """Translates a rule of a table to the calling convention of the slot."""
+    """Return an adapter from rules of a table to the calling convention of the slot."""
 
     def to_slot(primitive: Primitive, rule: Callable) -> Callable:
         batch = lambda axis, args, dims, **params: call(rule, axis, args, dims, params)
@@ -47,13 +47,13 @@ def _kind(kind: str, call: Callable) -> Callable:
     return to_slot
 
 
-#: rules on values and dims alone
+#: rules of values and dims only
 primitive_batchers = RuleTable(
     "batch",
     _kind("plain", lambda rule, axis, args, dims, params: rule(args, dims, **params)),
     lambda p, rule: lambda args, dims, **params: rule(_axis_of(args, dims), args, dims, **params),
 )
-#: rules that take the mapped axis first, and are asked for values that are not mapped, too
+#: rules that take the mapped axis first, and also apply if no operand is mapped
 fancy_primitive_batchers = RuleTable(
     "batch",
     _kind("fancy", lambda rule, axis, args, dims, params: rule(axis, args, dims, **params)),
@@ -77,9 +77,9 @@ def _outs(prim: Primitive, out: Any, dim: int) -> tuple[Any, Any]:
 
 
 def defvectorized(prim: Primitive) -> None:
-    """State that a primitive works on each element by itself; its operands have one shape.
+    """Declare a primitive elementwise on operands of equal shape.
 
-    A mapped value that meets one that is not mapped, or is mapped over another dim, is brought to its dim.
+    All mapped dims are moved to the first mapped operand's dim; operands without one are broadcast.
     """
 
     def batch(args: Sequence, dims: Sequence, **params: Any) -> tuple[Any, Any]:
@@ -95,11 +95,11 @@ def defvectorized(prim: Primitive) -> None:
 
 
 def defbroadcasting(prim: Primitive) -> None:
-    """State that a primitive works on each element by itself, on operands of shapes that broadcast."""
+    """Declare a primitive elementwise on operands whose shapes broadcast."""
 
     def batch(args: Sequence, dims: Sequence, **params: Any) -> tuple[Any, Any]:
         shapes = {(typeof(x).shape, d) for x, d in zip(args, dims) if typeof(x).ndim}
-        if len(shapes) == 1:  # operands of rank 0 are for all
+        if len(shapes) == 1:  # scalars broadcast without reshaping
             ((_, dim),) = shapes
             if dim is not None:
                 return _outs(prim, prim.bind(*args, **params), dim)
@@ -120,12 +120,12 @@ def defbroadcasting(prim: Primitive) -> None:
 
 
 def _lifted(x: Any, count: int) -> Any:
-    """`x` with `count` dims of size 1 after the first."""
+    """Return `x` with `count` dims of size 1 after the first."""
     return expand_dims(x, tuple(range(1, 1 + count))) if count else x
 
 
 def defreducer(prim: Primitive, *_: Any) -> None:
-    """State that a primitive takes one operand and reduces the dims of its parameter `axes`."""
+    """Declare that a primitive takes one operand and reduces the dims of its parameter `axes`."""
 
     def batch(
         args: Sequence, dims: Sequence, *, axes: Sequence[int], **params: Any
@@ -138,7 +138,7 @@ def defreducer(prim: Primitive, *_: Any) -> None:
 
 
 def broadcast(x: Any, sz: int, axis: int, mesh_axis: Any = None) -> Any:
-    """`x` repeated `sz` times along a new dim `axis`.
+    """Return `x` repeated `sz` times along a new dim `axis`.
 
     >>> broadcast(wnp.ones(2), 3, 0).shape
     (3, 2)
@@ -147,7 +147,7 @@ def broadcast(x: Any, sz: int, axis: int, mesh_axis: Any = None) -> Any:
 
 
 def bdim_at_front(x: Any, bdim: int | None, size: int, mesh_axis: Any = None) -> Any:
-    """`x` with its mapped dim in front; repeated along a new one if it is not mapped.
+    """Return `x` with its mapped dim first; if it is not mapped, repeat it along a new first dim.
 
     >>> bdim_at_front(wnp.ones((2, 3)), 1, 3).shape, bdim_at_front(wnp.ones(2), None, 3).shape
     ((3, 2), (3, 2))
@@ -156,7 +156,7 @@ def bdim_at_front(x: Any, bdim: int | None, size: int, mesh_axis: Any = None) ->
 
 
 def moveaxis(x: Any, src: int | None, dst: int) -> Any:
-    """`x` with dim `src` moved to `dst`; itself if `src` is `not_mapped`."""
+    """Return `x` with dim `src` moved to `dst`; return `x` itself if `src` is `not_mapped`."""
     return x if src is None else move_dim(x, src % typeof(x).ndim, dst % typeof(x).ndim)
 
 
@@ -168,13 +168,14 @@ def register_vmappable(
     from_elt: Callable,
     make_iota: Callable | None,
 ) -> None:
-    """Have `vmap` map values of `data_type` as wholes, by functions of the caller's; such a value need not be a pytree.
+    """Let `vmap` map values of `data_type` as units, by user-defined functions; such a value need not be a pytree.
 
-    `in_axes` and `out_axes` have a `spec_type` for it. `to_elt(cont, index, x, spec)` gives the value per example; `cont(part, axis)`
-    does so for an array inside, and `index()` is the number of the example. `from_elt(cont, axis_size, elt, spec)` gives the whole
-    value, with `cont(axis_size, part, axis)`. The size of the mapped axis is given by `axis_size`, unless an array is mapped as well;
-    where it is an `axis_size_type` that is not int, `make_iota(axis_size)` gives the numbers of the examples. None in `in_axes` leaves
-    a value as it is. Raises ValueError if the type is registered, and TypeError if types are not classes or functions cannot be called.
+    `in_axes` and `out_axes` have a `spec_type` for it. `to_elt(cont, index, x, spec)` returns the value of one example;
+    `cont(part, axis)` does the same for an array inside, and `index()` is the number of the example. `from_elt(cont,
+    axis_size, elt, spec)` returns the whole value, with `cont(axis_size, part, axis)` for its arrays. `axis_size` is
+    required unless an array is mapped as well; if it is an `axis_size_type` other than int, `make_iota(axis_size)`
+    returns the numbers of the examples. None in `in_axes` leaves a value unmapped. Raises ValueError if the type is
+    already registered, and TypeError if types are not classes or functions are not callable.
 
     >>> class Column:
     ...     def __init__(self, data): self.data = data

@@ -1,10 +1,10 @@
-"""Lowering of primitives: what a library's primitive computes where it is compiled.
+"""Lowering rules of primitives, for compilation.
 
-In:   a primitive and a rule, `rule(ctx, *values, **params) -> results`. weft compiles from its own programs, not from MLIR: the
-      values are traced ones, and the rule is run once for operands of given types. `lower_fun` makes a rule of a function of
-      arrays; a rule may also apply such rules, constants and callbacks itself.
-Out:  the operations that the rule applied, in place of the primitive (`transforms.expand`): they are differentiated before,
-      and partitioned, fused and kept on disk after like any others.
+In:   a primitive and a rule, `rule(ctx, *values, **params) -> results`. weft does not compile with MLIR: the values are
+      tracers, and the rule runs once for each combination of operand types. `lower_fun` turns a function of arrays into
+      a rule; a rule may also call such rules, constants and callbacks itself.
+Out:  the operations that the rule applies replace the primitive (`transforms.expand`): after differentiation, and before
+      partitioning, fusion and the disk cache.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from weft.interpreters import stablehlo_ops as hlo
 LoweringRule = Callable[..., Any]
 Value = Any
 
-#: the platforms whose lowering rules count
+#: the platforms whose lowering rules are used
 PLATFORMS = ("cpu",)
-#: those for which libraries may register rules
+#: the platforms that rules may be registered for
 KNOWN_PLATFORMS = ("cpu", "cuda", "gpu", "oneapi", "rocm", "tpu")
 
 
 class ModuleContext(metaclass=Sealed):
-    """What a lowering rule may ask about the program around: the platforms it is compiled for."""
+    """Information on the enclosing program for lowering rules: the platforms of the compilation."""
 
     _made_by = "lowering, which passes them to rules as `ctx.module_context`"
     platforms: Sequence[str] = PLATFORMS
 
     def add_keepalive(self, keepalive: Any) -> None:
-        """Nothing: a program holds the functions that it calls."""
+        """Do nothing: a program keeps its functions alive."""
 
     def add_host_callback(self, host_callback: Any) -> None:
         """Nothing, likewise."""
@@ -57,21 +57,21 @@ class ModuleContext(metaclass=Sealed):
 
 
 class TokenSet:
-    """The tokens of effects. weft keeps the order of effects without them, so rules get an empty set."""
+    """The tokens of effects. weft orders effects without tokens, so rules receive an empty set."""
 
     def __init__(self, tokens: Mapping[Any, Any] = MappingProxyType({})):
         self._tokens = dict(tokens)
 
     def get(self, effect: Any) -> Any:
-        """The token of an effect, or None."""
+        """Return the token of an effect, or None."""
         return self._tokens.get(effect)
 
     def effects(self) -> set:
-        """The effects that have tokens."""
+        """Return the effects that have tokens."""
         return set(self._tokens)
 
     def items(self) -> tuple[tuple[Any, Any], ...]:
-        """The effects with their tokens."""
+        """Return the pairs of effects and tokens."""
         return tuple(self._tokens.items())
 
     def update_tokens(self, tokens: "TokenSet") -> "TokenSet":
@@ -81,7 +81,7 @@ class TokenSet:
 
 @record
 class LoweringRuleContext:
-    """What a lowering rule is given: the primitive and the types of its operands and results."""
+    """The context of a lowering rule: the primitive and the types of its operands and results."""
 
     primitive: Primitive | None
     avals_in: Sequence[ShapedArray]
@@ -93,10 +93,10 @@ class LoweringRuleContext:
     dim_var_values: Sequence = ()
 
     def set_tokens_out(self, tokens_out: TokenSet) -> None:
-        """Nothing: weft keeps the order of effects itself."""
+        """Do nothing: weft orders effects itself."""
 
     def replace(self, **changes: Any) -> "LoweringRuleContext":
-        """A copy with some fields replaced."""
+        """Return a copy with some fields replaced."""
         return replace(self, **changes)
 
     def is_forward_compat(self) -> bool:
@@ -110,9 +110,9 @@ def register_lowering(
     inline: bool = True,
     cacheable: bool = True,
 ) -> None:
-    """Set what a library's primitive computes where it is compiled; a rule for `platform` counts there alone, before one for all.
+    """Register the lowering rule of a custom primitive. A rule for `platform` is preferred there to a rule for all platforms.
 
-    Raises NotImplementedError for an operation of weft's own and for a platform that nobody knows.
+    Raises NotImplementedError for weft's own primitives and for an unknown platform.
 
     >>> from weft.extend.core import Primitive
     >>> p = Primitive("add_two")
@@ -142,7 +142,7 @@ def register_lowering(
 
 
 def _expansion_by(prim: Primitive, rule: LoweringRule) -> Callable:
-    """The lowering of a primitive as a function of traced values, types and parameters."""
+    """Return the lowering of a primitive as a function of tracers, types and parameters."""
 
     def expand(
         values: Sequence,
@@ -157,7 +157,7 @@ def _expansion_by(prim: Primitive, rule: LoweringRule) -> Callable:
 
 
 def lower_fun(fun: Callable, multiple_results: bool = True) -> LoweringRule:
-    """A lowering rule that computes `fun(*arrays, **params)`, in operations of `weft.numpy` and `weft.lax`."""
+    """Return a lowering rule that computes `fun(*arrays, **params)`, in operations of `weft.numpy` and `weft.lax`."""
 
     def rule(ctx: LoweringRuleContext, *values: Any, **params: Any) -> list:
         out = fun(*values, **params)
@@ -179,10 +179,11 @@ def emit_python_callback(
     partitioned: bool = False,
     sharding: Any = None,
 ) -> tuple[list, Any, Any]:
-    """Call `callback(*numpy_arrays)`, which gives one array for each result, while the program runs; results, token and None.
+    """Call `callback(*numpy_arrays)`, which returns one array for each result, when the program runs. Return the results,
+    the token and None.
 
-    With `has_side_effect` it is called exactly once, else any number of times. `partitioned` calls are not supported: the host
-    puts blocks together.
+    With `has_side_effect` it is called exactly once, otherwise any number of times. `partitioned` calls are not
+    supported: the callback receives global arrays.
     """
     if partitioned:
         raise NotImplementedError(
@@ -197,12 +198,12 @@ def emit_python_callback(
 
 
 def ir_constant(val: Any, *, const_lowering: Any = None, aval: Any = None) -> Any:
-    """A constant as an operand of other rules."""
+    """Return a constant as an operand of other rules."""
     return val
 
 
 def ir_constants(val: Any, *, const_lowering: Any = None, aval: Any = None) -> tuple:
-    """The same, as a tuple."""
+    """Return a constant as a tuple of operands of other rules."""
     return (val,)
 
 
@@ -217,7 +218,7 @@ def jaxpr_subcomp(
     const_lowering: Any = None,
     outer_traceback: Any = None,
 ) -> tuple[list, TokenSet]:
-    """The results of a program on values of its constants and inputs, and the tokens."""
+    """Return the results of a program applied to values of its constants and inputs, and the tokens."""
     return evaluate(jaxpr.closed(list(consts_for_constvars)), *args), tokens
 
 
@@ -228,14 +229,14 @@ def core_call_lowering(
     call_jaxpr: Jaxpr | OpenJaxpr,
     backend: Any = None,
 ) -> list:
-    """The lowering of a primitive that calls the program in its parameter `call_jaxpr`."""
+    """Lower a primitive that calls the program in its parameter `call_jaxpr`."""
     return evaluate(
         call_jaxpr.closed([]) if isinstance(call_jaxpr, OpenJaxpr) else call_jaxpr, *args
     )
 
 
-#: the effects that programs may have that are compiled; weft compiles programs with any
+#: effects that compiled programs may have; weft compiles programs with any effect
 lowerable_effects = EffectTypeSet()
 
-#: how a host and a device exchange values, by the numbers of XLA's channels
+#: kinds of host-device exchanges, by the numbers of XLA's channels
 DEVICE_TO_DEVICE_TYPE, SEND_TO_HOST_TYPE, RECV_FROM_HOST_TYPE = 1, 2, 3

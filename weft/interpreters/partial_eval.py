@@ -1,7 +1,7 @@
-"""Tracing functions to programs, and splitting and pruning programs: the names of `jax.interpreters.partial_eval`.
+"""Tracing of functions, and partial evaluation and pruning of programs: the names of `jax.interpreters.partial_eval`.
 
 In:   wrapped functions (`weft.extend.linear_util`) or plain ones, types, programs.
-Out:  open jaxprs with the values of their constants; programs without what is not used.
+Out:  open jaxprs with the values of their constants; programs without unused parts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ JaxprTracer = StageTracer
 
 
 class PartialVal(tuple):
-    """A value that is known, `(None, value)`, or of which only the type is, `(aval, None)`.
+    """A known value, `(None, value)`, or an unknown value of known type, `(aval, None)`.
 
     >>> PartialVal.known(2.0).is_known(), PartialVal.unknown(weft.typeof(2.0)).get_aval()
     (True, ShapedArray(float32[], weak_type=True))
@@ -49,7 +49,7 @@ class PartialVal(tuple):
         return self[0] is None
 
     def get_known(self) -> Any:
-        """The value, or None."""
+        """Return the value, or None."""
         return self[1] if self[0] is None else None
 
     def get_aval(self) -> ShapedArray:
@@ -70,7 +70,7 @@ def trace_to_jaxpr_dynamic(
     lower: bool = False,
     auto_dce: bool = False,
 ) -> tuple[OpenJaxpr, list[ShapedArray], list]:
-    """The program of a function of flat values of types `in_avals`, the types of its results, and its constants.
+    """Return the program of a function of flat values of types `in_avals`, the types of its results, and its constants.
 
     >>> jaxpr, avals, consts = trace_to_jaxpr_dynamic(lambda x: [wnp.sin(x)], [weft.typeof(1.0)])
     >>> jaxpr, len(avals), consts
@@ -90,10 +90,10 @@ def trace_to_jaxpr_dynamic(
 def trace_to_jaxpr_nounits(
     fun: Any, pvals: Sequence[PartialVal], instantiate: bool | Sequence[bool] = False
 ) -> tuple[OpenJaxpr, list[PartialVal], list]:
-    """A function run on values some of which are unknown: what is known is computed, the rest becomes a program of the unknown values.
+    """Run a function on values some of which are unknown: compute the known part, and stage the rest as a program of the unknown values.
 
-    Gives that program, the results, unknown ones as their types, and the known values that the program reads. With `instantiate`
-    results count as unknown.
+    Returns that program, the results, where unknown results are types, and the known values that the program reads. With
+    `instantiate`, results count as unknown.
 
     >>> known, unknown = PartialVal.known(2.0), PartialVal.unknown(weft.typeof(1.0))
     >>> jaxpr, outs, consts = trace_to_jaxpr_nounits(lambda x, y: [x * x, x * y], [known, unknown])
@@ -126,9 +126,9 @@ def trace_to_jaxpr_nounits(
 def dce_jaxpr(
     jaxpr: Any, used_outputs: bool | Sequence[bool], instantiate: bool | Sequence[bool] = False
 ) -> tuple[Any, list[bool]]:
-    """A program without the results that are not used and what only they need; with it, which of its inputs are left.
+    """Return a program without unused results and their computation, and a list with True for each input that remains.
 
-    `instantiate` says which inputs stay anyhow.
+    `instantiate` selects inputs that remain even if unused.
 
     >>> program = weft.make_jaxpr(lambda x, y: (wnp.sin(x), wnp.cos(y)))(1.0, 2.0)
     >>> dce_jaxpr(program.jaxpr, [True, False])
@@ -146,7 +146,7 @@ def dce_jaxpr(
 def dce_jaxpr_consts(
     jaxpr: Any, used_outputs: Sequence[bool], instantiate: bool | Sequence[bool] = False
 ) -> tuple[OpenJaxpr, list[bool], list[bool]]:
-    """The same, also without the constants that are not read; with it, which of the constants and of the inputs are left."""
+    """Prune like `dce_jaxpr`, and also drop unread constants; return True for each remaining constant and for each remaining input."""
     made, used, used_consts = _pruned(jaxpr, used_outputs, instantiate)
     return made, used_consts, used
 
@@ -196,7 +196,7 @@ dce_rules = RuleTable("dce", _shrink, _used)
 
 
 def dce_jaxpr_call_rule(used_outputs: list[bool], eqn: Eqn) -> tuple[list[bool], Eqn | None]:
-    """The rule of `dce_rules` for an equation that only calls its program."""
+    """Apply the `dce_rules` rule of an equation that only calls its program."""
     return dce_rules[eqn.primitive](used_outputs, eqn)
 
 
@@ -204,7 +204,7 @@ dce_jaxpr_closed_call_rule = dce_jaxpr_call_rule
 
 
 class _Fixed(RuleTable):
-    """A table that can be read only."""
+    """A read-only rule table."""
 
     def __setitem__(self, primitive: Primitive, rule: Callable) -> None:
         raise NotImplementedError(
@@ -213,7 +213,7 @@ class _Fixed(RuleTable):
         )
 
 
-#: how operations that hold programs are split inside a running trace
+#: partial evaluation rules of operations with subprograms during tracing
 custom_partial_eval_rules = _Fixed("partial_eval")
-#: how their equations are split inside a program
+#: partial evaluation rules of equations with subprograms inside a program
 partial_eval_jaxpr_custom_rules = _Fixed("partial_eval_eqn")

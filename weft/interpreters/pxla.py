@@ -1,4 +1,4 @@
-"""Names of `jax.interpreters.pxla` that libraries ask for: the mesh in context."""
+"""Names of `jax.interpreters.pxla` that libraries use: the context mesh."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from weft._engine.util.refusals import refused_function
 
 
 class _Environment:
-    """`thread_resources.env`: the mesh that `with mesh:` made current, empty without one."""
+    """`thread_resources.env`: the mesh of the enclosing `with mesh:`; empty outside of one."""
 
     @property
     def physical_mesh(self) -> Mesh:

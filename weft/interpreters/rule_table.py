@@ -1,7 +1,7 @@
-"""Tables from primitives to one kind of rule.
+"""Mappings from primitives to one kind of rule.
 
-In:   a primitive, weft's or a library's, and a rule in JAX's calling convention.
-Out:  the slot of the primitive itself: there is no other record, so what a table shows is what transformations use.
+In:   a primitive of weft or of a library, and a rule in JAX's calling convention.
+Out:  an attribute (slot) of the primitive. It is the only record, so a table shows the rule that transformations use.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, MutableMapping
 from weft._engine.core.primitive import Primitive, has_rule
 from weft._engine.ir.registry import registry
 
-#: the primitives of libraries that were given a rule; copied at once, since other threads may add to it
+#: custom primitives with a registered rule; iterate over a copy, since other threads may add to it
 _given: set[weakref.ref[Primitive]] = set()
 
 

@@ -1,8 +1,8 @@
-"""The elementwise operations of StableHLO under the names of MLIR's Python bindings, for lowering rules that are written with them.
+"""Elementwise StableHLO operations under the names of MLIR's Python bindings, for lowering rules written with them.
 
-In:   values that a lowering rule was given (see `interpreters.mlir`), or operations on them.
-Out:  `AddOp(x, y).result`, or the result itself of `add(x, y)`: what the operation of `weft.lax` of that meaning gives. Any other name of
-      the bindings says that weft has none: rules with regions, types or attributes are written with `lower_fun`.
+In:   operands of a lowering rule (see `interpreters.mlir`), or operations on them.
+Out:  `AddOp(x, y).result`, or the result itself of `add(x, y)`, computed by the corresponding operation of `weft.lax`. Other
+      names of the bindings raise an error: write rules with regions, types or attributes with `lower_fun`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-#: class, builder function and operation of weft.lax, in that order
+#: class, builder function and operation of weft.lax, in this order
 _OPERATIONS = """
     AbsOp abs abs                       AddOp add add                       AndOp and_ bitwise_and
     Atan2Op atan2 atan2                 CbrtOp cbrt cbrt                    CeilOp ceil ceil
@@ -35,7 +35,7 @@ NAMES = (*_LAX, *_BUILDERS)
 
 
 class Operation:
-    """An operation that a lowering rule applied: its one result.
+    """An operation applied by a lowering rule, with one result.
 
     >>> AddOp(1.0, MulOp(2.0, 3.0)).result.item()
     7.0

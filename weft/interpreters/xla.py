@@ -1,7 +1,7 @@
-"""Names of `jax.interpreters.xla` that libraries ask for: primitives compiled alone, and types of values that stand for arrays.
+"""Names of `jax.interpreters.xla` that libraries use: separately compiled primitives, and types that stand for arrays.
 
 In:  a primitive with values; a type with a function of its values.
-Out: results; entries of `canonicalize_dtype_handlers` and `pytype_aval_mappings`, which `weft.typeof` and every operation ask.
+Out: results; entries of `canonicalize_dtype_handlers` and `pytype_aval_mappings`, which `weft.typeof` and every operation read.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from weft._engine.ir.types import ShapedArray
 from weft._engine.numpy.promote import PYTHON_SCALARS
 from weft._engine.runtime.array import Array
 
-#: the types that operations take as they are, and those derived from them
+#: types that operations accept directly, with their subclasses
 _TAKEN = (Array, Tracer, np.ndarray, np.generic, *PYTHON_SCALARS)
 
 
 class _TypeTable(MutableMapping):
-    """What becomes of values of a type; a library's types are in `given`, for those that operations take it is `usual`."""
+    """Conversion functions by type: `given` has the types of libraries; types that operations accept use `usual`."""
 
     def __init__(self, given: dict[type, Callable], usual: Callable):
         self.given, self.usual = given, usual
@@ -63,14 +63,15 @@ def _type_of(x: Any) -> ShapedArray:
     return typeof(x if isinstance(x, _TAKEN) else np.asarray(x))
 
 
-#: type -> the function that makes an array of a value of that type
+#: type -> function that converts a value of that type to an array
 canonicalize_dtype_handlers = _TypeTable(hooks.array_makers, _array_of)
-#: type -> the function that gives the type of the array that a value of that type stands for
+#: type -> function that returns the array type that a value of that type stands for
 pytype_aval_mappings = _TypeTable(hooks.type_makers, _type_of)
 
 
 def apply_primitive(prim: Primitive, *args: Any, **params: Any) -> Any:
-    """The results of a primitive on values, by the program that it is compiled to: an implementation for those with a lowering.
+    """Return the results of a primitive on values, computed by a compiled program: the implementation of primitives with a
+    lowering rule.
 
     >>> apply_primitive(lax.sin_p, 0.0, accuracy=None)
     Array(0., dtype=float32, weak_type=True)
