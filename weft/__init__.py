@@ -3,7 +3,7 @@
 Examples in docstrings assume `import numpy as np, weft, weft.numpy as wnp` and `from weft import lax`.
 
 Every public name is loaded on first use (PEP 562), so `import weft` costs a few milliseconds and imports neither
-NumPy nor LLVM. `_LAZY_NAMES` says which module holds which name; a submodule is loaded by its own name.
+NumPy nor LLVM. `_LAZY_NAMES` maps each public name to its module; a submodule is loaded by its own name.
 
 >>> weft.__version__.count(".")
 2
@@ -18,7 +18,7 @@ TYPE_CHECKING = False  # type checkers read it as True; importing typing for it 
 if TYPE_CHECKING:
     from typing import Any
 
-# module -> the public names that live there; names of JAX that are not written yet are listed where they will live
+# module -> its public names; names of JAX that weft lacks are listed under their future module
 _NAMES_OF = {
     "weft._engine.api.jit": "jit",
     "weft._engine.api.autodiff": """
@@ -72,23 +72,23 @@ _SUBMODULES = frozenset(
 
 
 class LazyModule(type(importlib)):
-    """A module that loads its public names on first use, one by one; `vars(module)` loads all that `dir(module)` lists."""
+    """A module that loads each public name on first use; `vars(module)` loads all names in `dir(module)`."""
 
     @property
     def __dict__(self) -> "dict[str, Any]":  # type: ignore[override]
         for name in self.__dir__():
-            hasattr(self, name)  # a name that is not written yet is left out
+            hasattr(self, name)  # names that weft lacks are left out
         return _own_names(self)
 
     def __dir__(self) -> "list[str]":
         return _own_names(self)["__dir__"]()
 
     def __reduce__(self) -> "tuple[Any, tuple[str]]":
-        # serializers of functions know modules of Python's own type only
+        # function serializers such as cloudpickle recognize only plain Python modules
         return importlib.import_module, (self.__name__,)
 
 
-#: the names that a module has by now, without loading others
+#: return the names loaded so far, without loading others
 _own_names = vars(type(importlib))["__dict__"].__get__
 
 
@@ -132,7 +132,7 @@ def __dir__() -> list[str]:
 
 
 class _FormerModules:
-    """A finder, last in line, of modules by the names that they had when a pickle was written."""
+    """The last finder on `sys.meta_path`: finds modules by the former names in old pickles."""
 
     @staticmethod
     def find_spec(name: str, path: "Any" = None, target: "Any" = None) -> "Any":

@@ -1,8 +1,8 @@
-"""Modules of the engine by their names in earlier versions, which pickles and exported programs hold.
+"""Former names of engine modules, as stored in pickles and exported programs.
 
-In:   a name such as `weft.ir.mesh`, under which no module is found.
-Out:  the spec of `weft._engine.ir.mesh`, whose module is that module itself, if it exists. Instead of a package, there is an empty one
-      that forwards names: its path would have the same file executed twice.
+In:   a former module name such as `weft.ir.mesh`.
+Out:  a spec whose loader returns the present module, `weft._engine.ir.mesh`, if it exists. A former package gets an
+      empty module that forwards attributes; sharing the package's path would execute its files twice.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _ENGINE = "weft._engine."
 
 
 class _FormerLoader:
-    """Load a module of the engine under its former name."""
+    """A loader of an engine module under its former name."""
 
     def __init__(self, current: str):
         self.current = current
@@ -33,7 +33,7 @@ class _FormerLoader:
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self._spec  # Python has replaced it by the former one
+        module.__spec__ = self._spec  # undo Python's replacement by the former spec
 
 
 def find_spec(name: str) -> ModuleSpec | None:
@@ -57,7 +57,7 @@ def _exists(name: str) -> bool:
 
 
 def current_name(name: str) -> str:
-    """Return the name of a module of weft today.
+    """Return the present name of a module of weft.
 
     >>> current_name("weft.ir.mesh"), current_name("weft.numpy"), current_name("os.path")
     ('weft._engine.ir.mesh', 'weft.numpy', 'os.path')

@@ -1,6 +1,6 @@
-"""The name and the version of weft's distribution, alone so that packaging can read them without importing anything.
+"""The name and version of weft's distribution, in a separate module so that packaging reads them without other imports.
 
-`pip install` takes the distribution's name; PyPI's `weft` is another project. pyproject.toml repeats the name.
+The distribution's name is the argument of `pip install`; PyPI's `weft` is another project. pyproject.toml repeats it.
 """
 
 DISTRIBUTION_NAME = "weft-arrays"

@@ -1,4 +1,4 @@
-"""What becomes of the gradients that the function of `weft.vjp` computes: entries for its `with_refs`, and what it returns for them."""
+"""Gradient destinations for the `with_refs` method of a `weft.vjp` function, and the values returned for them."""
 
 from weft._engine.util.lazy import attach
 

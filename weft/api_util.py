@@ -1,7 +1,7 @@
-"""Functions of trees as functions of their leaves, for libraries that write transformations: the names of `jax.api_util`.
+"""Adapters from functions of pytrees to functions of leaves, for authors of transformations: the names of `jax.api_util`.
 
 In:   wrapped functions (`weft.extend.linear_util`), tree structures, argument numbers.
-Out:  wrapped functions of flat values, and what gives the structure of their results once they have run.
+Out:  wrapped functions of flat values, and functions that return the structure of their results after a run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weft.extend.linear_util import WrappedFun, transformation2, transformation_
 
 
 def safe_map(f: Callable, *sequences: Sequence) -> list:
-    """`list(map(f, *sequences))`; ValueError if they differ in length.
+    """Return `list(map(f, *sequences))`. Raise ValueError if the sequences differ in length.
 
     >>> safe_map(max, [1, 5], [3, 4])
     [3, 5]
@@ -37,15 +37,15 @@ def safe_map(f: Callable, *sequences: Sequence) -> list:
 def flatten_fun(
     fun: WrappedFun, in_tree: Any, **options: Any
 ) -> tuple[WrappedFun, Callable[[], Any]]:
-    """`fun(*args, **kwargs)` as a function of the leaves of `(args, kwargs)`, whose structure is `in_tree`, to a list of leaves; with it,
-    what gives the structure of the results."""
+    """Return a function of the leaves of `(args, kwargs)`, with structure `in_tree`, that returns the leaves of
+    `fun(*args, **kwargs)`; and a function that returns the structure of the results."""
     return transformation_with_aux2(_flattened, fun, in_tree, True, **options)
 
 
 def flatten_fun_nokwargs(
     fun: WrappedFun, in_tree: Any, **options: Any
 ) -> tuple[WrappedFun, Callable[[], Any]]:
-    """The same of `fun(*args)`; `in_tree` is the structure of `args`.
+    """Adapt `fun(*args)` like `flatten_fun`; `in_tree` is the structure of `args`.
 
     >>> from weft.extend.linear_util import wrap_init
     >>> flat, out_tree = flatten_fun_nokwargs(wrap_init(lambda x, y: {"sum": x + y}), weft.tree.structure((1, 2)))
@@ -69,9 +69,9 @@ def argnums_partial(
     args: Sequence,
     require_static_args_hashable: bool = True,
 ) -> tuple[WrappedFun, tuple]:
-    """`f` as a function of the arguments at `dyn_argnums` alone, the others as given; with it, these arguments.
+    """Return `f` as a function of the arguments at `dyn_argnums` with the others fixed, and the values of these arguments.
 
-    Raises ValueError if an argument that is to be fixed has no hash.
+    Raises ValueError if a fixed argument is not hashable.
 
     >>> from weft.extend.linear_util import wrap_init
     >>> less, args = argnums_partial(wrap_init(lambda x, y: x + y), 0, (1, 2))
@@ -89,7 +89,7 @@ def argnums_partial(
 
 
 class _Fixed:
-    """An argument, compared by value where it has a hash."""
+    """A fixed argument; hashable values are compared by value."""
 
     __slots__ = ("value",)
 
@@ -128,9 +128,9 @@ def _with_fixed(
 def flatten_axes(
     name: str, treedef: Any, axis_tree: Any, *, kws: bool = False, tupled_args: bool = False
 ) -> list:
-    """The leaves of `axis_tree`, a prefix of a tree of structure `treedef`, repeated for all leaves below; None is a leaf.
+    """Return the leaves of `axis_tree`, a prefix of a tree of structure `treedef`, repeated for the leaves below; None is a leaf.
 
-    ValueError, naming it `name`, if it is not a prefix.
+    Raises ValueError, with `name` in its message, if `axis_tree` is not a prefix.
 
     >>> flatten_axes("in_axes", weft.tree.structure((1, {"a": 2, "b": 3})), (0, None))
     [0, None, None]
@@ -147,7 +147,7 @@ def flatten_axes(
 def donation_vector(
     donate_argnums: Sequence[int], donate_argnames: Sequence[str], in_tree: Any, kws: bool = True
 ) -> tuple[bool, ...]:
-    """Which leaves of `(args, kwargs)` are donated.
+    """Return a tuple with True for each donated leaf of `(args, kwargs)`.
 
     >>> donation_vector((0,), (), weft.tree.structure(((1, 2), {})))
     (True, False)
@@ -167,7 +167,7 @@ def donation_vector(
 def rebase_donate_argnums(
     donate_argnums: Sequence[int], static_argnums: Sequence[int]
 ) -> tuple[int, ...]:
-    """The numbers of donated arguments when static ones are left out.
+    """Return the numbers of the donated arguments after static arguments are removed.
 
     >>> rebase_donate_argnums((1, 2), (0,))
     (0, 1)
@@ -180,7 +180,7 @@ def rebase_donate_argnums(
 
 
 def shaped_abstractify(x: Any) -> ShapedArray:
-    """The type of a value, or of anything with a shape and a dtype. TypeError for what is not an array.
+    """Return the type of a value, or of any object with a shape and a dtype. Raise TypeError if `x` is not array-like.
 
     >>> shaped_abstractify(3.0)
     ShapedArray(float32[], weak_type=True)
@@ -200,7 +200,7 @@ def debug_info(
     sourceinfo: str | None = None,
     signature: inspect.Signature | None = None,
 ) -> DebugInfo:
-    """Where a program that is traced from `fun(*args, **kwargs)` comes from.
+    """Return the debug info of a program traced from `fun(*args, **kwargs)`: its source line and argument names.
 
     >>> debug_info("jit", lambda x, y: x, (1, (2, 3)), {}).arg_names
     ('x', 'y[0]', 'y[1]')

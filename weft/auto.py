@@ -1,7 +1,7 @@
 """Planning of large training runs: the fastest mesh, micro batch, ZeRO stage and recomputation for a model on a cluster.
 
-Nothing is compiled or run: step times and memory come from a model of the machine (docs/planning.md). `weft plan` prints
-the same plans.
+Planning compiles and runs nothing: step times and memory come from a machine model (docs/planning.md). `weft plan`
+prints the same plans.
 
 >>> plans = weft.auto.plan("llama3-70b", cluster="h100:64", batch=512, top=2)
 >>> len(plans), plans[0].seconds <= plans[1].seconds

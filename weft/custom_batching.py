@@ -1,4 +1,4 @@
-"""Functions with batching rules of their own: what they do under `vmap`."""
+"""Functions with custom batching rules under `vmap`."""
 
 from weft._engine.util.lazy import attach
 

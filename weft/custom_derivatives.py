@@ -1,4 +1,4 @@
-"""Functions with derivative rules of their own, and what these rules are given."""
+"""Functions with custom derivative rules, and the special values that these rules receive."""
 
 from weft._engine.util.lazy import attach
 

@@ -1,4 +1,4 @@
-"""Questions about dtypes: promotion, families, limits, and the dtypes NumPy does not have."""
+"""Functions and classes of dtypes: promotion, families, limits, and the dtypes that NumPy lacks."""
 
 from weft._engine.util.lazy import attach
 

@@ -1,4 +1,4 @@
-"""A tree of arrays as one vector, and back."""
+"""Conversion between a tree of arrays and one vector."""
 
 import math
 from collections.abc import Callable
@@ -15,12 +15,12 @@ from weft.tree_util import tree_flatten, tree_unflatten
 
 
 def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
-    """Return the leaves of `pytree` as one vector, and the function that makes such a tree of such a vector.
+    """Return the leaves of `pytree` as one vector, and the function that converts such a vector back to such a tree.
 
-    The vector has the dtype that all leaves promote to; going back, every leaf takes its own shape and dtype again. Where all leaves have
-    one dtype, they come back in that of the vector given, whichever it is.
+    The vector has the promoted dtype of all leaves. The inverse restores the shape and dtype of each leaf. If all leaves
+    have one dtype, the restored leaves have the dtype of the given vector instead.
 
-    Leaves may be ShapeDtypeStructs; then the vector is one, too.
+    Leaves may be ShapeDtypeStructs; then the vector is also a ShapeDtypeStruct.
 
     >>> vector, back = ravel_pytree({"a": np.ones((2, 2), np.float32), "b": np.float32(3)})
     >>> vector.shape
@@ -46,7 +46,7 @@ def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
 
 @record
 class _Unravel:
-    """The way back: equal for equal structures, shapes and dtypes, so that it may be a static argument."""
+    """The inverse of `ravel_pytree`. Instances of equal structures, shapes and dtypes are equal, so that it can be a static argument."""
 
     treedef: Any
     shapes: tuple
@@ -54,7 +54,7 @@ class _Unravel:
     dtype: Any
 
     def __call__(self, flat: Any) -> Any:
-        """The tree of a vector; ValueError for another shape, TypeError for another dtype where the leaves had one alone."""
+        """Return the tree of a vector. Raise ValueError for another shape, and TypeError for another dtype unless all leaves share one."""
         sizes = [math.prod(shape) for shape in self.shapes]
         if flat.shape != (sum(sizes),):
             raise ValueError(

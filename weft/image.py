@@ -1,7 +1,7 @@
-"""Images resized: each spatial dim is multiplied by a matrix of kernel weights.
+"""Image resizing: each spatial dim is multiplied by a matrix of kernel weights.
 
-In:  an array, the wanted shape, a kernel. Out: the array resampled, its dtype kept if it is floating.
-Pixels are the middles of unit intervals. A kernel is widened when the image shrinks (antialias), so that every input pixel
+In:  an array, the new shape, a kernel. Out: the resampled array; floating dtypes are kept.
+Pixels are centers of unit intervals. A kernel is widened when the image shrinks (antialias), so that every input pixel
 counts; the weights of each output pixel add up to one, also at the border.
 """
 
@@ -36,7 +36,7 @@ class ResizeMethod(enum.Enum):
 
     @staticmethod
     def from_string(name: str) -> ResizeMethod:
-        """The method of a name such as "linear" or "bicubic"."""
+        """Return the method with a name such as "linear" or "bicubic"."""
         found = _NAMES.get(name.lower())
         if found is None:
             raise ValueError(
@@ -87,7 +87,7 @@ _KERNELS: dict[ResizeMethod, Callable] = {
 
 
 def _weights(size: int, out: int, scale, translation, kernel: Callable, antialias: bool, dtype):
-    """The matrix [size, out] that resamples one dim."""
+    """Return the matrix [size, out] that resamples one dim."""
     inverse = 1 / scale
     width = wnp.maximum(inverse, 1) if antialias else 1
     place = (wnp.arange(out, dtype=dtype) + 0.5) * inverse - translation * inverse - 0.5
@@ -118,7 +118,7 @@ def _resample(
 
 
 def _by_matrices(image, shape: Sequence[int], matrix: Callable, precision):
-    """Each dim that changes multiplied by `matrix(size, new size)`."""
+    """Multiply each dim whose size changes by `matrix(size, new size)`."""
     for dim, (size, out) in enumerate(zip(image.shape, shape)):
         if size != out:
             weights = matrix(size, out).astype(image.dtype)
@@ -129,12 +129,12 @@ def _by_matrices(image, shape: Sequence[int], matrix: Callable, precision):
 
 
 def _library(*sizes: int) -> Any:
-    """NumPy for constants of known sizes, weft.numpy for values of symbolic ones."""
+    """Return NumPy for fixed sizes, and weft.numpy for symbolic sizes."""
     return wnp if any(isinstance(n, Dim) for n in sizes) else np
 
 
 def _areas(size: int, out: int) -> Any:
-    """Each pixel of the result is the mean of the image over its area."""
+    """Return the matrix whose result pixels are means of the image over their areas."""
     library = _library(size, out)
     edges, pixel = library.arange(out + 1) * size / out, library.arange(size)[:, None]
     overlap = library.minimum(edges[1:], pixel + 1) - library.maximum(edges[:-1], pixel)
@@ -142,7 +142,7 @@ def _areas(size: int, out: int) -> Any:
 
 
 def _cubic_over_edges(size: int, out: int) -> Any:
-    """The cubic kernel with a = -3/4 on an image whose edges go on, as PyTorch has it without antialiasing."""
+    """Return the matrix of the cubic kernel with a = -3/4 and replicated edges, as in PyTorch without antialiasing."""
     library = _library(size, out)
     place = (library.arange(out) + 0.5) * size / out - 0.5
     pixels = library.arange(-2, size + 2)
@@ -175,7 +175,7 @@ def resize(
     antialias: bool = True,
     precision=Precision.HIGHEST,
 ):
-    """`image` resampled to `shape`, which has the same number of dims.
+    """Return `image` resampled to `shape`, which has the same number of dims.
 
     >>> resize(wnp.array([0.0, 2.0]), (4,), "linear").tolist()
     [0.0, 0.5, 1.5, 2.0]
@@ -218,7 +218,7 @@ def scale_and_translate(
     antialias: bool = True,
     precision=Precision.HIGHEST,
 ):
-    """`image` resampled at `scale` and `translation`, one of each for every dim of `spatial_dims`; 0 outside of the image.
+    """Return `image` resampled with a `scale` and a `translation` for every dim of `spatial_dims`; 0 outside of the image.
 
     A pixel at `x` moves to `x * scale + translation`. Both may be traced and have derivatives.
     """

@@ -1,9 +1,9 @@
-"""Listeners to what happens: events, durations, spans and values, those that programs record and those of weft's own compilations.
+"""Listeners for events, durations, time spans and scalars, recorded by programs and by weft's own compilations.
 
-In:  `record_event` and its kin, called by libraries; compilations of programs, which weft reports itself as
+In:  calls of `record_event` and similar functions by libraries; compilations of programs, which weft reports itself as
      `/jax/core/compile/backend_compile_duration`.
-Out: calls of the registered listeners, in the thread in which it happened, in the order of registration.
-Laws: without listeners nothing is measured. A listener gets the name first, then the values, then the facts as keywords.
+Out: calls of the registered listeners, in the recording thread, in the order of registration.
+Laws: without listeners nothing is measured. A listener receives the name first, then the values, then the metadata as keywords.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _scalars: list[_Listener] = []
 
 
 def record_event(event: str, **kwargs: str | int) -> None:
-    """Tell the listeners to events that `event` has happened; `kwargs` are facts about it.
+    """Notify the event listeners of `event`; `kwargs` are its metadata.
 
     >>> seen = []
     >>> weft.monitoring.register_event_listener(lambda event, **facts: seen.append((event, facts)))
@@ -44,7 +44,7 @@ def record_event(event: str, **kwargs: str | int) -> None:
 
 
 def record_event_duration_secs(event: str, duration: float, **kwargs: str | int) -> None:
-    """Tell the listeners to durations that `event` took `duration` seconds."""
+    """Notify the duration listeners that `event` took `duration` seconds."""
     for listener in tuple(_durations):
         listener(event, duration, **kwargs)
 
@@ -52,36 +52,36 @@ def record_event_duration_secs(event: str, duration: float, **kwargs: str | int)
 def record_event_time_span(
     event: str, start_time: float, end_time: float, **kwargs: str | int
 ) -> None:
-    """Tell the listeners to spans that `event` lasted from `start_time` to `end_time`, in seconds of one clock."""
+    """Notify the time span listeners that `event` lasted from `start_time` to `end_time`, in seconds of one clock."""
     for listener in tuple(_spans):
         listener(event, start_time, end_time, **kwargs)
 
 
 def record_scalar(event: str, value: float | int, **kwargs: str | int) -> None:
-    """Tell the listeners to values that `event` has this value."""
+    """Notify the scalar listeners of the value of `event`."""
     for listener in tuple(_scalars):
         listener(event, value, **kwargs)
 
 
 def register_event_listener(callback: _Listener) -> None:
-    """Call `callback(event, **facts)` at every event."""
+    """Register `callback`, which is called as `callback(event, **metadata)` for every event."""
     _events.append(callback)
 
 
 def register_event_duration_secs_listener(callback: _Listener) -> None:
-    """Call `callback(event, seconds, **facts)` with every duration."""
+    """Register `callback`, which is called as `callback(event, seconds, **metadata)` for every duration."""
     _durations.append(callback)
     _follow_compilations()
 
 
 def register_event_time_span_listener(callback: _Listener) -> None:
-    """Call `callback(event, start, end, **facts)` with every span."""
+    """Register `callback`, which is called as `callback(event, start, end, **metadata)` for every time span."""
     _spans.append(callback)
     _follow_compilations()
 
 
 def register_scalar_listener(callback: _Listener) -> None:
-    """Call `callback(event, value, **facts)` with every value."""
+    """Register `callback`, which is called as `callback(event, value, **metadata)` for every scalar."""
     _scalars.append(callback)
 
 
@@ -122,7 +122,7 @@ def _remove(listeners: list[_Listener], callback: _Listener, name: str) -> None:
 
 
 def _follow_compilations() -> None:
-    """Listen to weft's own events while somebody here wants them."""
+    """Subscribe to weft's own compilation events while a listener is registered here."""
     if _durations or _spans:
         if _on_event not in events.listeners:
             events.listeners.append(_on_event)

@@ -1,6 +1,6 @@
-"""Reductions of the rows of an array by segment: what JAX calls `jax.ops`.
+"""Reductions of the rows of an array by segment: the functions of `jax.ops`.
 
-In:  data, and for each row of it (along the first dims) the number of its segment, in any order.
+In:  data, and the segment number of each row of data (along the first dims), in any order.
 Out: one row for each segment; a segment without rows holds the identity of the reduction, and rows whose number is
      outside of the range are dropped.
 """
@@ -41,7 +41,7 @@ def _smallest(dtype):
 
 
 def _segments(kind: str, method: str, combine: Callable, identity: Callable, doc: str) -> Callable:
-    """A reduction by segment, from the method of `.at[]`, the reduction of the buckets, and the identity for a dtype."""
+    """Return a segment reduction, given the method of `.at[]`, the reduction of the buckets, and the identity for a dtype."""
 
     def reduce(
         data,
@@ -73,7 +73,9 @@ def _segments(kind: str, method: str, combine: Callable, identity: Callable, doc
         if mode == "clip":
             ids = wnp.clip(ids, 0, n - 1)
         elif mode == "drop":
-            ids = wnp.where(wnp.less(ids, 0), n, ids)  # numbers below 0 do not count from the end
+            ids = wnp.where(
+                wnp.less(ids, 0), n, ids
+            )  # negative numbers are out of range, not relative to the end
         shape, at = (n, *data.shape[ids.ndim :]), ids
         if bucket_size is not None:
             bucket = wnp.floor_divide(wnp.arange(ids.shape[0]), bucket_size)

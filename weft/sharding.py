@@ -1,4 +1,4 @@
-"""Public face of meshes and shardings.
+"""Meshes and shardings.
 
 >>> from weft.sharding import PartitionSpec as P
 >>> P('x', None)

@@ -1,4 +1,4 @@
-"""Stages of compilation: what `f.trace(...)`, `.lower()` and `.compile()` of a jitted function give."""
+"""Stages of compilation: the results of `f.trace(...)`, `.lower()` and `.compile()` of a jitted function."""
 
 from weft._engine.util.lazy import attach
 

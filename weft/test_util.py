@@ -1,6 +1,6 @@
 """Check derivatives against finite differences.
 
-Law checked forward: jvp(f)(x, t) is the central difference of f at x along t. Backward: <ct, J t> == <vjp(ct), t>.
+Laws: forward, jvp(f)(x, t) is the central difference of f at x along t; backward, <ct, J t> == <vjp(ct), t>.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,10 +16,10 @@ from weft.tree_util import tree_leaves, tree_map
 # Tolerance and step of the difference quotient by the coarsest floating dtype among the values.
 _TOLERANCE = {"float16": 5e-2, "bfloat16": 1e-1, "float32": 2e-3, "float64": 1e-5}
 _STEP = {"float16": 1e-1, "bfloat16": 1e-1, "float32": 2.0**-11, "float64": 2.0**-17}
-#: what is multiplied with the step in turn: values that are large beside their differences need longer ones
+#: factors of the step, tried in order: values much larger than their differences need longer steps
 _LONGER = (1, 4, 16)
 
-#: a bound, or bounds by dtype; other dtypes have the default
+#: a bound, or bounds by dtype; other dtypes use the default
 Tolerance = float | Mapping[Any, float] | None
 
 
@@ -32,11 +32,11 @@ def check_grads(
     rtol: Tolerance = None,
     eps: float | None = None,
 ) -> None:
-    """Check the derivatives of `f` at `args` up to `order`, forward ("fwd") and backward ("rev"), against difference quotients.
-    A string of modes selects those that it contains.
+    """Check the derivatives of `f` at `args` up to `order` against difference quotients, in the modes "fwd" and "rev".
+    `modes` is a sequence of modes, or a string that contains their names.
 
-    Arguments are trees of floating (or complex) arrays; `eps` is the step, `atol` and `rtol` are bounds, or dicts that map dtypes to
-    bounds; what they do not give follows from the dtype.
+    Arguments are trees of floating (or complex) arrays; `eps` is the step; `atol` and `rtol` are bounds, or dicts from
+    dtypes to bounds. Missing values follow from the dtype.
     Raises AssertionError if a derivative is wrong, ValueError for an unknown mode.
 
     >>> check_grads(wnp.sin, (wnp.arange(3.0),), order=2)
@@ -142,7 +142,7 @@ def check_vjp(
 def _with_some_step(
     check: Callable[[float], None], args: tuple[Any, ...], eps: float | None
 ) -> None:
-    """`check(eps)`, which must succeed; without `eps` with one of the steps of the dtype. Raises what the shortest one gave."""
+    """Call `check(eps)`; without `eps`, try the steps for the dtype and raise the error of the shortest if all fail."""
     if eps is not None and not (isinstance(eps, (int, float, np.integer, np.floating)) and eps > 0):
         raise ValueError(f"`eps` must be a positive number, got {eps!r:.60}.")
     steps = [_STEP[_coarsest(args)] * factor for factor in _LONGER] if eps is None else [eps]
@@ -160,7 +160,7 @@ def _with_some_step(
 def _difference(
     f: Callable[..., Any], args: tuple[Any, ...], tangents: tuple[Any, ...], step: float
 ) -> Any:
-    """The central difference of `f` along `tangents`."""
+    """Return the central difference of `f` along `tangents`."""
 
     def moved(sign: float) -> Any:
         return f(*tree_map(lambda x, t: _move(x, t, sign * step), args, tangents))
@@ -177,7 +177,7 @@ def _difference(
 
 
 def _exact(args: Sequence[Any], tangents: Any, step: float) -> Any:
-    """`tangents`, rounded so that steps along them round no float32 or float64 argument: what is left is the function's own error."""
+    """Return `tangents` rounded so that steps along them are exact in float32 or float64 arguments, without rounding error."""
 
     def leaf(x: Any, t: Any) -> Any:
         x, t = np.asarray(x), np.asarray(t)
@@ -196,7 +196,7 @@ def _move(x: Any, t: Any, step: float) -> Any:
 
 
 def _random_like(tree: Any, seed: int) -> Any:
-    """Standard normal values of the shapes and dtypes of `tree`; float0 zeros for its integers."""
+    """Return standard normal values with the shapes and dtypes of `tree`; float0 zeros for its integers."""
     numbers = np.random.default_rng(abs(seed) * 2 + (seed < 0))
 
     def leaf(x: Any) -> np.ndarray:
@@ -212,7 +212,7 @@ def _random_like(tree: Any, seed: int) -> Any:
 
 
 def _inner(a: Any, b: Any) -> float:
-    """The real inner product of two trees, without conjugation, as derivatives pair with tangents."""
+    """Return the real inner product of two trees, without conjugation, as derivatives pair with tangents."""
     pairs = zip(tree_leaves(a), tree_leaves(b), strict=True)
     products = [
         np.sum(_widen(np.asarray(x)) * _widen(np.asarray(y)))
@@ -240,7 +240,7 @@ def _compare(
 
 
 def _bound(tolerance: Tolerance, like: Any) -> float:
-    """The bound for values of the dtypes of `like`: the largest of theirs."""
+    """Return the bound for values like `like`: the largest bound of their dtypes."""
     if tolerance is None or isinstance(tolerance, Mapping):
         given = {np.dtype(dtype).name: bound for dtype, bound in (tolerance or {}).items()}
         names = {np.asarray(x).dtype.name for x in tree_leaves(like)} & given.keys()
@@ -265,7 +265,7 @@ def _widen(x: np.ndarray) -> np.ndarray:
 
 
 def _coarsest(tree: Any) -> str:
-    """The name of the real dtype with the least precision among the floating leaves of `tree`, as functions compute with them."""
+    """Return the name of the least precise real dtype among the floating leaves of `tree`, after canonicalization."""
     real_of = {"complex64": "float32", "complex128": "float64"}
     found = {
         np.dtype(weft.dtypes.canonicalize_dtype(np.asarray(x).dtype)).name

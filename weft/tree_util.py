@@ -1,4 +1,4 @@
-"""Trees of arrays: taking apart, mapping, key paths, and registering containers of one's own."""
+"""Pytrees: flattening, mapping, key paths, and registration of container types."""
 
 from __future__ import annotations
 

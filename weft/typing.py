@@ -1,4 +1,4 @@
-"""Types for the annotations of array programs: what functions take for an array, and what they take for a dtype.
+"""Types for annotations of array programs: array-like and dtype-like arguments.
 
 >>> from weft.typing import ArrayLike
 >>> [isinstance(x, ArrayLike) for x in (np.ones(3), 2.5, [1, 2])]
