@@ -129,7 +129,8 @@ def jvp(
     instantiate: bool = True,
     transform_stack: bool = True,
 ) -> Any:
-    """Return values and tangents of `fun` on flat values: `(out, tangent_out)`. Tangents may be `Zero`; `instantiate` removes them from results.
+    """Return values and tangents of `fun` on flat values: `(out, tangent_out)`. Tangents may be `Zero`,
+    except in results with `instantiate`.
 
     >>> jvp(lambda x: x * x, (3.0,), (1.0,))
     (Array(9., dtype=float32, weak_type=True), Array(6., dtype=float32, weak_type=True))

@@ -65,8 +65,8 @@ def mapped_aval(size: int, axis: int | None, aval: ShapedArray) -> ShapedArray:
 def unmapped_aval(
     size: int, axis: int | None, aval: ShapedArray, explicit_mesh_axis: Any = None
 ) -> ShapedArray:
-    """The type of `size` values of type `aval` stacked along `axis`; `aval` for None.
     """Return the type of `size` values of type `aval` stacked along `axis`; return `aval` for axis None.
+
     >>> unmapped_aval(3, 1, weft.typeof(wnp.ones(2)))
     ShapedArray(float32[2,3])
     """
