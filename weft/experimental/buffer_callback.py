@@ -1,6 +1,6 @@
-"""Python functions inside of programs that write their results in place.
+"""Callbacks of compiled programs that write their results in place.
 
-In:   a function of a context, of the buffers of the results and of those of the arguments, which returns nothing.
+In:   a function of a context, the buffers of the results and the buffers of the arguments; it returns nothing.
 Out:  a function of arrays for use in programs.
 See `weft.pure_callback` for functions that return their results.
 """
@@ -21,7 +21,7 @@ from weft._engine.util.errors import DeviceRuntimeError
 
 
 class ExecutionStage(enum.IntEnum):
-    """When a callback is called: here always when the program runs."""
+    """The stage at which a callback is called: always the execution of the program."""
 
     INSTANTIATE = 0
     PREPARE = 1
@@ -30,14 +30,14 @@ class ExecutionStage(enum.IntEnum):
 
 
 class ExecutionContext:
-    """What a callback is told of its call."""
+    """The context of a callback's call."""
 
     __slots__ = ()
     stage = property(lambda self: ExecutionStage.EXECUTE, doc="The stage of the program.")
 
     @property
     def stream(self) -> int:
-        """The stream of a GPU. JaxRuntimeError: a CPU has none."""
+        """The stream of a GPU. Raises JaxRuntimeError: a CPU has no streams."""
         raise DeviceRuntimeError(
             "UNIMPLEMENTED: ExecutionContext.stream: XLA FFI GPU context is not available: buffers are on the CPU, "
             "which has no streams. Work on their memory by np.asarray(buffer); the program waits for the callback."
@@ -45,7 +45,7 @@ class ExecutionContext:
 
 
 class Buffer:
-    """The memory of an argument or a result, for NumPy and DLPack: writing to that of a result sets it.
+    """The memory of an argument or a result, for NumPy and DLPack; a write to a result's buffer sets the result.
 
     >>> from weft.experimental.buffer_callback import Buffer
     >>> Buffer(np.ones(2), True).shape, np.asarray(Buffer(np.ones(2), True)).tolist()
@@ -80,11 +80,12 @@ def buffer_callback(
     input_output_aliases: dict[int, int] | None = None,
     command_buffer_compatible: bool = False,
 ) -> Callable:
-    """A function of arrays that calls `callback(context, out, *args)`, which writes to the buffers in `out`, a tree like
-    `result_shape_dtypes`.
+    """Return a function of arrays that calls `callback(context, out, *args)`, which writes to the buffers in `out`, a tree
+    like `result_shape_dtypes`.
 
-    `input_output_aliases` maps the number of an argument to that of a result of its type: both are one buffer, which begins as a copy of
-    the argument. ValueError for numbers that there are not, and for other types. See `weft.pure_callback` for `vmap_method` and for errors.
+    `input_output_aliases` maps the number of an argument to the number of a result with the same type: the two share one
+    buffer, whose initial content is a copy of the argument. ValueError for invalid numbers and for different types. See
+    `weft.pure_callback` for `vmap_method` and for errors.
 
     >>> from weft.experimental.buffer_callback import buffer_callback
     >>> def double(context, out, x): np.asarray(out)[...] = 2 * np.asarray(x)
@@ -134,7 +135,7 @@ def buffer_callback(
 
 
 def _check_aliases(aliases: dict[int, int], args: Sequence, results: Sequence) -> None:
-    """ValueError unless each argument is to share the memory of a result of its type."""
+    """Raise ValueError unless each aliased argument and result exist and have the same type."""
     for given, made in aliases.items():
         for what, number, values in (("input", given, args), ("output", made, results)):
             if not 0 <= number < len(values):

@@ -1,4 +1,4 @@
-"""Checks of values inside compiled programs, as errors that are values: `checkify`."""
+"""Runtime checks inside compiled programs, whose errors are values: `checkify`."""
 
 from weft._engine.util.lazy import attach
 

@@ -1,8 +1,8 @@
-"""Where a part of a program is computed: on the devices or on their host.
+"""Placement of computations on the devices or on their host.
 
-In:   the name of a place, and functions.
+In:   a compute type, and functions.
 Out:  the same functions.
-Laws: with CPUs the device and its host are one, so that nothing is left to choose; names of places are checked all the same.
+Laws: for CPUs the device and its host are the same, so compute types are checked but have no effect.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ def _check_place(name: str, compute_type: Any) -> None:
 
 @contextlib.contextmanager
 def compute_on(compute_type: str) -> Iterator[None]:
-    """What is computed inside runs on the host of the devices ("device_host") or on these ("device"): with CPUs, in one place.
+    """Run the operations inside on the host of the devices ("device_host") or on the devices ("device"), which are the same for CPUs.
 
-    ValueError for another place; NotImplementedError for one of a TPU or a GPU. Functions can be decorated with it.
+    Raises ValueError for an unknown compute type; NotImplementedError for a part of a TPU or a GPU. Can be used as a
+    decorator.
 
     >>> from weft.experimental.compute_on import compute_on
     >>> with compute_on("device_host"):
@@ -52,7 +53,7 @@ def compute_on2(
     out_memory_spaces: Any,
     compiler_options: Any = None,
 ) -> Callable:
-    """`f`, computed on the host of the devices or on these; its results are in the memory space that is named, of which there is one.
+    """Return `f`, computed on the host of the devices or on the devices; its results are in `out_memory_spaces`, of which there is one.
 
     >>> from weft.experimental.compute_on import compute_on2
     >>> float(compute_on2(wnp.sin, compute_type="device_host", out_memory_spaces=None)(0.0))

@@ -1,7 +1,7 @@
-"""Functions that say themselves how they run on many devices.
+"""Functions with custom partitioning rules.
 
-In:   a function of arrays, a rule for the propagation of shardings, and one that gives the program of one device.
-Out:  a function that the partitioner asks instead of looking inside it.
+In:   a function of arrays, a rule for the propagation of shardings, and a function that returns the program of one device.
+Out:  a function that the partitioner partitions by these rules, without looking inside.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from weft._engine.util.source import function_name, user_frame
 
 
 class CompoundFactor(Compound):
-    """Several factors that make up one dim, major to minor.
+    """Several factors that form one dim, major to minor.
 
     >>> CompoundFactor("i", "j")
     CompoundFactor('i', 'j')
@@ -64,7 +64,7 @@ class ArrayMapping(tuple):
 
 
 class SdyShardingRule:
-    """A rule for the propagation of shardings, from parts instead of from a text.
+    """A rule for the propagation of shardings, built from parts instead of a string.
 
     >>> SdyShardingRule((ArrayMapping("i", "k"), ArrayMapping("k", "j")), (ArrayMapping("i", "j"),)).operand_mappings[0]
     ArrayMapping('i', 'k')
@@ -105,11 +105,11 @@ class SdyShardingRule:
 
 
 class custom_partitioning:
-    """A function with a partition rule of its own: see `def_partition`.
+    """A function with a custom partition rule: see `def_partition`.
 
-    Where nothing is compiled, on one device, and inside of a `shard_map` over all axes, the function itself runs. `static_argnums` are
-    passed to the rule first. It has no rule of differentiation or batching: put `custom_vjp` or `custom_vmap` around it. Raises
-    AttributeError if it is called without a partition rule.
+    Eagerly, on one device, and inside a `shard_map` over all axes, the function itself runs. `static_argnums` are passed
+    to the rule first. There is no rule of differentiation or batching: wrap the function in `custom_vjp` or
+    `custom_vmap`. Raises AttributeError if it is called without a partition rule.
 
     >>> @custom_partitioning
     ... def scaled(x): return 2 * x
@@ -144,13 +144,14 @@ class custom_partitioning:
         permutation_factors: Sequence[str] = (),
         **factor_sizes: int,
     ) -> Callable:
-        """Set how the function runs on many devices.
+        """Set the partition rule.
 
-        `partition(mesh, arg_shapes, result_shape)`, where the shapes have a `sharding`, gives the mesh, a function of blocks, and
-        the shardings of results and arguments, to which arguments are brought. `sharding_rule` states for the propagation of shardings
-        what dims have in common: `"i k, k j -> i j"`; `need_replication_factors` are never split. Without it,
-        `infer_sharding_from_operands(mesh, arg_shapes, result_shape)` gives the shardings of results; else they are replicated.
-        `propagate_user_sharding` and `decode_shardings` are not asked. ValueError for a rule without meaning.
+        `partition(mesh, arg_shapes, result_shape)`, where the shapes have a `sharding`, returns the mesh, a function of
+        blocks, and the shardings of results and arguments; arguments are resharded to them. `sharding_rule` lists the
+        factors of all dims for the propagation of shardings: `"i k, k j -> i j"`; `need_replication_factors` are never
+        split. Without it, `infer_sharding_from_operands(mesh, arg_shapes, result_shape)` returns the shardings of results;
+        without both they are replicated. `propagate_user_sharding` and `decode_shardings` are not used. Raises ValueError
+        for an invalid rule.
         """
         options = (reduction_factors, (*need_replication_factors, *permutation_factors))
         if isinstance(sharding_rule, str):
@@ -171,12 +172,12 @@ class custom_partitioning:
         return partition
 
     def _einsum_rule(self, static: list, jaxpr: Jaxpr) -> EinsumRule | None:
-        """Return the sharding rule for a program, once it is known to fit."""
+        """Return the sharding rule of a program after a check that it matches the program's types."""
         rule = self.sharding_rule
         if isinstance(rule, _Asked):
             rule = rule.rule(static, jaxpr)
         if rule is not None:
-            rule.factors(jaxpr.in_avals, jaxpr.out_avals)  # raises if the rule does not fit
+            rule.factors(jaxpr.in_avals, jaxpr.out_avals)  # raises if the rule does not match
         return rule
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -223,7 +224,7 @@ class custom_partitioning:
 
 
 def _runs_whole(operands: list) -> bool:
-    """True if nothing is left to split: outside of programs, and inside shard_map."""
+    """Return True if there is nothing to partition: outside of programs, and inside shard_map."""
     if current_trace() is eval_trace and not any_tracers(tree.tree_leaves(operands)):
         return True
     mesh = current_mesh()
@@ -231,7 +232,7 @@ def _runs_whole(operands: list) -> bool:
 
 
 class _Asked:
-    """A rule that is a function of the mesh and the types."""
+    """A sharding rule computed by a function of the mesh and the types."""
 
     def __init__(self, function: Callable, sizes: dict[str, int], options: tuple):
         self.function, self.sizes, self.options = function, sizes, options

@@ -1,11 +1,11 @@
-"""Functions of arrays as functions of TensorFlow's tensors.
+"""Conversion of functions of arrays to functions of TensorFlow tensors.
 
-In:   a function of trees of arrays, and names for the sizes that tensors leave open.
-Out:  a function of trees of tensors, to be called, traced by `tf.function`, saved and differentiated by TensorFlow.
-How:  `weft.export` traces the function for the types of the tensors. Its StableHLO text is the module of one `XlaCallModule` operation,
-      which the XLA inside TensorFlow compiles. The gradient of the operation is the exported derivative.
-Laws: TensorFlow is imported by the first call only. A program that needs a library or Python at run time (`custom_call`) is refused:
-      TensorFlow has neither.
+In:   a function of trees of arrays, and names for the unknown sizes of tensors.
+Out:  a function of trees of tensors; TensorFlow can call, trace (`tf.function`), save and differentiate it.
+How:  `weft.export` traces the function for the types of the tensors. Its StableHLO text becomes the module of one
+      `XlaCallModule` operation, which TensorFlow's XLA compiles. The gradient of the operation is the exported VJP.
+Laws: the first call imports TensorFlow. A program that calls a library or Python at run time (`custom_call`) is rejected:
+      TensorFlow cannot run these calls.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["DisabledSafetyCheck", "PolyShape", "convert", "dtype_of_val", "eval_
 
 
 class PolyShape(tuple):
-    """The sizes of one argument: integers, names, None for a known size, and `...` for all that follow.
+    """The sizes of one argument: integers, names, None for a known size, and `...` for all remaining sizes.
 
     >>> print(PolyShape("b", None, ...))
     (b, _, ...)
@@ -47,7 +47,7 @@ class PolyShape(tuple):
 
 @dataclass(frozen=True)
 class _TensorType:
-    """The type of a tensor. A size that is not known is None."""
+    """The type of a tensor. An unknown size is None."""
 
     shape: tuple[int | None, ...]
     dtype: np.dtype
@@ -67,9 +67,9 @@ def convert(
 ) -> Callable[..., Any]:
     """Return `fun_jax` as a function of TensorFlow's tensors.
 
-    `polymorphic_shapes` names the sizes of positional arguments that tensors leave open, as in `export.symbolic_args_specs`: one text or
-    PolyShape for all arguments, or a prefix of their tree; None is a known shape. `polymorphic_constraints` hold among the names. Without
-    `with_gradient`, TensorFlow raises LookupError for the gradient of the result.
+    `polymorphic_shapes` names the unknown sizes of positional arguments, as in `export.symbolic_args_specs`: one string or
+    PolyShape for all arguments, or a prefix of their tree; None is a known shape. `polymorphic_constraints` relate the
+    names. Without `with_gradient`, TensorFlow raises LookupError for the gradient of the result.
 
     Raises NotImplementedError for a program that calls a library or Python at run time, and for several platforms.
     """
@@ -124,14 +124,14 @@ def _texts(shapes: Any) -> Any:
 
 
 def _as_tensor(tf: Any, x: Any) -> Any:
-    """A tensor of a dtype that arrays have: 64 bits are truncated when x64 is disabled."""
+    """Convert `x` to a tensor of a dtype that weft arrays have: 64 bits are truncated when x64 is disabled."""
     tensor = tf.convert_to_tensor(x)
     dtype = dtypes.canonicalize_dtype(np.dtype(tensor.dtype.as_numpy_dtype))
     return tf.cast(tensor, tf.as_dtype(dtype))
 
 
 def _call(tf: Any, exported: Exported, tensors: Sequence[Any]) -> list[Any]:
-    """The operation that runs an exported program."""
+    """Return the results of an operation that runs an exported program."""
     from tensorflow.compiler.tf2xla.python import xla  # pyright: ignore[reportMissingImports]
 
     module = exported.mlir_module()
@@ -152,7 +152,7 @@ def _call(tf: Any, exported: Exported, tensors: Sequence[Any]) -> list[Any]:
 
 
 def _differentiable(tf: Any, exported: Exported, tensors: Sequence[Any]) -> list[Any]:
-    """The results of an exported program. Their gradient is another operation, which has a gradient too."""
+    """Return the results of an exported program. Their gradient is another exported operation, which is differentiable too."""
     inputs, outputs = (
         [dtypes.issubdtype(a.dtype, np.inexact) for a in avals]
         for avals in (exported.in_avals, exported.out_avals)
@@ -182,7 +182,7 @@ def _not_differentiable(tf: Any, exported: Exported, tensors: Sequence[Any]) -> 
 def eval_polymorphic_shape(
     fun_jax: Callable[..., Any], *, polymorphic_shapes: Any = None
 ) -> Callable[..., Any]:
-    """Return a function that computes the types of the results of `fun_jax`, and their shapes as texts, from the types of arguments.
+    """Return a function that computes the types of the results of `fun_jax`, and their shapes as strings, from argument types.
 
     >>> eval_polymorphic_shape(lambda x: x.T, polymorphic_shapes="b, 3")(np.ones((2, 3), np.float32))
     (ShapeDtypeStruct(shape=(3, b), dtype=float32), '(3, b)')

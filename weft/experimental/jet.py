@@ -1,10 +1,11 @@
 """Taylor mode: push the derivatives of curves through a function.
 
 In:   a function, a point, and for each argument the derivatives of a curve through it: the first, the second, and so on.
-Out:  the value, and the derivatives of the curve that the function makes of them.
-Laws: a curve x(t) with derivatives x_k becomes y(t) = f(x(t)) with derivatives y_k, all exact; order one is `weft.jvp`. A linear
-      operation maps each derivative, a product follows Leibniz's rule. Every other operation has y'(t) = J(x(t)) x'(t): its rule for
-      tangents, applied to the curves of x and x', which are known to one order less. So whatever has a derivative has all of them.
+Out:  the value, and the derivatives of the image of the curve.
+Laws: the function maps a curve x(t) with derivatives x_k to y(t) = f(x(t)) with derivatives y_k, all exact; order one is
+      `weft.jvp`. A linear operation maps each derivative; a product follows Leibniz's rule. Any other operation uses
+      y'(t) = J(x(t)) x'(t): its JVP rule applied to the curves of x and x' of one order less. So every operation with a
+      JVP rule has derivatives of all orders.
 Source: A. Griewank and A. Walther, "Evaluating Derivatives" (2008), chapter 13; J. Bettencourt, M. J. Johnson and D. Duvenaud,
 "Taylor-mode automatic differentiation for higher-order derivatives in JAX" (2019).
 
@@ -82,12 +83,12 @@ class ZeroTerm:
 zero_term = ZeroTerm()
 
 
-#: no series is longer, and larger factorials take seconds
+#: the limit on the length of a series; larger factorials take seconds
 _MOST_TERMS = 100_000
 
 
 def fact(n: int) -> int:
-    """n!, by which the derivatives of a curve are divided in its Taylor series.
+    """Return n!, the divisor of the n-th derivative in a Taylor series.
 
     >>> fact(4)
     24
@@ -98,7 +99,7 @@ def fact(n: int) -> int:
 
 
 class JetTracer(Tracer):
-    """A value with the derivatives of its curve; those that are None are zero."""
+    """A value with the derivatives of its curve; None stands for a zero derivative."""
 
     __slots__ = ("aval", "primal", "terms")
 
@@ -122,7 +123,7 @@ class JetTracer(Tracer):
 
 
 class JetTrace(Trace):
-    """Computes with curves of a fixed order, from 1 up."""
+    """The trace that computes with curves of a fixed order of at least 1."""
 
     __slots__ = ("order", "tag")
 
@@ -133,7 +134,7 @@ class JetTrace(Trace):
         self.tag, self.order = tag, order
 
     def split(self, x: Any) -> tuple[Any, list]:
-        """The value and the derivatives of anything."""
+        """Return the value and the derivatives of any operand."""
         if type(x) is JetTracer and x.owning_trace is self:
             return x.primal, x.terms
         return x, [None] * self.order
@@ -146,7 +147,7 @@ class JetTrace(Trace):
         moving = [any(t is not None for t in terms) for terms in series]
         if not any(moving):
             return self.parent.process(primitive, primals, params)
-        if primitive is jit_p:  # what it calls is computed here
+        if primitive is jit_p:  # evaluate the called program by this trace
             with set_trace(self):
                 return evaluate(params["jaxpr"], *args)
         if primitive in jet_rules.given:
@@ -171,7 +172,7 @@ class JetTrace(Trace):
     def _by_given_rule(
         self, rule: JetRule, primitive: Any, primals: list, series: list, params: dict
     ) -> Any:
-        """Apply a rule of a library, which works on coefficients of Taylor series."""
+        """Apply a library's rule, which uses coefficients of Taylor series."""
         scales = _factorials(self.order)
         with derived_trace(self.parent):
             coefficients = [
@@ -190,7 +191,7 @@ class JetTrace(Trace):
         return joined if primitive.multiple_results else joined[0]
 
     def _by_tangents(self, primitive: Any, primals: list, series: list, params: dict) -> Any:
-        """Any operation, by its rule for tangents on curves of one order less."""
+        """Apply the JVP rule of an operation to curves of one order less."""
         rule = primitive.jvp
         zero = [Zero(typeof(p).to_tangent_aval()) for p in primals]
         firsts = [z if terms[0] is None else terms[0] for z, terms in zip(zero, series)]
@@ -215,7 +216,7 @@ class JetTrace(Trace):
         return joined if primitive.multiple_results else joined[0]
 
     def _joined_tangent(self, inner: JetTrace, zero: Zero, first: Any, terms: list) -> Any:
-        """The tangent of an operand as a curve of one order less."""
+        """Return the tangent of an operand as a curve of one order less."""
         rest = terms[1:]
         if type(first) is Zero and all(t is None for t in rest):
             return zero
@@ -223,7 +224,7 @@ class JetTrace(Trace):
             return inner.join(instantiate(first), rest)
 
     def _split_inner(self, inner: JetTrace, out: Any, tangent: Any) -> tuple[Any, list]:
-        """A result and its series, of which the tangent has all terms."""
+        """Return a result and its series, whose terms are the terms of the tangent."""
         value, terms = None, [None] * (self.order - 1)
         if type(tangent) is not Zero:
             value, terms = inner.split(tangent)
@@ -234,9 +235,9 @@ def _given(tangent: Any) -> Any:
     return None if type(tangent) is Zero else tangent
 
 
-# ---- rules: (primitive, primals, series, params) -> the value and its derivatives; None where the rule does not apply
+# ---- rules: (primitive, primals, series, params) -> the value and its derivatives, or None if the rule does not apply
 
-#: operations with a transpose that are linear in each moving operand, but not in all together
+#: operations with a transpose that are linear in each operand, but not jointly linear
 _PRODUCTS = ("mul", "dot_general", "conv_general_dilated", "ragged_dot")
 _NOT_LINEAR = {*_PRODUCTS, "div", "scatter-mul", "triangular_solve", "tridiagonal_solve"}
 
@@ -267,7 +268,7 @@ def _linear(primitive: Any, primals: list, series: list, params: dict) -> tuple:
 
 
 def _sum(terms: list) -> Any:
-    """The sum of pairs (a whole number, a value or None); None if there is nothing."""
+    """Return the sum of pairs of an integer and a value or None; None for an empty sum."""
     total = None
     for count, x in terms:
         if x is not None:
@@ -281,7 +282,7 @@ def _mul(x: Any, y: Any) -> Any:
 
 
 def _leibniz(product: Callable, x: list, y: list, k: int) -> Any:
-    """The derivative of order `k` of a product of two curves, given with their values in front."""
+    """Return the derivative of order `k` of a product of two curves, given as lists that start with their values."""
     return _sum([(math.comb(k, i), product(x[i], y[k - i])) for i in range(k + 1)])
 
 
@@ -314,7 +315,7 @@ def _div(primitive: Any, primals: list, series: list, params: dict) -> tuple:
 
 
 def _steps(x: list, out: list, k: int) -> Any:
-    """The derivative of order k - 1 of `out` times x'."""
+    """Return the derivative of order k - 1 of `out` times x'."""
     return _sum([(math.comb(k - 1, i), _mul(out[i], x[k - i - 1])) for i in range(k)])
 
 
@@ -326,7 +327,7 @@ def _exp(primitive: Any, primals: list, series: list, params: dict) -> tuple:
 
 
 def _pair(first: str, second: str, sign: int, which: int) -> Callable:
-    """The rule of two functions each of which is the other one's derivative, but for the `sign` of that of the second."""
+    """Return the rule of two functions whose derivatives are each other, up to `sign` for the second."""
 
     def rule(primitive, primals, series, params):
         found = [primitive.bind(*primals, **params)]
@@ -343,7 +344,7 @@ def _pair(first: str, second: str, sign: int, which: int) -> Callable:
 
 
 def _integer_pow(primitive: Any, primals: list, series: list, params: dict) -> tuple | None:
-    """By squares and products, for powers from 2 up."""
+    """Apply integer powers of at least 2 by squares and products."""
     power = params["y"]
     if power < 2:
         return None
@@ -362,7 +363,7 @@ def _multiply_curves(a: list, b: list) -> list:
 
 
 def _pow(primitive: Any, primals: list, series: list, params: dict) -> tuple | None:
-    """Of a moving exponent: z' = z (y log x)'."""
+    """Apply a power with a varying exponent: z' = z (y log x)'."""
     if all(t is None for t in series[1]):
         return None
     x, y = primals
@@ -406,7 +407,7 @@ _RULES: dict[str, Callable] = {
 
 
 def _factorials(order: int) -> list[int]:
-    """The factors between coefficients of a Taylor series and derivatives, from order 1 on."""
+    """Return the factors between coefficients of a Taylor series and derivatives, from order 1 on."""
     return [math.factorial(k) for k in range(1, order + 1)]
 
 
@@ -423,7 +424,7 @@ def _is_zero(term: Any) -> bool:
 
 
 def _series_of(position: int, primal: Any, terms: Any, order: int, scales: Sequence[int]) -> list:
-    """The derivatives of an argument: its terms times `scales`; None for zeros."""
+    """Return the derivatives of an argument: its terms times `scales`; None for zeros."""
     aval = typeof(primal)
     if terms is zero_series or not dtypes.issubdtype(aval.dtype, np.inexact):
         return [None] * order
@@ -442,7 +443,7 @@ def _series_of(position: int, primal: Any, terms: Any, order: int, scales: Seque
 
 
 def _check_arrays(primals: list, series: list) -> None:
-    """Raise ValueError for a primal value or a term of a series that is no array."""
+    """Raise ValueError for a primal value or a term of a series that is not an array."""
     for i, x in enumerate(primals):
         if not tree.treedef_is_leaf(tree.tree_structure(x)):
             raise ValueError(
@@ -460,11 +461,11 @@ def _check_arrays(primals: list, series: list) -> None:
 def jet(
     fun: Callable, primals: Sequence, series: Sequence, factorial_scaled: bool = True
 ) -> tuple[Any, Any]:
-    """The value of `fun` at the arrays `primals`, and the derivatives of the curve that it makes of curves through them.
+    """Return the value of `fun` at the arrays `primals`, and the derivatives of the image of curves through them.
 
-    `series` has a list for each argument: the first derivative of its curve, the second, and so on, as many for all; or `zero_series`.
-    The result is `fun(*primals)` and a tree of its structure, with such a list in the place of every array. Without `factorial_scaled`
-    both series hold coefficients of the Taylor series: the derivative of order k divided by k!.
+    `series` has a list for each argument: the first derivative of its curve, the second, and so on, with equal lengths; or
+    `zero_series`. The result is `fun(*primals)` and a tree of its structure, with such a list in place of every array.
+    Without `factorial_scaled`, both series hold Taylor coefficients: the derivative of order k divided by k!.
     Raises ValueError for arguments that are not arrays, and for series of different lengths or shapes.
 
     >>> value, terms = jet(lambda x: x**3, (2.0,), ([1.0, 0.0, 0.0],))
@@ -509,8 +510,8 @@ JetRule = Callable[..., tuple[Any, Any]]
 
 
 class JetRules(MutableMapping[Primitive, JetRule]):
-    """The rules of primitives: `rule(primals, series, **params)` returns the value and its series. Series hold coefficients of the Taylor
-    series. A rule that is set takes the place of the one of weft, and deleting it restores that.
+    """The rules of primitives: `rule(primals, series, **params)` returns the value and its series of Taylor coefficients.
+    Setting a rule replaces weft's own; deleting it restores weft's.
 
     >>> value, series = jet_rules[lax.sin_p]((0.0,), ([1.0, 0.0, 0.0],))
     >>> float(value), [round(float(x), 4) + 0.0 for x in series]
@@ -557,7 +558,7 @@ def deriv_prop(
     primals_in: Sequence[Any],
     series_in: Sequence[Any],
 ) -> tuple[Any, list]:
-    """The rule of a function of one array whose derivative is `deriv`."""
+    """Return the value and series of a function of one array whose derivative is `deriv`."""
     (x,), (terms,) = primals_in, series_in
     slopes = [deriv(x)]
     if len(terms) > 1:
@@ -571,12 +572,12 @@ def deriv_prop(
 
 
 def def_deriv(prim: Primitive, deriv: Callable[[Any], Any]) -> None:
-    """Set the rule of a function of one array to its derivative `deriv`."""
+    """Define the rule of a function of one array by its derivative `deriv`."""
     jet_rules[prim] = functools.partial(deriv_prop, prim, deriv)
 
 
 def def_comp(prim: Primitive, comp: Callable[..., Any], **kwargs: Any) -> None:
-    """Set the rule of a primitive to the rule of the equal function `comp(*arrays, **kwargs)`."""
+    """Define the rule of a primitive by the equal function `comp(*arrays, **kwargs)`."""
     jet_rules[prim] = lambda primals, series, **params: jet2(
         functools.partial(comp, **kwargs), primals, series
     )
@@ -585,7 +586,7 @@ def def_comp(prim: Primitive, comp: Callable[..., Any], **kwargs: Any) -> None:
 def linear_prop(
     prim: Primitive, primals_in: Sequence[Any], series_in: Sequence[Any], **params: Any
 ) -> tuple[Any, list]:
-    """The rule of a linear primitive, which maps each coefficient."""
+    """Return the value and series of a linear primitive, which maps each coefficient."""
     value = prim.bind(*primals_in, **params)
     outs = [prim.bind(*terms, **params) for terms in zip(*series_in)]
     return value, list(map(list, zip(*outs))) if prim.multiple_results else outs
@@ -599,7 +600,7 @@ def deflinear(prim: Primitive) -> None:
 def zero_prop(
     prim: Primitive, primals_in: Sequence[Any], series_in: Sequence[Any], **params: Any
 ) -> tuple[Any, list]:
-    """The rule of a primitive whose derivatives are all zero."""
+    """Return the value and series of a primitive whose derivatives are all zero."""
     value, order = prim.bind(*primals_in, **params), len(series_in[0])
     none: list = [zero_term] * order
     return value, [none] * len(value) if prim.multiple_results else none

@@ -1,8 +1,8 @@
-"""What functions do with random keys, as data, and whether they use one twice: the checks behind `weft.debug_key_reuse`.
+"""Analysis of the use of random keys by functions, for the checks of `weft.debug_key_reuse`.
 
 In:   functions, or traced programs.
-Out:  a `KeyReuseSignature`: which inputs are used up (`Sink`), which results are new unused keys (`Source`), and which results are the keys
-      of an input (`Forward`). A key that is used twice raises KeyReuseError.
+Out:  a `KeyReuseSignature`: consumed inputs (`Sink`), results that are new unused keys (`Source`), and results that are
+      keys of an input (`Forward`). A key that is used twice raises KeyReuseError.
 Next: `api.key_reuse`, which follows keys through programs.
 """
 
@@ -39,7 +39,7 @@ __all__ = [
 
 
 class _Marked:
-    """Keys at one position, all or those of a mask; immutable."""
+    """The keys at one position, all or those selected by a mask; immutable."""
 
     __slots__ = ("idx", "mask")
 
@@ -73,7 +73,7 @@ class _Marked:
 
 
 class Sink(_Marked):
-    """Keys of an input that are used up.
+    """Keys of an input that are consumed.
 
     >>> Sink(0), Sink(1, np.array([True, False])), Sink(0) == Sink(0, np.array([True, True]))
     (Sink(0), Sink(1, [ True False]), True)
@@ -103,7 +103,7 @@ class Forward(NamedTuple):
 
 
 class KeyReuseSignature:
-    """What a function does with keys: a set of `Sink`, `Source` and `Forward`.
+    """The key use of a function: a set of `Sink`, `Source` and `Forward`.
 
     >>> KeyReuseSignature(Source(0), Sink(0)) == KeyReuseSignature(Sink(0), Source(0)), KeyReuseSignature(Source(0), Sink(1))
     (True, KeyReuseSignature(Sink(1), Source(0)))
@@ -118,17 +118,17 @@ class KeyReuseSignature:
 
     @property
     def sinks(self) -> list[Sink]:
-        """The inputs whose keys are used up."""
+        """Return the inputs whose keys are consumed."""
         return self._of(Sink)
 
     @property
     def sources(self) -> list[Source]:
-        """The results that are new keys."""
+        """Return the results that are new keys."""
         return self._of(Source)
 
     @property
     def forwards(self) -> list[Forward]:
-        """The results that hold keys of inputs."""
+        """Return the results that hold keys of inputs."""
         return self._of(Forward)
 
     def __eq__(self, other: object) -> bool:
@@ -145,12 +145,12 @@ class KeyReuseSignature:
 
 
 def jaxpr_type_signature(jaxpr: Jaxpr) -> KeyReuseSignature:
-    """What a program does with the keys of its inputs, constants after arguments; KeyReuseError if it uses a key twice."""
+    """Return the key use of a program's inputs, constants after arguments; KeyReuseError if it uses a key twice."""
     return _shown(signature_of(jaxpr), jaxpr)
 
 
 def function_type_signature(fun: Callable, *args: Any) -> KeyReuseSignature:
-    """What `fun` does with keys among its arguments, flattened; KeyReuseError if it uses a key twice.
+    """Return the use by `fun` of keys in its flattened arguments; KeyReuseError if it uses a key twice.
 
     >>> function_type_signature(lambda key: weft.random.split(key), weft.random.key(0))
     KeyReuseSignature(Sink(0), Source(0))
@@ -186,33 +186,33 @@ def _shown(signature: Signature, jaxpr: Jaxpr) -> KeyReuseSignature:
     return KeyReuseSignature(*sinks, *made)
 
 
-# ---- marks
+# ---- assertions
 
 consume_p = (
     keys.random_unwrap_p
-)  # the operation that `consume` binds: it reads keys, and says that they are used up
+)  # the operation of `consume`: it reads keys and marks them as consumed
 
 
 def consume(key: Any) -> Any:
-    """The key, used up."""
+    """Return the key, marked as consumed."""
     keys.random_unwrap(key, uses=True)
     return key
 
 
 def assert_consumed(key: Any, value: Any = True) -> None:
-    """State that the keys where `value` is true are used up and no others: AssertionError where a check of the function finds else.
+    """Assert that the keys where `value` is true are consumed and the others are not; a check of the function raises AssertionError.
 
-    Keys that a slice or a concatenation has passed on to another array count as used up in the array that they came from.
+    Keys that a slice or a concatenation has copied to another array count as consumed in their original array.
     """
     keys.random_unwrap_p.bind(key, expects=(np.shape(value), tuple(np.ravel(value).tolist())))
 
 
 def assert_unconsumed(key: Any) -> None:
-    """State that no key is used up: AssertionError where a check of the function finds else."""
+    """Assert that no key is consumed; a check of the function raises AssertionError otherwise."""
     assert_consumed(key, False)
 
 
-#: what operations do with keys, as programs that consist of them are found to do
+#: signatures of operations, equal to the signatures of programs that consist of them
 key_reuse_signatures: dict[Any, KeyReuseSignature] = {
     consume_p: KeyReuseSignature(Sink(0), Forward(0, 0)),
     keys.random_wrap_p: KeyReuseSignature(Source(0)),
@@ -230,5 +230,5 @@ key_reuse_signatures: dict[Any, KeyReuseSignature] = {
     },
     registry["dynamic_update_slice"]: KeyReuseSignature(
         Source(0)
-    ),  # at places that are not known, so its keys count as new
+    ),  # the positions are unknown, so its keys count as new
 }

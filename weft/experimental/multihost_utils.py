@@ -1,9 +1,9 @@
-"""What programs of several processes agree on. With one process it agrees with itself: values stay, and nobody waits.
+"""Collective operations on values of several processes. In a single process values are returned unchanged, without waiting.
 
 In:   trees of arrays; every process makes the same call.
-Out:  the same values as NumPy arrays in each process, or arrays of which each has a part.
-Laws: before values travel the processes compare what they call, and with values of which shapes; the error names both sides. What is
-      gathered keeps its dtype.
+Out:  the same values as NumPy arrays in each process, or arrays whose shards are divided among processes.
+Laws: before an exchange the processes compare the name of the call and the types of the values; an error reports both
+      sides. Gathered values keep their dtypes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 
 
 class ProcessFailureError(errors.ProcessFailureError):
-    """Processes failed inside of a `live_devices` block; `failed_devices` is the set of their devices."""
+    """The error of processes that failed inside a `live_devices` context; `failed_devices` is the set of their devices."""
 
     def __init__(self, failed_devices: set[Device]) -> None:
         ranks = tuple(sorted({d.process_index for d in failed_devices}))
@@ -52,7 +52,7 @@ class ProcessFailureError(errors.ProcessFailureError):
 
 
 def _says(values: Sequence[Any], structure: Any) -> str:
-    """The types of values, of which all processes must have the same."""
+    """Return a description of the types of values, which must be equal in all processes."""
     types = [
         x.aval.str_short() if type(x) is Array else f"{x.dtype}{list(x.shape)}" for x in values
     ]
@@ -64,15 +64,15 @@ def _is_global(x: Any) -> bool:
 
 
 def _values(in_tree: Any) -> tuple[list[Any], Any]:
-    """The leaves of a tree, global arrays as they are and others as NumPy arrays, and its structure."""
+    """Return the leaves of a tree, global arrays unchanged and others as NumPy arrays, and its structure."""
     leaves, structure = tree.tree_flatten(in_tree)
     return [x if _is_global(x) else np.asarray(x) for x in leaves], structure
 
 
 def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
-    """The values of the source process (process 0, if `is_source` is None) in every process, as NumPy arrays.
+    """Return the values of the source process (process 0, if `is_source` is None) in every process, as NumPy arrays.
 
-    All give trees of the same shapes and dtypes. ValueError unless just one process says that it is the source.
+    All processes pass trees of the same shapes and dtypes. ValueError unless exactly one process is the source.
 
     >>> broadcast_one_to_all({"seed": 3})
     {'seed': array(3)}
@@ -99,7 +99,7 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
             describe(
                 api,
                 "there must be one source.",
-                [("processes that say they are", str(sources or "none"))],
+                [("processes with is_source=True", str(sources or "none"))],
                 user_frame(),
                 "One process passes is_source=True and the others False, or all leave it out.",
             )
@@ -108,7 +108,7 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
 
 
 def sync_global_devices(name: str) -> None:
-    """Wait until every process has reached the place called `name`. AssertionError if one comes to a place of another name."""
+    """Wait until every process has called this with `name`. AssertionError if a process passes another name."""
     effects_barrier()
     if processes.current() is None:
         return
@@ -124,10 +124,10 @@ def sync_global_devices(name: str) -> None:
 
 
 def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
-    """The values of all processes, as NumPy arrays stacked along a new first dim, or joined along the first one if `tiled`.
+    """Return the values of all processes, as NumPy arrays stacked along a new first dim, or joined along the first one if `tiled`.
 
-    A global array, one that is on devices of several processes, is given whole; ValueError for one unless `tiled`. Scalars of several
-    processes are stacked.
+    A global array, with devices of several processes, is returned whole; ValueError for one unless `tiled`. Scalars are
+    always stacked.
 
     >>> process_allgather(np.ones(2)).shape, process_allgather(np.ones(2), tiled=True).shape
     ((1, 2), (2,))
@@ -158,7 +158,7 @@ def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
 def assert_equal(in_tree: Any, fail_message: str = "") -> None:
     """Raise AssertionError if values differ among processes: in number, shape, dtype or content.
 
-    Of global arrays the copies are compared that several processes have.
+    Global arrays are compared in their replicas on different processes.
     """
     if processes.current() is None:
         tree.tree_map(np.asarray, in_tree)
@@ -182,7 +182,7 @@ def assert_equal(in_tree: Any, fail_message: str = "") -> None:
 
 
 def _difference(heads: list[str], different: list[int], copies: list, in_tree: Any) -> str:
-    """Return what differs among processes, "" if equal numbers are only written differently."""
+    """Return a description of the difference between processes, or "" if only the text of equal numbers differs."""
     from weft._engine.runtime import exchange
 
     if any(head != heads[0] for head in heads):
@@ -198,12 +198,12 @@ def _same(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def reached_preemption_sync_point(step_id: int) -> bool:
-    """Return whether all processes should save their state at this step, because one of them is to be stopped: it got SIGTERM.
+    """Return True if all processes should save their state at this step, because one of them received SIGTERM.
 
-    All processes call this at every step, from the same step on. After the signal they agree on the next step that none of them has
-    passed; there it is True once, in all of them. Then the program saves, and ends with the exit status
-    `weft.distributed.PREEMPTED`, which launchers and schedulers distinguish from a failure. From the first call on SIGTERM does not
-    end a process; a single process that nothing launched may call it too.
+    All processes call this at every step, starting at the same step. After the signal they agree on the next step that
+    none of them has passed; at this step it returns True in all of them. Then the program saves, and exits with the status
+    `weft.distributed.PREEMPTED`, which launchers and schedulers distinguish from a failure. From the first call on,
+    SIGTERM does not end a process. A single process without a launcher may also call it.
 
     Raises RuntimeError for a first call outside of the main thread, ProcessFailureError if some processes never call it.
 
@@ -217,11 +217,11 @@ def reached_preemption_sync_point(step_id: int) -> bool:
 
 @contextlib.contextmanager
 def live_devices(devices: Sequence[Device]) -> Iterator[list[Device]]:
-    """Those of the devices whose processes are alive, for a `with` block; ProcessFailureError after it if one of them failed inside.
+    """Yield the devices whose processes are alive; ProcessFailureError at the end if one of them failed inside the block.
 
-    All processes that live enter the block together, and leave it together.
+    All live processes enter the block together, and leave it together.
 
-    RuntimeError where there is one process that `initialize` was not called in, ValueError without a device of this process.
+    RuntimeError in a single process without `initialize`; ValueError without a device of this process.
     """
     shared = processes.current()
     if shared is None:
@@ -248,7 +248,7 @@ def live_devices(devices: Sequence[Device]) -> Iterator[list[Device]]:
 
 
 def _lost_when_met(shared: Any) -> set[int]:
-    """The processes that have failed or left, once the others have come here; after a failure nobody waits for others."""
+    """Return the failed or departed processes after the others have arrived; after a failure, do not wait for others."""
     from weft._engine.runtime import exchange
 
     if shared.client.failure is None and not shared.client.leaving:
@@ -260,9 +260,9 @@ def _lost_when_met(shared: Any) -> set[int]:
 
 
 def host_local_array_to_global_array(local_inputs: Any, global_mesh: Mesh, pspecs: Any) -> Any:
-    """Arrays made of what each process holds, sharded over the mesh by `pspecs`, a prefix of the tree of arrays.
+    """Return global arrays assembled from each process's data, sharded over the mesh by `pspecs`, a prefix of the tree of arrays.
 
-    Where processes split a dim, each gives its part of it, and the global array is as many times longer. Global arrays stay.
+    If processes split a dim, each passes its part, and the dim of the global array is the sum. Global arrays are unchanged.
 
     >>> mesh = weft.make_mesh((1,), ("x",))
     >>> host_local_array_to_global_array(np.arange(4), mesh, P("x")).sharding.spec
@@ -284,9 +284,9 @@ def host_local_array_to_global_array(local_inputs: Any, global_mesh: Mesh, pspec
 
 
 def global_array_to_host_local_array(global_inputs: Any, global_mesh: Mesh, pspecs: Any) -> Any:
-    """What this process holds of arrays that are sharded over the mesh by `pspecs`: arrays on its own devices, `global_mesh.local_mesh`.
+    """Return this process's part of arrays sharded over the mesh by `pspecs`: arrays on its own devices, `global_mesh.local_mesh`.
 
-    All of them, if there is one process. An array that is laid out otherwise is laid out so first, by all processes.
+    In a single process these are the whole arrays. An array with another sharding is resharded first, by all processes.
     """
     api = "global_array_to_host_local_array"
 

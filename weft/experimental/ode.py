@@ -41,7 +41,7 @@ _STAGES = (
     (9017 / 3168, -355 / 33, 46732 / 5247, 49 / 176, -5103 / 18656),
     (35 / 384, 0.0, 500 / 1113, 125 / 192, -2187 / 6784, 11 / 84),
 )
-#: weights of the result of order 5 minus those of order 4
+#: weights of the result of order 5 minus the weights of the result of order 4
 _ERROR = (71 / 57600, 0.0, -71 / 16695, 71 / 1920, -17253 / 339200, 22 / 525, -1 / 40)
 #: weights of the slopes in the coefficients of θ, θ², θ³, θ⁴ of the interpolant
 _DENSE = (
@@ -61,12 +61,12 @@ def odeint(
     func: Callable[..., Any], y0: Any, t: Any, *args: Any, rtol: float = 1.4e-8, atol: float = 1.4e-8, mxstep: float = math.inf,
     hmax: float = math.inf,
 ) -> Any:  # fmt: skip
-    """Solve `dy/dt = func(y, t, *args)` from `y(t[0]) = y0`; y at the times `t`, of shape `(len(t), *y0.shape)` for each leaf of y0.
+    """Solve `dy/dt = func(y, t, *args)` from `y(t[0]) = y0`. Return y at the times `t`, of shape `(len(t), *y0.shape)` for each leaf.
 
-    `t` is a vector of increasing times. A step is accepted where the estimated error is at most `atol + rtol |y|` in the mean square;
-    `hmax` bounds its size, `mxstep` the number of steps to each time. Where a time was not reached in `mxstep` steps, or no smaller step
-    could be accepted, the interpolant of the last step is extrapolated. `func` may close over traced values. Reverse mode
-    differentiates by y0, t and args, to any order; forward mode raises a TypeError.
+    `t` is a vector of increasing times. A step is accepted if the root mean square of the estimated error is at most
+    `atol + rtol |y|`; `hmax` limits its size, `mxstep` the number of steps to each time. If a time was not reached in
+    `mxstep` steps, or no smaller step is possible, the interpolant of the last step is extrapolated. `func` may close over
+    traced values. Reverse mode differentiates with respect to y0, t and args, to any order; forward mode raises TypeError.
 
     >>> def position(y0, frequency):
     ...     swing = lambda y, t, w: wnp.stack([y[1], -w * w * y[0]])
@@ -95,7 +95,7 @@ def odeint(
 
 
 def _inexact(x: Any) -> Any:
-    """An array of floats or complex numbers."""
+    """Return `x` as a floating or complex array."""
     array: Any = wnp.asarray(x)
     return (
         array
@@ -105,7 +105,7 @@ def _inexact(x: Any) -> Any:
 
 
 class _Layout:
-    """How a tree of inexact arrays is stored in one real vector."""
+    """The mapping between a tree of inexact arrays and one real vector."""
 
     def __init__(self, example: Any) -> None:
         leaves, self.structure = tree_flatten(example)
@@ -133,7 +133,7 @@ class _Layout:
         )
 
     def unpack(self, vectors: Any) -> Any:
-        """The tree of a vector; dims before the last one stay in front."""
+        """Return the tree of a vector; dims before the last one are kept in front."""
         leaves, start = [], 0
 
         def take(shape: tuple[int, ...]) -> Any:
@@ -150,8 +150,8 @@ class _Layout:
         return tree_unflatten(self.structure, leaves)
 
     def slopes(self, out: Any) -> Any:
-        """What the user's function returned, as a vector: the tree of y, or one with the same elements in this order, as an array of the
-        slopes of a list of numbers."""
+        """Return the result of the user's function as a vector. The result is the tree of y, or a tree with the same
+        elements in this order, such as an array of slopes for a list of numbers."""
         leaves = [wnp.asarray(leaf) for leaf in tree_leaves(out)]
         if [leaf.shape for leaf in leaves] != self.shapes:
             sizes = [math.prod(shape) for shape in self.shapes]
@@ -176,7 +176,7 @@ class _Layout:
 def _solve(
     field: Callable[..., Any], control: tuple[float, ...], y0: Any, ts: Any, leaves: list[Any]
 ) -> Any:
-    """The vectors at `ts`; `field(y, t, leaves)` is the slope."""
+    """Return the vectors at `ts`; `field(y, t, leaves)` is the slope."""
     leaves = [wnp.asarray(leaf) for leaf in leaves]  # literals of a program are Python numbers
     smooth = [i for i, leaf in enumerate(leaves) if wnp.issubdtype(leaf.dtype, wnp.inexact)]
     layout = _Layout([leaves[i] for i in smooth])
@@ -196,7 +196,7 @@ def _solve(
         return new
 
     def adjoint(state: Any, time: Any, leaves: Any) -> Any:
-        """Slopes of y, its cotangent and those of the leaves, by the time that runs backward."""
+        """Return the slopes of y, its cotangent and the cotangents of the leaves in reversed time."""
         size = (state.size - layout.size) // 2
         y, cotangent = state[:size], state[size : 2 * size]
         pulled: Any = vjp(
@@ -228,7 +228,7 @@ def _solve(
         (cotangent, total), by_times = lax.scan(
             step, start, (ts[:-1], ts[1:], ys[1:], g[1:]), reverse=True
         )
-        # a later start moves the whole solution as a y0 does that is one slope back
+        # moving the start time by dt changes the solution like changing y0 by -slope * dt
         by_start: Any = wnp.astype(-wnp.sum(field(ys[0], ts[0], leaves) * cotangent), ts.dtype)
         by_leaves = [np.zeros(leaf.shape, float0) for leaf in leaves]
         by_leaves = with_smooth(by_leaves, layout.unpack(total))
@@ -241,13 +241,13 @@ def _solve(
 def _integrate(
     slope: Callable[[Any, Any], Any], control: tuple[float, ...], y0: Any, ts: Any
 ) -> Any:
-    """The solution at `ts`: steps until a time is passed, then the interpolant of the last step."""
+    """Return the solution at `ts`: step until a time is passed, then evaluate the interpolant of the last step."""
     rtol, atol, mxstep, hmax = control
     limit = np.int32(min(mxstep, np.iinfo(np.int32).max))
     dtype, time_dtype = y0.dtype, ts.dtype
 
     def size(error: Any, before: Any, after: Any) -> Any:
-        """The error in units of the tolerance."""
+        """Return the error in units of the tolerance."""
         allowed = atol + rtol * wnp.maximum(wnp.abs(before), wnp.abs(after))
         return (
             wnp.sqrt(wnp.mean(wnp.square(error / allowed))).astype(time_dtype)
@@ -272,7 +272,7 @@ def _integrate(
             _SHRINK,
             wnp.where(accepted, _GROW, 1.0),
         )
-        # an error that is not a number, as after an overflow, asks for a smaller step
+        # a non-finite error, as after an overflow, shrinks the step
         factor = wnp.asarray(wnp.where(wnp.isfinite(error), factor, _SHRINK), time_dtype)
         new = (inner, slopes[-1], t + h, t, h, y, dense)
         y, f, t, *last = (
@@ -308,7 +308,7 @@ def _combined(weights: tuple[float, ...], slopes: list[Any]) -> Any:
 def _first_step(
     slope: Callable[[Any, Any], Any], size: Callable[..., Any], y0: Any, f0: Any, t0: Any
 ) -> Any:
-    """A first step from the sizes of y, y' and an estimate of y'' (Hairer, Nørsett & Wanner, section II.4)."""
+    """Return a first step from the sizes of y, y' and an estimate of y'' (Hairer, Nørsett & Wanner, section II.4)."""
     size_y, size_f = size(y0, y0, y0), size(f0, y0, y0)
     small = (size_y < 1e-5) | (size_f < 1e-5)
     h: Any = wnp.asarray(

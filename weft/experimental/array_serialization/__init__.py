@@ -1,1 +1,1 @@
-"""Saving arrays of many devices: what checkpoint libraries build on."""
+"""Serialization of sharded arrays, for checkpoint libraries."""

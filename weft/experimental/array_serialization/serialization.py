@@ -1,9 +1,9 @@
-"""Arrays of many devices in tensorstore's formats, each under a path or a spec of its own; saves go on while the program does.
+"""Asynchronous storage of sharded arrays in tensorstore formats, each array under its own path or spec.
 
-In:   arrays, and for each where it lies (`get_tensorstore_spec`). To read: how each is to be laid out.
-Out:  `GlobalAsyncCheckpointManager`, `run_serialization` and `run_deserialization`, and the coroutines they are made of.
-Laws: each shard is written once, by the process that holds its first replica. `serialize` returns when the values are copied: the
-      program may donate the arrays then. A save that failed is told by the next call.
+In:   arrays, and a tensorstore spec for each (`get_tensorstore_spec`). Reading takes the sharding of each array.
+Out:  `GlobalAsyncCheckpointManager`, `run_serialization` and `run_deserialization`, and the coroutines they consist of.
+Laws: each shard is written once, by the process that holds its first replica. `serialize` returns when the values are
+      copied; the program may donate the arrays then. The next call raises the error of a failed save.
 
 Whole trees, with checksums and in fewer files, are saved by `weft.checkpoint`.
 """
@@ -43,7 +43,7 @@ __all__ = [
     "run_serialization",
 ]
 
-_REMOTE = {"gs": "gcs", "s3": "s3"}  # what begins an address, and tensorstore's name for it
+_REMOTE = {"gs": "gcs", "s3": "s3"}  # URL scheme -> name of the tensorstore driver
 
 
 def get_tensorstore_spec(
@@ -54,10 +54,10 @@ def get_tensorstore_spec(
     arr: Any = None,
     driver: str = "zarr",
 ) -> dict[str, Any]:
-    """Where an array lies, as tensorstore describes it: a folder, or a `gs://` or `s3://` address.
+    """Return the tensorstore spec of an array's location: a folder, or a `gs://` or `s3://` address.
 
-    With `ocdbt` the last part of the path is the array's name in a database, which the folder is. `process_idx` puts a folder for each
-    process in between. `arr` gives shape and blocks. Raises ValueError for an `ocdbt` path without a folder.
+    With `ocdbt`, the folder is a database and the last part of the path is the array's name in it. `process_idx` inserts a
+    folder for each process. `arr` defines shape and blocks. Raises ValueError for an `ocdbt` path without a folder.
 
     >>> get_tensorstore_spec("/data/weights", ocdbt=True)["kvstore"]
     {'driver': 'ocdbt', 'base': {'driver': 'file', 'path': '/data'}, 'path': 'weights'}
@@ -96,7 +96,7 @@ def _shard_shape(arr: Any) -> tuple[int, ...]:
 
 
 def _metadata(arr: Any, driver: str) -> dict[str, Any]:
-    """Shape and blocks, a block for each shard."""
+    """Return the shape and the blocks, one block for each shard."""
     shape, block = [int(n) for n in arr.shape], [max(int(n), 1) for n in _shard_shape(arr)]
     if driver == "zarr3":
         return {
@@ -109,7 +109,7 @@ def _metadata(arr: Any, driver: str) -> dict[str, Any]:
 
 
 def is_remote_storage(tspec: dict[str, Any] | str) -> bool:
-    """Whether a spec or address names storage in a network, as far as its text says.
+    """Return True if a spec or address names remote storage, judging by its text.
 
     >>> is_remote_storage("gs://bucket/x"), is_remote_storage(get_tensorstore_spec("/data/x"))
     (True, False)
@@ -121,7 +121,7 @@ def is_remote_storage(tspec: dict[str, Any] | str) -> bool:
 
 
 class _Budget:
-    """Bytes that may be in flight at once; one request larger than all waits until nothing else is."""
+    """A limit on the bytes in flight; a request larger than the limit waits until it is the only one."""
 
     def __init__(self, most: int) -> None:
         self.most, self.used, self.changed = most, 0, asyncio.Condition()
@@ -149,8 +149,8 @@ async def async_serialize(
 ) -> None:
     """Write the shards of an array that this process holds as replica `replica_id`.
 
-    Returns when they are copied if there is a list `commit_future`, which gets what to wait for, else when they are written. Raises
-    TypeError for random keys, tensorstore's ValueError where another array lies in the place already.
+    With a list `commit_future`, append the futures of the writes and return when the values are copied; otherwise return
+    when they are written. Raises TypeError for random keys, and tensorstore's ValueError if another array is stored there.
     """
     if not isinstance(arr_inp, Array) or dtypes.is_extended(arr_inp.dtype):
         raise TypeError(
@@ -210,10 +210,10 @@ async def async_deserialize(
     chunk_layout: Any = None,
     assume_metadata: bool = False,
 ) -> Array:
-    """Read an array laid out by `in_type`, a sharding, a format or a ShapeDtypeStruct with one.
+    """Read an array with the sharding of `in_type`: a sharding, a format or a ShapeDtypeStruct with one.
 
-    Of another `global_shape` it is cut, or filled with zeros, at the ends of its dims. Raises ValueError where nothing is stored, and
-    for an `in_type` without a sharding.
+    If `global_shape` differs from the stored shape, the array is truncated or padded with zeros at the ends of its dims.
+    Raises ValueError if nothing is stored, and for an `in_type` without a sharding.
     """
     if isinstance(in_type, ShapeDtypeStruct):
         global_shape = in_type.shape if global_shape is None else global_shape
@@ -221,7 +221,7 @@ async def async_deserialize(
     sharding = in_type.sharding if isinstance(in_type, Format) else in_type
     if sharding is None:
         raise ValueError(
-            "async_deserialize: in_type says nothing of the layout. Give a sharding, or a ShapeDtypeStruct that has one."
+            "async_deserialize: in_type has no sharding. Give a sharding, or a ShapeDtypeStruct that has one."
         )
     ts = tensorstore()
     opened = await ts.open(
@@ -247,7 +247,7 @@ async def async_deserialize(
 async def _read_part(
     opened: Any, spans: list[tuple[int, int]], dtype: Any, byte_limiter: Any
 ) -> np.ndarray:
-    """Read from `first` to `last` of each dim, with zeros beyond the ends of what is stored."""
+    """Read from `first` to `last` of each dim, with zeros beyond the ends of the stored array."""
     inside = tuple(
         slice(min(first, n), min(last, n)) for (first, last), n in zip(spans, opened.shape)
     )
@@ -261,11 +261,11 @@ async def _read_part(
             await byte_limiter.give(size)
     part = part if dtype is None else part.astype(dtype)
     missing = [(0, last - first - n) for (first, last), n in zip(spans, part.shape)]
-    return np.pad(part, missing) if missing else part  # pad takes no array without dims
+    return np.pad(part, missing) if missing else part  # np.pad does not accept scalars
 
 
 def run_serialization(arrays: Sequence[Array], tensorstore_specs: Sequence[Any]) -> None:
-    """Write arrays, each where its spec says, and wait for it."""
+    """Write arrays, each to the location in its spec, and wait for completion."""
     _check_lengths("run_serialization", arrays=arrays, tensorstore_specs=tensorstore_specs)
 
     async def write() -> None:
@@ -283,7 +283,7 @@ def run_deserialization(
     dtypes: Sequence[Any] | None = None,
     concurrent_gb: int = 32,
 ) -> list[Array]:
-    """Read arrays, laid out by `shardings`, with at most `concurrent_gb` times 10^9 bytes in flight; see `async_deserialize`."""
+    """Read arrays with `shardings`, with at most `concurrent_gb` times 10^9 bytes in flight; see `async_deserialize`."""
     count = len(shardings)
     shapes = [None] * count if global_shapes is None else global_shapes
     wanted = [None] * count if dtypes is None else dtypes
@@ -308,7 +308,7 @@ def run_deserialization(
 
 
 def _run(work: Coroutine[Any, Any, Any]) -> Any:
-    """The result of a coroutine; in a thread of its own where a loop runs already, as in notebooks."""
+    """Return the result of a coroutine; use a new thread if an event loop is running, as in notebooks."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -325,7 +325,7 @@ def _check_lengths(api: str, **sequences: Sequence[Any]) -> None:
 
 
 class GlobalAsyncCheckpointManagerBase(abc.ABC):
-    """What a manager of asynchronous checkpoints offers; libraries derive from it, and ask whether a manager is one.
+    """The interface of managers of asynchronous checkpoints, for subclasses and `isinstance` tests in libraries.
 
     >>> issubclass(GlobalAsyncCheckpointManagerBase, abc.ABC)
     True
@@ -333,11 +333,11 @@ class GlobalAsyncCheckpointManagerBase(abc.ABC):
 
     @abc.abstractmethod
     def check_for_errors(self) -> None:
-        """Raise what went wrong in a save that was started before."""
+        """Raise the error of an earlier save, if any."""
 
     @abc.abstractmethod
     def wait_until_finished(self) -> None:
-        """Return when every save that was started is done."""
+        """Wait until all saves have ended."""
 
     @abc.abstractmethod
     def serialize(
@@ -348,7 +348,7 @@ class GlobalAsyncCheckpointManagerBase(abc.ABC):
         on_commit_callback: Any = None,
         transaction: Any = None,
     ) -> None:
-        """Begin to save arrays to stores."""
+        """Start to save arrays to stores."""
 
     @abc.abstractmethod
     def deserialize(
@@ -359,14 +359,14 @@ class GlobalAsyncCheckpointManagerBase(abc.ABC):
         dtypes: Any = None,
         concurrent_gb: int = 32,
     ) -> Any:
-        """Read arrays back, laid out by `shardings`."""
+        """Read arrays with `shardings`."""
 
 
-_saves = itertools.count()  # all processes save in the same order: barriers get the same names
+_saves = itertools.count()  # all processes save in the same order, so barrier names agree
 
 
 class AsyncManager:
-    """Waits for saves in a thread, and then calls what is to follow: on the first of several processes, when all of them are done."""
+    """A thread that waits for saves and then calls the callback: on the first process, after all processes have finished."""
 
     def __init__(self, timeout_secs: float = 300) -> None:
         self._timeout_secs, self._thread, self._error = timeout_secs, None, None
@@ -393,13 +393,13 @@ class AsyncManager:
         self._thread.start()
 
     def check_for_errors(self) -> None:
-        """Raise what went wrong in the last save, once."""
+        """Raise the error of the last save, once."""
         error, self._error = self._error, None
         if error is not None:
             raise error
 
     def wait_until_finished(self) -> None:
-        """Return when the last save is done. Raises what went wrong in it."""
+        """Wait until the last save has ended. Raises its error."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -407,9 +407,9 @@ class AsyncManager:
 
 
 class GlobalAsyncCheckpointManager(AsyncManager, GlobalAsyncCheckpointManagerBase):
-    """Saves arrays while the program goes on, one save at a time, and reads them.
+    """A manager that saves arrays in the background, one save at a time, and reads them.
 
-    `timeout_secs` is how long a process waits for the others. Needs tensorstore.
+    A process waits for the others for at most `timeout_secs`. Needs tensorstore.
     """
 
     def serialize(
@@ -420,10 +420,10 @@ class GlobalAsyncCheckpointManager(AsyncManager, GlobalAsyncCheckpointManagerBas
         on_commit_callback: Callable[[], None] | None = None,
         transaction: Any = None,
     ) -> None:
-        """Begin to save arrays, each where its spec says; returns when their values are copied.
+        """Start to save arrays, each to the location in its spec; return when their values are copied.
 
-        `on_commit_callback` is called when all are written. Waits for the save before, and raises what went wrong in it; raises ValueError
-        for another number of specs.
+        `on_commit_callback` is called when all arrays are written. Waits for the previous save and raises its error; raises
+        ValueError if the numbers of arrays and specs differ.
         """
         _check_lengths("serialize", arrays=arrays, tensorstore_specs=tensorstore_specs)
         self.wait_until_finished()
@@ -449,7 +449,7 @@ class GlobalAsyncCheckpointManager(AsyncManager, GlobalAsyncCheckpointManagerBas
         on_commit_callback: Callable[[], None] | None = None,
         transaction: Any = None,
     ) -> None:
-        """`serialize`, each array in a folder."""
+        """Save arrays like `serialize`, each to a folder."""
         self.serialize(
             arrays,
             [get_tensorstore_spec(path) for path in paths],
@@ -465,7 +465,7 @@ class GlobalAsyncCheckpointManager(AsyncManager, GlobalAsyncCheckpointManagerBas
         dtypes: Sequence[Any] | None = None,
         concurrent_gb: int = 32,
     ) -> list[Array]:
-        """Read arrays, when the save before is done; see `run_deserialization`."""
+        """Read arrays after the previous save has ended; see `run_deserialization`."""
         self.wait_until_finished()
         return run_deserialization(
             shardings, tensorstore_specs, global_shapes, dtypes, concurrent_gb
@@ -479,7 +479,7 @@ class GlobalAsyncCheckpointManager(AsyncManager, GlobalAsyncCheckpointManagerBas
         dtypes: Sequence[Any] | None = None,
         concurrent_gb: int = 32,
     ) -> list[Array]:
-        """`deserialize`, each array from a folder."""
+        """Read arrays like `deserialize`, each from a folder."""
         return self.deserialize(
             shardings,
             [get_tensorstore_spec(path) for path in paths],

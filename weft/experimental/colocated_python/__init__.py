@@ -1,4 +1,4 @@
-"""Python functions that run where the devices of their arrays are: in this process, to which all devices belong."""
+"""Python functions that run on the hosts of their arrays' devices: in this process, which drives all devices."""
 
 from weft.experimental.colocated_python.func import (
     colocated_cpu_devices as colocated_cpu_devices,

@@ -18,7 +18,7 @@ C = TypeVar("C", bound=type)
 
 
 def colocated_cpu_devices(devices_or_mesh: Sequence[Device] | Mesh) -> Any:
-    """The CPU devices that share hosts with the given ones: the given ones, as a mesh if a mesh is given, else as a tuple.
+    """Return the CPU devices on the hosts of the given devices: the given devices, as a mesh or a tuple like the argument.
 
     >>> colocated_cpu_devices(weft.devices()[:1])[0].platform
     'cpu'
@@ -29,7 +29,7 @@ def colocated_cpu_devices(devices_or_mesh: Sequence[Device] | Mesh) -> Any:
 
 
 class _Colocated:
-    """A function that is called with arrays and gives arrays; `specialize` states their types or devices beforehand."""
+    """A function from arrays to arrays; `specialize` fixes their types or devices in advance."""
 
     __name__: str
 
@@ -54,7 +54,7 @@ class _Colocated:
         out_specs_fn: Callable[..., Any] | None = None,
         devices: Sequence[Device] | None = None,
     ) -> _Colocated:
-        """The same function for arguments of the types `in_specs`, with results of the types that `out_specs_fn` gives."""
+        """Return this function for arguments of types `in_specs`, with results of the types that `out_specs_fn` returns."""
         return _Colocated(
             self._fun,
             self._in_specs if in_specs is None else in_specs,
@@ -91,7 +91,7 @@ def _fit(what: str, specs: Sequence[Any], values: Sequence[Any]) -> None:
 
 
 def colocated_python(fun: Callable[..., Any]) -> Any:
-    """`fun` as a function that runs on the hosts of the devices of its arguments: here, at once.
+    """Return `fun` as a function that runs on the hosts of its arguments' devices: in this process, synchronously.
 
     >>> double = colocated_python(lambda x: 2 * x)
     >>> double(wnp.arange(3))
@@ -103,7 +103,7 @@ def colocated_python(fun: Callable[..., Any]) -> Any:
 
 
 def colocated_python_class(cls: C) -> C:
-    """A class whose instances live on the hosts of the devices that their methods are called with: the class itself."""
+    """Return a class whose instances live on the hosts of the devices that their methods use: the class itself."""
     if not isinstance(cls, type):
         raise TypeError(f"colocated_python_class: cls must be a class, got {cls!r}.")
     return cls

@@ -1,4 +1,4 @@
-"""The types of what would travel to another host; with one process nothing does."""
+"""Types of values sent to other hosts; a single process sends nothing."""
 
 from weft._engine.runtime.device import Device
 

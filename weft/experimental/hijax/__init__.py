@@ -1,11 +1,12 @@
-"""Operations of users with a rule for each transformation, as classes: `VJPHiPrimitive`, and `HiPrimitive`, on values of hi types.
+"""User-defined operations with a rule for each transformation: `VJPHiPrimitive`, and `HiPrimitive`, on values of hijax types.
 
 In:   a class with the types of its arguments and results, an implementation `expand`, and rules as methods.
-Out:  objects that are called like functions. Programs hold one equation for a call; it is expanded when they are compiled.
-Laws: a transformation asks for its rule when it meets the operation, and raises NotImplementedError, with the method to write, where
-      there is none. Zeros are given to rules as arrays. Types are those of arrays, in trees, or hi types. A program holds the arrays of
-      values of hi types, so that rules for these are asked for where values are: under a transformation, not of a traced program.
-Next: `vjp_primitive`, the class and its ops; `control.hitypes`, the types whose values are objects of users.
+Out:  objects that are called like functions. A call is one equation in a program; compilation expands it.
+Laws: a transformation calls its rule when it reaches the operation; without a rule it raises NotImplementedError, which
+      names the method to write. Rules receive zeros as arrays. Types are array types, trees of them, or hijax types.
+      A program holds the arrays of values of hijax types, so rules on such values apply only to values, as when a
+      transformation runs the function itself, and not to a traced program.
+Next: `vjp_primitive`, the class and its ops; `control.hitypes`, the types of user-defined values.
 """
 
 from weft._engine.control.hitypes import (
@@ -71,7 +72,7 @@ __all__ = [
     "vjp_from_lin",
 ]
 
-#: classes and functions of this package, which report the module where users import them
+#: public classes and functions, whose `__module__` is set to this package
 for _public in (
     GradAccum,
     HiPrimitive,

@@ -1,4 +1,4 @@
-"""Accumulators of cotangents, into which transposition rules of users write."""
+"""Accumulators of cotangents, the output arguments of user-defined transposition rules."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from weft._engine.transforms.jvp import instantiate
 
 
 class _NothingType:
-    """Stands for no cotangent where None would be no leaf."""
+    """A placeholder for a missing cotangent; unlike None, it is a leaf of trees."""
 
 
 NO_COTANGENT: Any = _NothingType()
 
 
 class GradAccum:
-    """Where `vjp_bwd` and `transpose` put the cotangent of an argument of type `aval`."""
+    """The destination for the cotangent of an argument of type `aval`, used by `vjp_bwd` and `transpose`."""
 
     def __init__(self, aval: ShapedArray):
         self.aval = aval
@@ -29,7 +29,7 @@ class GradAccum:
 
 
 class ValAccum(GradAccum):
-    """Sums cotangents; `freeze` gives the sum, or a `Zero`."""
+    """An accumulator that sums cotangents; `freeze` returns the sum, or a `Zero`."""
 
     def __init__(self, aval: ShapedArray, val: Any = None):
         super().__init__(aval)
@@ -46,27 +46,27 @@ class ValAccum(GradAccum):
 
 
 class NullAccum(GradAccum):
-    """For an argument whose cotangent nobody wants."""
+    """An accumulator for an argument whose cotangent is not needed; it discards its input."""
 
     def accum(self, x: Any) -> None:
         """Drop `x`."""
 
 
 class RefAccum(GradAccum):
-    """Adds cotangents to a reference to a mutable array."""
+    """An accumulator that adds cotangents to a mutable array."""
 
     def __init__(self, aval: ShapedArray, ref: Any):
         super().__init__(aval)
         self.ref = ref
 
     def accum(self, x: Any) -> None:
-        """Add `x` to what the reference holds."""
+        """Add `x` to the mutable array."""
         if x is not None and x is not NO_COTANGENT and type(x) is not Zero:
             self.ref.addupdate(x)
 
 
 def instantiate_zeros(tangent: Any) -> Any:
-    """An array of zeros for a `Zero`; anything else as it is.
+    """Return an array of zeros for a `Zero`; return any other value unchanged.
 
     >>> from weft.experimental.hijax import ShapedArray, Zero, instantiate_zeros
     >>> instantiate_zeros(Zero(ShapedArray((2,), np.dtype('float32')))).tolist(), instantiate_zeros(3)
@@ -76,7 +76,7 @@ def instantiate_zeros(tangent: Any) -> Any:
 
 
 def is_undefined_primal(x: Any) -> bool:
-    """Whether `x` stands for a linear argument of which only the type is known, or its accumulator.
+    """Return True if `x` represents a linear argument of unknown value, or is its accumulator.
 
     >>> from weft.experimental.hijax import is_undefined_primal
     >>> is_undefined_primal(3.0)

@@ -18,7 +18,7 @@ from weft.experimental.hijax.vjp_primitive import VJPHiPrimitive, flat_tangents
 
 
 def _linear_program(prim: VJPHiPrimitive, primals: tuple) -> tuple[Any, Any]:
-    """The result of `jvp` at a point, and the program of its tangents, which holds what it needs."""
+    """Return the result of `jvp` at a point, and the program of its tangents with the residuals as constants."""
     linear = LinearTrace(trace_state.trace)
     name, types, out_types = (
         type(prim).__name__,
@@ -64,7 +64,7 @@ def _linearized_from_jvp(self, residuals, *tangents):
 
 
 def _transposed(prim: VJPHiPrimitive, linear: Callable, ct: Any) -> tuple:
-    """The cotangents of the arguments of a linear function of tangents."""
+    """Return the cotangents of the arguments of a linear function of tangents."""
     name = type(prim).__name__
     types, out_types = [
         [a.to_tangent_aval() for a in avals] for avals in (prim.in_avals_flat, prim.out_avals_flat)
@@ -103,7 +103,7 @@ def _vjp_bwd_from_lin(self, residuals, ct):
 
 
 def jvp_from_lin(self, primals, tangents):
-    """The method `jvp`, by `lin` and `linearized`; TypeError where these come from `jvp`.
+    """Return `(result, tangent)` by `lin` and `linearized`, as the method `jvp`; TypeError if these are derived from `jvp`.
 
     >>> from weft.experimental.hijax import VJPHiPrimitive, jvp_from_lin
     >>> class Double(VJPHiPrimitive):
@@ -118,9 +118,9 @@ def jvp_from_lin(self, primals, tangents):
     return out, self.linearized(residuals, *tangents)
 
 
-#: the methods (lin, linearized), derived from `jvp`
+#: the methods (lin, linearized) derived from `jvp`
 linearize_from_jvp = (_lin_from_jvp, _linearized_from_jvp)
-#: the methods (vjp_fwd, vjp_bwd_retval), derived from `jvp`: it is evaluated again in the backward pass
+#: the methods (vjp_fwd, vjp_bwd_retval) derived from `jvp`, which the backward pass evaluates again
 vjp_from_jvp = (_vjp_fwd_from_jvp, _vjp_bwd_from_jvp)
-#: the methods (vjp_fwd, vjp_bwd_retval), derived from `lin` and `linearized`
+#: the methods (vjp_fwd, vjp_bwd_retval) derived from `lin` and `linearized`
 vjp_from_lin = (_vjp_fwd_from_lin, _vjp_bwd_from_lin)

@@ -1,4 +1,4 @@
-"""`HiPrimitive`: ops on values of hi types, implemented by ops on their arrays."""
+"""`HiPrimitive`: operations on values of hijax types, implemented by operations on their arrays."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from weft.experimental.hijax.values import lower_values, raise_values, tangent_t
 
 
 class HiPrimitive:
-    """An operation on arrays and values of hi types, to derive from; `bind(*args, **params)` applies it.
+    """A base class of operations on arrays and values of hijax types; `bind(*args, **params)` applies one.
 
-    The methods to write: `to_lojax(*args, **params)`, the implementation, which takes hi values apart and makes them;
-    `abstract_eval(*types, **params)`, which gives the type of the result (a list of types with `multiple_results`) and a set of effects,
-    and is asked inside of transformations; `jvp(primals, tangents, **params)`, the derivative; without it, `to_lojax` is differentiated.
-    What `jvp` gives is transposed as the operations in it are. On mutable values `to_lojax` runs when the operation is applied, under
-    whatever transformation. Inside of transformations NotImplementedError is raised for effects of other operations, and when
-    differentiating, for types whose tangents do not consist of the tangents of their arrays.
+    The methods to write: `to_lojax(*args, **params)`, the implementation, which unpacks and constructs hijax values;
+    `abstract_eval(*types, **params)`, which returns the type of the result (a list of types with `multiple_results`) and a
+    set of effects, and is called inside transformations; `jvp(primals, tangents, **params)`, the derivative, by default
+    the derivative of `to_lojax`. Reverse mode transposes the operations in `jvp`. On mutable values `to_lojax` runs at the
+    call, under any transformation. Inside transformations, NotImplementedError is raised for other operations with
+    effects, and under differentiation for types whose tangents do not consist of the tangents of their arrays.
 
     >>> import dataclasses
     >>> from weft.experimental.hijax import HiPrimitive
@@ -40,11 +40,11 @@ class HiPrimitive:
         return self.name
 
     def is_high(self, *avals, **params) -> bool:
-        """Whether it is to be lowered by `to_lojax`."""
+        """Return True if `to_lojax` lowers the operation."""
         return True
 
     def is_effectful(self, params) -> bool:
-        """Whether it has effects."""
+        """Return True if the operation has effects."""
         return False
 
     def _missing(self, method: str) -> NotImplementedError:
@@ -53,24 +53,24 @@ class HiPrimitive:
         )
 
     def abstract_eval(self, *arg_avals, **params):
-        """The type of the result, and the effects."""
+        """Return the type of the result, and the effects."""
         raise self._missing("abstract_eval")
 
     def to_lojax(self, *args, **params):
-        """The result, by operations on the arrays that the arguments consist of."""
+        """Compute the result by operations on the arrays of the arguments."""
         raise self._missing("to_lojax")
 
     def jvp(self, primals, tangents, **params):
-        """`(result, its tangent)`."""
+        """Return `(result, tangent of the result)`."""
         raise self._missing("jvp")
 
     def transpose(self, *args, **params):
-        """The transpose, of a linear operation."""
+        """Return the transpose of a linear operation."""
         raise self._missing("transpose")
 
     def bind(self, *args, **params):
-        """The result on these arguments."""
-        if any(map(is_mutable, args)):  # it runs now, on what they hold
+        """Apply the operation to these arguments."""
+        if any(map(is_mutable, args)):  # mutable arguments: run now, on their present content
             return on_contents(lambda *xs: self.to_lojax(*xs, **params), args)
         if type(trace_state.trace) is EvalTrace:
             return self.to_lojax(*args, **params)

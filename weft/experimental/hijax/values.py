@@ -1,4 +1,4 @@
-"""Values of hi types and the arrays that represent them."""
+"""Conversion between values of hijax types and the arrays that represent them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft._engine.transforms.jvp import instantiate
 
 
 def raise_values(avals: Sequence, arrays: Sequence) -> list:
-    """Values of types, from the arrays of all."""
+    """Return values of the types `avals`, built from the concatenated list of their arrays."""
     given = iter(arrays)
     return [
         a.raise_val(*[next(given) for _ in a.lo_ty()]) if a.is_high else next(given) for a in avals
@@ -19,7 +19,7 @@ def raise_values(avals: Sequence, arrays: Sequence) -> list:
 
 
 def lower_values(name: str, avals: Sequence, values: Sequence) -> list:
-    """The arrays of all values."""
+    """Return the concatenated list of the arrays of all values."""
     return [
         x
         for a, v in zip(avals, values, strict=True)
@@ -28,7 +28,7 @@ def lower_values(name: str, avals: Sequence, values: Sequence) -> list:
 
 
 def tangent_type(name: str, aval: Any) -> Any:
-    """The type of tangents of values of a type, whose arrays must be the tangents of the arrays of such a value."""
+    """Return the type of tangents of a type, whose arrays must be the tangents of the arrays of a value."""
     tangent = aval.to_tangent_aval()
     if aval.is_high and not is_linear(aval):
         raise NotImplementedError(
@@ -39,7 +39,7 @@ def tangent_type(name: str, aval: Any) -> Any:
 
 
 def instantiated(x: Any) -> Any:
-    """A value for a `Zero`; anything else as it is."""
+    """Return an array value for a `Zero`; return any other value unchanged."""
     if type(x) is not Zero or not x.aval.is_high:
         return instantiate(x)
     aval: Any = x.aval

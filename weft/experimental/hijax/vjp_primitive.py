@@ -1,4 +1,4 @@
-"""`VJPHiPrimitive`, and the two ops that represent calls of one and their derivatives in programs."""
+"""`VJPHiPrimitive`, and the two ops that represent its calls and their derivatives in programs."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from weft._engine.util import dtypes, tree
 from weft.experimental.hijax.accumulators import NO_COTANGENT, ValAccum
 from weft.experimental.hijax.values import instantiated, lower_values, raise_values, tangent_type
 
-#: params: jaxpr (what `expand` is traced to), num_consts, prim (the object), name
+#: params: jaxpr (the traced `expand`), num_consts, prim (the object), name
 call_hi_primitive_p = WholeCall(
     "call_hi_primitive",
     multiple_results=True,
     only_derivatives=("prim",),
     is_high=True,
 )
-#: the derivative of a call, of residuals and then tangents; params: jaxpr, bwd (residuals, cotangents -> cotangents), num_res, name
+#: the derivative of a call; operands: residuals, tangents; params: jaxpr, bwd (residuals, cotangents -> cotangents), num_res, name
 hi_linearized_p = WholeCall(
     "call_hi_primitive_linearized",
     multiple_results=True,
@@ -47,11 +47,12 @@ hi_linearized_p = WholeCall(
 
 
 class VJPHiPrimitive:
-    """An operation with rules as methods, to derive from.
+    """A base class of operations whose rules are methods.
 
-    `__init__` of a subclass sets `in_avals` (a tuple with a type, or a tree of them, per argument), `out_aval` (a type, or a tree of them)
-    and `params` (a dict of hashable settings, which become attributes), then calls that of this class: AttributeError if one is missing.
-    Calls raise TypeError for arguments of other structures, shapes or dtypes. The methods to write: `expand(*args)`, the implementation;
+    `__init__` of a subclass sets `in_avals` (a tuple with a type, or a tree of types, per argument), `out_aval` (a type,
+    or a tree of types) and `params` (a dict of hashable settings, which become attributes), and then calls
+    `super().__init__()`, which raises AttributeError if one is missing. Calls raise TypeError for arguments of other
+    structures, shapes or dtypes. The methods to write: `expand(*args)`, the implementation;
     `vjp_fwd(nzs_in, *args)` and `vjp_bwd_retval(res, ct)` or `vjp_bwd(res, ct, *accums)` for reverse mode; `jvp(primals, tangents)` for
     forward mode; `lin(nzs_in, *args)` and `linearized(res, *tangents)`, for both; `batch_dim_rule(axis_data, dims)` or
     `batch(axis_data, args, dims)` for vmap; `transpose(ct, *accums)` where it is linear.
@@ -81,7 +82,7 @@ class VJPHiPrimitive:
                 )
         if self._has("vjp_bwd") and self._has("vjp_bwd_retval"):
             raise AttributeError(
-                f"{type(self).__name__} must not override both vjp_bwd and vjp_bwd_retval: they say the same."
+                f"{type(self).__name__} must not override both vjp_bwd and vjp_bwd_retval: they are two forms of one rule."
             )
         self.in_avals_flat, self.in_tree = tree.tree_flatten(tuple(self.in_avals))
         self.out_avals_flat, self.out_tree = tree.tree_flatten(self.out_aval)
@@ -96,17 +97,17 @@ class VJPHiPrimitive:
             f"for {transformation} support, {type(self).__name__} must implement {' or '.join(methods)}."
         )
 
-    # the implementation, and what may be checked of the types
+    # the implementation and type checks
     def expand(self, *args):
-        """The result, computed by operations that are there."""
+        """Compute the result by existing operations."""
         raise self._missing("evaluation", "`expand`")
 
     def check(self, *arg_tys):
-        """Raise if the arguments' types do not fit."""
+        """Raise an error if the arguments' types are invalid."""
 
     # reverse mode
     def vjp_fwd(self, nzs_in, /, *args):
-        """`(result, residuals)`; `nzs_in` says which arguments are differentiated."""
+        """Return `(result, residuals)`; `nzs_in` has True for each differentiated argument."""
         raise self._missing(
             "grad",
             "`vjp_fwd`",
@@ -115,7 +116,7 @@ class VJPHiPrimitive:
         )
 
     def vjp_bwd(self, res, outgrad, /, *arg_accums):
-        """Put the cotangent of each argument into its accumulator."""
+        """Add the cotangent of each argument to its accumulator."""
         tree.tree_map(
             lambda accum, ct: accum.accum(ct),
             tuple(arg_accums),
@@ -123,7 +124,7 @@ class VJPHiPrimitive:
         )
 
     def vjp_bwd_retval(self, res, outgrad, /):
-        """The cotangents of all arguments."""
+        """Return the cotangents of all arguments."""
         raise self._missing(
             "grad",
             "`vjp_bwd_retval`",
@@ -133,33 +134,33 @@ class VJPHiPrimitive:
 
     # forward mode
     def jvp(self, primals, tangents):
-        """`(result, its tangent)`."""
+        """Return `(result, tangent of the result)`."""
         raise self._missing("jvp", "`jvp`")
 
     def lin(self, nzs_in, *primals):
-        """`(result, residuals)` of the derivative."""
+        """Return `(result, residuals)` for the derivative."""
         raise self._missing(
             "linearize", "`lin` and `linearized`", "set `lin, linearized = linearize_from_jvp`"
         )
 
     def linearized(self, residuals, *tangents):
-        """The tangent of the result, linear in the tangents."""
+        """Return the tangent of the result, which is linear in the tangents."""
         raise self._missing(
             "linearize", "`lin` and `linearized`", "set `lin, linearized = linearize_from_jvp`"
         )
 
     def transpose(self, out_ct, *maybe_accums):
-        """Of an operation that is linear in some arguments: put their cotangents into their accumulators; others are values."""
+        """Add the cotangents of the linear arguments to their accumulators; the other arguments are values."""
         raise self._missing("transpose", "`transpose`")
 
     # vmap
     def batch(self, axis_data, args, dims):
-        """`(result, its dims)` for arguments that are mapped over `dims`."""
+        """Return `(result, dims of the result)` for arguments mapped over `dims`."""
         out_dims = self.batch_dim_rule(axis_data, dims)
         return _Mapped(self, axis_data, dims, out_dims)(*args), out_dims
 
     def batch_dim_rule(self, axis_data, dims, /):
-        """The mapped dims of the result, where the other rules are to be mapped."""
+        """Return the mapped dims of the result, so that `vmap` can map the other rules."""
         raise self._missing("vmap", "`batch`", "`batch_dim_rule`")
 
     def __call__(self, *args):
@@ -199,7 +200,7 @@ class VJPHiPrimitive:
 
 
 def _filled(arguments: Any, cts: Any) -> tuple:
-    """Cotangents of arguments with a None for each leaf where a rule gave one for a whole tree, or a Zero."""
+    """Return cotangents of arguments, with None for each leaf of a tree whose cotangent is None or a Zero."""
     whole = tuple(arguments)
     flat = tree.broadcast_prefix(tuple(cts), whole, is_leaf=lambda x: x is None or type(x) is Zero)
     return tree.tree_unflatten(
@@ -218,7 +219,7 @@ def _flat_results(prim: VJPHiPrimitive, out: Any, what: str) -> list:
 
 
 def flat_tangents(prim: VJPHiPrimitive, found: Any, what: str) -> list:
-    """Flat tangents; one of dtype float0 is zero, whatever it is a tangent of."""
+    """Return flat tangents; a tangent of dtype float0 is zero for any primal."""
     leaves = _flat_results(prim, found, what)
     avals = [a.to_tangent_aval() for a in prim.out_avals_flat]
     return [
@@ -228,7 +229,7 @@ def flat_tangents(prim: VJPHiPrimitive, found: Any, what: str) -> list:
 
 
 def _pair(prim: VJPHiPrimitive, found: Any, what: str) -> tuple[list, Any]:
-    """The flat result and the residuals that `vjp_fwd` or `lin` gives; which results are zero is not asked."""
+    """Return the flat result and the residuals of `vjp_fwd` or `lin`; flags of nonzero results are ignored."""
     if not isinstance(found, tuple) or not 2 <= len(found) <= 3:
         raise NotImplementedError(
             f"{type(prim).__name__}.{what} must return (result, residuals), or these and what is nonzero; got "
@@ -243,11 +244,11 @@ def _has_unknowns(trace: LinearTrace, args: Sequence) -> bool:
 
 
 def _dispatch(trace: Trace | None, prim: VJPHiPrimitive, args: Sequence) -> list:
-    """Expand, or apply the rule that `trace` asks for, or record the call."""
+    """Expand the call, apply the rule for `trace`, or record the call."""
     assert trace is not None  # the outermost is an EvalTrace
     if not isinstance(
         trace, (StageTrace, JVPTrace, BatchTrace)
-    ):  # it computes: outside of transformations, or on devices' blocks
+    ):  # eager: outside of transformations, or on device blocks
         with set_trace(trace):
             return _flat_results(
                 prim, prim.expand(*tree.tree_unflatten(prim.in_tree, args)), "the result of expand"
@@ -281,7 +282,7 @@ def _dispatch(trace: Trace | None, prim: VJPHiPrimitive, args: Sequence) -> list
 
 
 def _split(trace: JVPTrace | BatchTrace, x: Any) -> tuple:
-    """A value and its tangent, or how it is mapped; a value of a hi type may consist of arrays that have some."""
+    """Return a value and its tangent or mapped dims; the arrays of a hijax value may have their own."""
     if type(x) not in hi_types:
         return trace.split(x)
     aval, arrays = typeof(x), arrays_of(x)
@@ -299,7 +300,7 @@ def _split(trace: JVPTrace | BatchTrace, x: Any) -> tuple:
 
 
 def _join(trace: JVPTrace | BatchTrace, value: Any, more: Any) -> Any:
-    """A value with its tangent, or mapped; that of a hi type consists of arrays with tangents, where these are its tangent."""
+    """Combine a value with its tangent or mapped dims; a hijax value holds arrays with tangents if its tangent consists of theirs."""
     if isinstance(trace, BatchTrace):
         return trace.join(value, more)
     if type(more) is Zero or type(value) not in hi_types or not is_linear(typeof(value)):
@@ -321,11 +322,12 @@ def _apply_batch(
 
 
 def _apply_jvp(prim: VJPHiPrimitive, primals: Sequence, tangents: Sequence) -> tuple[list, list]:
-    """Results and tangents, under the parent of the trace that differentiates; by the rules for reverse mode where it may follow."""
+    """Return results and tangents, under the parent of the differentiating trace;
+    use the reverse mode rules if they may be needed later."""
     nonzero = [type(t) is not Zero for t in tangents]
     unflatten = lambda xs: tree.tree_unflatten(prim.in_tree, xs)
     args = unflatten(primals)
-    later = isinstance(trace_state.trace, StageTrace)  # tangents go into a program
+    later = isinstance(trace_state.trace, StageTrace)  # the tangents are staged
     if later and prim._has("vjp_fwd"):
         outs, residuals = _pair(prim, prim.vjp_fwd(unflatten(nonzero), *args), "vjp_fwd")
         return outs, _linear_call(prim, args, residuals, list(map(instantiated, tangents)), outs)
@@ -347,7 +349,7 @@ def _apply_jvp(prim: VJPHiPrimitive, primals: Sequence, tangents: Sequence) -> t
 def _linear_call(
     prim: VJPHiPrimitive, args: tuple, residuals: Any, tangents: list, outs: Sequence
 ) -> list:
-    """The tangents of results as one operation, which `vjp_bwd` transposes, and `jvp` or `lin`, if there, computes."""
+    """Return the result tangents as one op that `vjp_bwd` transposes, and that `jvp` or `lin`, if defined, computes."""
     name, is_forward = type(prim).__name__, prim._has("jvp") or prim._has("lin")
     kept, kept_tree = flatten((residuals, args if is_forward else ()), name)
     n = len(kept)
@@ -400,7 +402,7 @@ def _linear_call(
 
 
 def _typed_tangents(types: list, avals: tuple, tangents: Sequence) -> list:
-    """The tangents of results in their types; those of integers are zero."""
+    """Return the tangents of results in their tangent types; tangents of integers are zero."""
     lowered = [
         instantiate(Zero(a)) if a.dtype == dtypes.float0 else t for a, t in zip(avals, tangents)
     ]
@@ -411,7 +413,7 @@ def _typed_tangents(types: list, avals: tuple, tangents: Sequence) -> list:
 
 
 def _cotangents(name: str, accum: ValAccum) -> list:
-    """The arrays of a sum of cotangents; None where there is nothing to propagate."""
+    """Return the arrays of a sum of cotangents; None if there is nothing to propagate."""
     types = accum.aval.lo_ty()
     if accum.val is None:
         return [None] * len(types)
@@ -422,15 +424,17 @@ def _cotangents(name: str, accum: ValAccum) -> list:
 
 
 for _p in (call_hi_primitive_p, hi_linearized_p):
-    _p.define(partial_eval=None, partial_eval_eqn=None)  # what tangents enter stays whole
+    _p.define(
+        partial_eval=None, partial_eval_eqn=None
+    )  # ops with tangents are not split by partial evaluation
 _batch_program = call_hi_primitive_p.batch
 
 
 def _on_arrays(
     prim: VJPHiPrimitive, transformation: str, can_be: Callable[[Any], bool] = lambda aval: False
 ) -> None:
-    """NotImplementedError for a call in a program, which holds the arrays of values of hi types, where a rule takes the values and they
-    cannot be known by the arrays."""
+    """Raise NotImplementedError for a call in a program, which holds only the arrays of hijax values, if a rule needs the
+    values and the arrays do not determine them."""
     if not all(not a.is_high or can_be(a) for a in (*prim.in_avals_flat, *prim.out_avals_flat)):
         raise NotImplementedError(
             f"{transformation} of a program with {type(prim).__name__}, an operation on values of hi types: apply "
@@ -467,7 +471,7 @@ def _call_jvp(primals: Sequence, tangents: Sequence, *, jaxpr, num_consts, prim,
 
 @call_hi_primitive_p.def_batch
 def _call_batch(axis: BatchAxis, args: Sequence, dims: Sequence, *, jaxpr, num_consts, prim, name):
-    if axis.of_mesh:  # the blocks of devices, not what vmap maps
+    if axis.of_mesh:  # device blocks, not a vmap axis
         return _batch_program(
             axis, args, dims, jaxpr=jaxpr, num_consts=num_consts, prim=prim, name=name
         )
@@ -511,7 +515,7 @@ def _linearized_transpose(cts: Sequence, *args, jaxpr, bwd, num_res, name):
 
 
 class _Mapped(VJPHiPrimitive):
-    """An operation whose rules are those of another, mapped."""
+    """An operation whose rules are the mapped rules of another operation."""
 
     axis: BatchAxis
     in_dims: Any

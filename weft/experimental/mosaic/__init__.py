@@ -1,1 +1,1 @@
-"""What programs ask of a compiler of GPU kernels, where that means something without a GPU."""
+"""Options of a compiler of GPU kernels that are meaningful without a GPU."""

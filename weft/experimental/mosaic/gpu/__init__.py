@@ -1,1 +1,1 @@
-"""See `core`: there are no GPU kernels here."""
+"""See `core`: weft has no GPU kernels."""

@@ -1,4 +1,4 @@
-"""Limits on GPU kernels, of which there are none."""
+"""Limits on GPU kernels; weft compiles none."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def artificial_shared_memory_limit(limit: int) -> Iterator[None]:
-    """Context manager: GPU kernels that are compiled in the block use at most `limit` bytes of shared memory, which holds for the none
-    that there are.
+    """Limit the shared memory of GPU kernels compiled in the context to `limit` bytes; without effect, because weft has no
+    GPU kernels.
 
     >>> from weft.experimental.mosaic.gpu.core import artificial_shared_memory_limit
     >>> with artificial_shared_memory_limit(1 << 16): pass
