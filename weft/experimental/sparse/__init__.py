@@ -1,7 +1,8 @@
-"""Sparse arrays: BCOO, BCSR and the formats of matrices, their products, and functions of dense arrays run on them.
+"""Sparse arrays: BCOO, BCSR and formats of single matrices, their products, and functions of dense arrays applied to them.
 
 In:   arrays of values and of indices.
-Out:  sparse or dense arrays; sparse ones are trees of arrays, which `jit`, `grad`, `vmap`, loops and shardings take like any other.
+Out:  sparse or dense arrays; sparse arrays are trees of arrays, which `jit`, `grad`, `vmap`, loops and shardings accept
+      like other trees.
 Next: `bcoo`.
 """
 

@@ -1,6 +1,6 @@
-"""Derivatives of functions with respect to arguments that may be sparse.
+"""Derivatives of functions with respect to sparse or dense arguments.
 
-In:   a function, and arguments of which some are sparse.
+In:   a function, and arguments, some of which are sparse.
 Out:  derivatives of the data, with the indices of the arguments.
 """
 
@@ -21,7 +21,7 @@ from weft.experimental.sparse.bcoo import BCOO
 
 
 def _derivative(transform: Callable, name: str, doc: str) -> Callable:
-    """A transformation of functions of arrays for functions with sparse arguments: derivatives are those of the data."""
+    """Return a transformation, of functions of arrays, extended to functions with sparse arguments; it differentiates their data."""
 
     def derived(
         fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False, **kwargs: Any
@@ -85,7 +85,7 @@ def _rewrapped(
 
 
 def _with_leading(mat: Any, data: Any) -> Any:
-    """Derivatives of the data as a sparse array; of a jacobian the dims of the result come first, as dims of a batch."""
+    """Return derivatives of the data as a sparse array; the result dims of a Jacobian come first, as batch dims."""
     more = data.ndim - mat.data.ndim
     if not more:
         return _replaced(mat, data)

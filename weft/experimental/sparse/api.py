@@ -1,4 +1,4 @@
-"""Sparse arrays of any format: zeros, diagonals and random entries; and back to dense arrays."""
+"""Sparse arrays of any format: zeros, diagonals, random entries, and conversion to dense arrays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weft.experimental.sparse.bcsr import BCSR
 from weft.experimental.sparse.coo import COO
 from weft.experimental.sparse.csr import CSC, CSR
 
-#: the name of a value that `sparsify` makes dense
+#: the name by which `sparsify` recognizes a value to convert to dense
 DENSE = "weft.experimental.sparse.todense"
 
 _FORMATS = {"bcoo": BCOO, "bcsr": BCSR, "coo": COO, "csr": CSR, "csc": CSC}
@@ -39,7 +39,7 @@ def empty(
     sparse_format: str = "bcoo",
     **kwds: Any,
 ) -> JAXSparse:
-    """A sparse array of zeros, which has no entries. ValueError for a format that is none.
+    """Return a sparse array of zeros, without entries. Raise ValueError for an unknown format.
 
     >>> from weft.experimental import sparse
     >>> sparse.empty((2, 3))
@@ -63,7 +63,7 @@ def eye(
     sparse_format: str = "bcoo",
     **kwds: Any,
 ) -> JAXSparse:
-    """A sparse matrix with ones on a diagonal. ValueError for a format that is none.
+    """Return a sparse matrix with ones on a diagonal. Raise ValueError for an unknown format.
 
     >>> from weft.experimental import sparse
     >>> sparse.eye(2, 3, k=1).todense().tolist()
@@ -82,7 +82,7 @@ def eye(
 
 
 def todense(arr: Any) -> Any:
-    """A dense array, of a sparse or a dense one.
+    """Return the dense array of a sparse or dense array.
 
     >>> from weft.experimental import sparse
     >>> sparse.todense(sparse.eye(1)).tolist()
@@ -107,10 +107,10 @@ def random_bcoo(
     generator: Any = None,
     **kwds: Any,
 ) -> BCOO:
-    """A sparse array of random entries: `nse` of them in each batch, or that share of all if it is below 1.
+    """Return a sparse array with random entries: `nse` entries in each batch, or a fraction of all elements if `nse` is below 1.
 
-    `generator(key, shape, dtype, **kwds)` draws the values, `weft.random.uniform` if not given. ValueError if more different entries
-    are asked for than there are.
+    `generator(key, shape, dtype, **kwds)` draws the values, by default `weft.random.uniform`. ValueError if `nse` distinct
+    entries do not exist.
 
     >>> from weft.experimental import sparse
     >>> sparse.random_bcoo(weft.random.key(0), (4, 5), nse=3)

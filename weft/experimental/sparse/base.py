@@ -1,8 +1,8 @@
-"""What sparse arrays of every format share: the base class, its operators, and the layout of their dims.
+"""The base class of all sparse formats, its operators, and the inference of batch dims.
 
-In:   arrays of data and of indices, which are the leaves of a tree; and the shape of the array that they mean.
-Laws: an entry whose index is out of range is padding: it means nothing. Entries with equal indices are added.
-Next: `bcoo`, the format that has every operation; the others go through it or through plain gathers and scatters.
+In:   arrays of data and of indices, the leaves of a tree; and the shape of the dense array.
+Laws: an entry whose index is out of range is padding and has no effect. Entries with equal indices are added.
+Next: `bcoo`, the format with all operations; the others use it, or gathers and scatters.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from weft._engine import hooks
 from weft._engine.ops.families import canonical_dims
 from weft._engine.util.tree import register_pytree_node
 
-#: `sparsify`, which the module `transform` puts here
+#: `sparsify`, set by the module `transform` to avoid an import cycle
 apply: list[Callable] = []
 
 
@@ -43,7 +43,7 @@ class JAXSparse:
         self.shape = tuple(int(size) for size in shape)
 
     def tree_flatten(self) -> tuple[tuple, Any]:
-        """The arrays that it holds, and what is static."""
+        """Return the arrays and the static data."""
         raise NotImplementedError(f"{type(self).__name__}.tree_flatten")
 
     @classmethod
@@ -75,13 +75,13 @@ class JAXSparse:
         raise NotImplementedError(f"{type(self).__name__}.transpose")
 
     def block_until_ready(self) -> Any:
-        """Wait for its arrays; returns itself."""
+        """Wait for the arrays and return self."""
         for leaf in self.tree_flatten()[0]:
             leaf.block_until_ready()
         return self
 
     def sum(self, *args: Any, **kwargs: Any) -> Any:
-        """The sum over dims: see `weft.numpy.sum`."""
+        """Return the sum over dims: see `weft.numpy.sum`."""
         return self._sparsified(lambda x: wnp.sum(x, *args, **kwargs), self)
 
     def __repr__(self) -> str:
@@ -93,11 +93,11 @@ class JAXSparse:
         except (
             AttributeError,
             IndexError,
-        ):  # leaves that are no arrays, as in a tree of specs, or do not belong together
+        ):  # leaves that are not arrays, as in a tree of specs, or are inconsistent
             return f"{type(self).__name__}(<invalid>)"
         return f"{type(self).__name__}({dtype}[{', '.join(map(str, self.shape))}], {sizes})"
 
-    # ---- operators: those of dense arrays, sparsified
+    # ---- operators: the operators of dense arrays, sparsified
     def _sparsified(self, fun: Any, *arrays: Any) -> Any:
         return hooks.sparsify(fun)(*arrays)
 
@@ -158,7 +158,7 @@ class JAXSparse:
 
 
 def is_sparse(value: Any) -> bool:
-    """Whether a value is a sparse array of any format."""
+    """Return True if a value is a sparse array of any format."""
     return isinstance(value, JAXSparse)
 
 
@@ -167,17 +167,17 @@ def _operand(value: Any) -> Any:
 
 
 def axes_of(ndim: int, axes: Sequence[int] | None) -> tuple[int, ...]:
-    """A permutation, reversed where none is given."""
+    """Return `axes` as a permutation, by default the reversed order."""
     return tuple(range(ndim))[::-1] if axes is None else canonical_dims("transpose", axes, ndim)
 
 
 def dims_of(data: Any, indices: Any) -> tuple[int | None, int | None]:
-    """The numbers of dims of the data and of the indices, None for what is no array."""
+    """Return the numbers of dims of the data and of the indices, None for a value that is not an array."""
     return getattr(data, "ndim", None), getattr(indices, "ndim", None)
 
 
 def _fits(sizes: tuple[int, ...], others: Iterable[tuple[int, ...]]) -> bool:
-    """True if each of `others` has these sizes, or 1 in their places."""
+    """Return True if each of `others` has these sizes, or 1 in their places."""
     return all(
         len(other) == len(sizes) and all(a in (1, b) for a, b in zip(other, sizes))
         for other in others
@@ -191,11 +191,11 @@ def mapped_shape(
     indices: Any,
     entry: int,
 ) -> tuple[int, ...]:
-    """The shape of an array whose data and indices had other numbers of dims: without a batch dim that was mapped over, or with one that
-    was added.
+    """Return the shape of an array whose data and indices lost or gained a batch dim, as under `vmap`.
 
-    `entry` is the number of dims that indices have behind those of the batch. Which batch dim it was follows from the sizes that are left;
-    where several would fit, it is the first.
+
+    `entry` is the number of index dims after the batch dims. The batch dim follows from the remaining sizes; if several
+    match, it is the first one.
     """
     (ndim, ndim_indices), (now, now_indices) = before, dims_of(data, indices)
     if ndim is None or now is None or now == ndim:

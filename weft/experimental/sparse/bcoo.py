@@ -1,11 +1,11 @@
-"""Batched coordinates: the sparse format that has every operation.
+"""Batched coordinates (BCOO): the sparse format with all operations.
 
-In:   `data` of shape [*batch, nse, *dense] and `indices` of shape [*batch, nse, n_sparse], of an array [*batch, *sparse, *dense].
-      A batch dim of the two may be 1 where that of the array is not: it is repeated.
+In:   `data` of shape [*batch, nse, *dense] and `indices` of shape [*batch, nse, n_sparse], for an array [*batch, *sparse, *dense].
+      A batch dim of either may be 1 if the array's is not: it is broadcast.
 Out:  the same, or dense arrays.
-Laws: every operation is written for arrays without batch dims (`over_batches` maps it), of gathers, scatters and sums, which
-      is where its derivatives, its batching and its sharding come from. The number of entries is static.
-Next: `shapes` (slices, reshapes, sums), `products`, `transform` (functions of dense arrays, run on sparse ones).
+Laws: every operation is written for arrays without batch dims (`over_batches` maps it), in terms of gathers, scatters and
+      sums, from which its derivatives, batching and sharding follow. The number of entries is static.
+Next: `shapes` (slices, reshapes, sums), `products`, `transform` (functions of dense arrays applied to sparse ones).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class BCOO(JAXSparse):
     )
 
     def tree_flatten(self) -> tuple[tuple, Any]:
-        """The data and the indices; the shape and what is known of the indices are static."""
+        """Return the data and the indices; the shape and the flags of the indices are static."""
         return (self.data, self.indices), (
             self.shape,
             self.indices_sorted,
@@ -72,7 +72,7 @@ class BCOO(JAXSparse):
 
     @classmethod
     def tree_unflatten(cls, static: Any, children: Iterable[Any]) -> BCOO:
-        """The inverse; a batch dim that was mapped over is gone from the shape, and one that was added is there."""
+        """Invert `tree_flatten`; a batch dim that `vmap` removed or added is removed from or added to the shape."""
         shape, indices_sorted, unique_indices, before = static
         self = object.__new__(cls)
         self.data, self.indices = children
@@ -99,7 +99,7 @@ class BCOO(JAXSparse):
     def from_scipy_sparse(
         cls, mat: Any, *, index_dtype: Any = None, n_dense: int = 0, n_batch: int = 0
     ) -> BCOO:
-        """A matrix of `scipy.sparse`."""
+        """Return the BCOO array of a matrix of `scipy.sparse`."""
         if n_dense or n_batch:
             raise NotImplementedError("BCOO.from_scipy_sparse: n_dense and n_batch must be 0.")
         mat = mat.tocoo()
@@ -161,15 +161,15 @@ class BCOO(JAXSparse):
         return bcoo_todense(self)
 
     def transpose(self, axes: Sequence[int] | None = None) -> BCOO:
-        """The dims permuted; batch, sparse and dense dims each among themselves."""
+        """Permute the dims; batch, sparse and dense dims are permuted separately."""
         return self._sparsified(lambda x: wnp.transpose(x, axes_of(x.ndim, axes)), self)
 
     def reshape(self, *shape: Any, order: str = "C") -> BCOO:
-        """See `bcoo_reshape`; the shape may be given as one tuple or as separate integers."""
+        """See `bcoo_reshape`; the shape may be a tuple or separate integers."""
         return self._sparsified(lambda x: x.reshape(*shape, order=order), self)
 
     def astype(self, *args: Any, **kwargs: Any) -> BCOO:
-        """The same entries as another dtype."""
+        """Return the same entries with another dtype."""
         return _like(self, self.data.astype(*args, **kwargs), self.indices)
 
     def sort_indices(self) -> BCOO:
@@ -177,7 +177,7 @@ class BCOO(JAXSparse):
         return bcoo_sort_indices(self)
 
     def sum_duplicates(self, nse: int | None = None, remove_zeros: bool = True) -> BCOO:
-        """See `bcoo_sum_duplicates`; with `remove_zeros`, and where `nse` is not given, entries of 0 go too."""
+        """See `bcoo_sum_duplicates`; with `remove_zeros` and without `nse`, zero entries are removed too."""
         if remove_zeros and nse is None and not isinstance(self.data, Tracer):
             return bcoo_sum_duplicates(_without_zeros(self))
         return bcoo_sum_duplicates(self, nse)
@@ -223,13 +223,13 @@ def _check(mat: BCOO) -> None:
 def split_shape(
     shape: tuple[int, ...], n_batch: int, n_dense: int
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """The sizes of the batch, sparse and dense dims."""
+    """Return the sizes of the batch, sparse and dense dims of a shape."""
     cut = len(shape) - n_dense
     return shape[:n_batch], shape[n_batch:cut], shape[cut:]
 
 
 def shapes_of(mat: BCOO) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """The sizes of the batch, sparse and dense dims of an array."""
+    """Return the sizes of the batch, sparse and dense dims of an array."""
     return split_shape(mat.shape, mat.n_batch, mat.n_dense)
 
 
@@ -243,7 +243,7 @@ def _like(mat: BCOO, data: Any, indices: Any) -> BCOO:
 
 
 def whole_batches(mat: BCOO) -> tuple[Any, Any]:
-    """Data and indices with every batch dim at its full size."""
+    """Return data and indices with every batch dim broadcast to its full size."""
     batch = mat.shape[: mat.n_batch]
     return (
         wnp.broadcast_to(mat.data, (*batch, *mat.data.shape[len(batch) :])),
@@ -252,31 +252,31 @@ def whole_batches(mat: BCOO) -> tuple[Any, Any]:
 
 
 def over_batches(fun: Callable, n_batch: int) -> Callable:
-    """`fun`, mapped over `n_batch` leading dims."""
+    """Map `fun` over `n_batch` leading dims."""
     for _ in range(n_batch):
         fun = weft.vmap(fun)
     return fun
 
 
 def columns(indices: Any) -> tuple[Any, ...]:
-    """The indices [nse, n_sparse] as one array for each sparse dim."""
+    """Return the indices [nse, n_sparse] as one array for each sparse dim."""
     return tuple(indices[:, i] for i in range(indices.shape[1]))
 
 
 def in_range(indices: Any, sparse: Sequence[int]) -> Any:
-    """Which entries are not padding: [nse]."""
+    """Return a mask [nse] of the entries that are not padding."""
     if not len(sparse):
         return wnp.ones(indices.shape[0], bool)
     return wnp.all((indices >= 0) & (indices < wnp.array(np.array(sparse), indices.dtype)), axis=1)
 
 
 def beside(mask: Any, data: Any) -> Any:
-    """A mask [nse] with the dims of data [nse, *dense]."""
+    """Reshape a mask [nse] to broadcast against data [nse, *dense]."""
     return wnp.reshape(mask, (*mask.shape, *[1] * (data.ndim - 1)))
 
 
 def pad_entries(data: Any, indices: Any, nse: int, sparse: Sequence[int]) -> tuple[Any, Any]:
-    """Entries [n, ...] brought to `nse` of them with padding."""
+    """Pad entries [n, ...] to `nse` entries."""
     more = nse - data.shape[0]
     if more <= 0:
         return data, indices
@@ -288,11 +288,11 @@ def pad_entries(data: Any, indices: Any, nse: int, sparse: Sequence[int]) -> tup
     )
 
 
-# ---- to and from dense arrays
+# ---- conversion from and to dense arrays
 
 
 def bcoo_todense(mat: BCOO) -> Any:
-    """The dense array.
+    """Return the dense array.
 
     >>> from weft.experimental import sparse
     >>> sparse.bcoo_todense(sparse.eye(2)).tolist()
@@ -317,10 +317,10 @@ def bcoo_fromdense(
     n_dense: int = 0,
     index_dtype: Any = np.int32,
 ) -> BCOO:
-    """The entries of a dense array that are not 0, in the order of their indices.
+    """Return the nonzero entries of a dense array, in the order of their indices.
 
-    `nse` is how many entries are kept, which must be said where values are traced. ValueError if `n_batch` and `n_dense` are more than
-    there are dims.
+    `nse` is the number of entries, required if values are traced. ValueError if `n_batch` and `n_dense` exceed the number
+    of dims.
 
     >>> from weft.experimental import sparse
     >>> sparse.bcoo_fromdense(wnp.array([0, 5, 0, 7])).data.tolist()
@@ -362,7 +362,7 @@ def bcoo_fromdense(
 
 
 def bcoo_extract_data(indices: Any, mat: Any) -> Any:
-    """The values of a dense array at the indices; 0 where they are out of range."""
+    """Return the values of a dense array at the indices; 0 for indices out of range."""
 
     def one(indices: Any, mat: Any) -> Any:
         if not indices.shape[1]:
@@ -376,7 +376,7 @@ def bcoo_extract_data(indices: Any, mat: Any) -> Any:
 
 
 def bcoo_extract(sparr: BCOO, arr: Any, *, assume_unique: bool | None = None) -> BCOO:
-    """The values of the dense array `arr` at the indices of `sparr`; of equal indices the first holds the value, if not `assume_unique`.
+    """Return the values of dense `arr` at the indices of `sparr`. Unless `assume_unique`, the first of equal indices holds the value.
 
     ValueError if the shapes differ.
 
@@ -418,7 +418,7 @@ def _order(indices: Any) -> Any:
 
 
 def _begins(ordered: Any) -> Any:
-    """Which of the ordered indices differ from the one before."""
+    """Return a mask of the ordered indices that differ from their predecessors."""
     changed = wnp.any(ordered[1:] != ordered[:-1], axis=1)
     return wnp.concatenate([wnp.ones(min(1, ordered.shape[0]), bool), changed])
 
@@ -430,7 +430,7 @@ def _first_of_equals(indices: Any) -> Any:
 
 
 def bcoo_sort_indices(mat: BCOO) -> BCOO:
-    """The entries in the order of their indices.
+    """Sort the entries by their indices.
 
     >>> from weft.experimental import sparse
     >>> m = sparse.BCOO((wnp.array([1, 2]), wnp.array([[3], [0]])), shape=(4,))
@@ -440,7 +440,7 @@ def bcoo_sort_indices(mat: BCOO) -> BCOO:
     order = over_batches(_order, mat.n_batch)(mat.indices)
     batch = tuple(
         map(max, mat.data.shape[: mat.n_batch], order.shape[:-1])
-    )  # indices keep batch dims over which they are repeated
+    )  # indices keep broadcast batch dims of size 1
     wide = wnp.broadcast_to(order, (*batch, mat.nse))
     data = over_batches(lambda data, order: data[order], mat.n_batch)(
         wnp.broadcast_to(mat.data, (*batch, *mat.data.shape[mat.n_batch :])), wide
@@ -452,8 +452,8 @@ def bcoo_sort_indices(mat: BCOO) -> BCOO:
 
 
 def bcoo_sum_duplicates(mat: BCOO, nse: int | None = None) -> BCOO:
-    """Add up entries with equal indices and sort them. `nse` is how many are kept, which must be given where indices are traced.
-    Batch dims of size 1, over which indices or data are repeated, keep that size.
+    """Add entries with equal indices, and sort them. `nse` is the number of entries of the result, required if indices are
+    traced. Batch dims of size 1, over which indices or data are broadcast, keep that size.
 
     >>> from weft.experimental import sparse
     >>> m = sparse.BCOO((wnp.array([1, 2, 4]), wnp.array([[3], [0], [3]])), shape=(4,))
@@ -504,7 +504,7 @@ def bcoo_sum_duplicates(mat: BCOO, nse: int | None = None) -> BCOO:
 
 
 def _without_zeros(mat: BCOO) -> BCOO:
-    """Replace entries that are 0 by padding, which sums of duplicates leave out."""
+    """Replace entries that are 0 by padding, which `bcoo_sum_duplicates` removes."""
     _, sparse, _ = shapes_of(mat)
     data, indices = mat.data, mat.indices
     there = data != 0
@@ -513,7 +513,7 @@ def _without_zeros(mat: BCOO) -> BCOO:
     repeated = tuple(d for d, size in enumerate(indices.shape[: mat.n_batch]) if size == 1)
     there = wnp.any(
         there, axis=repeated, keepdims=True
-    )  # a repeated index is needed where any of its entries is
+    )  # a broadcast index is needed if any of its entries is needed
     return BCOO(
         (
             data,
@@ -525,7 +525,7 @@ def _without_zeros(mat: BCOO) -> BCOO:
     )
 
 
-# ---- dims that change their kind
+# ---- changes of the kind of dims
 
 
 def bcoo_update_layout(
@@ -535,10 +535,10 @@ def bcoo_update_layout(
     n_dense: int | None = None,
     on_inefficient: str | None = "error",
 ) -> BCOO:
-    """The same array with other numbers of batch and dense dims.
+    """Return the same array with other numbers of batch and dense dims.
 
-    A sparse dim that becomes a batch or a dense dim needs memory for its whole length: SparseEfficiencyError, or a warning with
-    `on_inefficient="warn"`, or neither with None. ValueError for numbers that do not fit.
+    A sparse dim that becomes a batch or dense dim needs memory for its whole length: this raises SparseEfficiencyError,
+    warns with `on_inefficient="warn"`, or is allowed with None. ValueError for numbers that do not fit the array.
 
     >>> from weft.experimental import sparse
     >>> m = sparse.BCOO.fromdense(wnp.eye(2), n_batch=1)
@@ -582,7 +582,7 @@ def _inefficient(message: str, on_inefficient: str | None) -> None:
 
 
 def batch_to_sparse(mat: BCOO) -> BCOO:
-    """The last batch dim becomes the first sparse one."""
+    """Convert the last batch dim to the first sparse dim."""
 
     def one(data: Any, indices: Any) -> tuple[Any, Any]:  # [b, nse, ...], [b, nse, s]
         count, nse, dims = indices.shape
@@ -599,7 +599,7 @@ def batch_to_sparse(mat: BCOO) -> BCOO:
 
 
 def _dense_to_sparse(mat: BCOO) -> BCOO:
-    """The first dense dim becomes the last sparse one."""
+    """Convert the first dense dim to the last sparse dim."""
 
     def one(data: Any, indices: Any) -> tuple[Any, Any]:  # [nse, d, ...], [nse, s]
         nse, count = data.shape[:2]
@@ -613,7 +613,7 @@ def _dense_to_sparse(mat: BCOO) -> BCOO:
 
 
 def _sparse_to_dense(mat: BCOO) -> BCOO:
-    """The last sparse dim becomes the first dense one."""
+    """Convert the last sparse dim to the first dense dim."""
     size = mat.shape[mat.n_batch + mat.n_sparse - 1]
 
     def one(data: Any, indices: Any) -> tuple[Any, Any]:
@@ -626,7 +626,7 @@ def _sparse_to_dense(mat: BCOO) -> BCOO:
 
 
 def _sparse_to_batch(mat: BCOO) -> BCOO:
-    """The first sparse dim becomes the last batch one."""
+    """Convert the first sparse dim to the last batch dim."""
     _, sparse, _ = shapes_of(mat)
 
     def one(data: Any, indices: Any) -> tuple[Any, Any]:

@@ -1,7 +1,7 @@
-"""Batched compressed rows.
+"""Batched compressed rows (BCSR).
 
-In:   values and columns [*batch, nse], and where each row begins [*batch, rows + 1].
-Out:  dense arrays, or sparse ones. What is not written here goes through BCOO, whose entries this format holds in another way.
+In:   values and columns [*batch, nse], and the start of each row [*batch, rows + 1].
+Out:  dense or sparse arrays. Operations that are not defined here convert to BCOO.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from weft.experimental.sparse.bcoo import BCOO, over_batches
 
 
 def beginnings_of(rows: Any, count: int) -> Any:
-    """Where each of `count` rows begins among ordered row numbers, and where the last one ends."""
+    """Return the start of each of `count` rows among ordered row numbers, and the end of the last row."""
     return wnp.searchsorted(rows, wnp.arange(count + 1, dtype=rows.dtype), side="left").astype(
         rows.dtype
     )
 
 
 def numbers(beginnings: Any, nse: int) -> Any:
-    """The row of each of `nse` entries; behind the last row there is padding."""
+    """Return the row of each of `nse` entries; entries after the last row are padding."""
     return (
         wnp.searchsorted(beginnings, wnp.arange(nse, dtype=beginnings.dtype), side="right") - 1
     ).astype(beginnings.dtype)
 
 
 class BCSR(JAXSparse):
-    """Batched compressed rows: values and columns [*batch, nse], and where each row begins [*batch, rows + 1].
+    """Batched compressed rows: values and columns [*batch, nse], and the start of each row [*batch, rows + 1].
 
     >>> from weft.experimental import sparse
     >>> m = sparse.BCSR.fromdense(wnp.array([[0., 2.], [3., 0.]]))
@@ -73,7 +73,7 @@ class BCSR(JAXSparse):
     )
 
     def tree_flatten(self) -> tuple[tuple, Any]:
-        """Data, columns and beginnings; the shape and what is known of the indices are static."""
+        """Return data, columns and row starts; the shape and the flags of the indices are static."""
         return (self.data, self.indices, self.indptr), (
             self.shape,
             self.indices_sorted,
@@ -83,7 +83,7 @@ class BCSR(JAXSparse):
 
     @classmethod
     def tree_unflatten(cls, static: Any, children: Iterable[Any]) -> BCSR:
-        """The inverse; a batch dim that was mapped over is gone from the shape, and one that was added is there."""
+        """Invert `tree_flatten`; a batch dim that `vmap` removed or added is removed from or added to the shape."""
         shape, indices_sorted, unique_indices, before = static
         self = object.__new__(cls)
         self.data, self.indices, self.indptr = children
@@ -108,7 +108,7 @@ class BCSR(JAXSparse):
 
     @classmethod
     def from_bcoo(cls, arr: BCOO) -> BCSR:
-        """The same array, whose two sparse dims are rows and columns. ValueError if it has another number of them."""
+        """Convert a BCOO array whose two sparse dims are rows and columns. ValueError if it has another number of them."""
         if arr.n_sparse != 2:
             raise ValueError(f"BCSR.from_bcoo: needs two sparse dims, got {arr.n_sparse}.")
         if not arr.indices_sorted:
@@ -129,7 +129,7 @@ class BCSR(JAXSparse):
     def from_scipy_sparse(
         cls, mat: Any, *, index_dtype: Any = None, n_dense: int = 0, n_batch: int = 0
     ) -> BCSR:
-        """A matrix of `scipy.sparse`."""
+        """Return the BCSR array of a matrix of `scipy.sparse`."""
         if n_dense or n_batch:
             raise NotImplementedError("BCSR.from_scipy_sparse: n_dense and n_batch must be 0.")
         mat = mat.tocsr()
@@ -145,7 +145,7 @@ class BCSR(JAXSparse):
         return cls.from_bcoo(BCOO._eye(N, M, k, **options))
 
     def to_bcoo(self) -> BCOO:
-        """The same array in coordinates."""
+        """Return the same array as BCOO."""
         batch = self.shape[: self.n_batch]
         columns = wnp.broadcast_to(self.indices, (*batch, self.nse))
         beginnings = wnp.broadcast_to(self.indptr, (*batch, self.indptr.shape[-1]))
@@ -165,7 +165,7 @@ class BCSR(JAXSparse):
         return self.to_bcoo().todense()
 
     def transpose(self, axes: Sequence[int] | None = None) -> Any:
-        """The dims permuted."""
+        """Permute the dims."""
         axes = axes_of(self.ndim, axes)
         return (
             self
@@ -174,7 +174,7 @@ class BCSR(JAXSparse):
         )
 
     def sum_duplicates(self, nse: int | None = None, remove_zeros: bool = True) -> BCSR:
-        """See `bcsr_sum_duplicates`; with `remove_zeros`, and where `nse` is not given, entries of 0 go too."""
+        """See `bcsr_sum_duplicates`; with `remove_zeros` and without `nse`, zero entries are removed too."""
         return BCSR.from_bcoo(self.to_bcoo().sum_duplicates(nse, remove_zeros))
 
 
@@ -186,7 +186,7 @@ def bcsr_fromdense(
     n_dense: int = 0,
     index_dtype: Any = np.int32,
 ) -> BCSR:
-    """The entries of a dense array that are not 0, by rows. ValueError if there are not two sparse dims.
+    """Return the nonzero entries of a dense array, by rows. ValueError unless there are two sparse dims.
 
     >>> from weft.experimental import sparse
     >>> sparse.bcsr_fromdense(wnp.eye(2)).indices.tolist()
@@ -211,7 +211,7 @@ def bcsr_todense(mat: BCSR) -> Any:
 
 
 def bcsr_extract(indices: Any, indptr: Any, mat: Any) -> Any:
-    """The values of a dense array at the columns `indices` of rows that begin at `indptr`.
+    """Return the values of a dense array at the columns `indices` of rows that start at `indptr`.
 
     >>> from weft.experimental import sparse
     >>> sparse.bcsr_extract(wnp.array([1, 0]), wnp.array([0, 1, 2]), wnp.array([[1., 2.], [3., 4.]])).tolist()
@@ -239,7 +239,7 @@ def bcsr_dot_general(
     preferred_element_type: Any = None,
     out_sharding: Any = None,
 ) -> Any:
-    """The product of a sparse and a dense array: see `bcoo_dot_general`."""
+    """Return the product of a sparse and a dense array: see `bcoo_dot_general`."""
     lhs, rhs = (each.to_bcoo() if isinstance(each, BCSR) else each for each in (lhs, rhs))
     return products.bcoo_dot_general(
         lhs,
@@ -252,12 +252,12 @@ def bcsr_dot_general(
 
 
 def bcsr_sum_duplicates(mat: BCSR, nse: int | None = None) -> BCSR:
-    """Entries with equal indices added up: see `bcoo_sum_duplicates`."""
+    """Add entries with equal indices: see `bcoo_sum_duplicates`."""
     return BCSR.from_bcoo(coordinates.bcoo_sum_duplicates(mat.to_bcoo(), nse))
 
 
 def bcsr_concatenate(operands: Sequence[BCSR], *, dimension: int) -> BCSR:
-    """Arrays joined along a dim: see `bcoo_concatenate`."""
+    """Join arrays along a dim: see `bcoo_concatenate`."""
     if not all(isinstance(each, BCSR) for each in operands):
         raise TypeError(f"bcsr_concatenate: `operands` must be BCSR arrays, got {operands!r:.60}.")
     return BCSR.from_bcoo(
@@ -268,7 +268,7 @@ def bcsr_concatenate(operands: Sequence[BCSR], *, dimension: int) -> BCSR:
 def bcsr_broadcast_in_dim(
     mat: BCSR, *, shape: Sequence[int], broadcast_dimensions: Sequence[int], sharding: Any = None
 ) -> BCSR:
-    """Repeated along new dims: see `bcoo_broadcast_in_dim`. The result has two sparse dims."""
+    """Broadcast along new dims: see `bcoo_broadcast_in_dim`. The result has two sparse dims."""
     return BCSR.from_bcoo(
         shapes.bcoo_broadcast_in_dim(
             mat.to_bcoo(), shape=shape, broadcast_dimensions=broadcast_dimensions

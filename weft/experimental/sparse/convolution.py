@@ -1,9 +1,9 @@
 """Convolutions of sparse arrays.
 
-In:   two arrays of which one at least is BCOO, and the parameters of `weft.lax.conv_general_dilated`.
+In:   two arrays, at least one of them BCOO, and the parameters of `weft.lax.conv_general_dilated`.
 Out:  a BCOO array without batch and dense dims.
-How:  every pair of entries is an entry of the result: their product at one place, or padding. Entries are summed up only where they are
-      more than places.
+How:  every pair of entries is an entry of the result, with their product and its position, or padding. Entries are summed
+      only if there are more of them than elements of the result.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def bcoo_conv_general_dilated(
     preferred_element_type: Any = None,
     **_: Any,
 ) -> BCOO:
-    """A convolution of two arrays of which one at least is sparse: see `weft.lax.conv_general_dilated`.
+    """Return the convolution of two arrays, at least one of them sparse: see `weft.lax.conv_general_dilated`.
 
-    NotImplementedError for groups of features or of the batch.
+    NotImplementedError for feature groups or batch groups.
 
     >>> from weft.experimental import sparse
     >>> image = sparse.BCOO.fromdense(wnp.array([[[1., 0., 0., 2.]]]))

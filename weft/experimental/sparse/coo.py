@@ -1,7 +1,7 @@
-"""Matrices of coordinates, and what all formats of one matrix share.
+"""COO matrices, and the base class of all formats of single matrices.
 
 In:   values, and two arrays of indices.
-Out:  dense arrays, or sparse ones. Products and sums go through BCOO.
+Out:  dense or sparse arrays. Products and sums use BCOO.
 Next: `csr`.
 """
 
@@ -19,12 +19,12 @@ from weft.experimental.sparse.bcoo import BCOO
 
 
 class Matrix(JAXSparse):
-    """A matrix of entries whose three arrays are values and two of indices."""
+    """A sparse matrix of three arrays: values and two index arrays."""
 
     __slots__ = ()
 
     def tree_flatten(self) -> tuple[tuple, Any]:
-        """The three arrays; the shape is static."""
+        """Return the three arrays; the shape is static."""
         return tuple(getattr(self, name) for name in self._names), self._static()
 
     @classmethod
@@ -45,7 +45,7 @@ class Matrix(JAXSparse):
         self.shape = static
 
     def to_bcoo(self) -> BCOO:
-        """The same array in coordinates."""
+        """Return the same array as BCOO."""
         raise NotImplementedError
 
     def todense(self) -> Any:
@@ -54,7 +54,7 @@ class Matrix(JAXSparse):
 
     @classmethod
     def fromdense(cls, mat: Any, *, nse: int | None = None, index_dtype: Any = np.int32) -> Any:
-        """The entries of a dense matrix that are not 0."""
+        """Return the nonzero entries of a dense matrix."""
         mat = wnp.asarray(mat)
         if mat.ndim != 2:
             raise ValueError(
@@ -77,7 +77,7 @@ class Matrix(JAXSparse):
         return cls._from_bcoo(BCOO._eye(N, M, k, dtype=dtype, index_dtype=index_dtype))
 
     def _two_dims(self, axes: Sequence[int] | None) -> bool:
-        """Whether `axes` turn the matrix. ValueError if they are no permutation of two."""
+        """Return True if `axes` transpose the matrix. ValueError unless they are a permutation of two dims."""
         axes = axes_of(2, axes)
         if sorted(axes) != [0, 1]:
             raise ValueError(
@@ -87,7 +87,7 @@ class Matrix(JAXSparse):
 
 
 class COO(Matrix):
-    """A matrix of coordinates: values, rows and columns.
+    """A matrix in coordinate format: values, rows and columns.
 
     >>> from weft.experimental import sparse
     >>> m = sparse.COO.fromdense(wnp.array([[0., 2.], [3., 0.]]))
@@ -125,11 +125,11 @@ class COO(Matrix):
         )
 
     def to_bcoo(self) -> BCOO:
-        """The same matrix in batched coordinates."""
+        """Return the same matrix as BCOO."""
         return BCOO((self.data, wnp.stack([self.row, self.col], axis=1)), shape=self.shape)
 
     def transpose(self, axes: Sequence[int] | None = None) -> COO:
-        """The matrix turned: rows become columns."""
+        """Return the transpose: rows become columns."""
         if not self._two_dims(axes):
             return self
         return COO(
@@ -141,7 +141,7 @@ class COO(Matrix):
 
 
 def coo_fromdense(mat: Any, *, nse: int | None = None, index_dtype: Any = np.int32) -> COO:
-    """The entries of a dense matrix that are not 0.
+    """Return the nonzero entries of a dense matrix.
 
     >>> from weft.experimental import sparse
     >>> sparse.coo_fromdense(wnp.eye(2)).row.tolist()
@@ -151,7 +151,7 @@ def coo_fromdense(mat: Any, *, nse: int | None = None, index_dtype: Any = np.int
 
 
 def coo_todense(mat: COO) -> Any:
-    """The dense matrix."""
+    """Return the dense matrix."""
     return mat.todense()
 
 
@@ -170,7 +170,7 @@ def product(name: str, mat: Any, other: Any, dims: int, transpose: bool) -> Any:
 
 
 def coo_matvec(mat: COO, v: Any, transpose: bool = False) -> Any:
-    """The product of a matrix, turned with `transpose`, and a vector. ValueError if sizes differ.
+    """Return the product of a matrix, transposed with `transpose`, and a vector. ValueError if sizes differ.
 
     >>> from weft.experimental import sparse
     >>> sparse.coo_matvec(sparse.COO.fromdense(wnp.array([[0., 2.], [3., 0.]])), wnp.array([1., 1.]), transpose=True).tolist()
@@ -180,5 +180,5 @@ def coo_matvec(mat: COO, v: Any, transpose: bool = False) -> Any:
 
 
 def coo_matmat(mat: COO, B: Any, *, transpose: bool = False) -> Any:
-    """The product of a matrix, turned with `transpose`, and a dense matrix. ValueError if sizes differ."""
+    """Return the product of a matrix, transposed with `transpose`, and a dense matrix. ValueError if sizes differ."""
     return product("coo_matmat", mat, B, 2, transpose)

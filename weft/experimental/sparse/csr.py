@@ -1,7 +1,7 @@
 """Matrices of compressed rows or columns.
 
-In:   values, their columns (rows), and where each row (column) begins.
-Out:  dense arrays, or sparse ones. Products and sums go through BCOO.
+In:   values, their columns (rows), and the start of each row (column).
+Out:  dense or sparse arrays. Products and sums use BCOO.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weft.experimental.sparse.coo import Matrix, product
 
 
 class _Compressed(Matrix):
-    """A matrix of compressed rows or columns."""
+    """Base class of compressed rows and compressed columns."""
 
     __slots__ = ("data", "indices", "indptr")
     _names = ("data", "indices", "indptr")
@@ -29,7 +29,7 @@ class _Compressed(Matrix):
 
 
 class CSR(_Compressed):
-    """A matrix of compressed rows: values, their columns, and where each row begins.
+    """A matrix of compressed rows: values, their columns, and the start of each row.
 
     >>> from weft.experimental import sparse
     >>> sparse.CSR.fromdense(wnp.array([[0., 2.], [3., 0.]])).indptr.tolist()
@@ -47,12 +47,12 @@ class CSR(_Compressed):
         )
 
     def to_bcoo(self) -> BCOO:
-        """The same matrix in batched coordinates."""
+        """Return the same matrix as BCOO."""
         rows = numbers(self.indptr, self.nse).astype(self.indices.dtype)
         return BCOO((self.data, wnp.stack([rows, self.indices], axis=1)), shape=self.shape)
 
     def transpose(self, axes: Sequence[int] | None = None) -> Any:
-        """The matrix turned, in compressed columns."""
+        """Return the transpose, in compressed columns."""
         return (
             CSC((self.data, self.indices, self.indptr), shape=self.shape[::-1])
             if self._two_dims(axes)
@@ -61,7 +61,7 @@ class CSR(_Compressed):
 
 
 class CSC(_Compressed):
-    """A matrix of compressed columns: values, their rows, and where each column begins.
+    """A matrix of compressed columns: values, their rows, and the start of each column.
 
     >>> from weft.experimental import sparse
     >>> sparse.CSC.fromdense(wnp.array([[0., 2.], [3., 0.]])).indices.tolist()
@@ -75,12 +75,12 @@ class CSC(_Compressed):
         return CSR._from_bcoo(mat.transpose()).T
 
     def to_bcoo(self) -> BCOO:
-        """The same matrix in batched coordinates."""
+        """Return the same matrix as BCOO."""
         columns = numbers(self.indptr, self.nse).astype(self.indices.dtype)
         return BCOO((self.data, wnp.stack([self.indices, columns], axis=1)), shape=self.shape)
 
     def transpose(self, axes: Sequence[int] | None = None) -> Any:
-        """The matrix turned, in compressed rows."""
+        """Return the transpose, in compressed rows."""
         return (
             CSR((self.data, self.indices, self.indptr), shape=self.shape[::-1])
             if self._two_dims(axes)
@@ -89,20 +89,20 @@ class CSC(_Compressed):
 
 
 def csr_fromdense(mat: Any, *, nse: int | None = None, index_dtype: Any = np.int32) -> CSR:
-    """The entries of a dense matrix that are not 0, by rows."""
+    """Return the nonzero entries of a dense matrix, by rows."""
     return CSR.fromdense(mat, nse=nse, index_dtype=index_dtype)
 
 
 def csr_todense(mat: CSR) -> Any:
-    """The dense matrix."""
+    """Return the dense matrix."""
     return mat.todense()
 
 
 def csr_matvec(mat: CSR, v: Any, transpose: bool = False) -> Any:
-    """The product of a matrix, turned with `transpose`, and a vector. ValueError if sizes differ."""
+    """Return the product of a matrix, transposed with `transpose`, and a vector. ValueError if sizes differ."""
     return product("csr_matvec", mat, v, 1, transpose)
 
 
 def csr_matmat(mat: CSR, B: Any, *, transpose: bool = False) -> Any:
-    """The product of a matrix, turned with `transpose`, and a dense matrix. ValueError if sizes differ."""
+    """Return the product of a matrix, transposed with `transpose`, and a dense matrix. ValueError if sizes differ."""
     return product("csr_matmat", mat, B, 2, transpose)

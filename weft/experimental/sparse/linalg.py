@@ -1,7 +1,7 @@
-"""Systems and eigenvalues of sparse matrices.
+"""Linear systems and eigenvalues of sparse matrices.
 
-In:   a matrix of compressed rows, or a function that applies a symmetric matrix.
-Out:  the solution of a system; the greatest eigenvalues with their vectors.
+In:   a matrix of compressed rows, or a function that multiplies by a symmetric matrix.
+Out:  the solution of a system; the largest eigenvalues with their eigenvectors.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from weft.experimental.sparse.bcsr import numbers
 def spsolve(
     data: Any, indices: Any, indptr: Any, b: Any, tol: float = 1e-6, reorder: int = 1
 ) -> Any:
-    """The solution x of A x = b for a square matrix A of compressed rows, by SciPy's sparse LU on the host.
+    """Return the solution x of A x = b for a square matrix A of compressed rows, by SciPy's sparse LU on the host.
 
-    `tol` and `reorder` are what a GPU's library is told. Derivatives of `data` and `b` are those of
-    the exact solution. ValueError for arrays that do not fit, and for another `reorder` than 0 to 3.
+    `tol` and `reorder` are options of GPU solvers without effect here. Derivatives with respect to `data` and `b` are exact.
+    ValueError for inconsistent shapes, and if `reorder` is not an integer from 0 to 3.
 
     >>> from weft.experimental.sparse.linalg import spsolve
     >>> spsolve(wnp.array([2., 4.]), wnp.array([0, 1]), wnp.array([0, 1, 2]), wnp.array([2., 2.])).tolist()
@@ -83,11 +83,11 @@ def _call(transposed: bool, data: Any, indices: Any, indptr: Any, b: Any) -> Any
 
 
 def lobpcg_standard(A: Any, X: Any, m: int = 100, tol: float | None = None) -> tuple[Any, Any, Any]:
-    """The k greatest eigenvalues of a symmetric matrix, their vectors, and the number of iterations, by locally optimal block
-    preconditioned conjugate gradients (Knyazev, 2001).
+    """Return the k largest eigenvalues of a symmetric matrix, their eigenvectors, and the number of iterations, by locally
+    optimal block preconditioned conjugate gradients (Knyazev, 2001).
 
-    `A` is a matrix or a function X -> A X, `X` [n, k] a start with independent columns. ValueError where 5 k is
-    not below n, and for shapes and dtypes that do not fit.
+    `A` is a matrix or a function X -> A X; `X` [n, k] is an initial guess with independent columns. ValueError unless
+    5 k < n, and for invalid shapes and dtypes.
 
     >>> from weft.experimental.sparse.linalg import lobpcg_standard
     >>> values, vectors, _ = lobpcg_standard(wnp.diag(wnp.arange(1., 21.)), weft.random.normal(weft.random.key(0), (20, 2)))
@@ -149,7 +149,7 @@ def lobpcg_standard(A: Any, X: Any, m: int = 100, tol: float | None = None) -> t
 
 
 def _ritz(apply: Callable, basis: Any, k: int) -> tuple[Any, Any]:
-    """The k greatest eigenvalues on an orthonormal basis (columns of 0 among it), and the vectors' coordinates in it."""
+    """Return the k largest eigenvalues on an orthonormal basis (some columns may be 0), and the eigenvectors' coordinates in it."""
     product = basis.T @ apply(basis)
     there = wnp.sum(basis * basis, axis=0) > 0.5
     low = wnp.where(there, 0.0, -wnp.inf)
@@ -162,7 +162,7 @@ def _ritz(apply: Callable, basis: Any, k: int) -> tuple[Any, Any]:
 
 
 def _basis(X: Any, blocks: list) -> Any:
-    """An orthonormal basis of X and the blocks; columns that add nothing are 0."""
+    """Return an orthonormal basis of X and the blocks; dependent columns become 0."""
     basis = X
     for block in blocks:
         norms = wnp.linalg.norm(block, axis=0)

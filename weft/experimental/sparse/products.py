@@ -1,10 +1,10 @@
 """Products of BCOO arrays with dense arrays and with each other.
 
-In:   arrays, and dimension numbers as `weft.lax.dot_general` has them.
-Out:  a dense array, or a BCOO where both are sparse.
-Laws: of sparse × dense, rows of the dense array are gathered by the sparse indices, multiplied and added to the rows of the result: memory
-      and time are of the order of entries × columns, which one fused kernel computes. Dims of every kind may be contracted or
-      shared as batch dims.
+In:   arrays, and the dimension numbers of `weft.lax.dot_general`.
+Out:  a dense array, or BCOO if both operands are sparse.
+Laws: for sparse × dense, rows of the dense array are gathered by the sparse indices, multiplied and added to rows of the
+      result, in one fused kernel; memory and time are proportional to entries × columns. Dims of every kind may be
+      contracted dims or batch dims.
 Next: `transform`.
 """
 
@@ -39,7 +39,7 @@ from weft.experimental.sparse.bcoo import (
 def _numbers(
     name: str, dimension_numbers: Any, left: tuple[int, ...], right: tuple[int, ...]
 ) -> tuple[tuple[int, ...], ...]:
-    """Contracted and batch dims, checked."""
+    """Return the contracted and batch dims after validation."""
     (contract_l, contract_r), (batch_l, batch_r) = dimension_numbers
     found = tuple(
         tuple(int(d) for d in dims) for dims in (contract_l, contract_r, batch_l, batch_r)
@@ -61,9 +61,9 @@ def bcoo_dot_general(
     preferred_element_type: Any = None,
     out_sharding: Any = None,
 ) -> Any:
-    """The product of two arrays of which one at least is sparse; dims as in `weft.lax.dot_general`.
+    """Return the product of two arrays, at least one of them sparse; dimension numbers as in `weft.lax.dot_general`.
 
-    Sparse × sparse is sparse. TypeError if dims do not belong together; NotImplementedError for sparse × sparse with dense dims.
+    Sparse × sparse is sparse. TypeError if dims do not match; NotImplementedError for sparse × sparse with dense dims.
 
     >>> from weft.experimental import sparse
     >>> sparse.bcoo_dot_general(sparse.eye(2), wnp.ones((2, 3)), dimension_numbers=(((1,), (0,)), ((), ()))).shape
@@ -132,7 +132,7 @@ def _batches(
     ordered: bool,
     unique: bool,
 ) -> Any:
-    """The product for the first batch dim of the sparse array, each in turn."""
+    """Return the product with the leading batch dim of the sparse array mapped, recursively."""
     if not n_batch:
         return _entries(data, indices, rhs, left, right, out, n_sparse, sizes, ordered, unique)
     letter = left[0]
@@ -173,7 +173,7 @@ def _entries(
     ordered: bool,
     unique: bool,
 ) -> Any:
-    """The product of entries [nse, *dense] with a dense array: gather, multiply, add."""
+    """Return the product of entries [nse, *dense] with a dense array: gather, multiply, add."""
     sparse, dense = left[:n_sparse], left[n_sparse:]
     if data.shape[0] == 0:
         return wnp.zeros(list(map(sizes.__getitem__, out)), data.dtype)
@@ -202,7 +202,7 @@ def _entries(
 
 
 def _contract(x: Any, x_labels: list, y: Any, y_labels: list, out: list) -> Any:
-    """An einsum; products without a contraction are plain multiplications, which fuse with the gather and the scatter."""
+    """Return an einsum; without contracted labels, a plain multiplication, which fuses with the gather and the scatter."""
     if all(l in out for l in x_labels + y_labels):
         return _aligned(x, x_labels, out) * _aligned(y, y_labels, out)
     return wnp.einsum(f"{''.join(x_labels)},{''.join(y_labels)}->{''.join(out)}", x, y)
@@ -215,7 +215,7 @@ def _aligned(x: Any, labels: list, out: list) -> Any:
 
 
 def _sparse_sparse(lhs: BCOO, rhs: BCOO, dimension_numbers: Any, preferred: Any) -> BCOO:
-    """All pairs of entries whose contracted and shared indices are equal."""
+    """Return the products of all pairs of entries whose contracted and batch indices are equal."""
     contract_l, contract_r, batch_l, batch_r = _numbers(
         "bcoo_dot_general", dimension_numbers, lhs.shape, rhs.shape
     )
@@ -269,12 +269,12 @@ def _free(ndim: int, used: Sequence[int]) -> list[int]:
 
 
 def _columns(n_batch: int, place: tuple, indices: Any, dims: list[int]) -> list[Any]:
-    """The indices of entries along dims, with a new dim by the index `place`."""
+    """Return the indices of entries along dims, each indexed by `place` to add a dim."""
     return [indices[:, d - n_batch][place] for d in dims]
 
 
 def _leading(n_batch: int, batch: Sequence[int]) -> int:
-    """How many dims of the product that are shared are the leading batch dims of the arrays: all of them or none."""
+    """Return the number of batch dims of the product that are leading batch dims of the arrays: all or none."""
     return n_batch if tuple(batch[:n_batch]) == tuple(range(n_batch)) else 0
 
 
@@ -283,7 +283,7 @@ def _all_sparse(mat: BCOO, n_batch: int) -> BCOO:
 
 
 def bcoo_dot_general_sampled(A: Any, B: Any, indices: Any, *, dimension_numbers: Any) -> Any:
-    """The elements of a product of dense arrays at `indices` [*batch, nse, dims], without the others.
+    """Return the elements of a product of dense arrays at `indices` [*batch, nse, dims], without computing the others.
 
     >>> from weft.experimental import sparse
     >>> x = wnp.arange(4.).reshape(2, 2)
@@ -327,7 +327,7 @@ def _rows(x: Any, at: tuple, count: int) -> Any:
 
 
 def bcoo_multiply_dense(sp_mat: BCOO, v: Any) -> Any:
-    """The data of the elementwise product with a dense array, which is broadcast: values that belong to the indices of `sp_mat`.
+    """Return the data of the elementwise product with a broadcast dense array; its indices are the indices of `sp_mat`.
 
     >>> from weft.experimental import sparse
     >>> sparse.bcoo_multiply_dense(sparse.eye(2), wnp.array([3., 4.])).tolist()
@@ -365,7 +365,7 @@ def _broadcast_dim_by_dim(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
 
 
 def bcoo_multiply_sparse(lhs: BCOO, rhs: BCOO) -> BCOO:
-    """The elementwise product of two sparse arrays with the same kinds of dims: entries that both have.
+    """Return the elementwise product of two sparse arrays with equal numbers of dense dims: their common entries.
 
     >>> from weft.experimental import sparse
     >>> sparse.bcoo_multiply_sparse(sparse.eye(3), sparse.eye(3, k=1)).todense().sum().item()
@@ -427,7 +427,7 @@ def bcoo_multiply_sparse(lhs: BCOO, rhs: BCOO) -> BCOO:
 
 
 def _most_pairs(lhs: BCOO, rhs: BCOO) -> int:
-    """How many different indices the product may have."""
+    """Return an upper bound on the number of distinct indices of the product."""
     pairs = lhs.nse * rhs.nse
     return (
         min(lhs.nse, rhs.nse)
@@ -444,7 +444,7 @@ def _to_batches(mat: BCOO, batch: tuple[int, ...]) -> tuple[Any, Any]:
 
 
 def add(lhs: BCOO, rhs: BCOO) -> BCOO:
-    """The sum of two sparse arrays of one shape: the entries of both."""
+    """Return the sum of two sparse arrays of equal shape, with the entries of both."""
     if lhs.shape != rhs.shape:
         raise NotImplementedError(f"sparse addition: shapes {lhs.shape} and {rhs.shape} differ.")
     n_batch, n_dense = min(lhs.n_batch, rhs.n_batch), min(lhs.n_dense, rhs.n_dense)
@@ -471,7 +471,7 @@ def add(lhs: BCOO, rhs: BCOO) -> BCOO:
 
 
 def to_dense(value: Any) -> Any:
-    """A dense array, of a sparse or a dense one."""
+    """Return the dense array of a sparse or dense array."""
     return (
         bcoo_todense(value)
         if isinstance(value, BCOO)

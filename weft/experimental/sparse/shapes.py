@@ -1,7 +1,7 @@
-"""Operations that move, cut, join and sum the dims of BCOO arrays.
+"""Operations that permute, slice, join and sum the dims of BCOO arrays.
 
-In:   BCOO arrays, and the parameters that the operation of `weft.lax` of that name has.
-Out:  BCOO arrays; entries that fall out of the result become padding.
+In:   BCOO arrays, and the parameters of the `weft.lax` operation of the same name.
+Out:  BCOO arrays; entries outside of the result become padding.
 Next: `products`.
 """
 
@@ -33,7 +33,7 @@ from weft.experimental.sparse.bcoo import (
 
 
 def bcoo_transpose(mat: BCOO, *, permutation: Sequence[int]) -> BCOO:
-    """The dims permuted. NotImplementedError if a dim would change its kind: batch, sparse or dense.
+    """Permute the dims. NotImplementedError if a dim would change its kind: batch, sparse or dense.
 
     >>> from weft.experimental import sparse
     >>> sparse.bcoo_transpose(sparse.eye(2, 3, k=1), permutation=(1, 0)).indices.tolist()
@@ -74,7 +74,7 @@ def _check_places(mat: BCOO, shape: tuple[int, ...], dims: tuple[int, ...]) -> N
 def _kinds_of_dims(mat: BCOO, ndim: int, dims: tuple[int, ...]) -> list[str]:
     """Return the kind of each dim of an array of rank `ndim` in which `mat` has the dims `dims`.
 
-    A new dim before or right behind the last batch dim is of the batch.
+    A new dim before or directly after the last batch dim is a batch dim.
     """
     kinds = []
     for d in range(ndim):
@@ -90,7 +90,7 @@ def _kinds_of_dims(mat: BCOO, ndim: int, dims: tuple[int, ...]) -> list[str]:
 def bcoo_broadcast_in_dim(
     mat: BCOO, *, shape: Sequence[int], broadcast_dimensions: Sequence[int], sharding: Any = None
 ) -> BCOO:
-    """An array of `shape` in which dim i of `mat` is dim `broadcast_dimensions[i]`; entries are repeated along the others.
+    """Return an array of `shape` whose dim `broadcast_dimensions[i]` is dim i of `mat`; entries are repeated along the others.
 
     >>> from weft.experimental import sparse
     >>> sparse.bcoo_broadcast_in_dim(sparse.BCOO.fromdense(wnp.array([0., 2.])), shape=(2, 2), broadcast_dimensions=(1,)).todense().tolist()
@@ -145,9 +145,9 @@ def bcoo_reshape(
     dimensions: Sequence[int] | None = None,
     sharding: Any = None,
 ) -> BCOO:
-    """The array with new sizes, in row-major order. Batch, sparse and dense dims are reshaped each among themselves.
+    """Return the array reshaped in row-major order. Batch, sparse and dense dims are reshaped separately.
 
-    ValueError if sizes would mix kinds of dims.
+    ValueError if the new sizes would mix kinds of dims.
 
     >>> from weft.experimental import sparse
     >>> sparse.bcoo_reshape(sparse.eye(2), new_sizes=(4,)).indices.tolist()
@@ -199,7 +199,7 @@ def _cuts(
     has_sparse: bool,
     has_dense: bool,
 ) -> tuple[int, int] | None:
-    """Where the batch and the sparse dims end in new sizes."""
+    """Return the ends of the batch and the sparse dims in the new sizes."""
     for first in range(len(sizes) + 1):
         if (
             math.prod(sizes[:first]) != batch
@@ -219,7 +219,7 @@ def _cuts(
 
 
 def bcoo_squeeze(arr: BCOO, *, dimensions: Sequence[int]) -> BCOO:
-    """The array without some dims of size 1. ValueError if one has another size.
+    """Remove dims of size 1. ValueError if one has another size.
 
     >>> from weft.experimental import sparse
     >>> sparse.bcoo_squeeze(sparse.eye(1, 3), dimensions=(0,)).shape
@@ -259,7 +259,7 @@ def bcoo_slice(
     limit_indices: Sequence[int],
     strides: Sequence[int] | None = None,
 ) -> BCOO:
-    """A slice: see `weft.lax.slice`. Entries outside of it become padding; the slice has no more entries than fit.
+    """Return a slice: see `weft.lax.slice`. Entries outside of it become padding; the slice has at most one entry per element.
 
     >>> from weft.experimental import sparse
     >>> sparse.bcoo_slice(sparse.eye(4), start_indices=(1, 0), limit_indices=(3, 4)).todense().tolist()
@@ -309,14 +309,14 @@ def bcoo_slice(
 
 
 def _resize_ones(array: Any, shape: tuple[int, ...], b: int) -> Any:
-    """Batch dims of size 1 are cut to 0 where the slice is empty."""
+    """Reduce batch dims of size 1 to 0 if the slice is empty there."""
     return array[tuple(slice(0, min(array.shape[d], shape[d])) for d in range(b))] if b else array
 
 
 def _windowed(
     mat: BCOO, data: Any, indices: Any, shape: tuple[int, ...], starts: Any, steps: Any, limits: Any
 ) -> BCOO:
-    """Entries whose sparse indices lie in a window, moved; the others become padding, and of it no more than is needed is kept."""
+    """Keep the entries whose sparse indices are in a window, with shifted indices; truncate padding if possible."""
     b, end = mat.n_batch, mat.n_batch + mat.n_sparse
     sparse = shape[b:end]
     dtype = indices.dtype
@@ -334,7 +334,7 @@ def _windowed(
 
 
 def _no_more_than_fit(mat: BCOO) -> BCOO:
-    """The array with no more entries than it has places: those in range in their order if they differ, else their sums."""
+    """Reduce the number of entries to the number of elements: keep distinct entries in range in their order, else sum them."""
     batch, sparse, _ = shapes_of(mat)
     most = math.prod(sparse)
     if most >= mat.nse:
@@ -353,7 +353,7 @@ def _no_more_than_fit(mat: BCOO) -> BCOO:
 
 
 def bcoo_dynamic_slice(mat: BCOO, start_indices: Sequence[Any], slice_sizes: Sequence[int]) -> BCOO:
-    """A slice of fixed sizes from starts that may be traced, which are kept in range: see `weft.lax.dynamic_slice`.
+    """Return a slice of static sizes at possibly traced starts, which are clamped: see `weft.lax.dynamic_slice`.
 
     >>> from weft.experimental import sparse
     >>> sparse.bcoo_dynamic_slice(sparse.eye(4), (2, 2), (2, 2)).todense().tolist()
@@ -413,16 +413,14 @@ def bcoo_gather(
     mode: Any = None,
     fill_value: Any = None,
 ) -> BCOO:
-    """A gather: see `weft.lax.gather`. One slice is a dynamic slice; NotImplementedError for a gather of several.
+    """Gather one slice, as a dynamic slice: see `weft.lax.gather`. NotImplementedError for several slices.
 
     >>> from weft.experimental import sparse
     >>> dims = lax.GatherDimensionNumbers(offset_dims=(0,), collapsed_slice_dims=(0,), start_index_map=(0,))
     >>> sparse.bcoo_gather(sparse.eye(3), wnp.array([1]), dims, (1, 3)).todense().tolist()
     [0.0, 1.0, 0.0]
     """
-    lax.GatherScatterMode.from_any(
-        mode
-    )  # where a slice does not fit, it is moved until it does, as a dynamic slice is
+    lax.GatherScatterMode.from_any(mode)  # out-of-bounds starts are clamped, as in dynamic_slice
     start_indices = wnp.asarray(start_indices)
     if start_indices.ndim != 1 or getattr(dimension_numbers, "operand_batching_dims", ()):
         raise NotImplementedError(
@@ -437,7 +435,7 @@ def bcoo_gather(
 
 
 def bcoo_rev(operand: BCOO, dimensions: Sequence[int]) -> BCOO:
-    """The array reversed along dims: see `weft.lax.rev`.
+    """Reverse the array along dims: see `weft.lax.rev`.
 
     >>> from weft.experimental import sparse
     >>> sparse.bcoo_rev(sparse.eye(2), (0,)).todense().tolist()
@@ -463,7 +461,7 @@ def bcoo_rev(operand: BCOO, dimensions: Sequence[int]) -> BCOO:
 
 
 def bcoo_reduce_sum(mat: BCOO, *, axes: Sequence[int]) -> BCOO:
-    """The sum over dims, in the dtype of `weft.numpy.sum`. Entries are added when they are summed up or made dense.
+    """Return the sum over dims, in the dtype of `weft.numpy.sum`. Entries of the result may have equal indices, which are not summed here.
 
     >>> from weft.experimental import sparse
     >>> sparse.bcoo_reduce_sum(sparse.eye(3), axes=(0,)).todense().tolist()
@@ -482,7 +480,7 @@ def bcoo_reduce_sum(mat: BCOO, *, axes: Sequence[int]) -> BCOO:
 
 
 def _batches_to_sparse(mat: BCOO, dims: list[int]) -> BCOO:
-    """An array whose batch dims `dims` are its first sparse dims."""
+    """Convert the batch dims `dims` to leading sparse dims."""
     if not dims:
         return mat
     order = [d for d in range(mat.n_batch) if d not in dims] + dims
@@ -552,7 +550,7 @@ def _check_joined(operands: list[BCOO], dimension: int) -> int:
 
 
 def bcoo_concatenate(operands: Sequence[BCOO], *, dimension: int) -> BCOO:
-    """Arrays joined along a dim; they have batch and dense dims alike. NotImplementedError along a dense dim.
+    """Join arrays along a dim; their numbers of batch and dense dims are equal. NotImplementedError for a dense dim.
 
     >>> from weft.experimental import sparse
     >>> sparse.bcoo_concatenate([sparse.eye(1), sparse.eye(1)], dimension=1).todense().tolist()

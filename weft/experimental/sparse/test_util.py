@@ -1,6 +1,6 @@
-"""For tests of sparse arrays: random ones, the layouts that a shape allows, and a test case that compares with dense arrays.
+"""Test utilities for sparse arrays: random arrays, the possible layouts of a shape, and a test case that compares with dense arrays.
 
-In:   a `numpy.random.RandomState`, shapes and dtypes; functions of sparse arrays beside those of dense ones.
+In:   a `numpy.random.RandomState`, shapes and dtypes; functions of sparse arrays and the corresponding dense ones.
 Out:  dense arrays with many zeros, BCOO and BCSR arrays; AssertionError where results, derivatives or mapped results differ.
 """
 
@@ -27,7 +27,7 @@ from weft.experimental.sparse.transform import sparsify
 if TYPE_CHECKING:
     from unittest import TestCase as _Base
 else:
-    try:  # with absl there, its decorators for tests with parameters work in subclasses
+    try:  # absl's base class makes its decorators for parameterized tests work in subclasses
         from absl.testing.parameterized import TestCase as _Base
     except ImportError:
         from unittest import TestCase as _Base
@@ -46,7 +46,7 @@ _TOLERANCE = {
 
 
 class SparseLayout(NamedTuple):
-    """How many dims of each kind an array has."""
+    """The numbers of dims of each kind of an array."""
 
     n_batch: int
     n_dense: int
@@ -64,7 +64,7 @@ class BatchedDotGeneralProperties(NamedTuple):
 
 
 def iter_subsets(s: Sequence) -> Iterator[tuple]:
-    """All selections from a sequence in its order, the shortest first.
+    """Iterate over all subsequences of a sequence, the shortest first.
 
     >>> list(iter_subsets("ab"))
     [(), ('a',), ('b',), ('a', 'b')]
@@ -74,7 +74,7 @@ def iter_subsets(s: Sequence) -> Iterator[tuple]:
 
 
 def iter_sparse_layouts(shape: Sequence[int], min_n_batch: int = 0) -> Iterator[SparseLayout]:
-    """All layouts of a BCOO array of a shape.
+    """Iterate over all layouts of a BCOO array with a given shape.
 
     >>> [layout[:2] for layout in iter_sparse_layouts((3,))]
     [(0, 0), (0, 1), (1, 0)]
@@ -88,7 +88,7 @@ def iter_sparse_layouts(shape: Sequence[int], min_n_batch: int = 0) -> Iterator[
 
 
 def iter_bcsr_layouts(shape: Sequence[int], min_n_batch: int = 0) -> Iterator[SparseLayout]:
-    """All layouts of a BCSR array of a shape: those with two sparse dims."""
+    """Iterate over all layouts of a BCSR array with a given shape, which have two sparse dims."""
     return (layout for layout in iter_sparse_layouts(shape, min_n_batch) if layout.n_sparse == 2)
 
 
@@ -96,7 +96,7 @@ def iter_bcsr_layouts(shape: Sequence[int], min_n_batch: int = 0) -> Iterator[Sp
 
 
 def rand_default(rng: np.random.RandomState) -> Callable[..., Any]:
-    """A function of (shape, dtype) that draws normal values of deviation 3, rounded for integers; of booleans one in two is true."""
+    """Return a function of (shape, dtype) that draws normal values with deviation 3, rounded for integers; half of booleans are True."""
 
     def draw(shape: Sequence[int], dtype: Any) -> Any:
         dtype = np.dtype(dtype)
@@ -119,9 +119,9 @@ def rand_sparse(
     post: Callable[[Any], Any] = lambda x: x,
     rand_method: Callable[..., Any] = rand_default,
 ) -> Callable[..., Any]:
-    """A function of (shape, dtype) that draws dense arrays of which `nse` elements at most (below 1: that share) are not 0.
+    """Return a function of (shape, dtype) that draws dense arrays with at most `nse` nonzeros (a fraction of the size if below 1).
 
-    `post` is applied to each. The drawn function takes another `nse` as its third argument.
+    `post` is applied to each array. The returned function takes another `nse` as its third argument.
 
     >>> int(np.count_nonzero(rand_sparse(np.random.RandomState(0), nse=3)((4, 5), np.float32)))
     3
@@ -144,10 +144,10 @@ def rand_bcoo(
     n_batch: int = 0,
     n_dense: int = 0,
 ) -> Callable[..., BCOO]:
-    """A function of (shape, dtype) that draws BCOO arrays with `nse` entries in each batch, or that share if it is below 1.
+    """Return a function of (shape, dtype) that draws BCOO arrays with `nse` entries in each batch (a fraction if below 1).
 
-    Indices are in no order and may be equal. The drawn function takes the keywords `nse`, `n_batch` and `n_dense`, too; ValueError for
-    numbers of dims that do not fit.
+    Indices are unordered and may be equal. The returned function also takes the keywords `nse`, `n_batch` and `n_dense`;
+    ValueError for numbers of dims that do not fit the shape.
 
     >>> rand_bcoo(np.random.RandomState(0), nse=3)((4, 5), np.float32)
     BCOO(float32[4, 5], nse=3)
@@ -175,7 +175,7 @@ def rand_bcsr(
     n_batch: int = 0,
     n_dense: int = 0,
 ) -> Callable[..., BCSR]:
-    """A function of (shape, dtype) that draws BCSR arrays: see `rand_bcoo`. Entries behind the end of the last row are padding.
+    """Return a function of (shape, dtype) that draws BCSR arrays: see `rand_bcoo`. Entries after the end of the last row are padding.
 
     >>> rand_bcsr(np.random.RandomState(0), nse=3)((4, 5), np.float32)
     BCSR(float32[4, 5], nse=3)
@@ -206,7 +206,7 @@ def rand_bcsr(
 def _sizes(
     name: str, shape: Sequence[int], nse: float, n_batch: int, n_dense: int
 ) -> tuple[tuple, tuple, tuple, int]:
-    """The sizes of the batch, sparse and dense dims, and the number of entries."""
+    """Return the sizes of the batch, sparse and dense dims, and the number of entries."""
     if min(n_batch, n_dense, len(shape) - n_batch - n_dense) < 0:
         raise ValueError(
             f"{name}: n_batch={n_batch} and n_dense={n_dense} do not fit shape {tuple(shape)}."
@@ -219,22 +219,22 @@ def _sizes(
 
 
 class SparseTestCase(_Base):
-    """A test case whose assertions compare arrays and trees of them, and functions of sparse arrays with those of dense ones.
+    """A test case with assertions that compare arrays, trees of arrays, and functions of sparse arrays with functions of dense ones.
 
-    Bounds are numbers, or dicts that map dtypes to numbers; a dtype without one has a small multiple of its precision.
+    Tolerances are numbers, or dicts from dtypes to numbers; the default is a small multiple of the dtype's precision.
     """
 
     def setUp(self) -> None:
-        """Seed the test's random numbers by its name."""
+        """Seed the test's random numbers with its name."""
         super().setUp()
         self._random = np.random.RandomState(zlib.crc32(self._testMethodName.encode()))
 
     def rng(self) -> np.random.RandomState:
-        """The test's random numbers, which are the same in every run."""
+        """The test's random number generator, which is the same in every run."""
         return self._random
 
     def assertDtypesMatch(self, x: Any, y: Any, *, canonicalize_dtypes: bool = True) -> None:
-        """The dtypes are equal, or become so where 64 bits are not enabled."""
+        """Assert that dtypes are equal, by default after canonicalization to 32 bits if x64 is disabled."""
         found = [
             weft.dtypes.result_type(each) if np.isscalar(each) else np.dtype(each.dtype)
             for each in (x, y)
@@ -246,7 +246,7 @@ class SparseTestCase(_Base):
     def assertArraysEqual(
         self, x: Any, y: Any, *, check_dtypes: bool = True, err_msg: str = "", **_: Any
     ) -> None:
-        """Shapes, elements and, with `check_dtypes`, dtypes are equal."""
+        """Assert that shapes, elements and, with `check_dtypes`, dtypes are equal."""
         if check_dtypes:
             self.assertDtypesMatch(x, y)
         np.testing.assert_array_equal(np.asarray(x), np.asarray(y), err_msg=err_msg)
@@ -261,7 +261,7 @@ class SparseTestCase(_Base):
         rtol: Any = None,
         err_msg: str = "",
     ) -> None:
-        """Shapes and, with `check_dtypes`, dtypes are equal, and elements are within the bounds."""
+        """Assert that shapes and, with `check_dtypes`, dtypes are equal, and elements are within the tolerances."""
         self._close(x, y, check_dtypes, atol, rtol, True, err_msg)
 
     def assertAllClose(
@@ -275,7 +275,7 @@ class SparseTestCase(_Base):
         canonicalize_dtypes: bool = True,
         err_msg: str = "",
     ) -> None:
-        """`assertArraysAllClose` for trees of arrays: a list and a tuple of the same values are alike."""
+        """Apply `assertArraysAllClose` to trees of arrays; a list and a tuple of equal values are equal."""
         xs, ys = (tree.tree_leaves(each) for each in (x, y))
         self.assertEqual(len(xs), len(ys), err_msg)
         for a, b in zip(xs, ys):
@@ -313,7 +313,7 @@ class SparseTestCase(_Base):
         canonicalize_dtypes: bool = True,
         err_msg: str = "",
     ) -> None:
-        """Trees of arrays have the same structure, sparse arrays in them the same entries, up to the bounds."""
+        """Assert that trees have the same structure, and their sparse arrays the same entries up to the tolerances."""
         (xs, of_x), (ys, of_y) = tree.tree_flatten(x), tree.tree_flatten(y)
         self.assertEqual(of_x, of_y, err_msg)
         self.assertAllClose(
@@ -338,7 +338,7 @@ class SparseTestCase(_Base):
         rtol: Any = None,
         canonicalize_dtypes: bool = True,
     ) -> None:
-        """`sparse_op` on arguments gives what `dense_op` gives on the same made dense; with `check_jit`, under `jit` as well."""
+        """Assert that `sparse_op` returns the results of `dense_op` on the densified arguments; with `check_jit`, also under `jit`."""
         args = args_maker()
         bounds = {"atol": atol or tol, "rtol": rtol or tol}
         found = sparse_op(*args)
@@ -363,7 +363,7 @@ class SparseTestCase(_Base):
         atol: Any = None,
         rtol: Any = None,
     ) -> None:
-        """Jacobians with respect to the data of arguments are equal, forward and backward."""
+        """Assert that Jacobians with respect to the data of arguments are equal, in forward and reverse mode."""
         transforms = {"fwd": weft.jacfwd, "rev": weft.jacrev}
         if not set(modes) <= set(transforms):
             raise ValueError(f"modes are 'fwd' and 'rev', got {sorted(modes)}.")
@@ -371,7 +371,7 @@ class SparseTestCase(_Base):
         leaves, structure = tree.tree_flatten(args)
         first = np.cumsum(
             [0, *(len(tree.tree_leaves(arg)) for arg in args)]
-        ).tolist()  # of its arrays the data come first
+        ).tolist()  # the data are the first leaf of a sparse array
         chosen = [first[i] for i in (range(len(args)) if argnums is None else argnums)]
         dense = lambda *leaves: dense_fun(*_made_dense(tree.tree_unflatten(structure, leaves)))
         sparse = lambda *leaves: _made_dense(sparse_fun(*tree.tree_unflatten(structure, leaves)))
@@ -382,7 +382,7 @@ class SparseTestCase(_Base):
             self.assertAllClose(expected, found, atol=atol, rtol=rtol)
 
     def _random_bdims(self, *args: int) -> list[int]:
-        """For each number of dims a place of one more."""
+        """Draw a random position for a new dim, for each number of dims."""
         return [int(self.rng().randint(0, arg + 1)) for arg in args]
 
     def _CheckBatchingSparse(
@@ -400,7 +400,7 @@ class SparseTestCase(_Base):
         rtol: Any = None,
         canonicalize_dtypes: bool = True,
     ) -> None:
-        """The two functions are equal under `vmap`, over dims at random places if `bdims` does not say which."""
+        """Assert that the two functions are equal under `vmap`, over dims `bdims`, by default random ones."""
         if bdims is None:
             bdims = self._random_bdims(
                 *(
@@ -439,7 +439,7 @@ class SparseTestCase(_Base):
         rtol: Any = None,
         **_: Any,
     ) -> None:
-        """A function gives the same under `jit`, for two draws of arguments."""
+        """Assert that a function returns the same under `jit`, for two draws of arguments."""
         compiled = weft.jit(fun)
         for args in (args_maker(), args_maker()):
             self.assertAllClose(
@@ -461,7 +461,7 @@ class SparseTestCase(_Base):
         rtol: Any = None,
         canonicalize_dtypes: bool = True,
     ) -> None:
-        """A function gives what its reference gives."""
+        """Assert that a function returns the results of its reference."""
         args = args_maker()
         self.assertAllClose(
             op(*args),
@@ -478,7 +478,7 @@ def _made_dense(args: Any) -> Any:
 
 
 def _stacked(arrays: Sequence, dim: int) -> Any:
-    """Arrays, dense or sparse, joined along a new dim."""
+    """Stack arrays, dense or sparse, along a new dim."""
     wider = [sparsify(lambda x: lax.expand_dims(x, [dim]))(array) for array in arrays]
     return sparsify(lambda arrays: wnp.concatenate(arrays, axis=dim))(wider)
 

@@ -1,10 +1,10 @@
-"""Functions of dense arrays, run on sparse ones: `sparsify`.
+"""`sparsify`: functions of dense arrays applied to sparse arrays.
 
-In:   a function, and arguments of which some are sparse.
-Out:  its results; those that the operations make sparse are BCOO arrays, or BCSR where all that is done keeps the indices.
-How:  the function is traced for dense arrays of the same shapes, and its program is run operation by operation: those on dense values
-      as they are, those on sparse values by the rules of this module. An elementwise function of one argument that maps 0 to 0
-      keeps the indices, whatever its name. With tracers, the function's operations are run as they come.
+In:   a function, and arguments, some of which are sparse.
+Out:  its results; sparse results are BCOO arrays, or BCSR if all operations keep the indices.
+How:  the function is traced for dense arrays of the same shapes, and its program is evaluated: operations on dense values
+      unchanged, operations on sparse values by the rules of this module. Any elementwise function of one argument that
+      maps 0 to 0 keeps the indices. With tracers, the rules are applied while the function runs.
 Next: `ad`.
 """
 
@@ -36,7 +36,7 @@ from weft.experimental.sparse.convolution import bcoo_conv_general_dilated
 
 
 def as_bcoo(value: Any) -> Any:
-    """A sparse array of any format as BCOO; anything else as it is."""
+    """Convert a sparse array of any format to BCOO; return any other value unchanged."""
     return value.to_bcoo() if is_sparse(value) and not isinstance(value, BCOO) else value
 
 
@@ -44,7 +44,7 @@ def as_bcoo(value: Any) -> Any:
 
 
 class SparsifyValue(NamedTuple):
-    """A dense or sparse value as places in a `SparsifyEnv`: values that have the same place of indices have equal indices."""
+    """A dense or sparse value, as references to arrays of a `SparsifyEnv`; values with the same `indices_ref` have equal indices."""
 
     shape: tuple[int, ...]
     data_ref: int | None
@@ -56,24 +56,24 @@ class SparsifyValue(NamedTuple):
     ndim = property(lambda self: len(self.shape), doc="Number of dims.")
 
     def is_sparse(self) -> bool:
-        """Whether it has indices."""
+        """Return True if the value has indices."""
         return self.indices_ref is not None
 
     def is_dense(self) -> bool:
-        """Whether it has no indices."""
+        """Return True if the value has no indices."""
         return self.indices_ref is None
 
     def is_bcoo(self) -> bool:
-        """Whether it is a BCOO array."""
+        """Return True if the value is a BCOO array."""
         return self.is_sparse() and self.indptr_ref is None
 
     def is_bcsr(self) -> bool:
-        """Whether it is a BCSR array."""
+        """Return True if the value is a BCSR array."""
         return self.indptr_ref is not None
 
 
 class SparsifyEnv:
-    """Arrays, of which values are made.
+    """The arrays that `SparsifyValue`s refer to.
 
     >>> env = SparsifyEnv()
     >>> value = env.sparse((4,), wnp.array([1., 2.]), wnp.array([[0], [3]]))
@@ -91,25 +91,25 @@ class SparsifyEnv:
         return len(self._buffers) - 1
 
     def data(self, spvalue: SparsifyValue) -> Any:
-        """The values of the entries, or all of a dense value."""
+        """Return the values of the entries, or all values of a dense value."""
         if spvalue.data_ref is None:
             raise RuntimeError("SparsifyEnv.data: the value has none.")
         return self._buffers[spvalue.data_ref]
 
     def indices(self, spvalue: SparsifyValue) -> Any:
-        """The indices. RuntimeError for a dense value."""
+        """Return the indices. RuntimeError for a dense value."""
         if spvalue.indices_ref is None:
             raise RuntimeError("SparsifyEnv.indices: the value is dense.")
         return self._buffers[spvalue.indices_ref]
 
     def indptr(self, spvalue: SparsifyValue) -> Any:
-        """Where rows begin. RuntimeError for a value that is no BCSR array."""
+        """Return the row starts. RuntimeError for a value that is not a BCSR array."""
         if spvalue.indptr_ref is None:
             raise RuntimeError("SparsifyEnv.indptr: the value is no BCSR array.")
         return self._buffers[spvalue.indptr_ref]
 
     def dense(self, data: Any) -> SparsifyValue:
-        """A dense value of a new array."""
+        """Add an array and return it as a dense value."""
         return self._add(data)
 
     def sparse(
@@ -125,7 +125,7 @@ class SparsifyEnv:
         indices_sorted: bool = False,
         unique_indices: bool = False,
     ) -> SparsifyValue:
-        """A sparse value of new arrays, or of those that are at the given places."""
+        """Return a sparse value of new arrays, or of arrays with the given references."""
         return SparsifyValue(
             tuple(shape),
             self._put(data, data_ref),
@@ -136,7 +136,7 @@ class SparsifyEnv:
         )
 
     def _add(self, value: Any, share: bool = False) -> SparsifyValue:
-        """A value of an array; with `share`, of the arrays that are there already."""
+        """Add the arrays of a value; with `share`, reuse equal arrays that are already present."""
         refs = {id(array): ref for ref, array in enumerate(self._buffers)} if share else {}
         if not is_sparse(value):
             value = wnp.asarray(value)
@@ -171,27 +171,27 @@ def _is_spvalue(value: Any) -> bool:
 
 
 def arrays_to_spvalues(spenv: SparsifyEnv, args: Any) -> Any:
-    """A tree of dense, BCOO and BCSR arrays as values whose arrays are put into `spenv`."""
+    """Add the arrays of a tree of dense, BCOO and BCSR arrays to `spenv`, and return the tree of values."""
     return tree.tree_map(spenv._add, args, is_leaf=is_sparse)
 
 
 def spvalues_to_arrays(spenv: SparsifyEnv, spvalues: Any) -> Any:
-    """A tree of values as dense, BCOO and BCSR arrays: the inverse of `arrays_to_spvalues`."""
+    """Convert a tree of values to dense, BCOO and BCSR arrays: the inverse of `arrays_to_spvalues`."""
     return tree.tree_map(spenv._get, spvalues, is_leaf=_is_spvalue)
 
 
 def spvalues_to_avals(spenv: SparsifyEnv, spvalues: Any) -> Any:
-    """A tree of values as the types of the dense arrays that they mean."""
+    """Return the types of the dense arrays that a tree of values represents."""
     return tree.tree_map(
         lambda value: _dense_type(spenv._get(value)), spvalues, is_leaf=_is_spvalue
     )
 
 
 def sparsify_raw(f: Callable) -> Callable:
-    """`f`, which was written for dense arrays, for values in an environment.
+    """Transform `f`, a function of dense arrays, into a function of values in a `SparsifyEnv`.
 
-    The returned function takes a `SparsifyEnv`, values, and keyword arguments of `f`. It gives the list of the values of the results, and
-    the structure of their tree; new arrays are put into the environment.
+    The returned function takes a `SparsifyEnv`, values, and keyword arguments of `f`. It returns the list of the result
+    values, and the structure of their tree; new arrays are added to the environment.
     """
 
     @functools.wraps(f)
@@ -206,11 +206,11 @@ def sparsify_raw(f: Callable) -> Callable:
     return wrapped
 
 
-# ---- functions, run as a program or by tracers
+# ---- evaluation, by a program or by tracers
 
 
 class SparseTracer(Tracer):
-    """Stands for a value, dense or sparse, in a function that `sparsify` runs with `use_tracer=True`."""
+    """A tracer of a dense or sparse value in a function under `sparsify` with `use_tracer=True`."""
 
     __slots__ = ("aval", "value")
 
@@ -227,7 +227,7 @@ class SparseTracer(Tracer):
 
 
 class SparseTrace(PairTrace):
-    """Runs operations by the rules for sparse values."""
+    """The trace that applies the rules for sparse values."""
 
     __slots__ = ()
 
@@ -251,10 +251,10 @@ def _dense_type(value: Any) -> ShapedArray:
 
 @api_boundary
 def sparsify(f: Callable, use_tracer: bool = False) -> Callable:
-    """`f`, which was written for dense arrays, for arguments of which some are sparse.
+    """Transform `f`, a function of dense arrays, into a function that also accepts sparse arguments.
 
-    `f` is traced to a program, which is run; with `use_tracer`, it is called with tracers that hold the values. Keyword arguments are
-    static, except sparse arrays. The returned function raises NotImplementedError for an operation that has no sparse rule.
+    `f` is traced to a program, which is evaluated; with `use_tracer`, it is called with tracers that hold the values.
+    Keyword arguments are static, except sparse arrays. NotImplementedError for an operation without a sparse rule.
 
     >>> from weft.experimental import sparse
     >>> product = sparse.sparsify(lambda m, v: 2 * (m.T @ v))
@@ -333,7 +333,7 @@ def _run(program: Any, args: Sequence[Any]) -> list:
 
 
 def _runnable(arg: Any) -> Any:
-    """An argument in a format that rules know."""
+    """Convert an argument to a format that the rules support."""
     return arg if isinstance(arg, BCSR) else as_bcoo(arg)
 
 
@@ -383,7 +383,7 @@ def _elementwise(primitive: Any, mat: Any, **params: Any) -> Any:
 
 
 def _unique(mat: Any) -> Any:
-    """The array with every index at most once, and as many entries as before."""
+    """Sum entries with equal indices, keeping the number of entries."""
     return mat if mat.unique_indices else mat.sum_duplicates(nse=mat.nse)
 
 
@@ -405,14 +405,14 @@ def _name(primitive: Any, mat: Any, *, name: str) -> Any:
 
 
 def _at_zero(primitive: Any, dtype: Any, params: dict) -> bool:
-    """Whether an elementwise function of 0 is something else."""
+    """Return True if an elementwise function maps 0 to a nonzero value."""
     with np.errstate(all="ignore"):
         value = np.asarray(primitive.reference(np.zeros((), dtype), **params))
     return bool(value != 0)
 
 
 def _is_linear(primitive: Any) -> bool:
-    """Whether f(a) + f(b) is f(a + b)."""
+    """Return True if f(a) + f(b) == f(a + b)."""
     return primitive.name in ("neg", "real", "imag", "conj", "copy", "copy_p")
 
 
@@ -442,7 +442,7 @@ def _div(primitive: Any, x: Any, y: Any, **params: Any) -> Any:
 
 
 def _with_data(mat: Any, data: Any) -> Any:
-    """An array of the same format with the same indices and other values."""
+    """Return an array with the format and indices of `mat` and other values."""
     (_, *indices), _ = mat.tree_flatten()
     return type(mat)(
         (data, *indices),
@@ -480,7 +480,7 @@ def _pow(primitive: Any, x: Any, y: Any, **params: Any) -> Any:
 
 
 def _max(primitive: Any, x: Any, y: Any, **params: Any) -> Any:
-    """The maximum or the minimum with 0, as in a relu."""
+    """Return the maximum or minimum with 0, as in a relu."""
     mat, other = (x, y) if is_sparse(x) else (y, x)
     if is_sparse(other) or isinstance(other, Tracer) or np.any(np.asarray(other)):
         raise NotImplementedError(
@@ -609,7 +609,7 @@ def _scan(
 
 
 def _alike(name: str, before: list, after: list) -> list:
-    """What a loop carries keeps its structure: the number of entries, and what is known of the indices."""
+    """Convert loop carries to the structure of the initial values: the number of entries, and the flags of the indices."""
     for i, (old, new) in enumerate(zip(before, after)):
         if _layout(old) != _layout(new):
             raise TypeError(
@@ -701,5 +701,5 @@ _RULES: dict[str, Callable] = {
     "name": _name,
     "conv_general_dilated": _conv,
 }
-#: rules that take BCSR arrays as they are
+#: rules that accept BCSR arrays without conversion
 _OF_ANY_FORMAT = frozenset({_elementwise, _integer_pow, _mul, _div, _name})

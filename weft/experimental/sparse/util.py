@@ -1,4 +1,4 @@
-"""Errors and warnings of sparse arrays, and what is known of the indices of one."""
+"""Errors and warnings of sparse arrays, and the static information on one."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from typing import NamedTuple
 
 
 class SparseEfficiencyError(ValueError):
-    """An operation would need as much memory as the dense array, or more."""
+    """The error of an operation that would need as much memory as the dense array, or more."""
 
 
 class SparseEfficiencyWarning(UserWarning):
-    """An operation needs as much memory as the dense array, or more."""
+    """The warning of an operation that needs as much memory as the dense array, or more."""
 
 
 class CuSparseEfficiencyWarning(SparseEfficiencyWarning):
-    """Never given here: cuSPARSE is not used."""
+    """A warning that weft never issues, because it does not use cuSPARSE."""
 
 
 class SparseInfo(NamedTuple):
-    """The shape of a sparse array, and whether its indices are known to be ordered and to differ from each other."""
+    """The shape of a sparse array, and whether its indices are sorted and unique."""
 
     shape: tuple[int, ...]
     indices_sorted: bool = False
