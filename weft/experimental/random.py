@@ -1,10 +1,10 @@
-"""Random numbers from a generator with a state, as `numpy.random.default_rng` has them.
+"""Random numbers from a stateful generator, as in `numpy.random.default_rng`.
 
 In:   a seed.
-Out:  a generator whose methods draw arrays and move its state on. The state is a key and a count of draws in a mutable array, so that a
-      generator may be closed over or passed to `jit`.
-Laws: draw number n is made with the n-th key that is folded from the seed's: what is drawn depends on the seed and the order of draws
-      alone.
+Out:  a generator whose methods draw arrays and advance its state. The state is a key and a mutable counter of draws, so
+      that a generator may be closed over or passed to `jit`.
+Laws: draw number n uses the key that `fold_in` derives from the seed's key and n: the numbers depend only on the seed and
+      the order of draws.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from weft._engine.util.tree import register_pytree_node
 
 
 class StatefulPRNG:
-    """A generator of random numbers that remembers how many it has drawn; `stateful_rng` makes one.
+    """A random number generator with a counter of its draws; `stateful_rng` creates one.
 
     >>> from weft.experimental.random import stateful_rng
     >>> rng = stateful_rng(0)
@@ -52,9 +52,9 @@ class StatefulPRNG:
         return f"StatefulPRNG(_base_key={self._base_key}, _counter={self._counter})"
 
     def key(self, shape: int | Sequence[int] = ()) -> Any:
-        """A new key, or several of a shape. Of a generator that was split, there is one for each part: `shape` must then be ().
+        """Return a new key, or an array of keys. A generator that was split has one key per part, and `shape` must be ().
 
-        ValueError where a function that `vmap` maps draws from one that is not mapped: all examples would draw the same.
+        ValueError if a function under `vmap` draws from a generator that is not mapped: all examples would draw the same.
         """
         base, counter = self._base_key, self._counter
         _check_mapped(counter)
@@ -73,7 +73,7 @@ class StatefulPRNG:
         return found if shape == () else random.split(found, shape)
 
     def random(self, size: int | Sequence[int] | None = None, dtype: Any = float) -> Any:
-        """Uniform numbers in [0, 1)."""
+        """Draw uniform numbers in [0, 1)."""
         return self.uniform(size=size, dtype=dtype)
 
     def uniform(
@@ -84,7 +84,7 @@ class StatefulPRNG:
         *,
         dtype: Any = float,
     ) -> Any:
-        """Uniform numbers in [low, high)."""
+        """Draw uniform numbers in [low, high)."""
         return random.uniform(self.key(), _shape(size, low, high), dtype, low, high)
 
     def normal(
@@ -95,7 +95,7 @@ class StatefulPRNG:
         *,
         dtype: Any = float,
     ) -> Any:
-        """Normal numbers with mean `loc` and deviation `scale`."""
+        """Draw normal numbers with mean `loc` and standard deviation `scale`."""
         drawn = random.normal(self.key(), _shape(size, loc, scale), dtype)
         return drawn * wnp.asarray(scale, drawn.dtype) + wnp.asarray(loc, drawn.dtype)
 
@@ -107,17 +107,17 @@ class StatefulPRNG:
         *,
         dtype: Any = int,
     ) -> Any:
-        """Integers in [low, high), or in [0, low) where `high` is not given."""
+        """Draw integers in [low, high), or in [0, low) without `high`."""
         low, high = (0, low) if high is None else (low, high)
         return random.randint(self.key(), _shape(size, low, high), low, high, dtype)
 
     def split(self, num: int | Sequence[int]) -> StatefulPRNG:
-        """A generator with leading dims `num`, one part for each call of a function that `vmap` maps over them."""
+        """Return a generator with leading dims `num`, so that `vmap` over them uses one part for each example."""
         keys = random.split(self.key(), num)
         return StatefulPRNG(keys, weft.new_ref(wnp.zeros(keys.shape, wnp.int32)))
 
     def spawn(self, n_children: int) -> list[StatefulPRNG]:
-        """Several generators that are independent of each other and of this one."""
+        """Return several generators that are independent of each other and of this one."""
         return [
             StatefulPRNG(key, weft.new_ref(wnp.zeros((), wnp.int32)))
             for key in random.split(self.key(), operator.index(n_children))
@@ -125,7 +125,7 @@ class StatefulPRNG:
 
 
 def _unflatten(_: None, parts: Iterable) -> StatefulPRNG:
-    """A generator of any two leaves: trees may hold other things than keys and references."""
+    """Return a generator of two leaves of any types: trees may hold other values than keys and references."""
     rng = object.__new__(StatefulPRNG)
     rng._base_key, rng._counter = parts
     return rng
@@ -135,7 +135,7 @@ register_pytree_node(StatefulPRNG, lambda rng: ((rng._base_key, rng._counter), N
 
 
 def _check_mapped(counter: Any) -> None:
-    """ValueError if `vmap` maps the function that is running, and not the generator."""
+    """Raise ValueError if `vmap` maps the running function but not the generator."""
     trace: Any = trace_state.trace
     while trace is not None and trace is not counter.made_under:
         if isinstance(trace, BatchTrace) and not trace.axis.of_mesh:
@@ -153,9 +153,9 @@ def _shape(size: Any, *parameters: Any) -> tuple[int, ...]:
 
 
 def stateful_rng(seed: Any = None, *, impl: Any = None) -> StatefulPRNG:
-    """A generator of random numbers with a state; without a seed it begins at a random place.
+    """Return a stateful random number generator; without a seed, its seed is random.
 
-    TypeError for a seed that is not an integer; or without one while tracing, where there is no chance.
+    TypeError for a seed that is not an integer, and for a missing seed while tracing.
 
     >>> from weft.experimental.random import stateful_rng
     >>> bool((stateful_rng(7).uniform(size=4) == stateful_rng(7).uniform(size=4)).all())

@@ -2,9 +2,9 @@
 
 In:   a batch of sequences [batch, time, input], states [layers × directions, batch, hidden], and weights as one vector or as matrices.
 Out:  the outputs of the last layer [batch, time, directions × hidden], and the states at the end of each sequence.
-Laws: the gates of a matrix of weights are those for input, forgetting, cell and output, in this order. In the vector come, for each
-      layer and direction, the weights of inputs and of states, and behind all of these the two biases of each. Behind the end of a
-      sequence outputs are 0 and states stay.
+Laws: the gates of a weight matrix are, in order: input, forget, cell, output. The vector holds, for each layer and
+      direction, the weights of inputs and of states, and after all of these the two biases for each layer and direction.
+      After the end of a sequence, outputs are 0 and states are unchanged.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weft._engine.util.source import guard_all
 
 
 def _layers(input_size: int, hidden_size: int, num_layers: int, bidirectional: bool) -> list[int]:
-    """The size of the input of each layer and direction; TypeError for sizes that are no integers."""
+    """Return the input size of each layer and direction; TypeError for sizes that are not integers."""
     for name, size in (
         ("input_size", input_size),
         ("hidden_size", hidden_size),
@@ -44,7 +44,7 @@ def _layers(input_size: int, hidden_size: int, num_layers: int, bidirectional: b
 def get_num_params_in_lstm(
     input_size: int, hidden_size: int, num_layers: int, bidirectional: bool
 ) -> int:
-    """The number of weights.
+    """Return the number of weights.
 
     >>> from weft.experimental import rnn
     >>> rnn.get_num_params_in_lstm(3, 4, 2, False)
@@ -59,7 +59,7 @@ def get_num_params_in_lstm(
 def init_lstm_weight(
     rng: Any, input_size: int, hidden_size: int, num_layers: int, bidirectional: bool
 ) -> Any:
-    """Weights drawn uniformly between -k and k, k = hidden_size ** -0.5.
+    """Draw weights uniformly between -k and k, where k = hidden_size ** -0.5.
 
     >>> from weft.experimental import rnn
     >>> rnn.init_lstm_weight(weft.random.key(0), 3, 4, 2, False).shape
@@ -75,9 +75,9 @@ def init_lstm_weight(
 def unpack_lstm_weights(
     weights: Any, input_size: int, hidden_size: int, num_layers: int, bidirectional: bool
 ) -> tuple[dict[int, Any], dict[int, Any], dict[int, Any], dict[int, Any]]:
-    """The matrices of inputs and of states and the two biases of each layer and direction, by their number.
+    """Return the weight matrices of inputs and of states and the two biases, each as a dict from the number of layer and direction.
 
-    ValueError if there are too few or too many weights.
+    ValueError if the vector has the wrong length.
 
     >>> from weft.experimental import rnn
     >>> matrices, *_ = rnn.unpack_lstm_weights(wnp.zeros(304), 3, 4, 2, False)
@@ -109,7 +109,7 @@ def unpack_lstm_weights(
 def swap_lstm_gates(
     weights: Any, input_size: int, hidden_size: int, num_layers: int, bidirectional: bool
 ) -> Any:
-    """The vector of weights with the gates for cell and output exchanged, which other libraries have in that order.
+    """Return the weight vector with the gates for cell and output exchanged, for libraries with the other order.
 
     >>> from weft.experimental import rnn
     >>> rnn.swap_lstm_gates(wnp.arange(16.), 1, 1, 1, False)[:4].tolist()
@@ -143,7 +143,7 @@ def lstm(
     bidirectional: bool,
     precision: Any = None,
 ) -> tuple[Any, Any, Any]:
-    """Outputs and last states of an LSTM whose weights are one vector.
+    """Return outputs and last states of an LSTM whose weights are one vector.
 
     `x` is [batch, time, input_size], `h_0` and `c_0` are [layers × directions, batch, hidden_size], `seq_lengths` is [batch].
     NotImplementedError for a dropout other than 0: drop outputs between calls of single layers instead.
@@ -186,7 +186,7 @@ def lstm_ref(
     bidirectional: bool,
     precision: Any = None,
 ) -> tuple[Any, Any, Any]:
-    """Like `lstm`, with weights as `unpack_lstm_weights` gives them."""
+    """Return the results of `lstm`, with weights in the form of `unpack_lstm_weights`."""
     if not isinstance(dropout, (int, float, np.number)) or dropout:
         raise NotImplementedError(
             f"lstm: dropout={dropout} between layers. Use dropout=0, and drop outputs between single layers."

@@ -1,8 +1,8 @@
-"""Functions whose calls carry the name of a group, which compilers of other devices schedule together.
+"""Functions whose calls carry a group name, which compilers of other devices schedule together.
 
 In:   functions, and names of groups.
-Out:  functions whose calls, in the texts of programs, have the name as an attribute.
-Law:  kernels are fused and ordered by what they read and write alone; see `weft.experimental.xla_metadata`.
+Out:  functions whose calls have the name as an attribute in the texts of programs.
+Law:  the name has no effect on fusion and scheduling in weft; see `weft.experimental.xla_metadata`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["scheduling_group", "xla_metadata_call", "xla_metadata_call_p"]
 
 
 def scheduling_group(name: str) -> Callable[[Callable], Callable]:
-    """Decorator: calls of a function have the attribute `scheduling_group`, and so have its operations once it is inlined.
+    """Decorator: give calls of a function the attribute `scheduling_group`, which its operations receive when it is inlined.
 
     >>> from weft.experimental.scheduling_groups import scheduling_group
     >>> @scheduling_group(name="layer:0")

@@ -1,10 +1,10 @@
-"""Compiled programs as bytes: compiled once, kept by the user, and loaded by another process without compiling.
+"""Serialization of compiled programs: another process loads them without compiling.
 
-In:   what `jit(f).lower(...).compile()` gives.
-Out:  bytes, and the structures of arguments and results, which the user keeps beside them (both can be pickled).
-Laws: the bytes hold the program and its machine code. Code that another machine, another version of weft, of Python or of NumPy made is
-      never run: the program is compiled again, as it is where a backend keeps no code (`reference`).
-      Programs for other machines are the business of `weft.export`.
+In:   the result of `jit(f).lower(...).compile()`.
+Out:  bytes, and the structures of arguments and results, which the user stores with them (both can be pickled).
+Laws: the bytes hold the program and its machine code. Code from another machine, or from another version of weft, Python or
+      NumPy, is never run: the program is compiled again, as for a backend without machine code (`reference`).
+      For programs on other machines use `weft.export`.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _MAGIC = b"weft-executable\x00"
 
 @api_boundary
 def serialize(compiled: Compiled) -> tuple[bytes, PyTreeDef, PyTreeDef]:
-    """The bytes of a compiled program, and the structures of its arguments and its results: what `deserialize_and_load` takes.
+    """Return the bytes of a compiled program, and the structures of its arguments and results: the arguments of `deserialize_and_load`.
 
-    Raises ValueError for a program that calls Python functions (callbacks), or closes over a reference to a mutable array, and
-    NotImplementedError for one that runs on several processes.
+    Raises ValueError for a program that calls Python functions (callbacks) or closes over a mutable array, and
+    NotImplementedError for a program of several processes.
 
     >>> from weft.experimental.serialize_executable import deserialize_and_load, serialize
     >>> kept = serialize(weft.jit(lambda x: x * 2).lower(wnp.arange(3.0)).compile())
@@ -110,10 +110,10 @@ def deserialize_and_load(
     backend: str | None = None,
     execution_devices: Sequence[Device] | None = None,
 ) -> Compiled:
-    """The compiled program that `serialize` wrote, on the same devices, or on `execution_devices` in their place, in order.
+    """Return the compiled program that `serialize` wrote, on the same devices, or on `execution_devices` instead, in this order.
 
-    Load only bytes that you trust: they hold machine code, which calls run.
-    Raises ValueError for other bytes, for another number of devices, and for a `backend` that is not the one it was compiled for.
+    Load only bytes from a trusted source: they hold machine code, which calls run. Raises ValueError for other bytes, for
+    another number of devices, and for a `backend` other than the backend of the compilation.
     """
     _check_one_process("deserialize_and_load")
     head = bytes_format.from_bytes(serialized, _MAGIC, "a compiled program")
@@ -172,7 +172,7 @@ def _check_one_process(api: str) -> None:
 
 
 def _chosen(ids: Sequence[int], platform: str, devices: Sequence[Device]) -> Any:
-    """What gives the devices that take the place of those with these ids."""
+    """Return a function that maps the ids of the original devices to the replacement devices."""
     if len(ids) != len(devices):
         raise ValueError(
             f"deserialize_and_load: the program runs on {len(ids)} devices, execution_devices has {len(devices)}."
@@ -192,7 +192,7 @@ def _lowered(
     in_specs: Sequence[ArraySpec],
     parts: dict[str, Any],
 ) -> Lowered:
-    """The earlier stage of a loaded program."""
+    """Return the `Lowered` stage of a loaded program."""
     name, in_shardings, out_shardings, donated, in_avals = parts["traced"]
 
     def run(*args: Any, **kwargs: Any) -> Any:

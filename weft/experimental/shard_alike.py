@@ -1,4 +1,4 @@
-"""Values that are sharded in the same way, whatever way that is."""
+"""A constraint that two values have equal shardings."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["shard_alike"]
 
 
 def shard_alike(x: Any, y: Any) -> tuple[Any, Any]:
-    """The trees `x` and `y`, each array of one sharded like the array of the other at the same place.
+    """Return the trees `x` and `y`, each array sharded like the corresponding array of the other tree.
 
-    Propagation finds the sharding; `weft.lax.with_sharding_constraint` names one. ValueError for trees of different structure or shapes.
+    Propagation finds the sharding; `weft.lax.with_sharding_constraint` sets one. ValueError for different structures or shapes.
 
     >>> x, y = shard_alike(wnp.ones((4, 2)), wnp.arange(8.0).reshape(4, 2))
     >>> x.sharding == y.sharding

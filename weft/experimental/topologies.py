@@ -26,7 +26,7 @@ __all__ = [
 
 
 class TopologyDescription:
-    """Devices that need not be attached; `get_attached_topology` describes those that are."""
+    """Devices that need not be attached; `get_attached_topology` describes the attached devices."""
 
     __slots__ = ("devices",)
 

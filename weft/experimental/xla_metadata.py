@@ -1,10 +1,10 @@
-"""Attributes of operations: notes of the user's that stand in the texts of lowered and compiled programs.
+"""User-defined attributes of operations, which appear in the texts of lowered and compiled programs.
 
-In:   attributes by their keys, and a block, values, or a function.
-Out:  operations that carry them: `mhlo.frontend_attributes = {key = "value"}` in StableHLO, `frontend_attributes={key="value"}` in HLO.
-Laws: results are the same with and without them, and so are kernels. A cached trace is one for the attributes that it was made under.
-      Equations keep those of a block with their source lines (`util.source`), and transformations pass them on with these.
-See `weft.experimental.scheduling_groups` for functions whose calls carry them.
+In:   attributes by key, and a context, values, or a function.
+Out:  operations with these attributes: `mhlo.frontend_attributes = {key = "value"}` in StableHLO, `frontend_attributes={key="value"}` in HLO.
+Laws: attributes change neither results nor kernels. A cached trace is specific to the attributes of its context. Equations
+      store the attributes of a context with their source lines (`util.source`), and transformations preserve both.
+      See `weft.experimental.scheduling_groups` for functions whose calls carry attributes.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from weft._engine.util.source import Metadata, api_boundary, with_metadata, wrap
 #: params: jaxpr, xla_metadata (pairs of key and value)
 xla_metadata_call_p = Call("xla_metadata_call", multiple_results=True)
 
-#: methods of a compiled function that trace it
+#: methods of a jitted function that trace it
 _TRACING = ("trace", "lower", "eval_shape")
 
 
 def _pairs(api: str, given: dict[str, Any], removable: bool = False) -> Metadata:
-    """Attributes as pairs sorted by their keys. TypeError for a value that is no text, number or bool, or None where that removes one."""
+    """Return attributes as pairs sorted by key. TypeError unless values are strings, numbers or bools, or None if `removable`."""
     for key, value in given.items():
         if not isinstance(value, (str, bool, int, float)) and not (removable and value is None):
             raise TypeError(
@@ -45,7 +45,7 @@ def _pairs(api: str, given: dict[str, Any], removable: bool = False) -> Metadata
 
 
 class _Block:
-    """Context, and decorator of functions: operations that are traced inside have attributes."""
+    """A context, and a decorator of functions, that gives attributes to the operations traced inside."""
 
     __slots__ = ("_entered", "_pairs")
 
@@ -55,7 +55,7 @@ class _Block:
 
     @contextmanager
     def _block(self) -> Iterator[None]:
-        line = trace_state.source  # of an equation whose rule is traced
+        line = trace_state.source  # the source of an equation whose rule is traced
         with (
             Override(xla_metadata=with_metadata(config.xla_metadata, self._pairs)),
             with_source(line and line.tagged(self._pairs)),
@@ -87,12 +87,12 @@ class _Block:
 
 
 def set_xla_metadata(x: Any = None, **kwargs: Any) -> Any:
-    """Give operations attributes: strings, bools, ints and floats by their keys, of which None removes one that is set around.
+    """Give operations attributes: strings, bools, ints and floats by key; None removes an attribute of an enclosing context.
 
-    `with set_xla_metadata(key="value"): ...` is for all operations that are traced in the block, in functions that are called there, too;
-    `@set_xla_metadata(key="value")` for those of a function. `set_xla_metadata(x, key="value")` is the tree of values `x`, whose
-    operations have them; arguments of a program have none. Texts of programs show them; results do not depend on them.
-    Raises TypeError for other values.
+    `with set_xla_metadata(key="value"): ...` applies to all operations traced in the block, including called functions;
+    `@set_xla_metadata(key="value")` to the operations of a function. `set_xla_metadata(x, key="value")` returns the tree of
+    values `x`, whose defining operations have the attributes; arguments of a program have no such operation. Texts of
+    programs show attributes; results do not depend on them. Raises TypeError for other values.
 
     >>> from weft.experimental.xla_metadata import set_xla_metadata
     >>> def f(x):
@@ -120,10 +120,10 @@ def _with_keywords(fun: Callable, args: tuple, kwargs: dict) -> Any:
 
 
 def xla_metadata_call(f: Callable | None = None, /, **meta: Any) -> Callable:
-    """`f` as one operation: a call, which has the attributes; once it is inlined, so do the operations of `f`. Decorates functions, too.
+    """Return `f` as one call operation with the attributes; inlining moves them to the operations of `f`. Can be used as a decorator.
 
-    Derivatives of `f` are such calls as well, and equal programs are one function of the texts. Raises TypeError for attributes that are
-    no strings, bools, ints or floats.
+    Derivatives of `f` are such calls too, and equal programs are one function in texts. Raises TypeError for attributes
+    that are not strings, bools, ints or floats.
 
     >>> from weft.experimental.xla_metadata import xla_metadata_call
     >>> @xla_metadata_call(inlineable="false")

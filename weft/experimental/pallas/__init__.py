@@ -1,4 +1,4 @@
-"""Kernels on blocks of arrays, written on references: see `pallas_call`."""
+"""Kernels on blocks of arrays, written with references: see `pallas_call`."""
 
 from weft._engine.util.lazy import attach
 

@@ -1,6 +1,6 @@
-"""The names of kernels for TPUs that mean something here: memory spaces, prefetched scalars, copies, random bits.
+"""Names of TPU kernels that are meaningful on CPUs: memory spaces, prefetched scalars, copies, random bits.
 
-What has no meaning on one core with one memory raises NotImplementedError, and says so.
+Features without a meaning on one core with one memory raise NotImplementedError with an explanation.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from weft._engine.util.record import record
 
 
 class MemorySpace(_Space):
-    """Names of memory, which say nothing here: there is one. Called with a shape and a dtype, a name gives a type of scratch memory.
+    """Memory spaces, which are all the same memory here. Called with a shape and a dtype, a member returns a type of scratch memory.
 
     >>> from weft.experimental.pallas import tpu as pltpu
     >>> pltpu.SMEM((2,), wnp.int32).dtype.name
@@ -65,7 +65,7 @@ CMEM, HBM, HOST, SEMAPHORE = (
 
 
 class SemaphoreType(enum.Enum):
-    """Types of semaphores, which are numbers that begin at 0; called with a shape they give that of several.
+    """Types of semaphores, which are counters that start at 0; called with a shape, a member returns a type of several semaphores.
 
     >>> from weft.experimental.pallas import tpu as pltpu
     >>> pltpu.SemaphoreType.DMA((2,)).shape
@@ -80,12 +80,12 @@ class SemaphoreType(enum.Enum):
         return MemoryRef(ShapedArray(tuple(shape), np.int32), SEMAPHORE, True)
 
     def as_scratch(self) -> MemoryRef:
-        """The type of one."""
+        """Return the type of one semaphore."""
         return MemoryRef(SEMAPHORE_TYPE, SEMAPHORE, True)
 
 
 class GridDimensionSemantics(enum.Enum):
-    """Whether the iterations along an axis of the grid are independent."""
+    """The dependence between iterations along an axis of the grid: parallel or arbitrary."""
 
     PARALLEL = "parallel"
     CORE_PARALLEL = "core_parallel"
@@ -101,7 +101,7 @@ CORE_PARALLEL, SUBCORE_PARALLEL = (
 
 
 class SideEffectType(enum.Enum):
-    """Whether a kernel may be dropped or repeated."""
+    """Options for dropping or repeating a kernel."""
 
     PURE = "pure"
     DATAFLOW_SIDE_EFFECTING = "dataflow_side_effecting"
@@ -135,7 +135,7 @@ class PrefetchScalarGridSpec(GridSpec):
 
 
 class CompilerParams:
-    """What a TPU's compiler is told. Of it, `dimension_semantics` says which axes of the grid are parallel; the others change nothing.
+    """Options of the TPU compiler. `dimension_semantics` states the parallel axes of the grid; the others have no effect.
 
     >>> from weft.experimental.pallas import tpu as pltpu
     >>> pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary")).dimension_semantics
@@ -169,8 +169,8 @@ class CompilerParams:
 
 @record
 class InterpretParams:
-    """How a kernel is interpreted. It is compiled here: `uninitialized_memory` says what memory holds that nobody has written, the
-    others change nothing.
+    """Options of the kernel interpreter. weft compiles kernels instead: `uninitialized_memory` is the initial content of
+    scratch memory; the others have no effect.
 
     >>> from weft.experimental.pallas import tpu as pltpu
     >>> pltpu.InterpretParams(uninitialized_memory="zero").detect_races
@@ -195,7 +195,7 @@ class InterpretParams:
 
 
 def bitcast(x: Any, ty: Any) -> Any:
-    """The bits of `x` as another dtype; where sizes differ, the last dim but one is cut or joined.
+    """Return the bits of `x` as another dtype; if the sizes differ, the second to last dim is split or joined.
 
     >>> from weft.experimental.pallas import tpu as pltpu
     >>> pltpu.bitcast(wnp.zeros((8, 4), wnp.float32), wnp.int8).shape
@@ -225,9 +225,9 @@ def bitcast(x: Any, ty: Any) -> Any:
 def roll(
     x: Any, shift: Any, axis: int, *, stride: int | None = None, stride_axis: int | None = None
 ) -> Any:
-    """`x` shifted along a dim, in a circle; with `stride`, by that much more for each index along `stride_axis`.
+    """Return `x` rotated along a dim; with `stride`, by `stride` more for each index along `stride_axis`.
 
-    ValueError if one of the two is missing.
+    ValueError if only one of `stride` and `stride_axis` is given.
 
     >>> from weft.experimental.pallas import tpu as pltpu
     >>> pltpu.roll(wnp.arange(4), 1, 0).tolist()
@@ -248,7 +248,7 @@ def roll(
 
 
 def touch(ref: Any) -> None:
-    """Read a reference, to no end.
+    """Read a reference and discard the value.
 
     >>> weft.experimental.pallas.tpu.touch(weft.new_ref(1.0))
     """
@@ -256,7 +256,7 @@ def touch(ref: Any) -> None:
 
 
 def with_memory_space_constraint(x: Any, memory_space: Any) -> Any:
-    """`x`: there is one memory.
+    """Return `x`: there is one memory space.
 
     >>> weft.experimental.pallas.tpu.with_memory_space_constraint(wnp.ones(1), None).tolist()
     [1.0]
@@ -265,14 +265,14 @@ def with_memory_space_constraint(x: Any, memory_space: Any) -> Any:
 
 
 def trace_value(label: str, value: Any) -> None:
-    """Nothing: values are not recorded in profiles; `debug_print` shows them.
+    """Do nothing: values are not recorded in profiles; `debug_print` prints them.
 
     >>> weft.experimental.pallas.tpu.trace_value("x", wnp.ones(1))
     """
 
 
 def is_tpu_device() -> bool:
-    """Whether programs run on a TPU: no.
+    """Return False: programs do not run on a TPU.
 
     >>> weft.experimental.pallas.tpu.is_tpu_device()
     False
@@ -283,7 +283,7 @@ def is_tpu_device() -> bool:
 def force_tpu_interpret_mode(
     params: InterpretParams | None = None,
 ) -> contextlib.AbstractContextManager[None]:
-    """Return a context manager without effect: weft compiles kernels for this machine anyway.
+    """Return a context manager without effect: weft compiles kernels for the CPU.
 
     >>> with weft.experimental.pallas.tpu.force_tpu_interpret_mode(): pass
     """
@@ -291,14 +291,14 @@ def force_tpu_interpret_mode(
 
 
 def set_tpu_interpret_mode(params: InterpretParams | None = None) -> None:
-    """Nothing: see `force_tpu_interpret_mode`.
+    """Do nothing: see `force_tpu_interpret_mode`.
 
     >>> weft.experimental.pallas.tpu.set_tpu_interpret_mode()
     """
 
 
 def reset_tpu_interpret_mode_state() -> None:
-    """Nothing: no state is kept.
+    """Do nothing: there is no interpreter state.
 
     >>> weft.experimental.pallas.tpu.reset_tpu_interpret_mode_state()
     """

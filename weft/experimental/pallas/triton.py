@@ -1,4 +1,4 @@
-"""The names of kernels for GPUs that mean something here: loads and stores under masks, atomic updates, products."""
+"""Names of GPU kernels that are meaningful on CPUs: masked loads and stores, atomic updates, products."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = [
 
 @record
 class CompilerParams:
-    """What a GPU's compiler is told; nothing here asks for it.
+    """Options of the GPU compiler, without effect.
 
     >>> weft.experimental.pallas.triton.CompilerParams(num_warps=4).num_warps
     4
@@ -57,7 +57,7 @@ atomic_xchg = atomic("atomic_xchg", "a value", None)
 
 
 def approx_tanh(x: Any) -> Any:
-    """The hyperbolic tangent, to full accuracy. TypeError for other dtypes than floats.
+    """Return the hyperbolic tangent, to full accuracy. Raise TypeError for other dtypes than floats.
 
     >>> round(weft.experimental.pallas.triton.approx_tanh(wnp.float32(1)).item(), 4)
     0.7616
@@ -68,14 +68,14 @@ def approx_tanh(x: Any) -> Any:
 
 
 def debug_barrier() -> None:
-    """Nothing: an iteration of the grid runs on one thread.
+    """Do nothing: an iteration of the grid runs on one thread.
 
     >>> weft.experimental.pallas.triton.debug_barrier()
     """
 
 
 def max_contiguous(x: Any, values: Any) -> Any:
-    """`x`, of which the user says how many elements are contiguous; nothing here asks for it.
+    """Return `x`; the hint about contiguous elements has no effect.
 
     >>> weft.experimental.pallas.triton.max_contiguous(wnp.int32(3), 4).item()
     3
@@ -86,7 +86,7 @@ def max_contiguous(x: Any, values: Any) -> Any:
 def elementwise_inline_asm(
     asm: str, *, args: Any, constraints: str, pack: int, result_shape_dtypes: Any
 ) -> Any:
-    """NotImplementedError: assembler of a GPU.
+    """Raise NotImplementedError: inline assembly is for GPUs.
 
     >>> weft.experimental.pallas.triton.elementwise_inline_asm("", args=[], constraints="", pack=1, result_shape_dtypes=[])
     Traceback (most recent call last):

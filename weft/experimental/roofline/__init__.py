@@ -1,4 +1,4 @@
-"""What a program costs on a model of an accelerator, counted from its trace: `roofline` compares work with memory and network traffic.
+"""Roofline analysis: the cost of a program on an accelerator model, computed from its trace.
 
 In:   a function and the types of its arguments.
 Out:  a `RooflineResult`: operations, bytes of memory, and bytes and hops on the links of each mesh axis. Nothing is compiled or run.

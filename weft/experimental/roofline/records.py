@@ -1,4 +1,4 @@
-"""The records of a roofline analysis: the shape of a value, what an operation is asked with, and what it costs."""
+"""The records of a roofline analysis: the shape of a value, the context of a rule, and a cost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RooflineShape:
 
     @classmethod
     def from_aval(cls, aval: Any) -> RooflineShape:
-        """The shape of values of type `aval`; TypeError if that is not the type of an array."""
+        """Return the shape of values of type `aval`; TypeError if it is not an array type."""
         if not isinstance(aval, ShapedArray):
             raise TypeError(
                 f"RooflineShape.from_aval: expected the type of an array, a ShapedArray, got {type(aval).__name__}."
@@ -41,12 +41,12 @@ class RooflineShape:
 
     @property
     def bytes(self) -> int:
-        """Bytes of memory that a value takes."""
+        """Number of bytes of a value."""
         return self.size * self.dtype.itemsize
 
     @classmethod
     def total_bytes(cls, avals: Iterable[Any]) -> int:
-        """Bytes of one value of each type.
+        """Return the number of bytes of one value of each type.
 
         >>> RooflineShape.total_bytes([weft.typeof(wnp.ones(3)), weft.typeof(wnp.ones((), np.int8))])
         13
@@ -56,11 +56,11 @@ class RooflineShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RooflineRuleContext:
-    """What a rule is told of an operation, in addition to its parameters.
+    """The context of an operation for a rule, in addition to its parameters.
 
-    `primitive`: the operation. `avals_in`, `avals_out`: types of its operands and results. `mesh`: the mesh of its axes, or None.
-    `pin_lhs_in_vmem`, `pin_rhs_in_vmem`: whether the first (with the result) or the second operand of matrix products stays on the chip.
-    `name_stack`: the names of the functions that it was traced in. `jaxpr_eqn_ctx`: settings under which it was traced.
+    `primitive`: the operation. `avals_in`, `avals_out`: types of its operands and results. `mesh`: the mesh of its axes, or
+    None. `pin_lhs_in_vmem`, `pin_rhs_in_vmem`: True if the first operand and the result, or the second operand, of matrix
+    products stay on the chip. `name_stack`: the names of the enclosing functions. `jaxpr_eqn_ctx`: settings of the trace.
     """
 
     name_stack: Any
@@ -75,12 +75,12 @@ class RooflineRuleContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RooflineResult:
-    """What a program costs. Results add up, and a factor repeats one.
+    """The cost of a program. Results can be added, and multiplied by a factor.
 
-    `flops`, `hbm_bytes`: operations of matrix products, and the bytes of memory that they read and write: what is left when everything
-    else is fused into them. `unfused_flops`, `unfused_hbm_bytes`: those of all operations, each run on its own.
-    `ici_bytes`, `ici_latency`: by mesh axis, the bytes that pass over the busiest link, and the hops that pass one after another.
-    `peak_hbm_bytes`: the most bytes of values that are alive at once, between operations: a result may take the place of an operand.
+    `flops`, `hbm_bytes`: operations of matrix products, and the bytes of memory that they read and write, assuming that all
+    other operations are fused into them. `unfused_flops`, `unfused_hbm_bytes`: the same for all operations, each run alone.
+    `ici_bytes`, `ici_latency`: by mesh axis, the bytes over the busiest link, and the number of consecutive hops.
+    `peak_hbm_bytes`: the maximum of the bytes of live values between operations: a result may reuse an operand's memory.
 
     >>> a = RooflineResult(flops=3, ici_bytes={"x": 8}, peak_hbm_bytes=16)
     >>> b = a + 2 * RooflineResult(flops=5, ici_bytes={"x": 1, "y": 2}, peak_hbm_bytes=4)
@@ -98,15 +98,15 @@ class RooflineResult:
 
     @classmethod
     def zeros(cls) -> RooflineResult:
-        """The cost of nothing."""
+        """Return a zero cost."""
         return cls()
 
     def __add__(self, other: RooflineResult) -> RooflineResult:
-        """The cost of one after the other; the peak is the higher one."""
+        """Return the cost of one program after the other; the peak is the maximum."""
         return _joined(self, other, lambda a, b: a + b)
 
     def __mul__(self, constant: int | float) -> RooflineResult:
-        """Every figure times `constant`, rounded toward zero."""
+        """Return all figures times `constant`, rounded toward zero."""
         times = lambda figure: int(figure * constant)
         by_axis = lambda figures: {axis: times(figure) for axis, figure in figures.items()}
         return RooflineResult(
@@ -123,7 +123,7 @@ class RooflineResult:
 
 
 def largest(results: Iterable[RooflineResult]) -> RooflineResult:
-    """The largest of each figure: what alternatives cost at most."""
+    """Return the maximum of each figure: an upper bound on the cost of alternatives."""
     found = RooflineResult()
     for result in results:
         found = _joined(found, result, max)

@@ -1,9 +1,9 @@
-"""The analysis: functions are traced, and the equations of their programs are added up.
+"""The roofline analysis: trace functions and add up the costs of their equations.
 
-In:   a function, the types of its arguments, and a mesh with specs where devices share the work.
+In:   a function, the types of its arguments, and optionally a mesh with specs.
 Out:  the types of the results, and a `RooflineResult`.
-Laws: a scan counts as often as it runs. A `while` counts once, for how often it runs is not known, and of the branches of a `cond` the
-      most expensive one counts. Of a program with a `shard_map`, the last one is what is counted, for one device.
+Laws: a scan counts each iteration. A `while` counts one iteration, because their number is unknown, and a `cond` counts its
+      most expensive branch. If a program has a `shard_map`, only the last one counts, for one device.
 """
 
 from __future__ import annotations
@@ -62,12 +62,13 @@ def roofline(
     vjp: bool = False,
     print_jaxpr: bool = False,
 ) -> Callable[..., tuple[Any, RooflineResult]]:
-    """The function that gives what `f` costs: the types of its results, as ShapeDtypeStructs, and a `RooflineResult`.
+    """Return a function that computes the cost of `f`: the types of its results, as ShapeDtypeStructs, and a `RooflineResult`.
 
-    It takes arrays or ShapeDtypeStructs; `f` is traced, not run. With `mesh`, `in_specs` and `out_specs`, `f` is a function of blocks, as
-    for `shard_map`, and the cost is that of one device. `pin_lhs_in_vmem` and `pin_rhs_in_vmem` leave out the memory traffic of the
-    first operand and the result, or of the second operand, of every matrix product. `vjp` asks for the backward pass of `f` instead, whose
-    results are cotangents of the arguments, and `print_jaxpr` prints the program that is counted.
+    Its arguments are arrays or ShapeDtypeStructs; `f` is traced, not run. With `mesh`, `in_specs` and `out_specs`, `f` is a
+    function of blocks, as for `shard_map`, and the cost is for one device. `pin_lhs_in_vmem` and `pin_rhs_in_vmem` omit
+    the memory traffic of the first operand and the result, or of the second operand, of every matrix product. `vjp`
+    analyzes the backward pass of `f` instead, whose results are cotangents of the arguments; `print_jaxpr` prints the
+    analyzed program.
 
     >>> types, cost = roofline(lambda x, w: wnp.sin(x @ w))(wnp.ones((8, 16)), wnp.ones((16, 4)))
     >>> types.shape, cost.flops, cost.hbm_bytes
@@ -113,10 +114,10 @@ def roofline_and_grad(
     pin_rhs_in_vmem: bool = False,
     print_jaxpr: bool = False,
 ) -> Callable[..., tuple[Any, RooflineResult, RooflineResult]]:
-    """The function that gives what `f` and its backward pass cost: types of the results, and two `RooflineResult`.
+    """Return a function that computes the costs of `f` and of its backward pass: result types, and two `RooflineResult`s.
 
-    Arguments are those of `roofline`. The backward pass is that of arguments in bfloat16, but for those in int32, which stay; cotangents
-    are the results. Without a mesh the forward pass, which gives them, is counted in it.
+    The arguments are the arguments of `roofline`. The backward pass is analyzed for arguments in bfloat16, except int32
+    arguments, and with the results as cotangents. Without a mesh it includes the forward pass, which computes them.
 
     >>> mesh, spec = weft.make_mesh((1,), ("x",), devices=weft.devices()[:1]), weft.P("x")
     >>> types, forward, backward = roofline_and_grad(lambda x, w: x @ w, mesh, (spec, spec), spec)(wnp.ones((8, 8)), wnp.ones((8, 8)))
@@ -149,7 +150,7 @@ def roofline_and_grad(
 
 
 def _backward(f: Callable) -> Callable:
-    """The cotangents of the arguments of `f`, the results being the cotangents of the results."""
+    """Return the function from the results, used as cotangents, to the cotangents of the arguments of `f`."""
 
     def pulled(*args):
         results: Any
@@ -170,14 +171,14 @@ def _backward(f: Callable) -> Callable:
 
 
 class _Analysis:
-    """Adds up the equations of programs, those in other equations with them."""
+    """The sum of the costs of the equations of a program, including nested programs."""
 
     def __init__(self, pin_lhs: bool, pin_rhs: bool):
         self.pin_lhs, self.pin_rhs = pin_lhs, pin_rhs
-        self.unknown: set[Any] = set()  # operations that were named as without a rule
+        self.unknown: set[Any] = set()  # operations that were already reported as without a rule
 
     def program(self, jaxpr: Jaxpr, mesh: Any) -> RooflineResult:
-        """The cost of a program. Its peak is that of its own values, or that of a program inside if that is higher."""
+        """Return the cost of a program. Its peak is the maximum over its own values and its nested programs."""
         last = {
             atom: i
             for i, eqn in enumerate(jaxpr.eqns)
@@ -199,7 +200,7 @@ class _Analysis:
         return total
 
     def equation(self, eqn: Eqn, mesh: Any) -> RooflineResult:
-        """The cost of an equation."""
+        """Return the cost of an equation."""
         rule = given_rule(eqn.primitive)
         if rule is None and isinstance(eqn.primitive, RegionOp):
             return self.region(eqn, mesh)
@@ -225,7 +226,7 @@ class _Analysis:
         return rule(context, *map(RooflineShape.from_aval, context.avals_in), **eqn.params)
 
     def region(self, eqn: Eqn, mesh: Any) -> RooflineResult:
-        """The cost of the programs that an equation holds. Of several, those other than `jaxpr` are its derivatives."""
+        """Return the cost of the programs in an equation; programs besides `jaxpr` are derivative rules and do not count."""
         params = eqn.params
         if "branches" in params:
             return largest(self.program(branch, mesh) for branch in params["branches"])
@@ -238,7 +239,7 @@ class _Analysis:
 
 
 def _type(x: Atom) -> Any:
-    """The type of a value, and of what is in it for a reference."""
+    """Return the type of a value; for a reference, the type of its content."""
     return getattr(x.aval, "inner_aval", x.aval)
 
 

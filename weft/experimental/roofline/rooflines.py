@@ -1,9 +1,9 @@
-"""What each operation costs, by its kind.
+"""Cost rules of operations, by operation or family.
 
 In:   an equation: its context, the shapes of its operands, and its parameters.
-Out:  its `RooflineResult`, without a peak, which depends on the program around it.
-Laws: a rule of `register_roofline` comes first. Operations that only arrange, convert or create elements cost nothing: they are read and
-      written with what uses them. An operation without a rule costs nothing either.
+Out:  its `RooflineResult`, without a peak, which depends on the enclosing program.
+Laws: a rule of `register_roofline` takes precedence. Operations that only rearrange, convert or create elements cost
+      nothing: their reads and writes count for their consumers. An operation without a rule costs nothing either.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ __all__ = ["register_roofline", "register_standard_roofline"]
 
 Rule = Callable[..., RooflineResult]
 
-#: the rules that users gave
+#: rules registered by users
 _GIVEN: dict[Primitive, Rule] = {}
 
 
 def register_roofline(prim: Primitive) -> Callable[[Rule], Rule]:
-    """Decorator: state what an operation costs; the rule takes the place of the one it had.
+    """Decorator: register the cost rule of an operation, replacing any previous rule.
 
-    The rule is called with a `RooflineRuleContext`, a `RooflineShape` for each operand, and the parameters of the operation by name. It
-    gives a `RooflineResult`.
+    The rule is called with a `RooflineRuleContext`, a `RooflineShape` for each operand, and the parameters of the operation
+    by name. It returns a `RooflineResult`.
 
     >>> from weft.experimental import roofline
     >>> double_p = weft.extend.core.Primitive("double")
@@ -55,17 +55,17 @@ def register_roofline(prim: Primitive) -> Callable[[Rule], Rule]:
 
 
 def register_standard_roofline(prim: Primitive) -> None:
-    """State that an operation costs nothing."""
+    """Register an operation as free of cost."""
     _GIVEN[prim] = _nothing
 
 
 def given_rule(primitive: Primitive) -> Rule | None:
-    """The rule that a user gave for an operation."""
+    """Return the rule that a user registered for an operation, or None."""
     return _GIVEN.get(primitive)
 
 
 def kind_rule(primitive: Primitive) -> Rule | None:
-    """The rule of an operation, or of its kind; None where nothing is known of what it costs."""
+    """Return the rule of an operation or of its family; None if there is none."""
     if isinstance(primitive, CollectiveOp) and spec_of(primitive).is_local:
         return _nothing
     return _OPERATIONS.get(primitive.name) or _KINDS.get(primitive.kind)
@@ -79,14 +79,14 @@ def _nothing(ctx: RooflineRuleContext, *shapes: RooflineShape, **params: Any) ->
 
 
 def _traffic(ctx: RooflineRuleContext) -> int:
-    """Bytes of all operands and results."""
+    """Return the number of bytes of all operands and results."""
     return RooflineShape.total_bytes((*ctx.avals_in, *ctx.avals_out))
 
 
 def _elementwise(ctx: RooflineRuleContext, *shapes: RooflineShape, **params: Any) -> RooflineResult:
-    """One operation for each element. A selection reads the condition, and one of the cases for each element, not all.
+    """Count one operation per element. A select reads the condition, and one of the cases for each element.
 
-    Random bits, which alone have several results, are created where they are used.
+    Random bits, the only case with several results, are created where they are used.
     """
     how = ctx.primitive.computes
     if how in ("cast", "bitcast", "copy") or ctx.primitive.multiple_results:
@@ -101,7 +101,7 @@ def _elementwise(ctx: RooflineRuleContext, *shapes: RooflineShape, **params: Any
 def _reduce(
     ctx: RooflineRuleContext, x: RooflineShape, *rest: RooflineShape, **params: Any
 ) -> RooflineResult:
-    """n elements are combined by n - 1 operations, for each element of the result."""
+    """Count n - 1 operations for each element of the result, where n elements are combined."""
     return RooflineResult(
         unfused_flops=max(x.size - RooflineShape.from_aval(ctx.avals_out[0]).size, 0),
         unfused_hbm_bytes=_traffic(ctx),
@@ -123,7 +123,7 @@ def _contract(
     dimension_numbers: Any,
     **params: Any,
 ) -> RooflineResult:
-    """A multiplication and an addition for each element of the result and each position along the contracted dims."""
+    """Count a multiplication and an addition for each element of the result and each position along the contracted dims."""
     out = RooflineShape.from_aval(ctx.avals_out[0])
     (contracted, _), _ = dimension_numbers
     flops = 2 * out.size * math.prod(lhs.shape[d] for d in contracted)
@@ -142,7 +142,7 @@ def _ragged(
     *places: RooflineShape,
     **params: Any,
 ) -> RooflineResult:
-    """Each row meets the matrix of one group, or the columns of one row."""
+    """Count each row times the matrix of one group, or times the columns of one row."""
     out = RooflineShape.from_aval(ctx.avals_out[0])
     flops, nbytes = 2 * lhs.size * rhs.shape[-1], sum(x.bytes for x in (lhs, rhs, *places, out))
     return RooflineResult(
@@ -162,7 +162,7 @@ def _conv(
     rhs_dilation: Sequence[int],
     **params: Any,
 ) -> RooflineResult:
-    """A multiplication and an addition for each product that is not with padding."""
+    """Count a multiplication and an addition for each product without padding."""
     out = RooflineShape.from_aval(ctx.avals_out[0])
     x_dims, w_dims, out_dims = conv_dimension_numbers(lhs.shape, rhs.shape, dimension_numbers)
     products = out.shape[out_dims[0]] * out.shape[out_dims[1]] * rhs.shape[w_dims[1]]
@@ -187,7 +187,7 @@ def _sort(
     axis: int = -1,
     **params: Any,
 ) -> RooflineResult:
-    """Each element takes part in as many comparisons as a merge sort of its row has levels."""
+    """Count the comparisons of a merge sort of each row: one per element and level."""
     n = x.shape[axis if dimension is None else dimension]
     return RooflineResult(
         unfused_flops=x.size * max(n - 1, 0).bit_length(), unfused_hbm_bytes=_traffic(ctx)
@@ -197,7 +197,7 @@ def _sort(
 def _fft(
     ctx: RooflineRuleContext, x: RooflineShape, *, fft_lengths: Sequence[int], **params: Any
 ) -> RooflineResult:
-    """Five operations for each element and each doubling of the length: those of a transform of radix 2."""
+    """Count five operations per element and level of a radix-2 transform."""
     size = max(x.size, RooflineShape.from_aval(ctx.avals_out[0]).size)
     return RooflineResult(
         unfused_flops=int(5 * size * math.log2(max(math.prod(fft_lengths), 1))),
@@ -212,10 +212,10 @@ def _index(
     mode: Any = None,
     **params: Any,
 ) -> RooflineResult:
-    """What is picked is read and written, and so is a window that is replaced; the rest of the operand is not touched.
+    """Count a read and a write of the selected elements or the replaced window; the rest of the operand is not touched.
 
-    Where elements outside are filled, every index is compared with two limits, the comparisons are joined, twice, and every element of the
-    result is selected.
+    If elements outside are filled, every index is compared with two limits, the comparisons are combined twice, and every
+    element of the result is selected.
     """
     if ctx.primitive.overwrites:
         return RooflineResult(unfused_hbm_bytes=rest[0].bytes + sum(shape.bytes for shape in rest))
@@ -235,7 +235,7 @@ def _scatter(
     combines: bool = True,
     **params: Any,
 ) -> RooflineResult:
-    """Updates are read, and what they change is read and written; one operation combines two elements, unless one replaces the other."""
+    """Count a read of the updates, and a read and a write of the updated elements; one operation combines two elements."""
     return RooflineResult(
         unfused_flops=updates.size if combines else 0,
         unfused_hbm_bytes=3 * updates.bytes + indices.bytes,
@@ -243,7 +243,7 @@ def _scatter(
 
 
 def _callback(ctx: RooflineRuleContext, *shapes: RooflineShape, **params: Any) -> RooflineResult:
-    """Operands go to the host and results come back."""
+    """Count the transfer of operands to the host and of results from the host."""
     return RooflineResult(unfused_hbm_bytes=_traffic(ctx))
 
 
@@ -270,10 +270,10 @@ def _sizes(ctx: RooflineRuleContext, axes: Sequence[str]) -> list[int]:
 def _ring(
     ctx: RooflineRuleContext, axes: Sequence[str], nbytes: float, passes: int = 1
 ) -> RooflineResult:
-    """Gathering blocks of `nbytes` around the rings, or the reverse, `passes` times.
+    """Return the cost of gathering blocks of `nbytes` around the rings, or of the reverse, `passes` times.
 
-    The block is divided by the number of axes, so that all their links are busy; every part then goes around one axis after another, the
-    longest first, and is larger after each by the size of the axis.
+    The block is divided by the number of axes, so that all their links are busy; every part then passes along one axis
+    after another, the longest first, and grows by the size of the axis each time.
     """
     sizes = sorted(_sizes(ctx, axes), reverse=True)
     if math.prod(sizes) == 1:
@@ -290,7 +290,7 @@ def _all_gather(ctx: RooflineRuleContext, *shapes: RooflineShape, **params: Any)
 
 
 def _reduced(passes: int) -> Rule:
-    """A reduction whose result stays divided between the devices, which a second pass gathers."""
+    """Return the rule of a reduction whose result stays divided among the devices, unless a second pass gathers it."""
 
     def rule(ctx: RooflineRuleContext, *shapes: RooflineShape, **params: Any) -> RooflineResult:
         axes = collective_axes(params)
@@ -300,12 +300,12 @@ def _reduced(passes: int) -> Rule:
 
 
 def _extreme(ctx: RooflineRuleContext, *shapes: RooflineShape, **params: Any) -> RooflineResult:
-    """Largest and smallest values are taken of scalars: an element of each operand is gathered."""
+    """Count a gather of one element per operand: largest and smallest values are computed of scalars."""
     return _ring(ctx, collective_axes(params), sum(x.dtype.itemsize for x in shapes))
 
 
 def _all_to_all(ctx: RooflineRuleContext, *shapes: RooflineShape, **params: Any) -> RooflineResult:
-    """Half of the data crosses the middle of the shortest axis: a link per row of devices, two where the ring closes elsewhere."""
+    """Count half of the data across the middle of the shortest axis: one link per row of devices, two if the ring is closed."""
     axes = collective_axes(params)
     sizes = _sizes(ctx, axes)
     if math.prod(sizes) == 1:
@@ -322,7 +322,7 @@ def _all_to_all(ctx: RooflineRuleContext, *shapes: RooflineShape, **params: Any)
 def _ppermute(
     ctx: RooflineRuleContext, *shapes: RooflineShape, perm: Sequence[tuple[int, int]], **params: Any
 ) -> RooflineResult:
-    """Each block goes the shorter way along one axis after another; the link that most blocks pass is what all wait for."""
+    """Count the shorter way of each block along one axis after another; the busiest link determines the time."""
     axes = collective_axes(params)
     sizes = _sizes(ctx, axes)
     if math.prod(sizes) == 1:
@@ -346,7 +346,7 @@ def _ppermute(
     return _on_axes(ctx, axes, sum(x.bytes for x in shapes) * max(links.values(), default=0), most)
 
 
-#: kind -> rule; of kinds that are not here nothing is known
+#: family -> rule; other families have none
 _KINDS: dict[str, Rule] = {
     "elementwise": _elementwise,
     "reduce": _reduce,
@@ -359,9 +359,9 @@ _KINDS: dict[str, Rule] = {
     "callback": _callback,
     **dict.fromkeys(("layout", "slice", "random", "constraint", "barrier", "ref"), _nothing),
 }
-#: operation -> rule, where the kind says too little
+#: operation -> rule, where the family does not determine the cost
 _OPERATIONS: dict[str, Rule] = {
-    "cumlogsumexp": functools.partial(_scan, each=2),  # exponentials come first
+    "cumlogsumexp": functools.partial(_scan, each=2),  # the exponential counts, too
     "scatter": functools.partial(_scatter, combines=False),
     "sort": _sort,
     "top_k": _sort,

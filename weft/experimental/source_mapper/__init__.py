@@ -1,6 +1,6 @@
-"""Source maps of programs: which line of the user's Python each line of a compiler's text comes from.
+"""Source maps of programs: the line of the user's Python for each line of a compiler's text.
 
-In:   a function, its arguments, and passes: stages of compilation that have a text.
+In:   a function, its arguments, and passes: stages of compilation with a text.
 Out:  for each pass its text and a source map of version 3, the format that editors and browsers read.
 See `common` for passes, `source_maps` for the format, `jaxpr`, `mlir` and `hlo` for the texts.
 """

@@ -1,7 +1,7 @@
-"""Passes: stages of compilation whose texts have source maps, and the list of them.
+"""Passes: stages of compilation whose texts have source maps, and the registry of passes.
 
-In:   two functions: one that takes a function and its arguments to a stage, and one that writes the text of the stage and its map.
-Out:  the passes, by their names.
+In:   two functions: one runs a function and its arguments up to a stage, and the other writes the text of the stage and its map.
+Out:  the passes, by name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from weft.experimental.source_mapper.source_maps import SourceMap
 
 @record
 class SourceMapDump:
-    """A source map and the text that it is of, with the name of the pass that wrote it."""
+    """A text, its source map, and the name of the pass that wrote it."""
 
     source_map: SourceMap
     generated_code: str
@@ -26,8 +26,8 @@ class SourceMapDump:
 
 @record
 class Pass:
-    """A stage of compilation: `compile_fn(work_dir, f, f_args, f_kwargs, **options)` gives what `generate_dump(made, **options)` writes as
-    a `SourceMapDump`. Both take the options of all passes."""
+    """A stage of compilation: `compile_fn(work_dir, f, f_args, f_kwargs, **options)` returns the stage, and
+    `generate_dump(stage, **options)` returns its `SourceMapDump`. Both receive the options of all passes."""
 
     name: str
     compile_fn: Callable[..., Any]
@@ -38,7 +38,7 @@ _passes: dict[str, Pass] = {}
 
 
 def register_pass(pass_: Pass) -> None:
-    """Add a pass to those that `all_passes` lists. ValueError if there is one of its name."""
+    """Register a pass. ValueError if the name is already registered."""
     if pass_.name in _passes:
         raise ValueError(
             f"register_pass: Pass {pass_.name} already registered; give it another name."
@@ -47,7 +47,7 @@ def register_pass(pass_: Pass) -> None:
 
 
 def all_passes() -> Sequence[Pass]:
-    """All passes, in the order of compilation, then those that were registered.
+    """Return all passes, in the order of compilation, followed by those registered by users.
 
     >>> from weft.experimental import source_mapper
     >>> [p.name for p in source_mapper.all_passes()][:4]
@@ -57,7 +57,7 @@ def all_passes() -> Sequence[Pass]:
 
 
 def filter_passes(regex: str) -> Sequence[Pass]:
-    """The passes whose names begin with what a regular expression matches.
+    """Return the passes whose names match a regular expression at their beginning.
 
     >>> from weft.experimental import source_mapper
     >>> [p.name for p in source_mapper.filter_passes("hlo:o")]

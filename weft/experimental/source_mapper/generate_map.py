@@ -14,7 +14,7 @@ from weft.experimental.source_mapper.common import Pass, SourceMapDump
 def generate_sourcemaps(
     f: Callable, passes: Sequence[Pass], **pass_kwargs: Any
 ) -> Callable[..., Sequence[SourceMapDump]]:
-    """A function of the arguments of `f` that gives a `SourceMapDump` for each pass. `pass_kwargs` are options of the passes.
+    """Return a function that returns a `SourceMapDump` for each pass, given the arguments of `f`. `pass_kwargs` are options of the passes.
 
     >>> from weft.experimental import source_mapper
     >>> f = lambda x: wnp.sin(x) + 1

@@ -17,25 +17,25 @@ from weft.experimental.source_mapper.source_maps import SourceMap, map_of
 
 
 class HloPass(enum.Enum):
-    """The names of passes: the program as StableHLO, as HLO, and the kernels that it becomes as HLO."""
+    """The names of passes: the program as StableHLO, as HLO, and its kernels as HLO."""
 
     STABLE_HLO = "hlo:stable-hlo"
     ORIGINAL = "hlo:original"
     OPTIMIZED = "hlo:optimized"
 
 
-#: where an instruction comes from
+#: the source location of an instruction
 METADATA_REGEX = re.compile(
     r'metadata=\{(?:.*?op_name="(?P<scope>(?:[^"\\]|\\.)*)")?.*?source_file="(?P<src_file>(?:[^"\\]|\\.)*)" source_line=(?P<src_line>\d+)'
 )
-#: the same by a number, and the tables that XLA writes before the computations: a frame names a location, which names a file
+#: a source location by number, and the tables before the computations in XLA's text: a frame names a location, which names a file
 _FRAME = re.compile(r"metadata=\{.*?stack_frame_id=(\d+)")
 _TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
 _ROW = re.compile(r'^(\d+) (?:"(.*)"|\{(.*)\})$')
 
 
 def parse_hlo_dump(text: str) -> SourceMap:
-    """The source map of a module of HLO: each instruction comes from the place that its metadata names.
+    """Return the source map of an HLO module, from the source locations in the metadata of instructions.
 
     >>> parse_hlo_dump('  a = f32[] add(b, c), metadata={op_name="add" source_file="f.py" source_line=3}').positions()
     [(0, 2, 'f.py', 2, 0)]
@@ -57,7 +57,7 @@ def parse_hlo_dump(text: str) -> SourceMap:
 
 
 def _tables(lines: list[str]) -> dict[str, dict[str, Any]]:
-    """The rows of the tables by their numbers: names, or numbers by name."""
+    """Return the rows of the tables by number; each row is a name, or a dict from names to numbers."""
     tables: dict[str, dict[str, Any]] = {name: {} for name in _TABLES}
     rows: dict[str, Any] = {}
     for line in lines:
@@ -88,19 +88,19 @@ def _frame_place(tables: dict[str, dict[str, Any]], frame: str) -> tuple[str, in
 def trace_and_lower(
     work_dir: str, f: Callable, f_args: tuple, f_kwargs: dict, **_: Any
 ) -> tuple[Any, str]:
-    """`f`, lowered for its arguments, and the folder."""
+    """Return `f` lowered for its arguments, and the folder."""
     lower = getattr(f, "lower", None) or weft.jit(f).lower
     return lower(*f_args, **f_kwargs), work_dir
 
 
 def stable_hlo_generate_dump(args: tuple[Any, str], **_: Any) -> SourceMapDump:
-    """The lowered program as StableHLO, with its places, and its source map."""
+    """Return the lowered program as StableHLO, with its source locations, and its source map."""
     text = args[0].as_text(debug_info=True)
     return SourceMapDump(create_mlir_sourcemap(text), text, HloPass.STABLE_HLO.value)
 
 
 def original_hlo_generate_dump(args: tuple[Any, str], **_: Any) -> SourceMapDump:
-    """The lowered program as HLO and its source map."""
+    """Return the lowered program as HLO, and its source map."""
     text = args[0].as_text("hlo", debug_info=True)
     return SourceMapDump(parse_hlo_dump(text), text, HloPass.ORIGINAL.value)
 
@@ -108,7 +108,7 @@ def original_hlo_generate_dump(args: tuple[Any, str], **_: Any) -> SourceMapDump
 def optimized_generate_dump(
     args: tuple[Any, str], xla_compiler_flags: dict[str, Any] | None = None, **_: Any
 ) -> SourceMapDump:
-    """The compiled program as HLO, whose fusions are kernels, and its source map; `xla_compiler_flags` are as `compile` takes them."""
+    """Return the compiled program as HLO, whose fusions are kernels, and its source map; `xla_compiler_flags` are options of `compile`."""
     text = args[0].compile(xla_compiler_flags).as_text()
     return SourceMapDump(parse_hlo_dump(text), text, HloPass.OPTIMIZED.value)
 

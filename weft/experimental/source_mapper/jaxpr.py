@@ -1,4 +1,4 @@
-"""The jaxpr of a function, with a source map: equations and the expressions that they come from."""
+"""The jaxpr of a function with a source map from equations to Python expressions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.experimental.source_mapper.source_maps import map_of
 
 
 def canonicalize_filename(file_name: str) -> str:
-    """The name of a file as source maps have it: with `/` between its parts.
+    """Return the file name in the form of source maps, with `/` as separator.
 
     >>> canonicalize_filename("/src/train.py")
     '/src/train.py'
@@ -23,7 +23,7 @@ def canonicalize_filename(file_name: str) -> str:
 
 
 def compile_jaxpr(work_dir: str, f: Callable, f_args: tuple, f_kwargs: dict, **_: Any) -> Any:
-    """The jaxpr of `f`."""
+    """Return the jaxpr of `f`."""
     trace = getattr(f, "trace", None)
     if trace is None:
         return weft.make_jaxpr(f)(*f_args, **f_kwargs)
@@ -31,7 +31,7 @@ def compile_jaxpr(work_dir: str, f: Callable, f_args: tuple, f_kwargs: dict, **_
 
 
 def make_jaxpr_dump(jaxpr: Any, **_: Any) -> SourceMapDump:
-    """The text of a jaxpr and its source map.
+    """Return the text of a jaxpr and its source map.
 
     >>> make_jaxpr_dump(weft.make_jaxpr(lambda x: x + 1)(1.0)).pass_name
     'jaxpr'

@@ -1,4 +1,4 @@
-"""Source maps of modules of MLIR, by the places that their operations name (`loc(...)`)."""
+"""Source maps of MLIR modules, from the locations of their operations (`loc(...)`)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from weft.experimental.source_mapper.source_maps import SourceMap, map_of
 
 #: `#loc3 = loc(...)`
 _DEFINITION = re.compile(r"^(#loc\d*) = loc\((.*)\)$")
-#: an operation that ends with its place
+#: an operation that ends with its location
 _USE = re.compile(r"^(\s*)\S.* loc\((.*)\)$")
-#: parts of a place in the order in which they are written: a file with line and column, or the name of another place
+#: parts of a location in the order of the text: a file with line and column, or the name of another location
 _PART = re.compile(r'("(?:[^"\\]|\\.)*"):(\d+):(\d+)|(#loc\d*)')
 
 
 def create_mlir_sourcemap(mlir_dump: str) -> SourceMap:
-    """The source map of a module: each operation that has a place in a file comes from there, through names and calls around it.
+    """Return the source map of a module, from the file locations of its operations; names and call sites are looked through.
 
     >>> create_mlir_sourcemap('a.b loc(#loc1)\\n#loc = loc("f.py":3:4)\\n#loc1 = loc("name"(#loc))').positions()
     [(0, 0, 'f.py', 2, 4)]
@@ -34,7 +34,7 @@ def create_mlir_sourcemap(mlir_dump: str) -> SourceMap:
 
 
 def _resolved(place: str, known: dict[str, str]) -> tuple[str, int, int] | None:
-    """The first file that a place names, with its line and column from 0 (columns of files count from 0 already)."""
+    """Return the first file in a location, with its line and column from 0 (columns in the text already count from 0)."""
     seen: set[str] = set()
     while True:
         part = _PART.search(place)
@@ -50,7 +50,7 @@ def _resolved(place: str, known: dict[str, str]) -> tuple[str, int, int] | None:
 
 
 def _unquoted(text: str) -> str:
-    r"""A text of MLIR, where bytes may be written as two digits.
+    r"""Return an MLIR string without escapes; an escape is a byte as two hexadecimal digits.
 
     >>> _unquoted(r'a \22b\22 \C3\A9 \\')
     'a "b" é \\'

@@ -1,9 +1,9 @@
-"""Source maps of version 3: their mappings, and their JSON.
+"""Source maps of version 3: mappings and their JSON form.
 
-In, out: a `SourceMap`, whose mappings have a group for each line of the generated text. A segment of a group has 1, 4 or 5 numbers: column
-      in that line, then number of the source, its line, its column, then number of a name.
-Law:  all numbers count from 0, and are differences from those of the segment before; columns of the text begin anew with each line. They
-      are written in base 64, 5 bits a digit, the lowest first; the lowest bit of a number is its sign (VLQ).
+In, out: a `SourceMap`, whose mappings have a group for each line of the generated text. A segment of a group has 1, 4 or 5
+      numbers: column in that line, number of the source, its line, its column, number of a name.
+Law:  all numbers count from 0, and are differences from the previous segment; columns of the text restart in each line.
+      They are written in base 64, 5 bits per digit, the lowest first; the lowest bit of a number is its sign (VLQ).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _DIGITS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _VALUES = {digit: value for value, digit in enumerate(_DIGITS)}
 _BITS = 5
 _MORE = 1 << _BITS  # set in all digits of a number but the last
-#: how many numbers a segment may have
+#: the possible numbers of fields in a segment
 _LENGTHS = (1, 4, 5)
 
 
 def encode_vlq(value: int) -> bytes:
-    """A number in base 64.
+    """Encode a number in base 64.
 
     >>> encode_vlq(0), encode_vlq(-1), encode_vlq(16)
     (b'A', b'D', b'gB')
@@ -42,7 +42,7 @@ def encode_vlq(value: int) -> bytes:
 
 
 def decode_vlq(enc: Iterable[int]) -> int:
-    """The number at the beginning of digits in base 64. ValueError for other characters, and where it has no end.
+    """Decode the first number of base 64 digits. ValueError for other characters, and for an incomplete number.
 
     >>> decode_vlq(b"gB")
     16
@@ -62,7 +62,7 @@ def decode_vlq(enc: Iterable[int]) -> int:
 
 
 def encode_segment(seg: Segment) -> bytes:
-    """The numbers of a segment, one after another.
+    """Encode the numbers of a segment.
 
     >>> encode_segment((0, 0, 1, -1, 2))
     b'AACDE'
@@ -71,7 +71,7 @@ def encode_segment(seg: Segment) -> bytes:
 
 
 def decode_segment(enc: Iterable[int]) -> Segment:
-    """The numbers of a segment. ValueError unless there are 1, 4 or 5.
+    """Decode the numbers of a segment. ValueError unless there are 1, 4 or 5.
 
     >>> decode_segment(b"AACDE")
     (0, 0, 1, -1, 2)
@@ -91,7 +91,7 @@ def _checked(name: str, numbers: Sequence[int]) -> Segment:
 
 
 def serialize_mappings(mappings: Mappings) -> str:
-    """Mappings as text: groups between semicolons, segments between commas.
+    """Return mappings as text: groups separated by semicolons, segments by commas.
 
     >>> serialize_mappings([[(0,), (0, 0, 0, 1)], [], [(0, 0, 1, -1, 2)]])
     'A,AAAC;;AACDE'
@@ -102,7 +102,7 @@ def serialize_mappings(mappings: Mappings) -> str:
 
 
 def deserialize_mappings(mappings_str: str) -> Mappings:
-    """The mappings that a text says.
+    """Parse the text of mappings.
 
     >>> deserialize_mappings("A,AAAC;;AACDE")
     [[(0,), (0, 0, 0, 1)], [], [(0, 0, 1, -1, 2)]]
@@ -115,7 +115,7 @@ def deserialize_mappings(mappings_str: str) -> Mappings:
 
 @record
 class SourceMap:
-    """A source map: names of files, their contents where they are known (else None), names, and mappings.
+    """A source map: names of files, their contents if known (else None), names, and mappings.
 
     >>> SourceMap.from_json('{"version": 3, "sources": ["f.py"], "names": [], "mappings": "AAAA;AACA"}').positions()
     [(0, 0, 'f.py', 0, 0), (1, 0, 'f.py', 1, 0)]
@@ -129,7 +129,7 @@ class SourceMap:
 
     @classmethod
     def from_json(cls, json_data: str) -> SourceMap:
-        """The source map that JSON says. ValueError for another version than 3, and where a field is missing."""
+        """Parse a source map from JSON. ValueError for another version than 3, and for a missing field."""
         data = json.loads(json_data)
         lacking = [key for key in ("version", "sources", "mappings") if key not in data]
         if lacking or data["version"] != 3:
@@ -146,7 +146,7 @@ class SourceMap:
         )
 
     def to_json(self) -> str:
-        """The source map as JSON."""
+        """Return the source map as JSON."""
         return json.dumps(
             {
                 "version": self.version,
@@ -158,7 +158,7 @@ class SourceMap:
         )
 
     def positions(self) -> list[tuple[int, int, str, int, int]]:
-        """What it maps, in order, counted from 0: line and column of the text, and the file, its line and column."""
+        """Return the mapped positions in order, counted from 0: line and column of the text, and the file, its line and column."""
         return list(self._positions())
 
     def _positions(self) -> Iterator[tuple[int, int, str, int, int]]:
@@ -173,7 +173,7 @@ class SourceMap:
 
 
 class MappingsGenerator:
-    """Makes mappings of numbers that are no differences.
+    """A builder of mappings, which converts absolute numbers to differences.
 
     >>> made = MappingsGenerator()
     >>> made.new_group()
@@ -188,12 +188,12 @@ class MappingsGenerator:
         self._last = [0] * max(_LENGTHS)
 
     def new_group(self) -> None:
-        """Begin the next line of the text."""
+        """Start the next line of the text."""
         self._groups.append([])
         self._last[0] = 0
 
     def new_segment(self, *seg: int) -> None:
-        """Map a column of the line: `new_segment(column, source, line, column there, name)`, without the last, or the column alone."""
+        """Map a column of the line: `new_segment(column, source, line, source_column, name)`, without the name, or only the column."""
         if not self._groups:
             raise RuntimeError(
                 "MappingsGenerator.new_segment: there is no current group; call new_group() first."
@@ -208,8 +208,8 @@ class MappingsGenerator:
 
 
 def map_of(lines: int, places: Iterable[tuple[int, int, str, int, int]]) -> SourceMap:
-    """The source map of a text of so many lines, with what is at its `places` as `SourceMap.positions` gives them; the last group is of the
-    line after the text."""
+    """Return the source map of a text with `lines` lines and mapped positions `places`, in the form of `SourceMap.positions`;
+    the last group is for the line after the text."""
     generator, sources, groups = MappingsGenerator(), {}, [[] for _ in range(lines + 1)]
     for number, *place in sorted(places):
         groups[number].append(place)

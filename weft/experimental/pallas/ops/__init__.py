@@ -1,7 +1,7 @@
-"""Operations that other systems ship as kernels for accelerators, by the names and signatures that libraries import.
+"""Operations that JAX ships as kernels for accelerators, with JAX's names and signatures.
 
-Here they are programs of weft's own operations, which its compiler fuses: attention never stores its scores as a whole, and products of
-groups are ragged products. Sizes of blocks and choices of pipelines have no meaning on a CPU; they are accepted and change no result.
+They are programs of weft operations, which the compiler fuses: attention never stores its whole score matrix, and products
+of groups are ragged products. Block sizes and pipeline options are accepted for compatibility and have no effect.
 """
 
 from weft._engine.util.lazy import attach

@@ -1,4 +1,4 @@
-"""Operations under the names that they have for GPUs."""
+"""Operations under their names for GPUs."""
 
 from weft._engine.util.lazy import attach
 

@@ -1,7 +1,7 @@
-"""Attention whose matrix of scores is never stored as a whole, positions before heads.
+"""Attention that never stores the whole score matrix, with positions before heads.
 
 In:   queries, keys and values [batch, positions, heads, size].
-Out:  what each query attends to, in the dtype of the queries.
+Out:  the attention output for each query, in the dtype of the queries.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from weft.nn import dot_product_attention
 
 @dataclasses.dataclass(frozen=True)
 class BlockSizes:
-    """How a kernel for a GPU would divide the operands. The compiler chooses its own division here; these numbers change nothing."""
+    """The block sizes of a GPU kernel; accepted without effect, because weft's compiler tiles the operands itself."""
 
     block_q: int
     block_k: int
@@ -26,7 +26,7 @@ class BlockSizes:
 
     @classmethod
     def get_default(cls) -> BlockSizes:
-        """Sizes that fit any operands."""
+        """Return the default block sizes."""
         return cls(128, 128, 32, 32, 32, 32)
 
 
@@ -46,12 +46,12 @@ def mha(
     debug: bool = False,
     return_residuals: bool = False,
 ) -> Any:
-    """softmax(sm_scale q·k)·v for each head.
+    """Return softmax(sm_scale q·k)·v for each head.
 
-    `q` is [batch, T, heads, size], `k` and `v` are [batch, S, heads, size]; `segment_ids` [batch, T] or None: a query attends to keys of
-    its own segment. With `causal`, query t attends to the keys 0 to t. With `return_residuals`, gives also the logarithm of each query's
-    sum of exponentials, [batch, heads, T] in float32. The other arguments say how a GPU would go about it and change nothing. Raises
-    ShapeError if the shapes do not fit.
+    `q` is [batch, T, heads, size], `k` and `v` are [batch, S, heads, size]; `segment_ids` is [batch, T] or None: a query
+    attends to keys of its own segment. With `causal`, query t attends to the keys 0 to t. With `return_residuals`, also
+    return the logarithm of each query's sum of exponentials, [batch, heads, T] in float32. The other arguments are
+    options of GPU kernels without effect. Raises ShapeError if the shapes do not match.
 
     >>> q = np.zeros((1, 2, 1, 4), 'f4')
     >>> mha(q, q, np.arange(8, dtype='f4').reshape(1, 2, 1, 4), None, causal=True)[0, :, 0].tolist()

@@ -1,4 +1,4 @@
-"""Operations under the names that they have for TPUs."""
+"""Operations under their names for TPUs."""
 
 from weft._engine.util.lazy import attach
 

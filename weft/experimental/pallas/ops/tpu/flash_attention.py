@@ -1,7 +1,7 @@
-"""Attention whose matrix of scores is never stored as a whole, heads before positions.
+"""Attention that never stores the whole score matrix, with heads before positions.
 
 In:   queries, keys and values [batch, heads, positions, size].
-Out:  what each query attends to, in the dtype of the queries.
+Out:  the attention output for each query, in the dtype of the queries.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ DEFAULT_MASK_VALUE = -0.7 * float(wnp.finfo(wnp.float32).max)
 
 
 class SegmentIds(NamedTuple):
-    """The segment of each position: a query attends to keys of its own segment alone.
+    """The segment of each position: a query attends only to keys of its own segment.
 
     `q` [batch, positions of queries] and `kv` [batch, positions of keys] are integers.
     """
@@ -27,7 +27,7 @@ class SegmentIds(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class BlockSizes:
-    """How a kernel for a TPU would divide the operands. The compiler chooses its own division here; these numbers change nothing."""
+    """The block sizes of a TPU kernel; accepted without effect, because weft's compiler tiles the operands itself."""
 
     block_q: int
     block_k_major: int
@@ -43,14 +43,14 @@ class BlockSizes:
 
     @property
     def has_backward_blocks(self) -> bool:
-        """Whether the sizes for derivatives are given, too."""
+        """Return True if the sizes for the backward pass are given."""
         return None not in dataclasses.astuple(self)
 
     @classmethod
     def get_default(
         cls, batch_size: int, num_heads: int, q_seq_len: int, kv_len: int, d_model: int
     ) -> BlockSizes:
-        """Sizes that fit any operands."""
+        """Return the default block sizes."""
         return cls(128, 128, 128, 1, 128, 128, 128, 128, 128, 128, 128)
 
 
@@ -66,11 +66,11 @@ def flash_attention(
     block_sizes: BlockSizes | None = None,
     debug: bool = False,
 ) -> Any:
-    """softmax(sm_scale (q·k + ab))·v for each head.
+    """Return softmax(sm_scale (q·k + ab))·v for each head.
 
-    `q` is [batch, heads, T, size], `k` and `v` are [batch, heads, S, size], `ab` is [batch, heads, T, S]. With `causal`, query t attends
-    to the keys 0 to t; with `segment_ids`, to keys of its own segment. Differentiable in all four arrays. `block_sizes` and `debug` change
-    nothing. Raises ShapeError if the shapes do not fit.
+    `q` is [batch, heads, T, size], `k` and `v` are [batch, heads, S, size], `ab` is [batch, heads, T, S]. With `causal`,
+    query t attends to the keys 0 to t; with `segment_ids`, to keys of its own segment. Differentiable in all four arrays.
+    `block_sizes` and `debug` have no effect. Raises ShapeError if the shapes do not match.
 
     >>> q = np.zeros((1, 1, 2, 4), 'f4')
     >>> flash_attention(q, q, np.arange(8, dtype='f4').reshape(1, 1, 2, 4), causal=True)[0, 0].tolist()
@@ -92,7 +92,7 @@ def flash_attention(
 
 
 def _same_segment(ids: SegmentIds) -> Any:
-    """Whether a query and a key are in one segment, as [batch, 1, queries, keys]."""
+    """Return a mask [batch, 1, queries, keys] of the queries and keys with equal segments."""
     return wnp.equal(wnp.expand_dims(ids.q, (1, 3)), wnp.expand_dims(ids.kv, (1, 2)))
 
 
@@ -106,7 +106,7 @@ def mha_reference(
     causal: bool = False,
     sm_scale: float = 1.0,
 ) -> Any:
-    """As `flash_attention`, with the scores as an array: what to compare a kernel with. Scores that are masked are `mask_value`.
+    """Compute `flash_attention` with the score matrix as an array, as a reference for kernels. Masked scores are `mask_value`.
 
     >>> q = np.zeros((1, 1, 2, 4), 'f4')
     >>> mha_reference(q, q, np.ones((1, 1, 2, 4), 'f4'), None)[0, 0, 0].tolist()

@@ -1,7 +1,7 @@
-"""Products of groups of rows with a matrix for each group.
+"""Grouped matrix products: groups of rows, each multiplied by the matrix of its group.
 
-In:   matrices, and how many of their rows belong to each group.
-Out:  `gmm`, one product of all, and `tgmm`, a product for each group.
+In:   matrices, and the number of rows of each group.
+Out:  `gmm`, one matrix with the products of all rows, and `tgmm`, a matrix for each group.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def gmm(
     transpose_rhs: bool = False,
     interpret: bool = False,
 ) -> Any:
-    """The product of each row of `lhs` (m, k) with the matrix of its group in `rhs` (groups, k, n), as (m, n).
+    """Return the product of each row of `lhs` (m, k) and the matrix of its group in `rhs` (groups, k, n), as (m, n).
 
-    The first `group_sizes[0]` rows belong to group 0, the next `group_sizes[1]` to group 1, and so on. `rhs` may hold some groups only,
-    those from `group_offset` on; the rows of others are those of `existing_out`, or zeros. With `transpose_rhs`, `rhs` is
-    (groups, n, k). The result has the dtype `preferred_element_type`. `tiling` and `interpret` change nothing. Raises ShapeError if the
-    shapes do not fit.
+    The first `group_sizes[0]` rows belong to group 0, the next `group_sizes[1]` to group 1, and so on. `rhs` may hold only
+    consecutive groups starting at `group_offset`; rows of other groups are copied from `existing_out`, or zero. With
+    `transpose_rhs`, `rhs` is (groups, n, k). The result has the dtype `preferred_element_type`. `tiling` and `interpret`
+    have no effect. Raises ShapeError if the shapes do not match.
 
     >>> gmm(np.ones((3, 2), 'f4'), np.array([[[1.], [1.]], [[5.], [5.]]], 'f4'), np.array([1, 2])).ravel().tolist()
     [2.0, 10.0, 10.0]
@@ -81,10 +81,11 @@ def tgmm(
     existing_out: Any = None,
     interpret: bool = False,
 ) -> Any:
-    """For each group the product of its columns of `lhs` (k, m) with its rows of `rhs` (m, n), as (groups, k, n).
+    """Return the product of the columns of `lhs` (k, m) and the rows of `rhs` (m, n) in each group, as (groups, k, n).
 
-    `num_actual_groups` asks for so many groups only, those from `group_offset` on. `existing_out` is added to the result. The result has
-    the dtype `preferred_element_type`. `tiling` and `interpret` change nothing. Raises ShapeError if the shapes do not fit.
+    `num_actual_groups` limits the result to as many groups, starting at `group_offset`. `existing_out` is added to the
+    result. The result has the dtype `preferred_element_type`. `tiling` and `interpret` have no effect. Raises ShapeError
+    if the shapes do not match.
 
     >>> tgmm(np.ones((1, 3), 'f4'), np.array([[1.], [2.], [3.]], 'f4'), np.array([1, 2])).ravel().tolist()
     [1.0, 5.0]
@@ -107,7 +108,7 @@ def tgmm(
 
 
 def _own_groups(api: str, group_sizes: Any, offset: Any, count: int) -> tuple[Any, Any]:
-    """The sizes of `count` groups from `offset` on, and how many rows come before them (None: none)."""
+    """Return the sizes of `count` groups from `offset` on, and the number of rows before them (None if there are none)."""
     _check(api, group_sizes.ndim == 1, f"group_sizes {group_sizes.shape}", "It has one dim.")
     if offset is None:
         _check(

@@ -1,4 +1,4 @@
-"""Attention under masks that are known when a program is built: `splash_attention_mask` and `splash_attention_kernel`."""
+"""Attention with static masks: `splash_attention_mask` and `splash_attention_kernel`."""
 
 from weft.experimental.pallas.ops.tpu.splash_attention.splash_attention_kernel import (
     BlockSizes as BlockSizes,

@@ -1,7 +1,7 @@
-"""Attention of heads to keys under a mask that is known when a program is built, heads before positions.
+"""Attention with a static mask, with heads before positions.
 
 In:   queries [heads, T, size]; keys and values [heads of keys, S, size], or [S, size] for one head of keys; a mask [heads, T, S].
-Out:  what each query attends to, in the dtype of the queries. Scores are not scaled: scale the queries.
+Out:  the attention output for each query, in the dtype of the queries. Scores are not scaled: scale the queries.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ DEFAULT_MASK_VALUE = -0.7 * float(np.finfo(np.float32).max)
 
 
 class SegmentIds(NamedTuple):
-    """The segment of each position: a query attends to keys of its own segment alone. `q` [T] and `kv` [S] are integers."""
+    """The segment of each position: a query attends only to keys of its own segment. `q` [T] and `kv` [S] are integers."""
 
     q: Any
     kv: Any
 
 
 class QKVLayout(enum.IntEnum):
-    """Which dim of an operand is last in the memory of a TPU's kernel. Changes nothing here."""
+    """The position of an operand's fastest dim in a TPU kernel; without effect."""
 
     HEAD_DIM_MINOR = enum.auto()
     SEQ_MINOR = enum.auto()
@@ -42,7 +42,7 @@ class QKVLayout(enum.IntEnum):
 
 @dataclasses.dataclass(frozen=True)
 class BlockSizes:
-    """How a kernel for a TPU would divide the operands. The compiler chooses its own division here; these numbers change nothing."""
+    """The block sizes of a TPU kernel; accepted without effect, because weft's compiler tiles the operands itself."""
 
     block_q: int
     block_kv: int
@@ -59,7 +59,7 @@ class BlockSizes:
 
     @property
     def has_backward_blocks(self) -> bool:
-        """Whether the sizes for derivatives are given, too."""
+        """Return True if the sizes for the backward pass are given."""
         sizes = [self.block_q_dkv, self.block_kv_dkv, self.block_kv_dkv_compute]
         return None not in (
             sizes if self.use_fused_bwd_kernel else [*sizes, self.block_q_dq, self.block_kv_dq]
@@ -67,7 +67,7 @@ class BlockSizes:
 
     @classmethod
     def get_default(cls) -> BlockSizes:
-        """Sizes that fit any operands."""
+        """Return the default block sizes."""
         return cls(128, 128, 128, 128, 128, 128, 128, 128)
 
 
@@ -84,7 +84,7 @@ def attention_reference(
     custom_type: str = "flash",
     attn_logits_soft_cap: float | None = None,
 ) -> Any:
-    """The attention of one head: `q` [T, size], `k` [S, size], `v` [S, size of values], `mask` [T, S]. See `SplashAttentionKernel`."""
+    """Return the attention of one head: `q` [T, size], `k` [S, size], `v` [S, size of values], `mask` [T, S]. See `SplashAttentionKernel`."""
     result = _attention(
         wnp.asarray(mask)[None],
         q[None],
@@ -109,7 +109,7 @@ def _attention(
     mask_value: float,
     soft_cap: float | None,
 ) -> tuple[Any, Any]:
-    """The result [heads, T, size of values], and the logarithm of each query's sum of exponentials in float32, [heads, T]."""
+    """Return the result [heads, T, size of values], and the logarithm of each query's sum of exponentials in float32, [heads, T]."""
     scores = wnp.einsum("htd,hsd->hts", q, k, preferred_element_type=np.float32)
     if soft_cap is not None:
         scores = wnp.tanh(scores / soft_cap) * soft_cap
@@ -128,12 +128,13 @@ def _attention(
 
 @register_pytree_node_class
 class SplashAttentionKernel:
-    """A function of queries, keys and values: `kernel(q, k, v, segment_ids=None, sinks=None)`.
+    """Attention under a mask, as a function of queries, keys and values: `kernel(q, k, v, segment_ids=None, sinks=None)`.
 
-    softmax(q·k)·v per head, over the keys that the mask and `segment_ids` allow. `attn_logits_soft_cap=c` replaces a score s by
-    c·tanh(s / c) before. `sinks` has one more score per head, which takes weight and adds no value. Each head of keys serves an equal
-    number of heads of queries. With residuals the result is (out, (sums,)): the logarithm of each query's sum of exponentials, [heads, T].
-    The kernel is a pytree of its mask. Raises ShapeError if the shapes do not fit.
+    Computes softmax(q·k)·v per head, over the keys that the mask and `segment_ids` allow. `attn_logits_soft_cap=c` first
+    replaces a score s by c·tanh(s / c). `sinks` has an additional score per head, with weight but without a value. Each
+    head of keys serves an equal number of heads of queries. With residuals the result is (out, (sums,)), where sums is
+    the logarithm of each query's sum of exponentials, [heads, T]. The kernel is a pytree of its mask. Raises ShapeError
+    if the shapes do not match.
     """
 
     def __init__(self, mask: Any, **options: Any):
@@ -174,7 +175,7 @@ class SplashAttentionKernel:
             )
 
     def manual_sharding_spec(self, sharding: NamedSharding) -> SplashAttentionKernel:
-        """The kernel with specs of its arrays in their place, for `in_specs` of `shard_map`: `sharding` splits [heads, queries]."""
+        """Return the kernel with specs in place of its arrays, for `in_specs` of `shard_map`: `sharding` splits [heads, queries]."""
         if self._mask is None:
             return self
         heads, queries = (*sharding.spec.partitions, None, None)[:2]
@@ -191,7 +192,7 @@ class SplashAttentionKernel:
 
 
 def _mask_array(mask: Any) -> Any:
-    """A mask as bools [heads, T, S], with one head if all are equal; None if everything is allowed."""
+    """Return a mask as bools [heads, T, S], with one head if all are equal; None if everything is allowed."""
     if not isinstance(mask, mask_lib.MultiHeadMask):
         mask = mask if isinstance(mask, Tracer) else np.asarray(mask)
         if mask.ndim != 3 or mask.dtype != bool:
@@ -220,10 +221,10 @@ def _make_splash_attention(
     residual_checkpoint_name: str | None = None,
     interpret: bool = False,
 ) -> SplashAttentionKernel:
-    """The kernel of a MultiHeadMask, or of an array of bools [heads, T, S].
+    """Return the kernel of a MultiHeadMask, or of an array of bools [heads, T, S].
 
-    `head_shards` and `q_seq_shards` are the numbers of parts into which a mesh divides heads and queries. Block sizes and the options of
-    memory and interpretation of a TPU's kernel change nothing.
+    `head_shards` and `q_seq_shards` are the numbers of parts into which a mesh divides heads and queries. Block sizes and
+    the memory and interpreter options of TPU kernels have no effect.
     """
     return SplashAttentionKernel(
         _mask_array(mask),
@@ -242,7 +243,7 @@ make_splash_mqa = make_splash_mqa_single_device = partial(_make_splash_attention
 def make_attention_reference(
     mask: Any, is_mqa: bool, backward_impl: str = "vanilla", **params: Any
 ) -> Callable[..., Any]:
-    """The attention of a mask, as a function that takes what a kernel takes: what to compare a kernel with."""
+    """Return the attention under a mask as a function with the arguments of a kernel, as a reference for kernels."""
     return _make_splash_attention(mask, is_mqa=is_mqa, **params)
 
 

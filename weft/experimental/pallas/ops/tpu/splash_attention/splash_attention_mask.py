@@ -1,8 +1,8 @@
-"""Masks of attention: whether a query attends to a key, by their positions.
+"""Attention masks, as functions of the positions of query and key.
 
 In:   shapes [queries, keys], windows and offsets, or arrays of bools.
-Out:  `Mask` objects, which compute blocks on demand (`mask[a:b, c:d]`), are joined by `|` and `&`, and compare by value; functions that
-      give whole masks as arrays.
+Out:  `Mask` objects, which compute blocks on demand (`mask[a:b, c:d]`), combine with `|` and `&`, and compare by value;
+      functions that return whole masks as arrays.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Mask:
         raise NotImplementedError(f"{type(self).__name__} must define `shape`.")
 
     def __getitem__(self, idx: Any) -> np.ndarray:
-        """The block of the mask that one slice per dim selects."""
+        """Return the block of the mask that one slice per dim selects."""
         raise NotImplementedError(f"{type(self).__name__} must define `__getitem__`.")
 
     def __bool__(self) -> bool:
@@ -43,7 +43,7 @@ class Mask:
 def _evaluated(
     rule: Callable[[Any, Any], Any], shape: tuple[int, int], idx: Any = (slice(None), slice(None))
 ) -> np.ndarray:
-    """The block `idx` of the mask of `shape` in which `rule(query, key)` holds."""
+    """Return the block `idx` of the mask of `shape` whose elements are `rule(query, key)`."""
     if len(idx) != 2:
         raise NotImplementedError(f"A mask of two dims takes two slices, got {idx!r}.")
     queries, keys = (np.arange(n)[each] for n, each in zip(shape, idx))
@@ -72,7 +72,7 @@ def _chunked(chunk_size: int) -> Callable[[Any, Any], Any]:
 
 
 def make_causal_mask(shape: tuple[int, int], offset: int = 0) -> np.ndarray:
-    """Query i attends to keys up to i + offset.
+    """Return the mask with which query i attends to keys up to i + offset.
 
     >>> make_causal_mask((2, 3)).astype(int).tolist()
     [[1, 0, 0], [1, 1, 0]]
@@ -83,7 +83,7 @@ def make_causal_mask(shape: tuple[int, int], offset: int = 0) -> np.ndarray:
 def make_local_attention_mask(
     shape: tuple[int, int], window_size: tuple[int | None, int | None], *, offset: int = 0
 ) -> np.ndarray:
-    """Query i attends to keys from i + offset - left to i + offset + right, where `window_size` is (left, right); None: without a bound.
+    """Return the mask for keys from i + offset - left to i + offset + right; `window_size` is (left, right), None for no bound.
 
     >>> make_local_attention_mask((3, 3), (1, 0)).astype(int).tolist()
     [[1, 0, 0], [1, 1, 0], [0, 1, 1]]
@@ -92,7 +92,7 @@ def make_local_attention_mask(
 
 
 def make_chunk_attention_mask(shape: tuple[int, int], chunk_size: int) -> np.ndarray:
-    """A query attends to the keys of its own chunk of positions, up to its own.
+    """Return the mask with which a query attends to the keys of its own chunk of positions, up to its own position.
 
     >>> make_chunk_attention_mask((4, 4), 2).astype(int).tolist()
     [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1]]
@@ -101,7 +101,7 @@ def make_chunk_attention_mask(shape: tuple[int, int], chunk_size: int) -> np.nda
 
 
 def make_random_mask(shape: tuple[int, int], sparsity: float, seed: int) -> np.ndarray:
-    """A mask in which each entry is False with probability `sparsity`."""
+    """Return a mask whose entries are False with probability `sparsity`."""
     return np.random.RandomState(seed).binomial(1, 1 - sparsity, shape).astype(bool)
 
 
@@ -129,7 +129,7 @@ class _Joined(Mask):
 
 
 class LogicalOr(_Joined):
-    """Where one of two masks of a shape holds.
+    """The elementwise or of two masks of equal shape.
 
     >>> mask = CausalMask((2, 2)) | NumpyMask(np.eye(2, dtype=bool)[::-1])
     >>> mask[:, :].astype(int).tolist()
@@ -141,7 +141,7 @@ class LogicalOr(_Joined):
 
 
 class LogicalAnd(_Joined):
-    """Where both of two masks of a shape hold."""
+    """The elementwise and of two masks of equal shape."""
 
     def __getitem__(self, idx: Any) -> np.ndarray:
         return self.left[idx] & self.right[idx]
@@ -149,7 +149,7 @@ class LogicalAnd(_Joined):
 
 @dataclasses.dataclass(frozen=True)
 class MultiHeadMask(Mask):
-    """One mask per head, all of one shape.
+    """One mask per head, all of equal shape.
 
     >>> MultiHeadMask([CausalMask((4, 4)), FullMask((4, 4))]).shape
     (2, 4, 4)
@@ -181,7 +181,7 @@ class MultiHeadMask(Mask):
 
 @dataclasses.dataclass(frozen=True)
 class FullMask(Mask):
-    """Every query attends to every key."""
+    """The mask with which every query attends to every key."""
 
     _shape: tuple[int, int]
 
@@ -195,7 +195,7 @@ class FullMask(Mask):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class NumpyMask(Mask):
-    """A mask that an array of bools gives. Raises ValueError for other arrays."""
+    """A mask given by an array of bools. Raises ValueError for other arrays."""
 
     array: np.ndarray
 
@@ -222,8 +222,8 @@ class NumpyMask(Mask):
 
 
 class _RuleMask(Mask):
-    """A mask of a rule on positions. Masks of one class with equal arguments are equal. `shard_count`, into how many parts a device mesh
-    divides the queries, changes nothing."""
+    """A mask defined by a rule on positions. Masks of one class with equal arguments are equal. `shard_count`, the number of
+    parts into which a mesh divides the queries, has no effect."""
 
     def __init__(self, shape: tuple[int, int], rule: Callable[[Any, Any], Any], *arguments: Any):
         self._shape, self._rule, self._arguments = (shape[0], shape[1]), rule, arguments
@@ -246,7 +246,7 @@ class _RuleMask(Mask):
 
 
 class CausalMask(_RuleMask):
-    """Query i attends to keys up to i + offset.
+    """The mask with which query i attends to keys up to i + offset.
 
     >>> CausalMask((4, 4))[1:3, :].astype(int).tolist()
     [[1, 1, 0, 0], [1, 1, 1, 0]]
@@ -258,7 +258,7 @@ class CausalMask(_RuleMask):
 
 
 class LocalMask(_RuleMask):
-    """Query i attends to keys from i + offset - left to i + offset + right, where `window_size` is (left, right); None: without a bound."""
+    """The mask for keys from i + offset - left to i + offset + right; `window_size` is (left, right), None for no bound."""
 
     def __init__(
         self,
@@ -272,7 +272,7 @@ class LocalMask(_RuleMask):
 
 
 class ChunkedCausalMask(_RuleMask):
-    """A query attends to the keys of its own chunk of positions, up to its own."""
+    """The mask with which a query attends to the keys of its own chunk of positions, up to its own position."""
 
     def __init__(self, shape: tuple[int, int], chunk_size: int, shard_count: int = 1):
         super().__init__(shape, _chunked(chunk_size), chunk_size)
