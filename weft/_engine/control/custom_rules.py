@@ -1,7 +1,7 @@
-"""`custom_jvp` and `custom_vjp`: functions with derivative rules of their own.
+"""`custom_jvp` and `custom_vjp`: functions with custom derivative rules.
 
-Called where nothing differentiates, the function just runs. Under differentiation its rule runs instead. When a program is
-staged, the call is kept as an equation that holds the function's program and the rules as Python callables on flat values.
+A call runs the function, or its rule under differentiation. In a staged program, the call is an
+equation that holds the function's program and the rules as Python callables on flat values.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ from weft._engine.util.source import api_boundary, function_name
 
 
 class Subfunction:
-    """A function of flat values that belongs to an operation, as interpreters of programs get it from `get_bind_params`; `rule` is what
-    the operation itself keeps of it."""
+    """A function of flat values that `get_bind_params` takes from an operation's parameters; `rule`
+    is the operation's own record of it."""
 
     __slots__ = ("call_wrapped", "rule")
 
@@ -79,7 +79,7 @@ class Subfunction:
 
 
 class _RuledCall(WholeCall):
-    """A call with a derivative rule. It is bound with its program, or with the functions that `get_bind_params` gives."""
+    """A call with a derivative rule, bound with its program or the results of `get_bind_params`."""
 
     batched_always = True
     rules_apart: ClassVar[Callable[[dict], list[Subfunction]]]
@@ -178,8 +178,8 @@ custom_jvp_call_p = _JvpCall("custom_jvp_call", multiple_results=True)
 custom_vjp_call_p = _VjpCall("custom_vjp_call", multiple_results=True)
 #: the derivative of a custom_vjp function: linear in its last operands; params: bwd, num_res, out_avals, name
 custom_lin_p = RegionOp("custom_lin", multiple_results=True)
-#: the forward half of a rule that is replaced by the function itself where no residual is read; params: jaxpr (the results, then the
-#: residuals), fun (a program of the same operands that gives the results alone), name
+#: the forward half of a rule, which the function replaces if no residual is read; params: jaxpr
+#: (results, then residuals), fun (a program of the same operands with results only), name
 remat_opt_p = Call("remat_opt", multiple_results=True, only_derivatives=("fun",))
 
 
@@ -194,7 +194,7 @@ def _flat_call(fun: Callable, split: Split, out_tree: list, api: str) -> Callabl
 
 
 def attribute_of_wrapped(wrapper: Any, name: str) -> Any:
-    """The setters of rules that a wrapper lacks are those of the function inside: `def_vmap` of a custom_vmap in a custom_jvp."""
+    """Return a rule setter of the wrapped function, such as `def_vmap` of a custom_vmap."""
     if not name.startswith("def"):
         raise AttributeError(
             f"{type(wrapper).__name__!r} object has no attribute {name!r}", name=name, obj=wrapper
@@ -203,7 +203,7 @@ def attribute_of_wrapped(wrapper: Any, name: str) -> Any:
 
 
 class _CustomFunction:
-    """A function with a rule of its own, and the arguments that the rule does not differentiate."""
+    """A function with a custom rule and nondifferentiable arguments."""
 
     def __init__(
         self, fun: Callable, nondiff_argnums: Sequence[int], nondiff_argnames: str | Sequence[str]
@@ -437,7 +437,7 @@ def _record(trace: Any, ruled: RuledFunction, args: Sequence) -> list:
 
 
 def _with_refs(refs: Sequence, fun: Callable, args: Sequence, apply: Callable) -> list:
-    """A call of a function that reads or writes references to mutable arrays, inside of a program: a call on their values."""
+    """Call a function that uses references, inside a program, as a function of their values."""
 
     def attempt(known):
         n = len(known)
@@ -576,7 +576,7 @@ class custom_vjp(_CustomFunction):
         refs = list(split.refs.values())
         check_aliases(self.fun, "custom_vjp", refs, [names[i] for i in split.refs])
         for r in refs:
-            r.get()  # a program that is being traced is to know of what the rule may write
+            r.get()  # registers the reference with the current trace: the rule may write to it
 
 
 class _AppliedVjp:
@@ -651,7 +651,7 @@ class _AppliedVjp:
 
 
 def _keep_refs(name: str, residuals: Sequence, split: Split, kept: dict) -> list:
-    """Residuals without references, which `kept` has by their positions; ValueError if one is not an argument."""
+    """Return the residuals except references, which must be arguments; `kept` records these."""
     kept.clear()
     kept.update({i: x for i, x in enumerate(residuals) if is_ref(x)})
     for r in kept.values():
@@ -682,7 +682,7 @@ def _vjp_forward(rules: VjpRules, primals, tangents, name):
 
 
 def _fwd_or_fun(fwd: Callable, fun: Callable, name: str) -> Callable:
-    """Return the forward half as one operation that also holds `fun`, which gives the same results without residuals."""
+    """Return the forward half as one operation, which also holds `fun` to compute results only."""
 
     def run(primals, perturbed):
         n_out: list[int] = []
@@ -751,7 +751,7 @@ def _custom_lin_transpose(cts, *args, bwd, num_res, out_avals, name):
 
 
 def _match(ct, aval):
-    """The cotangent with the argument's dtype (a rule may return another precision or a Python scalar)."""
+    """Return `ct` in the argument's dtype; rules may return other precisions or Python scalars."""
     if aval.dtype == dtypes.float0:
         return None
     got = typeof(ct)
@@ -770,7 +770,7 @@ def _remat_opt_batch(axis, args, dims, *, jaxpr, fun, name):
 
 @remat_opt_p.def_dce
 def _remat_opt_dce(eqn, used):
-    """Without residuals, the function itself; else all of the forward half, so that the choice stays open."""
+    """Return a call of the function if no residual is used, else the whole forward half."""
     fun = eqn.params["fun"]
     n = len(fun.outvars)
     if any(used[n:]):

@@ -1,4 +1,5 @@
-"""Operands and results of custom derivative rules (arguments, symbolic zeros, cotangents), and mapped rules on flat values."""
+"""Arguments, symbolic zeros and cotangents of custom derivative rules, and batched rules on flat
+values."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ from weft._engine.util.tree import tree_flatten, tree_unflatten
 
 @record
 class SymbolicZero:
-    """A tangent or cotangent that is known to be zero, as rules with `symbolic_zeros=True` get it; `aval` is its type.
+    """A tangent or cotangent that is known to be zero, passed to rules with `symbolic_zeros=True`;
+    `aval` is its type.
 
     >>> zero = SymbolicZero(weft.typeof(wnp.ones((2, 3))))
     >>> zero.shape, zero.dtype.name
@@ -47,14 +49,16 @@ class SymbolicZero:
 
 @record
 class CustomVJPPrimal:
-    """An argument as `fwd` gets it with `symbolic_zeros=True`: its value, and whether derivatives with respect to it are asked for."""
+    """An argument of `fwd` with `symbolic_zeros=True`: its value, and True if it is
+    differentiated."""
 
     value: Any
     perturbed: bool
 
 
 def custom_vjp_primal_tree_values(tree: Any) -> Any:
-    """A tree of `CustomVJPPrimal`s with their values in their places; TypeError if another leaf is in it.
+    """Return a tree of `CustomVJPPrimal`s as a tree of their values. Raise TypeError for other
+    leaves.
 
     >>> custom_vjp_primal_tree_values({"x": CustomVJPPrimal(2.0, True)})
     {'x': 2.0}
@@ -70,7 +74,7 @@ def custom_vjp_primal_tree_values(tree: Any) -> Any:
 
 
 def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
-    """The zero tangents of the values in the tree `val`: arrays of zeros, or `SymbolicZero`s.
+    """Return zero tangents for the values in the tree `val`: arrays of zeros, or `SymbolicZero`s.
 
     >>> float(zero_from_primal(2.0)), zero_from_primal(2.0, symbolic_zeros=True)
     (0.0, SymbolicZero(float32[]))
@@ -84,26 +88,27 @@ def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
 
 
 def shown(tangents: Sequence, symbolic_zeros: bool) -> list:
-    """Tangents or cotangents as a rule of the user gets them."""
+    """Return tangents or cotangents in the form that user rules take."""
     if symbolic_zeros:
         return [SymbolicZero(t.aval) if type(t) is Zero else t for t in tangents]
     return [_as_array(instantiate(t)) for t in tangents]
 
 
 def _as_array(x: Any) -> Any:
-    """A NumPy value as an array, which has the methods of one."""
+    """Return a NumPy value as an array, which has the methods of arrays."""
     if isinstance(x, (np.ndarray, np.generic)) and x.dtype != dtypes.float0:
         return broadcast_in_dim(x, x.shape, tuple(range(x.ndim)))
     return x
 
 
 def taken(tangent: Any) -> Any:
-    """A tangent or cotangent as a rule of the user gave it."""
+    """Return a tangent or cotangent of a user rule in internal form."""
     return Zero(tangent.aval) if type(tangent) is SymbolicZero else tangent
 
 
 class Split:
-    """The differentiable arguments of a call, flattened, and how to put all arguments together again."""
+    """The flattened differentiable arguments of a call, and the structure from which all arguments
+    are rebuilt."""
 
     def __init__(self, args: Sequence, nondiff_argnums: Sequence[int], symbolic_zeros: bool):
         n = len(args)
@@ -111,8 +116,9 @@ class Split:
         self.positions = [i for i in range(n) if i not in self.nondiff]
         self.n = n
         flat, self.tree = flatten_linear(tuple(args[i] for i in self.positions), symbolic_zeros)
-        self.flat = [typed(x) for x in flat]  # rules ask numbers for their shapes and dtypes
-        #: references to mutable arrays among the flat arguments: they go along, and are not differentiated
+        self.flat = [typed(x) for x in flat]  # rules read the shapes and dtypes of numbers
+        #: references to mutable arrays among the flat arguments: passed along, but not
+        #: differentiated
         self.refs = (
             {i: x for i, x in enumerate(self.flat) if is_ref(x)} if any_refs(self.flat) else {}
         )
@@ -120,7 +126,8 @@ class Split:
             self.flat = [x for x in self.flat if not is_ref(x)]
 
     def take(self) -> list:
-        """The flat arguments, which are not kept: the rules, which know the split, outlive the call."""
+        """Return the flat arguments and drop them here, since the rules keep this object after the
+        call."""
         flat, self.flat = self.flat, []
         return flat
 
@@ -135,7 +142,7 @@ class Split:
         return args
 
     def with_refs(self, flat: Sequence) -> list:
-        """All flat arguments from those that are not references."""
+        """Return all flat arguments, given those that are not references."""
         rest = iter(flat)
         return [self.refs[i] if i in self.refs else next(rest) for i in range(self.tree.num_leaves)]
 
@@ -144,7 +151,8 @@ class Split:
 
 
 def check_outputs(rule: str, name: str, known: list, given: list) -> None:
-    """TypeError if a rule gives another structure, shapes or dtypes (the rest of the lists) than its function, where these are `known`."""
+    """Raise TypeError if the structure, shapes or dtypes of a rule's results (`given`) differ from
+    those of its function (`known`)."""
     if known and known[0] != given[0]:
         raise TypeError(
             f"{rule} for function {name} must produce a pair (list or tuple of length two) whose first element has the "
@@ -174,7 +182,8 @@ def check_tangents(name, outs, tangents) -> None:
 
 
 def flatten_cts(name: str, result: tuple, structure, avals: Sequence[ShapedArray]) -> list:
-    """Cotangents in the order of the flat arguments; a None stands for zeros of a whole subtree."""
+    """Return cotangents in the order of the flat arguments; None stands for zeros of a whole
+    subtree."""
     try:
         whole = tree.tree_unflatten(of_tangents(structure), avals)
         flat = tree.broadcast_prefix(linear_parts(result), whole, is_leaf=lambda x: x is None)
@@ -208,15 +217,17 @@ def flatten_cts(name: str, result: tuple, structure, avals: Sequence[ShapedArray
 
 
 def to_front(args, dims):
-    """Batched operands with their dim at 0, and which they are."""
+    """Return batched operands with their batch dim at 0, and the mask of batched operands."""
     return [x if d is None else move_dim(x, d, 0) for x, d in zip(args, dims)], [
         d is not None for d in dims
     ]
 
 
 def leave_zeros(values: Sequence, flags: Sequence[bool]) -> tuple[list, Callable[[Sequence], list]]:
-    """The (co)tangents that are not zeros, and the function that puts per-example ones back among the zeros per example. Those flagged
-    are batched at dim 0."""
+    """Return the nonzero (co)tangents, and a function that merges batched results with the zeros.
+
+    The flagged values are batched at dim 0.
+    """
     zeros = [
         None if type(t) is not Zero else Zero(t.aval.without_dim(0)) if f else t
         for t, f in zip(values, flags)
@@ -230,8 +241,9 @@ def leave_zeros(values: Sequence, flags: Sequence[bool]) -> tuple[list, Callable
 
 
 def settle(once: list[bool], dims: Sequence, flags: Sequence[bool], axis: BatchAxis) -> bool:
-    """Whether the results of a mapped call are the same for all examples: no argument is mapped (`flags`), and no result (`dims`).
-    The list `once`, which a function and its rules share, keeps what the first of them to run found. ValueError if a later one differs."""
+    """Return True if the results of a mapped call are equal for all examples: neither an argument
+    (`flags`) nor a result (`dims`) is mapped. A function and its rules share the list `once`, which
+    records the first answer. Raise ValueError if a later one differs."""
     unmapped = all(d is None for d in dims)
     once[:] = once or [unmapped and not any(flags)]
     if once[0] and not unmapped:
@@ -245,7 +257,8 @@ def settle(once: list[bool], dims: Sequence, flags: Sequence[bool], axis: BatchA
 def over_axis(
     fun: Callable, axis: BatchAxis, flags: Sequence[bool], once: list[bool] | None = None
 ) -> Callable:
-    """Flat `fun` mapped over dim 0 of the flagged arguments; every output is batched at dim 0, or none is (see `settle`)."""
+    """Return flat `fun` mapped over dim 0 of the flagged arguments. Either all results are batched
+    at dim 0, or none is (see `settle`)."""
 
     def mapped(*args):
         outs, dims = batch_flat(
@@ -262,7 +275,8 @@ def over_axis(
 
 
 def unbatch_ct(ct, whole: bool):
-    """The cotangent of an argument: summed over the batch if the argument was the same for all and the cotangents are not."""
+    """Return the cotangent of an argument: summed over the batch if the argument is unbatched and
+    the cotangent is batched."""
     if whole:
         return ct
     return reduce_sum(ct, (0,))

@@ -1,9 +1,12 @@
-"""Programs that only some devices run: branches and loop bodies under a condition that varies over manual axes.
+"""Programs that only some devices run: branches and loop bodies under a condition that varies over
+manual axes.
 
 In:   a staged program, and the axes over which the condition varies.
-Out:  the program in which every value varies over these axes, those that it takes included: what is one value for all is cast
-      before the choice. So its gradient is summed after the devices have joined again, not by some of them alone.
-Law:  no collective over these axes occurs inside: it would wait forever for the devices that do not take part.
+Out:  the program with all values, inputs included, varying over these axes. Values that are equal
+      on all devices are cast before the branch, so that their cotangents are summed by all devices
+      after the branch, not by some of them in it.
+Law:  the program has no collective over these axes: it would wait forever for the devices that do
+      not run it.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from weft._engine.util.errors import ShardingError, describe
 
 
 def diverging(jaxpr: Jaxpr, axes: frozenset) -> Jaxpr:
-    """`jaxpr` for devices that differ along `axes` in whether they run it: all its values vary over them."""
+    """Return `jaxpr` with all values varying over `axes`, along which only some devices run it."""
     return jaxpr.memo(("diverging", axes), lambda: _retyped(jaxpr, axes))
 
 
@@ -63,7 +66,8 @@ def _params(eqn: Eqn, axes: frozenset) -> dict:
 
 
 def check_no_collective(api: str, programs: Iterable[Jaxpr], axes: frozenset) -> None:
-    """ShardingError if a program that only some devices along `axes` run communicates with the others."""
+    """Raise ShardingError if a program that only some devices along `axes` run has a collective
+    over `axes`."""
     for eqn in (eqn for program in programs for eqn in _collectives(program)):
         shared = [a for a in collective_axes(eqn.params) if a in axes]
         if shared:

@@ -1,8 +1,9 @@
-"""Guards: a program whose effects happen only where a flag holds.
+"""Guards: programs whose effects happen only if a flag is true.
 
-Under `vmap`, a branch or a loop body runs on the whole batch although some examples did not choose it, or are done. Values
-are selected afterwards; effects cannot be taken back, so each callback inside gets the flag of its example as a guard.
-An operation that holds programs has a slot `guard` that passes the flag in: fn(on, operands, params) -> results.
+Under `vmap`, a branch or a loop body runs on the whole batch, including examples that did not
+select the branch or whose loop has ended. Values are selected afterwards; effects cannot be undone,
+so each callback takes the flag of its example as a guard. Operations that hold programs define a
+rule `guard` that passes the flag in: fn(on, operands, params) -> results.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from weft._engine.ops.callback import guard_calls
 
 
 def guarded(jaxpr: Jaxpr) -> Jaxpr:
-    """`jaxpr` with one more input before the others, a boolean scalar; where it is false no effect of the program happens."""
+    """Return `jaxpr` with a leading boolean scalar input; if it is false, the program has no
+    effects."""
 
     def make() -> Jaxpr:
         def run(on, *args):
@@ -30,7 +32,7 @@ def guarded(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _bind(eqn: Eqn, on, operands: list) -> list:
-    """The results of an equation whose effects, if any, happen where `on` holds."""
+    """Return the results of an equation whose effects happen only if `on` is true."""
     primitive, params = eqn.primitive, eqn.params
     if not eqn.effects - {"inspect"}:
         outs = primitive.bind(*operands, **params)

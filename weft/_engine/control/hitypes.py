@@ -1,12 +1,16 @@
-"""Types of values that consist of arrays: `HiType`, whose values are objects of users, and the operations on them.
+"""Types of values that consist of arrays: `HiType`, whose values are user-defined objects, and the
+operations on them.
 
-In:   classes of values, each registered with the function that gives the type of a value (`register_hitype`), and of their types.
-Out:  `flatten`, by which `jit` takes and returns such values: a program holds the arrays that a value consists of, and user code sees the
-      value, raised from tracers. The bases of types and of effects.
-Laws: programs and transformations know arrays alone. A type says how values are lowered to arrays and raised from them. A mutable value
-      that is passed is a copy inside of a program, whose last arrays are results that the value is set to afterwards; one that is closed
-      over is read and written as references to its arrays are.
-Next: `experimental.hijax`, with the operations.
+In:   classes of values, each registered with a function from a value to its type
+      (`register_hitype`), and classes of types.
+Out:  `flatten`, by which `jit` takes and returns such values: a program holds the arrays of a
+      value, and user code sees a value raised from tracers. The base classes of types and of
+      effects.
+Laws: programs and transformations contain arrays only. A type defines how values are lowered to
+      arrays and raised from them. A mutable argument is a copy inside a program, whose last results
+      are the new arrays of the original; a mutable value that is closed over is read and written
+      through references to its arrays.
+Next: `experimental.hijax`, which defines the operations.
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ from weft._engine.util.source import function_name
 
 
 class _AnyType(type):
-    """`isinstance(x, AbstractValue)` holds for the types of arrays and of references, which have no base class."""
+    """The metaclass that makes array and reference types instances of `AbstractValue`."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return type.__instancecheck__(cls, instance) or (
@@ -49,7 +53,7 @@ class _AnyType(type):
 
 
 class AbstractValue(metaclass=_AnyType):
-    """The type of a value that is traced; `ShapedArray` is the one for arrays.
+    """The type of a traced value; `ShapedArray` is the type of arrays.
 
     >>> from weft.experimental.hijax import AbstractValue
     >>> isinstance(weft.typeof(1.0), AbstractValue)
@@ -60,7 +64,7 @@ class AbstractValue(metaclass=_AnyType):
 
 
 class EffectTypeSet:
-    """Classes of effects.
+    """A set of classes of effects.
 
     >>> from weft.experimental.hijax import control_flow_allowed_effects
     >>> class Printing: pass
@@ -85,20 +89,20 @@ class EffectTypeSet:
         return [e for e in effects if not self.contains(e)]
 
 
-#: the effects that loops and branches may have; those of weft may have any
+#: the effects of users that loops and branches may have; weft's own effects are always allowed
 control_flow_allowed_effects = EffectTypeSet()
 
 
 @record
 class aval_property:
-    """An attribute of a type that is a property of its values: `fget(value)`."""
+    """An attribute of a type that appears as a property of its values: `fget(value)`."""
 
     fget: Callable
 
 
 @record
 class aval_method:
-    """An attribute of a type that is a method of its values: `fun(value, *args)`."""
+    """An attribute of a type that appears as a method of its values: `fun(value, *args)`."""
 
     fun: Callable
 
@@ -107,7 +111,7 @@ class aval_method:
 
 
 class _UserType(AbstractValue):
-    """What immutable and mutable types share."""
+    """Common part of immutable and mutable types."""
 
     is_high = True
     has_qdd = False
@@ -135,26 +139,27 @@ class _UserType(AbstractValue):
         )
 
     def str_short(self, short_dtypes: bool = False, **_: Any) -> str:
-        """The type in messages."""
+        """Return the type as messages show it."""
         return type(self).__name__
 
     def __repr__(self) -> str:
         return self.str_short()
 
     def to_tangent_aval(self) -> Any:
-        """The type of tangents."""
+        """Return the type of tangents."""
         raise self._missing("to_tangent_aval")
 
     def to_ct_aval(self) -> Any:
-        """The type of cotangents; that of tangents unless overridden."""
+        """Return the type of cotangents: the type of tangents unless overridden."""
         return self.to_tangent_aval()
 
 
 class HiType(_UserType):
-    """The base of types of immutable values that consist of arrays, to derive from.
+    """Base class for types of immutable values that consist of arrays.
 
-    The methods to write: `__hash__`, `__eq__`; `lo_ty()`, the types of the arrays; `lower_val(value)`, the arrays; `raise_val(*arrays)`,
-    the value; `to_tangent_aval()`, for differentiation. A method that is missing raises NotImplementedError when it is needed.
+    Subclasses define `__hash__`, `__eq__`; `lo_ty()`, the types of the arrays; `lower_val(value)`,
+    the arrays; `raise_val(*arrays)`, the value; `to_tangent_aval()`, for differentiation. A missing
+    method raises NotImplementedError when it is needed.
 
     >>> import dataclasses
     >>> from weft.experimental.hijax import HiType, register_hitype
@@ -172,102 +177,107 @@ class HiType(_UserType):
     """
 
     def lo_ty(self) -> list:
-        """The types of the arrays that a value consists of."""
+        """Return the types of the arrays of a value."""
         raise self._missing("lo_ty")
 
     def lower_val(self, hi_val: Any) -> list:
-        """The arrays that `hi_val` consists of."""
+        """Return the arrays of `hi_val`."""
         raise self._missing("lower_val")
 
     def raise_val(self, *lo_vals: Any) -> Any:
-        """The value that consists of these arrays."""
+        """Return the value that consists of these arrays."""
         raise self._missing("raise_val")
 
     def vspace_zero(self) -> Any:
-        """Zero, of a type of tangents."""
+        """Return the zero of this type, if it is a type of tangents."""
         raise self._missing("vspace_zero")
 
     def vspace_add(self, x: Any, y: Any) -> Any:
-        """A sum, of a type of tangents."""
+        """Return the sum of two values of this type, if it is a type of tangents."""
         raise self._missing("vspace_add")
 
     def dec_rank(self, size: int | None, spec: Any) -> HiType:
-        """The type of one element of a value that is mapped as `spec`, a `MappingSpec`, says."""
+        """Return the type of one element of a value that is mapped by `spec`, a `MappingSpec`."""
         raise NotImplementedError(
             f"vmap requires {type(self).__name__} to implement the `dec_rank` method, and so does scan."
         )
 
     def inc_rank(self, size: int | None, spec: Any) -> HiType:
-        """The type of `size` values, stacked."""
+        """Return the type of `size` stacked values."""
         raise self._missing("inc_rank")
 
     def leading_axis_spec(self) -> Any:
-        """How a value is mapped over its leading axis."""
+        """Return the mapping spec of a value over its leading axis."""
         raise self._missing("leading_axis_spec")
 
     def shard(self, mesh: Any, manual_axes: frozenset, check_vma: bool, spec: HiPspec) -> HiType:
-        """The type of one shard."""
+        """Return the type of one shard."""
         raise self._missing("shard")
 
     def unshard(self, mesh: Any, check_vma: bool, spec: HiPspec) -> HiType:
-        """The type of a whole value by that of a shard."""
+        """Return the type of the whole value, given the type of a shard."""
         raise self._missing("unshard")
 
     def nospec(self, mesh: Any, check_vma: bool, all_names: tuple) -> HiPspec:
-        """How a value is split for which nothing is said."""
+        """Return the split of a value without a spec."""
         raise self._missing("nospec")
 
 
 class HiPspec:
-    """The base of what says how a value of a `HiType` is split over a mesh."""
+    """Base class for the ways in which values of a `HiType` are split over a mesh."""
 
     def to_lo(self) -> tuple:
-        """The `PartitionSpec` of each array that a value consists of."""
+        """Return the `PartitionSpec` of each array of a value."""
         raise NotImplementedError(f"{type(self).__name__} must implement `to_lo`.")
 
     def to_tangent_spec(self) -> HiPspec:
-        """How tangents are split."""
+        """Return the split of tangents."""
         raise NotImplementedError(f"{type(self).__name__} must implement `to_tangent_spec`.")
 
     def to_ct_spec(self) -> HiPspec:
-        """How cotangents are split."""
+        """Return the split of cotangents."""
         raise NotImplementedError(f"{type(self).__name__} must implement `to_ct_spec`.")
 
 
 class MutableHiType(_UserType):
-    """The base of types of mutable values, to derive from: `lo_ty_qdd`, `new_from_loval`, `read_loval` and `update_from_loval` say how what
-    a value holds, `value.cur_qdd()`, and arrays are one. Values are made, read and written by operations (`HiPrimitive`). They can be
-    passed to `jit` and `grad`, and closed over by what these and control flow trace; a program that closes over one keeps the shapes and
-    dtypes of what it holds."""
+    """Base class for types of mutable values.
+
+    Subclasses define `lo_ty_qdd`, `new_from_loval`, `read_loval` and `update_from_loval`, which
+    convert between arrays and the state of a value, `value.cur_qdd()`. Operations (`HiPrimitive`)
+    make, read and write values. Values can be passed to `jit` and `grad`, and closed over by the
+    functions that these and control flow trace. A program that closes over a value cannot change
+    the shapes and dtypes of its arrays.
+    """
 
     has_qdd = True
     is_writer = False
 
     def lo_ty(self) -> list:
-        """What a mutable value consists of depends on its state: see `lo_ty_qdd`."""
+        """Raise NotImplementedError: the arrays of a mutable value depend on its state, see
+        `lo_ty_qdd`."""
         raise NotImplementedError(
             f"{type(self).__name__}.lo_ty: what a mutable value consists of depends on its state; use lo_ty_qdd."
         )
 
     def lo_ty_qdd(self, state: Any, /) -> list:
-        """The types of the arrays that a value in that state consists of."""
+        """Return the types of the arrays of a value in the given state."""
         raise self._missing("lo_ty_qdd")
 
     def new_from_loval(self, state: Any, /, *vals: Any) -> Any:
-        """A new value of these arrays."""
+        """Return a new value that consists of these arrays."""
         raise self._missing("new_from_loval")
 
     def read_loval(self, state: Any, val: Any, /) -> list:
-        """The arrays that a value consists of."""
+        """Return the arrays of a value."""
         raise self._missing("read_loval")
 
     def update_from_loval(self, state: Any, val: Any, /, *lo_vals: Any) -> None:
-        """Set a value to these arrays."""
+        """Replace the arrays of a value."""
         raise self._missing("update_from_loval")
 
     @aval_method
     def type_state(self) -> Any:
-        """What a mutable value holds at present."""
+        """Return the state of the value at present."""
         return cur_qdd(self)
 
 
@@ -277,13 +287,13 @@ def _mutable_type(value: Any) -> MutableHiType:
 
 
 def cur_qdd(x: Any) -> Any:
-    """What the mutable value `x` holds at present, as `x.cur_qdd()` says."""
+    """Return the state of the mutable value `x` at present, `x.cur_qdd()`."""
     return x.cur_qdd()
 
 
 @record
 class AvalQDD:
-    """A mutable type, and what a value of it holds."""
+    """A mutable type, and the state of one of its values."""
 
     aval: Any
     qdd: Any
@@ -293,14 +303,15 @@ class AvalQDD:
 
 @record
 class AvalMutableQDD:
-    """A mutable type, and what a value of it holds, for operations that change it."""
+    """A mutable type and the state of a value, for operations that change it."""
 
     aval: Any
     mutable_qdd: Any
 
 
 def register_hitype(val_cls: type, typeof_fn: Callable[[Any], Any]) -> None:
-    """Say that instances of `val_cls` are values of the type `typeof_fn(value)`, a `HiType` or a `MutableHiType`."""
+    """Register `val_cls` as a class of values of the type `typeof_fn(value)`, a `HiType` or a
+    `MutableHiType`."""
     hi_types[val_cls] = typeof_fn
 
 
@@ -308,7 +319,7 @@ def register_hitype(val_cls: type, typeof_fn: Callable[[Any], Any]) -> None:
 
 
 class _Lowered:
-    """A value of a hi type as a tree of arrays."""
+    """A value of a hi type as a pytree node of arrays."""
 
     def __init__(self, aval: HiType | ShapedArray, arrays: list):
         self.aval, self.arrays = aval, arrays
@@ -318,7 +329,7 @@ class _Lowered:
 
 
 def _raised(aval: HiType, arrays: Any) -> Any:
-    """The value; or, where the leaves of a tree are other things than arrays, a node again."""
+    """Return the value, or a node if the leaves are not arrays."""
     if all(isinstance(x, (Tracer, np.ndarray)) or hasattr(x, "__array__") for x in arrays):
         return aval.raise_val(*arrays)
     return _Lowered(aval, list(arrays))
@@ -328,7 +339,7 @@ tree.register_pytree_node(_Lowered, lambda x: (x.arrays, x.aval), _raised)
 
 
 def lowered(x: Any, where: str) -> list:
-    """The arrays that a value of a hi type consists of."""
+    """Return the arrays of a value of a hi type."""
     if type(x) not in hi_types:
         raise NotImplementedError(
             f"{where}: a traced value of the type {typeof(x)}, which vmap maps or grad differentiates as a whole, "
@@ -350,18 +361,20 @@ def lowered(x: Any, where: str) -> list:
 
 
 def arrays_of(x: Any) -> Sequence:
-    """The arrays that a value of a hi type consists of, as far as its type says: none of a mutable value."""
+    """Return the arrays of a value of a hi type, as its type alone determines them: none for a
+    mutable value."""
     aval = hi_types[type(x)](x)
     return () if aval.has_qdd or type(aval).lower_val is HiType.lower_val else aval.lower_val(x)
 
 
 def flatten(x: Any, where: str) -> tuple[list, Any]:
-    """The arrays in a tree, and a structure by which `tree_unflatten` raises the values of hi types that are its leaves."""
+    """Return the arrays in a tree, and the structure from which `tree_unflatten` raises the values
+    of hi types again."""
     return tree.tree_flatten(in_parts(x, where))
 
 
 def in_parts(x: Any, where: str) -> Any:
-    """The tree `x` with nodes, whose children are arrays, in the place of values of hi types; a tree that is rebuilt has values again."""
+    """Return `x` with values of hi types as nodes of arrays; rebuilding the tree restores them."""
     if not hi_types:
         return x
     return tree.tree_map(
@@ -370,7 +383,8 @@ def in_parts(x: Any, where: str) -> Any:
 
 
 def is_linear(aval: Any) -> bool:
-    """Whether the tangents of values of the hi type `aval` consist of the tangents of the arrays of such values."""
+    """Return True if the tangents of values of the hi type `aval` consist of the tangents of their
+    arrays."""
     if aval.has_qdd:
         return False
     tangent = aval.to_tangent_aval()
@@ -378,13 +392,17 @@ def is_linear(aval: Any) -> bool:
 
 
 def flatten_linear(x: Any, symbolic_zeros: bool = False) -> tuple[list, Any]:
-    """The leaves of a tree that is differentiated, and its structure: values of hi types for which `is_linear` holds are taken apart."""
+    """Return the leaves and structure of a differentiated tree. Values of hi types for which
+    `is_linear` holds become arrays."""
     return tree.tree_flatten(linear_parts(x, symbolic_zeros))
 
 
 def linear_parts(x: Any, symbolic_zeros: bool = False) -> Any:
-    """The tree `x` with nodes in the place of values of hi types for which `is_linear` holds. NotImplementedError for others that consist
-    of what is differentiated, and for all where rules are to learn which leaves have no tangents."""
+    """Return the tree `x` with nodes in place of values of hi types for which `is_linear` holds.
+
+    Raise NotImplementedError for other values whose arrays are differentiated, and for all values
+    if rules use symbolic zeros.
+    """
     if not hi_types:
         return x
 
@@ -410,7 +428,7 @@ def linear_parts(x: Any, symbolic_zeros: bool = False) -> Any:
 
 
 def holds_values(structure: Any) -> bool:
-    """Whether values of hi types were taken apart in what has this structure."""
+    """Return True if `structure` has nodes of values of hi types."""
     if not hi_types:
         return False
     is_node = lambda x: type(x) is _Lowered
@@ -425,7 +443,7 @@ def holds_values(structure: Any) -> bool:
 
 
 def of_tangents(structure: Any) -> Any:
-    """The structure of tangents of what has a structure that `flatten_linear` gave."""
+    """Return the structure of tangents of a tree whose structure `flatten_linear` returned."""
     if not hi_types:
         return structure
     is_node = lambda x: type(x) is _Lowered
@@ -440,13 +458,13 @@ def of_tangents(structure: Any) -> Any:
 
 
 def is_value(x: Any) -> bool:
-    """Whether `x` is a value of a hi type, or stands for one in a trace."""
+    """Return True if `x` is a value of a hi type, or a tracer of one."""
     return type(x) in hi_types or (isinstance(x, Tracer) and x.aval.is_high)
 
 
 def check_slices(x: Any, size: int) -> None:
-    """NotImplementedError unless the elements of each value of a hi type among the leaves, as its type says, consist of slices of its
-    arrays along dim 0."""
+    """Raise NotImplementedError unless elements of each value of a hi type among the leaves consist
+    of slices of its arrays along dim 0."""
     for leaf in tree.tree_leaves(x) if hi_types else ():
         if type(leaf) in hi_types:
             aval = typeof(leaf)
@@ -464,8 +482,8 @@ def check_slices(x: Any, size: int) -> None:
 
 
 class ValueRef(_Writable):
-    """A reference to a value of the hi type `type.inner_aval`, which is read and written as a whole: a reference for each of its arrays,
-    `parts`. In trees it is a node of these."""
+    """A reference to a value of the hi type `type.inner_aval`, which is read and written as a
+    whole. It is a pytree node of the references to its arrays, `parts`."""
 
     __slots__ = ("parts", "type")
 
@@ -477,7 +495,7 @@ class ValueRef(_Writable):
     ndim = property(lambda self: self.type.ndim)
 
     def _check(self, index: Any) -> None:
-        """NotImplementedError unless an index selects the whole value."""
+        """Raise NotImplementedError unless an index selects the whole value."""
         shape = getattr(type(self.type.inner_aval), "shape", None) or vars(
             self.type.inner_aval
         ).get("shape", ())
@@ -518,11 +536,11 @@ class ValueRef(_Writable):
             r[...] = x
 
     def get(self) -> Any:
-        """The value."""
+        """Return the value."""
         return self[...]
 
     def free(self) -> Any:
-        """The value of the reference, which cannot be used any more."""
+        """Return the value and invalidate the reference."""
         return self.type.inner_aval.raise_val(*map(free, self.parts))
 
     def __repr__(self) -> str:
@@ -536,7 +554,7 @@ tree.register_pytree_node(ValueRef, lambda ref: (ref.parts, ref.type.inner_aval)
 
 
 class _Part(Ref):
-    """One array of a mutable value, as a reference: what is written reaches the value."""
+    """A reference to one array of a mutable value: writes to it change the value."""
 
     __slots__ = ("owner",)
 
@@ -551,20 +569,20 @@ class _Part(Ref):
 
 
 class _Tracked:
-    """A mutable value, and the trace in which it was made. Programs that are traced further inside see its arrays as references, so they
-    are threaded through as those are."""
+    """A mutable value, and the trace in which it was created. Programs that are traced inside that
+    trace access its arrays through references."""
 
     __slots__ = ("value", "trace", "state", "parts", "is_busy", "__weakref__")
 
     def __init__(self, value: Any, trace: Any):
         self.value, self.trace, self.state = value, trace, None
         self.is_busy = (
-            False  # the methods of the type, which may apply operations to the value, are running
+            False  # True while methods of the type run, which may apply operations to the value
         )
         self.parts: list[_Part] = []
 
     def references(self) -> list[_Part]:
-        """The arrays of the value."""
+        """Return references to the arrays of the value."""
         state = self.value.cur_qdd()
         if self.state is None:
             with set_trace(self.trace):
@@ -579,7 +597,7 @@ class _Tracked:
         return self.parts
 
     def refresh(self) -> None:
-        """Set the value to what its references hold."""
+        """Update the value from its references."""
         self.is_busy = True
         try:
             with set_trace(self.trace):
@@ -590,7 +608,7 @@ class _Tracked:
             self.is_busy = False
 
     def changed(self) -> None:
-        """Note that the value was changed under its own trace; its references keep their types."""
+        """Record that the value changed under its own trace; its references keep their types."""
         if self.state is None or self.is_busy:
             return
         self.is_busy = True
@@ -611,9 +629,10 @@ class _Tracked:
             r._value = r._fitting(x, r.shape)
 
 
-#: the mutable values that programs met, by their identity; those made outside of programs as long as something refers to their arrays
+#: mutable values used by programs, by identity; values from outside programs remain while their
+#: arrays are referenced
 _all_tracked: weakref.WeakValueDictionary[int, _Tracked] = weakref.WeakValueDictionary()
-#: records of the values that were made inside of a program, until it is traced
+#: records of values that were created inside a program, until its trace ends
 _inner_tracked: list[_Tracked] = []
 
 
@@ -625,7 +644,7 @@ def _tracked_of(value: Any) -> _Tracked:
 
 
 def made_here(value: Any) -> Any:
-    """A mutable value that the program which is being traced has made."""
+    """Return a mutable value created by the program that is being traced."""
     if type(trace_state.trace) is not EvalTrace:
         if len(_inner_tracked) >= 256:
             _inner_tracked[:] = [
@@ -637,12 +656,12 @@ def made_here(value: Any) -> Any:
 
 
 def is_mutable(x: Any) -> bool:
-    """Whether `x` is a value of a mutable type."""
+    """Return True if `x` is a value of a mutable type."""
     return type(x) in hi_types and hi_types[type(x)](x).has_qdd
 
 
 def contents(value: Any) -> tuple[Any, list]:
-    """What a mutable value holds here, and its arrays."""
+    """Return the state of a mutable value in the current trace, and its arrays."""
     tracked = _tracked_of(value)
     if tracked.trace is trace_state.trace:
         state = value.cur_qdd()
@@ -651,8 +670,11 @@ def contents(value: Any) -> tuple[Any, list]:
 
 
 def set_contents(value: Any, state: Any, arrays: Sequence) -> None:
-    """Let a mutable value hold these arrays. ValueError if it lives outside of the program that is being traced, and the arrays are not of
-    the shapes and dtypes of those that it holds."""
+    """Replace the arrays of a mutable value.
+
+    Raise ValueError if the value belongs to an outer program and the shapes or dtypes of the arrays
+    change.
+    """
     tracked = _tracked_of(value)
     if tracked.trace is trace_state.trace:
         _mutable_type(value).update_from_loval(state, value, *arrays)
@@ -669,7 +691,8 @@ def set_contents(value: Any, state: Any, arrays: Sequence) -> None:
 
 
 def on_contents(fun: Callable, args: Sequence) -> Any:
-    """`fun(*args)`, where mutable values that live outside of the program that is being traced are replaced by copies, and written back."""
+    """Return `fun(*args)`, called with copies of mutable values of outer programs, which are
+    written back."""
     foreign = {
         id(x): x for x in args if is_mutable(x) and _tracked_of(x).trace is not trace_state.trace
     }
@@ -691,8 +714,8 @@ def on_contents(fun: Callable, args: Sequence) -> Any:
 
 
 class Contents:
-    """A mutable value in a tree of arguments or results, as its arrays; `number` says which of the values it is, as one may be passed
-    more than once: the later ones are given without their arrays."""
+    """A mutable value in a tree of arguments or results, as its arrays. `number` identifies the
+    value; if it is passed more than once, later occurrences have no arrays."""
 
     __slots__ = ("arrays", "aval", "number", "state")
 
@@ -708,7 +731,7 @@ tree.register_pytree_node(
 
 
 class _Said:
-    """A type as a part of a key, whether or not its class says which types are equal."""
+    """A type as part of a cache key, even if its class does not define equality."""
 
     __slots__ = ("aval",)
 
@@ -727,7 +750,7 @@ class _Said:
 
 
 def taken_apart(args: Any) -> tuple[Any, list]:
-    """The tree `args` with `Contents` for the mutable values in it, and these values, each once."""
+    """Return `args` with `Contents` in place of mutable values, and the distinct values."""
     values: list = []
 
     def swap(x: Any) -> Any:
@@ -744,7 +767,8 @@ def taken_apart(args: Any) -> tuple[Any, list]:
 
 
 def on_copies(fun: Callable, args: Sequence, kwargs: dict) -> tuple[Any, list]:
-    """`fun` on arguments that `taken_apart` gave, with values made of their arrays; its result, and what the values hold in the end."""
+    """Call `fun` on arguments from `taken_apart`, with new values of their arrays. Return its
+    result and the final contents."""
     values: dict[int, Any] = {}
 
     def raised(x: Any) -> Any:
@@ -768,6 +792,6 @@ def on_copies(fun: Callable, args: Sequence, kwargs: dict) -> tuple[Any, list]:
 
 
 def put_back(values: Sequence, found: Sequence[Contents]) -> None:
-    """Let mutable values hold what `on_copies` found in their copies."""
+    """Update mutable values with the final contents from `on_copies`."""
     for x, new in zip(values, found):
         set_contents(x, new.state, new.arrays)

@@ -1,7 +1,8 @@
-"""`linear_call`: a linear function with a transpose of its own.
+"""`linear_call`: a linear function with a custom transpose.
 
-In:   a function of residuals and of values that it is linear in, and its transpose.
-Out:  one operation, whose derivative is itself on tangents, and whose transpose calls the given one.
+In:   a function of residuals and linear arguments, and its transpose.
+Out:  one operation: its derivative is the same operation on tangents, and its transpose calls the
+      given transpose.
 """
 
 from __future__ import annotations
@@ -27,10 +28,12 @@ linear_call_p = WholeCall("linear_call", multiple_results=True, only_derivatives
 def linear_call(
     fun: Callable, fun_transpose: Callable, residual_args: Any, linear_args: Any
 ) -> Any:
-    """`fun(residual_args, linear_args)`, which is linear in the second, with `fun_transpose(residual_args, cotangent)` as its transpose.
+    """Return `fun(residual_args, linear_args)`, which is linear in the second argument; its
+    transpose is `fun_transpose(residual_args, cotangent)`.
 
-    Arguments and results are trees. The transpose must give the structure of `linear_args`, else TypeError. `fun` is not differentiated
-    with respect to `residual_args`: NotImplementedError.
+    Arguments and results are trees. Raises TypeError if the transpose returns another structure
+    than `linear_args`, and NotImplementedError under differentiation with respect to
+    `residual_args`.
 
     >>> scale = lambda r, x: x / r
     >>> f = lambda x: weft.custom_derivatives.linear_call(scale, scale, 4.0, x)
@@ -76,7 +79,7 @@ def linear_call(
     return tree.tree_unflatten(out_tree[0], outs)
 
 
-linear_call_p.define(partial_eval=None, partial_eval_eqn=None)  # it stays whole
+linear_call_p.define(partial_eval=None, partial_eval_eqn=None)  # never split
 
 
 @linear_call_p.def_jvp

@@ -1,4 +1,5 @@
-"""Loops in terms of `scan` and `while_loop`: `fori_loop` over a range of numbers, `map` over the slices of arrays."""
+"""Loops by `scan` and `while_loop`: `fori_loop` over a range of numbers, `map` over slices of
+arrays."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def _fori_with_refs(
     *,
     unroll: int | bool | None = None,
 ) -> Any:
-    """`fori_loop` with references in its function: they are carried."""
+    """Apply `fori_loop` with references in its function: their values are carried."""
 
     def run(funs, values, args):
         last, state = plain(
@@ -57,11 +58,13 @@ def _fori_with_refs(
 def fori_loop(
     lower: Any, upper: Any, body_fun: Callable, init_val: Any, *, unroll: int | bool | None = None
 ) -> Any:
-    """`val = body_fun(i, val)` for i from `lower` to `upper - 1`; gives the last value.
+    """Repeat `val = body_fun(i, val)` for i from `lower` to `upper - 1`, and return the last value.
 
-    The bounds are integers, or floats of one dtype: `i` is then `lower`, `lower + 1` and so on below `upper`. With bounds that are known
-    while tracing it is a `scan` and has derivatives of both modes; with traced bounds it is a `while_loop` and has no reverse mode, nor
-    an `unroll` of several steps (ValueError). `val` keeps one structure, and one shape and dtype per leaf: else TypeError is raised.
+    The bounds are integers, or floats of one dtype: `i` is then `lower`, `lower + 1` and so on
+    below `upper`. With bounds that are known while tracing, the loop is a `scan` and has
+    derivatives of both modes. With traced bounds it is a `while_loop`: it has no reverse mode, and
+    `unroll` raises ValueError. TypeError is raised if `val` changes its structure, shapes or
+    dtypes.
 
     >>> int(lax.fori_loop(1, 5, lambda i, product: product * i, 1))
     24
@@ -89,7 +92,7 @@ def fori_loop(
             )
         )
     if type(current_trace()) is EvalTrace or None in known:
-        # nothing is differentiated here: one program works for every number of steps
+        # nothing is differentiated: one program serves every number of steps
         return bind_while("fori_loop", _below, adapted(body_fun, _step), (lower, upper, init_val))[
             2
         ]
@@ -107,7 +110,7 @@ def fori_loop(
 
 
 def _bounds(lower: Any, upper: Any) -> tuple:
-    """Both bounds, of one type of integers or floats."""
+    """Return both bounds with one integer or float type."""
     avals = [typeof(lower), typeof(upper)]
     for name, aval in zip(("lower", "upper"), avals):
         if aval.shape or not (
@@ -141,7 +144,7 @@ def _bounds(lower: Any, upper: Any) -> tuple:
 
 
 def _known(x: Any) -> Any:
-    """The number, if it is known while tracing."""
+    """Return the number if it is known while tracing, else None."""
     if isinstance(x, Tracer):
         x = x.concrete()
     if x is None or isinstance(x, (int, float, Dim)):
@@ -176,10 +179,11 @@ def _scan_step(body, state, _):
 
 @api_boundary
 def map(f: Callable, xs: Any, *, batch_size: int | None = None) -> Any:
-    """`f` of each slice of `xs` along dim 0, one after another, stacked.
+    """Apply `f` to each slice of `xs` along dim 0, one after another, and stack the results.
 
-    Like `vmap(f)(xs)`, in the memory of one slice at a time; `batch_size` takes that many at once (0 and None: one). Results have one
-    more dim than those of `f`. Raises ValueError if the arrays of `xs` differ in the size of dim 0 or there are none.
+    Like `vmap(f)(xs)`, in the memory of one slice at a time; `batch_size` processes that many
+    slices at once (0 and None: one). Results have one more dim than those of `f`. Raises ValueError
+    if the sizes of dim 0 differ or `xs` has no arrays.
 
     >>> lax.map(lambda x: x * x, wnp.arange(4)).tolist()
     [0, 1, 4, 9]
@@ -200,7 +204,7 @@ def map(f: Callable, xs: Any, *, batch_size: int | None = None) -> Any:
 
 
 def _map_batches(f: Callable, leaves: list, structure: Any, size: int, batch_size: int) -> Any:
-    """Whole batches by a scan, what is left over by one more batch."""
+    """Process whole batches by a scan, and the remaining slices as one more batch."""
 
     whole = size - size % batch_size
     parts = []
@@ -231,7 +235,7 @@ def _apply_batch(f, carry, batch):
 
 
 def _batched(f: Callable, batch: Any) -> Any:
-    """`f` mapped over dim 0 of every array of a tree."""
+    """Return `f` mapped over dim 0 of every array of a tree."""
     leaves, structure = tree.tree_flatten(batch)
     axis = BatchAxis(typeof(leaves[0]).shape[0])
     out_tree: list = []

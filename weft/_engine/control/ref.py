@@ -1,11 +1,14 @@
-"""`Ref`: a reference to an array that can be read and written in place, and the programs that use one.
+"""`Ref`: a reference to an array that is read and written in place, and programs that use
+references.
 
-In:   indexed reads and writes, wherever the reference can be reached.
-Out:  values. A `Ref` holds a value that a write replaces, so that every transformation sees values alone. A program that is being traced
-      holds the reference's value itself: what it reads first becomes an input, what it wrote last becomes a result (`threaded`).
-Laws: what is written to a reference must belong to the trace that it was made under, or to one that encloses it: a
-      value that `vmap` maps, or `grad` differentiates, does not leave by a reference from outside. Writes keep shape and dtype.
-Next: `core.stage`, which refuses programs whose references nobody threads through.
+In:   indexed reads and writes of a reference.
+Out:  values. A `Ref` holds a value that a write replaces, so that transformations process values
+      only. A program that is being traced holds the reference's value itself: its first read
+      becomes an input, its last write a result (`threaded`).
+Laws: a written value must belong to the trace of the reference or to an enclosing trace: values
+      that `vmap` maps or `grad` differentiates do not escape through outer references. Writes keep
+      shape and dtype.
+Next: `core.stage`, which rejects programs that use references without `threaded`.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ from weft._engine.util.source import function_name, positional_names, user_frame
 
 @record
 class AbstractRef:
-    """The type of a reference: that of the array it refers to.
+    """The type of a reference, given by the type of its array.
 
     >>> weft.typeof(weft.new_ref(wnp.zeros(3)))
     Ref{float32[3]}
@@ -44,7 +47,7 @@ class AbstractRef:
 
     inner_aval: ShapedArray
     memory_space: Any = None
-    kind: Any = None  # part of the type, for libraries with kinds of their own; references made here have none
+    kind: Any = None  # part of the type, for libraries with their own kinds; None in weft
 
     shape = property(lambda self: self.inner_aval.shape)
     dtype = property(lambda self: self.inner_aval.dtype)
@@ -55,7 +58,7 @@ class AbstractRef:
     weak_type = is_high = has_qdd = False
 
     def str_short(self, short_dtypes: bool = False) -> str:
-        """As programs print it: `Ref{f32[3]}`."""
+        """Return the type as programs print it: `Ref{f32[3]}`."""
         return f"Ref{{{self.inner_aval.str_short(short_dtypes)}}}"
 
     def __repr__(self) -> str:
@@ -63,7 +66,7 @@ class AbstractRef:
 
 
 class _Cell:
-    """The value of a reference inside of a program that is traced."""
+    """The value of a reference inside a program that is being traced."""
 
     __slots__ = ("ref", "value", "written", "var")
 
@@ -81,7 +84,7 @@ def _program_trace() -> StageTrace:
 
 
 class _Writable:
-    """The writing methods of references and of parts of them, which differ in `_store`."""
+    """The writing methods of references and of parts of references, which define `_store`."""
 
     __slots__ = ()
 
@@ -92,17 +95,17 @@ class _Writable:
         raise NotImplementedError
 
     def set(self, value: Any, *, idx: Any = ...) -> None:
-        """`ref[idx] = value`."""
+        """Set `ref[idx] = value`."""
         self._store(idx, value, "set")
 
     def swap(self, value: Any, *, idx: Any = ...) -> Any:
-        """`ref[idx] = value`; gives what was there."""
+        """Set `ref[idx] = value` and return the previous value."""
         old = self[idx]
         self._store(idx, value, "set")
         return old
 
     def addupdate(self, value: Any, *, idx: Any = ...) -> None:
-        """`ref[idx] += value`, repeated indices added up."""
+        """Add `value` to `ref[idx]`; repeated indices accumulate."""
         self._store(idx, value, "add")
 
 
@@ -110,9 +113,10 @@ class _Writable:
 class Ref(_Writable, metaclass=Sealed):
     """A reference to a mutable array, made by `new_ref`: `ref[index]` reads, `ref[index] = value` and `ref[index] += value` write in place.
 
-    Indices are those of arrays. A reference is not an array: read it to compute with it. It may be closed over by, or passed to, functions
-    under `jit`, `scan`, `while_loop`, `cond`, `checkpoint`; passed through `vmap` and `shard_map`; and not returned.
-    Writes of another shape than that of the index, or another dtype, raise ValueError.
+    Indices have the same forms as for arrays. A reference is not an array: read it to compute with
+    its value. It may be closed over by, or passed to, functions under `jit`, `scan`, `while_loop`,
+    `cond` and `checkpoint`, and passed through `vmap` and `shard_map`; it may not be returned.
+    Writes with a shape other than the index's, or another dtype, raise ValueError.
 
     >>> total = weft.new_ref(wnp.zeros(3))
     >>> @weft.jit
@@ -146,11 +150,9 @@ class Ref(_Writable, metaclass=Sealed):
         self.type = AbstractRef(aval)
         self.made_under: Trace = trace_state.trace
         self.source = user_frame()
-        self.no_grad = no_grad  # whether what is differentiated is written without its derivative
-        self.lent_by = (
-            lent_by  # the argument that it stands for, where it was passed to a traced function
-        )
-        self.lender = lender  # what was passed: a derivative rule that runs after the function has ended uses that
+        self.no_grad = no_grad  # whether writes drop derivatives
+        self.lent_by = lent_by  # the argument of the traced function for which it stands
+        self.lender = lender  # the original reference, for derivative rules that run after the call
         self._value = value
 
     shape = property(lambda self: self.type.shape)
@@ -163,7 +165,8 @@ class Ref(_Writable, metaclass=Sealed):
 
     # ---- where the value is
     def _cell(self) -> _Cell | Ref:
-        """What holds the value here: the reference itself, or the innermost program that is traced."""
+        """Return the holder of the value in the current trace: the reference itself, or its cell in
+        the innermost program."""
         if self._value is _FREED:
             raise ValueError(
                 f"{self.type} was freed or frozen and can no longer be used.{self._origin()}"
@@ -200,7 +203,7 @@ class Ref(_Writable, metaclass=Sealed):
         return cell._value if isinstance(cell, Ref) else cell.value
 
     def _write(self, value: Any) -> None:
-        """Replace the whole value by one of its type."""
+        """Replace the whole value by a value of the same type."""
         cell = self._cell()
         if isinstance(cell, Ref):
             owner = cell.made_under
@@ -237,7 +240,8 @@ class Ref(_Writable, metaclass=Sealed):
             self._write(written(now, index, value, how))
 
     def _fitting(self, value: Any, shape: tuple[int, ...]) -> Any:
-        """`value` with the dtype of the array and the given shape, if it may become so."""
+        """Return `value` with the array's dtype and the given shape. Raise ValueError if it does
+        not fit."""
         if getattr(value, "_is_ref", False):
             raise ValueError(
                 f"Cannot store a Ref into another Ref: {value.type} into {self.type}. References hold arrays. Read it first: "
@@ -268,10 +272,10 @@ class Ref(_Writable, metaclass=Sealed):
         return broadcast_in_dim(value, shape, tuple([n + d for d in kept]))
 
     def get(self) -> Any:
-        """The whole value."""
+        """Return the whole value."""
         return self._read()
 
-    # ---- the rest of an array's manners
+    # ---- other array methods
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError(f"len() of {self.type}, which has no dims.")
@@ -318,7 +322,7 @@ _NOT_AN_ARRAY = (
 
 
 class _At:
-    """`ref.at[index]`: a part of a reference, which is read and written like one."""
+    """`ref.at[index]`: a part of a reference, which is read and written like a reference."""
 
     __slots__ = ("ref", "outer")
 
@@ -330,7 +334,7 @@ class _At:
 
 
 class TransformedRef(_Writable):
-    """The part of a reference that the indices `transforms` select, one after the other."""
+    """The part of a reference that the indices `transforms` select, applied one after the other."""
 
     __slots__ = ("ref", "transforms")
 
@@ -344,7 +348,7 @@ class TransformedRef(_Writable):
     dtype = property(lambda self: self.ref.dtype)
 
     def _positions(self, index: Any) -> Any:
-        """The flat positions of the elements that an index of this part selects."""
+        """Return the flat positions of the elements that an index of this part selects."""
         where = np.arange(self.ref.size, dtype=np.int32).reshape(self.ref.shape)
         for i in (*self.transforms, index):
             if isinstance(where, np.ndarray) and (has_slices(i) or not _is_static(i)):
@@ -375,7 +379,7 @@ class TransformedRef(_Writable):
         self.ref._write(getattr(flat.at[where], how)(value).reshape(self.ref.shape))
 
     def _store_inside(self, whole: Any, indices: list, value: Any, how: str) -> None:
-        """Write into parts that overlap nowhere, from the innermost outward."""
+        """Write into parts without overlaps, from the innermost outward."""
         parts = [whole]
         for i in indices[:-1]:
             parts.append(parts[-1] if _is_whole(i) else read(parts[-1], i))
@@ -391,7 +395,7 @@ class TransformedRef(_Writable):
         self.ref._write(value)
 
     def get(self) -> Any:
-        """What the part holds."""
+        """Return the value of the part."""
         return self[...]
 
     def __repr__(self) -> str:
@@ -399,7 +403,8 @@ class TransformedRef(_Writable):
 
 
 def _flatten_view(view: TransformedRef) -> tuple[tuple, tuple]:
-    """The reference and the arrays among the indices of a part, and the rest of the indices; slices are not hashable."""
+    """Return the reference and the arrays among the indices, and the other indices in hashable
+    form."""
     arrays: list = []
 
     def entry(i: Any) -> tuple:
@@ -439,12 +444,12 @@ def _is_static(index: Any) -> bool:
 
 
 def _array(x: np.ndarray) -> Any:
-    """A constant as an array that traced indices apply to."""
+    """Return a constant as an array that accepts traced indices."""
     return broadcast_in_dim(x, x.shape, tuple(range(x.ndim)))
 
 
 def _is_whole(index: Any) -> bool:
-    """Whether an index selects everything, in its order."""
+    """Return True if an index selects everything, in order."""
     if isinstance(index, tuple):
         return all(i is Ellipsis or (type(i) is slice and i == slice(None)) for i in index)
     return index is Ellipsis or (type(index) is slice and index == slice(None))
@@ -471,7 +476,8 @@ def _why_not_writable(value: Tracer, ref: Ref) -> str:
 
 
 def free(ref: Ref) -> Any:
-    """The value of a reference, which cannot be used any more; ValueError if it was not made here."""
+    """Return the value of a reference and invalidate it. Raise ValueError if it was created by
+    another function."""
     if ref.lent_by or ref._cell() is not ref:
         raise ValueError(
             f"freeze: {ref.type} can only be frozen or freed in the function that created it.{ref._origin()}"
@@ -484,17 +490,18 @@ def free(ref: Ref) -> Any:
 
 
 def is_ref(x: Any) -> bool:
-    """Whether `x` is a reference."""
+    """Return True if `x` is a reference."""
     return type(x) is Ref
 
 
 def any_refs(leaves: Iterable) -> bool:
-    """Whether a reference is among flat values."""
+    """Return True if a reference is among the leaves."""
     return Ref in map(type, leaves)
 
 
 class bound:
-    """Context manager: in the program that is being traced, `refs` have these values; afterwards `values` has what was written last."""
+    """Context manager that gives `refs` these values in the traced program; on exit, `values` holds
+    the last writes."""
 
     __slots__ = ("refs", "values", "cells", "written")
 
@@ -517,7 +524,8 @@ class bound:
 
 
 def call_on_values(refs: Sequence[Ref], call: Callable, operands: Sequence) -> list:
-    """The results of a program that takes the values of `refs` first, and gives their last values last: these are written."""
+    """Call a program that takes the values of `refs` first and returns their last values last;
+    write these back."""
     outs = call(*[r[...] for r in refs], *operands)
     n = len(outs) - len(refs)
     for r, value in zip(refs, outs[n:]):
@@ -533,8 +541,9 @@ def retried(
     api: str = "",
     names: Sequence[str] = (),
 ) -> Any:
-    """`run(refs)`, where `refs` are the references that the programs traced by it close over: those given, and others as they are met.
-    ValueError if one of them is among those `passed` as arguments called `names`."""
+    """Return `run(refs)`, where `refs` grows to all references that the traced programs close over:
+    `run` is called again when tracing meets a new one. Raise ValueError if one of them is among
+    `passed`, the arguments called `names`."""
     known: list[Ref] = []
     new = list(refs)
     while True:
@@ -562,7 +571,7 @@ def _traced(fun: Callable | None, api: str) -> str:
 
 
 def check_aliases(fun: Callable, api: str, passed: Sequence[Ref], names: Sequence[str]) -> None:
-    """ValueError if a reference is passed twice."""
+    """Raise ValueError if a reference is passed twice."""
     seen: dict[int, str] = {}
     for r, name in zip(passed, names):
         if id(r) in seen:
@@ -574,7 +583,7 @@ def check_aliases(fun: Callable, api: str, passed: Sequence[Ref], names: Sequenc
 
 
 def check_returned(fun: Callable, api: str, outs: Sequence) -> None:
-    """ValueError if a reference is among the results."""
+    """Raise ValueError if a reference is among the results."""
     for r in outs:
         if type(r) is Ref:
             where = (
@@ -591,7 +600,7 @@ def check_returned(fun: Callable, api: str, outs: Sequence) -> None:
 
 
 def call_with_refs(fun: Callable, api: str, args: Sequence) -> Any:
-    """`fun(*args)` as it is; ValueError if a reference is passed twice, or is the result."""
+    """Return `fun(*args)`. Raise ValueError if a reference is passed twice or returned."""
     leaves = tree.tree_leaves(args)
     if any_refs(leaves):
         check_aliases(
@@ -605,7 +614,7 @@ def call_with_refs(fun: Callable, api: str, args: Sequence) -> Any:
 
 
 def names_of(fun: Callable, args: Sequence) -> list[str]:
-    """The names of the flat arguments of a call by position."""
+    """Return the names of the flat positional arguments of a call."""
     try:
         named = positional_names(inspect.signature(fun))
     except (ValueError, TypeError):
@@ -619,10 +628,11 @@ def names_of(fun: Callable, args: Sequence) -> list[str]:
 
 
 class Threaded:
-    """A function whose arguments may hold references, and which may close over others, as a function of values.
+    """A function that takes or closes over references, as a function of values.
 
-    `call(values, args)`, with arrays in `args` where references were, gives its results, the last values of the closed-over `refs`, and
-    those of the references that were passed.
+    `call(values, args)`, with arrays in `args` in place of references, returns the results, the
+    last values of the closed-over `refs`, and the last values of the references among the
+    arguments.
     """
 
     __slots__ = ("fun", "api", "refs", "names", "first", "passed")
@@ -637,8 +647,8 @@ class Threaded:
         first: UsesRefs | None = None,
         passed: Sequence[Ref] = (),
     ):
-        """`first`: what was traced of the function already; it is used once. `passed`: the references, where derivative rules may outlive
-        the call."""
+        """`first` is an earlier trace of the function, used once. `passed` are the references among
+        the arguments, for derivative rules that may run after the call."""
         self.fun, self.api, self.refs, self.names = fun, api, list(refs), names
         self.first = first
         self.passed = dict(zip(positions, passed)) if passed else dict.fromkeys(positions)
@@ -666,9 +676,12 @@ class Threaded:
 def threaded(
     first: UsesRefs | None, api: str, args: Sequence, funs: Sequence[Callable], run: Callable
 ) -> Any:
-    """What `run(functions, values, args)` gives, with references taken out of the functions `funs` and of the arguments that each is
-    called with, and written back: `run` gives (result, last values of closed-over references, last values of those passed). `first` is
-    what a first try met."""
+    """Call `run(functions, values, args)` with references replaced by values in `funs` and `args`,
+    and write them back.
+
+    `run` returns (result, last values of closed-over references, last values of references in
+    `args`). `first` is the trace of a first attempt, or None.
+    """
     leaves, structure = tree.tree_flatten(tuple(args))
     positions = [i for i, x in enumerate(leaves) if type(x) is Ref]
     passed = [leaves[i] for i in positions]
@@ -705,8 +718,9 @@ def threaded(
 
 
 def threads_refs(how: Callable) -> Callable:
-    """Decorator of a function that traces functions of the user: where they, or the arguments, hold references, `how(fun, first,
-    *args, **kwargs)` is called instead, which threads them through; `first` is what a first try met."""
+    """Return a decorator for functions that trace user functions. If these or the arguments contain
+    references, `how(fun, first, *args, **kwargs)` is called instead, which threads their values
+    through; `first` is the trace of a first attempt."""
 
     def decorate(fun: Callable) -> Callable:
         @functools.wraps(fun)

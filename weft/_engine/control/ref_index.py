@@ -1,10 +1,11 @@
-"""Indices with `Slice`, a run of elements that begins at a traced place, into references and arrays.
+"""Indices with `Slice`, a range of elements with a traced start, into references and arrays.
 
 In:   an array or the value of a reference, and one index into it.
-Out:  the part that the index selects (`read`), and the value with that part replaced or added to (`written`).
-Laws: a `Slice` of a reference whose beginning is known must be inside, else ValueError; one whose beginning is traced is moved inside,
-      as the windows of `dynamic_slice` are. For arrays (`wrapped`) a negative beginning counts from the end, and reading moves every
-      `Slice` inside. Everything else means what it means for arrays.
+Out:  the part that the index selects (`read`), and the value with that part replaced or increased
+      (`written`).
+Laws: a `Slice` of a reference with a known start must be in bounds, else ValueError; a traced start
+      is clamped, as in `dynamic_slice`. For arrays (`wrapped`), a negative start counts from the
+      end, and reads clamp every `Slice`. Other indices have the same meaning as for arrays.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from weft._engine.util.record import record
 
 @record
 class Slice:
-    """`size` elements of a dim from `start` on, which may be traced, every `stride`-th.
+    """`size` elements of a dim from `start`, which may be traced, in steps of `stride`.
 
     >>> from weft.experimental import pallas as pl
     >>> weft.new_ref(wnp.arange(6))[pl.ds(1, 3)].tolist()
@@ -40,19 +41,20 @@ class Slice:
 
     @property
     def is_dynamic_start(self) -> bool:
-        """Whether the beginning is traced."""
+        """Return True if the start is traced."""
         return _static(self.start) is None
 
     @property
     def is_dynamic_size(self) -> bool:
-        """Whether the size is traced, which it never is."""
+        """Return True if the size is traced, which is never the case."""
         return False
 
 
 def ds(start: Any, size: int | None = None, stride: int | None = None) -> Slice | slice:
-    """`size` elements from `start` on, every `stride`-th; `ds(size)` begins at 0. `start` may be traced.
+    """Return the slice of `size` elements from `start` in steps of `stride`; `ds(size)` starts at
+    0. `start` may be traced.
 
-    TypeError if a size is traced.
+    Raises TypeError if the size is traced.
 
     >>> from weft.experimental import pallas
     >>> pallas.ds(2, 3)
@@ -71,14 +73,15 @@ def ds(start: Any, size: int | None = None, stride: int | None = None) -> Slice 
 
 
 def has_slices(index: Any) -> bool:
-    """Whether an index must be read by this module."""
+    """Return True if an index contains a `Slice`, so that this module reads it."""
     return isinstance(index, Slice) or (
         isinstance(index, tuple) and any(isinstance(i, Slice) for i in index)
     )
 
 
 def is_basic(index: Any) -> bool:
-    """Whether an index selects no element twice: integers, slices and new dims."""
+    """Return True if an index selects no element twice: it has only integers, slices and new
+    dims."""
     parts = index if isinstance(index, tuple) else (index,)
     return all(
         i is None
@@ -90,9 +93,11 @@ def is_basic(index: Any) -> bool:
 
 
 def wrapped(shape: tuple[int, ...], index: Any) -> tuple[tuple, Any]:
-    """An index into an array with the known beginnings of its slices moved inside, and whether all of them lay there.
+    """Return an index into an array with the known starts of slices clamped, and whether all slices
+    were in bounds.
 
-    Where beginnings are traced, that is a function without arguments: reading does not ask.
+    If starts are traced, the second result is a function without arguments, which reads do not
+    call.
     """
     parts = index if isinstance(index, tuple) else (index,)
     taken = [_count_dims(i) for i in parts]
@@ -132,7 +137,7 @@ def _count_dims(part: Any) -> int:
 
 
 def read(value: Any, index: Any) -> Any:
-    """The part of an array that an index of a reference selects."""
+    """Return the part of an array that an index of a reference selects."""
     if not has_slices(index):
         return value[index]
     from weft._engine.ops.dynamic_slicing import dynamic_slice
@@ -144,7 +149,7 @@ def read(value: Any, index: Any) -> Any:
 
 
 def written(value: Any, index: Any, new: Any, how: str) -> Any:
-    """`value` with `new` set ("set") or added ("add") where the index says."""
+    """Return `value` with `new` set ("set") or added ("add") at the index."""
     if not has_slices(index):
         return getattr(value.at[index], how)(new)
     if how == "set":
@@ -157,7 +162,8 @@ def written(value: Any, index: Any, new: Any, how: str) -> Any:
 
 
 def replaced(value: Any, index: Any, new: Callable[[Any, tuple], Any]) -> Any:
-    """`value` with the window that the traced slices select replaced by `new(window, rest of the index)`."""
+    """Return `value` with the window of the traced slices replaced by `new(window, remaining
+    index)`."""
     from weft._engine.ops.dynamic_slicing import dynamic_slice, dynamic_update_slice
 
     starts, sizes, rest = _window(typeof(value).shape, index)
@@ -171,7 +177,7 @@ def _selects_all(rest: tuple) -> bool:
 
 
 def _static(x: Any) -> int | None:
-    """The number, where it is known."""
+    """Return the number if it is known, else None."""
     if isinstance(x, Tracer):
         x = x.concrete()
     return None if x is None else int(x)
@@ -222,7 +228,8 @@ def _reach(part: Slice) -> int:
 
 
 def _check_inside(part: Slice, start: int | None, n: int) -> None:
-    """Raise ValueError if a slice leaves a dim of size `n`; a traced start (None) may lie anywhere."""
+    """Raise ValueError if a slice exceeds a dim of size `n`; a traced start (None) is not
+    checked."""
     reach = _reach(part)
     if start is None and reach > n:
         raise ValueError(
@@ -235,7 +242,8 @@ def _check_inside(part: Slice, start: int | None, n: int) -> None:
 
 
 def _of_one_dtype(starts: list) -> list:
-    """Starts of a window in the dtype of those that are traced; in the default integer if these differ."""
+    """Return the starts of a window in the dtype of the traced starts, or in the default integer
+    dtype if these differ."""
     found = {typeof(start).dtype for start in starts if not isinstance(start, int)}
     dtype = found.pop() if len(found) == 1 else dtypes.default_int_dtype()
     return [

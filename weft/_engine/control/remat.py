@@ -1,7 +1,8 @@
-"""`checkpoint`: recompute values instead of keeping them.
+"""`checkpoint`: recompute values instead of saving them.
 
-`remat` calls its program like `jit` does; the difference is in partial evaluation, where only what the policy allows is
-saved for the backward pass and the rest is computed again, after a barrier so that simplification does not undo it.
+`remat` calls its program like `jit` does; only partial evaluation differs: it saves for the
+backward pass what the policy allows and recomputes other values, behind a barrier so that
+simplification does not undo it.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ from weft._engine.util.config import config
 from weft._engine.util.events import report
 from weft._engine.util.record import record
 
-#: params: jaxpr, prevent_cse (a bool, or one for each input), policy (None, or a predicate on (primitive, *avals, **params)), name,
-#: differentiated (whether it is what a derivative computes again)
+#: params: jaxpr, prevent_cse (a bool, or one per input), policy (None, or a predicate on
+#: (primitive, *avals, **params)), name,
+#: differentiated (True for the recomputation in a derivative)
 
 
 class _Answer:
-    """What a policy may answer in place of a bool."""
+    """A result of a policy other than a bool."""
 
     __slots__ = ("_name",)
 
@@ -45,7 +47,7 @@ Saveable, Recompute = _Answer("Saveable"), _Answer("Recompute")
 
 @record
 class Offloadable:
-    """The answer of a policy that results are kept in memory of another kind until the backward pass.
+    """The decision of a policy to keep results in another memory space until the backward pass.
 
     >>> Offloadable("device", "pinned_host").dst
     'pinned_host'
@@ -56,7 +58,8 @@ class Offloadable:
 
 
 def is_saved(answer: Any) -> bool:
-    """Whether the answer of a policy lets results be kept; TypeError for what is none."""
+    """Return True if the result of a policy allows to save results. Raise TypeError if it is
+    invalid."""
     if isinstance(answer, (bool, np.bool_)):
         return bool(answer)
     if answer is Saveable or answer is Recompute or isinstance(answer, Offloadable):
@@ -68,14 +71,14 @@ def is_saved(answer: Any) -> bool:
 
 
 def saveable_by(policy: Callable | None) -> Callable:
-    """The predicate on equations that a checkpoint policy means."""
+    """Return a checkpoint policy as a predicate on equations."""
     if policy is None:
         return lambda eqn: False
     return lambda eqn: is_saved(policy(eqn.primitive, *[a.aval for a in eqn.invars], **eqn.params))
 
 
 def origin(eqn: Eqn) -> str:
-    """Where a residual comes from: its name or the operation that made it, and the place."""
+    """Return the origin of a residual: its name or its operation, and the source line."""
     what = (
         f"named {eqn.params['name']!r}"
         if eqn.primitive is name_p
@@ -85,7 +88,7 @@ def origin(eqn: Eqn) -> str:
 
 
 def _log_residuals(partial: Partial, n_results: int) -> None:
-    """Log what is kept between the passes: inputs by their types, and values with their origins."""
+    """Log the residuals: inputs by their types, and values with their origins."""
     makers = {v: eqn for eqn in partial.known.eqns for v in eqn.outvars}
     inputs = [partial.known.invars[i].aval for i in partial.forwarded if i is not None]
     lines = (
@@ -102,16 +105,20 @@ def _log_residuals(partial: Partial, n_results: int) -> None:
 
 
 def _each(prevent_cse: bool | tuple[bool, ...], n: int) -> tuple[bool, ...]:
-    """Whether each of `n` inputs goes behind a barrier. Where there are others than those of the function, as in derivatives of higher
-    order, all do if one does."""
+    """Return, for each of `n` inputs, whether it goes behind a barrier. If the count differs from
+    the flags, as in derivatives of higher order, all inputs do if one does."""
     if isinstance(prevent_cse, tuple) and len(prevent_cse) == n:
         return prevent_cse
     return (any(prevent_cse) if isinstance(prevent_cse, tuple) else bool(prevent_cse),) * n
 
 
 def _in_place(eqn: Eqn) -> Jaxpr:
-    """What stands for a call: of one that is computed again, with the inputs that are to be behind a barrier there, if it computes anything
-    of these alone: simplification would take that from where it was computed first, and so keep it."""
+    """Return the program that replaces a call when calls are inlined.
+
+    A recomputation takes its barred inputs through a barrier if it computes any value from them
+    alone; otherwise simplification would reuse the first computation of that value, and so keep it
+    in memory.
+    """
     jaxpr = eqn.params["jaxpr"]
     if not eqn.params["differentiated"]:
         return jaxpr
@@ -140,7 +147,7 @@ def _in_place(eqn: Eqn) -> Jaxpr:
 
 
 def _reading_keys(jaxpr: Jaxpr) -> Jaxpr:
-    """The program as one that only reads the keys from which it draws: those were used up when it ran for the first time."""
+    """Return the program with read-only uses of its keys: the first run has consumed them."""
     eqns = []
     for eqn in jaxpr.eqns:
         params = map_jaxprs(eqn.params, _reading_keys)
@@ -151,24 +158,26 @@ def _reading_keys(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _seen_through(eqn: Eqn) -> bool:
-    """Whether a policy is asked about the equations of a call: not if it has a rule, which derivatives of higher order need."""
+    """Return True if a policy applies to the equations inside a call: not if it has a rule, which
+    higher derivatives need."""
     return is_transparent(eqn) or eqn.primitive is remat_p
 
 
 class Remat(Call):
-    """A call whose unknown part is computed again."""
+    """A call whose unknown part is recomputed."""
 
     only_derivatives = ("policy",)
     in_place = staticmethod(_in_place)
 
     def divide(self, jaxpr: Jaxpr, unknown: Sequence[bool], params: dict) -> Partial:
-        """Evaluate partially under the policy: the unknown part computes again what the policy does not save."""
+        """Evaluate partially under the policy: the unknown part recomputes the values that the
+        policy does not save."""
         policy = params["policy"]
         program = jaxpr if policy is None else inline_calls(jaxpr, _seen_through)
         partial = partial_eval_jaxpr(program, unknown, saveable=saveable_by(policy))
-        # A rule gives way to its function where no residual is read.
+        # A custom rule is replaced by its function if no residual is read.
         partial.known = dce(partial.known)
-        # An operation that is not saved as a whole computes again only what is read.
+        # An operation that is not saved as a whole recomputes only the values that are read.
         partial.unknown = dce(partial.unknown)
         if config.log_checkpoint_residuals:
             _log_residuals(partial, sum(not u for u in partial.out_unknown))

@@ -1,11 +1,12 @@
-"""`scan`: a program run once per slice of its inputs, carrying values along.
+"""`scan`: run a program once per slice of its inputs, carrying values along.
 
-The primitive takes `(*consts, *carry, *xs)`; its program takes the constants, the carry and one slice of each of `xs`, and
-gives the next carry and one slice of each of `ys`. Results are the last carry and the stacked ys. `reverse` starts at the
-end; ys stay in the order of xs. It is compiled to one native loop.
+The primitive takes `(*consts, *carry, *xs)`. Its program takes the constants, the carry and one
+slice of each of `xs`, and returns the next carry and one slice of each of `ys`. Results are the
+last carry and the stacked ys. `reverse` starts at the end; ys keep the order of xs. A scan is
+compiled to one native loop.
 
-Transformations map the program once: the loop of a derivative carries tangents along, that of an adjoint runs backwards and
-adds up the cotangents of constants.
+Transformations map the program once: the loop of a derivative carries tangents along, and the loop
+of an adjoint runs backwards and sums the cotangents of constants.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ scan_p = LoopLike("scan", multiple_results=True, carried="num_carry", counted=Tr
 def _params(
     jaxpr: Jaxpr, old: dict, num_consts: int, num_carry: int, reverse: bool | None = None
 ) -> dict:
-    """Parameters of a scan of another program, otherwise like `old`."""
+    """Return the parameters of a scan of another program, otherwise like `old`."""
     return {
         **old,
         "jaxpr": jaxpr,
@@ -128,7 +129,8 @@ def _jvp(primals, tangents, **params):
 
 
 def _jvp_body(body: Jaxpr, nonzero: tuple, nc: int, nk: int) -> tuple:
-    """The body on values and tangents in the order that scan wants; which carries and ys have tangents."""
+    """Return the body on values and tangents in the operand order of scan, and which carries and ys
+    have tangents."""
     n, ny = len(body.invars), len(body.outvars) - nk
     const_nz, carry_nz, xs_nz = (tuple(part) for part in bodies.split_list(nonzero, nc, nk))
     while True:
@@ -167,7 +169,8 @@ def _batch(axis, args, dims, **params):
 
 
 def _batch_body(body: Jaxpr, axis, batched: Sequence[bool], nc: int, nk: int) -> tuple:
-    """The body mapped over dim 0 of what is batched, carries included once they become so."""
+    """Return the body mapped over dim 0 of batched operands; carries that become batched are
+    included."""
     consts, carry, xs = bodies.split_list(batched, nc, nk)
     ny = len(body.outvars) - nk
     while True:
@@ -184,10 +187,11 @@ def _batch_body(body: Jaxpr, axis, batched: Sequence[bool], nc: int, nk: int) ->
 
 
 class _Plan:
-    """A body split in two. What the unknown side needs of the known one is passed as a loop constant where it is one
-    (`from_consts`: known constants by number; `invariant`: computed once, before the loop), sliced where it is a known input
-    (`from_xs`), carried along where the policy of a checkpoint lets it be computed again (`again`: known carries by number), and else
-    stacked by the known loop (`stacked`: numbers of its results)."""
+    """A body split for partial evaluation. Each residual is passed to the unknown loop in one of
+    these ways: as a loop constant (`from_consts`: numbers of known constants; `invariant`: computed
+    once, before the loop); as slices of a known input (`from_xs`); as a carry that is recomputed
+    under a checkpoint policy (`again`: numbers of known carries); or stacked by the known loop
+    (`stacked`: numbers of its results)."""
 
     __slots__ = (
         "again",
@@ -239,8 +243,8 @@ def _under_policy(
     n_consts: int,
     saveable: Callable[[Eqn], bool],
 ) -> Partial:
-    """The body split by a policy. Known carries from which its unknown side computes something again are `plan.again`, and that side
-    gives their next values first."""
+    """Return the body split by a policy. `plan.again` are the known carries that the unknown side
+    recomputes; it returns their next values first."""
     carries = [i for i, u in enumerate(plan.carry_unknown) if not u]
     forced = [*plan.carry_unknown, *[False] * (len(body.outvars) - len(plan.carry_unknown))]
     while True:
@@ -270,7 +274,7 @@ def _route_residuals(
     computed = iter(known.outvars[n_out:])
     varying = _varying(known, n_consts)
     plan.from_consts, plan.from_xs, plan.stacked = [], [], []
-    # variables of the unknown side, by their source
+    # variables of the unknown side, grouped by source
     fixed, sliced, invariant, stacked = list[Var](), list[Var](), list[Var](), list[Var]()
     again: dict[int, Var] = {}
     invariant_outs, outs = [], list(known.outvars[:n_out])
@@ -384,7 +388,8 @@ def _transpose(cts, *args, **params):
     plan = body.memo(("scan partial", tuple(linear), nc, nk), lambda: _plan(body, linear, nc, nk))
     if all(plan.carry_unknown):
         return _transpose_linear(cts, args, linear, params)
-    # some of the carry does not depend on the linear inputs (a counter, say): it runs forward first
+    # a part of the carry may not depend on the linear inputs (a counter, say): it runs forward
+    # first
     staged: list = []
 
     def stage_unknown(primitive, operands, changed):
@@ -409,7 +414,8 @@ def _transpose(cts, *args, **params):
 
 
 def _transpose_linear(cts, args, linear, params):
-    """The adjoint of a scan whose whole carry is linear; carries that start from known values are so too."""
+    """Return the adjoint of a scan whose whole carry is linear, including carries with known
+    initial values."""
     body, nc, nk = params["jaxpr"], params["num_consts"], params["num_carry"]
     ct_carry, ct_ys = bodies.split_list(cts, nk)
     ys_nz = tuple(type(ct) is not Zero for ct in ct_ys)
@@ -444,15 +450,18 @@ def _transpose_linear(cts, args, linear, params):
 
 
 def _spread(values: Sequence, nonzero: Sequence[bool], linear: Sequence[bool]) -> list:
-    """One entry per operand: its cotangent if it is linear and that is not zero, else None."""
+    """Return one entry per operand: its cotangent if it is linear and nonzero, else None."""
     rest, flags = iter(values), iter(nonzero)
     return [(next(rest) if next(flags) else None) if lin else None for lin in linear]
 
 
 def _backward_body(body: Jaxpr, const_lin: tuple, nk: int, xs_lin: tuple, ys_nz: tuple) -> tuple:
-    """The body of the backward loop: (fixed consts, values of references, sums, carried cotangents, those of ys, fixed slices) -> (values
-    of references, sums, carried cotangents, those of xs); which linear constants and xs have cotangents; the references that derivative
-    rules use."""
+    """Return the body of the backward loop; which linear constants and xs have cotangents; and the
+    references of derivative rules.
+
+    The body maps (fixed consts, values of references, sums, carried cotangents, cotangents of ys,
+    fixed slices) to (values of references, sums, carried cotangents, cotangents of xs).
+    """
     backward, nonzero, refs = transpose_with_refs(
         body, (*const_lin, *[True] * nk, *xs_lin), (*[True] * nk, *ys_nz)
     )
@@ -490,7 +499,8 @@ def _backward_body(body: Jaxpr, const_lin: tuple, nk: int, xs_lin: tuple, ys_nz:
 
 @scan_p.def_dce
 def _dce(eqn: Eqn, used: list[bool]) -> Eqn:
-    """The equation without unused ys, carries that nothing else needs, and operands that then nobody reads."""
+    """Return the equation without unused ys, unneeded carries, and operands that are no longer
+    read."""
     params = eqn.params
     body, nc, nk = params["jaxpr"], params["num_consts"], params["num_carry"]
     carry, ys = bodies.split_list(used, nk)
@@ -556,7 +566,8 @@ def _scan_with_refs(
     unroll: int | bool = 1,
     _split_transpose: bool = False,
 ) -> tuple[Any, Any]:
-    """`scan` with references in its function or its arguments: they are carried, or stacked where `xs` holds them."""
+    """Apply `scan` with references in its function or arguments: they are carried, or stacked if
+    `xs` holds them."""
 
     def run(funs, values, args):
         def step(carry, x):
@@ -584,11 +595,13 @@ def scan(
     unroll: int | bool = 1,
     _split_transpose: bool = False,
 ) -> tuple[Any, Any]:
-    """Run `carry, y = f(carry, x)` over the slices of `xs` along dim 0; gives the last carry and the stacked ys.
+    """Run `carry, y = f(carry, x)` over the slices of `xs` along dim 0; return the last carry and
+    the stacked ys.
 
-    `xs` is a tree of arrays whose dim 0 has one size, or None with `length`. `f` is traced once; the carry keeps one structure, and
-    one shape and dtype per leaf. `reverse` goes from the last slice to the first. `unroll` is accepted; the native loop has no
-    overhead to save. Raises TypeError if `f` changes the type of the carry, ValueError for sizes that differ.
+    `xs` is a tree of arrays of equal size along dim 0, or None with `length`. `f` is traced once;
+    the carry keeps its structure, shapes and dtypes. `reverse` runs from the last slice to the
+    first. `unroll` is accepted for compatibility; the native loop has no per-iteration overhead to
+    save. Raises TypeError if `f` changes the type of the carry, ValueError if sizes differ.
 
     >>> last, sums = lax.scan(lambda c, x: (c + x, c + x), 0, wnp.arange(5))
     >>> int(last), sums.tolist()
@@ -639,7 +652,7 @@ def bind_scan(
     slices_of = {v: x for v, x in zip(body.jaxpr.invars[first:], xs_flat) if isinstance(x, Tracer)}
     ys = [
         None if type(v) is Literal else slices_of.get(v) for v in body.jaxpr.outvars[nk:]
-    ]  # what is stacked as it was sliced
+    ]  # ys that are slices of xs, unchanged
     stacked = [v for v, x in zip(body.jaxpr.outvars[nk:], ys) if x is None]
     jaxpr = (
         body.jaxpr
@@ -665,7 +678,7 @@ def bind_scan(
 
 
 def _check_whole(api: str, xs_flat: Sequence, xs_tree: Any) -> None:
-    """ShardingTypeError if explicit types say that the dim that the loop slices is split."""
+    """Raise ShardingTypeError if explicit sharding splits the dim over which the loop iterates."""
     for path, x in zip(bodies.leaf_names("xs", xs_tree), xs_flat):
         aval = typeof(x)
         if aval.explicit is not None and aval.explicit.spec_dims(aval.ndim)[0]:
@@ -684,7 +697,7 @@ def _check_whole(api: str, xs_flat: Sequence, xs_tree: Any) -> None:
 
 
 def _pair(api: str, f: Callable, body: bodies.Body) -> list:
-    """The structures of carry and ys."""
+    """Return the structures of carry and ys."""
     node = body.out_tree.node_data()
     if node is None or node[0] not in (tuple, list) or len(body.out_tree.children()) != 2:
         got = body.out_avals[0].str_short() if body.out_tree.is_leaf else body.out_tree
@@ -702,7 +715,7 @@ def _pair(api: str, f: Callable, body: bodies.Body) -> list:
 
 
 def _length(xs_flat: Sequence, xs_tree: Any, length: int | None) -> int:
-    """How many slices there are, on which all of `xs` and `length` agree."""
+    """Return the number of slices, on which all of `xs` and `length` must agree."""
     names = [
         f"xs{tree.keystr(p)}"
         for p, _ in tree.tree_flatten_with_path(tree.tree_unflatten(xs_tree, range(len(xs_flat))))[
@@ -752,7 +765,7 @@ def _length(xs_flat: Sequence, xs_tree: Any, length: int | None) -> int:
 
 
 def check_unroll(api: str, unroll: Any) -> None:
-    """ValueError unless `unroll` is a bool or a number of steps."""
+    """Raise ValueError unless `unroll` is a bool or a number of steps."""
     if not isinstance(unroll, (bool, int, np.integer)) or (
         not isinstance(unroll, bool) and unroll < 0
     ):
@@ -764,7 +777,7 @@ def check_unroll(api: str, unroll: Any) -> None:
 def _in_python(
     f: Callable, carry: Any, xs_flat: Sequence, xs_tree: Any, length: int, reverse: bool
 ) -> tuple[Any, Any]:
-    """The loop as Python runs it, for debugging."""
+    """Run the loop in Python, for debugging."""
     from weft._engine.ops.slicing import concatenate, index_in_dim
 
     rows: list = []

@@ -1,14 +1,16 @@
-"""`shard_map`: a program written for one device, run by every device of a mesh on its own block of each operand.
+"""`shard_map`: a program for one device, run by every device of a mesh on its own block of each
+operand.
 
-The operation takes global values and gives global values. Its program takes the blocks (what is left of an operand once the
-mesh axes of its spec are cut away), and communicates by collectives along the *manual* axes. Other axes of the mesh stay with
-the compiler.
+The operation maps global values to global values. Its program takes blocks (an operand is split
+over the mesh axes of its spec) and communicates by collectives along the *manual* axes. The
+compiler handles the other axes of the mesh.
 
-Laws: with `check_vma`, the types inside say over which manual axes a value varies: an input varies over the axes of its
-      spec, a result over exactly those of its own. So cotangents have the types of their primals, and the adjoint is the
-      program of the adjoint with the specs exchanged. Without it nothing is known of a value but that devices may differ;
-      then a cotangent is shared among the devices that hold a copy of a result, and added up over those that hold a copy
-      of an operand.
+Laws: with `check_vma`, types inside include the manual axes over which a value varies: an input
+      varies over the axes of its spec, a result over exactly the axes of its own. So cotangents
+      have the types of their primals, and the adjoint is the adjoint program with the specs
+      exchanged. Without `check_vma`, any value may differ between devices; then a cotangent is
+      divided among the devices that hold a copy of a result, and summed over the devices that hold
+      a copy of an operand.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ shard_map_p = RegionOp("shard_map", multiple_results=True, per_device=True)
 
 
 def manual_scope(params: dict) -> AbstractContextManager:
-    """The context in which the program of one device is traced or transformed: its manual axes have names."""
+    """Return the context in which the program of one device is traced or transformed: its manual
+    axes have names."""
     mesh, manual = params["mesh"], params["manual_axes"]
     return extend_axis_env(
         [(name, size) for name, size in mesh.shape_tuple if name in manual],
@@ -58,7 +61,7 @@ def manual_scope(params: dict) -> AbstractContextManager:
 
 @functools.lru_cache(maxsize=256)
 def mesh_inside(mesh: Mesh | AbstractMesh, manual: tuple) -> AbstractContextManager:
-    """A context of the mesh that a program of one device sees: the axes that it deals with are manual."""
+    """Return a context of the mesh as the program of one device sees it, with manual axes."""
     inside = mesh.update(
         axis_types=tuple(
             AxisType.Manual if n in manual else t for n, t in zip(mesh.axis_names, mesh.axis_types)
@@ -71,12 +74,13 @@ def mesh_inside(mesh: Mesh | AbstractMesh, manual: tuple) -> AbstractContextMana
 
 
 def block_aval(aval: ShapedArray, spec: PartitionSpec, params: dict) -> ShapedArray:
-    """The type of one device's block of a value of type `aval`. Explicit axes that are not manual split the block further."""
+    """Return the type of one device's block of a value of type `aval`. Explicit non-manual axes
+    split the block further."""
     return aval.shard(params["mesh"], params["manual_axes"], params["check_vma"], spec)
 
 
 def whole_aval(aval: ShapedArray, spec: PartitionSpec, mesh: Mesh, manual: Sequence) -> ShapedArray:
-    """The type of a value whose blocks have type `aval`."""
+    """Return the type of a value whose blocks have type `aval`."""
     dims = spec.dims(aval.ndim)
     shape = tuple(n * math.prod(mesh.shape[a] for a in axes) for n, axes in zip(aval.shape, dims))
     vma = aval.vma.difference(manual)
@@ -88,7 +92,8 @@ def whole_aval(aval: ShapedArray, spec: PartitionSpec, mesh: Mesh, manual: Seque
 
 
 def whole_sharding(aval: ShapedArray, spec: PartitionSpec, mesh: Mesh) -> NamedSharding:
-    """How a value lies whose blocks have type `aval`: explicit axes in that type split the blocks further."""
+    """Return the sharding of a value whose blocks have type `aval`: explicit axes in that type
+    split the blocks further."""
     if aval.explicit is not None:
         spec = spec_of_dims(
             tuple(
@@ -100,7 +105,7 @@ def whole_sharding(aval: ShapedArray, spec: PartitionSpec, mesh: Mesh) -> NamedS
 
 
 def unmentioned(spec: PartitionSpec, params: dict) -> tuple:
-    """The manual axes along which a value with this spec is held in copies."""
+    """Return the manual axes along which a value with this spec is replicated."""
     return tuple(a for a in params["manual_axes"] if a not in spec.axes)
 
 
@@ -147,7 +152,7 @@ def _reference(*args, jaxpr, mesh, in_specs, out_specs, manual_axes, check_vma):
 
 
 def _cut(x: np.ndarray, dims: Sequence, names: list, sizes: dict) -> np.ndarray:
-    """The blocks of all devices: [manual axes..., block dims...]."""
+    """Return the blocks of all devices: [manual axes..., block dims...]."""
     shape, places, n = [], {}, 0
     for size, axes in zip(x.shape, dims):
         shape += [*(sizes[a] for a in axes), size // math.prod(sizes[a] for a in axes)]
@@ -160,7 +165,7 @@ def _cut(x: np.ndarray, dims: Sequence, names: list, sizes: dict) -> np.ndarray:
 
 
 def _put_together(y: np.ndarray, dims: Sequence, names: list, sizes: dict) -> np.ndarray:
-    """The whole value; of equal copies the first."""
+    """Return the whole value; among equal copies, take the first."""
     named = {a for axes in dims for a in axes}
     y = y[tuple(slice(None) if a in named else 0 for a in names)]
     kept = [a for a in names if a in named]
@@ -177,7 +182,7 @@ def _put_together(y: np.ndarray, dims: Sequence, names: list, sizes: dict) -> np
 def _bind(
     jaxpr: Jaxpr, args: Sequence, params: dict, in_specs: Sequence, out_specs: Sequence
 ) -> list:
-    """Bind the operation on another program, otherwise like `params`."""
+    """Bind the operation with another program, otherwise like `params`."""
     return shard_map_p.bind(*args, **_params(jaxpr, params, in_specs, out_specs))
 
 
@@ -235,9 +240,9 @@ def _bind_mapped(
 
 
 def _spread_over(axis: BatchAxis, params: dict) -> tuple:
-    """The manual axes over which a mapped dim is split: those that the user asks for, or that split it already. None if the program has
-    collectives over them, or specs that nobody wrote, as adjoints have where types do not track axes: then all devices compute the whole
-    dim.
+    """Return the manual axes over which a mapped dim is split: axes that the user requests, or that
+    split it already. Return None if the program has collectives over them, or if the specs were
+    derived (as for adjoints without varying types): then every device computes the whole dim.
     """
     asked, manual = axis.spread, set(params["manual_axes"])
     spread = axis.spread or axis.splits
@@ -261,7 +266,8 @@ def _spread_over(axis: BatchAxis, params: dict) -> tuple:
 def _batch_spread(
     axis: BatchAxis, spread: tuple, args: Sequence, dims: Sequence, params: dict
 ) -> tuple[list, list]:
-    """Map over a dim that is split over manual axes which the program itself leaves alone: every device has its part of it."""
+    """Map over a dim that is split over manual axes which the program does not use: each device
+    maps its own part."""
     jaxpr, n = params["jaxpr"], math.prod(params["mesh"].shape[a] for a in spread)
     batched = tuple(d is not None for d in dims)
     part = BatchAxis(axis.size // n, axis.name)
@@ -289,8 +295,8 @@ def _batch_spread(
 
 
 def _split(args, unknown, params, known, staged, saveable=None):
-    """What the known blocks determine is computed at once. A residual leaves with the axes over which it varies on a leading
-    dim, and enters the other side again block by block."""
+    """Compute at once what the known blocks determine. A residual leaves with a leading dim for the
+    axes over which it varies, and enters the other side block by block."""
     jaxpr = params["jaxpr"]
     with manual_scope(params):
         key = (
@@ -417,8 +423,8 @@ def _transpose(cts, *args, **params):
 
 
 def _sharing(backward: Jaxpr, given: Sequence, wanted: Sequence, params: dict) -> Callable:
-    """An adjoint program where types say nothing of copies: a cotangent is divided among the copies of its result, and the
-    cotangents of the copies of an operand are added."""
+    """Return an adjoint program for types that do not track copies: a cotangent is divided among
+    the copies of its result, and the cotangents of the copies of an operand are summed."""
 
     def share(ct, spec):
         n = math.prod(params["mesh"].shape[a] for a in unmentioned(spec, params))

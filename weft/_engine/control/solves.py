@@ -1,9 +1,10 @@
 """`custom_root` and `custom_linear_solve`: solutions of equations, differentiated by the implicit function theorem.
 
-In:   a function, and a solver that may be anything that runs: it is not differentiated.
-Out:  what the solver gives. A root's derivative solves the linearized equation; a linear solution's derivative and transpose are
-      solutions of the same linear equation, or its transpose, for another right-hand side.
-Next: `custom_rules`, which a root's derivative is an instance of.
+In:   a function, and any solver; the solver is not differentiated.
+Out:  the solution. The derivative of a root solves the linearized equation; the derivative and
+      transpose of a linear solution solve the same linear equation, or its transpose, for another
+      right-hand side.
+Next: `custom_rules`, which implements the derivative of a root.
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ from weft._engine.transforms.transpose import backward_pass
 from weft._engine.util import tree
 from weft._engine.util.source import function_name
 
-#: params: jaxpr (solve), matvec, vecmat, transpose_solve (the last two maybe None), num_consts, name; all programs have the inputs of
-#: the operation, constants and right-hand side; the solvers give the solution, then auxiliary data
+#: params: jaxpr (solve), matvec, vecmat, transpose_solve (the last two may be None), num_consts,
+#: name; all programs take the inputs
+#: of the operation, constants and right-hand side; the solvers return the solution, then auxiliary
+#: data
 linear_solve_p = CallLike(
     "custom_linear_solve",
     multiple_results=True,
@@ -38,7 +41,8 @@ linear_solve_p = CallLike(
 
 
 class _OfTree:
-    """Functions of values of one tree as functions of leaves, which are staged; results must have that tree."""
+    """Staging for functions of trees with one structure; their results must have the same
+    structure."""
 
     def __init__(self, api: str, value: Any, what: str):
         self.api, self.what = api, what
@@ -48,7 +52,7 @@ class _OfTree:
     def stage(
         self, fun: Callable, role: str, has_aux: bool = False, times: int = 1
     ) -> tuple[Jaxpr, Any]:
-        """The program of `fun`, and the structure of its auxiliary results."""
+        """Return the program of `fun`, and the structure of its auxiliary results."""
         aux_tree: list = []
 
         def flat_fun(*xs):
@@ -89,11 +93,13 @@ class _OfTree:
 def custom_root(
     f: Callable, initial_guess: Any, solve: Callable, tangent_solve: Callable, has_aux: bool = False
 ) -> Any:
-    """A root of `f`, `solve(f, initial_guess)`, differentiated with respect to the values that `f` closes over.
+    """Return a root of `f`, `solve(f, initial_guess)`, differentiable with respect to the values
+    that `f` closes over.
 
-    `f` maps a tree of arrays to one of the same structure and shapes. `tangent_solve(g, y)` gives the solution x of `g(x) == y` for a
-    linear function g, the derivative of `f` at the root. With `has_aux`, `solve` returns `(root, aux)`, and so does this function.
-    TypeError if a function gives another structure than `initial_guess` has, ValueError for other shapes.
+    `f` maps a tree of arrays to one of the same structure and shapes. `tangent_solve(g, y)` returns
+    the solution x of `g(x) == y` for a linear function g, the derivative of `f` at the root. With
+    `has_aux`, `solve` returns `(root, aux)`, and so does this function. Raises TypeError if a
+    function returns another structure than `initial_guess` has, ValueError for other shapes.
 
     >>> def newton(f, x):
     ...     return lax.fori_loop(0, 20, lambda i, x: x - f(x) / weft.grad(f)(x), x)
@@ -150,11 +156,13 @@ def custom_linear_solve(
     symmetric: bool = False,
     has_aux: bool = False,
 ) -> Any:
-    """The solution x of `matvec(x) == b`, `solve(matvec, b)`, differentiated with respect to `b` and what `matvec` closes over.
+    """Return the solution x of `matvec(x) == b`, `solve(matvec, b)`, differentiable with respect to
+    `b` and the values that `matvec` closes over.
 
-    `matvec` is linear, on trees of arrays of the structure and shapes of `b`. Reverse mode asks for `transpose_solve(vecmat, b)`, where
-    vecmat is the transpose of `matvec`; with `symmetric`, `solve` is used for both. With `has_aux`, the solvers return `(solution, aux)`.
-    TypeError if a function gives another structure than `b` has, ValueError for other shapes.
+    `matvec` is linear, on trees of arrays with the structure and shapes of `b`. Reverse mode calls
+    `transpose_solve(vecmat, b)`, where vecmat is the transpose of `matvec`; with `symmetric`,
+    `solve` is used for both. With `has_aux`, the solvers return `(solution, aux)`. Raises TypeError
+    if a function returns another structure than `b` has, ValueError for other shapes.
 
     >>> a = wnp.array([[4., 1.], [1., 3.]])
     >>> by_lu = lambda matvec, b: wnp.linalg.solve(weft.jacobian(matvec)(b), b)
@@ -188,7 +196,7 @@ def custom_linear_solve(
     vecmat_jaxpr, transpose_jaxpr = transposed or (None, None)
     if (
         type(trace_state.trace) is EvalTrace
-    ):  # nothing differentiates: operation by operation, which compiles nothing twice
+    ):  # not differentiated: run op by op, which reuses compiled ops
         return rhs.unflatten(evaluate(solve_jaxpr, *rhs.flat), aux_tree)
     outs = linear_solve_p.bind(
         *consts,
@@ -281,7 +289,7 @@ def _batch(
 ):
     args, flags = to_front(args, dims)
     n = len(args) - num_consts
-    batched = list(flags[num_consts:])  # of the solution and the right-hand side: one for both
+    batched = list(flags[num_consts:])  # for the solution and the right-hand side alike
     programs = (matvec, jaxpr, *(p for p in (vecmat, transpose_solve) if p is not None))
     while True:
         ins = (*flags[:num_consts], *batched)

@@ -1,10 +1,11 @@
-"""`while_loop`: a program repeated while another gives true.
+"""`while_loop`: repeat a program while another returns true.
 
-The primitive takes `(*cond_consts, *body_consts, *carry)`. The condition's program takes its constants and the carry and gives
-a boolean scalar; the body's takes its constants and the carry and gives the next carry. It is compiled to one native loop.
+The primitive takes `(*cond_consts, *body_consts, *carry)`. The condition's program takes its
+constants and the carry and returns a boolean scalar; the body's takes its constants and the carry
+and returns the next carry. It is compiled to one native loop.
 
-The number of iterations is known only at run time, so what a backward pass needs of each has no place to be kept:
-forward-mode derivatives and batching work, reverse mode is refused.
+The number of iterations is known only at run time, so residuals of a backward pass cannot be
+stored: forward-mode derivatives and batching work, reverse mode is refused.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ def _jvp(primals, tangents, **params):
 
 
 def _jvp_body(body: Jaxpr, nonzero: tuple, n_body: int) -> tuple:
-    """The body on values and tangents, and which carries have tangents."""
+    """Return the body on values and tangents, and which carries have tangents."""
     n, const_nz, carry_nz = len(body.invars), nonzero[:n_body], nonzero[n_body:]
     while True:
         both, out_nz = jvp_jaxpr(body, const_nz + carry_nz, carry_nz)
@@ -142,7 +143,7 @@ def _jvp_body(body: Jaxpr, nonzero: tuple, n_body: int) -> tuple:
 
 
 def _ignoring(cond: Jaxpr, avals: Sequence) -> Jaxpr:
-    """The condition of a loop that carries tangents of these values too."""
+    """Return the condition of a loop that also carries tangents of these values."""
     return cond.replace(invars=[*cond.invars, *(Var(a.to_tangent_aval()) for a in avals)])
 
 
@@ -189,10 +190,11 @@ def _batch(axis, args, dims, **params):
 def _batch_programs(
     axis, cond: Jaxpr, body: Jaxpr, batched: tuple, n_cond: int, n_body: int
 ) -> tuple[dict | None, tuple]:
-    """Parameters of the mapped loop, and which carries are batched.
+    """Return the parameters of the mapped loop, and which carries are batched.
 
-    If the condition is batched, the loop goes on while any example does, and those that are done keep their values. A carry that no step
-    changes is one value for all examples still. Where such a condition has effects, the parameters are None: see `_flagged`.
+    If the condition is batched, the loop runs while any example continues, and finished examples
+    keep their values. A carry that no step changes stays unbatched. If such a condition has
+    effects, the parameters are None: see `_flagged`.
     """
     changed = [not kept for kept in bodies.handed_on(body, n_body, len(batched) - n_cond - n_body)]
     cond_b, body_b, carry_b = (tuple(part) for part in bodies.split_list(batched, n_cond, n_body))
@@ -210,7 +212,7 @@ def _batch_programs(
         return _batch_programs(axis, *apart, batched, n_cond, n_body)
     if cond.effects - {
         "debug"
-    }:  # a print may be repeated, and is: for the whole batch, at both places where flags are asked
+    }:  # prints may be repeated: the whole batch prints at both evaluations of the flags
         return None, carry_b
     if body.effects:
         step, _ = batch_jaxpr(guarded(body), axis, (True, *body_b, *carry_b), carry_b)
@@ -218,8 +220,9 @@ def _batch_programs(
 
 
 def drawing_apart(jaxpr: Jaxpr) -> Jaxpr:
-    """The program without the rules by which a batch of keys draws from its first: one that is done would keep its key, and the others
-    would draw the same numbers in every step."""
+    """Return the program without the rules by which a batch of keys draws from its first key: the
+    key of a finished example would not change, and the other examples would draw the same numbers
+    in every step."""
 
     def make():
         eqns = []
@@ -245,8 +248,9 @@ def drawing_apart(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _flagged(cond: Jaxpr, body: Jaxpr, n_cond: int, n_body: int) -> dict:
-    """Parameters of the same loop with its flag as the first carry: each step asks the condition at its end, so that the effects of both
-    happen under the guard of the step."""
+    """Return the parameters of the same loop with its flag as the first carry: each step evaluates
+    the condition at its end, so that the effects of both programs happen under the guard of the
+    step."""
 
     def make():
         def step(*args):
@@ -272,7 +276,8 @@ def _flagged(cond: Jaxpr, body: Jaxpr, n_cond: int, n_body: int) -> dict:
 def _masked(
     flag: Jaxpr, step: Jaxpr, n_cond: int, n_body: int, batched: tuple
 ) -> tuple[Jaxpr, Jaxpr]:
-    """Condition and body of a loop over a batch, of which each example stops by itself. A step with effects is guarded."""
+    """Return condition and body of a loop over a batch in which each example stops by itself. A
+    step with effects is guarded."""
 
     carry_avals = flag.in_avals[n_cond:]
 
@@ -311,7 +316,7 @@ def _split(args, unknown, params, known, staged):
     if all(carry_u) or any(k and u for k, u in zip(keep, (*cond_u, *body_u, *carry_u))):
         outs = staged(while_p, args, params)
         return outs, [True] * len(outs)
-    # the loop runs once for what is known, and again, whole, for the rest
+    # the loop runs once for the known values, and again, whole, for the others
     early = known(while_p, bodies.pick(args, keep), known_params)
     again = (
         {**params, "cond_jaxpr": _without_effects(cond), "body_jaxpr": _without_effects(body)}
@@ -324,14 +329,14 @@ def _split(args, unknown, params, known, staged):
 
 
 def _without_effects(jaxpr: Jaxpr) -> Jaxpr:
-    """`jaxpr` for a second run, without the effects that only read values, which happened in the first."""
+    """Return `jaxpr` for a second run, without the read-only effects that the first run had."""
     return jaxpr.replace(eqns=[e for e in jaxpr.eqns if e.outvars or not e.effects])
 
 
 def _unknown_carries(
     cond: Jaxpr, body: Jaxpr, cond_u: list, body_u: list, carry_u: list
 ) -> list[bool]:
-    """Which carries depend on unknown values; all do if the condition does."""
+    """Return which carries depend on unknown values; all do if the condition does."""
     while True:
         if partial_eval_jaxpr(cond, (*cond_u, *carry_u)).out_unknown[0]:
             return [True] * len(carry_u)
@@ -361,7 +366,8 @@ def _transpose(cts, *args, **params):
 
 
 def _without(params: dict, used: Sequence[bool]) -> tuple[dict, list[bool]]:
-    """The parameters of a loop that carries only what its `used` results need, and which operands it takes."""
+    """Return the parameters of a loop that carries only what its `used` results need, and the mask
+    of its operands."""
     cond, body, n_cond, n_body = _unpack(params)
     cond = dce_jaxpr(cond)
     in_cond = used_vars(cond)
@@ -386,7 +392,7 @@ def _without(params: dict, used: Sequence[bool]) -> tuple[dict, list[bool]]:
 
 @while_p.def_dce
 def _dce(eqn: Eqn, used: list[bool]) -> Eqn:
-    """The equation without carries that neither its used results nor its condition need."""
+    """Return the equation without carries that neither its used results nor its condition need."""
     params, keep = _without(eqn.params, used)
     if all(keep) and params["body_jaxpr"].eqns == eqn.params["body_jaxpr"].eqns:
         return eqn
@@ -439,7 +445,7 @@ while_p.ref_effects = lambda params: params["cond_jaxpr"].effects | params["body
 def _while_with_refs(
     plain: Callable, first: UsesRefs | None, cond_fun: Callable, body_fun: Callable, init_val: Any
 ) -> Any:
-    """`while_loop` with references in its functions: they are carried."""
+    """Apply `while_loop` with references in its functions: their values are carried."""
 
     def run(funs, values, args):
         def condition(state):
@@ -463,11 +469,11 @@ def _while_with_refs(
 @api_boundary
 @threads_refs(_while_with_refs)
 def while_loop(cond_fun: Callable, body_fun: Callable, init_val: Any) -> Any:
-    """Repeat `val = body_fun(val)` while `cond_fun(val)` holds; gives the last value.
+    """Repeat `val = body_fun(val)` while `cond_fun(val)` holds, and return the last value.
 
-    Both are traced once. The carried value keeps one structure, and one shape and dtype per leaf: else TypeError is raised, as for a
-    condition that is no boolean without dims. There is no reverse-mode derivative: use `scan`, or `fori_loop` with static bounds,
-    where one is needed.
+    Both functions are traced once. Raises TypeError if the carried value changes its structure,
+    shapes or dtypes, or if the condition is not a boolean scalar. There is no reverse-mode
+    derivative: use `scan`, or `fori_loop` with static bounds, if you need one.
 
     >>> int(lax.while_loop(lambda x: x < 100, lambda x: x * 2, 3))
     192
@@ -503,9 +509,7 @@ def bind_while(api: str, cond_fun: Callable, body_fun: Callable, init: Any) -> A
     cond = bodies.stage_body(cond_fun, in_tree, avals, function_name(cond_fun), api)
     _check_condition(api, cond_fun, cond)
     axes = cond.out_avals[0].vma
-    if any(
-        axes - a.vma for a in avals
-    ):  # how often the loop runs differs, so all that it carries does
+    if any(axes - a.vma for a in avals):  # the number of iterations varies, so all carries vary
         return bind_while(
             api, cond_fun, body_fun, tree.tree_unflatten(structure, [cast(x, axes) for x in flat])
         )
