@@ -40,9 +40,9 @@ def breakpoint(
 ) -> None:
     """Stop the program here and read commands: show variables, walk the frames, continue.
 
-    `help` at the prompt lists the commands; any other line is evaluated as Python in the current frame. Frames of weft
-    itself are left out unless `filter_frames` is false; `num_frames` is how many are kept. `quit` ends the program with an
-    error in the caller.
+    `help` at the prompt lists the commands; any other line is evaluated as Python in the current
+    frame. Frames of weft itself are omitted unless `filter_frames` is false; at most `num_frames`
+    frames are shown. `quit` ends the program with an error in the caller.
 
     >>> import io, weft
     >>> def f(x):
@@ -75,7 +75,7 @@ def breakpoint(
 
 
 class BreakpointQuit(Exception):
-    """The user left the debugger with `quit`."""
+    """Raised when the user leaves the debugger with `quit`."""
 
 
 # --- frames -----------------------------------------------------------------------------------------------------------
@@ -83,7 +83,7 @@ class BreakpointQuit(Exception):
 
 @dataclass(frozen=True)
 class Place:
-    """Where a frame is: what is needed to show its source."""
+    """The location and source of a frame."""
 
     file: str
     line: int
@@ -95,7 +95,7 @@ class Place:
         return f"{self.file}:{self.line} in {self.function}"
 
     def listing(self) -> str:
-        """The lines around the current one, which is marked."""
+        """Return the lines around the current one, which is marked."""
         at = self.line - self.first
         lines = [
             f"{'->' if i == at else '  '} {self.first + i:4d} {text}"
@@ -112,7 +112,7 @@ class _Frame:
 
 
 class _Opaque:
-    """A part of a variable that is not traced."""
+    """An untraced part of a variable."""
 
     __slots__ = ("value",)
 
@@ -124,10 +124,11 @@ class _Opaque:
 
 
 def _captured(x: Any) -> Any:
-    """A variable with all but the traced values in it made opaque; the whole of it if it has none."""
+    """Return a variable with all untraced parts opaque; the whole variable is one part if no part
+    is traced."""
     try:
         leaves, structure = tree.tree_flatten(x)
-    except (TypeError, ValueError):  # a dict whose keys have no order, say
+    except (TypeError, ValueError):  # such as a dict with keys that cannot be sorted
         return _Opaque(x)
     traced = [isinstance(leaf, Tracer) and not leaf.owning_trace.finished for leaf in leaves]
     if not any(traced):
@@ -138,13 +139,13 @@ def _captured(x: Any) -> Any:
 
 
 def _frames(frame: FrameType | None, filter_frames: bool) -> list[_Frame]:
-    """The frames from `frame` outwards, innermost first."""
+    """Return the frames from `frame` outwards, innermost first."""
     found = []
     while frame is not None:
         if not filter_frames or not is_internal(frame.f_code.co_filename):
             variables = (
                 {} if frame.f_code.co_name == "<module>" else frame.f_locals
-            )  # a module's are global
+            )  # variables of a module frame are globals
             found.append(
                 _Frame(
                     _place(frame), {k: _captured(v) for k, v in variables.items()}, frame.f_globals
@@ -174,7 +175,7 @@ def _place(frame: FrameType) -> Place:
 
 
 class _Stop:
-    """The callback of a breakpoint: a prompt over its frames."""
+    """The callback of a breakpoint, which runs a prompt over its frames."""
 
     __name__ = "breakpoint"
 
@@ -230,7 +231,7 @@ class Prompt:
         self.at = 0
 
     def run(self) -> None:
-        """Read commands until one continues the program, as the end of the input does."""
+        """Read commands until one continues the program; the end of the input continues it too."""
         self.say("Entering weft debugger:")
         while True:
             self.stdout.write("(wdb) ")
@@ -245,7 +246,7 @@ class Prompt:
         self.stdout.write(text + "\n")
 
     def command(self, line: str) -> bool:
-        """Execute one line; False if the program shall continue."""
+        """Execute one line. Return False if the program continues."""
         word, _, rest = line.partition(" ")
         action = _COMMANDS.get(word)
         if not line:
@@ -270,7 +271,7 @@ class Prompt:
             self.say(traceback.format_exc(limit=0).strip())
 
     def move(self, step: int) -> None:
-        """Go to another frame."""
+        """Move by `step` frames."""
         if 0 <= self.at + step < len(self.places):
             self.at += step
             self.show_place()

@@ -13,8 +13,10 @@ from weft._engine.util.source import api_boundary
 
 @api_boundary
 def inspect_array_sharding(value: Any, *, callback: Callable[[Any], None]) -> None:
-    """Call `callback` with the sharding of every array in the tree `value`: at once for a concrete one, inside a compiled
-    function when it is compiled, with the layout that the compiler has found.
+    """Call `callback` with the sharding of every array in the tree `value`.
+
+    For concrete arrays, the call happens at once; inside a compiled function, it happens at compile
+    time, with the sharding that the compiler chose.
 
     >>> weft.debug.inspect_array_sharding(wnp.ones(3), callback=lambda s: print(type(s).__name__))
     SingleDeviceSharding

@@ -1,9 +1,9 @@
 """`print`, `log` and `callback`: show the values of a program while it runs.
 
-Formats are checked while tracing, where the user's line is known; values are formatted as arrays are, by the print options of NumPy
-that were in force then.
-Inside `shard_map` every device prints its own block with its position, in the order of the mesh; a global value is printed
-once, whatever its sharding. Where `import jax` means weft the position is left out, as programs written for JAX expect.
+Formats are checked while tracing, when the user's line is known; values are formatted like arrays,
+by NumPy's print options at that time. Inside `shard_map` every device prints its own block with its
+position, in mesh order; a global value is printed once, whatever its sharding. Under the `import
+jax` shim the position is omitted, as programs written for JAX expect.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ def print(
     _use_logging: bool = False,
     **kwargs: Any,
 ) -> Any:
-    """Print `fmt.format(*args, **kwargs)` with the values that traced arguments have while the program runs.
+    """Print `fmt.format(*args, **kwargs)` with the run-time values of traced arguments.
 
-    It prints in eager and compiled code, once per iteration of a loop and once per example under `vmap`, in program order
-    (`ordered` is always kept). With `partitioned`, a value that is split over devices is printed block by block. The text
-    must be a plain string, not an f-string. Without `fmt` it gives a function that prints with these settings.
+    It prints in eager and compiled code, once per iteration of a loop and once per example under
+    `vmap`, always in program order, even without `ordered`. With `partitioned`, a value that is
+    split over devices is printed block by block. The format must be a plain string, not an
+    f-string. Without `fmt`, return a function that prints with these settings.
 
     >>> @weft.jit
     ... def f(x):
@@ -103,7 +104,8 @@ class Printer(HostFunction):
         if position and not events.above:
             text = f"[{' '.join(f'{name}={i}' for name, i in position)}] {text}"
         if self.to_log:
-            # where `import jax` means weft, programs handle the records of the logger of that name, whatever its level
+            # under the `import jax` shim, programs handle the records of the "jax" logger, whatever
+            # its level
             logger = logging.getLogger("jax._src.debugging" if events.above else "weft.debug")
             if events.above or logger.isEnabledFor(logging.INFO):
                 logger.handle(
@@ -125,10 +127,10 @@ def callback(
     partitioned: bool = False,
     **kwargs: Any,
 ) -> Any:
-    """Call `callback(*args, **kwargs)` with the values that traced arguments have while the program runs.
+    """Call `callback(*args, **kwargs)` with the run-time values of traced arguments.
 
-    Its result is dropped. It is called once per iteration of a loop and once per example under `vmap`, in program order.
-    Without `callback` it gives a function that calls with these settings.
+    The result is dropped. It is called once per iteration of a loop and once per example under
+    `vmap`, in program order. Without `callback`, return a function that calls with these settings.
 
     >>> seen = []
     >>> f = weft.jit(lambda x: weft.debug.callback(lambda v: seen.append(v.tolist()), x))
@@ -143,7 +145,7 @@ def callback(
 
 
 def _check_two_calls(name: str, args: tuple, kwargs: dict) -> None:
-    """TypeError if a call that only gives settings has values."""
+    """Raise TypeError if a call that sets only options has values."""
     if args or kwargs:
         raise TypeError(
             f"{name} received unexpected arguments in the two-call form: {args} and {kwargs}. The first call takes settings "
@@ -155,7 +157,8 @@ def _check_two_calls(name: str, args: tuple, kwargs: dict) -> None:
 
 
 def check_format(fmt: str, args: tuple, kwargs: dict) -> None:
-    """Raise what `fmt.format(*args, **kwargs)` would about its fields; ValueError for arguments that it does not mention."""
+    """Raise the error of `fmt.format(*args, **kwargs)` about its fields, and ValueError for unused
+    arguments."""
     used = set(_fields(fmt))
     for name in used:
         if isinstance(name, int) and name >= len(args):
@@ -181,7 +184,7 @@ def check_format(fmt: str, args: tuple, kwargs: dict) -> None:
 
 
 def _fields(fmt: str, counter: list[int] | None = None) -> Iterable[int | str]:
-    """Positions and names of the arguments that a format mentions, in nested specs too."""
+    """Yield positions and names of the arguments that a format uses, including nested specs."""
     counter = [0] if counter is None else counter
     for _, field, spec, _ in _formatter.parse(fmt):
         if field is None:
@@ -199,5 +202,5 @@ def _fields(fmt: str, counter: list[int] | None = None) -> Iterable[int | str]:
 def _has_fields(fmt: str) -> bool:
     try:
         return any(field is not None for _, field, _, _ in _formatter.parse(fmt))
-    except ValueError:  # not a format: printed as it is
+    except ValueError:  # not a format: printed verbatim
         return False

@@ -1,7 +1,9 @@
-"""Which devices hold which part of an array: the data behind the pictures of `weft._engine.debug.visualize`.
+"""The devices that hold each part of an array: the data of the pictures in
+`weft._engine.debug.visualize`.
 
-In:  a shape, and a sharding that answers `devices_indices_map(shape)` with {device: one slice per dim}. A dim that does not
-     divide evenly is split as programs split it: equal blocks, of which the last may be shorter or empty.
+In:  a shape, and a sharding with the method `devices_indices_map(shape)`, which returns {device:
+     one slice per dim}. A dim that does not divide evenly is split as in programs: into equal
+     blocks, of which the last may be shorter or empty.
 Out: `Tiling`: the cut points of every dim, and the devices of every tile between them.
 """
 
@@ -39,13 +41,13 @@ class Tiling:
         return tuple((self.cuts[dim][i], self.cuts[dim][i + 1]) for dim, i in enumerate(tile))
 
     def label(self, tile: tuple[int, ...]) -> str:
-        """What is written in the tile: the platform and the ids of its devices."""
+        """Return the text of a tile: the platform and the ids of its devices."""
         ids = self.holders.get(tile)
         return f"{self.platform} {spell_ids(ids)}" if ids else "elsewhere"
 
 
 def tile(shape: Sequence[int], sharding: Any) -> Tiling:
-    """Return the tiles that `sharding` makes of an array of `shape`."""
+    """Return the tiles into which `sharding` splits an array of `shape`."""
     shape = tuple(shape)
     placed = list(_placed(shape, sharding))
     cuts = tuple(
@@ -65,7 +67,7 @@ def tile(shape: Sequence[int], sharding: Any) -> Tiling:
 
 
 def spell_ids(ids: Sequence[int]) -> str:
-    """The sorted ids with commas; of more than eight, runs are spelt by their ends.
+    """Return the sorted ids with commas; if there are more than eight, ranges are abbreviated.
 
     >>> spell_ids([0, 2, 4]), spell_ids([*range(12), 20])
     ('0,2,4', '0-11,20')
@@ -82,7 +84,7 @@ def spell_ids(ids: Sequence[int]) -> str:
 
 
 def _placed(shape: tuple[int, ...], sharding: Any) -> Iterable[tuple[Any, Bounds]]:
-    """Each device and the part that it holds."""
+    """Yield each device and its part."""
     try:
         return [
             (device, _bounds(shape, indices))
@@ -112,7 +114,7 @@ def _cuts(size: int, spans: Iterable[tuple[int, int]]) -> tuple[int, ...]:
 
 
 def _cells(bounds: Bounds, cuts: tuple[tuple[int, ...], ...]) -> Iterable[tuple[int, ...]]:
-    """The numbers of the tiles that are inside `bounds`."""
+    """Yield the numbers of the tiles inside `bounds`."""
     inside = []
     for (start, stop), borders in zip(bounds, cuts):
         inside.append(

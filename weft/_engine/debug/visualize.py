@@ -21,14 +21,14 @@ from weft._engine.util.record import record
 Color = tuple[int, int, int]
 ColorMap = Callable[[float], tuple[float, ...]]
 
-# Distinct, calm backgrounds on which black or white text can be read; they repeat after the last.
+# Distinct, calm backgrounds with legible black or white text; they repeat after the last.
 PALETTE: tuple[Color, ...] = (
     (57, 106, 177), (218, 124, 48), (62, 150, 81), (204, 37, 41), (107, 76, 154), (146, 36, 40), (148, 139, 61),
     (83, 81, 84), (114, 147, 203), (225, 151, 76), (132, 186, 91), (211, 94, 96), (144, 103, 167), (171, 104, 87),
     (204, 194, 16), (128, 133, 133),
 )  # fmt: skip
 
-MOST_PICTURES = 64  # of one array; what is left out is said in a line
+MOST_PICTURES = 64  # of one array; a line states how many are omitted
 LINES_PER_PICTURE = 10
 CHARACTER_ASPECT = 2.5  # height of a terminal character over its width
 
@@ -45,7 +45,7 @@ class Box:
 
 @record
 class Picture:
-    """A grid of boxes under an optional heading; or, where boxes would not fit, lines of a listing."""
+    """A grid of boxes with an optional heading; or lines of a listing if boxes do not fit."""
 
     heading: str
     rows: tuple[tuple[Box, ...], ...]
@@ -81,7 +81,8 @@ def visualize_sharding(
 def visualize_array_sharding(arr: Any, **kwargs: Any) -> None:
     """Show which devices hold which part of the array `arr`; keywords as in `visualize_sharding`.
 
-    Inside a compiled function the picture is shown when it is compiled, with the layout that the compiler has found.
+    Inside a compiled function, the picture is shown at compile time, with the sharding that the
+    compiler chose.
     """
     inspect_array_sharding(
         arr, callback=lambda sharding: visualize_sharding(arr.shape, sharding, **kwargs)
@@ -270,7 +271,7 @@ def _print_rich(pictures: list[Picture]) -> None:
 
 
 def _ink(background: Color) -> str:
-    """Black or white, whichever can be read on `background`."""
+    """Return black or white, whichever is legible on `background`."""
     red, green, blue = background
     return "black" if 0.299 * red + 0.587 * green + 0.114 * blue > 130 else "white"
 
@@ -297,7 +298,8 @@ def _html_cell(box: Box, use_color: bool) -> str:
 
 
 def _notebook_display() -> Callable[[str], object] | None:
-    """What shows HTML here, or None outside a notebook. IPython in a terminal counts as a terminal."""
+    """Return the function that displays HTML here, or None outside a notebook. IPython in a
+    terminal counts as a terminal."""
     ipython = sys.modules.get("IPython")
     shell = (
         ipython.get_ipython() if ipython is not None and hasattr(ipython, "get_ipython") else None

@@ -1,9 +1,11 @@
 """Mappings of arrays to blocks: block specs applied to types.
 
 In:   a `BlockSpec`, the type of an array, the grid.
-Out:  `BlockMapping`: the sizes of a block, and the program that gives its place; `Kernel`, all that a call of a kernel says.
-Laws: an index map is traced once, to a program of the indices of the grid and of the prefetched scalars. Dims that `vmap` adds stand
-      in front of the dims of arrays and of the grid; index maps and kernels know nothing of them.
+Out:  `BlockMapping`: the block sizes, and the program of the index map; `Kernel`, the record of a
+      kernel call.
+Laws: an index map is traced once, to a program of the grid indices and the prefetched scalars. Dims
+      that `vmap` adds lead the dims of arrays and of the grid; index maps and kernels do not see
+      them.
 Next: `loops`, which runs a kernel over its grid.
 """
 
@@ -34,16 +36,17 @@ from weft._engine.util.errors import describe
 from weft._engine.util.record import record
 from weft._engine.util.source import function_name, user_frame
 
-#: the type of an index of the grid
+#: the type of a grid index
 INDEX = ShapedArray((), np.int32)
 
 
 @record(eq=False)
 class BlockMapping:
-    """Which block of an array, of type `aval`, belongs to an iteration of the grid.
+    """The block of an array, of type `aval`, for each iteration of the grid.
 
-    `index` gives per entry of `dims` the number of the block, or of its first element. An array that is mapped by `vmap` has leading
-    dims besides; `lead` has for each the axis of the grid, mapped axes counted, by which it is indexed.
+    `index` returns, for each of `dims`, the number of the block or of its first element. An array
+    that is mapped by `vmap` has additional leading dims; `lead` has, for each, the grid axis
+    (counting mapped axes) that indexes it.
     """
 
     aval: ShapedArray
@@ -54,12 +57,12 @@ class BlockMapping:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The elements of the array that a block has along each dim."""
+        """The number of array elements of a block along each dim."""
         return (*(1 for _ in self.lead), *map(block_size, self.dims))
 
     @property
     def block_aval(self) -> ShapedArray:
-        """The type of a block, as the kernel sees it."""
+        """The type of a block in the kernel."""
         return ShapedArray(
             tuple([block_size(d) for d in self.dims if not isinstance(d, Squeezed)]),
             self.aval.dtype,
@@ -67,7 +70,7 @@ class BlockMapping:
 
     @property
     def padding(self) -> list[tuple[int, int]]:
-        """Elements that the array is padded by, so that every block lies inside."""
+        """The padding of the array with which every block is in bounds."""
         found = [(0, 0)] * len(self.lead)
         for size, dim in zip(self.aval.shape[len(self.lead) :], self.dims):
             low, high = dim.padding if isinstance(dim, Element) else (0, 0)
@@ -83,7 +86,8 @@ class BlockMapping:
         return found
 
     def mapped(self, size: int, is_mapped: bool) -> BlockMapping:
-        """The mapping under one more `vmap`, whose axis comes first in the grid, and in the array if that `is_mapped`."""
+        """Return the mapping under one more `vmap`, whose axis comes first in the grid, and in the
+        array if `is_mapped`."""
         lead = tuple([axis + 1 for axis in self.lead])
         if not is_mapped:
             return BlockMapping(self.aval, self.dims, self.index, self.origin, lead)
@@ -94,12 +98,14 @@ class BlockMapping:
 
 @record(eq=False)
 class Kernel:
-    """A call of a kernel: `body` takes the indices of the grid, its sizes, the prefetched scalars, the blocks of inputs and outputs, and
-    scratch memory, and gives all but the indices and sizes anew.
+    """A kernel call. `body` takes the grid indices, the grid sizes, the prefetched scalars, the
+    blocks of inputs and outputs, and scratch memory; it returns the new values of all but the
+    indices and sizes.
 
-    `grid` has None for sizes that are traced, which are the first operands of the call. Its first `mapped` axes were added by `vmap`.
-    `aliases` are pairs of the number of an input, prefetched scalars counted, and of an output that begins as it. `parallel`: axes whose
-    iterations the user declares to be independent. `blank` is what memory holds that nobody has written: "nan" or "zero".
+    `grid` has None for traced sizes, which are the first operands of the call. Its first `mapped`
+    axes were added by `vmap`. `aliases` are pairs of an input, counting prefetched scalars, and an
+    output that starts with the input's value. `parallel` are the axes that the user declares to be
+    independent. `blank` is the content of uninitialized memory: "nan" or "zero".
     """
 
     name: str
@@ -119,7 +125,7 @@ class Kernel:
 
 
 def place(fun: Callable) -> str:
-    """A function's name, and where it is written."""
+    """Return a function's name and source location."""
     while (inner := getattr(fun, "func", None) or getattr(fun, "__wrapped__", None)) is not None:
         fun = inner
     code = getattr(fun, "__code__", None)
@@ -130,7 +136,7 @@ def place(fun: Callable) -> str:
 def map_blocks(
     spec: Any, aval: ShapedArray, origin: str, grid: int, scalars: Sequence[ShapedArray]
 ) -> BlockMapping:
-    """The mapping that a spec means for an array; ValueError where they do not fit."""
+    """Return the mapping of a spec applied to an array. Raise ValueError if they do not fit."""
     if not isinstance(spec, BlockSpec):
         spec = BlockSpec()
     shape = aval.shape if spec.block_shape is None else spec.block_shape
@@ -157,7 +163,7 @@ def _staged(
     grid: int,
     scalars: Sequence[ShapedArray],
 ) -> Jaxpr:
-    """The program of an index map."""
+    """Stage an index map."""
     avals = [INDEX] * grid + list(scalars)
     if index_map is None:
         return stage(lambda *_: [np.int32(0)] * len(dims), avals, "index_map")

@@ -1,9 +1,11 @@
 """`pallas_call`: a function that runs a kernel, written on references to blocks of arrays, over a grid.
 
-In:   a kernel, the types of results, a grid, and which blocks of operands and results belong to an iteration.
-Out:  a function of arrays: one operation that holds the kernel and the program that it is.
-Laws: the kernel is traced once for operands of a type, to a program on values. `vmap` adds an axis to the grid; forward derivatives are
-      those of the program; there is no reverse mode: give the function a `custom_vjp`.
+In:   a kernel, the types of results, a grid, and the blocks of operands and results for each
+      iteration.
+Out:  a function of arrays: one operation that holds the kernel and its program over the grid.
+Laws: the kernel is traced once per operand types, to a program on values. `vmap` adds an axis to
+      the grid; forward derivatives differentiate the program; there is no reverse mode: wrap the
+      function in a `custom_vjp`.
 Next: `loops`, the program of a kernel.
 """
 
@@ -33,7 +35,7 @@ from weft._engine.util import tree
 from weft._engine.util.errors import describe
 from weft._engine.util.source import api_boundary, function_name, user_frame
 
-#: params: jaxpr (the whole program), kernel (the `Kernel`, or None for what derivatives made), name
+#: params: jaxpr (the whole program), kernel (the `Kernel`, or None for derived programs), name
 pallas_call_p = WholeCall("pallas_call", multiple_results=True, only_derivatives=("kernel",))
 _generic_jvp, _generic_batch = pallas_call_p.jvp, pallas_call_p.batch
 
@@ -81,7 +83,7 @@ def _batch(
 def _mapped(
     kernel: Kernel, size: int, flags: Sequence[bool], args: Sequence
 ) -> tuple[Kernel, Jaxpr]:
-    """A kernel with one more axis in its grid."""
+    """Return a kernel with one more grid axis, and its program."""
     made = Kernel(
         kernel.name,
         (size, *kernel.grid),
@@ -130,7 +132,7 @@ def _transpose(cts: Sequence, *args: Any, **params: Any) -> Any:
     raise _no_reverse(params["name"])
 
 
-# ---- what a call says
+# ---- arguments of a call
 
 
 def _result_type(x: Any) -> ShapedArray:
@@ -151,7 +153,8 @@ def _is_spec(x: Any) -> bool:
 
 
 def _specs(specs: Any, given: Any, names: tuple[str, str]) -> list:
-    """One spec per leaf of a tree of types, of which `specs` is a prefix; ValueError if it is none."""
+    """Return one spec per leaf of a tree of types, of which `specs` must be a prefix. Raise
+    ValueError if it is not."""
     if specs is no_block_spec:
         return [no_block_spec] * len(tree.tree_leaves(given))
     try:
@@ -171,7 +174,7 @@ def _specs(specs: Any, given: Any, names: tuple[str, str]) -> list:
 
 
 def _differences(specs: Any, given: Any, names: tuple[str, str], path: str) -> Iterator[str]:
-    """Where two trees differ, in words."""
+    """Yield descriptions of the differences between two trees."""
     where = f"at {path}, " if path else ""
     if _is_spec(specs):
         if not tree.all_leaves([given]):
@@ -216,7 +219,7 @@ def _check_aliases(
 
 
 def _held_arrays(fun: Any) -> list:
-    """Arrays that a function closes over, finds in its module, or was given by `partial`."""
+    """Return arrays in the closure, the globals or the `partial` arguments of a function."""
     found: list = []
     while isinstance(fun, functools.partial):
         found += [*fun.args, *fun.keywords.values()]
@@ -234,7 +237,7 @@ def _held_arrays(fun: Any) -> list:
 
 
 def _check_constants(fun: Callable, jaxpr: Jaxpr) -> None:
-    """ValueError if a kernel reads arrays that are not its arguments."""
+    """Raise ValueError if a kernel reads arrays that are not its arguments."""
     held = {id(x) for x in _held_arrays(fun)}
     taken = [c for c in jaxpr.consts if isinstance(c, Tracer) or id(c) in held]
     if taken:
@@ -252,7 +255,7 @@ def _check_constants(fun: Callable, jaxpr: Jaxpr) -> None:
 
 
 def _parallel_axes(params: Any, grid: Sequence) -> frozenset[int]:
-    """The axes of the grid whose iterations the user declares to be independent."""
+    """Return the grid axes whose iterations the user declares to be independent."""
     semantics = getattr(params, "dimension_semantics", None) or ()
     return frozenset(
         [
@@ -264,7 +267,7 @@ def _parallel_axes(params: Any, grid: Sequence) -> frozenset[int]:
 
 
 def _blank(interpret: Any) -> str:
-    """What memory holds that nobody has written."""
+    """Return the content of uninitialized memory."""
     return "zero" if getattr(interpret, "uninitialized_memory", "nan") == "zero" else "nan"
 
 
@@ -279,7 +282,7 @@ def _trace(
     single_out: bool,
     blank: str,
 ) -> Jaxpr:
-    """The program of one iteration: see `Kernel.body`."""
+    """Stage one iteration; see `Kernel.body`."""
     arg_tree, out_tree, scratch_tree = trees
     n, counts = len(spec.grid), (len(scalars), len(ins), len(outs), len(scratch))
     avals = [*scalars, *(m.block_aval for m in ins), *(m.block_aval for m in outs), *scratch]
@@ -316,7 +319,7 @@ def _trace(
 
 
 class PallasCall:
-    """The function that `pallas_call` gives."""
+    """The function that `pallas_call` returns."""
 
     def __init__(
         self,
@@ -427,7 +430,7 @@ class PallasCall:
 
 
 def _size(n: Any) -> Any:
-    """A size of a grid: an integer, or a traced int32 scalar."""
+    """Return a grid size: an integer, or a traced int32 scalar."""
     n_any: Any = n
     if isinstance(n, Tracer):
         aval = typeof(n)
@@ -461,16 +464,20 @@ def pallas_call(
     metadata: Mapping[str, str] | None = None,
     backend: Any = None,
 ) -> Callable[..., Any]:
-    """A function that runs a kernel once per point of a grid, on references to blocks of its arguments and results.
+    """Return a function that runs a kernel once per point of a grid, on references to blocks of its
+    arguments and results.
 
-    The kernel takes references to the inputs, the outputs and scratch memory, and returns nothing. `out_shape` is a tree of types;
-    `in_specs` and `out_specs` have a `BlockSpec` per array, without which a block is the whole array. `input_output_aliases` maps numbers
-    of inputs to those of outputs that begin as they are. The grid runs in the order of its indices; where index maps give every
-    iteration output blocks of its own, in parallel. It is compiled whatever `interpret` says; of an `InterpretParams`,
-    `uninitialized_memory` is obeyed. `debug` prints the program of the kernel. The other parameters change nothing.
+    The kernel takes references to the inputs, the outputs and scratch memory, and returns None.
+    `out_shape` is a tree of types; `in_specs` and `out_specs` have a `BlockSpec` per array; without
+    one, the block is the whole array. `input_output_aliases` maps inputs to outputs that start with
+    their values. The grid runs in index order; if index maps give every iteration its own output
+    blocks, it runs in parallel. The kernel is compiled for any `interpret`; only the
+    `uninitialized_memory` of an `InterpretParams` is used. `debug` prints the program of the
+    kernel. The other parameters have no effect.
 
-    There are forward-mode derivatives and `vmap`; reverse mode raises ValueError: use `custom_vjp`.
-    Raises ValueError where specs, arrays and index maps do not fit, or the kernel reads arrays that are not arguments.
+    Forward-mode derivatives and `vmap` are supported; reverse mode raises ValueError: use
+    `custom_vjp`. Raises ValueError if specs, arrays and index maps do not fit, or if the kernel
+    reads arrays that are not arguments.
 
     >>> from weft.experimental import pallas as pl
     >>> def add(x_ref, y_ref, o_ref):

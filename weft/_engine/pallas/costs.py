@@ -1,4 +1,4 @@
-"""What a function costs, for `pallas_call(cost_estimate=...)`."""
+"""Cost estimates of functions, for `pallas_call(cost_estimate=...)`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from weft._engine.util.source import api_boundary
 
 @api_boundary
 def estimate_cost(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> CostEstimate:
-    """What a run of `fun` on arguments of these types costs by its operations: floating-point operations and transcendental functions,
-    each counted once per element that they compute, sums and loops included, and the bytes of the arguments and the results.
+    """Return the cost of the operations of `fun` on arguments of these types.
 
-    Arguments are arrays or `ShapeDtypeStruct`s; nothing runs. What `jit` compiles of `fun`, fusions included, costs what its
-    `cost_analysis()` says.
+    It counts floating-point operations and transcendental functions, each once per computed
+    element, including sums and loops, and the bytes of arguments and results.
+
+    Arguments are arrays or `ShapeDtypeStruct`s; nothing runs. For the cost of the program that
+    `jit` compiles, with fusion, use its `cost_analysis()`.
 
     >>> from weft.experimental import pallas as pl
     >>> pl.estimate_cost(lambda x, y: wnp.exp(x + y), wnp.ones(10), wnp.ones(10))

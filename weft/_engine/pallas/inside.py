@@ -1,4 +1,4 @@
-"""What only kernels call: the indices of the grid, conditions, loops, memory of their own.
+"""Functions for use in kernels: grid indices, conditions, loops, scratch memory.
 
 In:   a kernel that is being traced.
 Out:  values and references of its program.
@@ -36,7 +36,8 @@ _PUBLIC_MODULE = "weft.experimental.pallas"
 
 
 class _Grids(threading.local):
-    """The grids of the kernels that are being traced: the indices, the sizes, and what memory holds that nobody has written."""
+    """The grids of the kernels that are being traced: indices, sizes, and the content of
+    uninitialized memory."""
 
     def __init__(self) -> None:
         self.stack: list[tuple[Sequence[Any], Sequence[Any], str]] = []
@@ -47,7 +48,7 @@ _grids = _Grids()
 
 @contextlib.contextmanager
 def in_grid(indices: Sequence[Any], sizes: Sequence[Any], blank: str) -> Iterator[None]:
-    """A kernel is traced in this block."""
+    """Context manager: a kernel is traced in its body."""
     _grids.stack.append((indices, sizes, blank))
     try:
         yield
@@ -81,7 +82,8 @@ def _of_grid(api: str, axis: int, part: int) -> Any:
 
 @api_boundary
 def program_id(axis: int) -> Any:
-    """The index of the iteration along an axis of the grid, an int32 scalar. ValueError outside of a kernel.
+    """Return the index of the iteration along a grid axis, an int32 scalar. Raises ValueError
+    outside a kernel.
 
     >>> from weft.experimental import pallas as pl
     >>> def kernel(o_ref): o_ref[...] = wnp.full((2,), pl.program_id(0))
@@ -93,7 +95,7 @@ def program_id(axis: int) -> Any:
 
 @api_boundary
 def num_programs(axis: int) -> Any:
-    """The size of an axis of the grid. ValueError outside of a kernel.
+    """Return the size of a grid axis. Raises ValueError outside a kernel.
 
     >>> from weft.experimental import pallas as pl
     >>> def kernel(o_ref): o_ref[...] = pl.num_programs(0)
@@ -104,7 +106,7 @@ def num_programs(axis: int) -> Any:
 
 
 def blank_value(aval: ShapedArray, blank: str = "nan") -> Any:
-    """What memory holds that nobody has written: NaN, the least integer, False; or zeros."""
+    """Return the content of uninitialized memory: NaN, the least integer, False; or zeros."""
     fill: Any = 0
     if blank == "nan" and aval.dtype != np.bool_:
         fill = (
@@ -120,7 +122,8 @@ def blank_value(aval: ShapedArray, blank: str = "nan") -> Any:
 
 @api_boundary
 def when(condition: Any, /) -> Callable[[Callable[[], None]], None]:
-    """Decorator: call a function, which reads and writes references, where the condition holds.
+    """Return a decorator that calls a function, which reads and writes references, if the condition
+    holds.
 
     >>> from weft.experimental import pallas as pl
     >>> total = weft.new_ref(0)
@@ -149,7 +152,8 @@ def loop(
     step: Any = 1,
     unroll: int | bool | None = None,
 ) -> Callable[[Callable], Any]:
-    """Decorator: call a function with lower, lower + step, ... below `upper`, and with what it carries if there is an `init_carry`.
+    """Return a decorator that calls a function with lower, lower + step, ... below `upper`, and
+    with the carry if `init_carry` is given.
 
     >>> from weft.experimental import pallas as pl
     >>> pl.loop(0, 5, init_carry=32)(lambda i, total: total + i).item()
@@ -189,7 +193,7 @@ def loop(
 
 
 def new_memory(what: Any, blank: str = "nan") -> Ref:
-    """A reference to new memory of a type."""
+    """Return a reference to new memory of a type."""
     aval, semaphore = scratch_type(what)
     return Ref.make(blank_value(aval, "zero" if semaphore else blank))
 
@@ -198,9 +202,9 @@ def new_memory(what: Any, blank: str = "nan") -> Ref:
 def run_scoped(
     f: Callable[..., Any], *types: Any, collective_axes: Any = (), **kw_types: Any
 ) -> Any:
-    """`f` of references to new memory of these types, which nobody else sees; gives what `f` returns.
+    """Call `f` with references to new private memory of these types, and return its result.
 
-    NotImplementedError for `collective_axes`: there is one core.
+    Raises NotImplementedError for `collective_axes`: there is one core.
 
     >>> from weft.experimental import pallas as pl
     >>> from weft.experimental.pallas import tpu as pltpu
@@ -224,9 +228,11 @@ def run_scoped(
 
 
 def run_state(f: Callable[[Any], None]) -> Callable[[Any], Any]:
-    """A function of a tree of arrays that calls `f` with references to their values, and returns what they hold at the end.
+    """Return a function of a tree of arrays that calls `f` with references to their values, and
+    returns the final values.
 
-    The arrays themselves never change. It runs anywhere, not in kernels alone, and is differentiated as what `f` computes.
+    The arrays themselves do not change. It works outside kernels too, and is differentiable if `f`
+    is.
 
     >>> from weft.experimental import pallas as pl
     >>> def add(refs):
@@ -256,7 +262,8 @@ def _is_type(x: Any) -> bool:
 def with_scoped(
     *types: Any, collective_axes: Any = (), **kw_types: Any
 ) -> Callable[[Callable], Callable]:
-    """Decorator: a function gets references to new memory of these types after its arguments, and by their names.
+    """Return a decorator that appends references to new memory of these types to the arguments, and
+    passes others by name.
 
     >>> from weft.experimental import pallas as pl
     >>> from weft.experimental.pallas import tpu as pltpu
@@ -283,7 +290,7 @@ def with_scoped(
 
 
 def empty(shape: Sequence[int], dtype: Any, *, out_sharding: Any = None) -> Any:
-    """An array of which nobody may know what it holds: NaN, or the least integer.
+    """Return an uninitialized array: NaN, or the least integer.
 
     >>> weft.experimental.pallas.empty((2,), "int8").tolist()
     [-128, -128]
@@ -295,7 +302,7 @@ def empty(shape: Sequence[int], dtype: Any, *, out_sharding: Any = None) -> Any:
 
 
 def empty_like(x: Any) -> Any:
-    """A tree of arrays like `empty`, of the shapes and dtypes of a tree.
+    """Return a tree of uninitialized arrays with the shapes and dtypes of a tree.
 
     >>> weft.experimental.pallas.empty_like([wnp.zeros(2)])[0].shape
     (2,)
@@ -304,7 +311,8 @@ def empty_like(x: Any) -> Any:
 
 
 def empty_ref_like(x: Any) -> Ref:
-    """A reference to new memory like an array, or of a type. ValueError for anything else.
+    """Return a reference to new memory for an array or a type. Raises ValueError for other
+    arguments.
 
     >>> weft.experimental.pallas.empty_ref_like(weft.ShapeDtypeStruct((2,), "int8")).shape
     (2,)
@@ -315,14 +323,15 @@ def empty_ref_like(x: Any) -> Ref:
 
 
 def get_global(what: Any) -> Any:
-    """Memory that all kernels of a program share: there is none here, NotImplementedError."""
+    """Raise NotImplementedError: memory shared by all kernels of a program is not supported."""
     raise refusal(_PUBLIC_MODULE, "get_global")
 
 
 def select_ref(idx: Any, *refs: Any) -> Any:
-    """The reference with number `idx`, where that is known while tracing. ValueError for fewer than two references.
+    """Return reference number `idx`, which must be known while tracing. Raises ValueError for fewer
+    than two references.
 
-    NotImplementedError for a traced number: write under `when`.
+    Raises NotImplementedError for a traced number: use `when` instead.
     """
     if len(refs) < 2:
         raise ValueError("select_ref: at least two refs are required.")
@@ -337,7 +346,7 @@ def select_ref(idx: Any, *refs: Any) -> Any:
 
 
 def cdiv(a: Any, b: Any) -> Any:
-    """`a / b`, rounded up.
+    """Return `a / b`, rounded up.
 
     >>> weft.experimental.pallas.cdiv(7, 3)
     3
@@ -348,7 +357,7 @@ def cdiv(a: Any, b: Any) -> Any:
 
 
 def align_to(a: Any, alignment: Any) -> Any:
-    """The least multiple of `alignment` that is not below `a`.
+    """Return the least multiple of `alignment` that is at least `a`.
 
     >>> weft.experimental.pallas.align_to(7, 4)
     8
@@ -357,7 +366,7 @@ def align_to(a: Any, alignment: Any) -> Any:
 
 
 def next_power_of_2(x: int) -> int:
-    """The least power of two that is not below `x`. ValueError for a negative number.
+    """Return the least power of two that is at least `x`. Raises ValueError for a negative number.
 
     >>> weft.experimental.pallas.next_power_of_2(5)
     8
@@ -368,7 +377,7 @@ def next_power_of_2(x: int) -> int:
 
 
 def strides_from_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides, in elements, of a dense array in row-major order.
+    """Return the strides, in elements, of a dense row-major array.
 
     >>> weft.experimental.pallas.strides_from_shape((2, 3, 4))
     (12, 4, 1)
@@ -381,7 +390,7 @@ def strides_from_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def multiple_of(x: Any, values: Sequence[int] | int) -> Any:
-    """`x`, of which the user says that it is a multiple of a number; nothing here asks for it.
+    """Return `x`, which the user asserts to be a multiple of `values`; the assertion has no effect.
 
     >>> weft.experimental.pallas.multiple_of(wnp.int32(8), 4).item()
     8
@@ -390,7 +399,7 @@ def multiple_of(x: Any, values: Sequence[int] | int) -> Any:
 
 
 def broadcast_to(a: Any, shape: tuple[int, ...]) -> Any:
-    """`a` with the given shape.
+    """Return `a` broadcast to the given shape.
 
     >>> weft.experimental.pallas.broadcast_to(wnp.zeros(()), (2,)).shape
     (2,)
@@ -399,7 +408,7 @@ def broadcast_to(a: Any, shape: tuple[int, ...]) -> Any:
 
 
 def reciprocal(x: Any, *, approx: bool = False, full_range: bool = True) -> Any:
-    """`1 / x`, exactly rounded whatever is allowed.
+    """Return `1 / x`, correctly rounded even if approximations are allowed.
 
     >>> weft.experimental.pallas.reciprocal(wnp.float32(4)).item()
     0.25
@@ -415,7 +424,8 @@ def dot(
     allow_tf32: bool | None = None,
     precision: Any = None,
 ) -> Any:
-    """The product of two matrices, each transposed if wanted, with sums in float32 (int32 for integers). ValueError for other ranks.
+    """Return the product of two matrices, each optionally transposed, accumulated in float32 (int32
+    for integers). Raises ValueError for other ranks.
 
     >>> weft.experimental.pallas.triton.dot(wnp.ones((2, 3)), wnp.ones((2, 3)), trans_b=True).tolist()
     [[3.0, 3.0], [3.0, 3.0]]
@@ -443,7 +453,8 @@ def dot(
 
 
 def debug_print(fmt: str, *args: Any) -> None:
-    """Print values while the kernel runs, one iteration after another; a text without braces is followed by the values.
+    """Print values while the kernel runs, in iteration order. A format without braces is followed
+    by the values.
 
     >>> weft.experimental.pallas.debug_print("x = {}", wnp.int32(2))
     x = 2
@@ -458,7 +469,7 @@ def debug_print(fmt: str, *args: Any) -> None:
 
 
 def delay(nanos: Any) -> None:
-    """Wait a time: it changes no value, and nothing here depends on time, so that it is not done."""
+    """Do nothing: a delay has no effect on values, and no other device depends on time."""
     typeof(nanos)
 
 

@@ -1,11 +1,13 @@
-"""Kernels run over their grids: a program of weft's own operations.
+"""Programs of kernels over their grids, in weft's own operations.
 
 In:   a `Kernel` and its operands.
-Out:  its results. Where the index maps prove that blocks are independent, the iterations that own a block each are steps of a loop that
-      carries nothing, which is compiled to parallel tasks; the other axes of the grid are a loop inside, which carries the block. Else
-      one loop goes over the whole grid, with the arrays carried and updated in place.
-Laws: an array is padded where its last block reaches behind its end. What memory holds that nobody has written is NaN, or the least
-      integer. References of inputs may be written, too: then all iterations see it, and the grid is one loop.
+Out:  its results. If the index maps prove that blocks are independent, the iterations that own a
+      block each are steps of a loop without carry, which is compiled to parallel tasks; the other
+      grid axes are an inner loop, which carries the block. Otherwise one loop runs over the whole
+      grid, with the arrays carried and updated in place.
+Laws: an array is padded if its last block exceeds it. Uninitialized memory holds NaN, or the least
+      integer. References of inputs may be written too: then all iterations see the change, and the
+      grid is one loop.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ ZERO = np.int32(0)
 
 
 def program_of(kernel: Kernel, avals: Sequence[ShapedArray]) -> Jaxpr:
-    """The program that runs a kernel on operands of these types."""
+    """Return the program that runs a kernel on operands of these types."""
     return stage(
         lambda *operands: run(kernel, operands),
         [ShapedArray(a.shape, a.dtype) for a in avals],
@@ -51,7 +53,8 @@ def program_of(kernel: Kernel, avals: Sequence[ShapedArray]) -> Jaxpr:
 
 
 def run(kernel: Kernel, operands: Sequence[Any]) -> list:
-    """The results of a kernel; operands are the traced sizes of the grid, the prefetched scalars and the inputs."""
+    """Return the results of a kernel. Operands are the traced grid sizes, the prefetched scalars
+    and the inputs."""
     traced = sum(n is None for n in kernel.grid)
     sizes = iter(operands[:traced])
     grid = [next(sizes) if n is None else n for n in kernel.grid]
@@ -88,7 +91,7 @@ def _padded(m: BlockMapping, x: Any, blank: str) -> Any:
 
 
 def _trimmed(m: BlockMapping, x: Any) -> Any:
-    """Without the padding."""
+    """Return `x` without the padding."""
     if typeof(x).shape == m.aval.shape:
         return x
     begins = [low for low, _ in m.padding]
@@ -96,7 +99,7 @@ def _trimmed(m: BlockMapping, x: Any) -> Any:
 
 
 def _starts(m: BlockMapping, ids: Sequence[Any], mapped: int, scalars: Sequence[Any]) -> list:
-    """Where the block of an iteration begins."""
+    """Return the start of the block of an iteration."""
 
     numbers = evaluate(m.index, *ids[mapped:], *scalars)
     starts = [ids[axis] for axis in m.lead]
@@ -113,7 +116,7 @@ def _starts(m: BlockMapping, ids: Sequence[Any], mapped: int, scalars: Sequence[
 
 
 def _taken(m: BlockMapping, x: Any, starts: Sequence[Any]) -> Any:
-    """The block of `x` that begins at `starts`, as the kernel sees it."""
+    """Return the block of `x` that begins at `starts`, as the kernel sees it."""
     if m.sizes != typeof(x).shape:
         x = dynamic_slice_p.bind(
             x, *_in_range(starts, typeof(x).shape, m.sizes), slice_sizes=m.sizes
@@ -130,7 +133,7 @@ def _seen(m: BlockMapping, x: Any) -> Any:
 
 
 def _put(m: BlockMapping, x: Any, block: Any, starts: Sequence[Any]) -> Any:
-    """`x` with a block in its place."""
+    """Return `x` with the block at `starts` replaced."""
     kept = [len(m.lead) + d for d, dim in enumerate(m.dims) if not isinstance(dim, Squeezed)]
     if len(kept) != len(m.sizes):
         block = broadcast_in_dim(block, m.sizes, tuple(kept))
@@ -142,7 +145,7 @@ def _put(m: BlockMapping, x: Any, block: Any, starts: Sequence[Any]) -> Any:
 
 
 def _in_range(starts: Sequence[Any], shape: Sequence[int], sizes: Sequence[int]) -> list:
-    """The beginnings of a window; 0 along dims that it fills."""
+    """Return the starts of a window; 0 along dims that it fills."""
     return [
         ZERO if n == size else np.int32(s) if isinstance(s, int) else s
         for s, n, size in zip(starts, shape, sizes)
@@ -150,7 +153,7 @@ def _in_range(starts: Sequence[Any], shape: Sequence[int], sizes: Sequence[int])
 
 
 def _unraveled(number: Any, sizes: Sequence[Any]) -> list:
-    """The indices of iteration `number` of a grid, whose last axis is the fastest."""
+    """Return the grid indices of iteration `number`; the last axis is the fastest."""
 
     ids: list = []
     for n, size in enumerate(reversed(list(sizes))):
@@ -175,7 +178,7 @@ def _step(
     outs: Sequence[Any],
     scratch: Sequence[Any],
 ) -> list[list]:
-    """The kernel on blocks: scalars, blocks and scratch memory afterwards."""
+    """Run the kernel on blocks. Return the new scalars, blocks and scratch memory."""
     sizes = [np.int32(n) if isinstance(n, int) else n for n in grid[kernel.mapped :]]
     after = _evaluate_known(
         kernel.body, *ids[kernel.mapped :], *sizes, *scalars, *ins, *outs, *scratch
@@ -188,7 +191,8 @@ def _step(
 
 
 def _evaluate_known(jaxpr: Jaxpr, *args: Any) -> list:
-    """`evaluate`, with numbers that follow from known ones computed now, and of branches on them the one that is taken."""
+    """Evaluate a program with constant folding: known conditions select their branch while
+    tracing."""
     return evaluate_by(_bind_known, jaxpr, args)
 
 
@@ -219,7 +223,7 @@ def _scratch(kernel: Kernel) -> list:
 
 
 def _writes(kernel: Kernel) -> tuple[list[bool], list[bool]]:
-    """Which prefetched scalars and which inputs the kernel writes to."""
+    """Return which prefetched scalars and which inputs the kernel writes."""
     lead = 2 * (len(kernel.grid) - kernel.mapped)
     given = kernel.body.invars[lead : lead + kernel.scalars + len(kernel.ins)]
     changed = [out is not var for var, out in zip(given, kernel.body.outvars)]
@@ -233,7 +237,7 @@ def _run_in_order(
     ins: Sequence[Any],
     outs: Sequence[Any],
 ) -> list:
-    """The grid as one loop that carries whole arrays."""
+    """Run the grid as one loop that carries whole arrays."""
     wrote_scalars, wrote_ins = _writes(kernel)
 
     def step(number: Any, state: tuple) -> tuple:
@@ -273,7 +277,7 @@ def _run_in_order(
 
 
 def _repeated(count: int, step: Callable, state: Any) -> Any:
-    """`step(number, state)` for all numbers below `count`."""
+    """Apply `step(number, state)` for all numbers below `count`, and return the last state."""
     if count == 1:
         return step(ZERO, state)
     return fori_loop(np.int32(0), np.int32(count), step, state)
@@ -284,7 +288,8 @@ def _repeated(count: int, step: Callable, state: Any) -> Any:
 
 @record(eq=False)
 class _Plan:
-    """Axes of the grid whose iterations own a block each, the others, and for each output the axis that indexes each dim, or None."""
+    """Grid axes whose iterations own a block each, the other axes, and the axis, or None, that
+    indexes each dim of each output."""
 
     own: tuple[int, ...]
     rest: tuple[int, ...]
@@ -292,7 +297,7 @@ class _Plan:
 
 
 def _independent(kernel: Kernel) -> _Plan | None:
-    """How the grid divides into independent parts, if it does."""
+    """Return the division of the grid into independent parts, or None."""
     if kernel.body.effects or any(map(any, _writes(kernel))) or not kernel.outs:
         return None
     found = [_indexed_by(kernel, m) for m in kernel.outs]
@@ -313,7 +318,7 @@ def _independent(kernel: Kernel) -> _Plan | None:
 
 
 def _indexed_by(kernel: Kernel, m: BlockMapping) -> tuple[int | None, ...]:
-    """Per dim of an array the axis of the grid that is its block's number."""
+    """Return, for each dim of an array, the grid axis that is its block number, or None."""
     numbers = {
         v: kernel.mapped + i
         for i, v in enumerate(m.index.invars[: len(kernel.grid) - kernel.mapped])
@@ -329,7 +334,7 @@ def _indexed_by(kernel: Kernel, m: BlockMapping) -> tuple[int | None, ...]:
 
 
 def _owns(m: BlockMapping, dims: Sequence[int | None], axis: int, size: int, aliased: bool) -> bool:
-    """Whether each index along an axis has blocks of its own."""
+    """Return True if each index along a grid axis has its own blocks."""
     if list(dims).count(axis) != 1:
         return False
     dim = list(dims).index(axis)
@@ -338,8 +343,8 @@ def _owns(m: BlockMapping, dims: Sequence[int | None], axis: int, size: int, ali
 
 
 def _starts_afresh(kernel: Kernel, own: Sequence[int], rest: Sequence[int]) -> bool:
-    """Whether scratch memory hands nothing on from one part to the next: the user says so, or the first iteration of a part does not
-    read it."""
+    """Return True if scratch memory passes no value between parts: the user declares it, or the
+    first iteration of a part does not read it."""
     if not kernel.scratch or set(own) <= kernel.parallel:
         return True
     body, n = kernel.body, len(kernel.grid) - kernel.mapped
@@ -380,7 +385,8 @@ def _slab_starts(starts: Sequence, dims: Sequence) -> list:
 def _run_tiles(
     kernel: Kernel, plan: _Plan, scalars: Sequence[Any], ins: Sequence[Any], first: dict[int, Any]
 ) -> list:
-    """The grid as a loop over independent parts, in each of which another loop goes over the other axes."""
+    """Run the grid as a loop over independent parts; in each part, an inner loop runs over the
+    other axes."""
     grid = kernel.grid
     own_sizes, rest_sizes = [grid[a] for a in plan.own], [grid[a] for a in plan.rest]
     rest_count = math.prod(rest_sizes)
@@ -426,7 +432,7 @@ def _run_tiles(
 
 
 def _slab(m: BlockMapping, dims: Sequence[int | None]) -> tuple[int, ...]:
-    """The shape of what one part owns of an array."""
+    """Return the shape of the slab of an array that one part owns."""
     return tuple(
         [
             size if axis is not None else n
@@ -443,7 +449,7 @@ def _begin(
     ids: Sequence[Any],
     blank: str,
 ) -> Any:
-    """What a part owns of an array, as it is at first: of an aliased input, or nothing."""
+    """Return the initial slab of an array for a part: from an aliased input, or uninitialized."""
 
     if x is None:
         return blank_value(ShapedArray(shape, m.aval.dtype), blank)
@@ -462,7 +468,7 @@ def _assembled(
     sizes: Sequence[int],
     blank: str,
 ) -> Any:
-    """The array from what its parts own, stacked."""
+    """Return the array, given the stacked slabs of its parts."""
     slab = typeof(y).shape[1:]
     y = reshape(y, (*sizes, *slab))
     order, shape = [], []
@@ -481,6 +487,6 @@ def _assembled(
 
 
 def _depends(m: BlockMapping, axes: Sequence[int]) -> bool:
-    """Whether the place of a block depends on these axes of the grid, mapped ones not counted."""
+    """Return True if the start of a block depends on these grid axes, not counting mapped ones."""
     read = used_vars(dce(m.index)) | {a for a in m.index.outvars if isinstance(a, Var)}
     return any(m.index.invars[a] in read for a in axes if a >= 0)

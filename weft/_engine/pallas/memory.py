@@ -1,10 +1,11 @@
-"""Loads and stores under masks, atomic updates, copies between references, and semaphores.
+"""Masked loads and stores, atomic updates, copies between references, and semaphores.
 
 In:   references, or parts of them (`ref.at[index]`), in a kernel.
 Out:  values, and writes.
-Laws: an element whose mask is False is neither read nor written, so that it may lie outside of the reference; what is loaded for it is
-      `other`, or NaN (the least integer). Iterations that share memory run one after another: a plain update is an atomic one. A copy
-      is done when it is started, a semaphore is a number, and a wait for what never comes does not hang: it subtracts.
+Laws: masked elements are neither read nor written, so they may be out of bounds; a load returns
+      `other` for them, or NaN (the least integer). Iterations that share memory run in sequence:
+      plain updates are atomic. A copy is complete when it is started. A semaphore is a number, and
+      a wait only subtracts: it does not block.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from weft._engine.util.source import api_boundary
 
 
 def _parts(ref: Any, idx: Any = None) -> tuple[Ref, tuple]:
-    """A reference, and the indices that are applied to it, one after another."""
+    """Return a reference and the indices that apply to it, one after another."""
     more = () if idx is None else (idx,)
     if isinstance(ref, TransformedRef):
         return ref.ref, (*ref.transforms, *more)
@@ -36,8 +37,9 @@ def _parts(ref: Any, idx: Any = None) -> tuple[Ref, tuple]:
 
 
 class _Place:
-    """Elements of a reference that may lie outside of it: the value that they are elements of, the position along each dim (arrays
-    that broadcast to `shape`, which has the dims of the result), and how to write that value back."""
+    """Elements of a reference, which may be out of bounds: the whole value, the position along each
+    dim (arrays that broadcast to `shape`, the shape of the result), and a function that writes the
+    value back."""
 
     __slots__ = ("positions", "shape", "value", "write")
 
@@ -49,14 +51,14 @@ class _Place:
         self.positions, self.shape = _positions(typeof(self.value).shape, last)
 
     def inside(self, mask: Any) -> Any:
-        """The mask, with what lies outside left out."""
+        """Return the mask, False for elements out of bounds."""
         found = wnp.broadcast_to(wnp.asarray(mask, bool), self.shape)
         for at, n in zip(self.positions, typeof(self.value).shape):
             found = found & (at >= 0) & (at < n)
         return found
 
     def clipped(self) -> tuple:
-        """Positions that lie inside."""
+        """Return the positions, clamped to the bounds."""
         return tuple(
             [
                 wnp.clip(at, 0, max(n - 1, 0))
@@ -66,7 +68,7 @@ class _Place:
 
 
 def _positions(shape: tuple[int, ...], index: Any) -> tuple[list, tuple[int, ...]]:
-    """Return the positions along each dim of what an index selects, and the shape of the selection.
+    """Return the selected positions along each dim, and the shape of the selection.
 
     As in NumPy, the dims of index arrays come first if the arrays are apart."""
     parts = _whole_index(index, len(shape))
@@ -108,7 +110,7 @@ def _whole_index(index: Any, ndim: int) -> list:
 
 
 def _run(part: slice | Slice, n: int) -> Any:
-    """The positions of a slice."""
+    """Return the positions of a slice."""
     if isinstance(part, Slice):
         return wnp.asarray(part.start, np.int32) + wnp.arange(part.size, dtype=np.int32) * np.int32(
             part.stride
@@ -128,7 +130,8 @@ def load(
     eviction_policy: str | None = None,
     volatile: bool = False,
 ) -> Any:
-    """The value of a reference, of a part of it, or of an index into it; where `mask` is False, `other`. The last three change nothing.
+    """Return the value of a reference, of a part of it, or at an index; `other` where `mask` is
+    False. The last three parameters have no effect.
 
     >>> from weft.experimental import pallas as pl
     >>> ref = weft.new_ref(wnp.arange(4))
@@ -161,7 +164,8 @@ def load(
 
 
 def _update(ref: Any, idx: Any, val: Any, mask: Any, how: Callable[[Any, Any], Any] | None) -> Any:
-    """Write `how(old, val)`, by default `val`, where the mask says so; gives what was there."""
+    """Write `how(old, val)`, by default `val`, where the mask is True. Return the previous
+    elements."""
     if mask is None:
         base, indices = _parts(ref, idx)
         part = TransformedRef(base, indices) if indices else base
@@ -176,14 +180,15 @@ def _update(ref: Any, idx: Any, val: Any, mask: Any, how: Callable[[Any, Any], A
         return old
     inside = at.inside(mask)
     whole = [wnp.broadcast_to(p, at.shape) for p in at.positions]
-    whole[0] = wnp.where(inside, whole[0], at.value.shape[0])  # behind the end: dropped
+    whole[0] = wnp.where(inside, whole[0], at.value.shape[0])  # out of bounds: dropped
     at.write(at.value.at[tuple(whole)].set(new, mode="drop"))
     return old
 
 
 @api_boundary
 def store(ref: Any, *args: Any, mask: Any = None, eviction_policy: str | None = None) -> None:
-    """`store(ref, value)` or `store(ref, index, value)`: write where `mask`, if there is one, is True.
+    """Write to `store(ref, value)` or `store(ref, index, value)`; only where `mask` is True if it
+    is given.
 
     >>> from weft.experimental import pallas as pl
     >>> ref = weft.new_ref(wnp.zeros(3))
@@ -197,7 +202,7 @@ def store(ref: Any, *args: Any, mask: Any = None, eviction_policy: str | None = 
 
 @api_boundary
 def swap(ref: Any, *args: Any, mask: Any = None, eviction_policy: str | None = None) -> Any:
-    """`store`, which gives what was there.
+    """Write like `store`, and return the previous elements.
 
     >>> from weft.experimental import pallas as pl
     >>> pl.swap(weft.new_ref(wnp.arange(3)), pl.ds(1, 2), wnp.zeros(2, int)).tolist()
@@ -216,7 +221,7 @@ def _value_of(api: str, args: Sequence) -> Any:
 
 
 def atomic(name: str, what: str, how: Callable[[Any, Any], Any] | None) -> Callable:
-    """The atomic update `how(old, new)`."""
+    """Return the atomic update function for `how(old, new)`."""
 
     def update(x_ref_or_view: Any, idx: Any, val: Any, *, mask: Any = None) -> Any:
         base, indices = _parts(x_ref_or_view, None if isinstance(idx, tuple) and not idx else idx)
@@ -235,7 +240,7 @@ def atomic(name: str, what: str, how: Callable[[Any, Any], Any] | None) -> Calla
 
 @api_boundary
 def atomic_cas(ref: Any, cmp: Any, val: Any) -> Any:
-    """Write `val` to a reference without dims if it holds `cmp`; gives what was there.
+    """Write `val` to a scalar reference if it holds `cmp`; return the previous value.
 
     >>> ref = weft.new_ref(0)
     >>> weft.experimental.pallas.triton.atomic_cas(ref, 0, 7).item(), ref
@@ -254,26 +259,26 @@ def atomic_cas(ref: Any, cmp: Any, val: Any) -> Any:
 
 
 class AsyncCopy:
-    """A copy between references of a kernel: `start` does it, after which there is nothing to wait for."""
+    """A copy between references of a kernel. `start` completes it, so `wait` has no effect."""
 
     def __init__(self, src: Any, dst: Any, sem: Any = None, add: bool = False):
         self.src, self.dst, self.sem, self.add = src, dst, sem, add
 
     def start(self, priority: int = 0, *, add: bool = False) -> None:
-        """Do it."""
+        """Copy the elements."""
         if self.add or add:
             self.dst.addupdate(self.src[...])
         else:
             self.dst.set(self.src[...])
 
     def wait(self) -> None:
-        """Nothing: it is done."""
+        """Do nothing: the copy is complete."""
 
     wait_send = wait_recv = wait
 
 
 def make_async_copy(src_ref: Any, dst_ref: Any, sem: Any) -> AsyncCopy:
-    """A copy from one reference to another, which `start()` does and `wait()` waits for.
+    """Return a copy from one reference to another, to run with `start()` and `wait()`.
 
     >>> from weft.experimental.pallas import tpu as pltpu
     >>> target = weft.new_ref(wnp.zeros(2))
@@ -310,7 +315,7 @@ def sync_copy(src_ref: Any, dst_ref: Any, *, add: bool = False) -> None:
 
 
 class DeviceIdType(enum.Enum):
-    """How a device is named that a semaphore is on."""
+    """The form in which the device of a semaphore is given."""
 
     __module__ = "weft.experimental.pallas"
 
@@ -326,7 +331,7 @@ def semaphore_signal(
     device_id_type: DeviceIdType = DeviceIdType.MESH,
     core_index: Any = None,
 ) -> None:
-    """Add to a semaphore. NotImplementedError for one of another device.
+    """Add to a semaphore. Raises NotImplementedError for a semaphore of another device.
 
     >>> from weft.experimental import pallas as pl
     >>> sem = weft.new_ref(0)
@@ -343,7 +348,8 @@ def semaphore_signal(
 
 
 def semaphore_wait(sem_or_view: Any, value: Any = 1, *, decrement: bool = True) -> None:
-    """Subtract from a semaphore: iterations run one after another, so that nobody signals while one waits.
+    """Subtract from a semaphore, without blocking: iterations run in sequence, so no other
+    iteration could signal meanwhile.
 
     >>> weft.experimental.pallas.semaphore_wait(weft.new_ref(1))
     """
@@ -352,7 +358,7 @@ def semaphore_wait(sem_or_view: Any, value: Any = 1, *, decrement: bool = True) 
 
 
 def semaphore_read(sem_or_view: Any) -> Any:
-    """The number of a semaphore.
+    """Return the value of a semaphore.
 
     >>> weft.experimental.pallas.semaphore_read(weft.new_ref(1)).item()
     1

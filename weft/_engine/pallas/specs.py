@@ -1,8 +1,9 @@
-"""What a kernel is told about its operands: block specs, grids, memory spaces, scratch memory.
+"""Descriptions of a kernel's operands: block specs, grids, memory spaces, scratch memory.
 
-In:   what users write.
-Out:  records of it. `blocks` turns them into mappings of arrays to blocks.
-Laws: there is one memory, so that a memory space is a name; what it is called with is a type of scratch memory.
+In:   the arguments of users.
+Out:  records. `blocks` converts them to mappings of arrays to blocks.
+Laws: there is one memory, so a memory space is only a name; calling it gives a type of scratch
+      memory.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from weft._engine.util.record import record
 
 @record
 class Blocked:
-    """A dim that is cut into blocks of `block_size`: the index map gives the number of the block. A plain integer means the same.
+    """A dim that is split into blocks of `block_size`: the index map returns the block number. A
+    plain integer means the same.
 
     >>> weft.experimental.pallas.Blocked(8)
     Blocked(block_size=8)
@@ -36,8 +38,9 @@ class Blocked:
 
 @record
 class Element:
-    """A dim of which a block has `block_size` elements: the index map gives the first. `padding` elements, before and after, are
-    not in the array: those of an input have no particular value, those of an output are dropped.
+    """A dim with blocks of `block_size` elements: the index map returns the first element.
+    `padding` elements, before and after, are outside the array: on input their values are
+    unspecified, on output they are dropped.
 
     >>> weft.experimental.pallas.Element(8, (0, 2)).padding
     (0, 2)
@@ -51,7 +54,7 @@ class Element:
 
 @record
 class Squeezed:
-    """A dim of which a block has one element, and which its reference lacks. None means the same.
+    """A dim with blocks of one element, absent from the kernel's reference. None means the same.
 
     >>> weft.experimental.pallas.Squeezed()
     Squeezed()
@@ -62,8 +65,9 @@ class Squeezed:
 
 @record
 class BoundedSlice:
-    """A dim of which a block has at most `block_size` elements: the index map gives a `ds`. The reference has `block_size` elements
-    from its start on, those behind its end included.
+    """A dim with blocks of at most `block_size` elements: the index map returns a `ds`. The
+    reference always has `block_size` elements from the start of the `ds`, including those after its
+    end.
 
     >>> weft.experimental.pallas.BoundedSlice(8).block_size
     8
@@ -79,7 +83,8 @@ BlockDim = Element | Squeezed | Blocked | BoundedSlice
 
 
 def block_dim(dim: Any) -> BlockDim:
-    """A dim of a block as users write it; ValueError for anything else."""
+    """Return a user's description of a block dim as a `BlockDim`. Raise ValueError for other
+    values."""
     if dim is None:
         return squeezed
     if isinstance(dim, (Blocked, Element, Squeezed, BoundedSlice)):
@@ -94,7 +99,7 @@ def block_dim(dim: Any) -> BlockDim:
 
 
 def block_size(dim: BlockDim) -> int:
-    """The elements of an array that a block has along a dim."""
+    """Return the number of array elements of a block along a dim."""
     return 1 if isinstance(dim, Squeezed) else dim.block_size
 
 
@@ -102,7 +107,7 @@ def block_size(dim: BlockDim) -> int:
 
 
 class RevisitMode(enum.Enum):
-    """Whether a block that was just used is fetched again; both mean the same here."""
+    """The choice whether a block that was just used is fetched again; it has no effect."""
 
     __module__ = "weft.experimental.pallas"
 
@@ -112,7 +117,8 @@ class RevisitMode(enum.Enum):
 
 @record
 class Buffered:
-    """How many buffers a pipeline has for an operand; there is no pipeline here, so that it changes nothing.
+    """The number of buffers of a pipeline for an operand; it has no effect, since there is no
+    pipeline.
 
     >>> weft.experimental.pallas.Buffered(2).buffer_count
     2
@@ -126,7 +132,7 @@ class Buffered:
 
 
 class NoBlockSpec:
-    """Stands for specs that were not given."""
+    """The default for specs that are not given."""
 
     def __repr__(self) -> str:
         return "NoBlockSpec"
@@ -136,12 +142,13 @@ no_block_spec = NoBlockSpec()
 
 
 class BlockSpec:
-    """Which block of an array an iteration of the grid sees.
+    """The block of an array for each iteration of the grid.
 
-    `block_shape` has an entry per dim: an integer, None (the block has one element and its reference lacks the dim), or `Blocked`,
-    `Element`, `Squeezed`, `BoundedSlice`. `index_map` takes the indices of the grid, then references to the prefetched scalars, and gives
-    one number per dim. Without a shape the block is the array, without a map it is the first one. `memory_space` and `pipeline_mode`
-    change nothing here.
+    `block_shape` has an entry per dim: an integer, None (the block has one element and its
+    reference lacks the dim), or `Blocked`, `Element`, `Squeezed`, `BoundedSlice`. `index_map` takes
+    the grid indices, then references to the prefetched scalars, and returns one number per dim.
+    Without a shape, the block is the whole array; without a map, it is the first block.
+    `memory_space` and `pipeline_mode` have no effect.
 
     >>> from weft.experimental import pallas as pl
     >>> pl.BlockSpec((8, 128), lambda i, j: (i, j)).block_shape
@@ -164,7 +171,7 @@ class BlockSpec:
         self.memory_space, self.pipeline_mode = memory_space, pipeline_mode
 
     def replace(self, **changes: Any) -> BlockSpec:
-        """A spec with some attributes replaced."""
+        """Return a spec with some attributes replaced."""
         old = {name: getattr(self, name) for name in self.__slots__}
         if unknown := changes.keys() - old.keys():
             raise TypeError(
@@ -236,7 +243,8 @@ class GridSpec:
 
 @record
 class MemoryRef:
-    """A type of scratch memory: a shape and a dtype in a memory space; `semaphore` counts, and begins at 0.
+    """A type of scratch memory: a shape and a dtype in a memory space; a `semaphore` is a counter
+    that starts at 0.
 
     >>> from weft.experimental.pallas import tpu as pltpu
     >>> pltpu.VMEM((8, 128), wnp.float32).shape
@@ -253,12 +261,12 @@ class MemoryRef:
     dtype = property(lambda self: self.inner_aval.dtype)
 
     def get_array_aval(self) -> ShapedArray:
-        """The type of the array."""
+        """Return the type of the array."""
         return self.inner_aval
 
 
 class _Space(enum.Enum):
-    """What the memory spaces of all machines share."""
+    """Common part of the memory spaces of all machines."""
 
     def __call__(self, shape: Sequence[int], dtype: Any) -> MemoryRef:
         return MemoryRef(ShapedArray(tuple(shape), dtype), self)
@@ -270,7 +278,8 @@ class _Space(enum.Enum):
 
 
 class MemorySpace(_Space):
-    """Names of memory, which say nothing here: there is one. Called with a shape and a dtype, a name gives a type of scratch memory."""
+    """Names of memory spaces, which have no effect: there is one memory. Calling a name with a
+    shape and a dtype gives a type of scratch memory."""
 
     __module__ = "weft.experimental.pallas"
 
@@ -288,7 +297,7 @@ SEMAPHORE_TYPE = ShapedArray((), np.int32)
 
 
 def scratch_type(x: Any) -> tuple[ShapedArray, bool]:
-    """The type of scratch memory, and whether it is a semaphore, which begins at 0."""
+    """Return the type of scratch memory, and True if it is a semaphore, which starts at 0."""
     if hasattr(x, "as_scratch"):
         x = x.as_scratch()
     if isinstance(x, MemoryRef):
@@ -306,7 +315,7 @@ def scratch_type(x: Any) -> tuple[ShapedArray, bool]:
 
 @record
 class CostEstimate:
-    """What a kernel costs; nothing here asks for it.
+    """The cost of a kernel, for information only.
 
     >>> weft.experimental.pallas.CostEstimate(flops=10, transcendentals=0, bytes_accessed=80).flops
     10
@@ -320,7 +329,7 @@ class CostEstimate:
     remote_bytes_transferred: int = 0
 
     def to_json(self) -> bytes:
-        """The numbers as JSON."""
+        """Return the numbers as JSON."""
 
         names = ("flops", "transcendentals", "bytes_accessed", "remote_bytes_transferred")
         return json.dumps({name: getattr(self, name) for name in names}).encode()

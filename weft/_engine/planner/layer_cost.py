@@ -22,7 +22,8 @@ from weft._engine.util.record import record
 
 #: bytes of activations
 ACTIVATION_BYTES = 2
-#: share of the seconds of a hidden collective that computation loses to it: it occupies some of the units and of the memory
+#: share of a hidden collective's time that slows computation down: it occupies some compute units
+#: and memory bandwidth
 CONTENTION = 0.2
 #: kernels of a layer other than matmuls
 _SMALL_KERNELS = 8

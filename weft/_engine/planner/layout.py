@@ -1,6 +1,7 @@
 """Layouts: how a training step is split over devices, and how it trades memory for work.
 
-In:   degrees of parallelism, micro batch, ZeRO stage, recomputation, and the precision of what is stored.
+In:   degrees of parallelism, micro batch, ZeRO stage, recomputation, and the precision of the
+      stored values.
 Out:  `TrainingLayout`, with the device groups that its collectives span.
 
 Devices are numbered with the tensor axis innermost, then context, data (with experts inside of it), and the pipeline.
@@ -35,7 +36,8 @@ class TrainingPrecision:
 
 @record
 class Overlap:
-    """Shares of the collectives of an axis that run behind computation where there is enough of it."""
+    """Shares of the collectives of an axis that overlap with computation, if there is enough of
+    it."""
 
     data: float = 0.0
     tensor: float = 0.0

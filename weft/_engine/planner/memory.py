@@ -72,7 +72,8 @@ def _divided(model: TransformerModel, layout: TrainingLayout, over_data: bool) -
 
 
 def _gathered_layer(model: TransformerModel, layout: TrainingLayout) -> float:
-    """Return the bytes of two gathered layers: one in use, one on its way. Experts stay where they are."""
+    """Return the bytes of two gathered layers: one in use, one in transfer. Experts are not
+    gathered."""
     dense = model.dense_parameters / model.layers
     experts = model.expert_parameters / max(1, model.expert_layers) / layout.expert
     gathered = 2 * (dense + experts) / layout.tensor * layout.precision.parameter_bytes
@@ -82,7 +83,7 @@ def _gathered_layer(model: TransformerModel, layout: TrainingLayout) -> float:
 
 
 def _activations(model: TransformerModel, layout: TrainingLayout) -> float:
-    """Return the bytes kept for the backward passes of all micro batches that are under way."""
+    """Return the bytes saved for the backward passes of all micro batches in flight."""
     layers, _ = stage_layers(model, layout)
     layer = _layer_bytes(model, layout)[layout.recompute]
     under_way = min(layout.micro_batches, layout.pipeline)
@@ -92,7 +93,7 @@ def _activations(model: TransformerModel, layout: TrainingLayout) -> float:
 
 
 def _workspace(model: TransformerModel, layout: TrainingLayout) -> float:
-    """Return the bytes of the layer that is computed again, and of the logits."""
+    """Return the bytes of the recomputed layer and of the logits."""
     tokens = layout.micro_batch * model.seq / layout.context
     logits = tokens * model.vocab / layout.tensor * _LOGIT_BYTES
     sizes = _layer_bytes(model, layout)

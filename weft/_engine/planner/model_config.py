@@ -14,7 +14,7 @@ from typing import Any
 
 from weft._engine.planner.transformer import TransformerModel
 
-#: field of `TransformerModel` -> its names in configs, the first that is there counts
+#: field of `TransformerModel` -> its names in configs; the first one present is used
 _NAMES = {
     "hidden": ("hidden_size", "n_embd", "d_model", "dim"),
     "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
@@ -80,7 +80,8 @@ def _value(config: Mapping[str, Any], field: str) -> Any:
 
 
 def model_from_file(path: str | PathLike[str]) -> TransformerModel:
-    """Return the model of a JSON file; a file that is not there or no JSON object raises `ValueError`."""
+    """Return the model of a JSON file. Raise ValueError if the file does not exist or is not a JSON
+    object."""
     try:
         config = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, json.JSONDecodeError) as error:

@@ -23,7 +23,7 @@ from weft._engine.util.record import record, replace
 
 #: share of a device's memory that a plan may use; the rest is for the runtime, libraries and fragmentation
 USABLE_MEMORY = 0.92
-#: what the runtime hides: gradients and parameters, half of the tensor axis, sends of the pipeline
+#: hidden by the runtime: gradients and parameters, half of the tensor axis, sends of the pipeline
 SEARCH_OVERLAP = Overlap(data=0.9, tensor=0.5, pipeline=1.0)
 _CHUNKS = (1, 2, 3, 4, 5, 6, 8)
 _MOST_TENSOR = 64
@@ -187,14 +187,15 @@ def layouts(request: SearchRequest, shape: MeshShape) -> Iterator[TrainingLayout
 
 
 def _zero_stages(shape: MeshShape) -> tuple[int, ...]:
-    """Return the stages that are worth a candidate: a divided optimizer is never slower than a replicated one."""
+    """Return the ZeRO stages to consider: a divided optimizer is never slower than a replicated
+    one."""
     if shape.data * shape.context == 1:
         return (0,)
     return (1, 2, 3) if shape.pipeline == 1 else (1,)
 
 
 class _CostTable:
-    """Costs of layers and heads, shared by the layouts that have them in common."""
+    """Costs of layers and heads, shared by layouts with equal ones."""
 
     def __init__(self, request: SearchRequest):
         self.request = request

@@ -1,7 +1,7 @@
 """The step time of a layout, by cause.
 
 In:   a model, a layout, a machine.
-Out:  `StepTime`: seconds of a step by cause, and what of the collectives computation hides.
+Out:  `StepTime`: seconds of a step by cause, and the seconds of collectives that computation hides.
 Laws: the total is the sum of the parts. No part is negative.
 
 A pipeline runs one forward and one backward pass at a time (1F1B), with interleaved chunks where the layout has them; its
@@ -126,7 +126,7 @@ def step_time(
     sends -= min(sends * layout.overlap.pipeline, layers * sum(once.values()))
     stage = layers * sum(once.values()) + sends
     count = layout.micro_batches
-    if head_is_layer:  # the last chunk has a head instead of a layer: only what is longer counts
+    if head_is_layer:  # the last chunk has a head instead of a layer: only the excess counts
         head = max(0.0, head - sum(once.values()))
     data, hidden_data = _data_seconds(model, layout, machine, stage, layers * layer.backward)
     return StepTime(

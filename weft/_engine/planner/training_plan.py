@@ -1,4 +1,4 @@
-"""What a search returns: plans, and why other candidates were rejected.
+"""Results of a search: plans, and the reasons for rejecting other candidates.
 
 In:   a model, a cluster, a layout, and its seconds and bytes.
 Out:  `TrainingPlan`, whose text is a report; `SearchSummary` with the rejected classes of candidates.

@@ -2,8 +2,9 @@
 
 In:   a dense model and a layout without pipeline; a mesh with the axes "data", "context" and "tensor".
 Out:  a function of the training state and the tokens, and the types and shardings of both.
-Laws: layers are one `scan`, and attention is computed for one head of a device at a time and again in the backward pass, so that
-      no more scores exist at a time. `verification` compiles the program; nothing runs it.
+Laws: layers are one `scan`. Attention is computed for one head of a device at a time, and
+      recomputed in the backward pass, so that only one head's scores are in memory. `verification`
+      compiles the program; it never runs.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from weft.tree_util import tree_map
 
 #: axes over which ZeRO divides
 _REPLICAS = ("data", "context")
-#: kind of recomputation -> what is kept. Elementwise ops and gathers of divided values are always repeated.
+#: kind of recomputation -> the saved values. Elementwise ops and gathers of divided values are
+#: always repeated.
 _POLICIES = {
     "none": save_from_both_policies(dots_saveable, save_only_these_names("attention", "middle")),
     "selective": save_only_these_names("queries", "values", "attention", "middle", "up"),
@@ -53,8 +55,8 @@ def training_program(
 ) -> TrainingProgram:
     """Return the step of `model` with the shardings of `layout`.
 
-    `NotImplementedError` names what there is no program for: experts, latent attention, parallel blocks, several pipeline stages,
-    and fewer heads of keys than devices of the tensor axis.
+    Raise NotImplementedError for unsupported models: experts, latent attention, parallel blocks,
+    several pipeline stages, and fewer heads of keys than devices of the tensor axis.
     """
     _check(model, layout)
     program = _Step(model, layout, mesh)

@@ -1,4 +1,4 @@
-"""The shape of a transformer: what its parameters, FLOPs and bytes follow from.
+"""The shape of a transformer, from which its parameters, FLOPs and bytes follow.
 
 In:   the numbers of a model's config.
 Out:  `TransformerModel`, with counts of parameters and FLOPs.

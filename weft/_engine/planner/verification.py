@@ -1,10 +1,12 @@
-"""Comparison with a compiler: the memory of a plan's program, compiled for devices that need not be attached.
+"""Verification against a compiler: the memory of a plan's program, compiled for devices that need
+not be attached.
 
 In:   a `TrainingPlan`, and an installed PJRT plugin for its machine.
 Out:  `Verification`: predicted and compiled bytes of a device.
 
-Compiled is one pipeline stage with the optimizer: its layers, the embedding and the output projection, and one micro batch on each
-replica. The prediction is made for the same stage and micro batch, not for the whole plan.
+The compiled program is one pipeline stage with the optimizer: its layers, the embedding and the
+output projection, and one micro batch per replica. The prediction is for the same stage and micro
+batch, not for the whole plan.
 """
 
 from __future__ import annotations
@@ -92,7 +94,7 @@ def verify(plan: TrainingPlan) -> Verification:
     program = training_program(model, layout, mesh)
     step: Any = jit(program.step, donate_argnums=0)
     lowered = step.lower(program.state, program.tokens)
-    with warnings.catch_warnings():  # the option is the plugin's alone
+    with warnings.catch_warnings():  # the option is for the plugin only
         warnings.filterwarnings("ignore", "compile: compiler_options: weft does not implement")
         compiled = lowered.compile(_OPTIONS[target.platform])
     sizes = vars(compiled.memory_analysis())
