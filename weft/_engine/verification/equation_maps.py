@@ -143,8 +143,7 @@ class EquationMaps:
         ]
 
     def _ignores_operand(self, eqn: Eqn) -> bool:
-        """Return whether the parameters of an elementwise op make it constant, such as a power of
-        0."""
+        """Return whether the parameters of an elementwise op make it constant, as a power of 0."""
         if len(eqn.invars) != 1 or not eqn.params or not isinstance(eqn.primitive, ElementwiseOp):
             return False
         if eqn not in self._constant:
@@ -178,8 +177,7 @@ class EquationMaps:
         )
 
     def _moved(self, eqn: Eqn, elements: ElementSet) -> list[ElementSet]:
-        """Return the map of an op with static parameters: the result of its reference on element
-        numbers."""
+        """Return the map of an op with static parameters: its reference on element numbers."""
         return self._traced(eqn, eqn.invars, elements)
 
     def _indexed(self, eqn: Eqn, elements: ElementSet) -> list[ElementSet]:
@@ -344,8 +342,7 @@ def _numbers(shape: tuple[int, ...], first: int) -> np.ndarray:
 
 
 def _same_position(atom: Atom, eqn: Eqn, elements: ElementSet) -> ElementSet:
-    """Return the elements of an operand that an elementwise op reads: those at the positions of the
-    results."""
+    """Return the operand elements that an elementwise op reads: the positions of the results."""
     shape = atom.aval.shape
     if shape == eqn.outvars[0].aval.shape:
         return elements

@@ -75,8 +75,7 @@ class Replay:
 
     @contextlib.contextmanager
     def answering(self) -> Iterator[None]:
-        """Return the logged results to native code that calls Python, in the order of the calls, in
-        a block."""
+        """Answer calls of Python from native code with the logged results, in order, in a block."""
 
         def answer(callback: Any, position: tuple, operands: Sequence) -> Sequence:
             recorded = self._take(id(callback), operands)
@@ -181,8 +180,7 @@ def rounds(eqn: Eqn) -> bool:
 
 @contextlib.contextmanager
 def one_library_thread() -> Iterator[None]:
-    """Restrict NumPy's linear algebra to one thread in a block: more threads are slower on small
-    matrices."""
+    """Restrict NumPy's linear algebra to one thread, which is faster on small matrices."""
     control = lapack.thread_control()
     if control is None:
         yield

@@ -62,8 +62,7 @@ class KernelMapError(VerificationError):
 
 @record(frozen=False)
 class MapCounts:
-    """Numbers of kernels checked completely, in samples or partially, and of skipped kernels by
-    reason."""
+    """Numbers of kernels checked completely, in samples or partially, and skipped by reason."""
 
     whole: int = 0
     sampled: int = 0
@@ -84,8 +83,7 @@ class ResultSample(NamedTuple):
 
 
 def check_group_kernel(graph: Fusion, group: Group, built: BuiltKernel) -> None:
-    """Compare the reads and writes of a kernel with its equations. Raise KernelMapError if they
-    differ."""
+    """Compare the reads and writes of a kernel with its equations; raise KernelMapError."""
     try:
         provenance = provenance_of(built.kernel)
         maps = EquationMaps(graph, group)
@@ -125,8 +123,7 @@ def _compare(maps: EquationMaps, built: BuiltKernel, provenance: Provenance) -> 
 
 
 def _sample_count(maps: EquationMaps, root: Var) -> int:
-    """Return the number of elements of a result to compare; fewer if each depends on many
-    elements."""
+    """Return the number of elements to compare; fewer if each depends on many elements."""
     reductions = [
         eqn for eqn in maps.equations([root]) if lowering_kind(eqn) is LoweringKind.REDUCE
     ]
@@ -187,8 +184,7 @@ def _is_integral(dtype: np.dtype) -> bool:
 def _positions(
     rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype, promised: bool
 ) -> np.ndarray:
-    """Return indices: positions near the beginning, and also outside unless `promised` to be in
-    bounds."""
+    """Return indices near the beginning, and also out of bounds unless `promised` in bounds."""
     if dtype == np.bool_ or promised:
         return rng.integers(0, 2, shape).astype(dtype)
     limits = np.iinfo(dtype)

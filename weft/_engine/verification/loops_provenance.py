@@ -202,8 +202,7 @@ class _Machine:
                 )
 
     def check_overwritten(self) -> None:
-        """Raise AccessError if an element is stored twice and the second value does not depend on
-        the first.
+        """Raise AccessError if an element is stored twice with independent values.
 
         Two tasks may store the same value, as overlapping tiles at the end of a dim do.
         """
@@ -578,8 +577,7 @@ def _rem(x: int, y: int) -> int:
 
 
 def _wrapped(text: str, type_: str) -> str:
-    """Wrap an integer to the width of its type; index arithmetic needs no wrapping, as it never
-    overflows."""
+    """Wrap an integer to the width of its type; index arithmetic never overflows."""
     if type_ == "i64":
         return text
     bits = 8 * L.ITEMSIZE[type_]
@@ -674,8 +672,7 @@ def _buffers_read(exprs: Iterable[L.Expr | None]) -> set[str]:
 
 
 def _needed_names(body: Sequence[L.Stmt]) -> set[str]:
-    """Return the names that indices, conditions and extents use, directly or through other
-    names."""
+    """Return the names that indices, conditions and extents use, directly or indirectly."""
     needed: set[str] = set()
     _collect_needed(body, needed)
     return needed

@@ -38,8 +38,7 @@ class Minimizer:
         self.env: dict[Var, np.ndarray] = {}
 
     def minimize(self, program: Jaxpr, args: Sequence[np.ndarray], result: int = -1) -> Case | None:
-        """Return the smallest failing case, or None if compiling and running the program alone does
-        not fail."""
+        """Return the smallest failing case, or None if the program alone does not fail."""
         program = inline_calls(program)
         self._evaluate(program, args)
         outs = list(program.outvars)
@@ -67,8 +66,7 @@ class Minimizer:
         )
 
     def _case(self, eqns: Sequence[Eqn], outs: Sequence[Atom]) -> Case:
-        """Return the program of the equations that `outs` need; values of missing equations become
-        arguments."""
+        """Return the program of the equations that `outs` need; other values become arguments."""
         needed = {a for a in outs if isinstance(a, Var)}
         needed_eqns: list[Eqn] = []
         for eqn in reversed(eqns):

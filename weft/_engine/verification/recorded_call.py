@@ -24,8 +24,7 @@ REMEDY = "`weft check SCRIPT` finds the pass at fault and writes a reproducer."
 
 
 class RecordedCall:
-    """One call: copies of its arguments, its results as NumPy arrays, and the log of its
-    callbacks."""
+    """One call: copies of its arguments, its results as NumPy arrays, and its callback log."""
 
     def __init__(
         self, executable: Any, args: Sequence[Any], step_code: dict[int, Any] | None = None
@@ -40,8 +39,7 @@ class RecordedCall:
         self.is_traced_runnable = True
 
     def expected(self, replay: Replay, noise: int | None = None) -> list[np.ndarray]:
-        """Return the results of op-by-op execution. Raise UnverifiableError if an operation has no
-        reference.
+        """Return the results of op-by-op execution. Raise UnverifiableError without a reference.
 
         If NumPy cannot run the traced program, the local program runs on all devices in lockstep.
         """
@@ -90,8 +88,7 @@ class RecordedCall:
             ]
 
     def run(self, args: Sequence[Any]) -> list[Any]:
-        """Run the executable. Raise VerificationError if it writes to an argument that is not
-        donated."""
+        """Run the executable. Raise VerificationError if it writes to an undonated argument."""
         executable = self.executable
         with self.log.replay().answering() if self.log.calls else self.log.recording():
             outs = executable(args, is_verified=True, may_queue=False)

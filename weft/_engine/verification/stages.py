@@ -162,8 +162,7 @@ def _shifted(want: np.ndarray, trial: np.ndarray, first: np.ndarray) -> np.ndarr
 def _jaxpr_stages(
     call: RecordedCall,
 ) -> list[tuple[str, Jaxpr, Callable[[Replay], list[np.ndarray]]]]:
-    """Return the stages that are jaxprs: title, program, and a function that runs it on the call's
-    arguments."""
+    """Return the stages that are jaxprs: title, program, and a function that runs it."""
     stages, args = call.executable.stages, call.args
     runnable: list[tuple[str, Jaxpr, Callable[[Replay], list[np.ndarray]]]] = [
         ("simplify", stages.simplified, lambda replay: op_by_op(stages.simplified, args, replay))
@@ -254,8 +253,7 @@ class StepwiseRun:
         return True
 
     def evaluate(self, replay: Replay) -> list[np.ndarray]:
-        """Return the results of all steps; steps that the evaluator cannot run are run as native
-        code."""
+        """Return the results of all steps; steps that cannot be evaluated run as native code."""
         self.start()
         self.outputs.clear()
         with replay.answering():
@@ -304,8 +302,7 @@ class StepwiseRun:
         return None if self.problem is None else (self.problem[0], self.source_of(self.problem[0]))
 
     def first_overrun(self) -> tuple[P.Step, str] | None:
-        """Return the first step whose native code writes to a guard, and a description of the
-        place."""
+        """Return the first step whose native code writes to a guard, and the place."""
         self.start()
         for step in self.program.steps:
             self.run_native(step)
@@ -314,8 +311,7 @@ class StepwiseRun:
         return None
 
     def equation_of(self, x: np.ndarray) -> Eqn | None:
-        """Return the equation of the stacked program whose result has the elements of `x`, in any
-        order."""
+        """Return the equation of the stacked program with the elements of `x`, in any order."""
         if not self.values:
             env = _values_of(self.stacked, self.args)
             self.values = [

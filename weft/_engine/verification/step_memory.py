@@ -96,8 +96,7 @@ class StepMemory:
         return damage
 
     def _in_arena(self, at: int, count: int) -> str:
-        """Describe the place of an overwritten guard in the arena relative to the nearest
-        buffer."""
+        """Describe an overwritten guard in the arena relative to the nearest buffer."""
         near = [
             (max(s.offset - at, at - s.offset - s.nbytes, 0), i, s)
             for i, s in enumerate(self.program.slots)

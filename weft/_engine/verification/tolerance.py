@@ -120,8 +120,7 @@ def epsilon_of(dtype: Any) -> float:
 
 
 def precisions(jaxpr: Jaxpr, given: Sequence[Precision] | None = None) -> list[Precision]:
-    """Return the precision of each result of a program; `given` are the precisions of its
-    inputs."""
+    """Return the precision of each result of a program; `given` holds the precisions of inputs."""
     precision_of: dict[Var, Precision] = {
         v: _of_type(v.aval) for v in (*jaxpr.constvars, *jaxpr.invars)
     }

@@ -71,8 +71,7 @@ class CallVerifier:
         return outs
 
     def _run(self, call: RecordedCall, args: Sequence[Any], with_stages: bool) -> list[Any]:
-        """Run and check one call. The memory check comes first, since the program itself might
-        crash."""
+        """Run and check one call. The memory check comes first, as the program might crash."""
         if self.checks.memory:
             from weft._engine.verification.stages import check_memory  # lazy: imports the compiler
 

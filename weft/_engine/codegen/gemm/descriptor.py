@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 
 class Word:
-    """Index of each fixed word. (Defining an enumeration would take longer than planning a
-    matmul.)"""
+    """Index of each fixed word. (An enumeration would take longer to define than a plan.)"""
 
     A = 0
     B = 1
@@ -103,8 +102,7 @@ SHARED, DIRECT, PRIVATE, ALONG = range(4)
 
 
 def packing(recipe: Recipe, operand: str, words: Sequence[int]) -> str:
-    """Return the name of the feature that packs operand "a" or "b" of the matmul described by
-    `words`."""
+    """Return the name of the feature that packs "a" or "b" of the matmul described by `words`."""
     along, across = (Word.A_KS, Word.A_MS) if operand == "a" else (Word.B_NS, Word.B_KS)
     if words[along] == recipe.in_bytes:
         return f"pack_{operand}_copy"

@@ -48,8 +48,7 @@ _drafts: dict[
 
 
 def describe(step: Gemm) -> tuple[str, tuple[int, ...]]:
-    """Plan one matmul: return the name of its function and the words of its descriptor; pointers
-    are 0.
+    """Plan one matmul: return its function's name and the descriptor's words; pointers are 0.
 
     >>> from weft._engine.ir.program import BufRef, Gemm
     >>> step = Gemm(4, 5, 6, BufRef(0), BufRef(1), BufRef(2), (6, 1), (5, 1), (5, 1), "f32", "f32", "f32")

@@ -37,8 +37,7 @@ _ROW_COUNTS = (1, 2, 4, 8)
 
 
 def all_features(recipe: Recipe) -> frozenset[str]:
-    """Return the names of the optional functions: one per number of rows, and the two ways to store
-    sums."""
+    """Return the names of the optional functions: one per row count, and the two stores of sums."""
     return frozenset(["finish", "epilogue", *(f"dots_{rows}" for rows in _ROW_COUNTS)])
 
 

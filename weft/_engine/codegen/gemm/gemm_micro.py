@@ -46,8 +46,7 @@ _PAIRS_OF_I16 = {
 
 
 def kernels(recipe: Recipe, decls: Declarations, wanted: Collection[str]) -> str:
-    """Return the kernels named in `wanted`, each exported; they add `src` if "blocks" is in
-    `wanted`."""
+    """Return the kernels named in `wanted`, exported; they add `src` if "blocks" is wanted."""
     kernels = [
         _TileKernel(recipe, decls, tile, wanted).text()
         for tile in tiles(recipe)
@@ -121,8 +120,7 @@ class _TileKernel:
         return end, sums[: len(zeros)]
 
     def single_beat(self, i: str, pa: str, pb: str, *state: str) -> list[str]:
-        """Emit a beat; if the kernel prefetches, the last state is a pointer into B's next
-        panel."""
+        """Emit a beat; if the kernel prefetches, the last state points into B's next panel."""
         f, count = self.f, self.rows * self.vectors
         sums, prefetched = list(state[:count]), state[count:]
         for pointer in prefetched:

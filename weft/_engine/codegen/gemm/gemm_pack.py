@@ -56,8 +56,7 @@ def _inside_k(f: FunctionWriter, recipe: Recipe, lanes: int, step: str, k: str) 
 
 
 def _along_k(f: FunctionWriter, recipe: Recipe, src: str, lanes: int, step: str, mask: str) -> str:
-    """Load `lanes` steps of one row or column with dense k, from `step` on; zero outside the
-    mask."""
+    """Load `lanes` steps of one row or column with dense k; zero outside the mask."""
     per = recipe.k_per_step
     value = f.load(
         _in_unit(recipe), lanes * per, f.at(src, f.mul(f.mul(step, per), recipe.in_bytes)), mask
@@ -80,8 +79,7 @@ def _across_k(
     k: str,
     mask: str | None,
 ) -> str:
-    """Load one step of `lanes` neighboring rows or columns, which are dense in that direction; zero
-    beyond k."""
+    """Load one step of `lanes` adjacent rows or columns, dense in that direction; zero beyond k."""
     per, unit = recipe.k_per_step, _in_unit(recipe)
     parts = []
     for h in range(per):

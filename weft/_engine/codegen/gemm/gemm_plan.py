@@ -323,8 +323,7 @@ def _reaches_back(m: int, tile_rows: int, strip_rows: int, most: int) -> bool:
 
 
 def _a_direct(p: Problem, recipe: Recipe, block: int) -> bool:
-    """True if rows of A can be read in place: same bits as packed, dense, and each block in one
-    segment."""
+    """True if rows of A can be read in place: bits as packed, dense, no block across segments."""
     dense = p.a[1] == recipe.in_bytes and not p.rows and _whole_steps(p, recipe)
     return (
         dense
@@ -371,8 +370,7 @@ def _way(cache_bytes: int) -> int:
 
 
 def _a_in_runs(p: Problem, recipe: Recipe) -> bool:
-    """True if kernels should find the elements of A in place through lists, because packing takes
-    longer.
+    """True if kernels should read A in place through lists, because packing takes longer.
 
     Rows that are dense in runs qualify if they overlap, as windows do, or if their runs are long.
     For strided rows, a step of k loads one or two cache lines for six elements: that pays if few
@@ -436,8 +434,7 @@ def _b_even(p: Problem) -> bool:
 
 
 def _b_direct_pays(p: Problem, recipe: Recipe) -> bool:
-    """True if reading B in place is faster: B is small, or too few rows of A use it to justify a
-    copy."""
+    """True if reading B in place is faster: B is small, or few rows of A would use a copy."""
     if not _b_direct_ok(p, recipe):
         return False
     size, aligned = (
@@ -461,8 +458,7 @@ def _b_direct_pays(p: Problem, recipe: Recipe) -> bool:
 
 
 def _b_near(p: Problem, recipe: Recipe) -> bool:
-    """True if the rows of a panel of B in place stay in the L1 cache, or in the L2 cache for few
-    rows of A.
+    """True if the rows of a panel of B in place stay in the L1 cache, or in L2 for few rows of A.
 
     The latter is not enough if all rows share one set of the L1 cache: they would evict each other
     while one row of A is multiplied.
@@ -648,8 +644,7 @@ def _strip_rows(work: _Work, split: _Split) -> int:
 
 
 def _task_batch(each: float, tasks: int, batches: int, threads: int) -> int:
-    """Return the batch elements per task: enough for 20000 cycles, with at least four tasks per
-    thread."""
+    """Return the batch elements per task: enough for 20000 cycles, with four tasks per thread."""
     elements = max(int(20000 / max(each, 1)), 1)
     if threads == 1 or each * tasks < 2 * _GEMM_FORK_CYCLES:
         return batches

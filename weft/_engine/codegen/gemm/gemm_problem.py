@@ -188,8 +188,7 @@ def _fold_batch(p: Problem) -> Problem:
 
 
 def _merge(dims: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Merge each dim into an earlier one that it continues in every operand; inner dims come
-    first."""
+    """Merge each dim into an earlier one that it continues in all operands; inner dims first."""
     out: list[tuple[int, ...]] = []
     for dim in dims:
         for i, inner in enumerate(out):
@@ -223,8 +222,7 @@ def orient(p: Problem, recipe: Recipe) -> Problem:
 
 
 def _suits_exchanged(p: Problem, recipe: Recipe) -> bool:
-    """True if columns of C are dense and rows are not, or if columns suit the kernels as well as
-    rows."""
+    """True if only columns of C are dense, or if columns suit the kernels as well as rows."""
     i, o = recipe.in_bytes, recipe.out_bytes
     row_like, col_like = p.c[1] == o or p.n == 1, p.c[0] == o or p.m == 1
     if not (row_like and col_like):

@@ -37,8 +37,7 @@ all_features, features = required.all_features, required.features
 
 
 def parts(recipe: Recipe, symbol: str, wanted: Collection[str]) -> list[LibraryModule]:
-    """Return the modules of the tiled matmul for `recipe`, exported as `symbol`, with the `wanted`
-    features.
+    """Return the modules of the tiled matmul for `recipe`, exported as `symbol`.
 
     The modules that compute are optimized. The driver, which only computes addresses, is not:
     optimizing it would take longer than all other modules.
@@ -419,8 +418,7 @@ def _tiles(
 
 @record
 class _Part:
-    """The part of k of a task, blocks [first, last), with the addresses of its packed operands and
-    its sums."""
+    """The part of k of a task, blocks [first, last), and the addresses of operands and sums."""
 
     mine: str
     sums: str

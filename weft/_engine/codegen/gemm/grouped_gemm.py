@@ -78,8 +78,7 @@ def calls(step: Gemm, words: Sequence[int], name: str, function: str) -> str:
         return [f.pick(some, f.add(first, count), done)]
 
     def dim(d: int, places: Sequence[str], number: str) -> None:
-        """Emit the products of dims from `d` on; `number` is the flat index over the previous
-        dims."""
+        """Emit the products of dims from `d` on; `number` is the flat index over earlier dims."""
         extent, *strides = step.groups[d]
         strides = [stride * size for stride, size in zip(strides, sizes)]
 

@@ -112,8 +112,7 @@ def offsets_function(decls: Declarations, recipe: Recipe) -> str:
 
 
 def locate(f: "Described", dims: Dims, index: str, out: str) -> list[str]:
-    """Return the byte offsets, one per stride, of a flat index over some dims; `out` is memory for
-    them."""
+    """Return the byte offsets, one per stride, of a flat index over some dims; `out` is scratch."""
     if f.d(dims.count) == "0":
         return ["0"] * dims.strides
     first = f.at(f.desc, f.mul(f.d(dims.at), 8))

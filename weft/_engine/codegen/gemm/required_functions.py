@@ -56,8 +56,7 @@ def all_features(recipe: Recipe) -> frozenset[str]:
 
 
 def features(recipe: Recipe, words: Sequence[int]) -> frozenset[str]:
-    """Return the names of the optional functions and branches that the matmul described by `words`
-    needs."""
+    """Return the names of the functions and branches that the matmul of `words` needs."""
     has_band = (words[Word.BAND_FROM], words[Word.BAND_TO]) != (0, 2 * BAND_ZERO)
     conditions = {
         "add": words[Word.PARTS] > 1,

@@ -90,8 +90,7 @@ class _AlongWriter:
     def stretch(
         self, steps: _Steps, j: str, left: str | None = None, prefetches: bool = False
     ) -> None:
-        """Emit a stretch that begins at column `j`; with `left` it is masked to that many
-        columns."""
+        """Emit a stretch that begins at column `j`; `left` masks it to that many columns."""
         f, recipe = self.f, self.recipe
         offset, at = f.mul(j, recipe.in_bytes), f.mul(j, recipe.acc_bytes)
         if prefetches:
@@ -144,8 +143,7 @@ class _AlongWriter:
         return vectors
 
     def mask(self, v: int, left: str | None) -> str | None:
-        """Return the mask of vector `v` for the first `left` columns of the stretch; None for
-        all."""
+        """Return the mask of vector `v` for the first `left` columns of a stretch; None for all."""
         if left is None:
             return None
         f, start = self.f, v * self.lanes

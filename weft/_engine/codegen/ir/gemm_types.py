@@ -156,8 +156,7 @@ class Recipe:
 
     @property
     def joined(self) -> str:
-        """Type of the elements that a step joins in 32 bits; empty if each element has its own
-        lane."""
+        """Type of the elements that a step joins in 32 bits; empty if each has its own lane."""
         joined = {4: self.in_type, 2: "bf16" if self.is_float else "i16", 1: ""}
         return "" if self.quads else joined[self.k_per_step]
 
@@ -210,8 +209,7 @@ class Recipe:
 
     @property
     def unpacked_ok(self) -> bool:
-        """True if the kernel may read A in place: its elements have the same bits as the packed
-        form."""
+        """True if the kernel may read A in place: its bits equal the packed form."""
         return (
             self.joined == self.in_type and not self.flips
         ) or self.in_type == self.acc_type == self.packed_type

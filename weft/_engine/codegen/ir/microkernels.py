@@ -27,14 +27,12 @@ STREAMS = 8
 
 
 def row_counts(recipe: Recipe) -> tuple[int, ...]:
-    """Return the row counts of the existing kernels; smaller kernels compute the last rows of a
-    tile."""
+    """Return the row counts of the kernels; smaller kernels compute the last rows of a tile."""
     return (1, 2, 4, recipe.rows)
 
 
 def shapes(recipe: Recipe) -> list[tuple[int, bool]]:
-    """Return (vectors, edge) of the kernels for one row count, in table order; 0 vectors is half a
-    vector."""
+    """Return (vectors, edge) of the kernels for one row count, in order; 0 is half a vector."""
     return [(0, True), *((v, True) for v in range(1, recipe.vectors + 1)), (recipe.vectors, False)]
 
 
@@ -44,8 +42,7 @@ def tiles(recipe: Recipe) -> list[tuple[int, int, bool]]:
 
 
 def kernel_name(rows: int, vectors: int, edge: bool, runs: bool = False) -> str:
-    """Return the name of a kernel's function; a `runs` kernel finds the elements of A through
-    lists.
+    """Return the name of a kernel's function; a `runs` kernel finds A through lists.
 
     >>> kernel_name(6, 3, True)
     'kernel_6_3_edge'

@@ -17,8 +17,7 @@ from weft._engine.codegen.ir.writer import Typed, Writer
 
 
 class Scope:
-    """A region of code under construction: its lines, value table and the label of its current
-    block."""
+    """A region of code under construction: lines, value table and label of the current block."""
 
     __slots__ = ("label", "lines", "table")
 
@@ -58,8 +57,7 @@ class ScopedWriter(Writer):
         return f"{prefix}{self.fresh()}"
 
     def pure(self, text: str, *operands: str) -> str:
-        """Return the name of a pure instruction, placed in the outermost scope that has its
-        operands."""
+        """Return the name of a pure instruction, in the outermost scope that has its operands."""
         level, level_of = self.floor, self.level_of
         for operand in operands:
             at = level_of.get(operand, 0)
@@ -76,8 +74,7 @@ class ScopedWriter(Writer):
         return name
 
     def shuffle(self, type_: str, x: str, y: str, order: Iterable[int]) -> str:
-        """Shuffle the concatenated lanes of two vectors of one type into `order`; the second may be
-        `poison`."""
+        """Shuffle the concatenated lanes of two vectors into `order`; `y` may be `poison`."""
         lanes = [f"i32 {lane}" for lane in order]
         return self.pure(
             f"shufflevector {type_} {x}, {type_} {y}, <{len(lanes)} x i32> <{', '.join(lanes)}>",
@@ -260,8 +257,7 @@ class ScopedWriter(Writer):
         return values
 
     def _close_loop(self, head: str, exit_: str, phis: Sequence[tuple[str, str, str, str]]) -> None:
-        """Close the scope of a loop; `phis` lists types, names, first values and values of the last
-        block."""
+        """Close the scope of a loop; `phis` lists types, names, first and last values."""
         scope = self.pop()
         enter = self.scopes[-1].label
         self.do(f"br label %{head}")

@@ -161,8 +161,7 @@ class Writer:
         orelse: Callable[[], Sequence[str] | None] | None = None,
         types: Sequence[str] = (),
     ) -> list[str]:
-        """Emit a branch whose arms yield values of `types`, if any; return the values of the taken
-        arm."""
+        """Emit a branch whose arms yield values of `types`; return the values of the taken arm."""
         k = self.fresh()
         self.lines += [f"  br i1 {cond}, label %then{k}, label %else{k}", f"then{k}:"]
         first = then() or ()

@@ -206,8 +206,7 @@ class Emission:
         return self.b.shuffle(type_, x, "poison", range(self.lanes.w - 1, -1, -1))
 
     def lanes_below(self, splat: str, first: int = 0) -> str:
-        """Return the mask of the lanes whose number plus `first` is below the value of a splat i32
-        register."""
+        """Return the mask of the lanes whose number plus `first` is below a splat i32 register."""
         ramp = ", ".join([f"i32 {first + lane}" for lane in range(self.lanes.w)])
         return self.b.pure(f"icmp slt {self.lanes.i32} <{ramp}>, {splat}", splat)
 
@@ -278,8 +277,7 @@ class Emission:
         )
 
     def vector_address(self, name: str, type_: str, index: Affine, offset: int) -> str:
-        """Return a pointer to element `index` of `offset` iterations later; the index has stride 1
-        or -1."""
+        """Return a pointer to element `index` of `offset` iterations later, for stride 1 or -1."""
         start, more = self.apart(index.base)
         pointer = self.tags[name] if start is None else self.address(name, type_, start)
         steps, further = self.apart(self.scaled(self.induction, index.stride))

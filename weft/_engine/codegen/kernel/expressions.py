@@ -61,8 +61,7 @@ class Expressions(Emission):
     # --- evaluation
 
     def evaluate(self, expr: Expr) -> Value:
-        """Return the value of an expression; an object shared within a statement is evaluated
-        once."""
+        """Return the value of an expression; an object shared in a statement is evaluated once."""
         value = self.memo.get(id(expr))
         if value is None:
             value = self.memo[id(expr)] = self._evaluate(expr)

@@ -30,8 +30,7 @@ def neutral(emitter: Emission, op: str, type_: str) -> Value:
 
 
 def folded(emitter: Emission, op: str, start: Value, total: Value) -> Value:
-    """Reduce the parts and lanes of an accumulator to a scalar and combine it with the initial
-    value."""
+    """Reduce the parts and lanes of an accumulator to a scalar, starting from the initial value."""
     columns = [list(leaf.parts) for leaf in leaves(total)]
     rows = list(zip(*columns))
     width = emitter.lanes.w

@@ -176,8 +176,7 @@ class KernelEmitter(Expressions):
     # --- statements
 
     def body(self, stmts: Sequence[loops.Stmt]) -> None:
-        """Emit statements in a nested scope of names; outer accumulators keep their updated
-        values."""
+        """Emit statements in a nested scope of names; outer accumulators keep updated values."""
         outer = dict(self.env)
         for stmt in stmts:
             self.memo.clear()
@@ -265,8 +264,7 @@ class KernelEmitter(Expressions):
         index: Value,
         guard: Value | None,
     ) -> None:
-        """Write a real value with scalar, vector or scattered stores, depending on how the index
-        varies."""
+        """Write a real value with scalar, vector or scattered stores, as its index varies."""
         if size == 0:
             return
         if not self.vectorized:
@@ -334,8 +332,7 @@ class KernelEmitter(Expressions):
     def _store_part(
         self, stmt: loops.Store, type_: str, x: str, index: Value, part: int, mask: str | None
     ) -> None:
-        """Convert a register to its memory type and store it, or combine it with the stored
-        value."""
+        """Convert a register to its memory type and store it, or combine it with memory."""
         lanes, b, memory = self.lanes, self.b, vector(MEMORY[type_], self.lanes.w)
         if stmt.accumulate:
             raw = self._load_part(stmt.buf, type_, index, part, mask, None)
@@ -545,8 +542,7 @@ class KernelEmitter(Expressions):
 
 @functools.cache
 def _emitter_of(kind: type) -> Callable[[KernelEmitter, Any], None]:
-    """Return the emitter of a kind of statement; modules for rare statements are imported on first
-    use."""
+    """Return the emitter of a kind of statement; rare ones are imported on first use."""
     if kind is loops.Scan:
         from weft._engine.codegen.kernel.vector_scan import scan as emit
     elif kind is loops.Interleave:

@@ -16,8 +16,7 @@ from weft._engine.util.machine_model import MODEL
 
 
 def prefetch(emitter: Emission, stmt: Prefetch) -> None:
-    """Prefetch the cache lines of all elements of a block, unless the elements are too far apart to
-    benefit."""
+    """Prefetch the cache lines of a block, unless its elements are too far apart to benefit."""
     b, type_, index = emitter.b, emitter.buffers[stmt.buf].type, emitter.evaluate(stmt.index)
     b.declare("llvm.prefetch.p0", "void", "ptr", "i32", "i32", "i32")
     step = 1

@@ -42,8 +42,7 @@ _ORDER = ("", "bf16", "f16", _FULL)
 
 
 def demands_of(kernel: Kernel) -> dict[int, str]:
-    """Return the half type to which each f32 function may be computed, by the id of its
-    operation."""
+    """Return the half type to which each f32 function may be computed, by operation id."""
     if not any(buf.type in HALVES and buf.mode != "in" for buf in kernel.bufs):
         return {}
     demands = _Demands(kernel)
@@ -60,8 +59,7 @@ def _is_brief(op: str) -> bool:
 
 
 class _Demands:
-    """Precision demanded of expressions, names and scratch buffers; each further reader may raise
-    it."""
+    """Precision demanded of expressions, names and scratch buffers by their readers."""
 
     def __init__(self, kernel: Kernel):
         self.scratch = {buf.name for buf in kernel.scratch}

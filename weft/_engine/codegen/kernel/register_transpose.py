@@ -139,8 +139,7 @@ class _Rows:
         return [x for both in zip(*halves) for x in both]
 
     def _interleaved(self, vectors: list[str], block: int) -> list[str]:
-        """Interleave vectors within each block of lanes; the results hold all rows one after
-        another."""
+        """Interleave vectors within each block of lanes; the results hold all rows in order."""
         if len(vectors) == 1:
             return vectors
         if len(vectors) % 2:
@@ -166,8 +165,7 @@ class _Rows:
         return rows
 
     def _picked(self, vectors: list[str], at: int) -> str:
-        """Return the `at`-th vector of the interleaved sequence, built from one operand at a
-        time."""
+        """Return the `at`-th vector of the interleaved sequence, adding one operand at a time."""
         count, picked = len(vectors), vectors[0]
         places = [divmod(at * self.width + lane, count) for lane in range(self.width)]
         for k in range(1, count):
@@ -200,8 +198,7 @@ class _Rows:
             self.emitter.write(self.memory, x, pointer, (self.size, self.tag), mask)
 
     def _stream(self) -> None:
-        """Store nontemporally if the first row is aligned at run time, else with ordinary
-        stores."""
+        """Store nontemporally if the first row is aligned at run time, else normally."""
         nbytes = self.size * self.width
         base = self.pointer(0, 0)
         places = [self.pointer(0, number * self.width) for number in range(self.count)]

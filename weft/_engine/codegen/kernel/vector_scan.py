@@ -32,8 +32,7 @@ def scan(emitter: Emission, stmt: Scan) -> None:
 
 
 def in_all_lanes(emitter: Emission, value: Value) -> Value:
-    """Return a uniform value as one register with equal lanes, regardless of the number of
-    parts."""
+    """Return a uniform value as one register with equal lanes, for any number of parts."""
     return each(
         lambda x: Varying(x.type, (emitter.lanes.splat(x.parts[0], REGISTER[x.type]),)), value
     )
@@ -113,8 +112,7 @@ def _shuffled(emitter: Emission, x: Value, order: list[int]) -> Value:
 
 
 def _shifted(emitter: Emission, x: Value, by: int) -> Value:
-    """Rotate each register by `by` lanes toward the end; the first `by` lanes of the result are not
-    used."""
+    """Rotate each register by `by` lanes toward the end; the first `by` lanes are not used."""
     width = emitter.lanes.w
     return _shuffled(emitter, x, [(lane - by) % width for lane in range(width)])
 

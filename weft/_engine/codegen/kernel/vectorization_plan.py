@@ -160,8 +160,7 @@ class _LoopFacts:
             self.expr(part)
 
     def note(self, type_: str) -> None:
-        """Record the type of an operand of an operation; half precision is computed in 32-bit
-        registers."""
+        """Record the type of an operand; half precision is computed in 32-bit registers."""
         self.note_moved("f32" if type_ in HALVES else type_)
 
     def note_moved(self, type_: str) -> None:
@@ -221,8 +220,7 @@ def is_brief(kernel: loops.Kernel) -> bool:
 def iterations(
     body: tuple[loops.Stmt, ...], computed: Callable[[loops.Expr], int | None] = lambda extent: None
 ) -> float:
-    """Return the maximum number of runs of the innermost statements; `computed` bounds a computed
-    extent."""
+    """Return the maximum runs of the innermost statements; `computed` bounds computed extents."""
     most = 1.0
     for stmt in body:
         if isinstance(stmt, loops.While):
@@ -341,8 +339,7 @@ def plan_of(
 
 
 def _lanes(facts: _LoopFacts, target: Target, extent: int | None, masked: bool) -> int:
-    """Return the number of lanes for the widest element and, if the extent is small, for the
-    extent."""
+    """Return the number of lanes for the widest element and, if small, for the extent."""
     lanes = target.lanes(max(facts.sizes, default=1))
     if target.vector_bytes <= 16:
         lanes = min(lanes, 8)

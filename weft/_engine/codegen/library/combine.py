@@ -109,8 +109,7 @@ class _Reduction:
         return f.end()
 
     def _stream(self, decls: Declarations) -> str:
-        """Emit the variant for large results, with nontemporal stores if the result is aligned to
-        64 bytes."""
+        """Emit the variant for large results, nontemporal if the result is 64-byte aligned."""
         f = self._function(
             decls, f"{self.name}_stream", "ptr %out, ptr %list, i64 %n, i64 %elements"
         )

@@ -73,8 +73,7 @@ def _share(step: Fft) -> int:
 
 
 def is_worth_optimizing(step: Fft) -> bool:
-    """Return whether the optimized function should run: it is compiled already, or a draft would be
-    too slow."""
+    """Return whether the optimized function should run: it exists, or a draft would be too slow."""
     return ROUTINES.is_ready(symbol(step)) or step.rows * step.n * step.inner > _DRAFT_FFT_ELEMENTS
 
 

@@ -268,8 +268,7 @@ class _Places:
         self.v.store(value[1] or const(self.v.part, "0.0", self.v.lanes), at, 1)
 
     def twiddled(self, value: Number, k: Operand, skipped: Operand = 0) -> Number:
-        """Multiply frequency k by its twiddle factor, which is `skipped` numbers further in the
-        table."""
+        """Multiply frequency k by its twiddle factor, `skipped` numbers further in the table."""
         v, f = self.v, self.v.f
         at = f.add(f.mul(f.sub(k, 1), 2), skipped)
         return v.times(value, v.factor(self.factors, at), v.factor(self.factors, f.add(at, 1)))
@@ -303,8 +302,7 @@ def _number(parts: Sequence[str]) -> Number:
 
 
 def _sums(v: Vectors, place: _Places, radix: int) -> None:
-    """Emit an odd radix as a loop over blocks of frequencies that contains a loop over pairs of
-    elements.
+    """Emit an odd radix as a loop over blocks of frequencies around a loop over pairs.
 
     Radices with the same block size have the same text.
     """

@@ -68,8 +68,7 @@ def _is_narrow(step: Join) -> bool:
 
 
 def _pieces(step: Join) -> tuple[int, int]:
-    """Return the maximum number of pieces per row of a part, and the number of part rows per
-    task."""
+    """Return the maximum pieces per row of a part, and the number of part rows per task."""
     widths = [width for _, width, _ in step.parts]
     return -(-max(widths) // COPY_TASK_BYTES), max(COPY_TASK_BYTES * len(widths) // sum(widths), 1)
 

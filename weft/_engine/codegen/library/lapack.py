@@ -123,8 +123,7 @@ class _TaskWriter:
         return f.end() + "\n"
 
     def problem(self, number: str) -> None:
-        """Emit the call for one problem of the batch; integers are converted to the library's width
-        and back."""
+        """Emit the call for one problem of the batch, with conversions of integers."""
         f, step = self.f, self.step
         places = _places(f, step, self.bases, number)
         passed = dict(places)
@@ -184,8 +183,7 @@ def _write_tiny(f: FunctionWriter, step: LibraryCall) -> None:
 
 
 class _Workspace:
-    """Memory of one problem in addition to its arrays: workspace, and integers in the library's
-    width."""
+    """Memory of one problem apart from its arrays: workspace, and integers in the library's width."""
 
     def __init__(self, step: LibraryCall):
         self.integers = [array for array in step.arrays if array[3] == "int32"]

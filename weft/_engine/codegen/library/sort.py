@@ -60,8 +60,7 @@ def symbol(step: Sort) -> str:
 
 
 def is_worth_optimizing(step: Sort) -> bool:
-    """Return whether the optimized function should run: it is compiled already, or a draft would be
-    too slow."""
+    """Return whether the optimized function should run: it exists, or a draft would be too slow."""
     return ROUTINES.is_ready(symbol(step)) or step.rows * step.n > _DRAFT_SORT_ELEMENTS
 
 
@@ -146,8 +145,7 @@ class _Keys:
         return f.let(f"select {flag} {nan}, {word} {c((1 << self.bits) - 1)}, {word} {key}")
 
     def back(self, f: FunctionWriter, key: str) -> str:
-        """Return the bits of the element with a key; 0 for both zeros, and a quiet NaN for all
-        NaNs."""
+        """Return the bits of the element with a key; 0 for both zeros, a quiet NaN for all NaNs."""
         word = self.word
         if self.type in ("bool", "u8", "u16", "u32", "u64"):
             return key

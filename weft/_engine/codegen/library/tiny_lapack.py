@@ -65,8 +65,7 @@ def write(f: FunctionWriter, step: LibraryCall, places: Mapping[str, str]) -> No
 
 
 class _TinyWriter:
-    """Arithmetic on the elements of a matrix: lists of rows in registers, column-major in
-    memory."""
+    """Arithmetic on a matrix: lists of rows in registers, column-major in memory."""
 
     def __init__(self, f: FunctionWriter, type: str):
         self.f, self.type = f, type
@@ -160,8 +159,7 @@ class _TinyWriter:
         return pivot
 
     def _exchange_rows(self, a: Matrix, k: int, pivot: str, others: Iterable[int]) -> None:
-        """Exchange row k with row `pivot`, counted from 1, which is row k itself or one of
-        `others`."""
+        """Exchange row k with row `pivot` (counted from 1), which is row k or in `others`."""
         row = a[k]
         for i in others:
             here = self.f.let(f"icmp eq i32 {pivot}, {i + 1}")
@@ -178,8 +176,7 @@ class _TinyWriter:
             self.store(value, place, i)
 
     def solve(self, arguments: Sequence[Any], factor: str, place: str) -> None:
-        """Solve with a triangular matrix in place: op(A) X = B, or X op(A) = B as op(A)' X' =
-        B'."""
+        """Solve with a triangular matrix in place: op(A) X = B, or X op(A) = B by transposition."""
         side, triangle, op, diagonal, rows, columns = arguments[:6]
         b = self.load(place, rows, columns)
         n = rows if side == "L" else columns

@@ -152,8 +152,7 @@ class EntryEmitter:
         return pointer
 
     def _context(self, words: Sequence[str | int]) -> None:
-        """Fill the context array with pointers (strings) and numbers; many numbers are copied from
-        a table."""
+        """Fill the context array with pointers (strings) and numbers, many of them from a table."""
         self.function.context_words = max(self.function.context_words, len(words))
         from_table = sum(isinstance(word, int) for word in words) >= TABLE
         if from_table:
@@ -606,8 +605,7 @@ def _positions(program: P.Program) -> list[int]:
 
 
 def _size(step: P.Step) -> int:
-    """Return the number of steps emitted for one step, including the bodies of loops and
-    branches."""
+    """Return the number of steps emitted for one step, including bodies and branches."""
     if isinstance(step, P.Loop):
         return _total(step.body)
     if isinstance(step, P.WhileLoop):

@@ -50,8 +50,7 @@ class HostCalls:
         return 0
 
     def reraise(self) -> None:
-        """Raise the error of this thread's failed host call, of a signal handler, or of an
-        exchange."""
+        """Raise the error of this thread's host call, of a signal handler, or of an exchange."""
         error = self.errors.pop(_thread.get_ident(), None)
         if error is not None:
             try:
@@ -146,8 +145,7 @@ class NativeProgram:
         return self._made()
 
     def __call__(self, pointers: Iterable[int]) -> None:
-        """Run on the addresses of ins, outs, consts and the arena; raise the error if the program
-        fails."""
+        """Run on the addresses of ins, outs, consts and the arena; raise an error if it fails."""
         slots = list(pointers)
         if self.call((ctypes.c_void_p * max(1, len(slots)))(*slots)):
             self.host.reraise()
@@ -158,8 +156,7 @@ class NativeProgram:
 
 
 def load(image: loader.Image, kernel_count: int, made: Callable[[], BuildRecord]) -> NativeProgram:
-    """Load a program that an earlier process linked; raise an error if this process cannot run
-    it."""
+    """Load a program that an earlier process linked; raise an error if that is impossible."""
     code = loader.place(image, symbols.address)
     calls_library = any(name.startswith(symbols.LIBRARY_PREFIX) for name in image.imports)
     return NativeProgram(

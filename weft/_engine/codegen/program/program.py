@@ -148,15 +148,13 @@ def _link_new(batch: dict[str, Kernel], request: ObjectRequest, is_draft: bool =
 
 
 def _batches(kernels: list[tuple[str, Kernel]], threads: int) -> list[dict[str, Kernel]]:
-    """Divide kernels into modules of several kernels, since a module of one kernel is mostly fixed
-    cost."""
+    """Divide kernels into modules, since a module of one kernel is mostly fixed cost."""
     count = max(-(-len(kernels) // BATCH), min(threads, len(kernels) // 2))
     return [dict(kernels[i::count]) for i in range(count)]
 
 
 def _adopt(name: str, wanted: dict[str, Kernel]) -> None:
-    """Load the object on disk that contains kernel `name`, with all kernels of `wanted` that it
-    contains."""
+    """Load the object on disk that contains kernel `name`, with all its kernels in `wanted`."""
     where, *contained = (cache.read(name) or b"").decode(errors="replace").split(" ")
     code = cache.read(where) if where else None
     if code is not None:
@@ -194,8 +192,7 @@ def _symbol(name: str) -> str:
 
 
 def compile_program(program: Program, draft: bool = False) -> NativeProgram:
-    """Compile a program; with `draft`, skip optimizations that take LLVM long and gain the program
-    little."""
+    """Compile a program; a `draft` skips optimizations that take long and gain little."""
     return _ProgramBuild(program, draft).link()
 
 

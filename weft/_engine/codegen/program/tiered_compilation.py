@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 
 def compile_draft(program: Program) -> NativeProgram:
-    """Compile a program for its first call; it has a `draft` if some of its code is not
-    optimized."""
+    """Compile a program for its first call; it has a `draft` if some code is not optimized."""
     with suspended:
         from weft._engine.codegen.program.program import compile_program
 
@@ -45,8 +44,7 @@ FROM_DISK_S = 1.0
 
 
 class Draft:
-    """The pending optimization of a draft; it starts at least `after` seconds after the second
-    call."""
+    """The pending optimization of a draft, at least `after` seconds after the second call."""
 
     __slots__ = ("then", "was_called", "due", "_program", "_after")
 

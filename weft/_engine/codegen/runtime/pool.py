@@ -120,8 +120,7 @@ def of_architecture(machine: str) -> dict[str, str]:
 
 
 def source(machine: str) -> str:
-    """Return the pool's LLVM IR for one architecture (a name that `platform.machine()` may
-    return)."""
+    """Return the pool's LLVM IR for one architecture, named as by `platform.machine()`."""
     text = text_of("pool.ll")
     for name, word in of_architecture(machine).items():
         text = text.replace(f"${{{name}}}", word)
@@ -149,8 +148,7 @@ def prewarm() -> None:
 
 
 def defer(seconds: float = PAUSE_S) -> None:
-    """Postpone prewarming and the optimization of drafts by `seconds`, while others need the
-    CPUs."""
+    """Postpone prewarming and the optimization of drafts by `seconds`, to leave CPUs to others."""
     _Prewarming.pause_ends = time.monotonic() + seconds
 
 

@@ -92,8 +92,7 @@ _users = (ctypes.c_int32 * 2)()
 
 
 def address(name: str) -> int | None:
-    """Return the address of the symbol `name` of native code; None if this process does not have
-    it.
+    """Return the address of the symbol `name` of native code; None if it is undefined.
 
     >>> address("memcpy") is not None, address("no_such_function")
     (True, None)

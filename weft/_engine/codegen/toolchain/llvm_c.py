@@ -87,8 +87,7 @@ def identity() -> str:
 
 
 def library() -> ctypes.CDLL:
-    """Return the library with typed functions, initialized to compile for this machine; load it on
-    first use."""
+    """Return the library with typed functions, ready to compile; load it on first use."""
     if not _loaded:
         with suspended, _lock:
             if not _loaded:

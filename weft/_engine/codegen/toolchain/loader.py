@@ -297,8 +297,7 @@ class _Object:
                 memory[at : at + s.size] = self.data[s.offset : s.offset + s.size]
 
     def relocations(self) -> Iterator[tuple[int, int, int, int]]:
-        """Yield (place in memory, kind, symbol, addend) of every relocation of a section that is in
-        memory."""
+        """Yield (place in memory, kind, symbol, addend) of every relocation of loaded sections."""
         for s in self.sections:
             if s.type == _RELA and s.info in self.places:
                 start = self.places[s.info]

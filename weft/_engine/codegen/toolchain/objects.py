@@ -59,8 +59,7 @@ def keep(request: ObjectRequest, data: bytes) -> None:
 
 
 def take(request: ObjectRequest) -> bytes:
-    """Return the object of a module; compile it if necessary. A prepared object is removed from
-    memory."""
+    """Return the object of a module, compiled if necessary; a prepared one is removed."""
     data = _prepared.pop(request.key, None)
     if data is None:
         data = cache.read(request.key)

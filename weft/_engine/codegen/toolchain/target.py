@@ -78,8 +78,7 @@ class Target:
 
 @functools.lru_cache(maxsize=1)
 def _host() -> tuple[str, str]:
-    """Return LLVM's name of this CPU, and its features; cached on disk, so that LLVM need not be
-    loaded."""
+    """Return LLVM's name of this CPU, and its features; cached on disk to avoid loading LLVM."""
     name = _host_key()
     data = cache.read(name) if name else None
     if data is None:
@@ -192,8 +191,7 @@ def emit_object(ir: str, target: Target, quick: bool = False) -> bytes:
 
 
 def emit_apart(ir: str, quick: bool = False) -> bytes:
-    """Like `emit_object` for the current target, in a background thread; compiles one module at a
-    time."""
+    """Like `emit_object` for the current target, in the background, one module at a time."""
     with _apart:
         return _emit_by_new_machine(ir, current(), quick)
 
@@ -350,8 +348,7 @@ def share(symbols: Callable[[], Mapping[str, int]]) -> None:
 def link(
     data: bytes, exports: Iterable[str], imports: Mapping[str, int]
 ) -> loader.Loaded | ResourceTracker:
-    """Load an object into the process; the result maps exported names to addresses and must be kept
-    alive."""
+    """Load an object; the result maps exported names to addresses and must be kept alive."""
     if loader.works_here():
         try:
             return loader.load(data, imports, _shared)

@@ -172,8 +172,7 @@ def _from_half_bits(lanes: Registers, x: str) -> str:
 
 
 def round_odd(lanes: Registers, x: str) -> str:
-    """Convert f64 to f32 with rounding to odd, so that a second rounding to half precision is
-    correct."""
+    """Convert f64 to f32 by rounding to odd, so that rounding again to half is correct."""
     near = lanes.convert("fptrunc", lanes.f64, x, lanes.f32)
     back = lanes.convert("fpext", lanes.f32, near, lanes.f64)
     inexact = lanes.b.pure(f"fcmp one {lanes.f64} {back}, {x}", back, x)

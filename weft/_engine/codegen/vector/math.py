@@ -37,8 +37,7 @@ def call(
 def call_outlined(
     lanes: Lanes, op: str, type_: ScalarType, rows: list[list[str]], demand: ScalarType = ""
 ) -> list[str]:
-    """Call `op` as an outlined function on several vectors; `rows` has one row of arguments per
-    vector.
+    """Call `op` as an outlined function on several vectors; `rows` has the arguments of each.
 
     A module then contains the instructions of the function only once.
     """

@@ -223,8 +223,7 @@ class Real(Formulas):
         return self.fma(self._in_pairs(x, leading), x, last) if leading else self.c(last)
 
     def _in_pairs(self, x: V, coefficients: Sequence[V | float]) -> V | float:
-        """Evaluate a polynomial; long ones by pairs of coefficients, to shorten the dependency
-        chain."""
+        """Evaluate a polynomial; long ones by pairs, to shorten the dependency chain."""
         if len(coefficients) > _LONG and not self.wide:
             first = len(coefficients) % 2
             pairs = zip(coefficients[first::2], coefficients[first + 1 :: 2])

@@ -58,8 +58,7 @@ def literal(value: float, type_: ScalarType) -> str:
 
 
 def known_integer(operand: str) -> int | None:
-    """Return the integer value of an operand that is a literal, or a splat of one; None for other
-    operands.
+    """Return the integer value of a literal operand or a splat of one; None for other operands.
 
     >>> known_integer("-7"), known_integer("splat (i32 13)"), known_integer("%v7")
     (-7, 13, None)

@@ -284,8 +284,7 @@ class Lanes(Registers):
     # --- lanes through scalar functions
 
     def per_lane(self, label: str, function: str, t: str, *args: str) -> str:
-        """Call the C double function `function` on every lane (of f32 or f64), through an outlined
-        helper."""
+        """Call the C double function `function` on every lane, through an outlined helper."""
         double = vector("double", self.w)
         if t != double:
             args = tuple(self.convert("fpext", t, arg, double) for arg in args)

@@ -174,8 +174,7 @@ _EXTEND = {"i8": ("vpmovsxbw", "vpmovsxbd", "movsbl", 1), "u8": ("vpmovzxbw", "v
 
 
 def _extended(name: str, in_type: str) -> list[str]:
-    """Extend sixteen elements at a time, then one, then append a zero to an odd number of
-    elements."""
+    """Extend sixteen elements, then one each, then append a zero to an odd number of elements."""
     extend, _, single, size = _EXTEND[in_type]
     return assembly.function(name, [
         f"testq {_LINES}, {_LINES}", f"je .L{name}_end", f"movq {_LENGTH}, %r10", "andq $-16, %r10",
@@ -190,8 +189,7 @@ def _extended(name: str, in_type: str) -> list[str]:
 
 
 def _joined(name: str, in_type: str) -> list[str]:
-    """Join two lines, eight elements of each at a time, then one; a single last line is joined with
-    zeros."""
+    """Join two lines, eight elements at a time, then one; join a single last line with zeros."""
     _, extend, single, size = _EXTEND[in_type]
     second, prefetched = "%r11", "%r12"
 

@@ -127,8 +127,7 @@ class _Kernel:
         return f"%ymm{place[0] * self.vectors + place[1]}"
 
     def iterations(self, asks: list[str]) -> list[str]:
-        """Return all beats in unrolled iterations; each iteration begins with the prefetches
-        `asks`."""
+        """Return all beats in unrolled iterations, which begin with the prefetches `asks`."""
         label, unroll = f".L{self.name}", _GEMM_UNROLLED_BEATS
         return [
             f"movq {_BEATS}, {_I}",
@@ -153,8 +152,7 @@ class _Kernel:
         ]
 
     def beats(self, count: int) -> list[str]:
-        """Return `count` beats: a multiply-add of each sum per beat, then the advance to the next
-        elements."""
+        """Return `count` beats: a multiply-add of each sum per beat, then the advance."""
         out: list[str] = []
         for u in range(count):
             beat = ("", f",{_BS}", f",{_BS},2", f",{_BS3}")[u]

@@ -114,8 +114,7 @@ class Kernel:
         return out
 
     def iterations(self, prefetches: bool, streams: bool) -> list[str]:
-        """Return all beats; the destination of the sums is loaded after them if its registers are
-        in use."""
+        """Return all beats; reload the destination of the sums if its registers were in use."""
         unroll, out = unrolled(self.recipe, self.rows, self.vectors, self.edge), []
         if unroll > 1:
             out += [
@@ -167,8 +166,7 @@ class Kernel:
         ]
 
     def beats(self, count: int) -> list[str]:
-        """Return `count` beats: a multiply-add of each sum per beat, then the advance to the next
-        elements."""
+        """Return `count` beats: a multiply-add of each sum per beat, then the advance."""
         out = []
         for u in range(count):
             for v in range(self.vectors):
@@ -242,8 +240,7 @@ class Kernel:
 
 
 def _fetch_place(recipe: Recipe, streams: bool) -> list[str]:
-    """Prefetch one line per iteration of B's next panel and of the rows where the sums will be
-    stored.
+    """Prefetch a line per iteration of B's next panel and of the destination of the sums.
 
     With `streams`, prefetch the same segment of each stream, one after the other; a segment takes
     one iteration per line and row. X holds the number of the iteration modulo 8, set by
@@ -283,8 +280,7 @@ def multiply_add(recipe: Recipe, x: str, y: str, sum: str, product: str) -> list
 
 
 def _instructions(recipe: Recipe) -> tuple[str, str]:
-    """Return the instruction that multiplies (and adds, if there is one) and the instruction that
-    adds."""
+    """Return the instructions that multiply (and add, if there is one) and that add."""
     if recipe.joined:
         alone = {
             "bf16": "vdpbf16ps",

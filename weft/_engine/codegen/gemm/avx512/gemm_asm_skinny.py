@@ -138,8 +138,7 @@ class _Along:
         ]
 
     def fetch(self) -> list[str]:
-        """Prefetch the next rows of B: parts of rows are too short for the hardware prefetcher to
-        detect."""
+        """Prefetch the next rows of B: parts of rows are too short for the hardware prefetcher."""
         lines = range(0, self.wide * self.recipe.in_bytes, 64)
         prefetch = f"leaq ({_PLACE},{_BS},{GEMM_ALONG_STREAMS}), {_COUNT}"
         return [
@@ -240,8 +239,7 @@ class _Along:
         )
 
     def order(self) -> list[str]:
-        """Return the permutation: each quarter of a register gets its part of each interleaved
-        vector."""
+        """Return the permutation that gives each quarter of a register its part of each vector."""
         size, kind = (8, ".quad") if self.per == 2 else (4, ".long")
         order = [v * 4 + quarter for quarter in range(4) for v in range(16 // size)]
         return [".p2align 6", f".L{self.name}_order:", f"{kind} {','.join(map(str, order))}"]
