@@ -1,11 +1,14 @@
-"""The code of a document, cell by cell, by one process or several; what each cell printed, and the arrays that it left.
+"""Run the code cells of a document in one process or several, and record the output and arrays of
+each cell.
 
-    python document_programs.py DOCUMENT RECORD [SIZE]
+python document_programs.py DOCUMENT RECORD [SIZE]
 
-In:  a document with ```{code-cell} blocks or `In [number]:` cells; SIZE stands in for the sizes of the former.
-Out: RECORD, a JSON list: for every cell what it printed, its error if any, and for every array of its names the sharding and some values.
-
-Where arrays lie on other processes, what reads a whole one does so through `process_allgather`, or from the one process that has it.
+In:  a document with ```{code-cell} blocks or `In [number]:` cells; SIZE replaces the sizes of the
+former.
+Out: RECORD, a JSON list with one entry per cell: its output, its error if any, and the sharding and
+some values of each array.
+Cells that read a whole array with shards in other processes use `process_allgather`, or run in the
+process that has the shards.
 """
 
 import ast
@@ -20,7 +23,7 @@ import numpy as np
 
 
 def read_through_collectives():
-    """Let reading an array that lies on other processes fetch it, in all of them."""
+    """Make reads of arrays with remote shards gather them, in all processes."""
     import weft
     from weft._engine.runtime.array import Array, from_numpy
     from weft.experimental.multihost_utils import broadcast_one_to_all, process_allgather
@@ -60,7 +63,8 @@ def read_through_collectives():
 
 
 def of_one_process(text):
-    """A document's code where it says that all devices are local, or that an array goes to the first."""
+    """Adapt code that assumes that all devices are local, or that an array is placed on the first
+    device."""
     text = text.replace("jax.local_devices()", "jax.devices()")
     return re.sub(
         r"jax.device_put\((\w+), jax.devices\(\)\[0\]\)",
@@ -91,20 +95,20 @@ def run_cell(code, scope):
 
 
 def arrays_of(code, scope):
-    """Shardings and values of the arrays that a cell names at its top."""
+    """Return the shardings and values of the arrays assigned at the top level of a cell."""
     import weft
 
     names = {node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)}
-    found = {}
+    arrays = {}
     for name in sorted(names):
         x = scope.get(name)
         if type(x) is weft.Array and not x.is_deleted():
             value = np.asarray(x, np.float64).ravel()
-            found[name] = {
+            arrays[name] = {
                 "sharding": str(x.sharding),
                 "values": [*value[:: max(1, value.size // 40)].tolist(), float(value.sum())],
             }
-    return found
+    return arrays
 
 
 def run(text, size):

@@ -1,16 +1,20 @@
-"""Faults in elastic training: a program that saves and resumes meets a fault at a random moment, and still ends as if nothing had happened.
+"""Inject random faults into elastic training, and check that a program that saves and resumes ends
+with the parameters of an undisturbed run.
 
-    python -m tests.processes.elastic_faults --count 100          goes on after the seeds that .faults/elastic.txt records
-    python -m tests.processes.elastic_faults --seed 17 --count 1  one of them again
-    python -m tests.processes.elastic_faults --table              what became of each kind of fault, by the record
+python -m tests.processes.elastic_faults --count 100          continue after the seeds recorded in
+.faults/elastic.txt
+python -m tests.processes.elastic_faults --seed 17 --count 1  repeat one case
+python -m tests.processes.elastic_faults --table              summarize the record by kind of fault
 
-Each seed is a case: how many ranks, whether the coordinator runs in rank 0 or outside, whether survivors go on in place (`shrink`) or end
-to be started again, the fault, its victim, and when. `FAULTS` says what has to come of each. Whatever happens:
-
-- all processes end within a deadline: with the parameters of an undisturbed run, or with a named error;
-- at most one group of processes finishes; a program that is started afterwards finishes with the parameters of an undisturbed run;
-- every step that was reported as saved is there and whole, unless a newer one is;
-- no process and no shared memory is left.
+A seed determines a case: the number of ranks, whether the coordinator runs in rank 0 or outside,
+whether survivors continue in place (`shrink`) or end and are restarted, the fault, its victim, and
+its time. `FAULTS` states the required outcome of each fault. In every case:
+- all processes end within a deadline, with the parameters of an undisturbed run or with a specific
+error;
+- at most one group of processes finishes; a program started afterwards finishes with the parameters
+of an undisturbed run;
+- every step that was reported as saved exists and is complete, unless a newer one does;
+- no process and no shared memory remains.
 """
 
 from __future__ import annotations
@@ -41,13 +45,14 @@ from tests.processes.ranks import ROOT, Running, free_port
 
 RECORD = ROOT / ".faults" / "elastic.txt"
 STEPS, SAVE_EVERY = 60, 2
-ROWS = 3 << 14  # any number of ranks divides them
+ROWS = 3 << 14  # divisible by every number of ranks
 MULTIPLIER = np.uint32(3)
 HEARTBEAT_S, COLLECTIVE_S = 4.0, 12.0
-#: the most seconds from a fault to the end of all processes on an idle machine: the limits of heartbeats and collectives, the rest of
-#: the training, and the limit of a new agreement
+# : the maximum seconds from a fault to the end of all processes on an idle machine: the limits of
+# heartbeats and collectives, the remaining training, and the limit of a new agreement
 BOUND_S = HEARTBEAT_S + 2 * COLLECTIVE_S + 12.0
-#: bytes of files that a rank may write on a full disk: its outputs are smaller, its share of a step is larger
+# : bytes of files that a rank may write on a full disk: more than its outputs, less than its part
+# of a step
 FULL_BYTES = 20_000
 SECRET = "0123456789abcdef" * 4
 PREEMPTED = 75
@@ -61,18 +66,20 @@ NAMED = (
 
 
 def value_at(step: int) -> np.ndarray:
-    """The parameters after so many steps, by NumPy: integers, so that any number of ranks has the same bits."""
+    """Return the parameters after a number of steps, computed by NumPy. They are integers, so the
+    bits do not depend on the number of ranks."""
     x = np.arange(ROWS, dtype=np.uint32)
     for _ in range(step):
         x = x * MULTIPLIER + x.sum(dtype=np.uint32)
     return x
 
 
-# ---- what a rank does
+# ---- the program of a rank
 
 
 class Trainer:
-    """The program of a rank: it resumes, trains, saves, and goes on in place after failures if it `shrinks`."""
+    """The program of a rank: it resumes, trains, saves, and continues in place after failures if
+    `shrink` is set."""
 
     def __init__(self, folder: str, shrinks: bool) -> None:
         import weft
@@ -131,7 +138,7 @@ class Trainer:
         print("finished", equal, self.group, flush=True)
 
     def advance(self, step: int, states: dict) -> int:
-        """Do a step, and save after every other one."""
+        """Run one step, and save after every other step."""
         if self.multihost.reached_preemption_sync_point(step):
             self.save(step, states[step])
             sys.exit(self.weft.distributed.PREEMPTED)
@@ -148,7 +155,7 @@ class Trainer:
         print("saved", step, flush=True)
 
     def shrink(self, states: dict) -> int:
-        """Go on with the survivors: from the newest step that all of them have finished."""
+        """Continue with the survivors from the newest step that all of them have finished."""
         with contextlib.suppress(
             self.weft.errors.ProcessFailureError, self.weft.errors.CheckpointError
         ):
@@ -175,7 +182,7 @@ def _fill_disk(number, frame):
 
 @dataclass
 class Case:
-    """What happens in a run."""
+    """The parameters of one run."""
 
     seed: int
     size: int
@@ -183,15 +190,15 @@ class Case:
     shrinks: bool
     fault: str
     victim: int
-    step: int  # after which the fault happens
-    delay: float  # and so many seconds later
-    seconds: float  # how long it lasts
+    step: int  # the step after which the fault happens
+    delay: float  # seconds between that step and the fault
+    seconds: float  # seconds that the fault lasts
     draw: random.Random
 
 
 @dataclass
 class Scene:
-    """A run under way."""
+    """A run in progress."""
 
     case: Case
     running: Running
@@ -202,7 +209,8 @@ class Scene:
         self.running.kill(self.case.victim, number)
 
     def links(self) -> list[int]:
-        """The ranks whose links a fault of the victim's network concerns: all others, if it serves them."""
+        """Return the ranks whose links are affected by a fault of the victim's network: all others
+        if the victim serves the coordinator."""
         case = self.case
         return list(range(1, case.size)) if case.serves and case.victim == 0 else [case.victim]
 
@@ -247,7 +255,8 @@ def _slow(scene: Scene) -> None:
 
 
 def _garbage(scene: Scene) -> None:
-    """Strangers at the coordinator's port: random bytes, frames of absurd lengths, deep JSON, half a frame, silent connections."""
+    """Send foreign data to the coordinator's port: random bytes, frames of absurd lengths, deep
+    JSON, half a frame, silent connections."""
     draw, opened = scene.case.draw, []
     texts = [
         draw.randbytes(3000),
@@ -275,7 +284,8 @@ def _preempt(scene: Scene) -> None:
 
 
 def _replace(scene: Scene) -> None:
-    """A successor trains to the end in the same folder while the processes stand still, as those of a job that is believed dead."""
+    """Stop the processes, as in a job that is believed dead, while a successor trains to the end in
+    the same folder."""
     for process in scene.running.processes:
         process.send_signal(signal.SIGSTOP)
     try:
@@ -286,8 +296,8 @@ def _replace(scene: Scene) -> None:
             process.send_signal(signal.SIGCONT)
 
 
-#: fault -> what it does, and what has to come of it: "unseen" (all finish), "failure" (an error, or survivors that go on), "any" of
-#: the two, "preempted", "replaced" (an error in all)
+# : fault -> its action and the required outcome: "unseen" (all finish), "failure" (an error, or
+# survivors continue), "any" of the two, "preempted", "replaced" (an error in all)
 FAULTS: dict[str, tuple[Callable[[Scene], None], str]] = {
     "kill": (lambda scene: scene.signal(signal.SIGKILL), "failure"),
     "stop": (lambda scene: _pause(scene, heals=False), "failure"),
@@ -316,7 +326,7 @@ FAULTS: dict[str, tuple[Callable[[Scene], None], str]] = {
 
 
 def case(seed: int) -> Case:
-    """The case of a seed."""
+    """Return the case of a seed."""
     draw = random.Random(seed)
     size, fault = draw.choice((2, 3, 4)), draw.choice(tuple(FAULTS))
     return Case(
@@ -334,7 +344,7 @@ def case(seed: int) -> Case:
 
 
 def bound() -> float:
-    """`BOUND_S`, longer where this machine has more work than cores."""
+    """Return `BOUND_S`, multiplied where this machine has more runnable processes than cores."""
     return BOUND_S * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
@@ -342,14 +352,14 @@ def bound() -> float:
 
 
 class NotStarted(Exception):
-    """The ranks did not come to where the fault was to happen."""
+    """The ranks did not reach the point of the fault."""
 
 
 @contextlib.contextmanager
 def started(
     folder: str, size: int, serves: bool, shrinks: bool
 ) -> Iterator[tuple[Running, Network]]:
-    """The program on `size` ranks, which meet through a network."""
+    """Start the program on `size` ranks that are connected through a network."""
     port = free_port()
     network = Network(size, port, not serves, HEARTBEAT_S, SECRET.encode())
     try:
@@ -370,7 +380,7 @@ def started(
 
 
 def await_end(running: Running, ranks: list[int], seconds: float) -> list[int]:
-    """Wait for the end of ranks; those that have not ended."""
+    """Wait for the end of ranks, and return the ranks that are still running."""
     until = time.monotonic() + seconds
     while (
         any(running.processes[rank].poll() is None for rank in ranks) and time.monotonic() < until
@@ -380,7 +390,8 @@ def await_end(running: Running, ranks: list[int], seconds: float) -> list[int]:
 
 
 def run(seed: int, times: list[float]) -> str:
-    """Run a case. "" if all went as promised, else what did not; `times` gets the seconds from the fault to the end of the last process."""
+    """Run a case. Return "" if all requirements hold, else a description of the violation; append
+    the seconds from the fault to the end of the last process to `times`."""
     this = case(seed)
     with folder_of_this_process() as folder:
         before = set(os.listdir("/dev/shm"))
@@ -409,7 +420,7 @@ def _saved(running: Running, size: int) -> list[int]:
 
 
 def _disturbed(scene: Scene, times: list[float]) -> str:
-    """Let the fault happen, and check how the processes end."""
+    """Trigger the fault, and check how the processes end."""
     this, running = scene.case, scene.running
     try:
         for rank in range(this.size):
@@ -433,7 +444,7 @@ def _disturbed(scene: Scene, times: list[float]) -> str:
 
 
 def _misfit(running: Running, this: Case, outcome: str) -> str:
-    """What in the ends of the processes is not what has to come of the fault."""
+    """Return how the ends of the processes differ from the required outcome of the fault."""
     codes = [process.returncode for process in running.processes]
     groups = set()
     for rank, code in enumerate(codes):
@@ -469,8 +480,8 @@ def _misfit(running: Running, this: Case, outcome: str) -> str:
 
 
 def _orphans(pids: list[int]) -> str:
-    """Processes that live on in the sessions of ranks that have ended."""
-    left = []
+    """Return the processes that remain in the sessions of ranks that have ended."""
+    orphans = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
             with contextlib.suppress(OSError):
@@ -478,21 +489,22 @@ def _orphans(pids: list[int]) -> str:
                     folder.joinpath("stat").read_text().rpartition(")")[2].split()[:4]
                 )
                 if int(session) in pids and state not in "ZX":
-                    left.append(int(folder.name))
-    return f"processes {left} are left" if left else ""
+                    orphans.append(int(folder.name))
+    return f"processes {orphans} are left" if orphans else ""
 
 
 def _left(pids: list[int], before: set[str]) -> str:
-    """Segments of shared memory that ranks have left. Those of MPI are named by processes, as other programs' here."""
+    """Return the shared memory segments that ranks did not remove. MPI names its segments by
+    process, and other programs may use MPI here."""
     new = set(os.listdir("/dev/shm")) - before
-    left = {
+    segments = {
         name for name in new if "weft" in name or any(f"{pid:x}" in name.split("_") for pid in pids)
     }
-    return f"shared memory is left: {left}" if left else ""
+    return f"shared memory is left: {segments}" if segments else ""
 
 
 def _lost(folder: str, saved: list[int]) -> str:
-    """What is wrong with the steps in the folder, read by a process of its own."""
+    """Check the steps in the folder in a separate process, and return what is wrong with them."""
     program = (
         "import sys; import numpy as np; from weft import checkpoint; from tests.processes.elastic_faults import value_at\n"
         "steps = checkpoint.steps(sys.argv[1])\n"
@@ -519,7 +531,7 @@ def _lost(folder: str, saved: list[int]) -> str:
 
 
 def _finishes(folder: str, size: int, this: Case) -> bool:
-    """Start the program again, undisturbed; whether it finishes with the right parameters."""
+    """Restart the program undisturbed, and return whether it finishes with the right parameters."""
     with started(folder, size, this.serves, False) as (running, _):
         late = await_end(running, list(range(size)), bound())
         return not late and all(
@@ -529,7 +541,7 @@ def _finishes(folder: str, size: int, this: Case) -> bool:
 
 
 def run_until_met(seed: int) -> tuple[str, float]:
-    """What `run` says of the first start that comes to its fault, and the seconds."""
+    """Run the case until a start reaches its fault, and return the result of `run` and the seconds."""
     why = ""
     for _ in range(faults.STARTS):
         times: list[float] = []
@@ -541,7 +553,8 @@ def run_until_met(seed: int) -> tuple[str, float]:
 
 
 def table() -> str:
-    """The record as a table: how many runs of each fault, how many went wrong, and the seconds until the end."""
+    """Return the record as a table: for each fault the number of runs, the number of failures, and
+    the seconds until the end."""
     rows = defaultdict(list)
     for line in RECORD.read_text().splitlines():
         _, fault, *_, seconds, how = line.split()

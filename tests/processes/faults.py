@@ -1,11 +1,13 @@
-"""Processes of a program are killed, stopped, interrupted or raise at random moments; the others must answer in time, nobody remain, and
-no checkpoint be lost.
+"""Kill, stop, interrupt or fail processes of a program at random moments, and check that the others
+report it in time, that no process remains, and that no checkpoint is lost.
 
-    python -m tests.processes.faults --count 100          goes on after the seeds that .faults/seeds.txt records
-    python -m tests.processes.faults --seed 17 --count 1  one of them again
+python -m tests.processes.faults --count 100          continue after the seeds recorded in
+.faults/seeds.txt
+python -m tests.processes.faults --seed 17 --count 1  repeat one case
 
-Each seed is a case: how many ranks, what they are doing, which of them has which fault, and when. The record is cumulative: seed, fault,
-place, the seconds until the last survivor had ended, and whether all went as promised. Ranks are forked from this process (`forks`).
+A seed determines a case: the number of ranks, the activity of the program, the faulty rank, the
+fault and its time. The record is cumulative: seed, fault, activity, the seconds until the last
+survivor ended, and whether all requirements held. Ranks are forked from this process (`forks`).
 """
 
 from __future__ import annotations
@@ -26,14 +28,16 @@ from tests.processes.ranks import ROOT, Running
 
 RECORD = ROOT / ".faults" / "seeds.txt"
 HEARTBEAT_S = 4.0
-#: what survivors of a killed rank, of an exception and of an interrupt may take; of a stopped one the silence comes on top
+# : the seconds within which survivors must end after a killed rank, an exception or an interrupt;
+# for a stopped rank, the heartbeat timeout is added
 BOUND_S = 5.0
-#: how often a case is started again that fails before its fault, on a machine where ranks get no time for a heartbeat
+# : the number of restarts of a case that fails before its fault, on a machine too busy for
+# heartbeats
 STARTS = 5
 
 
 def bound() -> float:
-    """`BOUND_S`, longer where this machine has more work than cores."""
+    """Return `BOUND_S`, multiplied where this machine has more runnable processes than cores."""
     return BOUND_S * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
@@ -58,7 +62,8 @@ MULTIPLIER = np.uint32(3)
 
 
 def value_at(step: int) -> np.ndarray:
-    """The state of the program after so many steps, by NumPy: integers, so that any number of ranks has the same bits."""
+    """Return the state of the program after a number of steps, computed by NumPy. It consists of
+    integers, so the bits do not depend on the number of ranks."""
     x = np.arange(ROWS, dtype=np.uint32)
     for _ in range(step):
         x = x * MULTIPLIER + x.sum(dtype=np.uint32)
@@ -66,11 +71,12 @@ def value_at(step: int) -> np.ndarray:
 
 
 class Fault(BaseException):
-    """What a signal raises in the midst of any code, some of which expects errors and goes on after them: it is none of those."""
+    """The exception that a signal raises at any point of the code. It does not derive from
+    `Exception`, so code that handles errors does not catch it."""
 
 
 class Rank:
-    """What one rank does for ever, in one place."""
+    """The program of one rank: it repeats one activity until it fails."""
 
     def __init__(self, folder: str) -> None:
         import weft
@@ -92,7 +98,7 @@ class Rank:
         )
 
     def state(self, step: int):
-        """The value of a step, sharded over as many ranks as divide it."""
+        """Return the state of a step, sharded over the largest number of ranks that divides it."""
         return self.weft.make_array_from_callback(
             (ROWS,), self.rows, lambda index: value_at(step)[index]
         )
@@ -113,18 +119,19 @@ class Rank:
         plan = CollectivePlan(kind, "float32", count, op, groups, pairs, what="faults.py")
         x, y = np.ones(plan.input_count, np.float32), np.zeros(plan.output_count, np.float32)
         handle = self.shared.transport.plan(plan)
-        wanted = size if op else 1
+        expected = size if op else 1
 
         def turn(number: int) -> None:
             self.shared.transport.wait(
                 self.shared.transport.start(handle, x.ctypes.data, y.ctypes.data)
             )
-            assert y[-1] == wanted
+            assert y[-1] == expected
 
         return turn
 
     def doing(self, place: str):
-        """What is done again and again in a place: a function of the number of the turn, from 1 on."""
+        """Return the function that is called repeatedly for an activity; its argument is the
+        iteration number, from 1."""
         weft, wnp = self.weft, self.weft.numpy
         if place in (*COLLECTIVES, "large", "mpi"):
             return self.collective(place)
@@ -156,13 +163,13 @@ class Rank:
         return train
 
     def run(self, place: str) -> None:
-        """Do so for ever; raise where a signal asks for it."""
+        """Repeat the activity forever; raise where a signal requests it."""
 
         def fail(number, frame):
             raise Fault("a fault")
 
         def fail_again(what):
-            """Python ignores what is raised in a finalizer, so there it is raised once more."""
+            """Raise the exception again: Python ignores exceptions in a finalizer."""
             if not isinstance(what.exc_value, Fault):
                 return ignored(what)
             signal.setitimer(signal.ITIMER_REAL, 0.05)
@@ -180,7 +187,7 @@ class Rank:
             do(turn)
 
     def resume(self) -> None:
-        """Go on from the last checkpoint for some steps."""
+        """Continue from the last checkpoint for some steps."""
         like = {"x": self.state(0), "step": 0}
         found = self.checkpoint.restore(self.folder, like=like)
         step, x = int(found["step"]), found["x"]
@@ -197,18 +204,20 @@ class Rank:
 
 
 def case(seed: int) -> tuple[int, str, str, int, float]:
-    """The case of a seed: the number of ranks, the place, the fault, the rank that meets it, and the seconds until then."""
+    """Return the case of a seed: the number of ranks, the activity, the fault, the faulty rank, and
+    the seconds until the fault."""
     draw = random.Random(seed)
     size = draw.choice((2, 2, 4))
     return size, draw.choice(PLACES), draw.choice(FAULTS), draw.randrange(size), draw.random() * 0.4
 
 
 class NotStarted(Exception):
-    """The ranks did not come to where the fault was to happen."""
+    """The ranks did not reach the point of the fault."""
 
 
 def run(seed: int, times: list[float]) -> str:
-    """Run a case. "" if all went as promised, else what did not; `times` gets the seconds until the last survivor had ended."""
+    """Run a case. Return "" if all requirements hold, else a description of the violation; append
+    the seconds until the last survivor ended to `times`."""
     size, place, fault, victim, delay = case(seed)
     settings = {
         "heartbeat_timeout": HEARTBEAT_S,
@@ -227,10 +236,10 @@ def run(seed: int, times: list[float]) -> str:
             return said or (_lost(folder, saved) if place == "save" else "")
         left = max(n for n in (1, 2) if n < size)
         with forked_ranks(left, lambda: Rank(folder).resume(), {}, {}) as running:
-            found = running.finish()
+            outcomes = running.finish()
             good = all(
                 rank.exit_code == 0 and f"resumed {_latest(folder)} True\nwent on True" in rank.out
-                for rank in found
+                for rank in outcomes
             )
             return _lost(folder, saved) or (
                 "" if good else f"{left} ranks did not resume\n{running.shown()}"
@@ -292,7 +301,7 @@ def _faulted(
 
 
 def import_everything() -> None:
-    """All that ranks need, so that they find it imported."""
+    """Import all modules that ranks need, so that forked ranks share them."""
     import weft._engine.backends.cpu.compile
     import weft._engine.backends.cpu.exchanges
     import weft._engine.codegen.library.combine
@@ -308,14 +317,14 @@ def import_everything() -> None:
 
 
 def _run(seed: int) -> tuple[str, float]:
-    """What `run` says of the first start that comes to its fault, and the seconds."""
+    """Run the case until a start reaches its fault, and return the result of `run` and the seconds."""
     for _ in range(STARTS):
         times: list[float] = []
         try:
             return run(seed, times), times[0]
         except NotStarted as error:
-            said = str(error)
-    return said, 0.0
+            violation = str(error)
+    return violation, 0.0
 
 
 def main() -> int:
@@ -336,17 +345,20 @@ def main() -> int:
     first = options.seed if options.seed is not None else max(done, default=-1) + 1
     bad, kinds = 0, Counter()
     for seed in range(first, first + options.count):
-        said, took = _run(seed)
+        violation, took = _run(seed)
         size, place, fault, victim, _ = case(seed)
         kinds[fault, place] += 1
-        if said:
+        if violation:
             bad += 1
-            print(f"seed {seed}: {fault} of rank {victim} of {size} in {place}: {said}", flush=True)
+            print(
+                f"seed {seed}: {fault} of rank {victim} of {size} in {place}: {violation}",
+                flush=True,
+            )
         if options.seed is None:
             RECORD.parent.mkdir(exist_ok=True)
             with RECORD.open("a") as file:
                 file.write(
-                    f"{seed} {fault.replace(' ', '_')} {place} {took:.2f} {'bad' if said else 'good'}\n"
+                    f"{seed} {fault.replace(' ', '_')} {place} {took:.2f} {'bad' if violation else 'good'}\n"
                 )
     print(
         f"{options.count} faults, {bad} not answered as promised; {len(done) + (options.seed is None) * options.count} recorded"

@@ -1,6 +1,6 @@
-"""Ranks that are forked from one process which has imported everything: they start in a fraction of the time of a new Python.
-
-The process that forks runs no thread of its own: a command of its own, not a test runner.
+"""Fork ranks from one process that has imported everything; they start in a fraction of the time of
+a new Python.
+The forking process must run no other thread, so it is a separate command rather than a test runner.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.processes.ranks import Child, Running, free_port
 
 
 def await_single_thread(timeout: float = 120.0) -> None:
-    """Wait until this process has one thread: imports may have started some that end."""
+    """Wait until this process has one thread; imports may have started threads that end soon."""
     until = time.monotonic() + timeout
     while len(os.listdir("/proc/self/task")) > 1:
         if time.monotonic() > until:
@@ -30,12 +30,13 @@ def await_single_thread(timeout: float = 120.0) -> None:
 
 @contextlib.contextmanager
 def folder_of_this_process() -> Iterator[str]:
-    """A folder for a block. Unlike that of `tempfile.TemporaryDirectory`, no forked process removes it when it ends."""
-    found = tempfile.mkdtemp()
+    """Yield a temporary folder. Unlike that of `tempfile.TemporaryDirectory`, no forked process
+    removes it on exit."""
+    folder = tempfile.mkdtemp()
     try:
-        yield found
+        yield folder
     finally:
-        shutil.rmtree(found, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -46,8 +47,10 @@ def forked_ranks(
     settings: Mapping[str, object],
     environments: Sequence[Mapping[str, str]] = (),
 ) -> Iterator[Running]:
-    """`work()` on `n` ranks of one device each, for a block; none of them lives after it. `settings` are those of `weft.config`;
-    `environments` has variables of each rank."""
+    """Run `work()` on `n` ranks of one device each for the duration of the block; then end all of
+    them. `settings` are settings of `weft.config`; `environments` holds environment variables of
+    each rank.
+    """
     await_single_thread()
     with folder_of_this_process() as folder:
         address = f"127.0.0.1:{free_port()}"
@@ -84,7 +87,7 @@ def _child(
     environment: Mapping[str, str],
     settings: Mapping[str, object],
 ) -> None:
-    """What the interpreter does with a program, from its first line to the end of the process."""
+    """Run a program as the interpreter would, from its first line to the end of the process."""
     code = 1
     try:
         os.setsid()
@@ -108,7 +111,7 @@ def _child(
         except BaseException:
             try:
                 sys.excepthook(*sys.exc_info())
-            except BaseException:  # a signal raised before the hook's first line, which no line precedes in the interpreter
+            except BaseException:  # a signal raised before the first line of the hook, which is the first Python code to run
                 sys.__excepthook__(*sys.exc_info())
         atexit._run_exitfuncs()
         sys.stdout.flush()

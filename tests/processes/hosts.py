@@ -1,8 +1,8 @@
-"""Several hosts on one machine: network namespaces behind a switch, each with a host name and IPC objects of its own. Needs root. The name
-of a host is its address, so that all others can resolve it.
+"""Several hosts on one machine: network namespaces behind a switch, each with its own host name and
+IPC objects. Needs root. The name of a host is its address, so that all hosts can resolve it.
 
-`hosts(2)` makes them for a block. They have no names outside of it: each is held by a process that ends with the one that made it, and
-takes the namespace, its interface and its traffic rules along.
+`hosts(2)` creates hosts for the duration of a block. A process holds each namespace and ends with
+its parent; the namespace, its interface and its traffic rules disappear with it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NETWORK = "10.78.0"
 
 
 def reason_to_skip() -> str:
-    """Why hosts cannot be made here; "" if they can."""
+    """Return the reason why hosts cannot be created here, or ""."""
     missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
     if missing:
         return f"hosts need {', '.join(missing)}"
@@ -36,7 +36,7 @@ def reason_to_skip() -> str:
 
 
 def needs_hosts(test: object) -> object:
-    """Mark a test that makes hosts."""
+    """Mark a test that creates hosts."""
     reason = reason_to_skip()
     return pytest.mark.root(pytest.mark.skipif(bool(reason), reason=reason)(test))
 
@@ -90,7 +90,7 @@ class Hosts:
     """Hosts 0 to n - 1, each with one interface, `eth0`, at `addresses`."""
 
     def __init__(self, n: int, stack: contextlib.ExitStack, rate: str, delay: str) -> None:
-        self.delay = ""  # of what a host sends, where it is in force
+        self.delay = ""  # of the bytes that a host sends, while the limit is active
         self.addresses = [f"{_NETWORK}.{i + 1}" for i in range(n)]
         self._switch = self._made("switch", stack)
         self._hosts = [self._made(address, stack) for address in self.addresses]
@@ -116,15 +116,17 @@ class Hosts:
         return len(self._hosts)
 
     def command(self, host: int, words: Sequence[str]) -> list[str]:
-        """The words that run a command on a host; the process has the number of the one that starts it."""
+        """Return the argument list that runs a command on a host; the process has the id of the
+        starting process."""
         return self._hosts[host].command(words)
 
     def run(self, host: int, line: str) -> str:
-        """What a short command prints on a host."""
+        """Run a short command on a host, and return its output."""
         return self._hosts[host].run(line)
 
     def shape(self, rate: str, delay: str) -> None:
-        """Limit each link in both directions to `rate`; what a host sends arrives after `delay`, if the kernel has netem."""
+        """Limit each link in both directions to `rate`; packets from a host arrive after `delay` if
+        the kernel has netem."""
         self.delay = delay if self._has_netem() else ""
         bucket = f"tbf rate {rate} burst 256kb limit 4mb"
         for i in range(len(self)):
@@ -143,7 +145,7 @@ class Hosts:
         return True
 
     def sent(self, host: int) -> int:
-        """The bytes that a host has sent."""
+        """Return the number of bytes that a host has sent."""
         _, _, sent = self.run(host, "ip -statistics -oneline link show dev eth0").partition("TX:")
         return int(next(word for word in sent.split() if word.isdecimal()))
 
@@ -154,6 +156,7 @@ class Hosts:
 
 @contextlib.contextmanager
 def hosts(n: int, rate: str = "", delay: str = "0ms") -> Iterator[Hosts]:
-    """Make `n` hosts for a block, with links of `rate` (tc's words: `1gbit`) if it is given."""
+    """Create `n` hosts for the duration of a block, with links of `rate` (in tc's notation:
+    `1gbit`) if it is set."""
     with contextlib.ExitStack() as stack:
         yield Hosts(n, stack, rate, delay)

@@ -1,8 +1,11 @@
-"""A process between ranks and their coordinator: it forwards the connections of each rank, and holds, delays, damages or breaks them.
+"""A process between ranks and their coordinator that forwards the connections of each rank, and
+holds, delays, damages or breaks them.
 
-In:   how many ranks there are, and where the coordinator serves; or a coordinator that runs in that process, as in a launcher.
-Out:  `Network.addresses`, where each rank finds the coordinator; commands that change links.
-Laws: one thread forwards. What a link holds back is kept, as TCP would send it again: nothing is lost but by a reset.
+In:   the number of ranks, and the address of the coordinator; or a coordinator that runs in that
+process, as in a launcher.
+Out:  `Network.addresses`, at which each rank reaches the coordinator; commands that change links.
+Laws: one thread forwards. A link that is held buffers its data, as TCP would send it again: only a
+reset loses data.
 """
 
 from __future__ import annotations
@@ -28,9 +31,7 @@ class Link:
 
     listener: socket.socket
     held: set[str] = field(default_factory=set)
-    corrupted: set[str] = field(
-        default_factory=set
-    )  # the next bytes in these directions are damaged
+    corrupted: set[str] = field(default_factory=set)  # directions whose next bytes are damaged
     delay: float = 0.0
     refuses: bool = False
     pairs: list[Pair] = field(default_factory=list)
@@ -65,7 +66,8 @@ class Pair:
 
 
 class Forwarder:
-    """Forwards the connections of all links to `target`, and obeys commands that arrive as lines of JSON."""
+    """The thread that forwards the connections of all links to `target`, and obeys commands that
+    arrive as lines of JSON."""
 
     def __init__(
         self, links: list[Link], target: tuple[str, int], commands: int, replies: int
@@ -75,7 +77,7 @@ class Forwarder:
         os.set_blocking(commands, False)
 
     def run(self) -> None:
-        """Forward until the other end of the commands is closed."""
+        """Forward until the command connection is closed by its other end."""
         while True:
             waiting = self._find_waiting()
             with selectors.DefaultSelector() as selector:
@@ -94,8 +96,9 @@ class Forwarder:
             self._send_due()
 
     def _find_waiting(self) -> dict[socket.socket, Any]:
-        """Sockets that may be read now: not those of held directions, whose bytes wait where they are."""
-        found: dict[socket.socket, Any] = {}
+        """Return the sockets that can be read now, except those of held directions, whose bytes
+        stay in the system's buffers."""
+        sockets: dict[socket.socket, Any] = {}
         for link in self._links:
             link.pairs = [
                 pair
@@ -103,16 +106,16 @@ class Forwarder:
                 if any(stream.is_open or stream.under_way for stream in pair.streams)
             ]
             if not link.refuses and not link.held >= {"up", "down"}:
-                found[link.listener] = link
+                sockets[link.listener] = link
             for pair in link.pairs:
-                found.update(
+                sockets.update(
                     {
                         stream.source: (link, pair, stream)
                         for stream in pair.streams
                         if stream.is_open and stream.direction not in link.held
                     }
                 )
-        return found
+        return sockets
 
     def _accept(self, link: Link) -> None:
         client, _ = link.listener.accept()
@@ -190,7 +193,8 @@ class Forwarder:
 
 
 class Network:
-    """The links of `size` ranks to the coordinator at the port `port` of this machine; with `serves`, the coordinator is here."""
+    """The links of `size` ranks to the coordinator at the port `port` of this machine; with
+    `serves`, this process runs the coordinator."""
 
     def __init__(
         self, size: int, port: int, serves: bool, heartbeat_timeout: float, secret: bytes = b""
@@ -212,16 +216,16 @@ class Network:
             one.close()
         os.close(commands)
         os.close(replies)
-        os.read(self._replies, 1)  # it serves
+        os.read(self._replies, 1)  # the coordinator runs here
 
     def do(self, rank: int, op: str, **options: Any) -> None:
-        """Change the link of a rank, and return once it is so."""
+        """Change the link of a rank, and return when the change is complete."""
         os.write(self._commands, json.dumps({"rank": rank, "op": op, **options}).encode() + b"\n")
         if not os.read(self._replies, 1):
             raise RuntimeError("the network has ended")
 
     def close(self) -> None:
-        """End it, with the coordinator if it is there."""
+        """End the process, with its coordinator if it has one."""
         os.close(self._commands)
         os.close(self._replies)
         os.kill(self.pid, signal.SIGKILL)

@@ -1,8 +1,9 @@
-"""Random programs on several processes against one: `python -m tests.processes.programs COUNT [FIRST SEED]`.
+"""Compare random programs on several processes with one process: `python -m
+tests.processes.programs COUNT [FIRST SEED]`.
 
 In:   the programs of `tests.fuzz.programs` on meshes of eight devices.
-Out:  those whose results differ between one process with eight devices, two with four, four with two: exact results by a bit, others by
-      more than rounding allows (`tests.fuzz.judge`).
+Out:  the programs whose results differ between one process with eight devices, two with four, and
+four with two: exact results in any bit, others by more than rounding allows (`tests.fuzz.judge`).
 """
 
 from __future__ import annotations
@@ -19,25 +20,25 @@ import numpy as np
 from tests.fuzz import programs, runner
 
 SPLITS = ((2, 4), (4, 2))
-#: a rank runs the tasks that one file has, and writes the answers into the other
+# : a rank runs the tasks in one file, and writes the results into the other
 RUN = (
     "import sys\nfrom tests.processes import programs\nprograms.answer(sys.argv[1], sys.argv[2])\n"
 )
 
 
 def chosen(count: int, first: int = 0) -> list[programs.Program]:
-    """So many programs on eight devices."""
-    found = []
-    while len(found) < count:
+    """Return `count` programs on eight devices."""
+    tasks = []
+    while len(tasks) < count:
         program = programs.make(first)
         first += 1
         if int(np.prod(program.sizes)) == 8:
-            found.append(program)
-    return found
+            tasks.append(program)
+    return tasks
 
 
 def results(task: runner.Task) -> list[np.ndarray] | str:
-    """The results of a program, whole, or the error."""
+    """Return the whole results of the program, or its error."""
     import weft
     from weft.sharding import NamedSharding, PartitionSpec as P
 
@@ -57,7 +58,7 @@ def results(task: runner.Task) -> list[np.ndarray] | str:
 
 
 def answer(tasks: str, answers: str) -> None:
-    """What one rank does."""
+    """Run the tasks as one rank."""
     import weft
 
     found = [results(runner.Task(*task)) for task in pickle.loads(Path(tasks).read_bytes())]
@@ -66,12 +67,12 @@ def answer(tasks: str, answers: str) -> None:
 
 
 def faults(some: list[programs.Program], splits: Any = SPLITS, timeout: float = 300.0) -> list[str]:
-    """What differs, in a line each."""
+    """Return the differences, one line each."""
     from tests.fuzz import judge
     from tests.processes.ranks import run_ranks
 
     tasks = [runner.task_of(program) for program in some]
-    wanted = [results(task) for task in tasks]
+    expected = [results(task) for task in tasks]
     wrong = []
     with tempfile.TemporaryDirectory() as folder:
         given, got = Path(folder, "tasks"), Path(folder, "answers")
@@ -79,7 +80,7 @@ def faults(some: list[programs.Program], splits: Any = SPLITS, timeout: float = 
         for processes, devices in splits:
             run_ranks(processes, RUN, devices, timeout=timeout, arguments=[str(given), str(got)])
             for program, task, want, have in zip(
-                some, tasks, wanted, pickle.loads(got.read_bytes()), strict=True
+                some, tasks, expected, pickle.loads(got.read_bytes()), strict=True
             ):
                 if isinstance(have, str) or isinstance(want, str):
                     said = (
@@ -97,7 +98,7 @@ def faults(some: list[programs.Program], splits: Any = SPLITS, timeout: float = 
 
 
 if __name__ == "__main__":
-    os.environ["WEFT_NUM_DEVICES"] = "8"  # of this process; each of several is told its own number
+    os.environ["WEFT_NUM_DEVICES"] = "8"  # for one process; each of several gets its own number
     count, first = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0
     some = chosen(count, first)
     found = [line for i in range(0, count, 20) for line in faults(some[i : i + 20], timeout=600.0)]

@@ -1,4 +1,4 @@
-"""A TCP proxy for tests: it forwards connections, and breaks, delays or drops them when told."""
+"""A TCP proxy for tests: it forwards connections, and breaks, delays or drops them on request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft._engine.util.threads import DaemonThread
 
 
 class Proxy:
-    """Forwards connections at `address` to `target`, until `close`."""
+    """A proxy that forwards connections at `address` to `target` until `close`."""
 
     def __init__(self, target: tuple[str, int]) -> None:
         self._target = target
@@ -51,7 +51,7 @@ class Proxy:
                 one.shutdown(socket.SHUT_RDWR)
 
     def reset(self) -> None:
-        """Break all connections by a TCP reset, which discards what is under way."""
+        """Break all connections by a TCP reset, which discards data in transit."""
         with self._lock:
             pairs, self._pairs = self._pairs, []
         for one in [one for pair in pairs for one in pair]:
@@ -61,14 +61,14 @@ class Proxy:
             one.close()
 
     def stop_accepting(self) -> None:
-        """Refuse new connections from now on."""
+        """Refuse new connections."""
         self._ends = True
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
     def close(self) -> None:
-        """Refuse new connections, and break those there are."""
+        """Refuse new connections, and break existing ones."""
         self.stop_accepting()
         self.passes.set()
         self.reset()

@@ -1,4 +1,5 @@
-"""Programs of several processes for tests: `run_ranks` starts them, collects what they print, and leaves none behind."""
+"""Start programs of several processes in tests, collect their output, and end all processes
+(`run_ranks`)."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from pathlib import Path
 from tests.processes.hosts import Hosts
 
 ROOT = Path(__file__).parents[2]
-#: what a test waits at most for what should happen at once, on a machine that does much else
+# : the maximum seconds that a test waits for an event that is normally immediate, on a busy machine
 PATIENCE_S = 300.0
 _BEGIN = (
     f"import weft.distributed\nweft.distributed.initialize(initialization_timeout={PATIENCE_S:g})\n"
@@ -32,7 +33,8 @@ AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
 def mpiexec(n: int) -> list[str]:
-    """The words that start `n` ranks by the MPI beside this Python; under Open MPI the survivors of a failure are not killed."""
+    """Return the command that starts `n` ranks by the MPI of this Python environment; under Open
+    MPI the survivors of a failure are not killed."""
     return [
         str(MPIEXEC),
         *(["--oversubscribe", "--with-ft", "ulfm"] if IS_OPEN_MPI else []),
@@ -43,7 +45,7 @@ def mpiexec(n: int) -> list[str]:
 
 @dataclass
 class Rank:
-    """What became of one rank; a negative exit code is the signal that killed it."""
+    """The outcome of one rank; a negative exit code is the signal that killed it."""
 
     rank: int
     exit_code: int
@@ -53,7 +55,8 @@ class Rank:
 
 
 class Child:
-    """A process that was started or forked here. Its number is its own until `reap`, so that no other is ever killed in its place."""
+    """A process that was started or forked here. Its id is not reused until `reap`, so no other
+    process is killed by mistake."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -61,7 +64,8 @@ class Child:
         self._reaped = False
 
     def poll(self) -> int | None:
-        """The exit code, or None while it runs; a negative one is the signal that killed it."""
+        """Return the exit code, or None while it runs; a negative code is the signal that killed
+        it."""
         if self.returncode is None:
             found = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if found is not None:
@@ -80,7 +84,7 @@ class Child:
         os.kill(self.pid, number)
 
     def reap(self) -> None:
-        """Kill it, and what it started in its session."""
+        """Kill the process and all processes of its session."""
         if not self._reaped:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
@@ -89,7 +93,7 @@ class Child:
 
 
 class Running:
-    """Ranks under way."""
+    """Ranks that are running."""
 
     def __init__(self, processes: list[Child], folder: str, names: Sequence[int]) -> None:
         self.processes, self.folder, self.names = processes, folder, names
@@ -114,7 +118,8 @@ class Running:
             time.sleep(0.01)
 
     def finish(self, timeout: float = PATIENCE_S) -> list[Rank]:
-        """Wait for all; whoever is left at the limit is killed, and that is an error which shows all outputs."""
+        """Wait for all ranks. Ranks that are still running at the limit are killed, and an error
+        shows all outputs."""
         until, late = time.monotonic() + timeout, []
         try:
             while len(self._ended) < len(self.processes) and time.monotonic() < until:
@@ -150,14 +155,14 @@ class Running:
 
 
 def free_port() -> int:
-    """A port that nobody uses now."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+    """Return a port that is not in use."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def source_of(program: str | Callable[[], object] | Path) -> str:
-    """The text of a program: of a function its source and a call of it."""
+    """Return the source of a program; for a function, its source and a call of it."""
     if callable(program):
         return f"{textwrap.dedent(inspect.getsource(program))}\n{program.__name__}()\n"
     if isinstance(program, Path) or (program.endswith(".py") and "\n" not in program):
@@ -178,8 +183,8 @@ def ranks(
     hosts: Hosts | None = None,
     on: Sequence[int] = (),
 ) -> Iterator[Running]:
-    """Start the program on `n` ranks, for a block; none of them lives after it. With `hosts`, rank `r` runs on host `on[r]`, by default
-    on host `r`."""
+    """Run the program on `n` ranks for the duration of a block, then end all of them. With `hosts`,
+    rank `r` runs on host `on[r]`, by default on host `r`."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "program.py")
         script.write_text((_BEGIN if initialize else "") + source_of(program))
@@ -263,10 +268,11 @@ def run_ranks(
     hosts: Hosts | None = None,
     on: Sequence[int] = (),
 ) -> list[Rank]:
-    """Run a program on `n` ranks to its end: a source text, a path, or a function without arguments, which imports what it needs.
-
-    `environments` has one mapping for each rank. With `check`, an exit code other than 0 is an error that shows what all ranks printed.
-    Under `mpiexec` there is one result for all.
+    """Run a program on `n` ranks to its end. The program is a source text, a path, or a function
+    without arguments that imports what it needs.
+    `environments` has one mapping for each rank. With `check`, an exit code other than 0 is an
+    error that shows the output of all ranks.
+    Under `mpiexec` there is one result for all ranks.
     """
     with ranks(
         n,
@@ -280,9 +286,9 @@ def run_ranks(
         hosts,
         on,
     ) as running:
-        found = running.finish(timeout)
-        if check and any(rank.exit_code for rank in found):
+        outcomes = running.finish(timeout)
+        if check and any(rank.exit_code for rank in outcomes):
             raise AssertionError(
-                f"exit codes {[rank.exit_code for rank in found]}\n{running.shown()}"
+                f"exit codes {[rank.exit_code for rank in outcomes]}\n{running.shown()}"
             )
-        return found
+        return outcomes

@@ -1,8 +1,10 @@
-"""A real Slurm of two nodes on this machine, and what programs of weft do under it: `python -m tests.processes.slurm`.
+"""Run programs of weft under a real Slurm of two nodes on this machine: `python -m
+tests.processes.slurm`.
 
-Needs root and Debian's slurm-wlm, munge, libpmix-dev and iproute2. Each node is a network namespace with a host name of its own,
-joined to this machine by a bridge. Prints one row of a table per case; the exit status is 1 if a case went wrong. Everything that was
-started or made is removed at the end.
+Needs root and Debian's slurm-wlm, munge, libpmix-dev and iproute2. Each node is a network namespace
+with its own host name, joined to this machine by a bridge. Prints one row of a table per case; the
+exit status is 1 if a case failed. All processes, files and namespaces of the run are removed at the
+end.
 """
 
 from __future__ import annotations
@@ -79,7 +81,7 @@ def say(*words: str, **options) -> subprocess.CompletedProcess:
 
 
 class Cluster:
-    """Two nodes that run; `run` and `batch` start programs there."""
+    """Two running nodes; `run` and `batch` start programs on them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -97,7 +99,7 @@ class Cluster:
         return [sys.executable, "-m", "weft", "run", str(self.folder / "program.py"), what]
 
     def run(self, *words: str, timeout: float = 120.0, **variables: str) -> tuple[int, str, float]:
-        """The exit status of a command, what it printed, and how long it took."""
+        """Run a command, and return its exit status, its output and its duration."""
         began = time.monotonic()
         done = subprocess.run(
             words,
@@ -116,7 +118,7 @@ class Cluster:
         )
 
     def batch(self, script: str, *words: str) -> str:
-        """Run a batch script to its end; what it printed."""
+        """Run a batch script to its end, and return its output."""
         path = self.folder / f"batch-{secrets.token_hex(4)}"
         path.write_text(f"#!/bin/bash\n{script}\n")
         self.run(
@@ -134,7 +136,7 @@ class Cluster:
 
 @contextlib.contextmanager
 def cluster(reserves_ports: bool = False) -> Iterator[Cluster]:
-    """Start Slurm; stop it at the end, and remove what was made."""
+    """Start Slurm for the duration of a block; stop it at the end and remove its files."""
     folder = Path(tempfile.mkdtemp(prefix="weft-slurm-"))
     folder.chmod(0o755)
     with contextlib.ExitStack() as stack:
@@ -227,7 +229,8 @@ def _start(folder: Path, environment: dict[str, str]) -> None:
     )
     say("slurmctld", "-f", str(folder / "slurm.conf"), env=environment)
     for node in NODES:
-        # the nodes share this machine's files, so what each keeps for itself is mounted apart
+        # the nodes share this machine's files, so the files private to each node are mounted
+        # separately
         script = f"hostname {node} && mount --bind {folder}/pmix-of/{node} {folder}/pmix && exec slurmd -f {folder}/slurm.conf"
         say(
             "ip",
@@ -256,7 +259,8 @@ def _start(folder: Path, environment: dict[str, str]) -> None:
 
 
 def _stop(folder: Path) -> None:
-    """End the daemons that were started here, by their numbers, and what they started, by their namespaces."""
+    """End the daemons of this run by their process ids, and the processes that they started by
+    their namespaces."""
     for path in [*folder.glob("slurmd-*.pid"), folder / "slurmctld.pid", folder / "munged.pid"]:
         with contextlib.suppress(OSError, ValueError):
             os.kill(int(path.read_text()), signal.SIGTERM)
@@ -272,11 +276,11 @@ def _stop(folder: Path) -> None:
                 os.kill(int(pid), signal.SIGKILL)
 
 
-# ---- cases: each returns what is wrong, "" if nothing is
+# ---- cases: each returns a description of the failure, or ""
 
 
 def sums(output: str, size: int = 4, devices: int = 2) -> str:
-    """What is wrong with the output of a program."""
+    """Return what is wrong with the output of a program, or ""."""
     total = float(sum(range(4 * devices * size)))  # each device has four numbers
     found = re.findall(rf"rank (\d+) of {size} on (n\d): sum {total} ", output)
     if sorted(int(rank) for rank, _ in found) == list(range(size)):
@@ -307,7 +311,7 @@ def two_steps_at_once(slurm: Cluster) -> str:
 
 
 def two_steps_with_one_port(slurm: Cluster) -> str:
-    """One of them runs; the other names the address, and none of its processes joins the first."""
+    """One of them runs; the other uses the same address, and none of its processes joins the first."""
     words = " ".join(slurm.command("slow"))
     step = f"timeout 30 srun --overlap --mem=0 -n4 --overcommit --kill-on-bad-exit=1 {words}"
     output = slurm.batch(f"export WEFT_COORDINATOR_ADDRESS=n1:61500\n{step} &\n{step} &\nwait")
@@ -365,7 +369,8 @@ def batch_without_srun(slurm: Cluster) -> str:
 
 
 def a_taken_port(slurm: Cluster) -> str:
-    """Another program has the port that the step derives: process 0 names it, and nobody joins the other."""
+    """Another program has the port that the step derives: process 0 reports it, and no process
+    joins the other program."""
     script = "import socket, time; s = socket.socket(); s.bind(('0.0.0.0', {port})); s.listen(); print('taken', flush=True); time.sleep(60)"
     output = slurm.batch(
         f"port=$({sys.executable} -c 'from weft._engine.processes.launchers import port_of_step; import os; "
@@ -382,7 +387,7 @@ def a_taken_port(slurm: Cluster) -> str:
 
 
 def launch_in_an_allocation(slurm: Cluster) -> str:
-    """`weft launch --hosts` with srun in the place of ssh."""
+    """Run `weft launch --hosts` with srun in place of ssh."""
     script = slurm.folder / "ssh.sh"
     script.write_text(
         "#!/bin/sh\nhost=$1; shift\n"
@@ -396,7 +401,7 @@ def launch_in_an_allocation(slurm: Cluster) -> str:
 
 
 def example(name: str, size: int, devices: int) -> Callable[[Cluster], str]:
-    """A file of examples/cluster, on fewer nodes and processors than it names."""
+    """Run a file of examples/cluster on fewer nodes and processors than it requests."""
 
     def case(slurm: Cluster) -> str:
         script = slurm.folder / name
@@ -425,7 +430,7 @@ CASES: dict[str, Callable[[Cluster], str]] = {
     "examples/cluster/train.slurm": example("train.slurm", 2, 8),
     "examples/cluster/elastic.slurm": example("elastic.slurm", 8, 2),
 }
-#: repeated where Slurm reserves ports
+# : run again where Slurm reserves ports
 WITH_PORTS = ("srun --mpi=none", "two steps of a job at once")
 
 

@@ -1,4 +1,5 @@
-"""Programs on a mesh of eight devices, and what they give: run by one process, or by several, with the same values."""
+"""Programs on a mesh of eight devices and their results, run by one process or by several with the
+same values."""
 
 from __future__ import annotations
 
@@ -29,12 +30,12 @@ def sharding(grid: Any, *entries: Any) -> NamedSharding:
 
 
 def numbers(*shape: int, dtype: Any = np.float32, seed: int = 0) -> np.ndarray:
-    made = np.random.default_rng(seed).normal(size=shape)
-    return (made * 10).astype(dtype) if np.dtype(dtype).kind in "iu" else made.astype(dtype)
+    array = np.random.default_rng(seed).normal(size=shape)
+    return (array * 10).astype(dtype) if np.dtype(dtype).kind in "iu" else array.astype(dtype)
 
 
 def mapped(f: Callable, grid: Any, ins: Any, outs: Any, *args: Any) -> Any:
-    """`f` on every device."""
+    """Map `f` over all devices."""
     return weft.jit(weft.shard_map(f, mesh=grid, in_specs=ins, out_specs=outs, check_vma=False))(
         *args
     )
@@ -149,7 +150,7 @@ def collectives_over_several() -> Any:
 @program
 def groups() -> Any:
     x = numbers(64, 3)
-    found = {}
+    tables = {}
     for name, members in (
         ("neighbours", [[0, 1], [2, 3], [4, 5], [6, 7]]),
         ("halves", [[0, 1, 2, 3], [4, 5, 6, 7]]),
@@ -168,13 +169,13 @@ def groups() -> Any:
             scatter=lambda v, o=options: lax.psum_scatter(v, "x", tiled=True, **o),
             exchange=lambda v, o=options, k=k: lax.all_to_all(v, "x", 0, 0, tiled=True, **o),
         )
-        found.update({f"{name} {kind}": value for kind, value in made.items()})
-    return found
+        tables.update({f"{name} {kind}": value for kind, value in made.items()})
+    return tables
 
 
 @program
 def resharding() -> Any:
-    """Between any two of these layouts."""
+    """Reshard between any two of these layouts."""
     grids = mesh(4, 2), mesh(2, 2, 2)
     x = numbers(16, 24)
     found = []
@@ -360,7 +361,7 @@ def indexing() -> Any:
 
 @program
 def whole_values() -> Any:
-    """Arguments of one process, and results that all have."""
+    """Combine arguments of one process and results that all have."""
     grid = mesh(8)
     f = weft.jit(lambda a, b, c: (a + b, c), out_shardings=(sharding(grid, "x"), sharding(grid)))
     return f(np.float32(2), numbers(8), wnp.arange(5))
@@ -376,7 +377,8 @@ def donated() -> Any:
 
 @program
 def callbacks() -> Any:
-    """Whole values are shown to one process, blocks each to its own; results go to all."""
+    """Run callbacks: whole values are passed in one process, blocks in the process of their device;
+    results reach all processes."""
     grid = mesh(4, 2)
     rows, calls = sharding(grid, "x", "y"), []
 
@@ -409,7 +411,7 @@ def callbacks() -> Any:
 
 
 def values(tree: Any) -> list[np.ndarray]:
-    """What all leaves are, on the host."""
+    """Return all leaves as values on the host."""
     found = []
     for x in weft.tree.leaves(tree):
         if len(x.sharding.device_set) > 1:
@@ -419,7 +421,7 @@ def values(tree: Any) -> list[np.ndarray]:
 
 
 def results(names: list[str] | None = None) -> dict[str, np.ndarray]:
-    """All leaves of the results of these programs, by name and number."""
+    """Return all leaves of the results of these programs, by name and number."""
     return {
         f"{name}/{i}": value
         for name in names or PROGRAMS

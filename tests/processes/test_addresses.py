@@ -1,4 +1,4 @@
-"""Where the coordinator listens, and where processes connect, for the addresses that users give."""
+"""The listening and connecting addresses of the coordinator, for the addresses that users give."""
 
 import socket
 
@@ -19,7 +19,7 @@ NAMES = {
 
 @pytest.fixture(autouse=True)
 def network(monkeypatch):
-    """A machine with two addresses of its own, in a network with names."""
+    """A machine with two addresses, in a network with names."""
 
     def find_numbers(host):
         if host[0].isdigit() or ":" in host:

@@ -1,4 +1,5 @@
-"""Programs are compared before they run, and compiled once where processes share the folder of compiled programs."""
+"""Processes compare programs before they run them, and compile each once where they share the
+compilation cache."""
 
 from tests.processes.ranks import run_ranks
 
@@ -86,8 +87,8 @@ def compiles_slowly():
 
 def test_a_process_that_compiles_long_is_waited_for():
     shared = {"WEFT_COLLECTIVE_TIMEOUT": "2"}
-    found = run_ranks(2, compiles_slowly, environment=shared, arguments=["busy"])
-    assert [rank.out for rank in found] == ["compiled True\n", "compiled False\n"]
+    outcomes = run_ranks(2, compiles_slowly, environment=shared, arguments=["busy"])
+    assert [rank.out for rank in outcomes] == ["compiled True\n", "compiled False\n"]
     _, other = run_ranks(2, compiles_slowly, environment=shared, arguments=["silent"], check=False)
     assert other.out.startswith(
         "(0,) distributed: the program that process 0 compiles for all processes: not all processes arrived within 2 seconds."

@@ -72,7 +72,7 @@ def test_a_process_whose_peer_has_another_secret_is_told():
 
 
 def test_a_process_refuses_a_coordinator_without_secret():
-    """A stranger at the coordinator's address accepts every proof and gives none."""
+    """A foreign server at the coordinator's address accepts every proof and offers none."""
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         port = stranger.getsockname()[1]
         writer = wire.FrameWriter()
@@ -104,7 +104,7 @@ def test_an_unauthenticated_connection_has_little_time(coordinator, client, monk
 
 
 def test_unauthenticated_connections_are_few(coordinator, client, monkeypatch):
-    """More of them wait in the system's queue: an authenticated process comes in all the same."""
+    """Further ones wait in the system's queue; an authenticated process is still accepted."""
     monkeypatch.setattr(connections, "STRANGER_S", 1.0)
     address = ("127.0.0.1", coordinator.port)
     with contextlib.ExitStack() as stack:
@@ -134,7 +134,8 @@ EXCESSIVE = {
 
 @pytest.mark.parametrize("kind", EXCESSIVE)
 def test_a_bad_frame_ends_its_own_connection_alone(coordinator, client, kind):
-    """Sent by an authenticated connection, before the kilobytes of a stranger end it."""
+    """An authenticated connection may send more than the few kilobytes that an unauthenticated one
+    may."""
     link = Link(address_of(coordinator), SECRET, 10.0)
     text = EXCESSIVE[kind]
     frame = len(text).to_bytes(4, "little") + bytes(4) + text
@@ -174,7 +175,7 @@ def test_replayed_and_missing_frames_are_detected(order):
 
 
 def test_a_frame_to_the_coordinator_is_none_from_it():
-    """Each direction has a key of its own: a frame cannot be sent back to its sender."""
+    """Each direction has its own key: a frame cannot be sent back to its sender."""
     challenges = bytes(32)
     keys = {wire.derive_key(SECRET, role, challenges) for role in ("process", "coordinator")}
     assert len(keys) == 2

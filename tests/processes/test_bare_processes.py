@@ -1,4 +1,4 @@
-"""Processes that users start by themselves: addresses of both families, and secrets."""
+"""Processes that users start without a launcher: addresses of both families, and secrets."""
 
 import socket
 
@@ -83,21 +83,22 @@ def test_an_open_coordinator_is_warned_of():
 
 @needs_hosts
 def test_processes_of_several_machines_need_a_secret():
-    """Host 0 may serve processes of its own machine without one: it waits for them, and says so."""
+    """Host 0 may serve processes of its own machine without one: it waits for them, and prints a
+    notice."""
     import os
     import subprocess
     import sys
 
     program = "import weft; weft.distributed.initialize(initialization_timeout=4)"
-    with hosts(2) as made:
+    with hosts(2) as machines:
         shared = {
             **os.environ,
-            "WEFT_COORDINATOR_ADDRESS": f"{made.addresses[0]}:4000",
+            "WEFT_COORDINATOR_ADDRESS": f"{machines.addresses[0]}:4000",
             "WEFT_NUM_PROCESSES": "2",
         }
         started = [
             subprocess.Popen(
-                made.command(rank, [sys.executable, "-c", program]),
+                machines.command(rank, [sys.executable, "-c", program]),
                 env={**shared, "WEFT_PROCESS_ID": str(rank)},
                 stderr=subprocess.PIPE,
                 text=True,

@@ -1,4 +1,5 @@
-"""A process that reports that it is busy is waited for beyond the limit, as long as it is, and no longer."""
+"""A process that reports that it is busy extends the others' waiting time while it is busy, and no
+longer."""
 
 from tests.processes.ranks import run_ranks
 
@@ -39,14 +40,14 @@ def meets():
 
 
 def said(what, folder):
-    found = run_ranks(
+    outcomes = run_ranks(
         2,
         meets,
         environment={"WEFT_COLLECTIVE_TIMEOUT": "3"},
         arguments=[what, str(folder)],
         check=False,
     )
-    return [rank.out for rank in found]
+    return [rank.out for rank in outcomes]
 
 
 def test_a_long_save_of_one_process_is_waited_for(tmp_path):

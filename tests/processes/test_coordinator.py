@@ -1,4 +1,5 @@
-"""The coordinator: who is absent is named in time, foreign data is refused, and a thousand ranks start through it."""
+"""The coordinator: it names absent ranks in time, refuses foreign data, and starts a thousand
+ranks."""
 
 import json
 import selectors
@@ -130,14 +131,14 @@ def test_addresses_that_are_none(address):
 
 
 class Simulated:
-    """The connections of many ranks in one thread: each sends, and reads one answer."""
+    """The connections of many ranks in one thread: each sends a request, and reads one answer."""
 
     def __init__(self, port, size):
         self.links = [Link(f"127.0.0.1:{port}", b"", 30.0) for _ in range(size)]
         self.number = 0
 
     def all(self, table_of):
-        """Return the answer of each, and the number of bytes that came."""
+        """Return the answer of each rank, and the number of bytes received."""
         self.number += 1
         for rank, link in enumerate(self.links):
             link.send(
@@ -176,7 +177,8 @@ class Simulated:
 
 
 def test_a_thousand_ranks_start_and_meet(served):
-    """Message counts, not seconds: one answer each, and what is the same for all ranks travels packed."""
+    """Checks message counts rather than seconds: one answer per rank; data that is equal for all
+    ranks is sent packed."""
     size = 1024
     coordinator = served(size, heartbeat_timeout=60.0)
     simulated = Simulated(coordinator.port, size)

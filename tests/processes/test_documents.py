@@ -1,7 +1,7 @@
-"""The documents' programs on four processes of two devices: they print what one process of eight devices prints, pictures included, and
-leave the same arrays.
+"""The documents' programs on four processes of two devices: they print the output of one process of
+eight devices, pictures included, and leave equal arrays.
 
-The documents lie beside the project, in ../shared/seeds; where they are absent these tests are skipped.
+The documents are in ../shared/seeds; where they are absent these tests are skipped.
 """
 
 import json
@@ -22,7 +22,7 @@ _TIMING = re.compile(r"\d+(?:\.\d+)? \w?s\b|\d+\.\d+ seconds")
 
 
 def near(text: str, other: str) -> bool:
-    """Whether texts differ in the last digits of numbers only."""
+    """Return whether texts differ in the last digits of numbers only."""
     numbers = [[float(x) for x in _NUMBER.findall(t)] for t in (text, other)]
     same_words = _NUMBER.sub("#", text).split() == _NUMBER.sub("#", other).split()
     return same_words and np.allclose(*numbers, rtol=1e-4, atol=1e-5)
@@ -55,4 +55,4 @@ def test_documents_give_on_processes_what_they_give_on_one(name, tmp_path):
             )
         assert {*alone["arrays"], "x"} == {*together["arrays"], "x"}, (
             code
-        )  # `x` may be what a comprehension left
+        )  # `x` may be the variable of a comprehension

@@ -1,4 +1,5 @@
-"""The example that trains through preemption, restarts and lost processes ends as if nothing had happened."""
+"""The example that trains through preemption, restarts and lost processes ends with the parameters
+of an undisturbed run."""
 
 import contextlib
 import os
@@ -23,7 +24,7 @@ def words(folder, *more):
 
 
 def finished(folder, n):
-    """Run the example to its end; the line that tells the bits of its parameters."""
+    """Run the example to its end; return the line with the bits of its parameters."""
     out = run_ranks(n, PROGRAM, initialize=n > 1, arguments=words(folder))[0].out
     assert out.splitlines()[-1].startswith("parameters ")
     return out.splitlines()[-1]
@@ -36,7 +37,8 @@ def undisturbed(tmp_path_factory):
 
 
 def disturbed(folder, n, step, victim, number) -> Running:
-    """Start the example and send a signal to a process once it has made a step; all its processes have ended after it."""
+    """Start the example and signal a process after its first step; then wait for the end of all its
+    processes."""
     with ranks(n, PROGRAM, initialize=n > 1, arguments=words(folder)) as running:
         running.wait_for(f"step {step} ")
         running.kill(victim, number)
@@ -68,11 +70,11 @@ def test_survivors_continue_in_place(tmp_path, victim):
     with ranks(3, PROGRAM, arguments=words(tmp_path / "shrunk", "--shrink")) as running:
         running.wait_for("step 100 ")
         running.kill(victim)
-        found = running.finish()
-        assert [rank.exit_code for rank in found] == [
+        outcomes = running.finish()
+        assert [rank.exit_code for rank in outcomes] == [
             -9 if rank == victim else 0 for rank in range(3)
         ], running.shown()
-        assert "2 processes continue at step" in found[1 if victim == 0 else 0].out
+        assert "2 processes continue at step" in outcomes[1 if victim == 0 else 0].out
     other = tmp_path / "one"
     finished(other, 1)
     ours, theirs = (
@@ -84,7 +86,7 @@ def test_survivors_continue_in_place(tmp_path, victim):
 
 
 def children(pid):
-    """The processes that a process has started, by their number among the ranks."""
+    """Return the child processes of a process by their rank."""
     found = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():

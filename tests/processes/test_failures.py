@@ -1,4 +1,5 @@
-"""What the others say when a rank is killed, stopped, raises, leaves, is interrupted or does not come: an error, in time, everywhere."""
+"""The errors of the other ranks when a rank is killed, stopped, raises, leaves, is interrupted or
+does not start: prompt and in all processes."""
 
 import signal
 import time
@@ -7,13 +8,14 @@ import pytest
 
 from tests.processes.ranks import ranks, run_ranks
 
-#: how soon survivors know of a process that was killed
+# : the seconds within which survivors notice a killed process
 KILLED_S = 5.0
 SHORT = {"WEFT_COLLECTIVE_TIMEOUT": "2"}
 
 
 def victims():
-    """Each rank goes on until something happens, in the way that the argument says, and reports what was raised."""
+    """Run each rank until something happens, in the way that the argument names, and print the
+    exception."""
     import sys
     import time
 
@@ -48,7 +50,7 @@ def victims():
                 shared.barrier(f"number {i}")
                 time.sleep(0.001)
         if what == "raise" and shared.rank == 1:
-            time.sleep(1)  # by then the others are in the next step, where they await this rank
+            time.sleep(1)  # by then the others are in the next step, and wait for this rank
             raise LookupError("a bad batch")
         if what == "absent" and shared.rank == 1:
             time.sleep(40)
@@ -95,9 +97,9 @@ def test_survivors_of_a_killed_rank_raise(what, transport):
         time.sleep(0.2)
         running.kill(1)
         killed = time.time()
-        found = running.finish()
-    assert found[1].exit_code == -signal.SIGKILL
-    for rank in (found[0], found[2]):
+        outcomes = running.finish()
+    assert outcomes[1].exit_code == -signal.SIGKILL
+    for rank in (outcomes[0], outcomes[2]):
         assert rank.exit_code == 1 and raised_at(rank) - killed < KILLED_S
         assert "process 1 has ended, or was killed." in rank.err
 
@@ -107,11 +109,11 @@ def test_the_end_of_the_coordinators_rank_is_noticed():
         for rank in range(3):
             running.wait_for("ready", rank)
         running.kill(0)
-        found = running.finish()
-    assert [rank.exit_code for rank in found] == [-signal.SIGKILL, 1, 1]
+        outcomes = running.finish()
+    assert [rank.exit_code for rank in outcomes] == [-signal.SIGKILL, 1, 1]
     assert all(
         "raised (0,)" in rank.out and "process 0 has ended, or was killed." in rank.err
-        for rank in found[1:]
+        for rank in outcomes[1:]
     )
 
 
@@ -126,13 +128,16 @@ def test_a_stopped_rank_fails_when_it_resumes():
         for rank in (0, 2):
             running.wait_for("raised", rank)
         running.kill(1, signal.SIGCONT)
-        found = running.finish()
-    assert all(rank.exit_code == 1 and raised_at(rank) - stopped < 4 + KILLED_S for rank in found)
-    assert all("process 1 was silent for 4." in rank.err for rank in found)
+        outcomes = running.finish()
+    assert all(
+        rank.exit_code == 1 and raised_at(rank) - stopped < 4 + KILLED_S for rank in outcomes
+    )
+    assert all("process 1 was silent for 4." in rank.err for rank in outcomes)
 
 
 def holds_the_interpreter():
-    """One rank is in a host function for twice the heartbeat timeout, and no other thread of it can run Python."""
+    """Keep one rank in a host function for twice the heartbeat timeout, while no other thread of it
+    can run Python."""
     import ctypes
     import sys
     import time
@@ -144,17 +149,17 @@ def holds_the_interpreter():
 
     if weft.process_index() == int(sys.argv[1]):
         began = time.monotonic()
-        ctypes.PyDLL(None).usleep(ctypes.c_uint(8_000_000))  # a PyDLL keeps the lock of Python
+        ctypes.PyDLL(None).usleep(ctypes.c_uint(8_000_000))  # a PyDLL keeps the interpreter lock
         assert time.monotonic() - began > 7.9
     print(np.asarray(process_allgather(np.int32(weft.process_index()))).tolist(), flush=True)
 
 
 @pytest.mark.parametrize("busy", [0, 1])
 def test_a_rank_in_a_long_host_function_is_waited_for(busy):
-    found = run_ranks(
+    outcomes = run_ranks(
         2, holds_the_interpreter, arguments=[str(busy)], environment={"WEFT_HEARTBEAT_TIMEOUT": "4"}
     )
-    assert [rank.out for rank in found] == ["[0, 1]\n"] * 2
+    assert [rank.out for rank in outcomes] == ["[0, 1]\n"] * 2
 
 
 def test_a_rank_that_is_stopped_for_a_moment_is_waited_for():
@@ -178,8 +183,8 @@ def test_a_stopped_rank_does_not_outlive_the_others(victim):
         for rank in range(2):
             running.wait_for("ready", rank)
         running.kill(victim, signal.SIGSTOP)
-        found = running.finish(60)
-    assert [rank.exit_code for rank in found] == (
+        outcomes = running.finish(60)
+    assert [rank.exit_code for rank in outcomes] == (
         [-signal.SIGKILL, 1] if victim == 0 else [1, -signal.SIGKILL]
     )
 
@@ -191,17 +196,18 @@ def test_an_interrupt_ends_all(everybody):
             running.wait_for("ready", rank)
         for rank in range(3) if everybody else [1]:
             running.kill(rank, signal.SIGINT)
-        found = running.finish()
-    assert all(rank.exit_code for rank in found) and "KeyboardInterrupt" in found[1].err
+        outcomes = running.finish()
+    assert all(rank.exit_code for rank in outcomes) and "KeyboardInterrupt" in outcomes[1].err
     if not everybody:
         assert all(
             "what it raised:" in rank.err and "KeyboardInterrupt" in rank.err
-            for rank in (found[0], found[2])
+            for rank in (outcomes[0], outcomes[2])
         )
 
 
 def interrupted_as_it_reports():
-    """Rank 0 raises; the news that rank 1 was killed comes by signal as the hook for its exception begins."""
+    """Rank 0 raises; the news that rank 1 was killed arrives by signal at the first line of the
+    hook for its exception."""
     import os
     import signal
     import sys
@@ -228,13 +234,13 @@ def interrupted_as_it_reports():
 
 
 def test_news_does_not_interrupt_the_report_of_an_exception():
-    found = run_ranks(2, interrupted_as_it_reports, check=False)
-    assert [rank.exit_code for rank in found] == [1, -signal.SIGKILL] and found[
+    outcomes = run_ranks(2, interrupted_as_it_reports, check=False)
+    assert [rank.exit_code for rank in outcomes] == [1, -signal.SIGKILL] and outcomes[
         0
-    ].out == "news False\n", found
-    assert "LookupError: a bad batch" in found[0].err and "excepthook" not in found[0].err, found[
-        0
-    ].err
+    ].out == "news False\n", outcomes
+    assert "LookupError: a bad batch" in outcomes[0].err and "excepthook" not in outcomes[0].err, (
+        outcomes[0].err
+    )
 
 
 def interrupted_in_a_finalizer():
@@ -254,20 +260,21 @@ def interrupted_in_a_finalizer():
 
 
 def test_an_interrupt_that_python_ignores_comes_again():
-    found = run_ranks(2, interrupted_in_a_finalizer, check=False)
-    assert [(rank.exit_code, rank.out) for rank in found] == [
+    outcomes = run_ranks(2, interrupted_in_a_finalizer, check=False)
+    assert [(rank.exit_code, rank.out) for rank in outcomes] == [
         (-signal.SIGINT, "ignored\n"),
         (1, ""),
-    ], found
+    ], outcomes
     assert (
-        "process 0 raised an exception." in found[1].err and "KeyboardInterrupt" in found[1].err
-    ), found[1].err
+        "process 0 raised an exception." in outcomes[1].err
+        and "KeyboardInterrupt" in outcomes[1].err
+    ), outcomes[1].err
 
 
 def test_the_exception_of_one_rank_reaches_all():
-    found = run_ranks(3, victims, arguments=["raise"], check=False)
-    assert [rank.exit_code for rank in found] == [1, 1, 1]
-    for rank in (found[0], found[2]):
+    outcomes = run_ranks(3, victims, arguments=["raise"], check=False)
+    assert [rank.exit_code for rank in outcomes] == [1, 1, 1]
+    for rank in (outcomes[0], outcomes[2]):
         assert (
             "process 1 raised an exception." in rank.out and "LookupError: a bad batch" in rank.out
         )
@@ -276,17 +283,17 @@ def test_the_exception_of_one_rank_reaches_all():
 
 @pytest.mark.parametrize("transport", ["auto", pytest.param("mpi", marks=pytest.mark.slow)])
 def test_who_does_not_come_is_named_with_its_stack(transport):
-    found = run_ranks(
+    outcomes = run_ranks(
         3,
         victims,
         arguments=["absent"],
         check=False,
         environment={**SHORT, "WEFT_PROCESS_TRANSPORT": transport},
     )
-    assert [rank.exit_code for rank in found] == [1, 1, 1]
+    assert [rank.exit_code for rank in outcomes] == [1, 1, 1]
     first = next(
         rank
-        for rank in (found[0], found[2])
+        for rank in (outcomes[0], outcomes[2])
         if "all_reduce sum of float32[100]: not all processes arrived within 2 s" in rank.out
     )
     for text in (
@@ -296,21 +303,21 @@ def test_who_does_not_come_is_named_with_its_stack(transport):
         "at train.py:7 in step",
     ):
         assert text in first.out
-    assert "ProcessFailureError" in found[1].err  # though it only slept
+    assert "ProcessFailureError" in outcomes[1].err  # though it was only asleep
 
 
 def test_who_leaves_is_not_waited_for():
-    found = run_ranks(3, victims, arguments=["leave"], check=False)
-    assert found[0].exit_code == found[2].exit_code == 1
+    outcomes = run_ranks(3, victims, arguments=["leave"], check=False)
+    assert outcomes[0].exit_code == outcomes[2].exit_code == 1
     assert any(
-        "process 1 has left the program, and others wait for it." in rank.out for rank in found
+        "process 1 has left the program, and others wait for it." in rank.out for rank in outcomes
     )
 
 
 @pytest.mark.slow
 def test_who_is_busy_is_waited_for():
-    found = run_ranks(3, victims, arguments=["busy"], environment=SHORT)
-    assert all(rank.out.endswith("went on\n") for rank in found)
+    outcomes = run_ranks(3, victims, arguments=["busy"], environment=SHORT)
+    assert all(rank.out.endswith("went on\n") for rank in outcomes)
 
 
 def test_who_does_not_start_is_named():
@@ -318,8 +325,8 @@ def test_who_does_not_start_is_named():
     with ranks(
         3, begin, environments=[{}, {}, {"WEFT_PROCESS_ID": "0"}], initialize=False
     ) as running:
-        found = running.finish()
-    assert all(rank.exit_code == 1 for rank in found)
-    assert any("there is a process 0 already" in rank.err for rank in found) or any(
-        "cannot use the address" in rank.err for rank in found
+        outcomes = running.finish()
+    assert all(rank.exit_code == 1 for rank in outcomes)
+    assert any("there is a process 0 already" in rank.err for rank in outcomes) or any(
+        "cannot use the address" in rank.err for rank in outcomes
     )

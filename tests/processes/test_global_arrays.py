@@ -1,4 +1,4 @@
-"""Arrays over processes: made, printed, gathered, laid out anew, agreed on."""
+"""Arrays over processes: creation, printing, gathering, resharding and agreement."""
 
 from tests.processes.ranks import run_ranks
 
@@ -64,13 +64,13 @@ def arrays_over_processes():
             assert shard.device in weft.local_devices()
             np.testing.assert_array_equal(np.asarray(shard.data), value[shard.index])
         np.testing.assert_array_equal(process_allgather(x, tiled=True), value)
-    for x, s in list(itertools.product(arrays, shardings))[::16]:  # one layout to another
+    for x, s in list(itertools.product(arrays, shardings))[::16]:  # between two layouts
         moved = weft.device_put(x, s)
         assert moved.sharding == s
         for shard in moved.addressable_shards:
             np.testing.assert_array_equal(np.asarray(shard.data), value[shard.index])
     columns = Layout((1, 0))
-    for s in shardings[1::9]:  # dims in another order
+    for s in shardings[1::9]:  # permuted dims
         x = weft.device_put(value, Format(columns, s))
         moved = weft.device_put(arrays[3], Format(columns, s))
         made = weft.make_array_from_callback(
@@ -146,7 +146,7 @@ def arrays_over_processes():
         rank != 0
     )
 
-    for k in (1, n, 4):  # programs of which some processes drive no device
+    for k in (1, n, 4):  # programs without devices on some processes
         part = Mesh(flat[:k], ("p",))
         placed = weft.device_put(value, NamedSharding(part, P("p")))
         more = weft.jit(lambda x: x + 1, donate_argnums=0)(placed)
@@ -190,8 +190,8 @@ def arrays_over_processes():
     )
     assert batch.shape == (8, 2) and float(np.asarray(batch.addressable_data(0))[0, 0]) == rank
     part = rank + np.arange(2.0 * n, dtype=np.float32).reshape(n, 2)
-    wanted = batch.sharding, Format(Layout((1, 0)), batch.sharding)
-    rows, columns = [weft.make_array_from_process_local_data(where, part) for where in wanted]
+    expected = batch.sharding, Format(Layout((1, 0)), batch.sharding)
+    rows, columns = [weft.make_array_from_process_local_data(where, part) for where in expected]
     assert columns.format.layout == Layout((1, 0), ()) and columns.sharding == rows.sharding
     for shard, same in zip(columns.addressable_shards, rows.addressable_shards):
         assert shard.index == same.index
@@ -306,5 +306,7 @@ def test_all_processes_save_at_the_step_of_a_preemption():
     with ranks(3, until_told) as running:
         running.wait_for("is under way", 2)
         running.kill(2, signal.SIGTERM)
-        found = [rank.out.split("saves at")[-1].split() for rank in running.finish()]
-        assert len({steps[0] for steps in found}) == 1 and int(found[0][0]) > 20, running.shown()
+        outcomes = [rank.out.split("saves at")[-1].split() for rank in running.finish()]
+        assert len({steps[0] for steps in outcomes}) == 1 and int(outcomes[0][0]) > 20, (
+            running.shown()
+        )

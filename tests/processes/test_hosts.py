@@ -49,8 +49,8 @@ def test_hosts_differ_and_reach_each_other():
 
 @needs_hosts
 def test_hosts_end_with_their_block():
-    with pytest.raises(LookupError), hosts(1) as made:
-        holder = made._hosts[0].holder
+    with pytest.raises(LookupError), hosts(1) as machines:
+        holder = machines._hosts[0].holder
         raise LookupError("a test fails")
     assert holder.returncode is not None
 
@@ -58,23 +58,23 @@ def test_hosts_end_with_their_block():
 @needs_hosts
 @pytest.mark.parametrize("on", [(0, 1), (0, 0, 1, 1), (0, 1, 0, 1), (0, 1, 1, 2)])
 def test_collectives_give_what_numpy_gives(on):
-    with hosts(max(on) + 1) as made:
-        before = made.sent(0)
-        for rank in run_ranks(len(on), test_transport.collectives, hosts=made, on=on):
+    with hosts(max(on) + 1) as machines:
+        before = machines.sent(0)
+        for rank in run_ranks(len(on), test_transport.collectives, hosts=machines, on=on):
             assert rank.out.startswith("collectives ")
-        assert made.sent(0) - before > 4 * 2_100_001
+        assert machines.sent(0) - before > 4 * 2_100_001
 
 
 @needs_hosts
 @pytest.mark.parametrize("processes, devices", [(2, 4), pytest.param(4, 2, marks=pytest.mark.slow)])
 def test_some_programs(processes, devices, tmp_path):
-    with hosts(2) as made:
+    with hosts(2) as machines:
         test_programs.check(
             test_programs.SOME,
             processes,
             devices,
             tmp_path,
-            hosts=made,
+            hosts=machines,
             on=[rank % 2 for rank in range(processes)],
         )
 
@@ -102,22 +102,22 @@ def chooses():
 
 @needs_hosts
 def test_plans_within_a_host_use_shared_memory():
-    wanted = ["mpi", "shared_memory", "mpi", "shared_memory", "mpi"]
-    with hosts(2) as made:
-        assert [rank.out for rank in run_ranks(4, chooses, hosts=made, on=(0, 0, 1, 1))] == [
-            f"{wanted}\n"
+    expected = ["mpi", "shared_memory", "mpi", "shared_memory", "mpi"]
+    with hosts(2) as machines:
+        assert [rank.out for rank in run_ranks(4, chooses, hosts=machines, on=(0, 0, 1, 1))] == [
+            f"{expected}\n"
         ] * 4
 
 
 @needs_hosts
 def test_mpi_uses_the_interface_of_the_coordinator():
-    """Both hosts have another interface, with the same address, as bridges of containers have."""
-    with hosts(2) as made:
+    """Both hosts have a second interface with the same address, as container bridges do."""
+    with hosts(2) as machines:
         for host in (0, 1):
-            made.run(host, "ip link add bridge0 type bridge")
-            made.run(host, "ip addr add 10.0.0.1/8 dev bridge0")
-            made.run(host, "ip link set bridge0 up")
-        for rank in run_ranks(2, test_transport.collectives, hosts=made):
+            machines.run(host, "ip link add bridge0 type bridge")
+            machines.run(host, "ip addr add 10.0.0.1/8 dev bridge0")
+            machines.run(host, "ip link set bridge0 up")
+        for rank in run_ranks(2, test_transport.collectives, hosts=machines):
             assert rank.out.startswith("collectives ")
 
 
@@ -126,9 +126,9 @@ def test_several_hosts_need_a_library(tmp_path):
     (tmp_path / "mpi4py").mkdir()
     (tmp_path / "mpi4py" / "__init__.py").write_text("class rc:\n    pass\n")
     path = {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
-    with hosts(2) as made:
-        found = run_ranks(2, "", environment=path, hosts=made, check=False)
-    for rank in found:
+    with hosts(2) as machines:
+        outcomes = run_ranks(2, "", environment=path, hosts=machines, check=False)
+    for rank in outcomes:
         assert (
             rank.exit_code == 1
             and "processes on 2 hosts exchange data by MPI, and a process has no MPI library."
@@ -140,15 +140,18 @@ def test_several_hosts_need_a_library(tmp_path):
 @needs_hosts
 @pytest.mark.parametrize("what", ["steps", "large"])
 def test_survivors_of_a_killed_rank_raise(what):
-    with hosts(3) as made, ranks(3, test_failures.victims, arguments=[what], hosts=made) as running:
+    with (
+        hosts(3) as machines,
+        ranks(3, test_failures.victims, arguments=[what], hosts=machines) as running,
+    ):
         for rank in range(3):
             running.wait_for("ready", rank)
         time.sleep(0.2)
         running.kill(1)
         killed = time.time()
-        found = running.finish()
-    assert found[1].exit_code == -signal.SIGKILL
-    for rank in (found[0], found[2]):
+        outcomes = running.finish()
+    assert outcomes[1].exit_code == -signal.SIGKILL
+    for rank in (outcomes[0], outcomes[2]):
         assert (
             rank.exit_code == 1 and test_failures.raised_at(rank) - killed < test_failures.KILLED_S
         ), rank
@@ -157,18 +160,20 @@ def test_survivors_of_a_killed_rank_raise(what):
 
 @needs_hosts
 def test_who_does_not_come_is_named_with_its_stack():
-    with hosts(3) as made:
-        found = run_ranks(
+    with hosts(3) as machines:
+        outcomes = run_ranks(
             3,
             test_failures.victims,
             arguments=["absent"],
             check=False,
             environment=test_failures.SHORT,
-            hosts=made,
+            hosts=machines,
         )
-    assert [rank.exit_code for rank in found] == [1, 1, 1]
+    assert [rank.exit_code for rank in outcomes] == [1, 1, 1]
     first = next(
-        rank for rank in (found[0], found[2]) if "not all processes arrived within 2 s" in rank.out
+        rank
+        for rank in (outcomes[0], outcomes[2])
+        if "not all processes arrived within 2 s" in rank.out
     )
     for text in (
         "arrived  processes 0, 2",

@@ -1,4 +1,5 @@
-"""`weft launch`: exit statuses, signals, failures and restarts; and the same program under `mpiexec`. No process remains."""
+"""`weft launch`: exit statuses, signals, failures and restarts; and the same program under
+`mpiexec`. All processes end."""
 
 import os
 import re
@@ -48,7 +49,7 @@ print(f"done {me}", flush=True)
 
 
 class Launched:
-    """A launcher under way, and what it printed."""
+    """A running launcher and its output."""
 
     def __init__(self, folder, *words, command=("-m", "weft", "launch"), program=PROGRAM, name=""):
         self.folder = Path(folder)
@@ -88,7 +89,8 @@ class Launched:
 
 
 def gone(launched, within=20.0):
-    """Whether none of the processes lives, or remains as a zombie. Their numbers may be given to others, which run elsewhere."""
+    """Return whether no process is alive or a zombie. Their ids may be reused by processes
+    elsewhere."""
     until = time.monotonic() + within
     while time.monotonic() < until:
         if not any(is_there(pid, launched.folder) for pid in launched.pids()):
@@ -134,7 +136,9 @@ def test_a_failure_ends_all_and_names_the_first(what, status, said, tmp_path):
             "[1]     raise ValueError" in launched.err
             and launched.err.count("ValueError: a bad value") == 1
         )
-    if what == "child":  # it has no error of its own: that of another shows where the program was
+    if (
+        what == "child"
+    ):  # it has no error of its own; another process's error shows where the program was
         assert launched.err.count("ProcessFailureError: distributed: process 1") == 1
 
 
@@ -152,7 +156,7 @@ def test_signals_are_passed_on_and_nobody_outlives_them(what, number, tmp_path):
     launched.process.send_signal(number)
     if what == "deaf":
         time.sleep(0.3)
-        launched.process.send_signal(number)  # a second one waits for nobody
+        launched.process.send_signal(number)  # a second signal ends the processes at once
     assert launched.wait() == 128 + number
     assert gone(launched)
 
@@ -232,7 +236,7 @@ def test_different_errors_are_printed_each(tmp_path):
 
 
 def test_an_error_is_not_repeated_by_ranks_that_were_done(tmp_path):
-    """Process 0 waits at its end for process 1, which fails later."""
+    """At its end, process 0 waits for process 1, which fails later."""
     program = "import time, weft\nif weft.process_index():\n    time.sleep(1)\n    1 / 0\n"
     launched = Launched(tmp_path, "-n", "2", "program.py", program=program)
     assert launched.wait() == 1
@@ -415,7 +419,7 @@ print("no names", flush=True)
     reason="there is no mpiexec of MPICH beside this Python",
 )
 def test_no_shared_memory_of_mpich_keeps_a_name(tmp_path, monkeypatch):
-    """Under `mpiexec`, too, which removes nothing of a rank that is killed."""
+    """Also under `mpiexec`, which does not clean up after a killed rank."""
     monkeypatch.setenv("WEFT_PROCESS_TRANSPORT", "mpi")
     launched = Launched(
         tmp_path,

@@ -1,4 +1,5 @@
-"""Which process this is: what each launcher's variables say, alone and with bare processes that have them."""
+"""Detection of the process number from each launcher's variables, alone and with bare processes
+that have them."""
 
 import itertools
 import os
@@ -129,7 +130,7 @@ def test_ports_of_steps_and_of_jobs_that_run_at_once_differ():
         assert len({launchers.port_of_step(job, step) for step in range(1000)}) == 1000
         at_once = sorted({launchers.port_of_step(number, 0) for number in range(job, job + 200)})
         assert len(at_once) == 200 and 61440 <= at_once[0] and at_once[-1] < 65536
-        assert min(b - a for a, b in itertools.pairwise(at_once)) >= 5  # steps of neighbors
+        assert min(b - a for a, b in itertools.pairwise(at_once)) >= 5  # neighboring steps
 
 
 def test_a_start_is_told_from_others(environment):
@@ -220,7 +221,9 @@ def test_ranks_of_one_launcher_derive_the_same_port(environment):
         }
     )
     assert launchers.find("ompi").address == launchers.find("ompi").address != found.address
-    environment({"OMPI_COMM_WORLD_LOCAL_SIZE": "2"})  # of several machines, where only MPI knows
+    environment(
+        {"OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
+    )  # on several machines, where only MPI has the address
     assert launchers.find("ompi").address is None and launchers.find("ompi").share is not None
 
 
@@ -250,7 +253,7 @@ def say():
 
 
 def test_steps_that_use_one_port_refuse_each_other():
-    """The second process of each finds the coordinator of the first step."""
+    """The second process of each step finds the coordinator of the first step."""
     address = f"localhost:{free_port()}"
     shared = {
         "WEFT_COORDINATOR_ADDRESS": address,
@@ -267,14 +270,14 @@ def test_steps_that_use_one_port_refuse_each_other():
         for step, rank in (("0", "0"), ("0", "1"), ("1", "1"))
     ]
     with ranks(3, say, environment=shared, environments=each) as running:
-        found = running.finish()
-    assert [rank.out for rank in found] == ["0 2 2\n", "1 2 2\n", ""]
-    assert "see also whether another job uses this address" in found[2].err
+        outcomes = running.finish()
+    assert [rank.out for rank in outcomes] == ["0 2 2\n", "1 2 2\n", ""]
+    assert "see also whether another job uses this address" in outcomes[2].err
 
 
 @pytest.mark.parametrize("launcher", ["slurm", "Kubernetes"])
 def test_processes_with_the_variables_of_a_launcher_meet(launcher):
-    """Bare processes: the launcher itself is not here. Its address is this machine's."""
+    """Bare processes with the variables only; the address is replaced by this machine's."""
     job, port = free_port(), free_port()
     own = {
         "WEFT_COORDINATOR_ADDRESS": "",
@@ -290,7 +293,7 @@ def test_processes_with_the_variables_of_a_launcher_meet(launcher):
             "SLURM_NTASKS": "2",
         }
         each = [{"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)} for rank in range(2)]
-    else:  # the pods have no names here, so the address is given
+    else:  # the names of the pods cannot be resolved here, so the address is explicit
         shared = {
             **own,
             "KUBERNETES_SERVICE_HOST": "10.0.0.1",
@@ -298,5 +301,5 @@ def test_processes_with_the_variables_of_a_launcher_meet(launcher):
             "WEFT_COORDINATOR_ADDRESS": f"localhost:{port}",
         }
         each = [{"JOB_COMPLETION_INDEX": str(rank)} for rank in range(2)]
-    found = run_ranks(2, say, environment=shared, environments=each)
-    assert [rank.out for rank in found] == ["0 2 2\n", "1 2 2\n"]
+    outcomes = run_ranks(2, say, environment=shared, environments=each)
+    assert [rank.out for rank in outcomes] == ["0 2 2\n", "1 2 2\n"]

@@ -1,4 +1,4 @@
-"""The error of a limit that has passed names the setting that sets it."""
+"""The error of a limit that has passed names the setting of the limit."""
 
 import signal
 
@@ -34,7 +34,7 @@ def waits():
     [("collective", "WEFT_COLLECTIVE_TIMEOUT sets"), ("shutdown", "shutdown_timeout_seconds sets")],
 )
 def test_an_absent_process_is_told_with_the_limit(limit, setting):
-    found = run_ranks(
+    outcomes = run_ranks(
         2,
         waits,
         initialize=False,
@@ -42,7 +42,7 @@ def test_an_absent_process_is_told_with_the_limit(limit, setting):
         environment={"WEFT_COLLECTIVE_TIMEOUT": "2"},
         check=False,
     )
-    assert "absent   processes 1" in found[0].err and setting in found[0].err, found[0].err
+    assert "absent   processes 1" in outcomes[0].err and setting in outcomes[0].err, outcomes[0].err
 
 
 def test_a_silent_process_is_told_with_the_limit():

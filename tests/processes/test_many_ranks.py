@@ -1,4 +1,5 @@
-"""1,024 ranks with the usual limit of 1,024 open files: their connections, their processes, and errors where it cannot be raised."""
+"""1,024 ranks with the usual limit of 1,024 open files: connections, processes, and errors where
+the limit cannot be raised."""
 
 import os
 import resource

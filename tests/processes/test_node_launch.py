@@ -15,7 +15,7 @@ SECRET = "a secret of all nodes"
 
 @pytest.fixture
 def nodes(tmp_path, monkeypatch):
-    """Starts the launcher of a node; kills all at the end."""
+    """A factory that starts the launcher of a node, and kills all launchers at the end."""
     monkeypatch.setenv("WEFT_JOB_SECRET", SECRET)
     monkeypatch.setenv("HOST_NAME", "here")
     monkeypatch.setenv("WEFT_HEARTBEAT_TIMEOUT", "5")
@@ -112,7 +112,7 @@ def test_when_the_first_launcher_is_killed_no_orphan_is_left(nodes):
     first.process.wait()
     assert gone(first)
     assert is_soon(lambda: "the launcher of node 0 is lost" in second.err)
-    again = nodes(0)  # what the scheduler of the cluster does
+    again = nodes(0)  # as the cluster's scheduler does
     second.wait_for(4)
     second.process.send_signal(signal.SIGTERM)
     assert second.wait() != 0 and again.wait() != 0
@@ -121,7 +121,7 @@ def test_when_the_first_launcher_is_killed_no_orphan_is_left(nodes):
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_lost_node_is_left_out_and_taken_back(number, nodes):
-    """SIGTERM is a preemption of one node: all save, and the others go on."""
+    """SIGTERM preempts one node: all processes save, and the others continue."""
     words = ["--min", "2", "--restarts", "1"]
     first, second = nodes(0, *words, program=ELASTIC), nodes(1, *words, program=ELASTIC)
     first.wait_for(2)
@@ -150,7 +150,7 @@ def test_ranks_save_when_a_launcher_is_told_to_end(number, nodes):
     assert "saved" in both[number].out
 
 
-#: runs until four processes have met after two were left; saves nothing
+# : runs until four processes have met after a shrink to two; saves nothing
 ELASTIC = """
 import os, signal, sys, time
 import weft

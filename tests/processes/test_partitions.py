@@ -1,4 +1,5 @@
-"""Broken networks between hosts: at most one group of processes goes on, and the others say why they stop. Needs root."""
+"""Broken networks between hosts: at most one group of processes continues, and the others report
+why they stop. Needs root."""
 
 import contextlib
 import os
@@ -42,7 +43,7 @@ weft.distributed.shutdown()
 
 
 class Job:
-    """One rank on each host; the ranks' outputs are files."""
+    """A job with one rank on each host; the outputs of the ranks are files."""
 
     def __init__(self, made, folder):
         self.made, self.folder = made, folder
@@ -133,16 +134,17 @@ BREAKS = {
 
 
 def start(stack, size, folder):
-    made = stack.enter_context(hosts(size))
-    job = Job(made, folder)
+    machines = stack.enter_context(hosts(size))
+    job = Job(machines, folder)
     stack.callback(job.end)
     job.wait_for("ready", range(size))
     time.sleep(0.5)
-    return made, job
+    return machines, job
 
 
 def assert_one_group(job, codes, goes_on, stops):
-    """The ranks `goes_on` did so together and ended well; the others stopped with an error."""
+    """Check that the ranks `goes_on` continued together and ended well, and that the others stopped
+    with an error."""
     for rank in goes_on:
         assert codes[rank] == 0 and f"goes on with {goes_on}\ndone" in job.output(rank), job.shown()
     for rank in stops:
@@ -163,8 +165,8 @@ def test_an_isolated_host_stops_and_the_others_go_on(kind, host, size, tmp_path)
         made, job = start(stack, size, tmp_path)
         BREAKS[kind](made, alone)
         codes = job.wait()
-        rest = [rank for rank in range(size) if rank != alone]
-        assert_one_group(job, codes, rest, [alone])
+        majority = [rank for rank in range(size) if rank != alone]
+        assert_one_group(job, codes, majority, [alone])
 
 
 @needs_hosts
@@ -181,7 +183,8 @@ def test_no_half_goes_on(kind, tmp_path):
 @needs_hosts
 @pytest.mark.parametrize("host", [0, 2])
 def test_a_network_that_heals_makes_no_second_group(host, tmp_path):
-    """It heals while the isolated rank, which has failed for the others, still decides."""
+    """The network heals while the isolated rank, which has failed for the others, is still
+    deciding."""
     with contextlib.ExitStack() as stack:
         made, job = start(stack, 3, tmp_path)
         block(made, host, others_of(made, host))

@@ -1,4 +1,5 @@
-"""pmap over several processes: each gives the slices of its devices and gets theirs back; collectives reach all."""
+"""pmap over several processes: each passes the slices of its devices and gets their results;
+collectives span all processes."""
 
 import numpy as np
 

@@ -1,4 +1,5 @@
-"""MPI without a launcher: what is served to the library, how it starts, and the errors where it cannot."""
+"""MPI without a launcher: the PMI server for the library, the start of MPI, and errors where it
+cannot start."""
 
 import os
 import socket
@@ -14,7 +15,7 @@ MPI = {"WEFT_PROCESS_TRANSPORT": "mpi"}
 
 
 def asked(server, line):
-    """What the library reads after it has written a line."""
+    """Return the reply that the library reads after it has written a line."""
     with socket.socket(fileno=os.dup(int(server.environment["PMI_FD"]))) as end:
         end.sendall(f"{line}\n".encode())
         end.settimeout(60)
@@ -183,7 +184,7 @@ def adds():
 
 
 def test_mpi_ignores_variables_of_an_unsupported_launcher():
-    found = run_ranks(
+    outcomes = run_ranks(
         2,
         adds,
         environment={
@@ -193,7 +194,7 @@ def test_mpi_ignores_variables_of_an_unsupported_launcher():
             "PMIX_SERVER_URI2": "tcp4://none:1",
         },
     )
-    assert [rank.out for rank in found] == [
+    assert [rank.out for rank in outcomes] == [
         "3.0 ['PMIX_NAMESPACE', 'PMIX_RANK', 'PMIX_SERVER_URI2']\n"
     ] * 2
 
@@ -202,8 +203,8 @@ def test_a_process_without_a_library_is_named(tmp_path):
     (tmp_path / "mpi4py").mkdir()
     (tmp_path / "mpi4py" / "__init__.py").write_text("class rc:\n    pass\n")
     path = {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}:{os.getcwd()}"}
-    found = run_ranks(2, adds, environment=MPI, environments=[{}, path], check=False)
-    for rank in found:
+    outcomes = run_ranks(2, adds, environment=MPI, environments=[{}, path], check=False)
+    for rank in outcomes:
         assert (
             rank.exit_code == 1
             and "process 1  none" in rank.err
@@ -219,10 +220,10 @@ weft.distributed.initialize()
 
 
 def test_mpi_that_was_started_before_is_an_error():
-    found = run_ranks(2, STARTED_BEFORE, environment=MPI, initialize=False, check=False)
+    outcomes = run_ranks(2, STARTED_BEFORE, environment=MPI, initialize=False, check=False)
     assert all(
-        rank.exit_code == 1 and "MPI has 1 processes, and weft 2" in rank.err for rank in found
-    ), found
+        rank.exit_code == 1 and "MPI has 1 processes, and weft 2" in rank.err for rank in outcomes
+    ), outcomes
 
 
 ENDS_AS_MPI_STARTS = """
@@ -236,11 +237,11 @@ weft.distributed.initialize()
 
 
 def test_the_end_of_a_process_while_mpi_starts_is_known():
-    found = run_ranks(3, ENDS_AS_MPI_STARTS, environment=MPI, initialize=False, check=False)
-    assert [rank.exit_code for rank in found] == [1, -9, 1]
+    outcomes = run_ranks(3, ENDS_AS_MPI_STARTS, environment=MPI, initialize=False, check=False)
+    assert [rank.exit_code for rank in outcomes] == [1, -9, 1]
     assert all(
-        "process 1 has ended, or was killed." in rank.err for rank in (found[0], found[2])
-    ), found
+        "process 1 has ended, or was killed." in rank.err for rank in (outcomes[0], outcomes[2])
+    ), outcomes
 
 
 def test_tcp_is_no_transport_any_more():

@@ -1,4 +1,5 @@
-"""SIGTERM in one process: all save at one step and end as preempted; another start goes on as if nothing had happened."""
+"""SIGTERM in one process: all save at the same step and end as preempted; a restart continues with
+equal results."""
 
 import os
 import signal
@@ -38,11 +39,11 @@ def test_all_save_at_one_step_and_end_as_preempted(n, stride, victims):
         running.wait_for("is under way", n - 1)
         for victim in victims:
             running.kill(victim, signal.SIGTERM)
-        found = running.finish()
-        steps = {int(rank.out.split("saves at")[-1]) for rank in found}
+        outcomes = running.finish()
+        steps = {int(rank.out.split("saves at")[-1]) for rank in outcomes}
         assert len(steps) == 1 and steps.pop() >= 20, running.shown()
         assert (
-            {rank.exit_code for rank in found}
+            {rank.exit_code for rank in outcomes}
             == {75}
             == {weft.distributed.PREEMPTED, os.EX_TEMPFAIL}
         )
@@ -62,7 +63,7 @@ def late():
                 sys.exit(weft.distributed.PREEMPTED)
             print("begun", flush=True)
         else:
-            time.sleep(seconds)  # it compiles, say
+            time.sleep(seconds)  # as if it compiled
         time.sleep(0.01)
 
 
@@ -77,11 +78,11 @@ def test_a_process_that_never_asks_is_named():
     with ranks(2, late, arguments=["300"], environment={"WEFT_COLLECTIVE_TIMEOUT": "2"}) as running:
         running.wait_for("begun")
         running.kill(0, signal.SIGTERM)
-        found = running.finish()
-        assert all(rank.exit_code not in (0, 75) for rank in found), running.shown()
-        assert "weft/preemption/steps" in found[0].err and "absent   processes 1" in found[0].err, (
-            running.shown()
-        )
+        outcomes = running.finish()
+        assert all(rank.exit_code not in (0, 75) for rank in outcomes), running.shown()
+        assert (
+            "weft/preemption/steps" in outcomes[0].err and "absent   processes 1" in outcomes[0].err
+        ), running.shown()
 
 
 def computes():
@@ -91,7 +92,7 @@ def computes():
     sync_global_devices("all have begun")
     print("computes", flush=True)
     while True:
-        pass  # waits for nobody
+        pass  # does not wait
 
 
 def test_remote_failures_interrupt_a_computing_process():
@@ -100,8 +101,8 @@ def test_remote_failures_interrupt_a_computing_process():
             running.wait_for("computes", rank)
         running.kill(1)
         began = time.monotonic()
-        found = running.finish(60)
-        assert "ProcessFailureError" in found[0].err and time.monotonic() - began < 30, (
+        outcomes = running.finish(60)
+        assert "ProcessFailureError" in outcomes[0].err and time.monotonic() - began < 30, (
             running.shown()
         )
 
@@ -145,6 +146,6 @@ def test_survivors_agree_anew():
         for rank in range(2):
             running.wait_for("went on", rank)
         running.kill(1, signal.SIGTERM)
-        found = running.finish()
-        assert [rank.exit_code for rank in found] == [75, 75, -9], running.shown()
-        assert len({rank.out.split("saves at")[1] for rank in found[:2]}) == 1
+        outcomes = running.finish()
+        assert [rank.exit_code for rank in outcomes] == [75, 75, -9], running.shown()
+        assert len({rank.out.split("saves at")[1] for rank in outcomes[:2]}) == 1

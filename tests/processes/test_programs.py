@@ -1,4 +1,5 @@
-"""Programs over several processes give what one process gives: those of `table`, some of them always, all of them with `-m mpi`."""
+"""Programs over several processes agree with one process: some programs of `table` always, all of
+them with `-m mpi`."""
 
 import numpy as np
 import pytest
@@ -15,18 +16,18 @@ SOME = [
     "whole_values",
     "donated",
 ]
-#: results that are rounded more coarsely, by the dtypes of the program
+# : relative tolerances for programs with coarser dtypes
 COARSE = ("dtypes",)
-#: whose results are the same to the bit: nothing is added up between devices
+# : programs with bitwise equal results: no sum spans devices
 EXACT = ("elementwise", "random_numbers", "resharding", "indexing")
 
 
 def check(names, processes, devices, folder, **how):
     file = folder / "results.npz"
     run_ranks(processes, RUN, devices, arguments=[str(file), *names], **how)
-    found, wanted = dict(np.load(file)), table.results(names)
-    assert found.keys() == wanted.keys()
-    for name, value in wanted.items():
+    found, expected = dict(np.load(file)), table.results(names)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
         assert found[name].shape == value.shape and found[name].dtype == value.dtype, name
         rounded = 2e-2 if name.startswith(COARSE) else 0 if name.startswith(EXACT) else 2e-5
         np.testing.assert_allclose(found[name], value, rounded, rounded, err_msg=name)

@@ -1,4 +1,4 @@
-"""Lines of ranks: how bytes become lines, progress bars, and readers that close."""
+"""Output of ranks: lines from bytes, progress bars, and readers that close."""
 
 import os
 
@@ -55,7 +55,7 @@ def test_lines_without_an_end_are_written_in_parts():
 
 @pytest.fixture
 def streams(monkeypatch):
-    """Pipes in place of both standard streams, and what was written to each of them."""
+    """Replace both standard streams by pipes, and return what was written to each."""
     pipes, write = {OUT: os.pipe(), ERR: os.pipe()}, os.write
     monkeypatch.setattr(
         os, "write", lambda stream, data: write(pipes.get(stream, (0, stream))[1], data)

@@ -1,4 +1,4 @@
-"""A control connection that breaks is made again; a process that has ended is noticed at once."""
+"""A broken control connection is restored; the end of a process is noticed at once."""
 
 import threading
 import time
@@ -55,7 +55,7 @@ def run_together(*functions):
 
 
 def test_a_reset_is_not_noticed_by_requests(job):
-    """Each request is carried out once, whichever way was broken while it was under way."""
+    """Each request is carried out once, whichever direction was broken during it."""
     coordinator, proxy, (client, other) = job
     stops = threading.Event()
 
@@ -81,7 +81,8 @@ def test_a_reset_is_not_noticed_by_requests(job):
 
 @pytest.mark.parametrize("pause", [0.001, 0.002, 0.005, 0.02])
 def test_processes_join_over_a_connection_that_breaks(pause):
-    """Wherever it breaks: in the authentication, in the request to join, or while the others are awaited."""
+    """The connection breaks during authentication, during the request to join, or during the wait
+    for the others."""
     coordinator = Coordinator("127.0.0.1:0", 2, HEARTBEAT_S, secret=b"secret")
     coordinator.start()
     proxy = Proxy(("127.0.0.1", coordinator.port))
@@ -148,7 +149,8 @@ def test_a_delayed_connection_goes_on(job):
 
 
 def test_a_connection_that_cannot_be_made_again_fails_in_time(job):
-    """The way is gone, and the process answers probes: it has failed after the heartbeat timeout."""
+    """The network path is lost although the process answers probes: it counts as failed after the
+    heartbeat timeout."""
     _, proxy, (client, other) = job
     proxy.stop_accepting()
     began = time.monotonic()
@@ -165,7 +167,7 @@ def test_a_connection_that_cannot_be_made_again_fails_in_time(job):
 
 
 def test_a_rank_the_others_left_behind_is_refused(job):
-    """A firewall refuses the probes of a rank that lives; it connects again after the others shrank."""
+    """A firewall blocks the probes of a live rank; the rank connects again after the others shrank."""
     _, proxy, (client, other) = job
     proxy.passes.clear()
     client.responder.close()

@@ -1,4 +1,4 @@
-"""`weft launch --hosts`: agents on other hosts, which a shell script reaches here in place of ssh."""
+"""`weft launch --hosts`: agents on other hosts, with a shell script in place of ssh."""
 
 import os
 import re
@@ -15,7 +15,8 @@ from tests.processes.test_launch import SLOW_TO_END, Launched, gone
 from tests.processes.test_shrink import TRAINS
 from weft.tools.launch.host_list import parse_hosts
 
-#: refuses while a file says that the host is down; else relays, so that the connection can be cut and frozen
+# : refuses to connect while a file marks the host as down; else relays the data, so that the
+# connection can be cut and frozen
 SSH = """#!/bin/sh
 host=$1; shift
 if [ -e {folder}/down.$host ]; then
@@ -64,7 +65,7 @@ def ssh(tmp_path, monkeypatch):
 
 
 def relays(folder, host):
-    """The processes that carry the data of a connection."""
+    """Return the processes that carry the data of a connection."""
     shell = int(Path(folder, f"ssh.{host}").read_text())
     children = Path(f"/proc/{shell}/task/{shell}/children").read_text().split()
     return [int(pid) for pid in children if Path(f"/proc/{pid}/comm").read_text() == "cat\n"]
@@ -243,7 +244,7 @@ def test_after_the_failure_of_a_rank_all_hosts_start_again(ssh):
     assert launched.out.count("of 4 on") == 8 and launched.out.count("done") == 4 and gone(launched)
 
 
-#: counts to 100 by files of rank 0; a host goes down at 10, and is up again at 30
+# : counts to 100 by files of rank 0; a host goes down at 10 and returns at 30
 ELASTIC = """
 import os, signal, sys, time
 import weft
@@ -300,7 +301,7 @@ def test_a_lost_host_is_left_out_and_taken_back(ssh, monkeypatch):
     assert launched.out.count("of 4 at 100") == 4 and gone(launched)
 
 
-#: meets until others are lost, continues without them, and ends early if it gets SIGTERM
+# : meets until others are lost, continues without them, and ends early on SIGTERM
 SURVIVES = """
 import os, signal, sys, time
 import weft, weft.distributed
@@ -337,7 +338,7 @@ print(f"done {me} of {weft.process_count()}", flush=True)
 
 @pytest.mark.slow
 def test_half_of_the_ranks_go_on_without_a_host_that_is_cut_off(ssh, monkeypatch):
-    """They wait until the launcher has proof, for longer than `--grace`."""
+    """They wait until the launcher has proof of the loss, which is later than `--grace`."""
     monkeypatch.setenv("WEFT_HEARTBEAT_TIMEOUT", "5")
     words = ["--hosts", "a:1,b:1", "--grace", "1", "program.py", str(ssh), "cut"]
     launched = Launched(ssh, *words, program=SURVIVES)

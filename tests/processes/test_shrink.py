@@ -1,4 +1,5 @@
-"""Processes that are left after a failure go on in place: arrays are laid out anew from replicas, what is lost is named."""
+"""The survivors of a failure continue in place: arrays are restored from replicas, and lost arrays
+are named."""
 
 import pytest
 
@@ -29,7 +30,7 @@ def goes_on():
     np.testing.assert_array_equal(np.asarray(step(twice)), value.sum(0))
 
     def lose(victim, x):
-        """The processes that are left when one is killed, as `shrink` says."""
+        """Kill one process, and return the survivors that `shrink` reports."""
         try:
             sync_global_devices("all are there")
             if weft.process_index() == victim:
@@ -73,7 +74,7 @@ def goes_on():
 
     assert (
         lose(0, moved) == (1, 2) and weft.process_index() == me - 1
-    )  # beside which the coordinator was
+    )  # the process that also ran the coordinator
     assert [d.id for d in weft.devices()] == [2, 3, 4, 5] and [
         d.process_index for d in weft.devices()
     ] == [0, 0, 1, 1]
@@ -88,10 +89,13 @@ def goes_on():
 
 def test_those_who_are_left_go_on_until_one_is_alone():
     with ranks(4, goes_on, 2) as running:
-        found = running.finish()
-        assert [rank.exit_code for rank in found] == [-9, 0, -9, -9] and "went on alone" in found[
-            1
-        ].out, running.shown()
+        outcomes = running.finish()
+        assert [rank.exit_code for rank in outcomes] == [
+            -9,
+            0,
+            -9,
+            -9,
+        ] and "went on alone" in outcomes[1].out, running.shown()
 
 
 @pytest.mark.mpi
@@ -103,7 +107,8 @@ def test_those_who_are_left_go_on_under_open_mpi():
 
 
 def loses_one():
-    """Three processes sum until one is killed; the others shrink, and go on with sums, gathers and large messages."""
+    """Three processes sum until one is killed; the others shrink, and continue with sums, gathers
+    and large messages."""
     import os
     import signal
     import sys
@@ -125,12 +130,12 @@ def loses_one():
 
     everywhere, rows = layouts()
     whole, x = weft.device_put(value, everywhere), weft.device_put(value, rows)
-    wanted = (value * 2).sum(0) + value.max()
+    expected = (value * 2).sum(0) + value.max()
     try:
         while True:
             if me == victim and turn == 20:
                 os.kill(os.getpid(), signal.SIGKILL)
-            np.testing.assert_allclose(np.asarray(step(x)), wanted, rtol=1e-6)
+            np.testing.assert_allclose(np.asarray(step(x)), expected, rtol=1e-6)
             turn += 1
     except weft.errors.ProcessFailureError as error:
         assert error.ranks == (victim,), error
@@ -138,7 +143,7 @@ def loses_one():
     everywhere, rows = layouts()
     x = weft.device_put(whole, rows)
     for _ in range(50):
-        np.testing.assert_allclose(np.asarray(step(x)), wanted, rtol=1e-6)
+        np.testing.assert_allclose(np.asarray(step(x)), expected, rtol=1e-6)
     np.testing.assert_array_equal(process_allgather(x, tiled=True), value)
     count = weft.device_count()
     large = weft.device_put(np.ones((count, 1 << 20), np.float32), rows)
@@ -150,16 +155,17 @@ def loses_one():
 @pytest.mark.parametrize("victim", [2, 1, 0])
 @pytest.mark.parametrize("on", [(0, 1, 2), (0, 1, 1)], ids=["three hosts", "two hosts"])
 def test_those_who_are_left_go_on_between_hosts(victim, on):
-    """Without a launcher: MPI makes communicators of those who are left, or shared memory suffices if they are on one host."""
+    """Without a launcher, MPI creates communicators of the survivors; shared memory suffices if
+    they are on one host."""
     with (
-        hosts(max(on) + 1) as made,
-        ranks(3, loses_one, 2, arguments=[str(victim)], hosts=made, on=on) as running,
+        hosts(max(on) + 1) as machines,
+        ranks(3, loses_one, 2, arguments=[str(victim)], hosts=machines, on=on) as running,
     ):
-        found = running.finish()
-        assert [rank.exit_code for rank in found] == [
+        outcomes = running.finish()
+        assert [rank.exit_code for rank in outcomes] == [
             -9 if rank == victim else 0 for rank in range(3)
         ], running.shown()
-        assert [rank.out for rank in found] == [
+        assert [rank.out for rank in outcomes] == [
             "" if rank == victim else "went on\n" for rank in range(3)
         ]
 

@@ -1,4 +1,4 @@
-"""After a failure of the network at most one group of processes goes on."""
+"""After a network failure at most one group of processes continues."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ from weft.tools.launch.rank_output import RankOutput
 
 @pytest.fixture
 def start(monkeypatch):
-    """Start a coordinator and clients with the given facts; return them."""
+    """Start a coordinator and clients with the given facts, and return them."""
     monkeypatch.setattr(coordinator_module, "PROOF_S", 0.6)
     made = []
 
@@ -45,7 +45,7 @@ def start(monkeypatch):
 
 
 def run_all(work, count):
-    """Call `work` with each number below `count` in a thread of its own."""
+    """Call `work` with each number below `count` in a separate thread."""
     threads = [threading.Thread(target=work, args=(i,)) for i in range(count)]
     for thread in threads:
         thread.start()
@@ -54,7 +54,7 @@ def run_all(work, count):
 
 
 def shrink_all(clients):
-    """Let all clients ask to go on; return what each got or raised."""
+    """Shrink all clients, and return the result or exception of each."""
     results = [None] * len(clients)
 
     def ask(i):
@@ -97,7 +97,7 @@ ELSEWHERE = {"machine": "another machine"}
     ],
 )
 def test_only_a_majority_goes_on_without_others(start, size, lost, goes_on):
-    """The connections of ranks on other machines are refused: that proves no death."""
+    """The connections of ranks on other machines are refused, which does not prove their death."""
     coordinator, clients = start([ELSEWHERE] * size)
     for rank in lost:
         clients[rank].close()
@@ -114,14 +114,14 @@ def test_only_a_majority_goes_on_without_others(start, size, lost, goes_on):
 
 
 def run_and_end():
-    """Return the number of a process of this machine that has ended."""
+    """Return the process id of a process of this machine that has ended."""
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     return ended.pid
 
 
 def test_a_dead_process_of_this_machine_is_proven(start):
-    """One of two goes on alone: the system says that the other has ended."""
+    """One of two continues alone: the system reports that the other has ended."""
     _, clients = start([ELSEWHERE, {"machine": machine(), "pid": run_and_end()}])
     clients[1].close()
     assert shrink_all(clients[:1]) == [(0, (0,))]
@@ -155,7 +155,7 @@ def test_the_launcher_confirms_deaths(start, confirms):
 
 
 def test_the_launcher_is_asked_for_first_numbers(start):
-    """It kills what it is asked for, and may not have the news of an earlier shrink yet."""
+    """The launcher kills the requested ranks, and may not have the news of an earlier shrink yet."""
     asked = []
 
     def confirm_end(rank):
@@ -184,7 +184,7 @@ def test_ranks_wait_for_as_long_as_the_launcher_needs(start):
 
 
 class CutOffHost:
-    """A host that takes signals, and shows no end of its ranks."""
+    """A host that accepts signals but never reports the end of its ranks."""
 
     name, lost = "b", ""
 
@@ -207,7 +207,8 @@ class CutOffPool(LocalPool):
 
 
 def test_a_launcher_kills_a_rank_once(monkeypatch):
-    """The connection to a host that is cut off is read no more: many signals would fill it, and stop the coordinator."""
+    """The connection to a host that is cut off is not read: many signals would fill its buffer and
+    block the coordinator."""
     monkeypatch.setattr(coordinator_module, "PROOF_S", 1.5)
     host = CutOffHost()
     job = Job(

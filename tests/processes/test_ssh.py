@@ -1,4 +1,5 @@
-"""`weft launch --hosts` by the real ssh, to hosts with a network of their own: links that go down and come up again."""
+"""`weft launch --hosts` over real ssh to hosts with a network of their own: links that go down and
+come up again."""
 
 import contextlib
 import os
@@ -34,16 +35,16 @@ needs_sshd = pytest.mark.skipif(
 
 @pytest.fixture
 def cluster(tmp_path, monkeypatch):
-    """Two hosts that run sshd, and a third one, where the launcher runs."""
+    """Two hosts that run sshd, and a third host for the launcher."""
     Path("/run/sshd").mkdir(exist_ok=True)
     subprocess.run(
         ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "key"], check=True
     )
     Path(tmp_path, "conf").write_text(CONF.format(folder=tmp_path))
-    with hosts(3) as made:
+    with hosts(3) as machines:
         servers = [
             subprocess.Popen(
-                made.command(i, [SSHD, "-D", "-e", "-f", str(tmp_path / "conf")]),
+                machines.command(i, [SSHD, "-D", "-e", "-f", str(tmp_path / "conf")]),
                 stderr=subprocess.DEVNULL,
             )
             for i in range(2)
@@ -51,7 +52,7 @@ def cluster(tmp_path, monkeypatch):
         monkeypatch.setenv("WEFT_SSH", SSH.format(folder=tmp_path))
         monkeypatch.setenv("WEFT_HEARTBEAT_TIMEOUT", "5")
         try:
-            yield made
+            yield machines
         finally:
             for server in servers:
                 sessions = (
@@ -59,7 +60,7 @@ def cluster(tmp_path, monkeypatch):
                 )
                 server.terminate()
                 server.wait()
-                for pid in sessions:  # of a link that is down: they would wait for long
+                for pid in sessions:  # of a link that is down: they would wait for a long time
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(int(pid), signal.SIGKILL)
 
@@ -101,7 +102,7 @@ def test_ranks_of_two_hosts_compute_together(cluster, tmp_path):
     ]
 
 
-#: runs until four processes have met after two were left
+# : runs until four processes have met after a shrink to two
 ELASTIC = """
 import os, signal, time
 import weft
@@ -143,9 +144,7 @@ def test_a_host_whose_link_goes_down_is_left_out_until_it_is_up(cluster, tmp_pat
     cluster.link(1, "down")
     launched.wait_for(6)
     assert "starting again with 2 processes" in launched.err
-    assert not any(
-        os.path.exists(f"/proc/{pid}") for pid in lost
-    )  # nobody told them: their agent did
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in lost)  # their agent ended them
     cluster.link(1, "up")
     assert launched.wait() == 0, launched.err
     assert re.findall(r"of (\d) starts", launched.out) == ["4"] * 4 + ["2"] * 2 + ["4"] * 4

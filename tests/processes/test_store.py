@@ -1,4 +1,5 @@
-"""What processes tell each other: keys and values, counters, barriers, and who lives. Two clients in one process stand for two."""
+"""Communication between processes: keys and values, counters, barriers, and liveness. Two clients
+in one process act as two processes."""
 
 import threading
 import time
@@ -22,7 +23,7 @@ FACTS = {
 
 
 def together(*functions):
-    """What functions return that run at the same time."""
+    """Run functions concurrently, and return their results."""
     results = [None] * len(functions)
 
     def run(i):

@@ -1,4 +1,5 @@
-"""The parallelism strategies over processes: their results are those of one device, and each process sends what is written here."""
+"""The parallelism strategies over processes: results equal those of one device, and each process
+sends the listed bytes."""
 
 import re
 
@@ -8,7 +9,7 @@ from tests.processes.ranks import ROOT, run_ranks
 
 FOLDER = ROOT / "examples" / "strategies"
 
-#: program -> bytes that a process sends in the first case, of 2 x 4 and of 4 x 2 devices
+# : program -> bytes that a process sends in the first case, of 2 x 4 and of 4 x 2 devices
 EXPECTED = {
     "data_parallel": (107_588, 161_382),
     "fsdp": (98_308, 147_462),
@@ -93,6 +94,7 @@ print("counted")
     ],
 )
 def test_as_many_bytes_travel_as_were_planned(names):
-    """Counted where programs start collectives. (A pipeline sends one way at a time, and the plan has the bytes of the sender.)"""
-    found = run_ranks(2, COUNTED, 4, arguments=names)
-    assert [rank.out for rank in found] == ["counted\n"] * 2
+    """Counted where programs start collectives. (A pipeline sends in one direction at a time, and
+    the plan has the bytes of the sender.)"""
+    outcomes = run_ranks(2, COUNTED, 4, arguments=names)
+    assert [rank.out for rank in outcomes] == ["counted\n"] * 2

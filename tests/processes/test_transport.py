@@ -1,4 +1,5 @@
-"""Collectives between processes against NumPy: every kind, many dtypes, groups, and native calls of their entry points."""
+"""Collectives between processes against NumPy: every kind, many dtypes, groups, and native calls of
+their entry points."""
 
 import numpy as np
 import pytest
@@ -93,17 +94,17 @@ def collectives():
         out = np.full(plan.output_count, 3).astype(plan.numpy_dtype)
         request = native_start(transport.plan(plan), given[rank].ctypes.data, out.ctypes.data)
         assert request >= 0, plan
-        wanted = (
+        expected = (
             carry_out(plan, group, given, rank)
             if group
             else np.zeros(plan.output_count, plan.numpy_dtype)
         )
-        started.append((plan, request, given[rank], out, wanted))
-        if number % 3:  # several under way at once
+        started.append((plan, request, given[rank], out, expected))
+        if number % 3:  # several in progress at once
             continue
-        for plan, request, _, out, wanted in started:
+        for plan, request, _, out, expected in started:
             assert native_wait(request) == DONE, plan
-            np.testing.assert_array_equal(out, wanted, err_msg=str(plan))
+            np.testing.assert_array_equal(out, expected, err_msg=str(plan))
         started.clear()
     for _, request, *_ in started:
         transport.wait(request)
@@ -134,10 +135,10 @@ def test_mpi_without_a_launcher(size):
 @pytest.mark.skipif(not MPIEXEC.exists(), reason="there is no mpiexec beside this Python")
 @pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.slow), 4])
 def test_mpi_gives_what_numpy_gives(size):
-    (found,) = run_ranks(
+    (outcomes,) = run_ranks(
         size, collectives, launcher="mpiexec", environment={"WEFT_PROCESS_TRANSPORT": "mpi"}
     )
-    assert found.out.count("collectives") == size
+    assert outcomes.out.count("collectives") == size
 
 
 def meet():
@@ -158,7 +159,7 @@ def meet():
         weft.local_devices(1) == weft.devices()[2:4]
         and not weft.devices()[2 * shared.rank - 1].is_addressable
     )
-    assert float(weft.numpy.arange(4.0).sum()) == 6.0  # what is not placed is here
+    assert float(weft.numpy.arange(4.0).sum()) == 6.0  # unplaced arrays are local
     client = shared.client
     client.put(f"name/{shared.rank}", bytes([shared.rank]))
     assert client.get(f"name/{(shared.rank + 1) % 3}", 10) == bytes([(shared.rank + 1) % 3])
@@ -191,7 +192,7 @@ def test_reductions_keep_the_order_and_the_dtype(op):
         np.array([4, 1, 3], np.int32),
         np.array([2, 2, 2], np.int32),
     ]
-    wanted = {
+    expected = {
         "sum": [7, 5, 8],
         "prod": [8, 4, 18],
         "max": [4, 2, 3],
@@ -201,7 +202,7 @@ def test_reductions_keep_the_order_and_the_dtype(op):
         "xor": [7, 1, 2],
     }[op]
     found = reduce(op, parts)
-    assert found.tolist() == wanted and found.dtype == np.int32
+    assert found.tolist() == expected and found.dtype == np.int32
 
 
 def test_small_floats_are_added_in_32_bits():

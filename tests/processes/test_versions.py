@@ -1,4 +1,5 @@
-"""Processes that cannot run one program together fail at once, all of them, and name both values and both processes."""
+"""Processes that cannot run one program together all fail at once, and name both values and both
+processes."""
 
 import re
 import time
@@ -48,11 +49,11 @@ def said_by_all(what, *words):
     platforms = dict.fromkeys(
         ("WEFT_PLATFORMS", "JAX_PLATFORMS", "WEFT_BACKEND"), ""
     )  # programs of other tests may set them
-    found = run_ranks(
+    outcomes = run_ranks(
         4, joins, initialize=False, arguments=[what, *map(str, words)], environment=platforms
     )
     assert time.monotonic() - began < 60
-    texts = {re.sub(r"initialize of \d processes", "initialize", rank.out) for rank in found}
+    texts = {re.sub(r"initialize of \d processes", "initialize", rank.out) for rank in outcomes}
     assert len(texts) == 1, texts
     return texts.pop()
 
