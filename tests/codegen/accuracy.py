@@ -1,8 +1,9 @@
-"""How far the vector math library is from the exact values: references, where they are sampled, and the error in ulp.
+"""Errors of the vector math library in ulp: reference functions, sample points and measurement.
 
-The references compute in `np.longdouble`, which has eleven bits more than f64 on x86-64 (sixty more on aarch64): an error
-of theirs is below a hundredth of an ulp of ours, so no library of arbitrary precision is needed. Where it has no more bits
-than f64, `WIDE_ENOUGH` is false and f64 is not measured. Half types are measured on all their 65536 values.
+The references compute in `np.longdouble`, which has eleven bits more than f64 on x86-64 (sixty more
+on aarch64): their error is below a hundredth of an ulp of the measured function, so no
+arbitrary-precision library is needed. Where it has no more bits than f64, `WIDE_ENOUGH` is false
+and f64 is not measured. Half types are measured on all their 65536 values.
 """
 
 from __future__ import annotations
@@ -37,17 +38,18 @@ INF = float("inf")
 
 
 def bound(op: str, type_: str) -> float:
-    """The worst error allowed: half types are f32 rounded, so half an ulp and what f32 adds."""
+    """Return the largest allowed error: half types are rounded from f32, so half an ulp and the
+    error of f32."""
     f32, f64 = FUNCTIONS[op].ulp
     return {"f32": f32, "f64": f64}.get(type_, 0.5 + f32 / 128)
 
 
 class _LongDouble(ctypes.c_longdouble):
-    """One that ctypes gives back as it is, all bits kept."""
+    """A long double that ctypes returns unchanged, with all bits."""
 
 
 def _libm(name: str) -> Callable:
-    """A long double function of the C library, on arrays."""
+    """Return a long double function of the C library that maps over arrays."""
     function = getattr(ctypes.CDLL(ctypes.util.find_library("m")), name)
     function.restype, function.argtypes = _LongDouble, [_LongDouble]
 
@@ -66,7 +68,7 @@ _erf, _erfc = _libm("erfl"), _libm("erfcl")
 
 
 def _erf_inv(x: np.ndarray) -> np.ndarray:
-    """Newton's steps from SciPy's value, on the side where no digits cancel."""
+    """Refine SciPy's value by Newton's method, on the side without cancellation."""
     size = np.abs(x)
     inside = (size < 1) & (size > 0)
     s = np.where(inside, size, WIDE(0.5))
@@ -81,7 +83,9 @@ def _erf_inv(x: np.ndarray) -> np.ndarray:
 
 
 def _normal_series(x: np.ndarray) -> np.ndarray:
-    """The share of the density / x that lies above a large x."""
+    """Return the upper tail of the normal distribution over density
+    x, for large x.
+    """
     term = total = np.ones_like(x)
     for k in range(1, 60, 2):
         term = np.where(k < x * x, -term * k / (x * x), 0)
@@ -110,7 +114,7 @@ def _log_ndtr(x: np.ndarray) -> np.ndarray:
 
 
 def _ndtri(p: np.ndarray) -> np.ndarray:
-    """Newton's steps for the logarithm from SciPy's value, on the side where no digits cancel."""
+    """Refine the logarithm of SciPy's value by Newton's method, on the side without cancellation."""
     q = np.where(p > 0.5, 1 - p, p)
     inside = (q > 0) & (q < 0.5)
     q = np.where(inside, q, WIDE(0.25))
@@ -158,7 +162,8 @@ def _digamma(x: np.ndarray) -> np.ndarray:
 
 
 def _bessel(x: np.ndarray, order: int) -> np.ndarray:
-    """Both series: all terms of the first are positive; the second ends long before it diverges."""
+    """Sum both series: all terms of the first are positive; the second ends long before it
+    diverges."""
     size = np.abs(x)
     near = np.where(size < 40, size, 0)
     term, total = (near / 2) ** order, WIDE(0)
@@ -175,7 +180,8 @@ def _bessel(x: np.ndarray, order: int) -> np.ndarray:
 
 
 def _zeta_above_zero(s: np.ndarray, q: np.ndarray, less: np.ndarray | None = None) -> np.ndarray:
-    """zeta of s > 1 and q > 0: a sum of terms, from the least one on, an integral and corrections. `less` is s - 1."""
+    """Return zeta for s > 1 and q > 0: a sum from the smallest term on, an integral and
+    corrections. `less` is s - 1."""
     a, less = q + 24, s - 1 if less is None else less
     bounded = np.minimum(s, 40 * a)
     factor, total = bounded / a, np.full_like(a, 0.5)
@@ -202,7 +208,7 @@ def _zeta_above_zero(s: np.ndarray, q: np.ndarray, less: np.ndarray | None = Non
 
 
 def _zeta_parts(s: np.ndarray, q: np.ndarray) -> list[np.ndarray]:
-    """The terms above zero, and of whole s those below without their sign."""
+    """Return the terms above zero, and the terms below zero for integer s, without their sign."""
     inside = (q < 0) & (q > -INF) & (s > 1) & (np.floor(q) < q) & (np.floor(s) == s)
     x = np.where(inside, q, WIDE(-0.5))
     s, above = (
@@ -230,10 +236,11 @@ def _zeta(s: np.ndarray, q: np.ndarray, odd: np.ndarray | None = None) -> np.nda
 
 
 def _polygamma(m: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Where the factorial or zeta may be beyond long doubles, by ratios of terms and the logarithm of their product."""
+    """Where the factorial or zeta may overflow long doubles, use ratios of terms and the logarithm
+    of their product."""
     at_center = (
         (x < 0) & (m % 2 == 0) & (m > 0) & (x - np.floor(x) == 0.5)
-    )  # where terms of either sign cancel
+    )  # terms of both signs cancel
     x = np.where(at_center, 1 - x, x)
     order = np.where((m >= 0) & (np.floor(m) == m), m, np.nan)
     few, inside = m < 1000, (x > 0) & (x < INF) & (m > 0) & (m < INF)
@@ -256,12 +263,13 @@ def _polygamma(m: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 def _terms_of_logaddexp(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Of the greater argument and what is added to it, which errs by what the difference of the arguments does."""
+    """Return the larger argument and the term added to it, whose error is that of the difference of
+    the arguments."""
     gap = np.abs(x - y)
     return np.fmax(np.abs(np.maximum(x, y)), (1 + gap) * np.log1p(np.exp(-gap)))
 
 
-#: exact values on wide arrays, where a function's reference in NumPy has no more digits than we
+# : exact values on wide arrays, for functions whose NumPy reference is no more accurate than weft
 EXACT: dict[str, Callable] = {
     "erf": _erf,
     "erfc": _erfc,
@@ -275,11 +283,12 @@ EXACT: dict[str, Callable] = {
     "ndtri": _ndtri,
     "bessel_i0e": lambda x: _bessel(x, 0),
     "bessel_i1e": lambda x: _bessel(x, 1),
-    # NumPy's for float16 keeps the sign of equal zeros
+    # NumPy's float16 version keeps the sign of equal zeros
     "nextafter": lambda x, y: np.where(x == y, y, np.nextafter(x, y)),
     **incomplete.functions(_libm("lgammal"), _digamma, _erfc),
 }
-#: the size of the terms of sums whose zeros nobody resolves: an ulp is never less than that of it
+# : the magnitude of the terms of sums whose zeros are not resolved: the ulp of that magnitude is
+# the smallest unit of error
 LEAST: dict[str, Callable] = {
     "digamma": lambda x: np.maximum(1, np.log(1 + np.abs(x))),
     "lgamma": np.ones_like,
@@ -287,7 +296,7 @@ LEAST: dict[str, Callable] = {
     "zeta": lambda s, q: sum(_zeta_parts(s, q)),
     "polygamma": lambda m, x: np.where(m == 0, LEAST["digamma"](x), 0),
 }
-#: all that kernels compute, under their names in Loops, where float remainders are `rem`
+# : all functions that kernels compute, by their names in Loops, where the float remainder is `rem`
 FUNCTIONS = {
     "rem" if function.name == "fmod" else function.name: function
     for function in functions.every()
@@ -295,7 +304,8 @@ FUNCTIONS = {
 }
 UNARY = {op: function for op, function in FUNCTIONS.items() if function.arity == 1}
 BINARY = {op: function for op, function in FUNCTIONS.items() if function.arity == 2}
-#: where libraries go wrong: zeros, infinities, the least and the greatest floats, and small whole numbers
+# : values at which libraries fail: zeros, infinities, the smallest and largest floats, and small
+# integers
 SPECIAL = (
     0.0,
     INF,
@@ -327,7 +337,7 @@ SPECIAL = (
 
 @functools.cache
 def specials(type_: str) -> np.ndarray:
-    """Both signs of the special values, as far as the type tells them apart."""
+    """Return both signs of the special values that the type can distinguish."""
     with np.errstate(all="ignore"):
         x = np.array([*SPECIAL, *[-x for x in SPECIAL]]).astype(DTYPES[type_])
     kept = np.unique(x.view(f"u{x.itemsize}"))
@@ -335,13 +345,14 @@ def specials(type_: str) -> np.ndarray:
 
 
 def _every_size(type_: str, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Floats with random bits: as many subnormal ones as ones between 1 and 2, NaNs and infinities among them."""
+    """Return floats with random bits: as many subnormal as between 1 and 2, with NaNs and
+    infinities."""
     dtype = np.dtype(DTYPES[type_])
     return rng.integers(0, 1 << 8 * dtype.itemsize, count, f"u{dtype.itemsize}").view(dtype)
 
 
 def samples(function: Function, type_: str, count: int) -> np.ndarray:
-    """Arguments for a function of one argument."""
+    """Return arguments for a function of one argument."""
     dtype = np.dtype(DTYPES[type_])
     if type_ in HALVES:
         return np.arange(1 << 16).astype(np.uint16).view(dtype)
@@ -355,7 +366,8 @@ def samples(function: Function, type_: str, count: int) -> np.ndarray:
 
 
 def pairs(function: Function, type_: str, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Arguments for a function of two: all pairs of special values, and random ones."""
+    """Return arguments for a function of two arguments: all pairs of special values, and random
+    pairs."""
     rng = np.random.default_rng(7)
     dtype = DTYPES[type_]
     x, y = (grid.ravel() for grid in np.meshgrid(specials(type_), specials(type_)))
@@ -371,7 +383,7 @@ def pairs(function: Function, type_: str, count: int) -> tuple[np.ndarray, np.nd
 
 
 def native(op: str, type_: str, *args: np.ndarray, result: str | None = None) -> np.ndarray:
-    """One function on arrays, by a kernel of its own."""
+    """Apply one function to arrays by a separate kernel."""
     n, i = args[0].size, Index("i")
     bufs = [Buf(f"x{k}", type_, n) for k in range(len(args))]
     value = Op(op, tuple(Load(buf.name, i, type_) for buf in bufs), result or type_)
@@ -385,9 +397,10 @@ def native(op: str, type_: str, *args: np.ndarray, result: str | None = None) ->
 
 
 def error_in_ulp(got: np.ndarray, exact: np.ndarray, least: np.ndarray | float = 0.0) -> np.ndarray:
-    """Distance to the exact value in ulps; infinite where one is NaN and the other not, or where a zero has the wrong sign.
-
-    Results beyond the largest float count as the next power of two. An ulp is never less than that of `least`.
+    """Return the distance to the exact value in ulps; infinite where exactly one is NaN, or where a
+    zero has the wrong sign.
+    Results beyond the largest float count as the next power of two. An ulp is at least that of
+    `least`.
     """
     info = ml_dtypes.finfo(got.dtype)
     limit = WIDE(2.0) ** int(info.maxexp)
@@ -405,7 +418,7 @@ def error_in_ulp(got: np.ndarray, exact: np.ndarray, least: np.ndarray | float =
 
 
 def measure(op: str, type_: str, count: int = 2500) -> tuple[float, Sequence]:
-    """The worst error of a function in ulp, and the arguments of it."""
+    """Return the largest error of a function in ulp, and the arguments at which it occurs."""
     function = FUNCTIONS[op]
     args = (samples(function, type_, count),) if op in UNARY else pairs(function, type_, count)
     with np.errstate(all="ignore"):
@@ -418,15 +431,15 @@ def measure(op: str, type_: str, count: int = 2500) -> tuple[float, Sequence]:
 
 
 def row(op: str, count: int = 100_000) -> str:
-    """A row of the table of docs/accuracy.md."""
+    """Return a row of the table of docs/accuracy.md."""
     return f"| `{op}` | {' | '.join(f'{measure(op, type_, count)[0]:.2f}' for type_ in TYPES)} |"
 
 
 def write_page(page: Path, ops: Sequence[str]) -> None:
-    """Measure functions, and put their rows into the table of the page; the others stay."""
+    """Measure functions, and replace their rows in the table of the page."""
     text = page.read_text()
     head, rows = text[: text.index(FIRST)], text[text.index(FIRST) :].splitlines()
-    told = {line.split("`")[1]: line for line in rows if line.startswith("| `")} | {
+    table = {line.split("`")[1]: line for line in rows if line.startswith("| `")} | {
         op: row(op) for op in ops
     }
     page.write_text(
@@ -434,7 +447,7 @@ def write_page(page: Path, ops: Sequence[str]) -> None:
             [
                 f"{head}{FIRST}",
                 "|---|---|---|---|---|",
-                *[line for op, line in told.items() if op in FUNCTIONS],
+                *[line for op, line in table.items() if op in FUNCTIONS],
                 "",
             ]
         )

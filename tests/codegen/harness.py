@@ -1,4 +1,4 @@
-"""Running kernels natively and on the evaluator, and comparing."""
+"""Run kernels natively and on the evaluator, and compare the results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
 
 
 def compile_kernel(kernel: Kernel) -> CompiledKernel:
-    """The native function of a kernel, from memory, from disk, or compiled now."""
+    """Return the native function of a kernel, from memory, from disk, or newly compiled."""
     name = program._kernel_name(kernel)
     program._provide({name: kernel}, frozenset(), ())
     return program._kernels[name]
@@ -51,7 +51,8 @@ def run_native(kernel: Kernel, *arrays: np.ndarray) -> None:
 
 
 def ulps(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Distance of two float arrays in units of the last place; equal infinities and NaNs are 0 apart."""
+    """Return the distance of two float arrays in units of the last place; equal infinities and NaNs
+    have distance 0."""
     bits = {2: np.int16, 4: np.int32, 8: np.int64}[x.dtype.itemsize]
     a, b = (v.view(bits).astype(object if bits is np.int64 else np.int64) for v in (x, y))
     low = -(1 << (8 * x.dtype.itemsize - 1))
@@ -61,9 +62,9 @@ def ulps(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def check(kernel: Kernel, *arrays: np.ndarray, max_ulp: float = 0, rtol: float = 0) -> None:
-    """Assert that native code leaves in every buffer what the evaluator leaves and touches nothing around it.
-
-    On the way, the kernel is verified and its text read back.
+    """Assert that native code and the evaluator leave equal contents in every buffer, and that
+    native code writes nothing around them.
+    The kernel is also verified, and its text is printed and parsed.
     """
     verify(kernel)
     assert parse_kernel(print_kernel(kernel)) == kernel
@@ -91,7 +92,7 @@ def check(kernel: Kernel, *arrays: np.ndarray, max_ulp: float = 0, rtol: float =
 
 
 def random_array(rng: np.random.Generator, type_: str, size: int) -> np.ndarray:
-    """Values of a type, special ones among them."""
+    """Return values of a type, including special values."""
     dtype = DTYPES[type_]
     if type_ == "bool":
         return rng.integers(0, 2, size).astype(bool)

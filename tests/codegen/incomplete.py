@@ -1,7 +1,9 @@
-"""The incomplete gamma functions and their derivatives in `np.longdouble`: what `accuracy` measures against.
+"""The incomplete gamma functions and their derivatives in `np.longdouble`, the references of
+`accuracy`.
 
-The series of the lower function and the continued fraction of the upper one, both with their derivatives by `a`, from the end on
-which they do not depend; for orders above 200 close to `x` Temme's expansion, of coefficients that are derived here.
+They use the series of the lower function and the continued fraction of the upper one, both with
+their derivatives by `a`, evaluated backwards from a term on which they no longer depend; for orders
+above 200 close to `x`, Temme's expansion, whose coefficients are derived here.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ _TURN = 2 * WIDE("3.14159265358979323846264338327950288")
 
 @functools.cache
 def uniform_coefficients(rows: int, columns: int) -> list[list[Fraction]]:
-    """c[k][m] of eta^m a^-k in Temme's expansion: c[0] = 1/mu - 1/eta, and c[k] = c[k-1]'/eta + (-1)^k g[k]/mu, where g[k] takes the
-    pole away (DLMF 8.12.10 to 8.12.12)."""
+    """Return c[k][m], the coefficients of eta^m a^-k in Temme's expansion: c[0] = 1/mu - 1/eta, and
+    c[k] = c[k-1]'/eta + (-1)^k g[k]/mu, where g[k] removes the pole (DLMF 8.12.10 to 8.12.12)."""
     most = columns + 2 * rows + 3
     mu = [Fraction(0), Fraction(1)]  # as a series in eta: mu mu' = eta (1 + mu)
     for n in range(2, most + 2):
@@ -38,7 +40,7 @@ def uniform_coefficients(rows: int, columns: int) -> list[list[Fraction]]:
 
 
 def _series(a, x):
-    """(S, S') of P = density S."""
+    """Return (S, S') with P = density S."""
     term, slope, total, total_slope = WIDE(1), WIDE(0), WIDE(1), WIDE(0)
     for n in range(1, _TERMS):
         slope, term = (slope - term / (a + n)) * x / (a + n), term * x / (a + n)
@@ -49,7 +51,7 @@ def _series(a, x):
 
 
 def _fraction(a, x):
-    """(F, F') of Q = density a F, from the last term on."""
+    """Return (F, F') with Q = density a F, from the last term on."""
     t, slope = x + 2 * _TERMS + 1 - a, WIDE(-1)
     for n in range(_TERMS, 0, -1):
         top = n * (a - n)
@@ -64,7 +66,8 @@ def _log_gamma_of_one_plus(a, lgamma: Callable):
 
 
 def _uniform(a, x, erfc: Callable):
-    """(P, Q, P' over the bell, log of the bell, log of what the bell is of the derivative by x)."""
+    """Return P, Q, P' over the bell, the log of the bell, and the log of the bell's factor in the
+    derivative by x."""
     mu = (x - a) / a
     small = np.abs(mu) < 0.01
     near = np.where(small, mu, 0)
@@ -84,7 +87,7 @@ def _uniform(a, x, erfc: Callable):
     root = np.copysign(np.sqrt(a * half), mu)
     slope = -(stretch - eta / 2 + total * (np.log1p(mu) - 1 / (2 * a)) + moved)
     log_bell, square = -a * half - np.log(_TURN * a) / 2, np.maximum(np.abs(root), 50) ** 2
-    # of the smaller one, which may be less than any float
+    # of the smaller function, which may be below the smallest float
     tail = (
         np.sqrt(a / square / 2) * (1 - 1 / (2 * square) + 3 / (4 * square**2)) + np.sign(mu) * total
     )
@@ -102,9 +105,9 @@ def _uniform(a, x, erfc: Callable):
 
 
 def functions(lgamma: Callable, digamma: Callable, erfc: Callable) -> dict[str, Callable]:
-    """The functions, of others in long double."""
+    """Return the functions of argument arrays in long double."""
 
-    @functools.lru_cache(4)  # all are asked for the same arguments
+    @functools.lru_cache(4)  # all functions are evaluated at the same arguments
     def compute(one: bytes, other: bytes) -> dict[str, np.ndarray]:
         a, x = (np.frombuffer(data, WIDE) for data in (one, other))
         inside = (a > 0) & (x > 0) & np.isfinite(a) & np.isfinite(x)
@@ -180,7 +183,10 @@ def functions(lgamma: Callable, digamma: Callable, erfc: Callable) -> dict[str, 
 
 
 def _logs(p, q, log_factor, share_of_p, share_of_q, per_slope) -> dict[str, np.ndarray]:
-    """The logarithms and their slopes. A share (NaN where there is none) is of a factor, as is the derivative, 1 / `per_slope`."""
+    """Return the logarithms of the functions and their slopes. A function is its share (NaN where
+    undefined) times a factor, as is its derivative, 1
+    `per_slope`.
+    """
     log_p, log_q = (
         np.where(
             one > 0.5,
@@ -202,7 +208,10 @@ def _logs(p, q, log_factor, share_of_p, share_of_q, per_slope) -> dict[str, np.n
 
 
 def sum_without_first(a, x):
-    """The series of `x^a e^-x / gamma(1 + a)` less what gives e^x, times e^x: sum of a (-x)^n / (n! (a + n)), n >= 1, times e^x."""
+    """Return the series of `x^a e^-x
+    gamma(1 + a)` without the part that gives e^x, times e^x: the sum of a (-x)^n
+    (n! (a + n)), n >= 1, times e^x.
+    """
     term, total = WIDE(1), WIDE(0)
     for n in range(1, 40):
         term = -term * x / n
@@ -211,7 +220,7 @@ def sum_without_first(a, x):
 
 
 def _edge(name: str, one: bytes, other: bytes) -> np.ndarray:
-    """What results where an argument is zero, infinite, negative or NaN."""
+    """Return the results where an argument is zero, infinite, negative or NaN."""
     a, x = (np.frombuffer(data, WIDE) for data in (one, other))
     none = ((x == 0) & (a > 0)) | (np.isposinf(a) & (x >= 0) & (x < np.inf))
     whole = (np.isposinf(x) & (a >= 0) & (a < np.inf)) | ((a == 0) & (x > 0))

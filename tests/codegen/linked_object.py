@@ -1,4 +1,5 @@
-"""An object with every kind of reference that linkers resolve, and a check of what it computes once it is linked."""
+"""An object with every kind of reference that linkers resolve, and a check of the results of its
+functions after linking."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Every vector function in every float type stays within its bound; zeros, infinities and NaN come out as IEEE says."""
+"""Every vector function in every float type stays within its error bound, and follows IEEE at
+zeros, infinities and NaN."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def test_error_in_ulp(op, type_):
 @pytest.mark.parametrize("type_", TYPES)
 @pytest.mark.parametrize("op", ["sin", "cos", "tanh", "erf", "logistic"])
 def test_nothing_goes_beyond_one(op, type_):
-    """So that `sqrt(1 - sin(x)**2)` and `asin(sin(x))` are numbers."""
+    """`sqrt(1 - sin(x)**2)` and `asin(sin(x))` must not be NaN."""
     crests = (np.arange(-9999, 9999) * (np.pi / 2)).astype(DTYPES[type_])
     others = np.random.default_rng(0).normal(0, 9, 99999).astype(DTYPES[type_])
     assert np.abs(native(op, type_, np.concatenate([crests, others]))).max() <= 1

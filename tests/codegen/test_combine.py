@@ -1,4 +1,5 @@
-"""Native reductions between processes against NumPy: NaNs, rounding, odd counts, and the form that MPI calls."""
+"""Native reductions between processes against NumPy: NaNs, rounding, odd counts, and the calling
+convention of MPI."""
 
 import ctypes
 
@@ -32,16 +33,16 @@ def test_reductions(op, dtype, count):
     parts = [(rng.standard_normal(count) * 9).astype(exact).astype(dtype) for _ in range(3)]
     if dtype.kind != "u":
         parts[1][::5], parts[2][::7] = np.nan, np.inf
-    wanted = np.ascontiguousarray(reduce(op, parts)).view(np.uint8)
+    expected = np.ascontiguousarray(reduce(op, parts)).view(np.uint8)
     addresses = (ctypes.c_void_p * 3)(*[part.ctypes.data for part in parts])
     for kind in ("plain", "stream"):
-        memory = np.zeros(wanted.size + 64, np.uint8)
-        found = memory[-memory.ctypes.data % 64 :][: wanted.size]
+        memory = np.zeros(expected.size + 64, np.uint8)
+        found = memory[-memory.ctypes.data % 64 :][: expected.size]
         CALL(combine(op, dtype.name)[kind])(
             found.ctypes.data, ctypes.addressof(addresses), 3, count
         )
         np.testing.assert_array_equal(
-            found.view(dtype).astype(np.complex128), wanted.view(dtype).astype(np.complex128)
+            found.view(dtype).astype(np.complex128), expected.view(dtype).astype(np.complex128)
         )
     x, y, length = parts[0].copy(), parts[1].copy(), ctypes.c_int32(count)
     MPI_CALL(combine(op, dtype.name)["mpi"])(
@@ -74,7 +75,7 @@ SMALL = [
 @pytest.mark.parametrize("dtype", SMALL)
 @pytest.mark.parametrize("op", ["sum", "prod", "max", "min"])
 def test_small_types(op, dtype):
-    """All pairs of values, and three at once, whose sums and products are rounded once."""
+    """All pairs of values, and three operands, whose sums and products are rounded once."""
     kind = np.dtype(getattr(ml_dtypes, dtype))
     bits = (
         ml_dtypes.iinfo(kind).bits
@@ -91,15 +92,15 @@ def test_small_types(op, dtype):
     parts.append(np.random.default_rng(0).permutation(parts[0]))
     for n in (2, 3):
         with np.errstate(all="ignore"):
-            wanted = reduce(op, parts[:n])
+            expected = reduce(op, parts[:n])
         addresses = (ctypes.c_void_p * n)(*[part.ctypes.data for part in parts[:n]])
         for form in ("plain", "stream"):
-            found = np.zeros(wanted.shape, np.uint8)
+            found = np.zeros(expected.shape, np.uint8)
             CALL(combine(op, dtype)[form])(
                 found.ctypes.data, ctypes.addressof(addresses), n, found.size
             )
             np.testing.assert_array_equal(
-                found.view(kind).astype(np.float32), wanted.astype(np.float32)
+                found.view(kind).astype(np.float32), expected.astype(np.float32)
             )
 
 
@@ -120,7 +121,7 @@ def test_complex_products(dtype, count):
 
 
 def test_every_plan_has_a_reduction():
-    """All that `CollectivePlan` accepts."""
+    """Covers all reductions that `CollectivePlan` accepts."""
     accepted = 0
     for dtype in [*TYPE_NAMES, *SMALL]:
         for op in OPS:

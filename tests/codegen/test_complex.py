@@ -1,4 +1,5 @@
-"""Complex functions: error in units of the last place of the modulus, and what C99 and NumPy say at zeros and infinities."""
+"""Complex functions: error in units of the last place of the modulus, and the values of C99 and
+NumPy at zeros and infinities."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ def _expm1(z):
     )
 
 
-#: op -> (reference, worst error, real part up to which c64 and c128 are asked)
+# : op -> (reference, largest error, largest real parts tested in c64 and c128)
 FUNCTIONS = {
     "exp": (np.exp, 2.5, (88.5, 709.5)),
     "log": (np.log, 2, None),
@@ -90,7 +91,8 @@ def test_error_of_the_modulus(op, type_):
 )
 @np.errstate(all="ignore")
 def test_special_values(op, type_):
-    """Signs of zeros are told where the argument is finite, and of infinities where the other part is a number."""
+    """Signs of zeros are checked where the argument is finite, and signs of infinities where the
+    other part is a number."""
     great = 1e30 if type_ == "c64" else 1e200
     parts = [0.0, -0.0, 1.0, -1.0, 0.5, -3.0, np.inf, -np.inf, np.nan, 1e-30, great]
     real, imag = (grid.ravel() for grid in np.meshgrid(parts, parts))

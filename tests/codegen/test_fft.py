@@ -1,4 +1,4 @@
-"""Kernels of Fourier transforms between pages that nobody may touch: source, result, factors and scratch memory."""
+"""Kernels of Fourier transforms between guard pages: source, result, factors and scratch memory."""
 
 import ctypes
 import sys
@@ -36,13 +36,14 @@ def run(
     out: np.ndarray,
     products: fft.Factors | None = None,
 ) -> np.ndarray:
-    """All tasks of a step, the last one first, with scratch memory that is not finite before it is written."""
-    taken: list[Fenced] = []
+    """Run all tasks of a step, the last one first, with scratch memory that is NaN or infinite
+    before it is written."""
+    fences: list[Fenced] = []
 
     def take(nbytes: int) -> int:
-        taken.append(Fenced(nbytes, at_end))
-        ctypes.memset(taken[-1].ptr, 0xFF, nbytes)
-        return taken[-1].ptr
+        fences.append(Fenced(nbytes, at_end))
+        ctypes.memset(fences[-1].ptr, 0xFF, nbytes)
+        return fences[-1].ptr
 
     take_ = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int64)(take)
     give_ = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda ptr: None)
@@ -66,7 +67,7 @@ def run(
     words = (ctypes.c_int64 * len(numbers))(*numbers)
     for task in reversed(range(native.tasks(step))):
         call(ctypes.addressof(words), task, 0)
-    assert taken and memory[0].view(x.dtype).tobytes() == x.tobytes()
+    assert fences and memory[0].view(x.dtype).tobytes() == x.tobytes()
     return memory[1].view(out.dtype).reshape(out.shape).copy()
 
 
@@ -185,7 +186,8 @@ def test_convolutions_touch_nothing_beyond_the_ends(inverse, n, taken, given, co
 
 
 def test_sides_of_matrices_have_few_different_radices():
-    """All lengths that fill lanes and whose radices are written out: of one or two kinds, as the table has them."""
+    """Covers all lengths that fill vectors and have generated radices: one or two kinds, as in the
+    table."""
     lengths = range(FFT_MOST_LANES, 1025, FFT_MOST_LANES)
     few = [
         n

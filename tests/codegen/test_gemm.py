@@ -45,7 +45,8 @@ EPS = {"f16": 2**-11, "bf16": 2**-8, "f32": 2**-24, "f64": 2**-53, "c64": 2**-23
 
 @dataclass
 class Case:
-    """A matmul over arrays of any layout; `perm_*` is the order of the dims in memory, outermost first."""
+    """A matmul over arrays of any layout; `perm_*` is the order of the dims in memory, outermost
+    first."""
 
     m: int
     n: int
@@ -83,7 +84,7 @@ def values(rng, shape, type):
     if type[0] in "iu":
         whole = (
             DTYPES[type](0).itemsize == 1
-        )  # sums of products of all values of 8 bits are still far from 32 bits
+        )  # sums of products of all 8-bit values are far below 32 bits
         low, high = (
             (np.iinfo(dtype).min, np.iinfo(dtype).max)
             if whole
@@ -97,7 +98,8 @@ def values(rng, shape, type):
 
 
 def strided(x, order, spread):
-    """Return an array equal to `x` whose dims lie in memory as `order` says, `spread` elements apart; and strides."""
+    """Return an array equal to `x` with its dims in the memory order `order`, elements `spread`
+    apart; and its strides."""
     moved = np.transpose(x, order)
     base = np.zeros((*moved.shape, spread), x.dtype)
     base[..., 0] = moved
@@ -113,7 +115,8 @@ def run(step, *arrays, epilogue_args=()):
 
 
 def bias_epilogue(case):
-    """The kernel y[batch, row, col] = 2 * (sum + x[col]), as the compiler would write it."""
+    """Return the kernel y[batch, row, col] = 2 * (sum + x[col]), in the form that the compiler
+    generates."""
     _, acc_type, out_type = case.types
     sums = (
         "i32"
@@ -347,7 +350,7 @@ ENDS = [
 @pytest.mark.parametrize("types", ENDS, ids="-".join)
 @pytest.mark.parametrize("epilogue", [False, True])
 def test_every_end(types, epilogue):
-    """Every size from 0 to 70 in each dim, in every layout in turn."""
+    """Covers every size from 0 to 70 in each dim, cycling through the layouts."""
     orders = itertools.cycle(
         itertools.product(("mk", "km"), ("kn", "nk"), ("mn",) if epilogue else ("mn", "nm"))
     )
@@ -362,7 +365,8 @@ def test_every_end(types, epilogue):
     ids="-".join,
 )
 def test_uneven_rows_and_columns(types):
-    """Rows of A, or columns of B, that are windows of an image: every stride tells a run of them only."""
+    """Rows of A, or columns of B, are windows of an image: each stride is constant over a run of
+    them only."""
     rng = np.random.default_rng(2)
     in_type, acc_type, out_type = types
     wide = np.complex128 if acc_type == "c64" else np.float64 if acc_type in EPS else np.int64
@@ -402,7 +406,8 @@ def test_uneven_rows_and_columns(types):
 @pytest.mark.parametrize("run_rows, cols, k, segments", [
     (64, 130, 40, 1), (71, 33, 64, 1), (100, 70, 512, 2), (66, 17, 48, 2), (63, 70, 40, 1)])  # fmt: skip
 def test_long_runs_of_rows_are_read_where_they_lie(types, run_rows, cols, k, segments):
-    """Rows of A in shards: found by lists; elsewhere each is a product of its own, if runs are long and blocks of k lie in one segment."""
+    """Rows of A are in shards and addressed by lists; otherwise each shard is a separate product,
+    if runs are long and blocks of k are within one segment."""
     rng = np.random.default_rng(7)
     in_type, _, out_type = types
     a, b = (
@@ -456,16 +461,14 @@ def test_empty_sum_writes_zeros_and_empty_results_write_nothing():
         "f32",
         outer_k=((6, 0, 0),),
     )
-    run(
-        step, *np.zeros((2, 1000), np.float32), c
-    )  # (the longest dim of the sum is not an empty one)
+    run(step, *np.zeros((2, 1000), np.float32), c)  # (the longest summed dim is not empty)
     assert not c.any()
     for m, n, batch in [(0, 5, ()), (5, 0, ()), (3, 4, (0,))]:
         check(Case(m, n, 6, batch=batch))
 
 
 def test_an_epilogue_that_lies_as_c_is_asked_for():
-    """What is like C in size and type is, in turn; a bias is not."""
+    """An epilogue operand with the size and type of C is prefetched; a bias is not."""
     step = Gemm(
         24,
         70,
@@ -556,7 +559,8 @@ def test_narrower_machines(level, types, monkeypatch):
 
 
 def test_half_conversions_without_hardware(monkeypatch):
-    """Every f16 widens exactly, and rounding agrees with NumPy on ties, subnormals, overflow and NaN."""
+    """Every f16 widens exactly, and rounding agrees with NumPy on ties, subnormals, overflow and
+    NaN."""
     if platform.machine() not in ("x86_64", "AMD64"):
         pytest.skip("levels of x86-64")
     monkeypatch.setenv("WEFT_CPU_FEATURES", "generic")
@@ -600,7 +604,7 @@ def test_half_conversions_without_hardware(monkeypatch):
 
 
 def test_results_do_not_depend_on_threads():
-    """The bits are the same whatever the plan: one thread, many, and each packing to reach B."""
+    """The bits are equal for every plan: one thread, many threads, and each way of packing B."""
     rng = np.random.default_rng(1)
     a, b = (
         rng.standard_normal((400, 500)).astype(np.float32),
@@ -696,7 +700,8 @@ def test_parts_of_sums_do_not_depend_on_threads():
 
 
 def test_sums_across_rows_fall_in_more_parts():
-    """What its tiles of rows would all go through, each part has to itself; a power of two is shared evenly."""
+    """All row tiles of a part read the same data, which no other part reads; powers of two are
+    split evenly."""
     recipe = Recipe("f32", "f32", "f32", gemm.machine())
     parts = []
     for m, across in [(147, False), (147, True), (300, True), (576, True), (6000, True)]:
@@ -727,7 +732,7 @@ def test_sums_across_rows_fall_in_more_parts():
 
 
 def test_chunks_and_groups(monkeypatch):
-    """When packed B must stay small, columns and batch elements are done in several rounds."""
+    """When packed B must stay small, columns and batch elements are processed in several rounds."""
     tune(monkeypatch, gemm_shared_bytes=1 << 20)
     monkeypatch.setattr(gemm_plan, "_best_split", lambda *_: gemm_plan._Split(SHARED, 48, 3))
     gemm._describe.cache_clear()
@@ -807,7 +812,8 @@ def test_aarch64_source_parses():
     "types", [("f32",) * 3, ("bf16", "f32", "bf16"), ("c64",) * 3], ids="-".join
 )
 def test_pieces_suffice(types, monkeypatch):
-    """A function with no more than a step's features computes it; asked for more, the next one has everything."""
+    """A function with only a step's features computes that step; when a step needs more, the next
+    function has all features."""
     real_describe, real_ensure, steps = gemm.describe, gemm.ensure, []
     monkeypatch.setattr(gemm, "describe", lambda step: (steps.append(step), real_describe(step))[1])
     monkeypatch.setattr(gemm, "ensure", lambda symbol: real_ensure(symbol, gemm.features(steps[0])))
@@ -844,7 +850,8 @@ REACHING_BACK = [
 @pytest.mark.parametrize("case", REACHING_BACK, ids=str)
 @pytest.mark.parametrize("whole", (False, True), ids=("its features", "all features"))
 def test_last_rows_reach_back(case, whole, monkeypatch):
-    """Many rows take the kernels of the most rows and no others; the last feature makes some rows again, and stores them once."""
+    """Many rows use only the kernels of the most rows; the last kernel recomputes some rows, and
+    stores them once."""
     real_describe, real_ensure, steps = gemm.describe, gemm.ensure, []
     monkeypatch.setattr(gemm, "describe", lambda step: (steps.append(step), real_describe(step))[1])
     monkeypatch.setattr(
@@ -855,9 +862,9 @@ def test_last_rows_reach_back(case, whole, monkeypatch):
     monkeypatch.setattr(gemm, "is_kept", lambda name: False)
     monkeypatch.setattr(gemm, "_made", {})
     check(case)
-    wanted = gemm.features(steps[0])
-    assert "back" in wanted and all(
-        name.startswith("kernel_6") for name in wanted if name.startswith("kernel")
+    expected = gemm.features(steps[0])
+    assert "back" in expected and all(
+        name.startswith("kernel_6") for name in expected if name.startswith("kernel")
     )
 
 
@@ -987,7 +994,7 @@ def test_assembled_kernels_equal_llvm_kernels_bitwise(types, kind):
     "machine,name", [(Machine(64, 32, masks=True), "kernel_6_4"), (Machine(32, 16), "kernel_6_2")]
 )
 def test_a_first_matmul_is_two_modules(machine, name):
-    """The kernel is assembled where that can be done."""
+    """The kernel is assembled where the assembler supports it."""
     is_assembled = sys.platform == "linux"
     step = Gemm(
         256,
@@ -1018,7 +1025,7 @@ def test_a_first_matmul_is_two_modules(machine, name):
     (64, 1024, 1024, True, False), (12, 1024, 1024, True, True), (128, 512, 240, True, True), (128, 128, 128, True, True),
 ])  # fmt: skip
 def test_short_vectors_pack_operands_larger_than_a_cache(m, k, n, a_direct, b_direct, monkeypatch):
-    """Rows a power of two apart compete for few sets of it."""
+    """Rows a power of two apart compete for few sets of the cache."""
     tune(monkeypatch, l1_bytes=32 << 10, l2_bytes=512 << 10)
     recipe = Recipe("f32", "f32", "f32", Machine(32, 16, f16=True, i16_dot=True))
     step = Gemm(
@@ -1029,7 +1036,8 @@ def test_short_vectors_pack_operands_larger_than_a_cache(m, k, n, a_direct, b_di
 
 
 def test_a_driver_looks_for_what_differs_between_its_matmuls(monkeypatch):
-    """A later one that differs in the packing alone has that driver look for all packings, with the kernels there are."""
+    """A later matmul that differs only in the packing makes the driver compile all packings, with
+    the existing kernels."""
     flat, many = [
         Gemm(
             6,
@@ -1083,7 +1091,7 @@ def test_what_only_moves_elements_is_assembled(types, packing, quick):
         Recipe(*types.split(), gemm.machine()), "weft_gemm", {"kernel_6_4", packing}
     )
     assert helpers.quick == quick == ("module asm" in helpers.text())
-    assert not quick or helpers.text().count("br ") == 0  # no loop is left for LLVM
+    assert not quick or helpers.text().count("br ") == 0  # no loop remains for LLVM
 
 
 @pytest.mark.parametrize(
@@ -1142,7 +1150,7 @@ def test_a_product_with_a_transposed_matrix_packs_no_copy_of_it(types, monkeypat
 
 
 def test_few_columns_have_equal_bits_for_kernels_and_threads(monkeypatch):
-    """A row's sums do not depend on how many rows are made with it."""
+    """A row's sums do not depend on the number of rows computed together."""
     tune(monkeypatch, gemm_quads=(32, 0))
     rng = np.random.default_rng(2)
     a, b = (
@@ -1175,13 +1183,14 @@ def test_few_columns_have_equal_bits_for_kernels_and_threads(monkeypatch):
 
 
 def test_a_plain_matmul_compiles_its_kernels_and_a_driver():
-    """What computes is optimized, in modules of its own; what only finds the packing is not, and holds nothing that is not wanted."""
-    symbol, machine, wanted = (
+    """Kernels are optimized, in separate modules; the driver that only selects the packing is not,
+    and contains only requested features."""
+    symbol, machine, expected = (
         "weft_gemm_f32_f32_f32_tile",
         Machine(16, 16),
         frozenset({"kernel_6_2", "kernel_2_2"}),
     )
-    *kernels, driver = gemm.parts(symbol, machine, wanted)
+    *kernels, driver = gemm.parts(symbol, machine, expected)
     assert [part.exports for part in kernels] == [["kernel_6_2"], ["kernel_2_2"]]
     assert [part.quick for part in (*kernels, driver)] == [False, False, True]
     whole = gemm.parts(symbol, machine)[-1]
@@ -1190,7 +1199,8 @@ def test_a_plain_matmul_compiles_its_kernels_and_a_driver():
 
 
 def test_long_sums_are_as_exact_as_blocks_make_them():
-    """Sums run over blocks of k, so that long ones lose less than they would term by term."""
+    """Sums run over blocks of k, so the error of long sums is smaller than in term-by-term
+    summation."""
     rng = np.random.default_rng(7)
     for k in (1000, 10000):
         a, b = (
@@ -1228,7 +1238,7 @@ def test_long_sums_are_as_exact_as_blocks_make_them():
 @pytest.mark.parametrize("m,n,k", [(4096, 4096, 4096), (300, 20000, 3000), (20000, 300, 3000), (1000, 1000, 50000), (100, 9000, 9000),
                                    (64, 2048, 100000)])  # fmt: skip
 def test_scratch_is_bounded(types, m, n, k):
-    """What is packed at a time fits the caches, however large the operands."""
+    """The data packed at a time fits the caches, however large the operands."""
     recipe = Recipe(*types, gemm.machine())
     for a, b in [((k, 1), (n, 1)), ((1, m), (1, k))]:
         step = Gemm(m, n, k, BufRef(0), BufRef(1), BufRef(2), a, b, (n, 1), *types)
@@ -1244,7 +1254,8 @@ ALONG_TYPES = [("f32",) * 3, ("f64",) * 3, ("i32",) * 3, ("bf16", "f32", "bf16")
 @pytest.mark.parametrize("types", ALONG_TYPES, ids="-".join)
 @pytest.mark.parametrize("level", ["", "avx512", "avx2"])
 def test_few_rows_read_b_along_its_rows(types, level, monkeypatch):
-    """Assembled, in instructions of every machine, and by LLVM; any ends of columns and of k, in C itself or in scratch."""
+    """Assembled for every machine, and compiled by LLVM; with any remainders of columns and of k,
+    in C itself or in scratch."""
     if level and platform.machine() not in ("x86_64", "AMD64"):
         pytest.skip("levels of x86-64")
     if level and gemm.machine().vector_bytes < {"avx512": 64, "avx2": 32}[level]:
@@ -1262,20 +1273,20 @@ def test_few_rows_read_b_along_its_rows(types, level, monkeypatch):
         (16, 513, 9),
         (40, 130, 12),
     ]
-    found = [
+    scheduled = [
         check(Case(*shape, types, epilogue=epilogue))[1][Word.B_MODE]
         for shape in shapes
         for epilogue in (False, True)
     ]
-    found.append(check(Case(3, 256, 16, types, batch=(3,)))[1][Word.B_MODE])
-    found.append(check(Case(4, 192, 16, types, orders=ORDERS[1]))[1][Word.B_MODE])
+    scheduled.append(check(Case(3, 256, 16, types, batch=(3,)))[1][Word.B_MODE])
+    scheduled.append(check(Case(4, 192, 16, types, orders=ORDERS[1]))[1][Word.B_MODE])
     gemm._describe.cache_clear()
-    assert ALONG in found[:2] or types[0] != "f32"
-    assert sum(mode == ALONG for mode in found) >= 4
+    assert ALONG in scheduled[:2] or types[0] != "f32"
+    assert sum(mode == ALONG for mode in scheduled) >= 4
 
 
 def test_a_little_more_than_a_block_is_one():
-    """A sum over 513 steps visits C once; longer ones fall in equal blocks."""
+    """A sum over 513 steps visits C once; longer sums are split into equal blocks."""
 
     def blocks(k):
         step = Gemm(
@@ -1302,7 +1313,8 @@ def test_a_little_more_than_a_block_is_one():
     "types", [("f32",) * 3, ("bf16", "f32", "f32"), ("c64",) * 3], ids="-".join
 )
 def test_a_sum_in_segments_reads_a_where_it_lies(types, monkeypatch):
-    """In rows where blocks of k end with its segments, by lists where these do not but are long; others are packed."""
+    """A is read in place where blocks of k end at its segments; by lists where they do not but
+    segments are long; otherwise it is packed."""
     tune(monkeypatch, gemm_block_steps=(16, 16))
     gemm._describe.cache_clear()
     direct = [check(Case(*shape, types, outer=outer, epilogue=epilogue))[1][Word.A_DIRECT]
@@ -1360,7 +1372,7 @@ TALL = [(SHARED, 96, 2), (PRIVATE, 402, 3), (PRIVATE, 402, 1), (PRIVATE, 204, 2)
 @pytest.mark.parametrize("epilogue", [False, True])
 @pytest.mark.parametrize("split", TALL, ids=str)
 def test_tall_tiles(types, epilogue, split, monkeypatch):
-    """A tile with its own B goes down its rows by strips, the last of which reaches back."""
+    """A tile with its own B processes its rows in strips; the last strip overlaps the one before."""
     monkeypatch.setattr(gemm_plan, "_best_split", lambda *_: gemm_plan._Split(*split))
     gemm._describe.cache_clear()
     _, words = check(Case(399, 200, 2500, types, epilogue=epilogue))
@@ -1374,7 +1386,7 @@ def test_tall_tiles(types, epilogue, split, monkeypatch):
 
 
 def test_sums_are_the_same_wherever_they_wait(monkeypatch):
-    """In C, in scratch for the whole tile, or in that of the rows that reach back."""
+    """In C, in scratch for the whole tile, or in scratch for overlapping rows."""
     rng = np.random.default_rng(11)
     a, b = (
         rng.standard_normal((399, 1700)).astype(np.float32),

@@ -1,4 +1,5 @@
-"""Assembled packers and ends of matmuls against those that LLVM compiles: the same bits, for all small sizes, and nothing beyond."""
+"""Assembled packing functions and edge kernels of matmuls against their LLVM versions: equal bits
+for all small sizes, and no write out of bounds."""
 
 import ctypes
 import itertools
@@ -18,17 +19,17 @@ SIZES = [0, 1, 2, 3, 4, 5, 7, 15, 16, 17, 31, 33, 63, 64]
 
 @pytest.fixture(params=["avx512", "avx2"])
 def machine(request):
-    """The machine at hand where it has AVX-512, and what has AVX2 alone."""
+    """This machine if it has AVX-512, and a machine with AVX2 only."""
     if request.param == "avx512":
         if not assembly.has_avx512(gemm.machine()):
             pytest.skip("for processors with AVX-512")
         return replace(
             gemm.machine(), bf16_dot="+avx512bf16" in target.current().features
-        )  # even where it does not pay
-    made = Machine.of(["avx2", "fma", "f16c"], "x86_64")
-    if gemm.machine().vector_bytes < 32 or not assembly.has_avx2(made):
+        )  # even where it is slower
+    machine = Machine.of(["avx2", "fma", "f16c"], "x86_64")
+    if gemm.machine().vector_bytes < 32 or not assembly.has_avx2(machine):
         pytest.skip("for processors with AVX2")
-    return made
+    return machine
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def avx512():
 
 
 def functions(recipe, wanted, exports, monkeypatch):
-    """The functions of `wanted`, assembled and as LLVM compiles them."""
+    """Return the functions of `wanted`, assembled and compiled by LLVM."""
     text = gemm_tile._helper_module(recipe, wanted)
     assert "module asm" in text and "fcmp" not in text
     made = [target.link(target.emit_object(text, target.current(), True), exports, {})]
@@ -50,19 +51,20 @@ def functions(recipe, wanted, exports, monkeypatch):
 
 
 def numbers(rng, size, name):
-    """Memory full of numbers of a type; of floats, some that are not numbers, and some that are hard to round."""
+    """Return memory filled with numbers of a type; floats include NaNs, infinities and values that
+    are hard to round."""
     if name not in ("f32", "bf16", "f16"):
         return rng.integers(0, 256, size, np.uint8)
-    found = rng.standard_normal(size // 4, np.float32) * np.float32(2) ** rng.integers(
+    floats = rng.standard_normal(size // 4, np.float32) * np.float32(2) ** rng.integers(
         -30, 18, size // 4
     ).astype(np.float32)
     odd = np.array(
         [np.nan, np.inf, -np.inf, -0.0, 1e-40, 3.3e38, 65519, 65520, 1.00390625, 2**-25], np.float32
     )
-    found[::7] = rng.choice(odd, len(found[::7]))
+    floats[::7] = rng.choice(odd, len(floats[::7]))
     dtype = {"f32": np.float32, "bf16": ml_dtypes.bfloat16, "f16": np.float16}[name]
     with np.errstate(over="ignore"):
-        return np.resize(found.astype(dtype).view(np.uint8), size)
+        return np.resize(floats.astype(dtype).view(np.uint8), size)
 
 
 def call(function, *arguments):
@@ -97,7 +99,7 @@ def test_packed_lines(types, operand, machine, monkeypatch):
         source, made = numbers(rng, 65 * stride, recipe.in_type), []
         for kind in kinds:
             packed = np.full(66 * 640, 77, np.uint8)
-            if operand == "a":  # (a line may be filled up, to a whole vector)
+            if operand == "a":  # (a line may be padded to a whole vector)
                 call(
                     kind["pack_a"],
                     packed.ctypes.data,
@@ -136,7 +138,7 @@ def test_transposed_lines(operand, machine, monkeypatch):
     ):
         for kind in kinds:
             packed = np.zeros((90, 160 if operand == "a" else recipe.panel_cols), np.float32)
-            if operand == "a":  # rows side by side become rows of steps
+            if operand == "a":  # adjacent rows become rows of steps
                 call(
                     kind["pack_a"],
                     packed.ctypes.data,
@@ -214,7 +216,7 @@ def test_ends_of_panels(types, avx512, monkeypatch):
 
 @pytest.mark.parametrize("types", ["f32 f32 f32", "f64 f64 f64", "i16 i32 i32"])
 def test_narrow_panels_are_cleared_without_masks(types):
-    """What lies there is multiplied, and subnormal numbers would take a hundred times as long."""
+    """The padding is multiplied, and subnormal numbers would take a hundred times as long."""
     plain = Machine(
         vector_bytes=32,
         registers=16,

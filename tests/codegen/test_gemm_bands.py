@@ -1,4 +1,5 @@
-"""Matmuls of which a band is read: the same bits inside, and nothing made that is far outside."""
+"""Matmuls with a band of needed results: equal bits inside the band, and no computation far
+outside."""
 
 import math
 
@@ -17,7 +18,7 @@ BANDS = [(-FAR, 0), (0, FAR), (-16, 0), (-100, 37), (5, 5), (-FAR, -90), (3, FAR
 
 
 def product(m, n, k, types=("f32",) * 3, batch=(), order="mn", b_order="kn", a_order="mk"):
-    """A step and its operands; C is of sevens."""
+    """Return a step and its operands; C is filled with sevens."""
     rng = np.random.default_rng(m + n + k)
     a = values(rng, (*batch, m, k) if a_order == "mk" else (*batch, k, m), types[0])
     b = values(rng, (*batch, k, n) if b_order == "kn" else (*batch, n, k), types[0])
@@ -38,7 +39,7 @@ def product(m, n, k, types=("f32",) * 3, batch=(), order="mn", b_order="kn", a_o
 
 
 def turned(c, order):
-    """C as rows and columns, whatever the order in memory."""
+    """Return C as rows and columns, for either order in memory."""
     return (
         c
         if order == "mn"
@@ -87,7 +88,7 @@ def test_what_is_read_has_the_bits_of_the_whole_product(types, order, a_order):
     ],
 )
 def test_only_pieces_that_meet_the_band_are_made(m, n, k, mode):
-    """A piece is as many rows and columns as a register tile has; blocks of k all leave out the same."""
+    """A piece has the rows and columns of a register tile; all blocks of k skip the same pieces."""
     recipe = Recipe("f32", "f32", "f32", gemm.machine())
     for band in BANDS[:-1]:  # (a piece may meet an empty band)
         step, a, b, c = product(m, n, k)
@@ -116,7 +117,8 @@ def test_sizes_and_their_ends():
 
 
 def test_a_batch_that_becomes_rows_has_no_band():
-    """Batch elements with the same B are rows of one product: the difference of row and column says nothing there."""
+    """Batch elements with equal B become rows of one product, in which the difference of row and
+    column has no meaning."""
     step, a, b, c = product(40, 66, 30, batch=(3,))
     step = replace(step, batch=((3, 1200, 0, 2640),), band=(-FAR, 0))
     run(step, a, b[0], c)

@@ -1,4 +1,5 @@
-"""Kernels for NEON by their code and, as their text names no processor, by running it here."""
+"""Kernels for NEON, checked by their code and, as their text names no processor, by running it
+here."""
 
 import collections
 import ctypes
@@ -17,7 +18,8 @@ DTYPES = {"f32": np.float32, "f64": np.float64, "i32": np.int32, "c64": np.compl
 
 
 def inner_loop(assembly):
-    """The instructions between the label and the branch back to it that enclose the most products."""
+    """Return the instructions of the loop (from a label to the branch back to it) with the most
+    products."""
     lines, labels, loops = assembly.splitlines(), {}, []
     for number, line in enumerate(lines):
         if label := re.match(r"(\.L\w+):", line):
@@ -37,7 +39,8 @@ def inner_loop(assembly):
 @pytest.mark.parametrize("cpu", ["neoverse-n1", "neoverse-v1", "apple-m1"])
 @pytest.mark.parametrize("type", ["f32", "f64", "i32"])
 def test_a_tile_multiplies_by_elements(type, cpu):
-    """Two beats of 8 rows and 3 vectors are 48 products and 14 registers loaded: no element is copied to a whole register, none spilt."""
+    """Two steps of 8 rows and 3 vectors are 48 products and 14 register loads: no element is
+    broadcast to a whole register, and none is spilled."""
     binding = pytest.importorskip("llvmlite.binding")
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()
@@ -70,13 +73,13 @@ def test_a_tile_multiplies_by_elements(type, cpu):
 def test_products_by_tiles_of_eight_rows(type, m, n, k, monkeypatch):
     monkeypatch.setattr(gemm, "machine", lambda: NEON)
     monkeypatch.setattr(gemm, "_made", {})
-    monkeypatch.setenv("WEFT_CACHE_DIR", "off")  # where objects are found by the processor at hand
+    monkeypatch.setenv("WEFT_CACHE_DIR", "off")  # where objects are looked up by this processor
     rng, dtype = np.random.default_rng(m), DTYPES[type]
     a, b = (rng.integers(-9, 9, shape).astype(dtype) for shape in ((m, k), (k, n)))
     step = Gemm(m, n, k, BufRef(0), BufRef(1), BufRef(2), (k, 1), (n, 1), (n, 1), type, type, type)
     symbol, words = gemm.describe(step)
-    c, given = np.full((m, n), 77, dtype), (ctypes.c_int64 * len(words))(*words)
+    c, words_array = np.full((m, n), 77, dtype), (ctypes.c_int64 * len(words))(*words)
     for index, array in zip(gemm.POINTERS, (a, b, c)):
-        given[index] = array.ctypes.data
-    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(gemm.ensure(symbol, gemm.features(step)))(given)
+        words_array[index] = array.ctypes.data
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(gemm.ensure(symbol, gemm.features(step)))(words_array)
     np.testing.assert_array_equal(c, a @ b)

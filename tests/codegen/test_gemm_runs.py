@@ -1,4 +1,5 @@
-"""Matmuls whose A is read by lists where it lies: kernels bit for bit, windows and rows across against NumPy, any number of threads."""
+"""Matmuls that read A in place by lists: kernels bit for bit, windows and transposed rows against
+NumPy, any number of threads."""
 
 import ctypes
 import itertools
@@ -23,7 +24,7 @@ REFS = BufRef(0), BufRef(1), BufRef(2)
 
 @pytest.mark.parametrize("types", [("f32",) * 3, ("f64",) * 3, ("u64",) * 3], ids="-".join)
 def test_lists_give_the_bits_of_even_rows(types):
-    """An A of uneven rows and steps, and the same one packed, in kernels of every shape."""
+    """An A with uneven rows and steps against the same A packed, in kernels of every shape."""
     recipe, rng = Recipe(*types, gemm.machine()), np.random.default_rng(3)
     names = sorted(name for name in gemm_tile.all_features(recipe) if name.startswith("kernel"))
     text = kernel_module.module(recipe, [*names, "blocks"])
@@ -81,7 +82,8 @@ def test_lists_give_the_bits_of_even_rows(types):
 
 
 def windows(images, high, across, features, taps, stride):
-    """Places of a window on images, and the strides (image, row, place), in elements; how many there are."""
+    """Return the offsets of a window on images, the strides (image, row, position) in elements, and
+    their number."""
     strides = (high * across * features, across * features * stride, features * stride)
     return strides, (images, (high - taps) // stride + 1, (across - taps) // stride + 1)
 
@@ -98,7 +100,7 @@ SHAPES = [
 @pytest.mark.parametrize("types", [("f32",) * 3, ("f64",) * 3, ("i32",) * 3], ids="-".join)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_windows_and_their_kernels_gradient(types, shape):
-    """Windows as rows; and as what is summed over, where rows lie across."""
+    """Windows as rows, and windows as the summed dim, where rows are not contiguous."""
     *sizes, out = shape
     images, high, across, features, taps, _ = sizes
     (n, y, x), places = windows(*sizes)
@@ -173,7 +175,7 @@ def _close(c, a, b):
     ids=str,
 )
 def test_segments_of_any_length(case):
-    """What is summed lies in segments that end within blocks of k, or go through several of them."""
+    """The summed dim consists of segments that end within blocks of k, or span several blocks."""
     assert check(case)[1][Word.A_DIRECT] == IN_RUNS
 
 
@@ -215,7 +217,7 @@ def test_the_same_bits_by_any_number_of_threads():
 )
 @pytest.mark.parametrize("epilogue", [False, True])
 def test_rows_that_lie_across_and_meet_one_panel(types, epilogue):
-    """Nothing of A is packed where one panel of B would use it, whatever the ends."""
+    """No part of A is packed if only one panel of B would use it, whatever the remainders."""
     recipe = Recipe(*types, gemm.machine())
     for m, k, batch in [
         (1, 40, (3,)),
@@ -235,7 +237,7 @@ def test_rows_that_lie_across_and_meet_one_panel(types, epilogue):
 
 
 def test_steps_that_are_too_far_apart_are_packed():
-    """Half a panel of B does not pay for lines that share a few places of the caches."""
+    """Half a panel of B does not compensate for cache lines that share a few sets."""
     refs = BufRef(0), BufRef(1), BufRef(2)
     for m, n, in_runs in [
         (1024, 32, True),

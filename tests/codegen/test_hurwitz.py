@@ -1,4 +1,5 @@
-"""The Hurwitz zeta function and polygamma of whole orders, on either side of zero and where factorials overflow."""
+"""The Hurwitz zeta function and polygamma of integer orders, on both sides of zero and where
+factorials overflow."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def test_whole_orders(name, type_, bound):
 @pytest.mark.skipif(not WIDE_ENOUGH, reason="long double has no more bits than f64 here")
 @pytest.mark.parametrize("type_, bound", [("f32", 4), ("f64", 60)])
 def test_zeta_below_zero(type_, bound):
-    """Relative to the size of the terms, which cancel where the exponent is odd."""
+    """The error is relative to the size of the terms, which cancel where the exponent is odd."""
     s = rng.integers(2, 9, 2000)
     for q in (
         -rng.uniform(0, 30, 2000),

@@ -1,4 +1,5 @@
-"""The incomplete gamma functions: their table is Temme's, errors grow with the exponent only, and lanes do not see each other."""
+"""The incomplete gamma functions: the table has Temme's coefficients, errors grow with the exponent
+only, and lanes are independent."""
 
 from __future__ import annotations
 
@@ -87,7 +88,8 @@ def test_a_result_does_not_depend_on_its_neighbours(name, type_):
 
 
 def test_argument_derivatives_stay_accurate_at_large_orders():
-    """A difference of logarithms would lose four of the seven at 1000; where it begins, the density is a limit."""
+    """A difference of logarithms would lose four of seven digits at 1000; at the start of the
+    range, the density is a limit."""
     a, x = (part.astype(np.float32) for part in arguments(900, 1100, 100))
     with np.errstate(all="ignore"):
         exact = EXACT["igamma_grad_x"](a.astype(WIDE), x.astype(WIDE))

@@ -1,4 +1,5 @@
-"""The incomplete beta function in compiled programs: by a formula for moderate parameters, elsewhere by SciPy, and precise in both."""
+"""The incomplete beta function in compiled programs: a formula for moderate parameters, SciPy
+elsewhere, both accurate."""
 
 from __future__ import annotations
 

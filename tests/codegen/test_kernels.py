@@ -1,4 +1,4 @@
-"""Native kernels against the evaluator: every type, every operation, every tail, all ways to index."""
+"""Native kernels against the evaluator: every type, operation, remainder and way of indexing."""
 
 from __future__ import annotations
 
@@ -304,7 +304,7 @@ def test_guards_that_never_hold():
 @pytest.mark.parametrize("type_", ["f32", "i8", "c64"])
 @pytest.mark.parametrize("step", [1, -1])
 def test_one_guard_for_all_lanes_leads_the_address_inside(type_, step):
-    """Masked loads far outside a buffer would be right and very slow."""
+    """Masked loads far outside a buffer would be correct but very slow."""
     n = 75
     holds = Op("lt", (Load("n", ix(0), "i64"), ix(5)), "bool")
     offset = Op("mul", (Load("n", ix(0), "i64"), ix(1 << 30)), "i64")
@@ -326,7 +326,7 @@ def test_one_guard_for_all_lanes_leads_the_address_inside(type_, step):
 
 
 def test_rows_and_columns():
-    """A softmax-like nest: two row reductions, then a write, in a parallel loop, with scratch."""
+    """A nest as of softmax: two row reductions, then a write, in a parallel loop, with scratch."""
     rows, cols = 6, 45
     at = add(mul(i, ix(cols)), j)
     x = Load("x", at, "f32")
@@ -576,7 +576,7 @@ def test_division_and_remainder_of_indices():
 @pytest.mark.parametrize("type_", ["f32", "bf16", "u8", "f64"])
 @pytest.mark.parametrize("offset", [0, 4, 16])
 def test_streaming_stores(type_, offset):
-    """Past the caches where aligned, plain where not: `offset` shifts the buffer."""
+    """Nontemporal stores where aligned, normal stores elsewhere: `offset` shifts the buffer."""
     n = 300
     at = add(i, ix(offset))
     kernel = Kernel(
@@ -612,9 +612,10 @@ def test_prefetches_change_nothing(type_, kind, step):
 
 
 def packed(type_: str, extent, room: int, kind: str) -> Kernel:
-    """Elements above zero, or true, and their places, packed in blocks; how many in each block."""
+    """Return the elements that are positive or true, and their indices, packed in blocks; and the
+    count in each block."""
     x = Load("x", add(mul(j, ix(room)), i), type_)
-    wanted = x if type_ == "bool" else Op("gt", (x, Const(0, type_)), "bool")
+    expected = x if type_ == "bool" else Op("gt", (x, Const(0, type_)), "bool")
     kept = tuple(
         Store(to, add(mul(j, ix(room)), k), Load(kept, k, t))
         for to, kept, t in (("y", "a", type_), ("z", "b", "i32"))
@@ -625,7 +626,7 @@ def packed(type_: str, extent, room: int, kind: str) -> Kernel:
         For(
             "i",
             extent,
-            (Pack("n", "a", x, wanted), Pack("m", "b", Op("cast", (i,), "i32"), wanted)),
+            (Pack("n", "a", x, expected), Pack("m", "b", Op("cast", (i,), "i32"), expected)),
             kind,
         ),
         Store("count", j, Ref("n", "i64")),
@@ -752,7 +753,8 @@ def test_extent_with_a_known_bound(most):
 @pytest.mark.parametrize("size", [1, 15, 16, 17, 31, 33, 64, 75, 130])
 @pytest.mark.parametrize("computed", [False, True])
 def test_long_bodies(size, computed):
-    """Costly bodies run as one masked loop; their reductions, guards and gathers must not see the lanes beyond."""
+    """Costly bodies run as one masked loop; their reductions, guards and gathers must ignore the
+    lanes beyond the end."""
     x, at = Load("x", i, "f32"), Load("w", i, "i64")
     extent = Load("n", ix(0), "i64") if computed else size
     heavy = Op("tanh", (Op("exp", (Op("sin", (x,), "f32"),), "f32"),), "f32")

@@ -1,4 +1,4 @@
-"""LLVM through its C functions: what it makes, what it says, and what it refuses."""
+"""LLVM through its C API: objects, diagnostics and errors."""
 
 import subprocess
 import sys
@@ -67,7 +67,7 @@ def test_objects_come_in_the_order_of_their_modules(count):
 
 @pytest.fixture
 def beside(monkeypatch):
-    """The threads that compile beside the caller."""
+    """The threads that compile in addition to the caller."""
     started: list[threads.DaemonThread] = []
 
     class Noted(threads.DaemonThread):
@@ -123,7 +123,8 @@ def test_llvm_is_preloaded_only_without_cached_code(tmp_path):
 
 
 def test_the_end_waits_for_modules_in_work():
-    """LLVM's static data go with the process; a thread that had LLVM work with them ended it by SIGABRT, one time of ten."""
+    """LLVM's static data are destroyed at exit; a thread that compiles then would abort the process
+    (SIGABRT, one time in ten)."""
     done = run_python(
         "-c",
         "import threading, time\n"

@@ -1,4 +1,5 @@
-"""LLVM's linker, which is used on every machine but x86-64 Linux, and there for objects that `loader` does not support."""
+"""LLVM's linker, which every machine but x86-64 Linux uses, and x86-64 Linux for objects that
+`loader` does not support."""
 
 from tests.codegen.linked_object import EXPORTS, TEXT, check_linked
 from tests.harness.processes import run_python

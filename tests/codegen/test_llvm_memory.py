@@ -1,4 +1,5 @@
-"""What LLVM keeps of the C library's memory, by that library's own count: nothing of a module, one set of tables for a machine."""
+"""The C library memory that LLVM retains, by that library's own count: nothing per module, and one
+set of tables per machine."""
 
 import ctypes
 
@@ -34,7 +35,7 @@ class _Counts(ctypes.Structure):
 
 
 def used() -> int:
-    """Bytes that are allocated, in the arenas and in mappings of their own."""
+    """Return the bytes allocated in arenas and in separate mappings."""
     _C.mallinfo2.restype = _Counts
     counts = _C.mallinfo2()
     return counts.uordblks + counts.hblkhd

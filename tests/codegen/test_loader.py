@@ -1,4 +1,4 @@
-"""The linker for our own objects: the same results as LLVM's, and errors where it does not know."""
+"""The linker for weft's own objects: results equal LLVM's, and unsupported objects raise errors."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_large_images_have_room():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_code_of_a_child_is_its_own():
-    """What the parent places where it gave pages back does not change what the child runs."""
+    """Code that the parent loads into reused pages does not change the child's code."""
     images = [
         loader.link([target.emit_object(CONSTANT.replace("NUMBER", str(i)), target.current())])
         for i in (7, 8)

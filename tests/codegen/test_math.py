@@ -1,4 +1,4 @@
-"""The vector math library: which functions there are, and the same bits at every place."""
+"""The vector math library: the list of functions, and equal bits at every position."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_is_finite():
     [(op, t) for op in sorted(UNARY) for t in ("f32", "f64") if (op, t) != ("lgamma", "f64")],
 )
 def test_bits_do_not_depend_on_position(op, type_):
-    """One element alone (scalar code) and the same one inside vectors and tails."""
+    """An element alone (scalar code) and inside vectors and remainders."""
     rng = np.random.default_rng(3)
     x = np.concatenate([rng.uniform(-3, 3, 30), rng.uniform(0, 1, 30), [1e6, 1e9, -1e7]]).astype(
         DTYPES[type_]
@@ -39,7 +39,8 @@ def test_bits_do_not_depend_on_position(op, type_):
 
 
 def test_functions_are_listed_where_they_are_stated():
-    """What is listed is found without loading the other modules, so a wrong place would load them all."""
+    """Functions are found by this list without loading the other modules; a wrong entry would load
+    them all."""
     for name, module in functions.STATED_BY.items():
         stated = importlib.import_module(f"weft._engine.ops.functions.{module}")
         own = [

@@ -1,4 +1,4 @@
-"""Vector functions divide, take roots and call no more often than their formulas need."""
+"""Vector functions use no more divisions, square roots and calls than their formulas need."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def kernel(op: str, type_: str, arity: int, size: int) -> Kernel:
 
 @pytest.mark.parametrize("op", sorted(COSTS))
 def test_divisions_roots_and_calls(op):
-    arity, *wanted = COSTS[op]
+    arity, *expected = COSTS[op]
     machine = target.current()
     text = module_ir([(kernel(op, "f32", arity, machine.lanes(4)), "k")], machine)
     body = text[text.index("define void @k(") :]
@@ -55,7 +55,7 @@ def test_divisions_roots_and_calls(op):
     assert [
         len(re.findall(word, body))
         for word in (" fdiv ", r"call .*@llvm\.sqrt", r"call .*@weft\.cold")
-    ] == wanted
+    ] == expected
 
 
 def test_half_precision_takes_fewer_multiplications():

@@ -1,4 +1,4 @@
-"""Objects from memory, disk and compiler; several compiled at once."""
+"""Objects from memory, disk and compiler, and concurrent compilation."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def orders(count: int, written: list[int]) -> list[ObjectRequest]:
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_prepared_objects_are_their_own(threads):
     written: list[int] = []
-    wanted = orders(7, written)
-    objects.prepare([*wanted, wanted[3]], threads)
+    expected = orders(7, written)
+    objects.prepare([*expected, expected[3]], threads)
     assert sorted(written) == list(range(7))
-    for i, order in enumerate(wanted):
+    for i, order in enumerate(expected):
         assert objects.take(order) == target.emit_object(
             text(i), target.current(), quick=i % 2 == 0
         )
@@ -97,8 +97,8 @@ def test_the_fingerprint_follows_the_sources_and_is_kept(monkeypatch, tmp_path):
 
 
 def test_the_fingerprint_covers_code_generator_sources():
-    """Routines are found by name: what decides their text is in the fingerprint. (That of a kernel is its own key; formulas of `ops`
-    above the functions become kernels.)"""
+    """Routines are found by name: the sources that decide their text are in the fingerprint. (A
+    kernel is found by its own digest; formulas of `ops` above the functions become kernels.)"""
     package = Path(cache.__file__).parents[1]
     imported = {
         node.module
@@ -124,7 +124,8 @@ def test_pending_objects_are_readable_before_they_are_written(tmp_path):
 
 
 def test_other_threads_may_add_while_some_is_written(monkeypatch):
-    """A garbage collection, which any allocation may start, lets other threads run in the middle of a loop over a dict."""
+    """A garbage collection, which any allocation may start, lets other threads run during a loop
+    over a dict."""
     adds = threading.Thread(
         target=lambda: [cache.later(cache.key("added", str(i)), lambda: None) for i in range(300)]
     )
@@ -147,7 +148,8 @@ def test_other_threads_may_add_while_some_is_written(monkeypatch):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_a_forked_child_leaves_what_waits_to_its_parent():
-    """In a process of its own: here, a thread that earlier tests left may write what waits before the child is made."""
+    """Runs in a separate process, because a thread of an earlier test may write the pending objects
+    before the fork."""
     text = """
 import os
 from weft._engine.util import cache
@@ -173,10 +175,10 @@ def test_what_waits_is_written_at_the_end_of_the_process():
 
 def test_concurrent_work_runs_once_if_anything_compiles():
     done = []
-    wanted = orders(3, [])
-    objects.prepare(wanted, 2, lambda: done.append(1))
-    objects.prepare(wanted, 2, lambda: done.append(1))
-    assert done == [1] and all(map(objects.is_there, wanted))
+    expected = orders(3, [])
+    objects.prepare(expected, 2, lambda: done.append(1))
+    objects.prepare(expected, 2, lambda: done.append(1))
+    assert done == [1] and all(map(objects.is_there, expected))
 
 
 def test_a_damaged_index_counts_as_empty():
@@ -187,14 +189,14 @@ def test_a_damaged_index_counts_as_empty():
         assert name not in program._kernels
 
 
-# ---- who may write what is executed
+# ---- permission to write executable code
 
 posix = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no rights of groups")
 
 
 @pytest.fixture
 def untold(monkeypatch):
-    """Nothing was looked at, and no warning given."""
+    """Reset the state: no folder checked, no warning printed."""
     monkeypatch.setattr(cache, "_safe", {})
     monkeypatch.setattr(cache, "_warned", [])
 

@@ -1,6 +1,7 @@
 """Programs for other processors: LLVM emits an object for each of their modules. None of them runs.
 
-A process pretends to be the other machine, and checks objects instead of linking them. `make arm` runs aarch64 code.
+A process pretends to be the other machine, and checks objects instead of linking them. `make arm`
+runs aarch64 code.
 """
 
 from __future__ import annotations

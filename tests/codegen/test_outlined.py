@@ -1,4 +1,5 @@
-"""Functions that a kernel calls because they occur often in it: the same bits as where they are written in place."""
+"""Functions that a kernel calls because they occur often in it: bits equal those of inlined
+functions."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ FUNCTIONS = {function.name: function for function in functions.every() if not fu
 
 
 def repeated(op: str, type_: str, size: int, times: int) -> Kernel:
-    """Buffer y_k gets op of x_k, for each k below `times`, in one loop."""
+    """Return a kernel whose buffer y_k gets op of x_k, for each k below `times`, in one loop."""
     arity = FUNCTIONS[op].arity
     bufs, body = [], []
     for k in range(times):

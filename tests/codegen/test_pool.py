@@ -1,4 +1,5 @@
-"""The pool: every task once, from any thread, nested, after a fork, and through the end of the process."""
+"""The thread pool: every task runs once, from any thread, nested, after a fork, and at process
+exit."""
 
 import ctypes
 import os
@@ -89,14 +90,14 @@ def test_every_task_runs_once(tasks):
 
 @pytest.mark.parametrize("n", [65_535, 65_536, 65_537, 200_000])
 def test_many_tasks_run_once(tasks, n):
-    """As many as the halves of a ticket count, and more."""
+    """Exceeds the number of tasks that each half of a ticket can count."""
     counts = table(n)
     pool.parallel_for(tasks["count"], ctypes.addressof(counts), len(counts))
     assert set(counts) == {1}
 
 
 def test_the_caller_takes_front_tasks_and_workers_back_tasks(tasks):
-    """So that a thread meets what it wrote in the job before."""
+    """A thread then reads the memory that it wrote in the job before."""
     for n in [2, 7, 255, 65_535] * 50:
         who = table(n)
         pool.parallel_for(tasks["whose"], ctypes.addressof(who), n)

@@ -1,4 +1,5 @@
-"""Functions whose results are rounded to half floats are computed for these, and where anything else reads them they are not."""
+"""Functions whose results are only rounded to half floats are computed with less precision;
+functions with other uses are not."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ HALVES = {"bf16": ml_dtypes.bfloat16, "f16": np.float16}
 def demands(
     body: str, bufs: str = "in x: f32[64], out y: bf16[64]", scratch: str = ""
 ) -> list[str]:
-    """The demands of a kernel's functions, the least first."""
+    """Return the precision demands of a kernel's functions, in increasing order."""
     return sorted(
         demands_of(
             parse_kernel(f"kernel k({bufs}{scratch and '; scratch ' + scratch}) {{\n{body}\n}}")
@@ -43,12 +44,12 @@ LOOP = "vector j in 64 {{\n{}\n}}"
             "y[@j] = cast.bf16(select.f32(lt.bool(exp.f32(x[@j]), 2.0:f32), x[@j], logistic.f32(x[@j])))",
             ["bf16"],
         ),
-        # a difference makes errors grow, and so does another function
+        # a difference amplifies errors, and so does another function
         ("y[@j] = cast.bf16(sub.f32(exp.f32(x[@j]), 1.0:f32))", []),
         ("y[@j] = cast.bf16(add.f32(exp.f32(x[@j]), x[@j]))", []),
         ("y[@j] = cast.bf16(log.f32(exp.f32(x[@j])))", []),
         ("y[@j] = cast.bf16(exp.f32(exp.f32(x[@j])))", ["bf16"]),
-        # formulas of others are short for arguments of their own type only
+        # formulas of other functions are short for arguments of their own type only
         ("y[@j] = cast.bf16(sin.f32(x[@j]))", []),
         ("let v = exp.f32(x[@j])\ny[@j] = cast.bf16(%v)", ["bf16"]),
         ("let v = exp.f32(x[@j])\ny[@j] = cast.bf16(mul.f32(%v, sin.f32(%v)))", []),
@@ -59,9 +60,9 @@ def test_what_lies_between(text, wanted):
 
 
 def test_the_longest_reader_decides():
-    for type_, value, wanted in (("f16", "cast.f16(%v)", ["f16"]), ("f32", "%v", [])):
+    for type_, value, expected in (("f16", "cast.f16(%v)", ["f16"]), ("f32", "%v", [])):
         text = LOOP.format(f"let v = exp.f32(x[@j])\ny[@j] = cast.bf16(%v)\nz[@j] = {value}")
-        assert demands(text, f"in x: f32[64], out y: bf16[64], out z: {type_}[64]") == wanted
+        assert demands(text, f"in x: f32[64], out y: bf16[64], out z: {type_}[64]") == expected
 
 
 def test_sums_of_a_row_and_scratch():
@@ -82,7 +83,7 @@ def test_products_over_turns_keep_all_bits():
         "vector j in 64 {\ny[@j] = cast.bf16(s[@j])\n}"
     )
     assert demands(text, scratch="s: f32[64]") == []
-    # the same by way of a name, where only sums may go on
+    # the same through a named value, which only sums may extend
     text = (
         "vector j in 64 {{\ns[@j] = 1.0:f32\n}}\nserial k in 4 {{\nvector j in 64 {{\nlet v = {}.f32(s[@j], exp.f32(x[@j]))\n"
         "s[@j] = %v\n}}\n}}\nvector j in 64 {{\ny[@j] = cast.bf16(s[@j])\n}}"
@@ -104,7 +105,8 @@ def test_sums_with_what_a_guarded_read_gives_otherwise():
 
 
 def error(got: np.ndarray, exact: np.ndarray) -> float:
-    """The greatest error in units of the last place of the type, where the exact result is finite in it."""
+    """Return the largest error in units of the last place of the type, where the exact result is
+    finite in it."""
     info = ml_dtypes.finfo(got.dtype)
     finite = np.abs(exact) < float(info.max)
     assert np.isfinite(got[finite].astype(np.float64)).all()
@@ -118,7 +120,7 @@ def error(got: np.ndarray, exact: np.ndarray) -> float:
 
 
 def every(type_: str) -> np.ndarray:
-    """All finite values of a half type."""
+    """Return all finite values of a half type."""
     x = np.arange(1 << 16, dtype=np.uint16).view(HALVES[type_])
     return x[np.isfinite(x.astype(np.float32))]
 
@@ -185,7 +187,7 @@ def test_special_values(special):
 
 
 def test_several_vectors_with_a_subnormal_number_among_them():
-    """Parts of one iteration whose rare branches are joined."""
+    """Parts of one iteration whose rare branches are merged."""
     text = "kernel k(in x: f32[{0}], out y: bf16[{0}]) {{\nvector j in {0} {{\ny[@j] = cast.bf16(mul.f32(x[@j], 0.5:f32))\n}}\n}}"
     for size in range(1, 71):
         x = np.linspace(-3, 3, size, dtype=np.float32)

@@ -1,4 +1,4 @@
-"""The pool is compiled ahead on a machine for which nothing was compiled yet."""
+"""The pool is compiled in advance on a machine without compiled code."""
 
 from __future__ import annotations
 

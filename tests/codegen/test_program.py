@@ -36,7 +36,7 @@ def ix(value):
 
 
 def shift(n: int, by: float, type_: str = "f32") -> Kernel:
-    """y = x + by."""
+    """Return the kernel y = x + by."""
     value = Op("add", (Load("x", i, type_), Const(by, type_)), type_)
     return Kernel(
         (Buf("x", type_, n), Buf("y", type_, n, "out")),
@@ -52,7 +52,7 @@ def run(prog: Program, *arrays: np.ndarray):
 
 
 def slots(*arrays: np.ndarray, out: int, temps: tuple[int, ...] = ()) -> tuple[Slot, ...]:
-    """Slots for arrays, the last `out` of them outputs, then temps one after another."""
+    """Return slots for arrays, the last `out` of them outputs, followed by temporaries."""
     kinds = [SlotKind.INPUT] * (len(arrays) - out) + [SlotKind.OUTPUT] * out
     offsets = np.cumsum([0, *temps])
     return (
@@ -273,7 +273,7 @@ def test_objects_come_back_from_disk(fresh_cache, monkeypatch):
     prog = Program(slots(x, out=1), (Launch(shift(33, 3.0), (BufRef(0), BufRef(0))),), 0)
     assert run(prog, x).from_disk == 0
     cache.flush()
-    assert len(list(fresh_cache.glob("*/*.o"))) == 3  # where the kernel is, its object, the entry
+    assert len(list(fresh_cache.glob("*/*.o"))) == 3  # the kernel's key, its object, the entry
     monkeypatch.setattr(program, "_kernels", {})
 
     def never(*args, **kwargs):
@@ -358,7 +358,7 @@ def test_the_cache_on_disk_is_kept_below_its_limit(tmp_path, monkeypatch):
     for i, name in enumerate(names):
         cache.write(name, bytes(5000))
         os.utime(cache._file(name), (i, i))
-    assert cache.prune(256 << 16) == 0  # a folder has its part of the limit
+    assert cache.prune(256 << 16) == 0  # a folder has its share of the limit
     assert cache.prune(256 * 40_000) >= 5 * 5000
     assert [cache.has(name) for name in names] == [False] * 5 + [True] * 3
     assert cache.read(names[-1]) == bytes(5000)
@@ -371,7 +371,7 @@ def test_writing_keeps_the_cache_below_its_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(cache, "_limit", lambda: 256 * 20_000)
     names = [
         f"{folder}{i:02x}" * 8 for folder in ("ab", "cd") for i in range(8, -1, -1)
-    ]  # "ab00" comes last of its folder
+    ]  # "ab00" is the last of its folder
     for name in names[:9]:
         cache.write(name, bytes(5000))
     for name in names[9:-1]:

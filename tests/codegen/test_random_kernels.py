@@ -1,4 +1,5 @@
-"""Random kernels, native against the evaluator: nested loops, shared names, accumulators, guards and every type."""
+"""Random kernels, native against the evaluator: nested loops, shared names, accumulators, guards
+and every type."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ def mul_add(x, factor: int, y):
 
 
 class Maker:
-    """Draws one kernel: rows times columns, read through several index maps."""
+    """A generator of one random kernel: rows times columns, read through several index maps."""
 
     def __init__(self, seed: int):
         self.rng = np.random.default_rng(seed)
@@ -81,7 +82,8 @@ class Maker:
         return self.bufs[-1].name
 
     def place(self):
-        """An index inside the buffers: dense, transposed, reversed, a row, a column, or folded."""
+        """Return an index inside the buffers: dense, transposed, reversed, a row, a column, or
+        folded."""
         i, j = Index("i"), Index("j")
         dense = mul_add(i, self.cols, j)
         return self.pick(
@@ -142,7 +144,7 @@ class Maker:
         return Op(op, (sub(), sub()), type_)
 
     def reduction(self) -> tuple[str, str]:
-        """(operation, type) whose result does not depend on order."""
+        """Return (operation, type) of a reduction whose result does not depend on order."""
         type_ = self.pick(REAL)
         if type_ in FLOATS:
             return self.pick(["min", "max"]), type_

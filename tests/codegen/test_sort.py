@@ -1,4 +1,5 @@
-"""Native sorts of rows against their references: all element types, lengths around every change of method, special values."""
+"""Native sorts of rows against their references: all element types, lengths around every change of
+algorithm, special values."""
 
 import ml_dtypes
 import numpy as np
@@ -35,7 +36,8 @@ def wide():
 
 
 def rows(dtype: str, n: int, seed: int = 0) -> np.ndarray:
-    """Three rows with many equal elements and, of floats, zeros of both signs, infinities and NaN."""
+    """Return three rows with many equal elements and, for floats, zeros of both signs, infinities
+    and NaN."""
     rng = np.random.default_rng([seed, n])
     kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
     if kind == np.bool_:
@@ -51,7 +53,7 @@ def rows(dtype: str, n: int, seed: int = 0) -> np.ndarray:
 
 
 def assert_same(got, want) -> None:
-    """Equal elements, zeros by their sign, any NaN for a NaN."""
+    """Assert that elements are equal, zeros by their sign, with any NaN equal to any NaN."""
     got, want = np.asarray(got), np.asarray(want)
     assert (got.dtype, got.shape) == (want.dtype, want.shape)
     if got.dtype.kind not in "biu":

@@ -1,4 +1,5 @@
-"""Vector loops that read every n-th element or write rows of several; transposes by tiles. Against the evaluator and NumPy."""
+"""Vector loops that read every n-th element or write interleaved rows; transposes by tiles. Against
+the evaluator and NumPy."""
 
 from __future__ import annotations
 
@@ -56,8 +57,9 @@ def test_strided_loads(dtype):
 def windows_kernel(
     type_: str, stride: int, taps: list[int], n: int, told: bool = True, roots: int = 0
 ) -> Kernel:
-    """The greatest of x[stride * i + t] over taps t, in the order given, and roots of it; how many there are is told when the code is
-    made, or only when it runs."""
+    """Return a kernel with the maximum of x[stride * i + t] over taps t, in the given order, and
+    roots of it; the number of elements is known when the code is generated, or only when it runs.
+    """
     at = [
         Op("add", (Op("mul", (Index("i"), Const(stride, "i64")), "i64"), Const(t, "i64")), "i64")
         for t in taps
@@ -87,8 +89,8 @@ def test_windows_that_go_by_steps(taps, type_):
     rng = np.random.default_rng(len(taps))
     for stride in (2, 3, 5, 8):
         for n in (15, 70, 131):
-            for told in (True, False):
-                kernel = windows_kernel(type_, stride, taps, n, told)
+            for static in (True, False):
+                kernel = windows_kernel(type_, stride, taps, n, static)
                 x, count, y = [random_array(rng, buf.type, buf.size) for buf in kernel.bufs]
                 count[:] = n
                 check(kernel, x, count, y)
@@ -106,10 +108,10 @@ def test_windows_read_nothing_beside_them(at_end):
         (5, [0, 1]),
         (8, list(range(8))),
     ]:
-        for n, told, roots in itertools.product(
+        for n, static, roots in itertools.product(
             (1, 11, 27, 64, 70, 128, 300), (True, False), (0, 9)
         ):
-            kernel = windows_kernel("f32", stride, taps, n, told, roots)
+            kernel = windows_kernel("f32", stride, taps, n, static, roots)
             given, y = random_array(rng, "f32", kernel.bufs[0].size), np.zeros(n, np.float32)
             fenced = Fenced(given.nbytes, at_end)
             x = fenced.view(np.float32)
@@ -132,7 +134,8 @@ def test_windows_are_not_gathered_where_loops_end(told, roots):
 
 @pytest.mark.parametrize("type_", ["f16", "bf16"])
 def test_halves_of_windows_where_functions_are_called(type_):
-    """Eight lanes of 16 bits are put together in code that does little beside calls: LLVM must not take that as it is."""
+    """In code that consists mostly of calls, eight 16-bit lanes form a vector that LLVM must not
+    receive in that form."""
     at = [
         Op("add", (Op("mul", (Index("i"), Const(3, "i64")), "i64"), Const(t, "i64")), "i64")
         for t in range(5)
@@ -156,7 +159,8 @@ def test_halves_of_windows_where_functions_are_called(type_):
 
 @pytest.mark.skipif(target.current().vector_bytes != 64, reason="counts loads of 16 lanes")
 def test_windows_share_what_they_load():
-    """Of four vectors of x[2 * i], x[2 * i + 1] and x[2 * i + 2] only the last one ends where its elements do."""
+    """Of four vectors of x[2 * i], x[2 * i + 1] and x[2 * i + 2], only the last one ends where its
+    elements do."""
     kernel = windows_kernel("f32", 2, [0, 1, 2], 64)
     assert (
         len(
@@ -178,7 +182,7 @@ def test_gather_of_short_rows(width):
 
 
 def rows_kernel(type_: str, count: int, gap: int, size: int, extent) -> Kernel:
-    """`count` values a row, rows `count + gap` apart."""
+    """Return a kernel with `count` values per row, rows `count + gap` apart."""
     i = Index("i")
     at = Op("mul", (i, Const(count + gap, "i64")), "i64")
     values = tuple(Load(f"x{k % 3}", i, type_) for k in range(count))

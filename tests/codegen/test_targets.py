@@ -1,4 +1,5 @@
-"""Restricted instruction sets: the same meaning on AVX2 and plain x86-64, and one name per target in the caches."""
+"""Restricted instruction sets: equal results on AVX2 and plain x86-64, and one name per target in
+the caches."""
 
 from __future__ import annotations
 
@@ -78,7 +79,7 @@ def test_random_kernel(level, seed):
 @pytest.mark.parametrize("type_", ["f32", "f64", "f16"])
 def test_math_accuracy(level, op, type_):
     worst, args = measure(op, type_, 300)
-    # without fused multiply-add the reductions lose a little
+    # without fused multiply-add the reductions are slightly less accurate
     assert worst <= bound(op, type_) + (0.5 if level == "generic" else 0), args
 
 

@@ -1,4 +1,4 @@
-"""Running combinations in vector loops: native code against the evaluator, at every tail and in every type."""
+"""Scans in vector loops: native code against the evaluator, at every remainder and in every type."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def op(name: str, *args: Expr) -> Expr:
 
 
 def running(type_: str, size: int, how: str, backward: bool = False) -> Kernel:
-    """y = the prefixes of x and t = the total, which begins with the second element of t."""
+    """Return a kernel with y = the prefixes of x and t = the total, whose initial value is the
+    second element of t."""
     k = Index("k")
     at = op("sub", Const(size - 1, "i64"), k) if backward else k
     total, value = Ref("a", type_), Ref("v", type_)
@@ -54,7 +55,7 @@ def numbers(type_: str, size: int) -> np.ndarray:
     return rng.integers(0 if type_[0] == "u" else -99, 100, size).astype(DTYPES[type_])
 
 
-# whole numbers, so that sums are exact however they are grouped
+# integers, so sums are exact in any order
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(
     "type_, how",
@@ -87,7 +88,7 @@ def test_nan_stays():
 
 @pytest.mark.parametrize("size", SIZES)
 def test_pairs_in_order(size):
-    """s -> m * s + c, composed: two arrays at once, and the order of operands matters."""
+    """Compositions of s -> m * s + c: two arrays at once, and the order of operands matters."""
     k, types = Index("k"), ("i32", "i32")
     (m, c), (n, d) = ([Ref(f"{letter}{i}", "i32") for i in (0, 1)] for letter in "av")
     scan = Scan(
@@ -115,7 +116,7 @@ def test_pairs_in_order(size):
 
 @pytest.mark.parametrize("lanes", [1, 3, 16, 21])
 def test_one_row_per_lane(lanes):
-    """Accumulators of inside the vector loop: every lane runs over its own column."""
+    """Accumulators inside the vector loop: every lane processes its own column."""
     j, k = Index("j"), Index("k")
     at = op("add", op("mul", k, Const(lanes, "i64")), j)
     total, value = Ref("a", "f32"), Ref("v", "f32")
