@@ -1,4 +1,4 @@
-"""Stand-ins for control flow primitives, with NumPy meanings, so that the scheduler is tested on its own."""
+"""Simple control flow primitives with NumPy references, which test the scheduler in isolation."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _cond(index, *ops, branches):
 
 
 def program(primitive: Primitive, in_avals, **params) -> Jaxpr:
-    """A program of the one equation."""
+    """Return a program of one equation."""
     ins = [Var(a) for a in in_avals]
     outs = [Var(a) for a in primitive.abstract(in_avals, params)]
     return Jaxpr((), (), ins, outs, [Eqn(primitive, ins, outs, params)])
@@ -78,7 +78,7 @@ def program(primitive: Primitive, in_avals, **params) -> Jaxpr:
 def scan(
     jaxpr: Jaxpr, in_avals, length: int, num_consts: int, num_carry: int, reverse: bool = False
 ) -> Jaxpr:
-    """A program of one scan."""
+    """Return a program of one scan."""
     return program(
         scan_p,
         in_avals,

@@ -1,4 +1,4 @@
-"""Running scheduled programs in tests: natively, or slowly on NumPy with no code generation."""
+"""Run scheduled programs in tests: natively, or slowly on NumPy without generated code."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from weft._engine.verification.step_evaluator import StepEvaluator
 
 
 def aligned(nbytes: int) -> np.ndarray:
-    """Uninitialised bytes, aligned, filled with a pattern that shows what was never written."""
+    """Return uninitialized bytes, aligned and filled with a pattern that reveals memory that was
+    never written."""
     raw = np.full(nbytes + 64, 0xA5, np.uint8)
     start = -raw.ctypes.data % 64
     return raw[start : start + nbytes]
 
 
 def execute(scheduled: Scheduled, args, out_avals, native: bool = True) -> list[np.ndarray]:
-    """Outputs of a scheduled program on NumPy arrays. Donated inputs are copied first."""
+    """Return the outputs of a scheduled program on NumPy arrays. Donated inputs are copied first."""
     program = scheduled.program
     ins = [aligned(max(np.asarray(a).nbytes, 1)) for a in args]
     for memory, a in zip(ins, args):
@@ -54,8 +55,8 @@ def execute(scheduled: Scheduled, args, out_avals, native: bool = True) -> list[
 def check(
     jaxpr, *args, native: bool = True, donated=(), rtol=None, simple: bool = True
 ) -> Scheduled:
-    """Schedule `jaxpr`, run it, also with its small loops as kernels, and compare with the NumPy reference; gives the schedule
-    for counting, with loops as they are."""
+    """Schedule `jaxpr`, run it with and without loop kernels, and compare with the NumPy reference.
+    Return the schedule without loop kernels, for counts of steps."""
     check_jaxpr(jaxpr)
     args = [np.asarray(a, v.aval.dtype) for a, v in zip(args, jaxpr.invars)]
     want = run_reference(jaxpr, *args)

@@ -1,4 +1,5 @@
-"""One program of each kernel family on arrays of any two sizes, with what NumPy says in wide types."""
+"""One program for each kernel family on arrays of any two sizes, with NumPy references in wide
+types."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ TYPES = (*FLOATS, "int32", "int8", "uint16", "int64")
 
 
 def _places(x) -> np.ndarray:
-    """Rows to gather and scatter: some twice, none of an empty array."""
+    """Return rows to gather and scatter: some repeat, and an empty array has none."""
     return np.arange(9 if x.shape[0] else 0) * 5 % max(x.shape[0], 1)
 
 
@@ -34,7 +35,7 @@ def _normed(xp, x):
 
 
 def _conv(x):
-    """Each output channel is a window of two along the rows; see `_weights`."""
+    """Convolve: each output channel is a window of two along the rows; see `_weights`."""
     w = _weights(x).astype(x.dtype)
     shifted = np.pad(x, ((0, 0), (1, 0)))[:, : x.shape[1]]
     return w[:, :, 0] @ shifted + w[:, :, 1] @ x
@@ -48,7 +49,7 @@ def _moved(xp, x):
     return xp.concatenate([x[:, ::-1], x[1:], xp.pad(x, ((1, 2), (0, 0)))], axis=0)[::2]
 
 
-#: family -> (types, on weft, on NumPy in float64 or int64)
+# : family -> (types, weft function, NumPy function in float64 or int64)
 FAMILIES = {
     "elementwise": (
         TYPES,
@@ -102,12 +103,14 @@ FAMILIES = {
 
 
 def shapes() -> list[tuple[int, int]]:
-    """Each size from 0 to 70 once in each dim, small with large and with small."""
+    """Return shapes with each size from 0 to 70 once per dim, small sizes paired with large and
+    with small ones."""
     return [(k, k * 30 % 71) for k in range(71)]
 
 
 def arrays(family: str, chosen: list[tuple[int, int]]) -> list[np.ndarray]:
-    """Small whole numbers, which every type holds and whose sums are exact; types take turns."""
+    """Return arrays of small integers, which every type represents and whose sums are exact; types
+    alternate."""
     types = FAMILIES[family][0]
     rng = np.random.default_rng(5)
     first = list(FAMILIES).index(family)
@@ -119,17 +122,17 @@ def arrays(family: str, chosen: list[tuple[int, int]]) -> list[np.ndarray]:
 
 
 def program(family: str):
-    """One program that does the family's work on each of its arguments."""
+    """Return one program that applies the family to each of its arguments."""
     on_weft = FAMILIES[family][1]
     return weft.jit(lambda *xs: [on_weft(x) for x in xs])
 
 
 def compare(family: str, chosen: list[tuple[int, int]]) -> None:
-    """Assert that the compiled program gives what NumPy gives."""
+    """Assert that the compiled program agrees with NumPy."""
     xs = arrays(family, chosen)
     with weft.enable_x64():
-        made = program(family)(*xs)
-    for x, got in zip(xs, made):
+        results = program(family)(*xs)
+    for x, got in zip(xs, results):
         wide = np.int64 if x.dtype.kind in "iu" else np.float64
         want = FAMILIES[family][2](x.astype(wide))
         for y, exact in zip(weft.tree.leaves(got), want if isinstance(want, tuple) else (want,)):

@@ -1,4 +1,4 @@
-"""Products of which masks of positions let nobody read more than a band: which are known, and that values are the same."""
+"""Products of which position masks select a band: detection of the band, and unchanged values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COLS = lambda: wnp.arange(N)
 
 
 def attention(mask):
-    """Scores are read where the mask says."""
+    """Mask the scores by position."""
 
     def f(q, k, v):
         scores = wnp.einsum("bqd,bkd->bqk", q, k) / 3
@@ -33,7 +33,7 @@ def attention(mask):
 
 
 MASKS = {
-    # what masks say, and the least and the greatest difference of column and row
+    # mask expressions, and the smallest and largest difference of column and row
     "causal": (lambda: ROWS() >= COLS(), (1 - N, 0)),
     "turned": (lambda: COLS() <= ROWS(), (1 - N, 0)),
     "strict": (lambda: COLS() < ROWS(), (1 - N, -1)),
@@ -87,7 +87,7 @@ def test_the_other_side_of_a_mask():
     [step] = gemms(check(weft.make_jaxpr(f)(Q, K), Q, K))
     assert (
         step.band is None and step.epilogue is not None
-    )  # (what finishes the product itself reads all its sums)
+    )  # (an epilogue reads all sums of its product)
     f = lambda q, k: wnp.where(ROWS() >= COLS(), 0.0, wnp.einsum("bqd,bkd->bqk", q, k)).sum(-1)
     [step] = gemms(check(weft.make_jaxpr(f)(Q, K), Q, K))
     assert step.band == (1, N - 1)
@@ -130,7 +130,8 @@ def test_values_in_a_program():
 
 @pytest.mark.parametrize("limit", [(1 << 63) - 1, 1 << 62, 1 << 41, (1 << 39) + 5, 90])
 def test_limits_that_are_none(limit):
-    """Windows may be as wide as integers go, and offsets as large: differences of these and of indices are no other integers."""
+    """Windows may be as wide, and offsets as large, as integers allow; differences of these and of
+    indices must not overflow."""
     q, k = np.rint(Q[0] * 3), np.rint(K[0] * 3)
     masks = [
         lambda at: (at >= 0) & (at <= limit),
@@ -152,7 +153,7 @@ def test_limits_that_are_none(limit):
 
 
 def test_masks_of_many_ways_to_an_iota():
-    """What doubles with every step is looked at for a while only."""
+    """Expressions whose paths double with every step are searched to a bounded depth only."""
 
     def f(q, k):
         at = ROWS() - COLS()
@@ -165,7 +166,7 @@ def test_masks_of_many_ways_to_an_iota():
 
 
 def test_infinities_and_nans_outside_change_nothing():
-    """What is not read may be anything: keys that only masked queries meet."""
+    """Elements that are not read may have any value, such as keys that only masked queries use."""
     k = K.copy()
     k[:, 40:] = [np.nan, np.inf, -np.inf, 0, 1, 2, 3, 4]
     got = weft.jit(attention(MASKS["causal"][0]))(Q, k, V)[:, :40]
@@ -188,5 +189,5 @@ def test_in_a_loop():
             lambda c, x: (c + 1, attention(MASKS["causal"][0])(*[a[None] for a in x])), 0, (q, k, v)
         )
 
-    found = gemms(check(weft.make_jaxpr(f)(Q, K, V), Q, K, V))
-    assert [step.band for step in found] == [(1 - N, 0), None]
+    scheduled = gemms(check(weft.make_jaxpr(f)(Q, K, V), Q, K, V))
+    assert [step.band for step in scheduled] == [(1 - N, 0), None]

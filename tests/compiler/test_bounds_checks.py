@@ -1,4 +1,4 @@
-"""Guards of short strided rows: dropped where the addresses are inside the array in every row, kept where they are not."""
+"""Guards of short strided rows: removed where all addresses are inside the array, kept elsewhere."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def turned(v):
 
 
 def padded_pairs(v):
-    """Reads past both ends of every second column under a guard."""
+    """Read past both ends of every second column under a guard."""
     wide = weft.lax.pad(v[:, ::2], wnp.zeros((), v.dtype), [(0, 0, 0), (1, 1, 0)])
     return wide[:, 1:] - wide[:, :-1]
 

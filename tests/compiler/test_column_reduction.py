@@ -1,4 +1,5 @@
-"""Sums over rows that ride on a kernel over the rows, and sums that give up factors."""
+"""Column sums computed by a kernel that iterates over the rows, and sums from which factors are
+extracted."""
 
 import ml_dtypes
 import numpy as np
@@ -47,7 +48,8 @@ def softmax_gradient(x, ct):
 
 
 SWEEPS = [
-    # name, function, shapes, kernels: one over the rows and, where it has several parts, one that adds those
+    # name, function, shapes, kernels: one over the rows and, where it has several parts, one that
+    # adds the parts
     ("small", lambda x: [outer(centred(x))], [(30, 70)], 1),
     ("large", lambda x: [outer(centred(x))], [(512, 300)], 2),
     ("with the rows themselves", lambda x: [centred(x), outer(centred(x))], [(512, 300)], 2),

@@ -92,7 +92,8 @@ def test_a_carry_is_stacked_before_it_is_overwritten(native):
 @BOTH
 @pytest.mark.parametrize("reverse", [False, True])
 def test_begins_and_ends_of_turns_are_stacked_as_one(native, reverse):
-    """What iterations begin with and end with overlaps but for one place, and the carried values lie in it."""
+    """The first and last values of iterations overlap except in one position, and include the
+    carried values."""
 
     def program(a, b):
         step = stage(lambda a, b: [E.add(a, b), E.sin(a), a, E.add(a, b), b], [VEC, VEC])
@@ -114,7 +115,7 @@ def test_begins_and_ends_of_turns_are_stacked_as_one(native, reverse):
     assert not any(isinstance(s, P.Copy) for s in loop.body)
     assert (
         scheduled.program.arena_bytes == 2 * 128
-    )  # five rows of 24 bytes for each of the two, no more
+    )  # five rows of 24 bytes for each of the two, and no more
 
 
 @BOTH
@@ -230,7 +231,8 @@ def test_what_a_loop_starts_from_is_made_in_the_carry(native):
     "length, rows, in_parallel", [(12, 48, True), (4, 48, False), (12, 4096, False)]
 )
 def test_iterations_that_carry_nothing_run_in_parallel(native, length, rows, in_parallel):
-    """From some iterations on, each with memory of its own for what is between; not where that would be much."""
+    """From a number of iterations on, each with its own memory for intermediate values, unless that
+    would be too large."""
     big = ShapedArray((rows, rows), F32)
 
     def fn(w, x):

@@ -1,4 +1,4 @@
-"""What becomes one kernel, and that it computes the right thing, natively and on the slow machine."""
+"""The kernels that fusion forms, and their results, natively and on NumPy."""
 
 import ml_dtypes
 import numpy as np
@@ -74,7 +74,7 @@ def moments(x):
 
 
 def cross_entropy(x, labels):
-    """The loss of each row and its gradient, with a sum of the labels that only the gradient needs."""
+    """The loss of each row and its gradient, with a sum of the labels that only the gradient uses."""
     shifted = E.sub(x, spread(R.reduce_max(x, axes=(1,)), x.shape, (0,)))
     e = E.exp(shifted)
     total = R.reduce_sum(e, axes=(1,))
@@ -412,7 +412,7 @@ def test_a_part_of_a_reduction_is_not_written_as_the_whole(fn):
 
 
 def test_epilogues_that_store_the_product_lower_for_each_dtype():
-    """Sums of bf16 and f32 are the same, so what tells such epilogues apart is the type of the product alone."""
+    """Sums of bf16 and f32 are equal, so these epilogues differ only in the type of the product."""
     a, b = np.arange(40.0).reshape(5, 8) % 7 - 3, np.arange(24.0).reshape(8, 3) % 5
     for dtype in (ml_dtypes.bfloat16, np.float32, np.float16):
         product, square = weft.jit(lambda x, y: ((z := x @ y), z * z))(

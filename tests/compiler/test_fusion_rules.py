@@ -1,4 +1,5 @@
-"""Rules of fusion: each list decides everything, each rule decides something, and the page on adding one is right."""
+"""Fusion rules: each list covers all cases, each rule decides some case, and the page about new
+rules is correct."""
 
 import functools
 
@@ -90,7 +91,7 @@ def test_every_rule_of_inlining_decides_something(monkeypatch):
         fuse.Fusion(jaxpr)
     rare = {
         "dilated operands"
-    }  # a threshold, which `tests/budgets/test_kernels.py` holds by counts
+    }  # a threshold, which `tests/budgets/test_kernels.py` checks by counts
     assert {rule.name for rule in INLINE_RULES} - used <= rare
 
 
@@ -137,8 +138,8 @@ def test_products_that_nothing_sums_are_made_where_they_are_read(dtype):
         wnp.dtype(dtype)
     )
     args = whole(3, 5, 4), whole(3, 5), whole(3, 4), whole(6, 1)
-    made = expand(simplify(weft.make_jaxpr(function)(*args)))
-    assert not any(eqn.primitive.kind in ("contract", "reduction") for eqn in made.eqns)
+    program = expand(simplify(weft.make_jaxpr(function)(*args)))
+    assert not any(eqn.primitive.kind in ("contract", "reduction") for eqn in program.eqns)
     total, a, b, column = (x.astype("complex64") for x in args)
     for got, want in zip(
         weft.jit(function)(*args), (total + a[:, :, None] * b[:, None, :], column @ column.T)

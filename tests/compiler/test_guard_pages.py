@@ -1,4 +1,4 @@
-"""Steps that are not made from Loops, each run with all of its buffers between guard pages."""
+"""Steps other than Loops kernels, each run with all of its buffers between guard pages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def rand(*shape, dtype="f4"):
     return (10 * RNG.normal(size=shape)).astype(dtype)
 
 
-#: programs whose steps are not made from Loops: function, arguments, the kinds of steps that there must be
+# : programs with steps other than Loops kernels: function, arguments, the required kinds of steps
 FENCED = {
     "matmul": (lambda x, y: x @ y, [rand(37, 65), rand(65, 41)], {"Gemm"}),
     "matmul of halves": (
@@ -128,7 +128,8 @@ def expose(planned: P.Program) -> P.Program:
 
 
 def run_fenced(name: str, at_end: bool) -> None:
-    """Run a program between guard pages, and compare its results. A fault ends the process."""
+    """Run a program between guard pages, and compare its results. An access outside a buffer ends
+    the process."""
     function, args, kinds = FENCED[name]
     planned = schedule(
         stage(lambda *xs: weft.tree.leaves(function(*xs)), [typeof(x) for x in args])
@@ -165,7 +166,7 @@ def walk(steps):
 
 @pytest.mark.parametrize("at_end", [True, False])
 def test_steps_stay_between_guard_pages(at_end):
-    """In a process of its own, which prints the name of each program before it runs it."""
+    """Runs in a separate process, which prints the name of each program before running it."""
     done = subprocess.run(
         [sys.executable, "-m", __name__, str(int(at_end))],
         capture_output=True,

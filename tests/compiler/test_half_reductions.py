@@ -1,4 +1,4 @@
-"""Reductions of 16-bit floats that are written in 32 bits."""
+"""Reductions of 16-bit floats that accumulate in 32 bits."""
 
 import numpy as np
 import pytest

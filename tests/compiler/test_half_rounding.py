@@ -1,4 +1,4 @@
-"""A 16-bit value has one rounding, however many kernels read or recompute it."""
+"""A 16-bit value is rounded once, however many kernels read or recompute it."""
 
 import numpy as np
 import pytest

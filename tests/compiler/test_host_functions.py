@@ -1,4 +1,5 @@
-"""Functions of SciPy inside programs: in parts, one for each thread, and as a whole where there are few elements."""
+"""SciPy functions inside programs: in parts, one for each thread, and as a whole where there are
+few elements."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ RNG = np.random.default_rng(3)
 
 @pytest.fixture
 def parts(monkeypatch):
-    """The sizes of the parts of each call, among three threads."""
+    """Return the sizes of the parts of each call, with three threads."""
     seen: list[list[int]] = []
     share = library_calls.share_work
 
@@ -69,7 +70,7 @@ def test_operands_that_are_broadcast_or_turned(parts):
 
 @pytest.mark.parametrize("shape", [(3,), (HOST_PART * 2,)])
 def test_half_overflow_is_infinite_without_warning(shape):
-    """In threads as in the calling one; warnings are errors here."""
+    """Checked in worker threads and in the calling thread; warnings are errors in these tests."""
     slope = weft.jit(
         weft.vmap(weft.grad(lambda x: special.betainc(np.float16(0.01), np.float16(0.5), x)))
     )

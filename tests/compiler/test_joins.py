@@ -1,4 +1,5 @@
-"""Concatenations of many arrays: copies of those in memory, of runs or of elements that alternate, and none of what is made in place."""
+"""Concatenations of many arrays: copies of arrays in memory, of runs or of interleaved elements,
+and none of values that are computed in place."""
 
 import numpy as np
 import pytest
@@ -76,7 +77,7 @@ def test_what_is_computed_is_made_in_its_place():
         wnp.concatenate(ys := [x + 1 for x in xs]),
         ys[0],
         sum(ys),
-    )  # what others need, too
+    )  # values with other uses
     for got, want in zip(
         weft.jit(twice)(*xs), (np.concatenate(xs) + 1, xs[0] + 1, sum(x + 1 for x in xs))
     ):

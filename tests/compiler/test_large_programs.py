@@ -1,4 +1,4 @@
-"""Programs and arrays so large that a search through all of them would not end."""
+"""Programs and arrays so large that a quadratic search would not end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft._engine.ir.loops_text import print_kernel
 
 
 def searched(extent: int, segments: int) -> int:
-    """What `segment_length` gives, found by trying all lengths."""
+    """Return the result of `segment_length` by trying all lengths."""
     want = -(-extent // segments)
     chunk = 64 * -(-want // 64)
     return next(

@@ -1,4 +1,5 @@
-"""Calls of LAPACK as steps of programs: natively and step by step on NumPy, in place, in loops, with any library."""
+"""LAPACK calls as steps of programs: natively and step by step on NumPy, in place, in loops, with
+any library."""
 
 from __future__ import annotations
 

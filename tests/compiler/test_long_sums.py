@@ -1,4 +1,5 @@
-"""Sums over several dims: the error of long ones grows with the longest dim, not with the number of terms."""
+"""Sums over several dims: the error of long sums grows with the longest dim, not with the number of
+terms."""
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import weft.numpy as wnp
 @pytest.mark.parametrize("dtype", ["f4", "c8"])
 @pytest.mark.parametrize("rows", [1, 3])
 def test_nested_loops_accumulate_apart(rows, dtype):
-    """All terms are alike, so that the roundings of one accumulator would add up."""
+    """All terms are equal, so rounding errors in a single accumulator would add up."""
     x = np.full((6, 66, 31), 0.013, np.float32)
 
     def f(scale, x):
@@ -29,7 +30,7 @@ def test_nested_loops_accumulate_apart(rows, dtype):
 
 
 def test_gradient_of_a_tiled_product():
-    """Found as chain 22648479134: the gradient of what is broadcast is a sum over all of it."""
+    """Regression test of chain 22648479134: the gradient of a broadcast is a sum over all elements."""
     x, scale = (
         np.full((6, 1, 66, 31), 0.013, np.float32),
         np.linspace(0.05, 0.3, 18, dtype=np.float32).reshape(18, 1, 1, 1),
@@ -45,7 +46,7 @@ def test_gradient_of_a_tiled_product():
 
 
 def test_sum_of_a_dilated_convolution():
-    """Found as chain 5063897167: nested loops around a short vector."""
+    """Regression test of chain 5063897167: nested loops around a short vector."""
     rng = np.random.default_rng(0)
     x, k = (
         rng.normal(size=(7, 31, 4, 7)).astype("f4"),
@@ -69,7 +70,8 @@ def test_sum_of_a_dilated_convolution():
 @pytest.mark.parametrize("shape", [(1000, 13), (3000, 5), (9, 7, 16, 13, 1), (1200, 3, 5)])
 @pytest.mark.parametrize("axis", [None, 0])
 def test_long_loop_around_a_short_vector(shape, axis, dtype):
-    """Found as chain 21825968370: a sum whose vector is short and whose outer loop is long is made in blocks of that loop."""
+    """Regression test of chain 21825968370: a sum with a short vector and a long outer loop is
+    computed in blocks of that loop."""
     place = np.arange(shape[-1 if shape[-1] > 1 else -2]) % 3 == 1
     place = place.reshape(-1, 1) if shape[-1] == 1 else place
 

@@ -1,4 +1,4 @@
-"""Products that leave the bodies of scans: which do, which stay, and that values are the same."""
+"""Products hoisted out of scans: the hoisted ones, the ones that stay, and unchanged values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BIG = np.zeros((3, 512, 512), np.float32)
 
 
 def before(x, w, v, h):
-    """x @ w of all iterations at once; h @ v waits for the iteration before."""
+    """x @ w is computed for all iterations at once; h @ v depends on the previous iteration."""
     return lax.scan(lambda h, x: (wnp.tanh(x @ w + h @ v), h), h, x)
 
 
@@ -47,7 +47,8 @@ def gradient(x, w, v, h):
 
 
 def used_twice(x, w, v, h):
-    """A sum that is read in each iteration stays; so does a product that is needed in the loop and stacked, too."""
+    """A sum that is read in each iteration is not hoisted; nor is a product that is both used in
+    the loop and stacked."""
 
     def step(total, x):
         y = wnp.sin(total[:14]) @ v
@@ -57,7 +58,7 @@ def used_twice(x, w, v, h):
 
 
 def transposed(x, w, v, h):
-    """What a product reads the other way round is a slice of what the scan goes along with, all the same."""
+    """An operand that the product reads transposed is still a slice of an input of the scan."""
     return lax.scan(lambda total, x: (wnp.tanh(total + x.T @ h), total[0]), w, x)
 
 
@@ -122,7 +123,7 @@ def test_one_turn_stays():
 
 
 def test_scans_of_scans():
-    """The inner scan is relieved in the body of the outer one."""
+    """The inner scan is hoisted from in the body of the outer scan."""
 
     def f(x, w, v, h):
         return lax.scan(lambda h, x: (before(x, w, v, h)[0], None), h, wnp.stack([x, x * 2]))[0]
@@ -136,7 +137,7 @@ def test_scans_of_scans():
 
 
 def across(x, w):
-    """Two products with the rows of one constant, in every iteration."""
+    """Two products with the rows of one constant in every iteration."""
     return lax.scan(lambda h, _: (wnp.tanh(h @ w.T + (h * 2) @ w.T), h[0]), x, None, length=5)
 
 

@@ -1,4 +1,4 @@
-"""Loops over little as one kernel: what they compute, how many steps they are, and which loops stay as they are."""
+"""Small loops as one kernel: results, number of steps, and loops that are not outlined."""
 
 import random
 
@@ -25,15 +25,15 @@ F32, I32 = np.dtype("f4"), np.dtype("i4")
 
 
 def steps(f, *args):
-    """The steps of a jitted function, those of its loops included."""
+    """Return the steps of a jitted function, including the steps of its loops."""
     compiled = weft.jit(f).lower(*args).compile()
     return walk(compiled.runtime_executable().stages.scheduled.program.steps)
 
 
 def launches(f, *args):
-    found = steps(f, *args)
-    assert not any(isinstance(s, P.Loop) for s in found)
-    return [s.kernel for s in found if isinstance(s, P.Launch)]
+    loop_steps = steps(f, *args)
+    assert not any(isinstance(s, P.Loop) for s in loop_steps)
+    return [s.kernel for s in loop_steps if isinstance(s, P.Launch)]
 
 
 def kinds(stmts):
@@ -68,7 +68,7 @@ def lorenz(x, n):
 
 
 def test_a_loop_on_scalars_is_one_kernel():
-    """The condition too: what iterations carry is in registers."""
+    """Includes the condition: carried values are in registers."""
     for f, x in ((newton, np.float32(2)), (collatz, np.int32(27))):
         (kernel,) = launches(f, x)
         assert kinds(kernel.body)[-1] == "Store" and "While" in kinds(kernel.body)
@@ -110,7 +110,8 @@ def test_short_vectors_are_registers(n):
 
 
 def test_dear_rows_are_not_taken_apart():
-    """A vector of 3 is registers if its iteration computes little; functions of it are computed side by side."""
+    """A vector of 3 is kept in registers if the iteration computes little; expensive functions of
+    it are vectorized."""
 
     def vectors(f):
         (kernel,) = launches(
@@ -188,21 +189,22 @@ def test_rows_go_through_memory_and_their_sums_do_not():
 
 
 def test_loops_over_more_stay_loops_of_kernels():
-    found = steps(
+    loop_steps = steps(
         lambda x: lax.fori_loop(0, 9, lambda i, x: wnp.sin(x) * 0.5, x), np.ones((256, 256), "f4")
     )
     assert any(
         isinstance(s, P.Loop | P.WhileLoop) and any(isinstance(t, P.Launch) for t in s.body)
-        for s in found
+        for s in loop_steps
     )
 
 
 def test_a_call_of_a_kernel_ends_while_signals_can_wait():
-    """A counted loop of many iterations stays a loop; an uncounted one goes on in another call."""
-    found = steps(
+    """A counted loop of many iterations stays a loop; an uncounted loop continues in another call
+    of the kernel."""
+    loop_steps = steps(
         lambda x: lax.scan(lambda c, _: (c * 1.01 + 1, None), x, length=10**12)[0], np.float32(1)
     )
-    assert any(isinstance(s, P.Loop) for s in found)
+    assert any(isinstance(s, P.Loop) for s in loop_steps)
     (loop,) = [s for s in steps(collatz, np.int32(27)) if isinstance(s, P.WhileLoop)]
     (launch,) = loop.cond_body
     assert not loop.body and launch.work > 1 << 26
@@ -238,7 +240,8 @@ SHAPES = [(), (3,), (2, 2), (7,), (4, 5)]
 
 
 def turn_of(seed: int):
-    """A random loop body on values of several shapes; each goes on, changed a little, and something is stacked."""
+    """Return a random loop body on values of several shapes: each carry changes a little, and some
+    value is stacked."""
     rnd = random.Random(seed)
     shapes = [rnd.choice(SHAPES) for _ in range(rnd.randint(1, 4))]
     avals = [ShapedArray(s, F32) for s in shapes]
@@ -246,9 +249,9 @@ def turn_of(seed: int):
     def body(*carried):
         values = list(carried)
         for _ in range(rnd.randint(2, 9)):
-            made = grow(rnd, values)
-            if made is not None and 0 < made.size < 200:
-                values.append(made)
+            value = grow(rnd, values)
+            if value is not None and 0 < value.size < 200:
+                values.append(value)
         rnd.shuffle(values)
         total = None
         for v in values:
@@ -266,7 +269,7 @@ def turn_of(seed: int):
             fresh[i], fresh[j] = (
                 carried[j],
                 fresh[i],
-            )  # values that change places, one of them as it came
+            )  # carries that are swapped, one of them unchanged
         return [*fresh, values[0], carried[0]]
 
     return body, avals, rnd

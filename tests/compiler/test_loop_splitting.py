@@ -1,4 +1,5 @@
-"""Vector loops that are cut where comparisons of their index change: any sizes, any places, any tasks; and where they are cut."""
+"""Vector loops split where comparisons of their index change: any sizes, split points and tasks;
+and the choice of split points."""
 
 import re
 
@@ -18,7 +19,7 @@ from weft._engine.ir.types import ShapedArray
 
 @pytest.fixture
 def small(monkeypatch):
-    """Cut even what is short, and share it among tasks."""
+    """Split even short loops, and share them among tasks."""
     tune(monkeypatch, split_from_bytes=0, split_segment=0, task_bytes=256, stream_bytes=0)
 
 
@@ -34,14 +35,15 @@ def _edges(xp, x):
 
 
 def _bounced(xp, x):
-    """More than is computed twice without thought."""
+    """Compute more than is duplicated freely."""
     for _ in range(5):
         x = xp.minimum(xp.maximum(x + 1, -5), 4) * 2
     return x
 
 
 def _moved(xp, x, at):
-    """Joins, also of what is computed, borders, shifts by rows, by columns and through all, edges of a stencil, a place in memory."""
+    """Concatenate computed and stored values, pad, shift by rows, by columns and by both, read
+    edges of a stencil and an offset."""
     updated = (
         _updated(x, x[:, :5], int(at))
         if xp is np
@@ -71,9 +73,9 @@ def _compare(shapes, dtype):
         for n, shape in enumerate(shapes)
     ]
     at = np.array([7 * n % (shape[1] + 1) for n, shape in enumerate(shapes)], "i4")
-    made = weft.jit(lambda xs, at: [_moved(wnp, x, at[n]) for n, x in enumerate(xs)])(xs, at)
+    results = weft.jit(lambda xs, at: [_moved(wnp, x, at[n]) for n, x in enumerate(xs)])(xs, at)
     for n, x in enumerate(xs):
-        for got, want in zip(made[n], _moved(np, x, at[n])):
+        for got, want in zip(results[n], _moved(np, x, at[n])):
             assert (np.asarray(got) == want).all(), (x.shape, x.dtype)
 
 
@@ -90,7 +92,7 @@ def test_types(small, dtype):
 
 
 def _windows(xp, x):
-    """Sums and greatest of windows over pixels, also of every second one; and shifts by a pixel."""
+    """Sum and take maxima of windows over pixels, with strides 1 and 2; and shift by a pixel."""
     if xp is wnp:
         sums = lax.reduce_window(x, 0.0, lax.add, (1, 3, 3, 1), (1, 1, 1, 1), "SAME")
         most = lax.reduce_window(
@@ -122,7 +124,7 @@ def test_windows_over_pixels(small, channels):
 
 
 def _loops(function, *arrays) -> list[str]:
-    """The text of each vector loop of a program."""
+    """Return the text of each vector loop of a program."""
     avals = [ShapedArray(x.shape, x.dtype) for x in arrays]
     scheduled = check(stage(lambda *xs: [function(*xs)], avals), *arrays)
     text = "\n".join([print_kernel(kernel) for kernel in scheduled.kernels])

@@ -13,9 +13,9 @@ from weft._engine.util.machine_model import machine_model
 
 
 def life(nbytes, first, last):
-    made = Buffer(nbytes)
-    made.first, made.last = first, last
-    return made
+    buffer = Buffer(nbytes)
+    buffer.first, buffer.last = first, last
+    return buffer
 
 
 def test_buffers_that_never_live_together_share():

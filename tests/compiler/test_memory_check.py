@@ -1,4 +1,4 @@
-"""Checks of the memory of scheduled programs: correct programs pass, planted faults are found."""
+"""Checks of the memory of scheduled programs: correct programs pass, planted faults are detected."""
 
 from __future__ import annotations
 

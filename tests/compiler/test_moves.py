@@ -1,4 +1,4 @@
-"""Data that only moves: tiles turned in registers, rows read here and there, borders taken from inside."""
+"""Data movement: tiles transposed in registers, gathered rows, borders read from inside."""
 
 import re
 
@@ -87,20 +87,20 @@ def turned(*xs) -> list:
 
 
 def _kernel(shape, dtype="f4"):
-    """The kernel of a transpose."""
+    """Return the kernel of a transpose."""
     (kernel,) = schedule(stage(turned, [ShapedArray(shape, np.dtype(dtype))])).kernels
     return kernel
 
 
 def _side_by_side(shape, dtype="f4") -> int:
-    """Rows of tiles that the kernel of a transpose takes side by side."""
+    """Return the number of adjacent rows of tiles that a transpose kernel processes together."""
     return int(re.search(r"serial h in (\d+)", print_kernel(_kernel(shape, dtype)))[1])
 
 
 def test_tiles_are_transposed_in_blocks_at_page_strides():
     blocks = [_kernel((1024, 1024), dtype).scratch[0] for dtype in ("f8", "f4", BF16, "i1")]
     assert [(buf.size * size) for buf, size in zip(blocks, (8, 4, 2, 1))] == [1 << 15] * 4
-    assert _kernel((1000, 1024)).scratch[0].size == 256  # not so far apart
+    assert _kernel((1000, 1024)).scratch[0].size == 256  # closer together
 
 
 def test_adjacent_tiles_for_streamed_results_fit_the_cache():

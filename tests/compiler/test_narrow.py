@@ -1,4 +1,4 @@
-"""Numbers that no kernel computes with, floats of 8 bits and integers of 4: the same values as their reference, on the host."""
+"""Dtypes without kernels, 8-bit floats and 4-bit integers: results equal the reference on the host."""
 
 import ml_dtypes
 import numpy as np

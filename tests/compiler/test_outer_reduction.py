@@ -1,4 +1,5 @@
-"""Reductions over outer dims, whose accumulators lie side by side: positions of extremes found in one pass, tests of bools."""
+"""Reductions over outer dims with adjacent accumulators: one-pass argmax and argmin, and tests of
+bools."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ RNG = np.random.default_rng(0)
 
 
 def numbers(dtype, shape):
-    """Few different values, so that the first of equals counts; in floats also columns of -inf, of inf, and with two NaNs."""
+    """Return few distinct values, so that ties occur; for floats also columns of -inf, of inf, and
+    with two NaNs."""
     x = RNG.integers(-3, 3, shape).astype(dtype)
     if x.dtype.kind == "f":
         rows = x.reshape(shape[0], -1)
@@ -120,7 +122,7 @@ def test_what_follows_a_reduction_over_rows_is_in_its_kernel(shape, dtype):
 
 
 def plain(x):
-    """Nothing is done about a maximum that is not finite."""
+    """Softmax without special treatment of an infinite maximum."""
     e = wnp.exp(x - x.max(0))
     return e / e.sum(0), e.sum(0), x.max(0)
 
@@ -136,7 +138,8 @@ def test_long_bodies_process_two_rows_and_prefetch_each_pass():
     for function in (plain, lambda x: weft.nn.softmax(x, 0)):
         (kernel,) = weft.jit(function).lower(x).compile().stages.scheduled.kernels
         text = print_kernel(kernel)
-        # the sum rides on the maximum: eight rows, by what it is scaled, two rows at a time, what is left of the scale; then results
+        # the sum is computed with the maximum: eight rows, their scale, two rows at a time, the
+        # scale of the remainder; then results
         assert (text.count("exp.f32"), text.count("prefetch")) == (1 + 2 + 1 + 1, 2 + 1)
         serial = [
             (depth, loop.extent) for depth, loop in loops(kernel.body) if loop.kind == "serial"
@@ -177,7 +180,8 @@ def test_a_sum_rescaled_at_every_block_is_exact(step):
     "shape, tasks", [((16, 70), 1), ((67, 300), 5), ((1025, 1023), 4), ((4096, 2048), 4)]
 )
 def test_a_log_of_sums_of_exponentials_is_one_kernel_in_strips(shape, tasks):
-    """Its sum is made where the maximum is, though nothing of the rows' shape is read afterwards."""
+    """The sum is computed with the maximum, although no value of the rows' shape is read
+    afterwards."""
     x = (RNG.standard_normal(shape) * 3).astype("f4")
     function = weft.jit(lambda x: weft.nn.logsumexp(x, 0))
     wide = x.astype(np.float64)
@@ -201,7 +205,7 @@ PRIMES = [
 @pytest.mark.parametrize("dtype", ["float32", "int32", "float16"])
 def test_what_has_no_equal_parts_is_shared_out_all_the_same(shape, axis, dtype):
     x = RNG.integers(-3, 4, shape).astype(dtype)
-    x.reshape(-1)[-1] = 9  # in what is left over
+    x.reshape(-1)[-1] = 9  # in the remainder
     total, most, odd = weft.jit(lambda x: (x.sum(axis), x.max(axis), (x == 9).any(axis)))(x)
     with np.errstate(over="ignore"):
         np.testing.assert_array_equal(
@@ -245,7 +249,7 @@ def test_types_without_strips(dtype):
 
 
 def test_the_tallest_rows_are_cut_first():
-    """Strips that would leave the caches are not passed over twice: the sum is split, and a kernel of its own."""
+    """Strips that exceed the caches are not read twice: the sum is split and has its own kernel."""
     x = np.zeros((1 << 16, 256), np.float32)
     assert weft.jit(normalized).lower(x).compile().stages.scheduled.kernel_count > 1
 
@@ -253,7 +257,8 @@ def test_the_tallest_rows_are_cut_first():
 @pytest.mark.parametrize("rows", [16, 23, 70])
 @pytest.mark.parametrize("edge", [(0, 1), (1, 0), (0, 5)])
 def test_each_pass_knows_where_its_own_rows_end(rows, edge):
-    """Passes take one, two or eight rows at a time; what the next row reads stays inside in all of them."""
+    """Passes process one, two or eight rows at a time; reads of the next row stay in bounds in all
+    of them."""
 
     def window(x):
         y = x + wnp.pad(x, (edge, (0, 0)))[edge[1] : edge[1] + rows]
@@ -293,7 +298,7 @@ SHIFTED_SUMS = {
     ("shape", "axis"), [((31, 35), 0), ((3, 31, 35), 1), ((2, 129, 5, 16), 1), ((64, 700), 0)]
 )
 def test_online_sum_equals_two_passes(shape, axis, name, scale, masked):
-    """Sums of exp(x - max(x)) over outer dims, of values that spread too far for exp of their difference."""
+    """Sums of exp(x - max(x)) over outer dims, for values whose range exceeds the range of exp."""
     rng = np.random.default_rng(1)
     g, c = (scale * rng.normal(size=s).astype(np.float32) for s in (shape, shape[axis + 1 :]))
     where = rng.random(shape) < 0.5 if masked else None

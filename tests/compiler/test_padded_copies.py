@@ -1,4 +1,4 @@
-"""Zeros padded around what is in memory: runs are copied, no kernel is made."""
+"""Zero padding of arrays in memory: runs are copied, and no kernel is generated."""
 
 import math
 import os
@@ -45,7 +45,7 @@ def test_runs_are_copied(shape, widths, dtype):
     (step,) = steps(pad, x)
     inner = next(
         d for d in reversed(range(x.ndim)) if widths[d] != (0, 0)
-    )  # from here on, all of x is one run
+    )  # from this index on, all of x is one run
     run = math.prod(shape[inner:]) * x.itemsize
     is_large = want.nbytes >= PAD_BYTES and run >= PAD_RUN_BYTES
     assert type(step) is (Pad if is_large else Launch)

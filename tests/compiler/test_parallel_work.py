@@ -1,4 +1,5 @@
-"""Small work stays on one thread: kernels and batches of matrices whose threads would wait longer for each other than they save."""
+"""Small work stays on one thread: kernels and batches of matrices for which synchronization costs
+more than it saves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scatters of many single elements onto few places: tables filled apart, then combined."""
+"""Scatters of many single elements onto few targets: per-task tables that are combined at the end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def names(f, *args):
     "size, count", [(1, 1 << 15), (33, 40_001), (400, 50_000), (500, 32_775), (1, 32_769)]
 )
 def test_values(how, size, count):
-    """Numbers whose sums and products are exact in any order; indices beyond both ends are left out."""
+    """Return numbers with exact sums and products in any order; indices beyond both ends are
+    dropped."""
     places = RNG.integers(-3, size + 3, count).astype(np.int32)
     x, u = RNG.choice(np.float32([-1, 1]), size), RNG.choice(np.float32([-1, 1]), count)
     f = lambda x, i, u: getattr(x.at[i], how)(u, mode="drop")
@@ -57,8 +58,8 @@ def test_counts():
 @pytest.mark.parametrize("mode", ["drop", "clip", "promise_in_bounds"])
 @pytest.mark.parametrize("dtype", [np.float64, np.int8, np.uint32])
 def test_places_by_several_indices(mode, dtype):
-    """Updates of several dims, in an order of their own in memory, onto a table of two dims; what lies beyond one of them is
-    outside."""
+    """Updates of several dims, in their own memory order, onto a table of two dims; an index out of
+    bounds in one dim drops the update."""
     out = 0 if mode == "promise_in_bounds" else 2
     i, j = (
         RNG.integers(0, 5 + out, (130, 257)).astype(np.int32),
@@ -83,7 +84,7 @@ def test_a_batch_is_no_table():
 
 @pytest.mark.parametrize("equal", [True, False])
 def test_the_order_of_sums_is_of_the_shape(equal):
-    """Tables follow from the shapes alone, so the sums of floats are the same when other places are added to."""
+    """Tables depend on the shapes only, so float sums do not depend on updates of other targets."""
     u, at = RNG.normal(size=1 << 15).astype(np.float32), np.zeros(1 << 15, np.int32)
     places = np.where(np.arange(1 << 15) % 2 == 0, 3, 3 if equal else 5).astype(np.int32)
     sums = weft.jit(lambda i, u: wnp.zeros(8, np.float32).at[i].add(u))

@@ -1,4 +1,4 @@
-"""Random programs: scheduled and run, they give what the NumPy reference gives."""
+"""Random programs agree with the NumPy reference after scheduling."""
 
 import random
 
@@ -18,7 +18,7 @@ SHAPES = [(4, 5), (3, 4, 5), (7,), (), (2, 6), (20, 17)]
 
 
 def grow(rnd: random.Random, values: list):
-    """One more value made from the others, or None."""
+    """Return one more value computed from the others, or None."""
     x, kind = rnd.choice(values), rnd.randint(0, 10)
     n = x.ndim
     if kind <= 1:
@@ -62,9 +62,9 @@ def program(seed: int):
     def fn(*ins):
         values = list(ins)
         for _ in range(rnd.randint(3, 14)):
-            made = grow(rnd, values)
-            if made is not None and 0 < made.size < 2000:
-                values.append(made)
+            value = grow(rnd, values)
+            if value is not None and 0 < value.size < 2000:
+                values.append(value)
         return [values[-1], *rnd.sample(values, min(len(values), rnd.randint(0, 3)))]
 
     return stage(fn, [ShapedArray(s, np.dtype("f4")) for s in shapes]), shapes

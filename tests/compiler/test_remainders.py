@@ -1,4 +1,5 @@
-"""Every size from 0 to 70 in every dim, for each family of kernels and every instruction set this machine has."""
+"""Every size from 0 to 70 in every dim, for each family of kernels and every instruction set of
+this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Simplification: what goes away, and what must stay."""
+"""Simplification: equations that are removed, and equations that must remain."""
 
 import numpy as np
 import pytest
@@ -95,7 +95,8 @@ def test_a_sum_of_matmuls_over_devices_is_one_matmul():
 
 
 def test_a_sum_over_devices_behind_a_layout_is_one_matmul():
-    """As two sums over axes of a mesh leave it: the second one is over blocks of what the first one gave."""
+    """The program has two sums over mesh axes; the second is over blocks of the result of the
+    first."""
     numbers = (((1, 2), (1, 2)), ((0,), (0,)))
 
     def blocks(a, b):
@@ -142,7 +143,8 @@ def test_other_sums_behind_a_matmul_stay(axis):
 
 
 def there_and_back(x):
-    """A value cut over (4, 2) devices by rows, exchanged to columns, and back, through another shape."""
+    """Exchange a value split over (4, 2) devices from rows to columns and back, through another
+    shape."""
     y = L.transpose(L.reshape(x, new_sizes=(4, 2, 3, 4, 2, 5)), permutation=(3, 4, 0, 1, 2, 5))
     y = L.transpose(L.reshape(y, new_sizes=(8, 4, 6, 5)), permutation=(1, 2, 0, 3))
     return L.reshape(y, new_sizes=(4, 2, 3, 40))
@@ -214,7 +216,8 @@ def padded(x, low, high, inner=0, value=0.0):
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
 @pytest.mark.parametrize("value", [0.0, -0.0])
 def test_a_sum_of_what_is_padded_apart_is_a_join(order, value):
-    """The gradient of a split; bits and all: 0.0 takes the sign of a zero, -0.0 does not."""
+    """The gradient of a split, bit for bit: padding with 0.0 changes the sign of a zero, with -0.0
+    it does not."""
 
     def gradient(*parts):
         a, b, c = (padded(parts[i], *[(0, 9), (2, 6), (5, 0)][i], value=value) for i in order)
@@ -266,10 +269,15 @@ def test_other_sums_of_padded_values_stay(name, fn, shapes):
     "a, b, parts, kept",
     [
         ((4, 2, 6, 512), (2, 512, 7), (2, 512), False),  # shards of the left operand
-        ((4, 2, 6, 1024), (2, 2, 512, 7), (2, 2, 512), False),  # cut differently: all parts of both
-        ((4, 3, 6, 512), (1536, 7), (3, 512), False),  # the right one is whole
-        ((4, 2, 6, 64), (128, 7), (), True),  # parts too short to be worth it
-        ((4, 3, 6, 1024), (3, 2, 512, 7), (), True),  # no cuts in common
+        (
+            (4, 2, 6, 1024),
+            (2, 2, 512, 7),
+            (2, 2, 512),
+            False,
+        ),  # split differently: all parts of both
+        ((4, 3, 6, 512), (1536, 7), (3, 512), False),  # the right one is not split
+        ((4, 2, 6, 64), (128, 7), (), True),  # parts too short to pay off
+        ((4, 3, 6, 1024), (3, 2, 512, 7), (), True),  # no split points in common
     ],
 )
 def test_sums_over_parts_that_lie_apart_take_them_where_they_lie(a, b, parts, kept):

@@ -1,4 +1,5 @@
-"""Batches of tiny matrices, factored and solved without LAPACK: accuracy, pivots, singular matrices, and where the library returns."""
+"""Batches of tiny matrices, factored and solved without LAPACK: accuracy, pivots, singular
+matrices, and the sizes from which LAPACK is used."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ def double_precision():
 
 
 def matrices(*shape, kind, seed=0):
-    """Normal matrices; every fourth has rows of very different sizes, every fifth elements of equal size."""
+    """Return normal matrices; every fourth has rows of very different sizes, every fifth elements
+    of equal size."""
     x = np.random.default_rng(seed).normal(size=shape)
     x[::4] *= 10.0 ** np.random.default_rng(seed + 1).integers(-4, 5, (*x[::4].shape[:-1], 1))
     x[::5] = np.sign(x[::5]) + np.eye(*shape[-2:]) * 2
@@ -45,7 +47,7 @@ def library_calls(f, *args):
 
 
 def assert_small_residual(left, right, bound, kind, n):
-    """|left - right| <= bound, elementwise, within some roundings per term."""
+    """Assert |left - right| <= bound elementwise, up to some roundings per term."""
     assert np.all(
         np.abs(left - right) <= bound * np.finfo(kind).eps * (4 * n + 4) + np.finfo(kind).tiny
     )
@@ -142,7 +144,8 @@ def test_solutions_inverses_and_determinants(n, kind):
 
 
 def singular(n, kind):
-    """Matrices whose elimination is exact: zeros, equal rows, a column of zeros, a multiple of a row, and infinities."""
+    """Return matrices with exact elimination: zeros, equal rows, a column of zeros, a multiple of a
+    row, and infinities."""
     zeros, ones = np.zeros((n, n)), np.ones((n, n))
     column = np.eye(n) * 2
     column[:, 0] = 0
@@ -170,7 +173,8 @@ def test_singular_matrices_as_with_the_library(n, kind, monkeypatch):
     weft.clear_caches()
     for got, f in zip(tiny, functions):
         for x, y in zip(got, weft.tree.leaves(weft.jit(f)(a, b))):
-            # the library divides by zero in blocks: whether that is infinite or NaN depends on sizes and processors
+            # LAPACK divides by zero in blocks: the result is infinite or NaN, depending on sizes
+            # and processors
             finite = np.isfinite(np.asarray(y)) if f in solves else np.full(y.shape, True)
             np.testing.assert_array_equal(np.isfinite(np.asarray(x)), np.isfinite(np.asarray(y)))
             np.testing.assert_allclose(

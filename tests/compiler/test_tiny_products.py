@@ -1,4 +1,5 @@
-"""Tiny matrix products, in batches and row by row: values of all dtypes and operand orders, and kernels instead of matmuls."""
+"""Tiny matrix products, in batches and row by row: results for all dtypes and operand orders, and
+kernels instead of matmuls."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def normal(shape, dtype, seed=0):
 
 
 def run(f, *args):
-    """The results of the compiled function, and how many kernels and matmuls it has."""
+    """Return the results of the compiled function, and its numbers of kernels and matmuls."""
     compiled = weft.jit(f).lower(*args).compile()
     scheduled = compiled.stages.scheduled
     return compiled(*args), (scheduled.kernel_count, scheduled.gemm_count)
@@ -57,7 +58,7 @@ def wide(x):
 
 
 def assert_product(got, spec, a, b):
-    """Compare with the product in 64 bits, within the rounding of the terms and of the result."""
+    """Compare with the product in 64 bits, up to the rounding of the terms and of the result."""
     dtype = np.asarray(got).dtype
     want = np.einsum(spec, wide(a), wide(b))
     if dtype.kind == "i":

@@ -1,4 +1,5 @@
-"""Transposes of products: a matmul or convolution writes its result in the order of the transposes that follow it."""
+"""Transposes of products: a matmul or convolution writes its result in the order of the transposes
+that follow it."""
 
 import itertools
 from math import prod
@@ -85,7 +86,7 @@ def test_two_transposes_of_a_product_compose(dtype):
 
 
 def test_patches_of_images_have_gradients():
-    """Embed patches as vision transformers do, under vmap and jit."""
+    """Patches are embedded as in vision transformers, under vmap and jit."""
     x, k = operands("NCHW", "OIHW")
     conv = convolve("NCHW", "OIHW")
 

@@ -1,4 +1,4 @@
-"""Elements that are computed together in an iteration of the loops: gradients of pools and of what is strided."""
+"""Elements computed together in one loop iteration: gradients of pooling and of strided values."""
 
 import itertools
 import re
@@ -34,7 +34,8 @@ def put_back(x, dim, first, step):
 
 
 def pool_gradient(x, dims, width):
-    """The gradient of the sum of squares of the largest of each window, which goes to the first of equal ones."""
+    """Return the gradient of the sum of squares of the window maxima; among equal elements the
+    first gets it."""
     if not dims:
         return E.mul(x, 2.0)
     parts = [strided(x, dims[0], k, width) for k in range(width)]
@@ -64,7 +65,7 @@ POOLS = [
     ((4, 8, 64), (1, 2), 2, 1),
     ((2, 12, 96), (2, 1), 3, 1),
     ((3, 64, 1), (1,), 2, 1),
-    ((9 * 32,), (0,), 9, 2),  # (rows of nine elements are too long)
+    ((9 * 32,), (0,), 9, 2),  # (nine elements per row are too many)
 ]
 
 
@@ -72,10 +73,10 @@ POOLS = [
 @pytest.mark.parametrize("native", [True, False])
 def test_a_pool_and_its_gradient(shape, dims, width, kernels, native):
     x = np.round(values([shape])[0] * 2)  # many are equal
-    found = check(staged(lambda x: [pool_gradient(x, dims, width)], [shape]), x, native=native)
-    assert found.kernel_count == kernels
+    scheduled = check(staged(lambda x: [pool_gradient(x, dims, width)], [shape]), x, native=native)
+    assert scheduled.kernel_count == kernels
     if kernels == 1:
-        assert " ? " not in print_kernel(found.kernels[0])  # nothing is left to ask of a row
+        assert " ? " not in print_kernel(scheduled.kernels[0])  # no guards remain in a row
 
 
 def test_rows_that_do_not_end_with_a_turn():
@@ -85,7 +86,8 @@ def test_rows_that_do_not_end_with_a_turn():
 
 
 def sum_of_windows(x, steps, reach, post):
-    """Every element of a window times the sum of the window, added up where the elements lay. Windows begin `steps` apart."""
+    """Return each window element times the window sum, accumulated at the position of the element.
+    Windows are `steps` apart."""
     total, whole, parts = None, None, []
     for first in itertools.product(*[range(n) for n in reach]):
         limits = [n - (r - 1 - a) for n, r, a in zip(x.shape, reach, first)]
@@ -132,43 +134,44 @@ AFTER = {
 )
 def test_windows_that_lie_over_one_another(shape, steps, reach, after, native):
     x = values([shape])[0]
-    found = check(
+    scheduled = check(
         staged(lambda x: [sum_of_windows(x, steps, reach, AFTER[after])], [shape]),
         x,
         native=native,
         rtol=2e-5,
     )
     if after == "nothing":
-        assert found.kernel_count == 1 and found.program.arena_bytes == 0
+        assert scheduled.kernel_count == 1 and scheduled.program.arena_bytes == 0
 
 
 def test_long_rows_ask_nothing_but_where_they_begin_and_end():
     n = 1 << 19
-    found = check(
+    scheduled = check(
         staged(lambda x: [sum_of_windows(x, (2,), (5,), AFTER["nothing"])], [(n,)]),
         values([(n,)])[0],
         rtol=2e-5,
     )
-    begin, inner, *_ = print_kernel(found.kernels[0]).split("vector j")[2:]
+    begin, inner, *_ = print_kernel(scheduled.kernels[0]).split("vector j")[2:]
     assert " ? " in begin and " ? " not in inner and "select" not in inner
 
 
 def test_short_rows_keep_their_guards_only_where_the_array_ends():
-    """One element is read under several guards; without them it is read once."""
-    found = check(
+    """One element is read under several guards; without guards it is read once."""
+    scheduled = check(
         staged(lambda x: [sum_of_windows(x, (1, 2, 2), (1, 3, 3), AFTER["nothing"])], [(3, 9, 67)]),
         values([(3, 9, 67)])[0],
         rtol=2e-5,
     )
-    bare, guarded, *_ = print_kernel(found.kernels[0]).split("vector j")[1:]
+    bare, guarded, *_ = print_kernel(scheduled.kernels[0]).split("vector j")[1:]
     assert " ? " not in bare and " ? " in guarded
     assert (
         len({*re.findall(r"x0\[[^]]*]", bare)}) == bare.count("x0[") == 5 * 5
-    )  # all that four windows see
+    )  # the elements in all four windows
 
 
 def test_what_counts_on_zeros_gets_them_without_guards():
-    """Windows of a reversed array: what is guarded is read backwards, and where nothing is, zero is added."""
+    """Windows of a reversed array: guarded elements are read backwards, and zero is added where
+    there are none."""
     shape = (13, 57)
     pads = lambda x: [
         L.rev(
@@ -183,7 +186,7 @@ def test_what_counts_on_zeros_gets_them_without_guards():
 
 
 def test_lanes_go_along_another_dim_than_turns():
-    """Where the result lies the other way round, its elements are put between one another in rows, and lanes go along columns."""
+    """A transposed result is interleaved in rows, and vector lanes run along columns."""
     parts = lambda x: [
         L.transpose(
             E.add(
@@ -198,14 +201,15 @@ def test_lanes_go_along_another_dim_than_turns():
 
 @pytest.mark.parametrize("dims", [(2,), (0, 1), (0, 1, 2)])
 def test_sums_read_what_turns_have_stored(dims):
-    """A kernel that goes over rows is not unrolled: it would compute the windows once more for each element."""
+    """A kernel that iterates over rows is not unrolled, because it would recompute the windows for
+    each element."""
     shape = (6, 12, 40)
-    found = check(
+    scheduled = check(
         staged(lambda x: [R.reduce_sum(pool_gradient(x, (2, 1), 2), dims)], [shape]),
         *values([shape]),
         rtol=1e-4,
     )
-    assert "interleave" in print_kernel(found.kernels[0]) and found.kernel_count == 2
+    assert "interleave" in print_kernel(scheduled.kernels[0]) and scheduled.kernel_count == 2
 
 
 def test_what_goes_over_rows_reads_what_turns_have_stored():
@@ -215,19 +219,19 @@ def test_what_goes_over_rows_reads_what_turns_have_stored():
             pool_gradient(x, (2, 1), 2), R.reduce_sum(x, (2,))
         )
     ]
-    found = check(staged(norm, [shape]), *values([shape]), rtol=1e-4)
-    assert "interleave" in print_kernel(found.kernels[0])
+    scheduled = check(staged(norm, [shape]), *values([shape]), rtol=1e-4)
+    assert "interleave" in print_kernel(scheduled.kernels[0])
 
 
 @pytest.mark.parametrize("dims, width", [((2, 1), 5), ((1, 2), 8), ((0, 1, 2), 3), ((2,), 12)])
 def test_wide_windows_are_stored_in_parts(dims, width):
-    """Code of an iteration grows as the window does: LLVM took 28 s for one of 8 x 8."""
+    """The code of an iteration grows with the window: LLVM took 28 s for one of 8 x 8."""
     shape = (15, 40, 48)
     shape = tuple([n // width * width for n in shape])
-    found = check(staged(lambda x: [pool_gradient(x, dims, width)], [shape]), *values([shape]))
+    scheduled = check(staged(lambda x: [pool_gradient(x, dims, width)], [shape]), *values([shape]))
     assert (
-        found.kernel_count > 1
-        and max([len(print_kernel(kernel)) for kernel in found.kernels]) < 40_000
+        scheduled.kernel_count > 1
+        and max([len(print_kernel(kernel)) for kernel in scheduled.kernels]) < 40_000
     )
 
 
@@ -249,8 +253,8 @@ def test_tails_of_what_lies_between(count, step):
 
 def test_all_rows_of_a_large_array_are_shared_out():
     shape = (64, 64, 64, 16)
-    found = check(staged(lambda x: [pool_gradient(x, (2, 1), 2)], [shape]), *values([shape]))
-    assert found.kernels[0].parallel_extent > 1 and found.kernel_count == 1
+    scheduled = check(staged(lambda x: [pool_gradient(x, (2, 1), 2)], [shape]), *values([shape]))
+    assert scheduled.kernels[0].parallel_extent > 1 and scheduled.kernel_count == 1
 
 
 def stepped(x, y, dims, width):
@@ -263,7 +267,8 @@ def stepped(x, y, dims, width):
     [((4, 8, 12, 32), (2, 1), 2), ((6, 400), (1,), 2), ((402,), (0,), 3), ((5, 12, 66), (2, 1), 3)],
 )
 def test_a_turn_overwrites_what_it_has_read(shape, dims, width, native):
-    """A step of gradient descent writes where its parameters lie, though an iteration reads several of their elements."""
+    """A step of gradient descent writes its parameters in place, although an iteration reads
+    several of their elements."""
     x, y = values([shape, shape])
     other = check(
         staged(lambda x, y: [stepped(x, y, dims, width)], [shape, shape]),
@@ -285,7 +290,7 @@ def test_a_turn_overwrites_what_it_has_read(shape, dims, width, native):
 
 @pytest.mark.parametrize("native", [True, False])
 def test_a_turn_that_others_read_from_overwrites_nothing(native):
-    """Windows over one another: an iteration reads what the one before has written."""
+    """With overlapping windows, an iteration reads elements that the previous one has written."""
     step = lambda x: [E.sub(x, sum_of_windows(x, (2,), (3,), AFTER["nothing"]))]
     assert not check(
         staged(step, [(401,)]), *values([(401,)]), native=native, donated=(0,), rtol=2e-5
@@ -297,7 +302,7 @@ def test_a_turn_that_others_read_from_overwrites_nothing(native):
 
 
 def rows_stored_together(stmts):
-    """How many values each statement of these stores together."""
+    """Return the number of values that each statement stores together."""
     nested = [n for stmt in stmts if isinstance(stmt, For) for n in rows_stored_together(stmt.body)]
     return [len(stmt.values) for stmt in stmts if isinstance(stmt, Interleave)] + nested
 
@@ -318,7 +323,8 @@ def rows_stored_together(stmts):
     ],
 )
 def test_short_inner_dims_are_stored_together(lead, m, n, adjacent, native):
-    """Outer products along the last dims: an iteration stores all elements of one, if they are not too many."""
+    """Outer products along the last dims: an iteration stores all elements of one product, up to a
+    limit."""
     k = len(lead)
     spread = lambda x, dim: L.broadcast_in_dim(x, (*lead, m, n), (*range(k), dim))
     outer = lambda a, b: [E.mul(spread(a, k), spread(b, k + 1))]

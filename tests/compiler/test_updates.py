@@ -128,7 +128,7 @@ def test_repeated_or_reversed_updates_write_rows_once(native, along, monkeypatch
 @BOTH
 @pytest.mark.parametrize("pieces", [1, 3])
 def test_rows_of_several_dims_are_written_once(native, pieces, monkeypatch):
-    """Places of two dims, windows of two dims whose updates lie crosswise, and places that are batched."""
+    """Indices of two dims, windows of two dims with transposed updates, and batched indices."""
     tune(monkeypatch, scatter_rows_bytes=0)
     tune(monkeypatch, scatter_row_segment=-(-8 * 12 // pieces))
     deep = I.ScatterDimensionNumbers((2, 3), (0, 1), (1, 0))
@@ -187,7 +187,7 @@ def test_one_row_has_no_order(native, lead, monkeypatch):
 
 
 def test_rows_that_are_updates_too_are_not_overwritten(monkeypatch):
-    """Of a donated operand, which rows written before would change."""
+    """Updates that read rows of a donated operand, which earlier writes would change."""
     tune(monkeypatch, scatter_rows_bytes=0)
     avals = [ShapedArray((30, 20), F32), ShapedArray((30, 1), I32)]
     rng = np.random.default_rng(0)
@@ -242,7 +242,7 @@ def test_many_points_have_owners(op, mode, shape, dtype):
     ],
 )
 def test_rows_have_owners(op, mode, window, dtype):
-    """Neighbours fall on one row, as in a sum by segments in order."""
+    """Neighboring updates have the same row, as in a sum over sorted segments."""
     if op is I.scatter_max and dtype == "c8":
         pytest.skip("complex numbers have no order")
     dtype, rows = np.dtype(dtype), 23
@@ -294,7 +294,7 @@ def test_owners_see_their_updates_in_order(native, monkeypatch):
 
 @pytest.mark.parametrize("size", [10, 1 << 31, (1 << 31) + 2, 3_000_000_000, 5_000_000_000])
 def test_every_place_has_one_owner(size):
-    """Also beyond what 32 bits count; and what lies outside has none."""
+    """Also above 32-bit sizes; indices out of bounds have no owner."""
     b, share = Builder(), -(-size // SCATTER_OWNERS)
     first = b.imul(b.index("t", SCATTER_OWNERS, 0), share)
     mine = scatters._between(
@@ -348,7 +348,7 @@ def test_gathers(native):
 
 @BOTH
 def test_gathered_rows_are_concatenated_in_one_kernel(native):
-    """As borders of rows that go on at the other end are: no row is looked up for two results."""
+    """As in periodic padding: no row is gathered separately for two results."""
 
     def fn(x, at, u):
         found = rows(x, at, MODE.CLIP)
@@ -462,7 +462,7 @@ def test_window_updates_clamp(native, start):
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "complex64", "float32", "int8"])
 @pytest.mark.parametrize("n", [1, 2])
 def test_many_updates_of_one_place_each_see_the_one_before(dtype, n):
-    """Where a place does not vary with the loop over its updates, it is still read anew for each."""
+    """An index that is invariant in the loop over its updates is still reread for each update."""
     updates = np.arange(64).reshape(8, 8) % 5
     run = weft.jit(weft.vmap(lambda x, i, u: x.at[i].add(u, mode="clip")))
     got = run(wnp.zeros((8, n), dtype), wnp.zeros((8, 8), int), wnp.asarray(updates).astype(dtype))
@@ -478,7 +478,8 @@ def test_many_updates_of_one_place_each_see_the_one_before(dtype, n):
 @BOTH
 @pytest.mark.parametrize("n, count", [(20, 30), (3000, 9000)])
 def test_updates_that_are_one_number_are_not_stored(native, n, count):
-    """The number stands in the kernel, whichever kind of scatter it is: it is neither repeated in memory nor read there."""
+    """The number is a constant of the kernel for every kind of scatter: it is neither stored in
+    memory nor loaded."""
     at = np.random.default_rng(0).integers(-n, n, (count, 1)).astype(I32)
 
     def program(x, at):

@@ -1,4 +1,5 @@
-"""Variances over dims too long for the caches: one pass for mean and deviations, and as exact as two."""
+"""Variances over dims too long for the caches: one pass for mean and deviations, as accurate as two
+passes."""
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ def scheduled(function, *args):
 
 
 def reads(function, x):
-    """How many kernels share out the reading of `x` (what equal parts leave over is read by one task)."""
+    """Return the number of kernels that split the reading of `x` among tasks (one task reads the
+    remainder)."""
     return sum(
         k.parallel_extent > 1 and any(b.mode == "in" and b.size == x.size for b in k.bufs)
         for k in scheduled(function, x).kernels
@@ -57,7 +59,7 @@ def test_batch_norm_reads_twice_and_agrees_with_numpy():
 
 
 def test_deviations_from_anything_made_of_the_sum():
-    """The center need not be the mean, nor the parts' means be exact."""
+    """The center need not be the mean, and the parts' means need not be exact."""
     x = (np.random.default_rng(1).standard_normal((1 << 13, 160)) + 5).astype("f4")
     function = lambda x: ((x - wnp.sin(x.sum(0) * 1e-3)) ** 2).sum(0)
     exact = x.astype("f8")

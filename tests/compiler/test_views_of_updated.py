@@ -1,4 +1,4 @@
-"""An update may take the memory of what it starts from only if it reads no view of it besides."""
+"""An update may be written in place only if it reads no other view of its operand."""
 
 import numpy as np
 import pytest
