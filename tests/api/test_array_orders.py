@@ -158,11 +158,11 @@ def array(request):
 def test_consumers_read_the_value(name, array, tmp_path):
     x, value = array
     use, meaning = CONSUMERS[name]
-    found, wanted = use(x, tmp_path) if use is restored else use(x), meaning(value)
-    if wanted is None:
-        wanted = [value[s.index] for s in x.addressable_shards]
+    found, expected = use(x, tmp_path) if use is restored else use(x), meaning(value)
+    if expected is None:
+        expected = [value[s.index] for s in x.addressable_shards]
     for one, other in (
-        zip(found, wanted, strict=True) if isinstance(found, list) else [(found, wanted)]
+        zip(found, expected, strict=True) if isinstance(found, list) else [(found, expected)]
     ):
         assert np.shape(one) == np.shape(other)
         np.testing.assert_allclose(one, other, rtol=1e-5)

@@ -132,8 +132,8 @@ def branched(x, w):
 def test_policies_of_loops_and_branches_reach_inside(fun, policy, transform):
     run = transform(weft.checkpoint(fun, policy=policy))
     x, w = X, np.linspace(1, 2, 4, dtype=np.float32)
-    for got, wanted in zip(weft.grad(run, (0, 1))(x, w), weft.grad(fun, (0, 1))(x, w)):
-        np.testing.assert_allclose(got, wanted, rtol=2e-6)
+    for got, expected in zip(weft.grad(run, (0, 1))(x, w), weft.grad(fun, (0, 1))(x, w)):
+        np.testing.assert_allclose(got, expected, rtol=2e-6)
     second = lambda f: weft.grad(lambda x: (weft.grad(f)(x, w) * w).sum())(x)
     np.testing.assert_allclose(second(run), second(fun), rtol=2e-5, atol=1e-6)
 

@@ -52,17 +52,17 @@ def test_a_format_stands_for_its_sharding(sharding):
 @pytest.mark.parametrize("order", [(1, 0, 2), (2, 0, 1), (2, 1, 0)])
 def test_memory_is_in_the_order_that_was_asked_for(sharding, spec, order):
     value = np.arange(4 * 8 * 2, dtype="int32").reshape(4, 8, 2)
-    wanted = Format(Layout(order, ()), sharding.with_spec(spec))
-    x = weft.device_put(value, wanted)
-    assert x.format == wanted and repr(x) == repr(wnp.asarray(value))
-    plain = weft.device_put(value, wanted.sharding)
-    made = weft.make_array_from_callback(value.shape, wanted, lambda index: value[index])
-    assert weft.make_array_from_process_local_data(wanted, value).format == wanted
+    expected = Format(Layout(order, ()), sharding.with_spec(spec))
+    x = weft.device_put(value, expected)
+    assert x.format == expected and repr(x) == repr(wnp.asarray(value))
+    plain = weft.device_put(value, expected.sharding)
+    made = weft.make_array_from_callback(value.shape, expected, lambda index: value[index])
+    assert weft.make_array_from_process_local_data(expected, value).format == expected
     for shard, same, part in zip(
         x.addressable_shards, plain.addressable_shards, made.addressable_shards
     ):
         assert shard.index == same.index == part.index and shard.replica_id == same.replica_id
-        assert layout_of(shard.data) == layout_of(part.data) == wanted.layout
+        assert layout_of(shard.data) == layout_of(part.data) == expected.layout
         block = np.asarray(shard.data)
         np.testing.assert_array_equal(block, value[shard.index])
         np.testing.assert_array_equal(part.data, block)
@@ -306,20 +306,20 @@ def test_transformations_of_functions_with_orders(here):
 
 
 def test_shapes_of_results_keep_shardings_and_formats(sharding, here):
-    wanted = Format(Layout((1, 0)), sharding)
-    f = weft.jit(lambda x: (x + 1, x, x), out_shardings=(wanted, sharding, None))
+    expected = Format(Layout((1, 0)), sharding)
+    f = weft.jit(lambda x: (x + 1, x, x), out_shardings=(expected, sharding, None))
     for out in (weft.eval_shape(f, VALUE), f.eval_shape(VALUE), f.lower(VALUE).out_info):
-        assert [s.format for s in out] == [wanted, Format(None, sharding), Format(None, None)]
+        assert [s.format for s in out] == [expected, Format(None, sharding), Format(None, None)]
         assert [s.sharding for s in out] == [sharding, sharding, None] and "format=Layout" in repr(
             out[0]
         )
     struct = out[0]
-    assert struct.update(dtype="int32").format == wanted and struct.update(
+    assert struct.update(dtype="int32").format == expected and struct.update(
         sharding=Format(None, here)
     ).format == Format(None, here)
     assert struct != struct.update(sharding=Format(None, sharding))
-    assert hash(struct) == hash(weft.ShapeDtypeStruct((4, 8), "float32", sharding=wanted))
-    x = weft.device_put(VALUE, wanted)
+    assert hash(struct) == hash(weft.ShapeDtypeStruct((4, 8), "float32", sharding=expected))
+    x = weft.device_put(VALUE, expected)
     assert weft.ShapeDtypeStruct.like(x).format.layout == COLUMNS
 
 

@@ -440,11 +440,11 @@ def test_derivatives_of_mantissas():
 def test_64_bit_values_of_numpy_are_taken_as_those_of_arrays(name, wide):
     x = np.array([0.3, -1.5, 0.0, 6.0])
     with enable_x64(wide):
-        found, wanted = (
+        found, expected = (
             getattr(wnp, name)(x),
             getattr(np, name)(x if wide else x.astype(np.float32)),
         )
-        for a, b in zip(*[v if isinstance(v, tuple) else (v,) for v in (found, wanted)]):
+        for a, b in zip(*[v if isinstance(v, tuple) else (v,) for v in (found, expected)]):
             assert a.dtype == b.dtype
             np.testing.assert_allclose(a, b, rtol=1e-6)
 

@@ -39,10 +39,10 @@ V, W, M = [1, 2, 3], [4, 5, 6], np.arange(6).reshape(2, 3)
 def test_joins_are_those_of_numpy(name, key):
     matrix = isinstance(key[0], str) and key[0] in ("r", "c")
     with pytest.warns(PendingDeprecationWarning) if matrix else contextlib.nullcontext():
-        wanted = np.asarray(getattr(np, name)[key])
+        expected = np.asarray(getattr(np, name)[key])
     found = getattr(wnp, name)[key]
-    assert found.shape == wanted.shape
-    np.testing.assert_array_equal(found, wanted)
+    assert found.shape == expected.shape
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize(
