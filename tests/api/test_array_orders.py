@@ -1,4 +1,5 @@
-"""Whatever reads an array gets its value, in whichever order its dims are stored: none takes the memory for row-major."""
+"""Consumers of arrays with every dim order: each reads the right values, and none assumes row-major
+memory."""
 
 import copy
 import ctypes
@@ -17,7 +18,7 @@ from weft.sharding import NamedSharding, PartitionSpec as P, SingleDeviceShardin
 COLUMNS = Layout((1, 0), ())
 SQUARE = np.arange(64.0, dtype="float32").reshape(
     8, 8
-)  # a square read in the wrong order is an error that no shape shows
+)  # a square read in the wrong order has no wrong shape that would reveal it
 WIDE = np.arange(32.0, dtype="float32").reshape(4, 8)
 
 
@@ -70,7 +71,8 @@ def with_row(v, row):
     return v
 
 
-#: what is done with an array: a function of the array (and a folder), and of its value the result; None: the blocks of shards
+# : the uses of an array: a function of the array (and a folder), and the function from the array's
+# value to the result; None: the blocks of shards
 CONSUMERS = {
     "asarray": (np.asarray, lambda v: v),
     "array of a dtype": (lambda x: np.array(x, dtype="int32"), lambda v: v.astype("int32")),

@@ -1,4 +1,5 @@
-"""`explain_cache_misses`: each reason for another trace is named, with the lines of the call and of the function."""
+"""`explain_cache_misses`: it names each reason for another trace, with the lines of the call and of
+the function."""
 
 import functools
 import inspect
@@ -12,7 +13,7 @@ import weft.numpy as wnp
 
 
 def explained(caplog, *calls) -> list[str]:
-    """The reports of calls, the first of which is not of interest."""
+    """Return the reports of the calls after the first."""
     with weft.explain_cache_misses(), caplog.at_level(logging.WARNING, "weft"):
         for call in calls:
             caplog.clear()

@@ -1,4 +1,4 @@
-"""What is traced and compiled once, what is shared, and what clearing gives back."""
+"""The caches of traces and programs: hits, sharing, and memory freed when they are cleared."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from weft.sharding import NamedSharding, PartitionSpec as P
 
 @pytest.fixture
 def made(monkeypatch):
-    """The names of the programs that were made."""
+    """Return the names of the compiled programs."""
     names: list[str] = []
     monkeypatch.setattr(
         hooks, "after_compilation", [lambda executable: names.append(executable.name)]
@@ -43,7 +43,7 @@ def rows():
     return NamedSharding(weft.make_mesh((8,), ("i",)), P("i"))
 
 
-#: parameters of jit, each made anew
+# : parameters of jit, each created anew
 PARAMETERS = {
     "none": dict,
     "static number": lambda: {"static_argnums": 1},
@@ -124,7 +124,7 @@ def test_functions_are_not_kept(transform):
 
 @pytest.mark.parametrize("calls", [[()], [(1.0,), (wnp.ones(3),)] * 3, [(np.ones(3),), ([1.0],)]])
 def test_functions_go_with_their_last_reference(calls):
-    """Without the collector: what a jitted function closes over is freed when it is."""
+    """Without the garbage collector: values that a jitted function closes over are freed with it."""
     held = wnp.ones(3)
     jitted = weft.jit(
         (lambda held: lambda *args: held + sum(map(wnp.sum, weft.tree.leaves(args))))(held)
@@ -196,7 +196,7 @@ def test_what_compile_gave_and_what_runs_outlives_clearing():
     compiled = weft.jit(lambda x: wnp.sin(x) * 2).lower(x).compile()
     expected = np.asarray(compiled(x))
     weft.clear_caches()
-    for i in range(20):  # others take the pages that were given back
+    for i in range(20):  # other programs use the freed pages
         weft.jit(lambda x: x * 3 - i)(x)  # noqa: B023
     assert np.array_equal(compiled(x), expected)
 

@@ -1,4 +1,5 @@
-"""Checkpoint policies: what is kept, what is computed again, in plain programs, calls and loops; and rules given by closures."""
+"""Checkpoint policies: saved and recomputed values in plain programs, calls and loops; and rules
+that are closures."""
 
 import functools
 import re
@@ -25,7 +26,7 @@ X = np.linspace(0.1, 0.9, 4, dtype=np.float32)
 
 
 def count(jaxpr, primitive: str) -> int:
-    """Equations of `primitive` at all depths."""
+    """Return the number of equations of `primitive` at all depths."""
     inner = sum(count(sub, primitive) for eqn in jaxpr.eqns for _, sub in subjaxprs(eqn.params))
     return inner + sum(eqn.primitive.name == primitive for eqn in jaxpr.eqns)
 
@@ -37,7 +38,7 @@ def two_names(x):
 
 
 def cost(fun, policy):
-    """How often the program of the gradient computes (log, erf)."""
+    """Return how often the program of the gradient computes (log, erf)."""
     jaxpr = weft.make_jaxpr(weft.grad(weft.checkpoint(fun, policy=policy)))(X)
     return count(jaxpr, "log"), count(jaxpr, "erf")
 
@@ -98,12 +99,13 @@ named_sin = policies.save_only_these_names("s")
 
 
 def sine_of_cosine(c, w):
-    """A step of which `named_sin` saves the sine, so that only its cosine is computed again."""
+    """A step whose sine is saved by `named_sin`, so only its cosine is recomputed."""
     return wnp.cos(checkpoint_name(wnp.sin(c), "s")) * w
 
 
 def scanned(x, w):
-    """Carries that depend on `x` and one that does not, constants and results of each step."""
+    """A scan with carries that depend on `x` and one that does not, constants and results of each
+    step."""
 
     def step(carry, _):
         c, n = carry
@@ -139,7 +141,7 @@ def test_policies_of_loops_and_branches_reach_inside(fun, policy, transform):
 
 
 def residuals(fun, policy):
-    """The types of what the linear program keeps."""
+    """Return the types of the residuals of the linear program."""
     linear = weft.linearize(
         weft.checkpoint(lambda x: fun(x, np.ones(4, np.float32)), policy=policy), X
     )[1]
@@ -201,7 +203,7 @@ def test_a_policy_reaches_into_loops_of_rules(policy, expected):
 
 
 def test_a_policy_reaches_into_branches_of_rules_within_branches():
-    def both(x):  # the other branch hands its operands on
+    def both(x):  # the other branch returns its operands
         return lax.cond(True, lambda xs: (wnp.sin(xs[0]), wnp.cos(xs[1])), lambda xs: xs, (x, x))
 
     sine = weft.custom_jvp(wnp.sin)
@@ -304,7 +306,8 @@ def test_custom_gradient_with_several_arguments_and_trees():
 @pytest.mark.parametrize("policy", ["everything_saveable", "nothing_saveable", "dots_saveable"])
 @pytest.mark.parametrize("form", [custom_vjp, custom_jvp], ids=["vjp", "jvp"])
 def test_policies_keep_custom_rules_for_higher_derivatives(policy, form):
-    """The rule says that the slope of 3x is 2x: what a policy saves or computes again is differentiated by it, too."""
+    """The custom rule states that the slope of 3x is 2x; it also applies to values that a policy
+    saves or recomputes."""
 
     @form
     def f(x):
@@ -361,10 +364,10 @@ def test_what_is_computed_again_is_not_kept(prevent_cse):
         )
         return compiled.memory_analysis().temp_size_in_bytes, compiled.as_text().count(" dot(")
 
-    (plain, products), (kept, again) = measured(_halves), measured(f)
+    (plain, products), (saved, again) = measured(_halves), measured(f)
     assert again == products + 18 * prevent_cse  # three products in each of six
     assert (
-        kept < 0.5 * plain if prevent_cse else kept == plain
+        saved < 0.5 * plain if prevent_cse else saved == plain
     )  # which simplification takes from the forward pass where it may
     w, x = np.full((16, 16), 0.1, np.float32), np.ones((8, 16), np.float32)
     np.testing.assert_allclose(
@@ -375,7 +378,8 @@ def test_what_is_computed_again_is_not_kept(prevent_cse):
 
 
 def test_backward_passes_hold_one_equation_per_recomputation():
-    """Of each checkpoint one: its residuals first, none of the equations behind it; derivatives of higher order keep it."""
+    """One equation per checkpoint: it contains its residuals and all recomputation, also in
+    derivatives of higher order."""
     twice = lambda x, y: wnp.sin(wnp.sin(x)) * y
     f = weft.checkpoint(twice, prevent_cse=(True, False))
     found = lambda program: [eqn for eqn in program.eqns if eqn.primitive.name == "checkpoint"]
@@ -384,7 +388,7 @@ def test_backward_passes_hold_one_equation_per_recomputation():
     assert (count(again.params["jaxpr"], "sin"), count(again.params["jaxpr"], "cos")) == (2, 2)
     assert (
         count(again.params["jaxpr"], "optimization_barrier") == 0
-    )  # made where the equations take the place of the call
+    )  # formed where the equations replace the call
     assert "differentiated=True" in str(weft.make_jaxpr(weft.grad(f))(1.0, 2.0))
     (second,) = found(weft.make_jaxpr(weft.grad(weft.grad(f)))(1.0, 2.0))
     assert second.params["differentiated"] and len(second.params["prevent_cse"]) == len(

@@ -1,4 +1,4 @@
-"""Native dispatch: calls that no Python function sees, their objects and memory, and what happens when something fails."""
+"""Native dispatch: calls that run no Python function, their objects and memory, and errors."""
 
 import gc
 import os
@@ -23,7 +23,8 @@ def refuse(*args, **kwargs):
 
 
 def taught(function, *args, **kwargs):
-    """The jitted `function` after calls that taught it these arguments; it fails if Python sees another call."""
+    """Return the jitted `function` after calls that install native entries for these arguments; a
+    further call through Python fails."""
     jitted = weft.jit(function)
     native = dispatch.install(type(jitted), Array)
     for _ in range(3):
@@ -112,7 +113,8 @@ class Pair:
 
 
 def fast_paths(jitted):
-    """The functions of leaves that native code knows for a jitted function; they fail if Python has to run one."""
+    """Return the functions of leaves for which a jitted function has native entries; they fail if
+    they run in Python."""
     known = list(jitted._cache.fast_paths.values())
     for quick in known:
         quick._slow = refuse
@@ -129,7 +131,7 @@ def test_user_nodes_flatten_in_python_and_run_natively():
     out = f(Pair(y, x), 1)
     assert (type(out), type(out.second), out.name) == (Pair, list, "pair")
     np.testing.assert_array_equal((out.first, out.second[0]), (2 * X + 1, X))
-    assert f(Pair(x, y, "other"), 1).name == "other"  # other static data: Python runs it
+    assert f(Pair(x, y, "other"), 1).name == "other"  # other static data: the call runs in Python
     np.testing.assert_array_equal(f(Pair(x, y), 2).first, X + 2)
 
 
@@ -149,18 +151,18 @@ def test_results_may_have_static_data_that_cannot_be_compared():
 
 
 def no_structures(monkeypatch):
-    """Let determining the structure of arguments fail."""
+    """Make any computation of the arguments' structure fail."""
     monkeypatch.setattr(weft._engine.api.jit.JitFunction, "_flatten", refuse)
 
 
 def test_nodes_of_expected_structures_are_flattened_once(monkeypatch):
-    taken = []
+    flattened = []
 
     class Counted(Pair):
         pass
 
     weft.tree_util.register_pytree_node(
-        Counted, lambda p: taken.append(p) or p.tree_flatten(), Counted.tree_unflatten
+        Counted, lambda p: flattened.append(p) or p.tree_flatten(), Counted.tree_unflatten
     )
     x, y = wnp.asarray(X), wnp.asarray(2 * X)
     f = weft.jit(
@@ -178,9 +180,9 @@ def test_nodes_of_expected_structures_are_flattened_once(monkeypatch):
         pytest.skip("no native dispatch")
     with monkeypatch.context() as patched:
         no_structures(patched)
-        taken.clear()
+        flattened.clear()
         out = f(Counted(y, x), 1, more={"x": y})
-        assert len(taken) == 1
+        assert len(flattened) == 1
         np.testing.assert_array_equal((out[0].first, out[0].second, out[1]), (2 * X + 1, X, 2 * X))
         np.testing.assert_array_equal(
             g([Pair(y, x), Pair(x, y)], "double", scale=2), (4 * X, 2 * X)
@@ -334,7 +336,7 @@ def test_arrays_of_numpy_are_copied():
 
     g = weft.jit(long)
     results = []
-    for k in range(6):  # queued ones, too
+    for k in range(6):  # also queued ones
         scale[:] = k
         results.append(g(a, scale))
     scale[:] = -1
@@ -386,7 +388,7 @@ def test_a_hundred_thousand_calls_leave_nothing_behind():
     f = taught(more, tree)
     result = f(tree)
     held = (x, x._spec, x._buffer, key, tree, f, type(x))
-    for _ in range(2):  # the first round fills what is kept for use again
+    for _ in range(2):  # the first round fills the free lists
         weft.block_until_ready(f(result))
         gc.collect()
         before = (
@@ -437,7 +439,7 @@ def test_what_refers_to_a_dying_array():
     del out
     assert died == [reference] and reference() is None
     for _ in range(10):
-        assert f(x) is not None  # none of them takes the memory
+        assert f(x) is not None  # none of them reuses the memory
     np.testing.assert_array_equal(view, X + 1)
     np.testing.assert_array_equal(shard, X + 1)
     fresh = f(x)
@@ -481,7 +483,7 @@ def test_no_memory_for_the_objects_of_a_result():
     f = taught(more, tree)
     kept = [
         f(tree) for _ in range(40)
-    ]  # arrays and small containers that are kept for use again are in use
+    ]  # arrays and small containers from the free lists are in use
     before, arrays = buffer.allocated_bytes(), len(weft.live_arrays())
     failures = 0
     for start in range(120):
@@ -491,7 +493,7 @@ def test_no_memory_for_the_objects_of_a_result():
         except MemoryError:
             out = None
         finally:
-            _testcapi.remove_mem_hooks()  # before anything else asks for memory
+            _testcapi.remove_mem_hooks()  # before the next allocation
         if out is None:
             failures += 1
         else:

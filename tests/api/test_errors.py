@@ -1,4 +1,4 @@
-"""What users are told: the class of each error, the facts it names, the line of the user, and a way out."""
+"""Error messages: the class of each error, the facts it names, the user's line, and the fix."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def on(number: int, x=1.0):
 
 
 def raises(kind: type, words, use) -> str:
-    """`use()` raises `kind`, and the message has all of `words`."""
+    """Assert that `use()` raises `kind` with a message that contains all of `words`."""
     with pytest.raises(kind) as caught:
         use()
     text = str(caught.value)
@@ -50,7 +50,7 @@ def raises(kind: type, words, use) -> str:
     return text
 
 
-# ---- traced values where Python wants values
+# ---- traced values where Python needs concrete values
 
 HERE = "at test_errors.py:"
 TRACED = [

@@ -1,4 +1,5 @@
-"""`weft.ffi`: native functions by the calling convention of XLA's typed FFI, read here by structures of the test's own."""
+"""`weft.ffi`: native functions with the calling convention of XLA's typed FFI, parsed here by
+independent structures."""
 
 import ctypes
 import itertools
@@ -21,7 +22,7 @@ def words(address: int, n: int) -> list[int]:
 
 
 def buffer(address: int) -> np.ndarray:
-    """The array of a buffer: {size, extension, dtype, data, rank, dims}."""
+    """Return the array of a buffer: {size, extension, dtype, data, rank, dims}."""
     size, extension, dtype, data, rank, dims = words(address, 6)
     assert (size, extension) == (48, 0)
     shape = words(dims, rank) if rank else []
@@ -31,7 +32,8 @@ def buffer(address: int) -> np.ndarray:
 
 
 def read(frame: int) -> dict:
-    """The frame: {size, extension, api, context, stage, args (5), rets (5), attrs (6)}, in words of eight bytes."""
+    """Parse a call frame: {size, extension, api, context, stage, args (5), rets (5), attrs (6)}, in
+    words of eight bytes."""
     size, extension, api, context, stage, *rest = words(frame, 21)
     assert (size, extension, context, stage & 0xFFFFFFFF) == (168, 0, 0, 3)
     (args, rets), attrs = (rest[:5], rest[5:10]), rest[10:]
@@ -55,7 +57,7 @@ def read(frame: int) -> dict:
         elif kind == 1:
             found[name] = list((ctypes.c_int64 * b).from_address(words(value, 3)[2]))
         else:
-            found[name] = words(value, 3)[2]  # a dictionary: how many entries
+            found[name] = words(value, 3)[2]  # a dictionary: the number of entries
     return {
         "api": api,
         "args": [buffer(p) for p in words(args[4], args[2])],
@@ -65,7 +67,8 @@ def read(frame: int) -> dict:
 
 
 def registered(function) -> str:
-    """The name of a handler that calls a Python function with what it was given."""
+    """Register a handler that calls a Python function with the parsed arguments, and return its
+    name."""
     name, failures = f"tests.{next(numbers)}", []
 
     @HANDLER

@@ -1,4 +1,5 @@
-"""Values whose dtype no array holds are refused wherever they may come in, before their memory is touched."""
+"""Values whose dtype no array can hold are refused by every entry point, before their memory is
+read."""
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ VALUES = {
     "void": np.array([b"abc"], "V3"),
     "big-endian dates": np.array([1, 2], ">m8[s]"),
 }
-if np.dtype(np.longdouble).itemsize > 8:  # elsewhere it is float64 by another name
+if np.dtype(np.longdouble).itemsize > 8:  # on other systems it is an alias of float64
     VALUES |= {
         "longdouble": np.ones(3, np.longdouble),
         "longdouble scalar": np.longdouble(1),
@@ -91,7 +92,7 @@ def test_foreign_dtypes_are_refused(enter):
     for name, value in VALUES.items():
         with pytest.raises((TypeError, ValueError)) as caught:
             enter(value)
-        # a buffer of Python objects is refused by NumPy itself
+        # NumPy itself refuses a buffer of Python objects
         assert isinstance(caught.value, TypeError) or value.dtype.hasobject, (
             f"{name}: {caught.value!r}"
         )

@@ -1,4 +1,4 @@
-"""`Format` and `Layout`: where they are given, what arrays and compiled programs tell, what is refused."""
+"""`Format` and `Layout`: accepted arguments, formats of arrays and compiled programs, and errors."""
 
 import numpy as np
 import pytest
@@ -75,7 +75,9 @@ def test_other_layouts_and_places(sharding, here):
         weft.device_put(x, to)
         for to in (weft.devices()[1], here, sharding.with_spec(P("b", "a")), None)
     ]
-    assert [layout_of(y) for y in kept] == [COLUMNS] * 4  # a place alone says nothing of memory
+    assert [layout_of(y) for y in kept] == [
+        COLUMNS
+    ] * 4  # a sharding alone does not determine a memory layout
     places = here, sharding, sharding.with_spec(P(None, "b"))
     others = [weft.device_put(x, Format(layout, to)) for layout in (ROWS, None) for to in places]
     assert [layout_of(y) for y in others] == [ROWS] * 6
@@ -106,7 +108,7 @@ def test_large_arrays_change_their_order_by_programs(sharding, here):
     value = np.arange(1 << 19, dtype="float32").reshape(1 << 9, 1 << 10)
     for place in (sharding, here, sharding.with_spec(P("b", "a"))):
         x = weft.device_put(value, place)
-        for _ in range(2):  # the second time by a compiled copy
+        for _ in range(2):  # the second call uses a compiled copy
             x = weft.device_put(weft.device_put(x, Format(COLUMNS, sharding)), Format(ROWS, place))
         np.testing.assert_array_equal(x, value)
 
@@ -146,7 +148,7 @@ def test_results_in_an_order(sharding, here, spec):
 def test_auto_leaves_transposes_out(sharding, here):
     x = weft.device_put(VALUE, here)
     compiled = weft.jit(lambda x: x.T, out_shardings=AUTO).lower(x).compile()
-    assert not compiled.stages.simplified.eqns  # all that is left is a copy
+    assert not compiled.stages.simplified.eqns  # only a copy remains
     out = compiled(x)
     assert layout_of(out) == COLUMNS == compiled.output_formats.layout
     np.testing.assert_array_equal(out, VALUE.T)
@@ -232,7 +234,7 @@ def test_donation(here):
     x = weft.device_put(VALUE, here)
     weft.jit(lambda x: x * x, out_shardings=AUTO, donate_argnums=0)(
         x
-    )  # committed: it has its layout
+    )  # committed: its layout is fixed
     assert x.is_deleted()
     with pytest.raises(ValueError, match="Did you mean to set the output layout"):
         weft.jit(lambda x: x * 2, donate_argnums=0, in_shardings=AUTO)(wnp.asarray(VALUE))
@@ -259,7 +261,7 @@ def test_constraints_hold_for_results(sharding, here):
         np.testing.assert_array_equal(out, VALUE * 2)
     assert (
         layout_of(weft.jit(lambda x: turned(x) + 1)(x)) == ROWS
-    )  # inside of a program there is no memory to speak of
+    )  # inside a program values have no memory layout
     assert layout_of(weft.jit(turned, out_shardings=Format(ROWS, here))(x)) == ROWS
     assert (
         layout_of(

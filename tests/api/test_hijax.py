@@ -1,4 +1,5 @@
-"""Operations of users as classes: each rule under each transformation, against the operations that they stand for."""
+"""Operations that users define as classes: each rule under each transformation, against the
+operations that they expand to."""
 
 import dataclasses
 
@@ -34,7 +35,9 @@ class Unary(VJPHiPrimitive):
         return dims[0]
 
 
-class Reverse(Unary):  # rules are twice the derivative, so that they are told from expand
+class Reverse(
+    Unary
+):  # rules return twice the derivative, which distinguishes them from the derivative of `expand`
     def vjp_fwd(self, nzs_in, x):
         assert nzs_in == (True,)
         return self(x), x
@@ -356,7 +359,7 @@ def test_values_of_hi_types_go_through_jit_as_arrays(registered):
     np.testing.assert_allclose(out["out"].values, 3 * X + 1)
     assert float(out["out"].scale) == 4
     f({"in": out["out"]}, y=2.0)
-    assert len(seen) == 1  # the type says what is traced for
+    assert len(seen) == 1  # the type determines the trace
     np.testing.assert_allclose(unscale_p.bind(x), 3 * X)  # without jit
 
 
@@ -408,7 +411,7 @@ def test_mutable_values_are_arguments_of_jit(registered):
         put_p.bind(a, get_p.bind(a) + x)
         put_p.bind(
             b, wnp.concatenate([get_p.bind(b), get_p.bind(a)])
-        )  # it may hold something of another shape afterwards
+        )  # it may contain a value of another shape afterwards
         return get_p.bind(a) * 2
 
     a, b = Cell(wnp.zeros(2)), Cell(wnp.zeros(0))
@@ -459,7 +462,7 @@ def test_mutable_values_are_closed_over(registered, run):
     for want in (3.0, 5.0):
         g(2.0)
         assert float(cell.value) == want
-    put_p.bind(cell, wnp.array(0.0, np.float32))  # what is written outside is seen inside
+    put_p.bind(cell, wnp.array(0.0, np.float32))  # writes outside are visible inside
     g(2.0)
     assert float(cell.value) == 2.0
 
@@ -490,7 +493,7 @@ class Halves:
 
 @dataclasses.dataclass(frozen=True)
 class HalvesType(hijax.HiType):
-    shape: tuple  # fields may have the names of what arrays have
+    shape: tuple  # fields may have the names of array attributes
 
     def lo_ty(self):
         return [hijax.ShapedArray((*self.shape[:-1], self.shape[-1] // 2), np.dtype("float32"))] * 2
@@ -524,7 +527,7 @@ class Cut(hijax.VJPHiPrimitive):
         return self(x), x
 
     def vjp_bwd_retval(self, x, ct):
-        return (3 * ct,)  # three times the derivative, to be told from it
+        return (3 * ct,)  # three times the derivative, to distinguish it
 
 
 class Join(hijax.VJPHiPrimitive):
@@ -716,7 +719,7 @@ def test_shard_map_refuses_specs_of_the_wrong_kind(rows):
         run(hijax.HiPspec(), specs)
 
 
-class Sealed(Halves):  # its type does not say what it consists of
+class Sealed(Halves):  # its type does not list its components
     pass
 
 

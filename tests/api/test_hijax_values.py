@@ -1,4 +1,5 @@
-"""Values of hi types as arguments and results of transformations, of control flow and of references: a pair, against its two arrays."""
+"""Values of hi types as arguments and results of transformations, control flow and refs: a pair,
+against its two arrays."""
 
 import dataclasses
 
@@ -71,7 +72,8 @@ class PairPspec(hijax.HiPspec):
 
 
 class Pack(hijax.VJPHiPrimitive):
-    """A pair of arrays. Its derivative is twice the true one, so that it is told from that of `expand`."""
+    """A pair of arrays. Its derivative is twice the true one, which distinguishes it from the
+    derivative of `expand`."""
 
     def __init__(self, a, b):
         self.in_avals, self.out_aval, self.params = (a, b), PairType(a, b), {}
@@ -289,7 +291,8 @@ def test_parts_of_integers_have_no_tangents():
 
 
 def tenfold():
-    """Functions with rules of their own, of a pair and an array: b a y, and ten times its derivative with respect to a and b."""
+    """Return functions with custom rules of a pair and an array: b a y, with ten times its
+    derivative with respect to a and b."""
     of = lambda x, y: part(swap(x), 0) * part(x, 0) * y
 
     @weft.custom_vjp

@@ -1,4 +1,4 @@
-"""jit: caching, arguments of its signature, donation, errors, stages; counts are exact."""
+"""jit: caching, all parameters, donation, errors, stages; counts are exact."""
 
 import copy
 import gc
@@ -18,7 +18,7 @@ from weft.sharding import NamedSharding, PartitionSpec as P
 
 
 def counted(f):
-    """`f` and the list that grows with every trace of it."""
+    """Return `f` and a list that grows with every trace of it."""
     traces = []
 
     def wrapped(*args, **kwargs):
@@ -497,7 +497,7 @@ def test_a_donated_argument_that_is_moved_is_gone():
     with pytest.raises(RuntimeError, match="deleted"):
         x + 1
     x = wnp.arange(8.0) + 0
-    np.testing.assert_array_equal(f(x, x), 2 * np.arange(8.0))  # read by the call that takes it
+    np.testing.assert_array_equal(f(x, x), 2 * np.arange(8.0))  # read by the call that donates it
     assert x.is_deleted()
 
 
@@ -599,7 +599,7 @@ def test_names_of_partial_functions():
 
 @weft.tree_util.register_pytree_node_class
 class Checked:
-    """A node that takes nothing but arrays with as many dims as it has names."""
+    """A node that accepts only arrays with as many dims as it has names."""
 
     def __init__(self, names, data):
         assert len(names) == data.ndim

@@ -1,4 +1,5 @@
-"""`debug_key_reuse`: a key that is used a second time raises, wherever it went in between; other uses of keys do not."""
+"""`debug_key_reuse`: the second use of a key raises, whatever code it passed through; other uses of
+keys do not."""
 
 import numpy as np
 import pytest

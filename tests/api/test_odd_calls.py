@@ -1,4 +1,4 @@
-"""Calls that are seldom made and have an answer: each group stands for a family of arguments that were once refused."""
+"""Rare calls that have a result: each group covers a family of arguments that were once refused."""
 
 import copy
 import enum
@@ -86,7 +86,7 @@ def test_compile_time_values_beside_traced_ones():
     _same(f(2.0), 16.0)
 
 
-# ---- nothing to read
+# ---- empty operands
 
 
 def test_mapped_reads_of_nothing():
@@ -115,7 +115,7 @@ UPDATES = [
 @pytest.mark.parametrize("name, want", UPDATES)
 def test_updates_without_compiled_programs(setting, name, want):
     x = wnp.ones(3)
-    getattr(x.at[1], name)(1.0)  # a compiled program is there
+    getattr(x.at[1], name)(1.0)  # a compiled program exists
     with getattr(weft, setting)(True):
         for index in (0, wnp.array([0]), slice(0, 1), (None, 0)):
             _same(getattr(x.at[index], name)(3.0), want)
@@ -263,7 +263,7 @@ def test_negative_indices_that_do_not_wrap(index):
     _same(x.at[-2:].get(wrap_negative_indices=False), [3.0, 4])
 
 
-# ---- dtypes that operations once did not take
+# ---- dtypes that operations once refused
 
 SMALL = ["int2", "uint2", "int4", "uint4", "int8", "uint8", "bool"]
 
@@ -401,7 +401,7 @@ def test_filling_with_numbers_beyond_the_dtype():
     ).tolist() == [44, 44]
 
 
-# ---- limits, and errors that say what is wrong
+# ---- limits, and errors that name the problem
 
 
 @pytest.mark.parametrize(
@@ -497,7 +497,7 @@ def test_what_is_no_function_is_refused_at_once(transform):
     ],
 )
 def test_dims_that_there_are_not(call):
-    """As of NumPy, the error is both a ValueError and an IndexError."""
+    """As in NumPy, the error is both a ValueError and an IndexError."""
     for kind in (ValueError, IndexError):
         with pytest.raises(kind, match=r"axis -?\d is out of bounds|dim 2 is out of range"):
             call(wnp.ones((2, 2)))

@@ -1,4 +1,5 @@
-"""The arguments of `pjit` and `jit` that lay values out, choose devices, or keep and give away arguments."""
+"""The arguments of `pjit` and `jit` that place values, choose devices, or keep and donate
+arguments."""
 
 import numpy as np
 import pytest
@@ -197,7 +198,8 @@ def test_device_and_backend_that_cannot_be(mesh, x):
 
 
 def test_executables_accept_only_their_compiled_shardings(mesh, x):
-    """Committed arrays that are laid out otherwise are refused; NumPy arrays and uncommitted ones are laid out."""
+    """Committed arrays with other shardings are refused; NumPy arrays and uncommitted arrays are
+    placed."""
     split, whole = NamedSharding(mesh, P("devices")), NamedSharding(mesh, P())
     compiled = (
         weft.jit(lambda x, y: x + y)

@@ -1,4 +1,4 @@
-"""pmap: the arguments of its signature, where results lie, collectives inside, composition, errors."""
+"""pmap: all parameters, placement of results, collectives inside, composition, errors."""
 
 import numpy as np
 import pytest
@@ -117,7 +117,7 @@ def test_collectives_mean_and_cost_what_they_do_in_shard_map():
 
 
 def test_a_data_parallel_step():
-    """Gradients averaged inside are those of the mean over the whole batch."""
+    """Gradients averaged inside equal the gradient of the mean over the whole batch."""
     rng = np.random.default_rng(0)
     w, x, y = (
         rng.standard_normal(3).astype(np.float32),
@@ -310,7 +310,7 @@ def test_without_jit_it_runs_at_once():
 def test_errors(call, error, text):
     with pytest.raises(error, match=text):
         call()
-    np.testing.assert_array_equal(F(X), G(X))  # and the process goes on
+    np.testing.assert_array_equal(F(X), G(X))  # and the process continues
 
 
 def test_device_put_into_a_memory():
@@ -374,7 +374,7 @@ def test_device_put_along_devices():
 
 
 def test_constraints_on_a_mesh_without_axes_ask_for_nothing():
-    """They are the shardings that types of values on one device have."""
+    """They are the shardings in the types of values on one device."""
     one = weft.typeof(wnp.ones((3,))).sharding
     assert one.mesh.empty
     f = lambda v: lax.with_sharding_constraint(v * 2, one)

@@ -1,7 +1,5 @@
-"""What `vjp` keeps: arguments as they were given, values computed on the way, and arguments that are restored before the call.
-
-And where cotangents lie of values that move while they are differentiated.
-"""
+"""Residuals of `vjp`: arguments as passed, computed values, and arguments restored before the call;
+and the shardings of cotangents of values that move while they are differentiated."""
 
 from __future__ import annotations
 
@@ -165,7 +163,7 @@ def test_the_program_of_the_backward_pass():
     assert [a.str_short() for a in pull.jaxpr.out_avals] == [
         "float32[]",
         "float32[]",
-    ]  # none of the integer
+    ]  # none for the integer
     values = evaluate(pull.jaxpr, *pull.opaque_residuals, np.float32(1))
     assert np.allclose(values, [2 * np.cos(1.0), 1.0])
     kept = weft.vjp(wnp.multiply, wnp.ones(2), wnp.zeros(2), saveable_args=False)[1]
@@ -174,7 +172,8 @@ def test_the_program_of_the_backward_pass():
 
 
 def test_the_function_itself_keeps_no_values():
-    """So results of a traced function that are pullbacks hold none of its tracers, and what is not saveable is freed."""
+    """Results of a traced function that are pullbacks hold none of its tracers, and values that are
+    not saveable are freed."""
 
     def with_pullback(x):
         return weft.vjp(weft.checkpoint(lambda x: weft.nn.relu(2.0 * x)), x)

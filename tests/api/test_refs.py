@@ -1,4 +1,5 @@
-"""References to mutable arrays: reads and writes inside every transformation, against programs of values; misuse."""
+"""Refs to mutable arrays: reads and writes inside every transformation, against programs of values;
+and errors."""
 
 import numpy as np
 import pytest
@@ -120,7 +121,7 @@ def test_control_flow_threads_references(wrap):
 
 
 def _rewritten(x):
-    """sin(2 x) + x, by way of references in every kind of control flow."""
+    """Compute sin(2 x) + x through refs in every kind of control flow."""
     ref = weft.new_ref(x)
     weft.jit(lambda: ref.set(ref[...] + ref[...]))()
     lax.scan(lambda c, _: (c, ref.set(wnp.sin(ref[...]))), 0, None, length=1)
@@ -159,7 +160,7 @@ def test_vmap_maps_references_that_are_passed(wrap):
         0.0,
         2.0,
         4.0,
-    ]  # reading is free
+    ]  # reads are allowed
     fresh = weft.vmap(lambda x: (lambda r: (r.addupdate(x), r[...])[1])(weft.new_ref(1.0)))
     assert wrap(fresh)(wnp.arange(3.0)).tolist() == [1.0, 2.0, 3.0]
 
@@ -478,7 +479,7 @@ def test_jit_traces_a_function_that_closes_over_references_once():
 
 @pytest.mark.parametrize("devices", [1, 2])
 def test_structs_of_references(devices):
-    """`lower` takes a struct in the place of a reference."""
+    """`lower` accepts a struct in place of a ref."""
 
     def step(ref, x, parts):
         ref[...] += x
@@ -562,7 +563,8 @@ def _closed_over(wrap, stash):
 )
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "jit of grad"])
 def test_backward_rules_write_to_references(make, inner, outer, compiled):
-    """Cotangents are added up in a reference, wherever the rule runs: in backward loops, branches and programs computed again."""
+    """Cotangents are accumulated in a ref wherever the rule runs: in backward loops, branches and
+    recomputed programs."""
     slope = weft.grad(outer(make(inner, _stash())), 1)
     slope = weft.jit(slope) if compiled else slope
     ref, x = weft.new_ref(np.float32(0)), 1.0
@@ -579,7 +581,8 @@ def test_backward_rules_write_to_references(make, inner, outer, compiled):
 
 
 def _written(*refs):
-    """A function whose backward rule writes the cotangent, times 1, 2, ..., to references in this order."""
+    """Return a function whose backward rule writes the cotangent, times 1, 2, ..., to refs in this
+    order."""
     f = weft.custom_vjp(lambda x: x * 2)
 
     def bwd(_, ct):

@@ -1,4 +1,5 @@
-"""shard_map as users meet it: its signatures over the years, trees of specs, types inside, printing, messages, collectives."""
+"""The public behavior of shard_map: signatures of all versions, trees of specs, types inside,
+printing, messages, collectives."""
 
 import functools
 import re
@@ -35,7 +36,7 @@ def mode(request):
 
 
 def collectives(f, *args):
-    """(kind, axes, bytes, count) of every collective of the compiled program."""
+    """Return (kind, axes, bytes, count) of every collective of the compiled program."""
     stages = weft.jit(f).lower(*args).compile().runtime_executable().stages
     return [(r.kind, r.axes, r.bytes_per_device, r.count) for r in stages.collectives]
 
@@ -507,7 +508,7 @@ def test_nested_maps(mesh, mode):
     ids=["cond", "switch", "power"],
 )
 def test_branches_in_nested_maps(mesh, mode, choose):
-    """Branches take values that vary over the axes of the inner map alone."""
+    """Branches read values that vary over the axes of the inner map only."""
     inner = weft.shard_map(
         lambda y: y + choose(lax.axis_index("j")), in_specs=P("j"), out_specs=P("j")
     )
@@ -520,7 +521,8 @@ def test_branches_in_nested_maps(mesh, mode, choose):
 
 
 def test_inside_automatic_code(mesh):
-    """Operands are brought to the specs, with a record that says why; the rest is propagated."""
+    """Operands are resharded to the specs, with a record of the cause; other shardings are
+    propagated."""
     placed = weft.device_put(
         np.arange(64, dtype=np.float32).reshape(8, 8), NamedSharding(mesh, P(None, "i"))
     )
@@ -612,7 +614,8 @@ def test_spreading_a_mapped_dim(mesh):
 
 
 def test_gradients_under_a_spread_dim_without_the_check(mesh):
-    """The adjoint adds over all axes that a spec leaves out, also that of the mapped dim: there every device has all of it."""
+    """The adjoint sums over all axes that a spec omits, including the axis of the mapped dim, of
+    which every device has the whole."""
     f = weft.shard_map(
         lambda x: lax.psum(wnp.sin(x).sum(), "j"),
         mesh=mesh,
@@ -644,7 +647,7 @@ def test_a_mapped_dim_that_types_split_stays_split(mode):
         )(x)
         assert np.array_equal(
             over_i, 2 * np.arange(16).reshape(2, 8)
-        )  # the axis is used: the dim is whole inside
+        )  # the axis is in use: the dim is whole inside
 
 
 def test_collectives_over_a_mapped_axis_and_the_mesh(mesh, mode):
@@ -764,7 +767,7 @@ TRANSFORMED = {
 @pytest.mark.parametrize("how", TRANSFORMED)
 @pytest.mark.parametrize("axis, spec", [("i", P("i")), ("j", P(None, "j"))])
 def test_transformations_of_blocks_with_explicit_axes(mode, how, axis, spec):
-    """Types with explicit axes give what automatic ones give."""
+    """Results with explicit axes equal those with automatic axes."""
     whole = np.linspace(-1, 1, 96, dtype=np.float32).reshape(8, 4, 3)
     shape, layout = (
         (whole, P("i", "j", None)) if how.startswith("vmap") else (whole[..., 0], P("i", "j"))
@@ -794,7 +797,7 @@ def test_a_mapped_dim_beside_collectives_over_its_axis(explicit, mode):
 
 
 def test_sums_over_explicit_axes_in_blocks(explicit, mode):
-    """What the compiler adds for them: one sum over `j`, of the results of the devices."""
+    """The compiler adds one sum over `j`, of the results of the devices."""
     a, b = (
         np.arange(32, dtype=np.float32).reshape(8, 4),
         np.arange(12, dtype=np.float32).reshape(4, 3),
@@ -1049,7 +1052,8 @@ def test_messages(mesh, case):
 
 
 def test_constants_put_on_a_device_are_part_of_a_program(mesh):
-    """A program runs on the devices of its arguments, so that one device says nothing of a constant in it."""
+    """A program runs on the devices of its arguments, so a constant in it may have been placed on
+    any one device."""
     plus = lambda x: x + weft.device_put(1.0, weft.devices()[0])
     np.testing.assert_array_equal(weft.jit(mapped_by(mesh, P("i"), P("i"), f=plus))(X), X + 1)
     np.testing.assert_array_equal(

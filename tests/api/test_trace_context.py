@@ -1,4 +1,4 @@
-"""The context of a trace: each ambient setting that changes a trace is a part of it, and there is no other."""
+"""The context of a trace: it contains every ambient setting that changes a trace, and nothing else."""
 
 import ast
 import inspect
@@ -28,7 +28,7 @@ VALUES = {
     "backend": lambda: "reference",
     "check": lambda: "" if config.check else "types",
 }
-#: settings that code reads while it traces, but that change no trace -> why
+# : settings that are read while tracing but do not change a trace -> the reason
 NO_PART = {
     "check_tracer_leaks": "raises after a trace, which is the same",
     "no_tracing": "raises before a trace",
@@ -42,7 +42,7 @@ NO_PART = {
     "dump_ir_modes": "writes files when a program is compiled",
     "include_debug_info_in_dumps": "writes files when a program is compiled",
 }
-#: packages whose code runs while something is traced
+# : packages whose code runs during tracing
 TRACING = [
     *[f"_engine/{name}" for name in ("api", "control", "core", "ir", "lax", "nn")],
     *[f"_engine/{name}" for name in ("numpy", "ops", "pallas", "random", "scipy", "transforms")],
@@ -51,7 +51,7 @@ TRACING = [
 
 
 def other_value(setting):
-    """Return a value of a setting that is not its value now."""
+    """Return a value of a setting that differs from its current value."""
     if setting.name in VALUES:
         return VALUES[setting.name]()
     now = getattr(config, setting.name)
@@ -100,7 +100,7 @@ def test_each_ambient_value_changes_the_context(field, block):
 
 
 def test_fields_are_all_that_threads_keep():
-    """The trace that is current begins where the key is made; the current line changes messages only."""
+    """The current trace is a field where the key is formed; the current line changes messages only."""
     state = set(vars(trace_module._State()))
     renamed = {"lenient": "is_lenient", "terms": "unreduced_axes"}
     assert {renamed.get(name, name) for name in state} - {"trace", "source"} <= set(FIELDS)
@@ -126,7 +126,7 @@ def test_tracing_reads_no_setting_that_is_no_field():
 
 
 def test_keys_take_the_settings_from_the_context():
-    """Others remember the settings of a program to restore them later, or name files by them."""
+    """Other code stores the settings of a program to restore them later, or names files after them."""
     users = {
         str(path.relative_to(PACKAGE))
         for path in PACKAGE.rglob("*.py")

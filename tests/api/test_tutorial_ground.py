@@ -1,6 +1,6 @@
-"""The ground of the tutorial on sharded arrays, without the tutorial: layouts follow data, errors, values, training.
-
-Every case builds on eight devices; what must be known of a layout is asked from `devices_indices_map`.
+"""The subjects of the tutorial on sharded arrays, without its text: layouts follow data, errors,
+values, training.
+Every case uses eight devices; layouts are read from `devices_indices_map`.
 """
 
 from itertools import pairwise
@@ -18,7 +18,8 @@ N = 64
 
 
 def layout_of(array):
-    """Ids with commas in a tile, spaces between columns, slashes between rows."""
+    """Return a layout as text: ids in a tile are separated by commas, columns by spaces, rows by
+    slashes."""
     from weft._engine.debug.tiles import tile
 
     tiling = tile(array.shape, array.sharding)
@@ -211,7 +212,7 @@ def descend(params, batch, steps=5, rate=1e-3):
 
 
 def reference_losses(steps=5, rate=1e-3):
-    """The same descent in NumPy, float64, by hand."""
+    """Return the losses of the same descent in NumPy, in float64."""
     params, (inputs, targets) = init_model()
     params = [(W.astype(np.float64), b.astype(np.float64)) for W, b in params]
     losses = []

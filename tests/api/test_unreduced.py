@@ -1,4 +1,4 @@
-"""PartitionSpecs with unreduced and reduced axes: what they say, and what programs compute by them."""
+"""PartitionSpecs with unreduced and reduced axes: their meaning, and the programs that use them."""
 
 import pickle
 
@@ -143,7 +143,7 @@ def test_shard_map_gives_and_takes_terms_of_sums(mesh, wrap, check):
 
 
 def test_cotangents_of_reduced_values_are_summed_at_exit(mesh):
-    """Data parallelism: the gradient of each device is a term, and one sum is taken at the end."""
+    """Data parallelism: the gradient of each device is a term, and one sum is computed at the end."""
     x = np.arange(12.0, dtype=np.float32).reshape(4, 3)
     w = np.ones(3, np.float32)
 
@@ -161,7 +161,7 @@ def test_cotangents_of_reduced_values_are_summed_at_exit(mesh):
     assert np.allclose(gradient(w, x), want)
     assert "= psum" not in str(
         weft.make_jaxpr(gradient)(w, x)
-    )  # the terms leave; outside they are added up once
+    )  # results are terms; outside they are summed once
     assert [
         r.kind for r in gradient.lower(w, x).compile().runtime_executable().stages.collectives
     ] == ["psum"]
@@ -226,7 +226,7 @@ def test_types_inside_say_what_is_unreduced_and_reduced(mesh):
         return x
 
     def f(t, r, v, one):
-        note(t), note(r), note(v), note(one)  # as they come
+        note(t), note(r), note(v), note(one)  # unchanged
         (
             note(t * r),
             note(t + t),

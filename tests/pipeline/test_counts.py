@@ -1,4 +1,5 @@
-"""What compilation gives, counted: kernels, compilations, collectives, bytes; stage files, logs, and the cache on disk."""
+"""Counts of compilation: kernels, compilations, collectives, bytes; stage files, logs, and the
+cache on disk."""
 
 from __future__ import annotations
 
@@ -100,7 +101,7 @@ def small(*shape):
             (small(1 << 18),),
             1,
             0,
-        ),  # writes a block of one stretch, finds the total of one of the next
+        ),  # writes a block of one run, finds the total of one of the next
     ],
     ids=[
         "ten elementwise ops",
@@ -261,7 +262,7 @@ def test_dumps_of_a_partitioned_program_show_its_stages(tmp_path):
 
 
 def test_processes_write_the_same_kernels(tmp_path):
-    for number in range(5):  # objects that lie elsewhere are in another order in sets
+    for number in range(5):  # objects at other addresses are ordered differently in sets
         run_program(
             f"""
             other = [object() for _ in range({number * 700})]
@@ -322,7 +323,7 @@ def test_donation_reuses_the_memory():
         p, g = wnp.ones(n), wnp.ones(n)
         f(wnp.ones(n), g).block_until_ready()  # compiled
         address = np.asarray(p).ctypes.data
-        gc.collect()  # nothing else is freed from here on
+        gc.collect()  # from here on nothing else is freed
         before = buffer.allocated_bytes()
         buffer.reset_peak()
         out = f(p, g)

@@ -1,4 +1,5 @@
-"""Files of what is compiled: HLO before and after beside the stages, and the lowered program alone."""
+"""Dump files of compilation: HLO before and after optimization with the stages, and the lowered
+program alone."""
 
 import pytest
 

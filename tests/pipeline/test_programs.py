@@ -1,4 +1,5 @@
-"""Programs on disk: a later process runs what an earlier one compiled, and compiles where there is any doubt."""
+"""Programs on disk: a later process runs a program that an earlier one compiled, and compiles it
+again in case of doubt."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ pytestmark = pytest.mark.skipif(not loader.works_here(), reason="a linker for x8
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch):
-    """A cache of the test's own, for which nothing is in memory; stages are not verified, since that is to see every one of them."""
+    """Use a separate cache with nothing in memory; stages are not verified, because the verifier
+    would need all of them."""
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
     forget(monkeypatch)
     before = weft.config.verify
@@ -54,7 +56,7 @@ def own_cache(tmp_path, monkeypatch):
 
 
 def forget(monkeypatch):
-    """Let no code be in memory, as in a process that begins."""
+    """Drop all code from memory, as in a new process."""
     linked = [(sort.ROUTINES, "_addresses"), (sort.ROUTINES, "_linked")]
     for place, name in (
         (program, "_kernels"),
@@ -68,17 +70,17 @@ def forget(monkeypatch):
 
 @pytest.fixture
 def loaded(monkeypatch):
-    """Names of the programs that came from disk, and of those that did not."""
-    found: dict[bool, list[str]] = {True: [], False: []}
+    """Return the names of the programs that were loaded from disk, and of those that were not."""
+    names: dict[bool, list[str]] = {True: [], False: []}
     read = programs._read
 
     def watched(key, order):
         made = read(key, order)
-        found[made is not None].append(order.name)
+        names[made is not None].append(order.name)
         return made
 
     monkeypatch.setattr(programs, "_read", watched)
-    return found
+    return names
 
 
 def mesh(rows: int = 4, cols: int = 2) -> Mesh:
@@ -106,7 +108,8 @@ def turned(x, k, i, c):
     return wnp.roll(c, k) @ x
 
 
-#: what every kind of step needs: kernels, matmuls, sorts, loops, branches, constants, many outputs, collectives, donation
+# : programs for every kind of step: kernels, matmuls, sorts, loops, branches, constants, many
+# outputs, collectives, donation
 PROGRAMS = {
     "kernel": lambda: (lambda x: wnp.sin(x) * 2, (values(70, 5),)),
     "nothing": lambda: (lambda x: x, (values(3),)),
@@ -184,14 +187,14 @@ PROGRAMS = {
 
 
 def fresh(fun):
-    """`fun` as if nothing had traced it before."""
-    made = weft.jit(fun)
-    made.clear_cache()
-    return made
+    """Return `fun` without any earlier trace."""
+    jitted = weft.jit(fun)
+    jitted.clear_cache()
+    return jitted
 
 
 def results(fun, args):
-    """Values, types and layouts of what a call gives."""
+    """Return values, types and layouts of the results of a call."""
     leaves = weft.tree.leaves(fresh(fun)(*args))
     whole = lambda x: np.asarray(
         weft.random.key_data(x) if wnp.issubdtype(x.dtype, weft.dtypes.prng_key) else x
@@ -273,7 +276,7 @@ def test_donated_memory_is_taken():
         assert first.unsafe_buffer_pointer() == where and x.is_deleted()
 
 
-#: what is said about a program beside its jaxpr: each line differs from the first in one thing
+# : the facts about a program apart from its jaxpr: each line differs from the first in one of them
 SAID = {
     "as it is": {},
     "donation": {"donated": (0,)},
@@ -520,7 +523,8 @@ def test_a_program_whose_objects_are_gone_is_whole(own_cache, loaded):
 
 
 def test_a_program_for_another_library_is_compiled_anew(monkeypatch, loaded):
-    """Where the routines take integers of another width, those of the program on disk have names that nothing has."""
+    """Where the routines take integers of another width, the program on disk names routines that no
+    library has."""
     fun, args = PROGRAMS["library"]()
     first = results(fun, args)
     monkeypatch.setattr(symbols, "routine", lambda name: f"weft_library_i8_{name}")

@@ -1,4 +1,5 @@
-"""First calls run drafts, which are optimized when a program is called again: bits, when, and what takes their place."""
+"""First calls run drafts, which are optimized when a program is called again: bits, time, and
+replacement."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ PATIENCE_S = 60
 
 @pytest.fixture(autouse=True)
 def nothing_compiled(tmp_path, monkeypatch):
-    """No code in memory or on disk, as in a process that begins on a new machine."""
+    """Use no code in memory or on disk, as in a new process on a new machine."""
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(program, "_kernels", {})
     monkeypatch.setattr(program, "_drafts", {})
@@ -47,14 +48,14 @@ def nothing_compiled(tmp_path, monkeypatch):
 
 @pytest.fixture
 def made(monkeypatch):
-    """The executables made."""
+    """Record the created executables."""
     found: list[Executable] = []
     monkeypatch.setattr(hooks, "after_compilation", [found.append])
     return found
 
 
 def optimized(executable: Executable) -> bool:
-    """Whether a draft was replaced before long."""
+    """Return whether a draft was replaced within the time limit."""
     end = time.monotonic() + PATIENCE_S
     while executable.loaded.native.draft is not None and time.monotonic() < end:
         time.sleep(0.005)
@@ -197,7 +198,7 @@ def test_drafts_stay_on_disk_until_optimized(made, monkeypatch):
         kinds.append(made[-1].loaded.native.draft is not None)
         assert calls == 1 or optimized(made[-1])
         np.testing.assert_allclose(results[-1], np.sin(values(300)) + 5, rtol=1e-6)
-        assert tiered_compilation._idle.wait(PATIENCE_S)  # until it has written what it made
+        assert tiered_compilation._idle.wait(PATIENCE_S)  # until it has written its program
         cache.flush()
         weft.clear_caches()
     assert kinds[0] and kinds[1] and not kinds[3]

@@ -4,8 +4,8 @@
     python -m tests.planted --mutants 100 --seed 34   and 100 random mutants
     python -m tests.planted --report                  only write the report
 
-Results are kept in `.planted/results.json` after each fault, so that an interrupted run resumes;
-a change of the package or of the tests begins anew. `--report`, and a complete run, write
+Results are stored in `.planted/results.json` after each fault, so that an interrupted run resumes;
+a change of the package or of the tests starts over. `--report`, and a complete run, write
 `benchmarks/planted.md`.
 """
 
@@ -50,9 +50,9 @@ def save_results(results: dict[str, Any]) -> None:
 
 
 def try_change(copy: Path, change: PlantedChange, battery: Battery, kind: str) -> dict[str, Any]:
-    """Plant one change and return what came of it.
+    """Plant one change, and return the result.
 
-    A mutant that the tests of its package pass, and whose results on the corpus have the same
+    A mutant that passes the tests of its package, and whose results on the corpus have the same
     bits, counts as one that changes no result; the other checks do not run.
     """
     start = time.perf_counter()

@@ -3,8 +3,8 @@
 In:   a copy of the tree with a fault.
 Out:  `Battery.run(checks)`, the first check that fails; `Battery.replay()`, how results differ from
       those of the tree without the fault.
-Laws: each run has an empty disk cache. A test that fails without a fault is left out; a failing
-      test is run on the tree without a fault, too.
+Laws: each run has an empty disk cache. A test that fails without a fault is excluded; a failing
+      test is also run on the tree without a fault.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from typing import Any
 
 from tests.planted.tree import ROOT
 
-SEED = "34"  # of the chains: the same for all faults
+SEED = "34"  # of the chains: equal for all faults
 REPLAYED = 150  # programs
-LEAST_S, FACTOR = 120.0, 6.0  # a check has so many times what it takes without a fault
-TRIES = 3  # of a check whose failing test fails without a fault, too
+LEAST_S, FACTOR = 120.0, 6.0  # the time limit of a check, as a multiple of its time without a fault
+TRIES = 3  # of a check whose failing test also fails without a fault
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?::[^\n]*?)(?: - |$)", re.MULTILINE)
 
 
@@ -60,7 +60,7 @@ CHECKS = (
     BatteryCheck("numpy", ("tests/numpy", "tests/random", "tests/nn", "tests/scipy")),
     BatteryCheck("runtime", ("tests/runtime", "tests/faults", "tests/api")),
 )
-#: what finds most faults of a package soonest
+# : the checks that catch most faults of a package in the least time
 FIRST = {
     "weft/_engine/partition": "spmd",
     "weft/_engine/codegen": "codegen",
@@ -108,7 +108,7 @@ class Battery:
                     break
                 if "::" not in test or not self._fails(self.clean, test):
                     return Catch(check.name, test, round(seconds, 1))
-                left_out.append(test)  # it fails without the fault, too, from time to time
+                left_out.append(test)  # it sometimes fails without the fault, too
         return None
 
     def _first_failure(
@@ -199,7 +199,7 @@ def classify(old: dict[str, Any], new: dict[str, Any]) -> str:
 def run_group(
     command: Sequence[str], folder: Path, variables: dict[str, str], output: Any, limit: float
 ) -> int | None:
-    """Run a command in a process group of its own; None if it did not end and was killed."""
+    """Run a command in a separate process group; return None if it did not end and was killed."""
     process = subprocess.Popen(
         command,
         cwd=folder,
@@ -214,7 +214,7 @@ def run_group(
     except subprocess.TimeoutExpired:
         return None
     finally:
-        with contextlib.suppress(ProcessLookupError):  # a worker may be left
+        with contextlib.suppress(ProcessLookupError):  # a worker may remain
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 

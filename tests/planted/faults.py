@@ -1,7 +1,7 @@
 """Twenty named faults of the compiler, as substitutions of text.
 
 In:   the sources of a tree.
-Out:  `FAULTS`; each replaces a text that stands exactly once in its file.
+Out:  `FAULTS`; each replaces a text that occurs exactly once in its file.
 Laws: a faulty file is valid Python; `test_anchors` fails when the text of an anchor changes.
 Next: `tree` applies them to a copy, `battery` runs the checks.
 """
@@ -22,7 +22,8 @@ class PlantedFault:
     new: str
 
     def apply(self, text: str) -> str:
-        """Return the file's text with the fault; ValueError if the anchor is not there once."""
+        """Return the file's text with the fault; raise ValueError unless the anchor occurs exactly
+        once."""
         count = text.count(self.old)
         if count != 1:
             raise ValueError(f"fault {self.name!r}: its anchor is {count} times in {self.path}")

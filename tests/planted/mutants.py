@@ -43,7 +43,7 @@ class Mutant:
         return f"{cut(self.old)} => {cut(self.new)}"
 
     def apply(self, text: str) -> str:
-        """Return the file's text with the change; ValueError if the file is another."""
+        """Return the file's text with the change; raise ValueError if the file's text has changed."""
         data = text.encode()
         if data[self.start : self.end].decode() != self.old:
             raise ValueError(f"mutant {self.name!r}: {self.path} has changed")
@@ -87,7 +87,7 @@ def change_constant(node: ast.AST) -> ast.AST | None:
 
 
 def swap_axes(node: ast.AST) -> ast.AST | None:
-    """Take the other of the first two entries, or the other end."""
+    """Replace one of the first two entries by the other, or one end by the other."""
     if not isinstance(node, ast.Subscript) or not isinstance(node.ctx, ast.Load):
         return None
     index = node.slice
@@ -113,7 +113,7 @@ def swap_arguments(node: ast.AST) -> ast.AST | None:
 
 
 def drop_statement(node: ast.AST) -> ast.AST | None:
-    """Leave out a call, an update or an assignment to an entry or attribute."""
+    """Remove a call, an update or an assignment to an entry or attribute."""
     is_call = isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
     is_store = isinstance(node, ast.Assign) and not any(
         isinstance(t, ast.Name | ast.Tuple) for t in node.targets
@@ -172,7 +172,7 @@ def sites(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 class MutantSource:
-    """A file whose nodes are changed."""
+    """A file from which mutants are drawn."""
 
     def __init__(self, root: Path, path: str) -> None:
         self.path = path

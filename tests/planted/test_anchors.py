@@ -1,4 +1,4 @@
-"""Planted faults fit the sources, and the harness tells a caught fault from one that is not."""
+"""Planted faults fit the sources, and the harness distinguishes caught from missed faults."""
 
 import ast
 import shutil

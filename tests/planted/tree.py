@@ -57,11 +57,14 @@ def copy_tree(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def plant(tree: Path, change: PlantedChange) -> Iterator[None]:
-    """Change one file of a copy for a while; ValueError if the change does not fit the file."""
+    """Change one file of a copy for the duration of a block; raise ValueError if the change does
+    not fit the file."""
     file = tree / change.path
     original, status = file.read_text(), file.stat()
     file.write_text(change.apply(original))
-    later = status.st_mtime_ns + 10_000_000_000  # compiled files carry the time of their source
+    later = (
+        status.st_mtime_ns + 10_000_000_000
+    )  # compiled files record the modification time of their source
     os.utime(file, ns=(status.st_atime_ns, later))
     try:
         yield

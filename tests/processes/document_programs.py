@@ -1,14 +1,14 @@
 """Run the code cells of a document in one process or several, and record the output and arrays of
 each cell.
 
-python document_programs.py DOCUMENT RECORD [SIZE]
+    python document_programs.py DOCUMENT RECORD [SIZE]
 
 In:  a document with ```{code-cell} blocks or `In [number]:` cells; SIZE replaces the sizes of the
-former.
+      former.
 Out: RECORD, a JSON list with one entry per cell: its output, its error if any, and the sharding and
-some values of each array.
-Cells that read a whole array with shards in other processes use `process_allgather`, or run in the
-process that has the shards.
+      some values of each array.
+      Cells that read a whole array with shards in other processes use `process_allgather`, or run in the
+      process that has the shards.
 """
 
 import ast

@@ -1,18 +1,18 @@
 """Inject random faults into elastic training, and check that a program that saves and resumes ends
 with the parameters of an undisturbed run.
 
-python -m tests.processes.elastic_faults --count 100          continue after the seeds recorded in
+    python -m tests.processes.elastic_faults --count 100          continue after the seeds recorded in
 .faults/elastic.txt
-python -m tests.processes.elastic_faults --seed 17 --count 1  repeat one case
-python -m tests.processes.elastic_faults --table              summarize the record by kind of fault
+    python -m tests.processes.elastic_faults --seed 17 --count 1  repeat one case
+    python -m tests.processes.elastic_faults --table              summarize the record by kind of fault
 
 A seed determines a case: the number of ranks, whether the coordinator runs in rank 0 or outside,
 whether survivors continue in place (`shrink`) or end and are restarted, the fault, its victim, and
 its time. `FAULTS` states the required outcome of each fault. In every case:
 - all processes end within a deadline, with the parameters of an undisturbed run or with a specific
-error;
+  error;
 - at most one group of processes finishes; a program started afterwards finishes with the parameters
-of an undisturbed run;
+  of an undisturbed run;
 - every step that was reported as saved exists and is complete, unless a newer one does;
 - no process and no shared memory remains.
 """

@@ -1,9 +1,9 @@
 """Kill, stop, interrupt or fail processes of a program at random moments, and check that the others
 report it in time, that no process remains, and that no checkpoint is lost.
 
-python -m tests.processes.faults --count 100          continue after the seeds recorded in
+    python -m tests.processes.faults --count 100          continue after the seeds recorded in
 .faults/seeds.txt
-python -m tests.processes.faults --seed 17 --count 1  repeat one case
+    python -m tests.processes.faults --seed 17 --count 1  repeat one case
 
 A seed determines a case: the number of ranks, the activity of the program, the faulty rank, the
 fault and its time. The record is cumulative: seed, fault, activity, the seconds until the last

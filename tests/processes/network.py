@@ -2,10 +2,10 @@
 holds, delays, damages or breaks them.
 
 In:   the number of ranks, and the address of the coordinator; or a coordinator that runs in that
-process, as in a launcher.
+      process, as in a launcher.
 Out:  `Network.addresses`, at which each rank reaches the coordinator; commands that change links.
 Laws: one thread forwards. A link that is held buffers its data, as TCP would send it again: only a
-reset loses data.
+      reset loses data.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ tests.processes.programs COUNT [FIRST SEED]`.
 
 In:   the programs of `tests.fuzz.programs` on meshes of eight devices.
 Out:  the programs whose results differ between one process with eight devices, two with four, and
-four with two: exact results in any bit, others by more than rounding allows (`tests.fuzz.judge`).
+      four with two: exact results in any bit, others by more than rounding allows (`tests.fuzz.judge`).
 """
 
 from __future__ import annotations

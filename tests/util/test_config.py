@@ -455,7 +455,7 @@ def test_a_wrong_number_of_devices(monkeypatch, text):
 
 
 def test_a_setting_is_known_when_it_has_a_value(monkeypatch):
-    """Other threads may ask for all values, and for the key of traces, while one makes a setting."""
+    """Other threads may read all values, and the key of traces, while one thread defines a setting."""
 
     def read(new):
         assert new.name not in C.config.values

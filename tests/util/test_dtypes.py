@@ -18,7 +18,8 @@ from weft._engine.util import dtypes as D
 from weft._engine.util.config import Override, enable_x64, numpy_dtype_promotion
 from weft._engine.util.errors import TypePromotionError
 
-# One row per dtype or Python number (i*, f*, c*), one column for each in the same order; no upper bound: ---
+# One row per dtype or Python number (i*, f*, c*), with one column for each in the same order; no
+# common dtype: ---
 TABLE = """
       b1  u1  u2  u4  u8  i1  i2  i4  i8  bf  f2  f4  f8  c8  c16 i*  f*  c*
 b1    b1  u1  u2  u4  u8  i1  i2  i4  i8  bf  f2  f4  f8  c8  c16 i*  f*  c*
@@ -72,7 +73,7 @@ def test_promotion_without_64_bit_types(a):
 
 def test_comparisons_of_weak_numbers_promote_as_booleans():
     def dtypes_of(t):
-        small = t < 1  # its type is weak, as that of t is
+        small = t < 1  # its type is weak, as is the type of t
         found.append(
             [
                 D.result_type(small),
@@ -227,7 +228,7 @@ def test_a_64_bit_dtype_asked_for_by_name_is_cut_with_a_warning():
         assert D.check_dtype(np.float64, "zeros") == np.float32
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert D.check_dtype(float) == np.float32  # no width was asked for
+        assert D.check_dtype(float) == np.float32  # no width was requested
         assert D.check_dtype("int8") == np.int8
         with enable_x64():
             assert D.check_dtype("float64") == np.float64

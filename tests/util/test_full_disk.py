@@ -1,4 +1,5 @@
-"""A full disk under the compilation cache: no temporary files are left, one warning is given, and programs run."""
+"""A full disk under the compilation cache: no temporary files remain, one warning is printed, and
+programs run."""
 
 import errno
 import os

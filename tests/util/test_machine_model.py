@@ -1,4 +1,4 @@
-"""The machine model: the machines it knows, what it holds, and that passes read all of it."""
+"""The machine model: the known machines, the fields, and the use of every field by a pass."""
 
 import ast
 import os
@@ -16,13 +16,13 @@ from weft._engine.util.record import replace
 
 ENGINE = Path(__file__).parents[2] / "weft" / "_engine"
 FACTS = {"name", "l1_bytes", "l2_bytes", "l3_bytes", "vector_bytes", "vector_registers"}
-#: thresholds that differ from those of other machines, because somebody measured that they should
+# : thresholds that differ from those of other machines because of a measurement
 MEASURED = {
     "neoverse": {"pool_spin_hints"},
     "intel-avx512": {"gemm_bf16_dots"},
     "zen3": {"gemm_pack_copy", "gemm_pack_far"},
 }
-#: limits of work and places that a machine decides, though those we know agree on them
+# : limits that depend on the machine, although they are equal on all known machines
 SHARED = {
     "buffer_alignment",
     "cache_line",
@@ -39,7 +39,8 @@ PACKAGES = ("backends", "codegen", "compiler", "partition", "processes", "runtim
 
 
 def numbers(tree: ast.Module) -> Iterator[str]:
-    """Names in capitals that a module gives numbers, alone or in tuples, lists or tables of them."""
+    """Return the uppercase names to which a module assigns numbers, alone or in tuples, lists or
+    tables."""
     for node in tree.body:
         if (
             isinstance(node, ast.Assign | ast.AnnAssign)
@@ -82,7 +83,7 @@ def test_the_model_holds_what_differs_between_machines():
 
 
 def test_each_threshold_is_defined_once():
-    """A constant of one pass stands in that pass; others import it from there."""
+    """The pass that uses a constant defines it; other modules import it from there."""
     places: dict[str, set[str]] = {}
     for path in [path for name in PACKAGES for path in (ENGINE / name).rglob("*.py")]:
         _, _, rest = path.read_text().partition("# thresholds, measured on several machines\n")

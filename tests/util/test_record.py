@@ -1,4 +1,4 @@
-"""Records behave as frozen dataclasses with slots do, but for how long they take to define."""
+"""Records behave as frozen dataclasses with slots, but take less time to define."""
 
 import copy
 import pickle

@@ -1,4 +1,5 @@
-"""Names that only refuse: each name of the table is importable, and a call raises its reason."""
+"""Names of JAX that weft does not support: each name in the table can be imported, and a call
+raises its reason."""
 
 import importlib
 import inspect
@@ -18,7 +19,7 @@ NAMES = sorted(
 
 
 def _arguments(function):
-    """One value for each required parameter of a function, positional and by keyword."""
+    """Return one value for each required parameter of a function, positional and by keyword."""
     required = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty]
     by_name = {p.name: 1 for p in required if p.kind is p.KEYWORD_ONLY}
     by_position = [1 for p in required if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]

@@ -1,4 +1,4 @@
-"""A limit of the address space (`ulimit -v`): errors are MemoryErrors that say how much was asked for, and what to do."""
+"""A limit of the address space (`ulimit -v`): MemoryErrors state the requested size and the fix."""
 
 import errno
 import os
@@ -12,7 +12,8 @@ from weft._engine.util.errors import OutOfMemoryError, is_refusal, limit_text, r
 
 resource = pytest.importorskip("resource")
 
-#: what needs memory; each runs in a process whose address space may grow by so many MiB
+# : programs that allocate memory; each runs in a process whose address space may grow by this many
+# MiB
 PROGRAMS = {
     "array": ("wnp.ones(1 << 28) + 1", 400, "1.0 GiB"),
     "temporary": (

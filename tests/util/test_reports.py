@@ -1,4 +1,5 @@
-"""Reports: their loggers and levels, the settings that show them, and that nobody pays for them unasked."""
+"""Reports: their loggers and levels, the settings that enable them, and no cost while they are
+disabled."""
 
 import logging
 

@@ -1,4 +1,5 @@
-"""Every option of `jax.config` works, or is accepted for a reason, and stands in `docs/settings.md`; what the cheap ones do."""
+"""Every option of `jax.config` works, or is accepted for a reason, and is listed in
+`docs/settings.md`; the effects of the cheap ones."""
 
 import os
 import re

@@ -16,7 +16,7 @@ from weft._engine.util.source import api_boundary
 
 
 def inside_weft(code):
-    """Compile functions as if they stood in a file of weft."""
+    """Compile functions as if their code were in a file of weft."""
     namespace = {"user_frame": S.user_frame, "api_boundary": api_boundary}
     exec(compile(code, S.__file__.replace("source.py", "imagined.py"), "exec"), namespace)
     return namespace
@@ -172,7 +172,7 @@ def _public(fun, name="trial"):
 
 
 def _inside(text, **names):
-    """A function whose code is in weft's own folder."""
+    """Return a function whose code is in weft's own folder."""
     scope = dict(names)
     exec(compile(text, os.path.join(os.path.dirname(S.__file__), "imagined.py"), "exec"), scope)
     return scope["f"]
@@ -239,7 +239,7 @@ def test_errors_of_the_users_functions_are_left_alone():
 
 
 def _sorts(x):
-    """A program with many large values at once."""
+    """Return a program with many large live values."""
     parts = [wnp.sort(k * x) for k in range(5)]
     return sum(wnp.sum(p * q[::-1]) for p in parts for q in parts)
 

@@ -1,4 +1,5 @@
-"""Threads whose start nobody waits for, and forks that wait for what other threads are in the midst of."""
+"""Background threads that start without blocking, and forks that wait for critical sections of
+other threads."""
 
 from __future__ import annotations
 
@@ -82,7 +83,7 @@ def test_a_process_ends_without_it():
 
 
 def child(work) -> bool:
-    """Whether `work` holds in a forked process, which ends by itself if it hangs."""
+    """Return whether `work` succeeds in a forked process, which ends itself if it hangs."""
     pid = os.fork()
     if not pid:
         import signal
@@ -134,7 +135,7 @@ def test_a_child_finds_locks_free():
     over.set()
     thread.join()
     assert lock.acquire(timeout=5)
-    lock.release()  # for which other forks would wait
+    lock.release()  # for which forks of other threads would wait
 
 
 def test_shared_work_raises_after_all_of_it_has_ended():

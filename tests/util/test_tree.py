@@ -191,7 +191,7 @@ def test_none_is_a_node_unless_is_leaf_says_otherwise():
 )
 @pytest.mark.parametrize("other", [None, (1, {"a": 2}), "leaf"])
 def test_wide_nodes_are_flattened_as_narrow_ones(make, other, count):
-    """Where all children are leaves they are not looked at one by one."""
+    """Where all children are leaves, they are not inspected one by one."""
     if hasattr(make, "_fields"):
         count, make = 300, make._make
     for at in (None, 0, count - 1):
@@ -251,7 +251,7 @@ def test_specialized_structures_flatten_trees_equally(tree, text, leaves):
 
 
 class Probe:
-    """A node that counts how often it is taken apart, and fails if it is told to."""
+    """A node that counts how often it is flattened, and fails on request."""
 
     taken = 0
 
@@ -269,7 +269,7 @@ T.register_pytree_node(Probe, Probe.take, lambda aux, children: Probe(children[0
 
 
 def often(f, *arguments):
-    """What a call gives after the structure of its trees has code of its own."""
+    """Return the result of a call after specialized code exists for the structure of its trees."""
     for _ in range(60):
         f(*arguments)
     return f(*arguments)
@@ -297,7 +297,8 @@ def test_trees_that_are_mapped_often_are_mapped_the_same(tree, text, leaves):
     "first, then", [(1, True), (True, 1), (0.0, -0.0), ((1,), (True,)), (1, 2)]
 )
 def test_trees_keep_their_own_static_data(first, then):
-    """Equal data that are not the same: the structures are equal, and what is rebuilt has what was given."""
+    """With equal but distinct static data, structures are equal, and unflattening restores the
+    original data."""
     for make in (lambda data: [Pair(1, 2, data)] * 9, lambda data: [Layer(1, 2, data)] * 9):
         often(T.tree_map, lambda x: x, make(first))
         [rebuilt, *_] = T.tree_map(lambda x: x, make(then))
@@ -963,7 +964,8 @@ def test_metadata_of_a_field_may_say_that_it_is_not_static():
 
 
 def test_static_data_that_are_made_anew_are_looked_for_once():
-    """Where they were found to be equal and never the same, the user's functions run as often as for a tree that is taken apart once."""
+    """Where the data are equal but never identical, the user's functions run as often as for a tree
+    that is flattened once."""
     make = lambda: [Probe(1, (len("ab"), "a")) for _ in range(9)]
     for _ in range(2):
         often(T.tree_map, lambda x: x, make())
