@@ -71,8 +71,8 @@ def with_row(v, row):
     return v
 
 
-# : the uses of an array: a function of the array (and a folder), and the function from the array's
-# value to the result; None: the blocks of shards
+#: the uses of an array: a function of the array (and a folder), and the function from the array's
+#: value to the result; None: the blocks of shards
 CONSUMERS = {
     "asarray": (np.asarray, lambda v: v),
     "array of a dtype": (lambda x: np.array(x, dtype="int32"), lambda v: v.astype("int32")),

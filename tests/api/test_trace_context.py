@@ -28,7 +28,7 @@ VALUES = {
     "backend": lambda: "reference",
     "check": lambda: "" if config.check else "types",
 }
-# : settings that are read while tracing but do not change a trace -> the reason
+#: settings that are read while tracing but do not change a trace -> the reason
 NO_PART = {
     "check_tracer_leaks": "raises after a trace, which is the same",
     "no_tracing": "raises before a trace",
@@ -42,7 +42,7 @@ NO_PART = {
     "dump_ir_modes": "writes files when a program is compiled",
     "include_debug_info_in_dumps": "writes files when a program is compiled",
 }
-# : packages whose code runs during tracing
+#: packages whose code runs during tracing
 TRACING = [
     *[f"_engine/{name}" for name in ("api", "control", "core", "ir", "lax", "nn")],
     *[f"_engine/{name}" for name in ("numpy", "ops", "pallas", "random", "scipy", "transforms")],

@@ -269,7 +269,7 @@ def _terms_of_logaddexp(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.fmax(np.abs(np.maximum(x, y)), (1 + gap) * np.log1p(np.exp(-gap)))
 
 
-# : exact values on wide arrays, for functions whose NumPy reference is no more accurate than weft
+#: exact values on wide arrays, for functions whose NumPy reference is no more accurate than weft
 EXACT: dict[str, Callable] = {
     "erf": _erf,
     "erfc": _erfc,
@@ -287,8 +287,8 @@ EXACT: dict[str, Callable] = {
     "nextafter": lambda x, y: np.where(x == y, y, np.nextafter(x, y)),
     **incomplete.functions(_libm("lgammal"), _digamma, _erfc),
 }
-# : the magnitude of the terms of sums whose zeros are not resolved: the ulp of that magnitude is
-# the smallest unit of error
+#: the magnitude of the terms of sums whose zeros are not resolved: the ulp of that magnitude is
+#: the smallest unit of error
 LEAST: dict[str, Callable] = {
     "digamma": lambda x: np.maximum(1, np.log(1 + np.abs(x))),
     "lgamma": np.ones_like,
@@ -296,7 +296,7 @@ LEAST: dict[str, Callable] = {
     "zeta": lambda s, q: sum(_zeta_parts(s, q)),
     "polygamma": lambda m, x: np.where(m == 0, LEAST["digamma"](x), 0),
 }
-# : all functions that kernels compute, by their names in Loops, where the float remainder is `rem`
+#: all functions that kernels compute, by their names in Loops, where the float remainder is `rem`
 FUNCTIONS = {
     "rem" if function.name == "fmod" else function.name: function
     for function in functions.every()
@@ -304,8 +304,8 @@ FUNCTIONS = {
 }
 UNARY = {op: function for op, function in FUNCTIONS.items() if function.arity == 1}
 BINARY = {op: function for op, function in FUNCTIONS.items() if function.arity == 2}
-# : values at which libraries fail: zeros, infinities, the smallest and largest floats, and small
-# integers
+#: values at which libraries fail: zeros, infinities, the smallest and largest floats, and small
+#: integers
 SPECIAL = (
     0.0,
     INF,

@@ -28,7 +28,7 @@ def _expm1(z):
     )
 
 
-# : op -> (reference, largest error, largest real parts tested in c64 and c128)
+#: op -> (reference, largest error, largest real parts tested in c64 and c128)
 FUNCTIONS = {
     "exp": (np.exp, 2.5, (88.5, 709.5)),
     "log": (np.log, 2, None),

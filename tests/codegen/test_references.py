@@ -16,7 +16,7 @@ TINY = {
     "f32": (1e-45, 1e-42, 1e-39, 1.2e-38, 1e-30),
     "f64": (5e-324, 1e-320, 1e-310, 2.3e-308, 1e-200),
 }
-# : well inside the bounds of overflow; beyond, references have an error of a few thousand ulp
+#: well inside the bounds of overflow; beyond, references have an error of a few thousand ulp
 ULPS = 4000
 UNARY = [
     "lgamma",

@@ -49,7 +49,7 @@ def _moved(xp, x):
     return xp.concatenate([x[:, ::-1], x[1:], xp.pad(x, ((1, 2), (0, 0)))], axis=0)[::2]
 
 
-# : family -> (types, weft function, NumPy function in float64 or int64)
+#: family -> (types, weft function, NumPy function in float64 or int64)
 FAMILIES = {
     "elementwise": (
         TYPES,

@@ -33,7 +33,7 @@ def rand(*shape, dtype="f4"):
     return (10 * RNG.normal(size=shape)).astype(dtype)
 
 
-# : programs with steps other than Loops kernels: function, arguments, the required kinds of steps
+#: programs with steps other than Loops kernels: function, arguments, the required kinds of steps
 FENCED = {
     "matmul": (lambda x, y: x @ y, [rand(37, 65), rand(65, 41)], {"Gemm"}),
     "matmul of halves": (

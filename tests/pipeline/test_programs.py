@@ -108,8 +108,8 @@ def turned(x, k, i, c):
     return wnp.roll(c, k) @ x
 
 
-# : programs for every kind of step: kernels, matmuls, sorts, loops, branches, constants, many
-# outputs, collectives, donation
+#: programs for every kind of step: kernels, matmuls, sorts, loops, branches, constants, many
+#: outputs, collectives, donation
 PROGRAMS = {
     "kernel": lambda: (lambda x: wnp.sin(x) * 2, (values(70, 5),)),
     "nothing": lambda: (lambda x: x, (values(3),)),
@@ -276,7 +276,7 @@ def test_donated_memory_is_taken():
         assert first.unsafe_buffer_pointer() == where and x.is_deleted()
 
 
-# : the facts about a program apart from its jaxpr: each line differs from the first in one of them
+#: the facts about a program apart from its jaxpr: each line differs from the first in one of them
 SAID = {
     "as it is": {},
     "donation": {"donated": (0,)},

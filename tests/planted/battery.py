@@ -60,7 +60,7 @@ CHECKS = (
     BatteryCheck("numpy", ("tests/numpy", "tests/random", "tests/nn", "tests/scipy")),
     BatteryCheck("runtime", ("tests/runtime", "tests/faults", "tests/api")),
 )
-# : the checks that catch most faults of a package in the least time
+#: the checks that catch most faults of a package in the least time
 FIRST = {
     "weft/_engine/partition": "spmd",
     "weft/_engine/codegen": "codegen",

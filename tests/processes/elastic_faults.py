@@ -1,8 +1,7 @@
 """Inject random faults into elastic training, and check that a program that saves and resumes ends
 with the parameters of an undisturbed run.
 
-    python -m tests.processes.elastic_faults --count 100          continue after the seeds recorded in
-.faults/elastic.txt
+    python -m tests.processes.elastic_faults --count 100          continue after .faults/elastic.txt
     python -m tests.processes.elastic_faults --seed 17 --count 1  repeat one case
     python -m tests.processes.elastic_faults --table              summarize the record by kind of fault
 
@@ -48,11 +47,11 @@ STEPS, SAVE_EVERY = 60, 2
 ROWS = 3 << 14  # divisible by every number of ranks
 MULTIPLIER = np.uint32(3)
 HEARTBEAT_S, COLLECTIVE_S = 4.0, 12.0
-# : the maximum seconds from a fault to the end of all processes on an idle machine: the limits of
-# heartbeats and collectives, the remaining training, and the limit of a new agreement
+#: the maximum seconds from a fault to the end of all processes on an idle machine: the limits of
+#: heartbeats and collectives, the remaining training, and the limit of a new agreement
 BOUND_S = HEARTBEAT_S + 2 * COLLECTIVE_S + 12.0
-# : bytes of files that a rank may write on a full disk: more than its outputs, less than its part
-# of a step
+#: bytes of files that a rank may write on a full disk: more than its outputs, less than its part
+#: of a step
 FULL_BYTES = 20_000
 SECRET = "0123456789abcdef" * 4
 PREEMPTED = 75
@@ -296,8 +295,8 @@ def _replace(scene: Scene) -> None:
             process.send_signal(signal.SIGCONT)
 
 
-# : fault -> its action and the required outcome: "unseen" (all finish), "failure" (an error, or
-# survivors continue), "any" of the two, "preempted", "replaced" (an error in all)
+#: fault -> its action and the required outcome: "unseen" (all finish), "failure" (an error, or
+#: survivors continue), "any" of the two, "preempted", "replaced" (an error in all)
 FAULTS: dict[str, tuple[Callable[[Scene], None], str]] = {
     "kill": (lambda scene: scene.signal(signal.SIGKILL), "failure"),
     "stop": (lambda scene: _pause(scene, heals=False), "failure"),

@@ -1,8 +1,7 @@
 """Kill, stop, interrupt or fail processes of a program at random moments, and check that the others
 report it in time, that no process remains, and that no checkpoint is lost.
 
-    python -m tests.processes.faults --count 100          continue after the seeds recorded in
-.faults/seeds.txt
+    python -m tests.processes.faults --count 100          continue after .faults/seeds.txt
     python -m tests.processes.faults --seed 17 --count 1  repeat one case
 
 A seed determines a case: the number of ranks, the activity of the program, the faulty rank, the
@@ -28,11 +27,11 @@ from tests.processes.ranks import ROOT, Running
 
 RECORD = ROOT / ".faults" / "seeds.txt"
 HEARTBEAT_S = 4.0
-# : the seconds within which survivors must end after a killed rank, an exception or an interrupt;
-# for a stopped rank, the heartbeat timeout is added
+#: the seconds within which survivors must end after a killed rank, an exception or an interrupt;
+#: for a stopped rank, the heartbeat timeout is added
 BOUND_S = 5.0
-# : the number of restarts of a case that fails before its fault, on a machine too busy for
-# heartbeats
+#: the number of restarts of a case that fails before its fault, on a machine too busy for
+#: heartbeats
 STARTS = 5
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from tests.fuzz import programs, runner
 
 SPLITS = ((2, 4), (4, 2))
-# : a rank runs the tasks in one file, and writes the results into the other
+#: a rank runs the tasks in one file, and writes the results into the other
 RUN = (
     "import sys\nfrom tests.processes import programs\nprograms.answer(sys.argv[1], sys.argv[2])\n"
 )

@@ -20,7 +20,7 @@ from pathlib import Path
 from tests.processes.hosts import Hosts
 
 ROOT = Path(__file__).parents[2]
-# : the maximum seconds that a test waits for an event that is normally immediate, on a busy machine
+#: the maximum seconds that a test waits for an event that is normally immediate, on a busy machine
 PATIENCE_S = 300.0
 _BEGIN = (
     f"import weft.distributed\nweft.distributed.initialize(initialization_timeout={PATIENCE_S:g})\n"

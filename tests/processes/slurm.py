@@ -430,7 +430,7 @@ CASES: dict[str, Callable[[Cluster], str]] = {
     "examples/cluster/train.slurm": example("train.slurm", 2, 8),
     "examples/cluster/elastic.slurm": example("elastic.slurm", 8, 2),
 }
-# : run again where Slurm reserves ports
+#: run again where Slurm reserves ports
 WITH_PORTS = ("srun --mpi=none", "two steps of a job at once")
 
 

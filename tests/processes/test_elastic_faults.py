@@ -6,7 +6,7 @@ from tests.harness.processes import run_python
 from tests.processes import elastic_faults
 from tests.processes.ranks import PATIENCE_S, ROOT
 
-# : faults that end within seconds; the others wait for limits
+#: faults that end within seconds; the others wait for limits
 QUICK = ("kill", "preemption", "reset", "short loss", "garbage", "successor", "full disk")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.processes.ranks import ranks, run_ranks
 
-# : the seconds within which survivors notice a killed process
+#: the seconds within which survivors notice a killed process
 KILLED_S = 5.0
 SHORT = {"WEFT_COLLECTIVE_TIMEOUT": "2"}
 

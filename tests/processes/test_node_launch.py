@@ -150,7 +150,7 @@ def test_ranks_save_when_a_launcher_is_told_to_end(number, nodes):
     assert "saved" in both[number].out
 
 
-# : runs until four processes have met after a shrink to two; saves nothing
+#: runs until four processes have met after a shrink to two; saves nothing
 ELASTIC = """
 import os, signal, sys, time
 import weft

@@ -16,9 +16,9 @@ SOME = [
     "whole_values",
     "donated",
 ]
-# : relative tolerances for programs with coarser dtypes
+#: relative tolerances for programs with coarser dtypes
 COARSE = ("dtypes",)
-# : programs with bitwise equal results: no sum spans devices
+#: programs with bitwise equal results: no sum spans devices
 EXACT = ("elementwise", "random_numbers", "resharding", "indexing")
 
 

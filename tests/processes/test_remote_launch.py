@@ -15,8 +15,8 @@ from tests.processes.test_launch import SLOW_TO_END, Launched, gone
 from tests.processes.test_shrink import TRAINS
 from weft.tools.launch.host_list import parse_hosts
 
-# : refuses to connect while a file marks the host as down; else relays the data, so that the
-# connection can be cut and frozen
+#: refuses to connect while a file marks the host as down; else relays the data, so that the
+#: connection can be cut and frozen
 SSH = """#!/bin/sh
 host=$1; shift
 if [ -e {folder}/down.$host ]; then
@@ -244,7 +244,7 @@ def test_after_the_failure_of_a_rank_all_hosts_start_again(ssh):
     assert launched.out.count("of 4 on") == 8 and launched.out.count("done") == 4 and gone(launched)
 
 
-# : counts to 100 by files of rank 0; a host goes down at 10 and returns at 30
+#: counts to 100 by files of rank 0; a host goes down at 10 and returns at 30
 ELASTIC = """
 import os, signal, sys, time
 import weft
@@ -301,7 +301,7 @@ def test_a_lost_host_is_left_out_and_taken_back(ssh, monkeypatch):
     assert launched.out.count("of 4 at 100") == 4 and gone(launched)
 
 
-# : meets until others are lost, continues without them, and ends early on SIGTERM
+#: meets until others are lost, continues without them, and ends early on SIGTERM
 SURVIVES = """
 import os, signal, sys, time
 import weft, weft.distributed

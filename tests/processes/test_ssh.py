@@ -102,7 +102,7 @@ def test_ranks_of_two_hosts_compute_together(cluster, tmp_path):
     ]
 
 
-# : runs until four processes have met after a shrink to two
+#: runs until four processes have met after a shrink to two
 ELASTIC = """
 import os, signal, time
 import weft

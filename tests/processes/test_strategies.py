@@ -9,7 +9,7 @@ from tests.processes.ranks import ROOT, run_ranks
 
 FOLDER = ROOT / "examples" / "strategies"
 
-# : program -> bytes that a process sends in the first case, of 2 x 4 and of 4 x 2 devices
+#: program -> bytes that a process sends in the first case, of 2 x 4 and of 4 x 2 devices
 EXPECTED = {
     "data_parallel": (107_588, 161_382),
     "fsdp": (98_308, 147_462),

@@ -16,13 +16,13 @@ from weft._engine.util.record import replace
 
 ENGINE = Path(__file__).parents[2] / "weft" / "_engine"
 FACTS = {"name", "l1_bytes", "l2_bytes", "l3_bytes", "vector_bytes", "vector_registers"}
-# : thresholds that differ from those of other machines because of a measurement
+#: thresholds that differ from those of other machines because of a measurement
 MEASURED = {
     "neoverse": {"pool_spin_hints"},
     "intel-avx512": {"gemm_bf16_dots"},
     "zen3": {"gemm_pack_copy", "gemm_pack_far"},
 }
-# : limits that depend on the machine, although they are equal on all known machines
+#: limits that depend on the machine, although they are equal on all known machines
 SHARED = {
     "buffer_alignment",
     "cache_line",

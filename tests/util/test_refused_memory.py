@@ -12,8 +12,8 @@ from weft._engine.util.errors import OutOfMemoryError, is_refusal, limit_text, r
 
 resource = pytest.importorskip("resource")
 
-# : programs that allocate memory; each runs in a process whose address space may grow by this many
-# MiB
+#: programs that allocate memory; each runs in a process whose address space may grow by this many
+#: MiB
 PROGRAMS = {
     "array": ("wnp.ones(1 << 28) + 1", 400, "1.0 GiB"),
     "temporary": (
