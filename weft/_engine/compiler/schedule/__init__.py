@@ -1,9 +1,9 @@
-"""The schedule: steps in order over assigned buffers.
+"""Scheduling: the order of steps, and the buffers of values.
 
-In:   a simplified jaxpr and which inputs are donated.
-Out:  `schedule.Scheduled`: a `ir.program.Program`, its constants, and which results reuse donated buffers.
-Laws: two values share memory only if their live ranges do not overlap (`liveness`) or one is overwritten by the other at its last
-      use (`buffer_aliasing`). Peak bytes are exact and known before the program runs.
-Next: `schedule` is the whole sequence; `region_lowering` and `loop_carries` for control flow, `buffer_assignment` and `arena` for memory,
-      `loop_outlining` turns a small loop into one kernel.
+In:   a simplified jaxpr and the numbers of donated inputs.
+Out:  `schedule.Scheduled`: a `ir.program.Program`, its constants, and the aliases of results and donated inputs.
+Laws: two values share memory only if their live ranges do not overlap (`liveness`) or one overwrites the other at its last use
+      (`buffer_aliasing`). The peak memory is exact and computed before the program runs.
+Next: `schedule` for the whole sequence, `region_lowering` and `loop_carries` for control flow, `buffer_assignment` and `arena` for
+      memory, `loop_outlining` for small loops that become one kernel.
 """

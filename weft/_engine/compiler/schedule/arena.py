@@ -1,8 +1,8 @@
-"""Arena allocation: buffers with live ranges, packed into one arena.
+"""Arena allocation: temporary buffers with live ranges are packed into one arena.
 
 In:   `Buffer`s, each with its first and last step.
-Out:  the offsets of temporaries (64-byte aligned, 2 MiB from 2 MiB up), and the size of the arena.
-Laws: buffers that are live at the same step do not overlap, unless one takes over the other in place.
+Out:  the offsets of temporaries (aligned to 64 bytes; buffers of at least 2 MiB to 2 MiB), and the size of the arena.
+Laws: buffers that are live at the same step do not overlap, unless one overwrites the other in place.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from weft._engine.util.record import field, record
 
 @record(frozen=False, eq=False)
 class Buffer:
-    """Memory of one value. `kind` is that of its slot; `forward` is set when it is part of another one after all."""
+    """The memory of one value. `kind` is the kind of its slot; `forward` is set if it is a part of another buffer."""
 
     nbytes: int
     kind: SlotKind = SlotKind.TEMP
-    number: int = -1  # position among the buffers of its kind, for in, out and const
-    region: "Region | None" = None  # the loop body it belongs to
+    number: int = -1  # position among the inputs, outputs or constants
+    region: "Region | None" = None  # the loop body or branch that created it
     first: int = 1 << 60
     last: int = -1
     offset: int = 0
     forward: "Ref | None" = None
     takes_over: "Buffer | None" = (
-        None  # a buffer whose last reader is this one's first writer, in place
+        None  # the buffer that the first writer of this one reads last, and overwrites in place
     )
 
     @property
     def is_temp(self) -> bool:
-        """Whether the buffer lives in the arena."""
+        """True if the buffer is in the arena."""
         return self.kind is SlotKind.TEMP
 
     @property
     def has_slot(self) -> bool:
-        """Whether the program has a slot for it: it is no part of another buffer, and is used."""
+        """True if the program has a slot for the buffer: it is not part of another buffer, and is used."""
         return self.forward is None and not (self.is_temp and self.last < 0)
 
 
 @record
 class Ref:
-    """An address: `offset` bytes into a buffer, and bytes per loop variable."""
+    """An address: `offset` bytes from the start of a buffer, plus strides in bytes times loop variables."""
 
     buffer: Buffer
     offset: int = 0
@@ -55,14 +55,14 @@ class Ref:
 
     @property
     def is_whole(self) -> bool:
-        """Whether this is the beginning of a buffer in all iterations."""
+        """True if this is the start of a buffer in all iterations."""
         return not self.offset and not self.strides
 
     def moved(self, nbytes: int) -> "Ref":
         return Ref(self.buffer, self.offset + nbytes, self.strides) if nbytes else self
 
     def final(self) -> "Ref":
-        """The same address in the buffer that is really there."""
+        """Return the same address in the buffer that contains this one after following `forward`."""
         ref = self
         while ref.buffer.forward is not None:
             base = ref.buffer.forward
@@ -72,8 +72,9 @@ class Ref:
 
 @record(frozen=False, eq=False)
 class Region:
-    """A loop body or branch: what it touches of the outside stays alive until it ends. The iterations of a loop with `tasks` run in
-    parallel, each with `own_bytes` of memory."""
+    """A loop body or branch. Outside buffers in `touched` are live until it ends.
+
+    The iterations of a loop with `tasks` run in parallel, each with `own_bytes` of private memory."""
 
     parent: "Region | None"
     touched: set[Buffer] = field(default_factory=set)
@@ -81,7 +82,7 @@ class Region:
     own_bytes: int = 0
 
     def of_tasks(self) -> "Region | None":
-        """The body of the loop around, if any, whose iterations run in parallel."""
+        """Return the enclosing region whose iterations run in parallel, possibly this one; None if there is none."""
         region: Region | None = self
         while region is not None and not region.tasks:
             region = region.parent
@@ -89,21 +90,21 @@ class Region:
 
 
 def place(buffers: Iterable[Buffer]) -> int:
-    """Give offsets to temporary buffers; the size of the arena.
+    """Assign offsets to temporary buffers; return the size of the arena.
 
-    A buffer goes to the narrowest gap that it fits in, the lowest of equals, or after everything that is alive.
+    A buffer is placed in the narrowest gap that fits, the lowest of equal gaps, or otherwise after all live buffers.
     """
     temps = [b for b in buffers if b.is_temp and b.forward is None and b.last >= 0]
     temps.sort(key=lambda b: (b.first, -b.nbytes))
     if config.check and config.checks.memory:
         return _place_apart(temps)
-    owners: dict[Buffer, int] = {}  # buffer that owns memory -> the end of that
+    owners: dict[Buffer, int] = {}  # live buffer -> the end of its memory
     expiring: list[tuple[int, int, Buffer]] = []  # (last, order, owner), a heap
     gaps = _Gaps()
     for order, buffer in enumerate(temps):
         while expiring and expiring[0][0] < buffer.first:
             gone = heapq.heappop(expiring)[2]
-            if gone in owners:  # else another buffer took it over
+            if gone in owners:  # otherwise another buffer has taken it over
                 gaps.give(gone.offset, owners.pop(gone))
         previous = buffer.takes_over
         if previous is not None and previous in owners:
@@ -116,17 +117,20 @@ def place(buffers: Iterable[Buffer]) -> int:
         heapq.heappush(expiring, (buffer.last, order, buffer))
     if gaps.top >= 1 << 63:
         raise OutOfMemoryError(
-            f"a program needs {gaps.top} bytes for values between its operations, more than memory has addresses"
+            f"the program needs {gaps.top} bytes for intermediate values, more than the address space has. "
+            "Reduce the sizes of its arrays."
         )
     return gaps.top
 
 
-#: bytes before and after each buffer of a program whose memory is checked
+#: bytes before and after each buffer if memory checks are enabled
 GUARD = 4096
 
 
 def _place_apart(temps: Iterable[Buffer]) -> int:
-    """Give each buffer memory of its own, with guards around it; the size of the arena. Only buffers in place share memory."""
+    """Assign separate memory to each buffer, with guards around it; return the size of the arena.
+
+    Only buffers that overwrite each other in place share memory."""
     top = GUARD
     placed: set[Buffer] = set()
     for buffer in temps:
@@ -141,7 +145,7 @@ def _place_apart(temps: Iterable[Buffer]) -> int:
 
 
 class _Gaps:
-    """Free ranges below the end of what is held, by their start; `top` is the greatest end there ever was."""
+    """The free ranges below `end`, the end of all live memory, in order of their starts. `top` is the maximum of `end` so far."""
 
     __slots__ = ("end", "starts", "ends", "top")
 
@@ -151,7 +155,7 @@ class _Gaps:
         self.end = self.top = 0
 
     def take(self, nbytes: int, align: int) -> int:
-        """The start of a range that is free no longer."""
+        """Allocate `nbytes` bytes; return their start."""
         fits = [
             (end - start, i)
             for i, (start, end) in enumerate(zip(self.starts, self.ends))
@@ -176,7 +180,7 @@ class _Gaps:
         return begin
 
     def give(self, start: int, end: int) -> None:
-        """Free a range, merged with the adjacent gaps."""
+        """Free a range and merge it with adjacent gaps."""
         at = bisect.bisect(self.starts, start)
         if at < len(self.starts) and self.starts[at] == end:
             end = self.ends[at]

@@ -1,7 +1,7 @@
-"""Buffer aliasing: results in the memory of inputs that are no longer needed.
+"""Buffer aliasing: results take the memory of inputs that are no longer needed.
 
-In:   a complete `ProgramBuilder`, so that the first and last use of every buffer is known.
-Out:  outputs placed in donated inputs, and temporary results that take over an operand of their kernel in place.
+In:   a complete `ProgramBuilder`, with the first and last use of every buffer.
+Out:  outputs that alias donated inputs, and temporary results that overwrite an operand of their kernel in place.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ def donate(
     outs: list[Buffer],
     are_alike: Callable[[int, int], bool],
 ) -> dict[int, int]:
-    """Outputs that may be written into donated inputs: those are not read later, or the kernel works in place. An input goes first to an
-    output that `are_alike(output, input)` says is of its type."""
+    """Return the donated input that each aliased output overwrites, by output number.
+
+    The input must not be read after the output is written, except by a kernel that works in place. Pairs of equal type, for which
+    `are_alike(output, input)` is true, are tried first."""
     writers = {b: p for p in plan.launches for b in (p.in_place or {})}
     free = [i for i in donated if ins[i].nbytes]
     aliases: dict[int, int] = {}
@@ -37,7 +39,9 @@ def donate(
 def _write_into(
     plan: ProgramBuilder, writer: PendingStep | None, out: Buffer, source: Buffer
 ) -> bool:
-    """Let an output be written into an input of its size, if the input is dead by then or its kernel works in place."""
+    """Return whether an output can overwrite an input of its size because the input is dead or the kernel works in place.
+
+    Mark a copy from the input to the output as dropped, or add the alias to the kernel."""
     if source.nbytes != out.nbytes:
         return False
     if source.last < out.first:
@@ -56,14 +60,14 @@ def _write_into(
 
 
 def pair_of(writer: PendingStep | None, out: Buffer, source: Buffer) -> tuple | None:
-    """Return the pair of `in_place` that lets a launch write a result over an operand."""
+    """Return the entry of `in_place` that permits a launch to write result `out` over operand `source`; None if there is none."""
     pairs = () if writer is None else (writer.in_place or {}).get(out, ())
     return next((pair for pair in pairs if pair[0] is source), None)
 
 
 def share_dead(plan: ProgramBuilder) -> None:
-    """Temporary results that take over an input of their kernel which dies there."""
-    taken: set[Buffer] = set()
+    """Have large temporary results overwrite an operand of their kernel at its last use."""
+    overwritten: set[Buffer] = set()
     for pending in plan.launches:
         for out, pairs in (pending.in_place or {}).items():
             if (
@@ -80,15 +84,15 @@ def share_dead(plan: ProgramBuilder) -> None:
                     and source.forward is None
                     and source.last == pending.time
                     and source.region is out.region
-                    and source not in taken
+                    and source not in overwritten
                     and source.nbytes == out.nbytes
                 ):
                     out.takes_over = source
-                    taken.add(source)
+                    overwritten.add(source)
                     alias(pending, pair)
                     break
 
 
 def alias(pending: PendingStep, pair: tuple) -> None:
-    """Let a launch write one of its results over an operand: a pair that it offers in `in_place`."""
+    """Have a launch write a result over an operand; `pair` is an entry of its `in_place`."""
     pending.aliases = [*(pending.aliases or []), (pair[1], pair[2])]

@@ -1,7 +1,7 @@
-"""Buffer assignment: each value of a body gets the memory of a result, of an operand that dies, or its own.
+"""Buffer assignment: each value of a body gets the memory of a result, of an operand at its last use, or its own.
 
-In:   a body's graph of groups and equations, the addresses of its inputs, and those required of its results.
-Out:  `BufferAssignment`: the address of each value, and memory for each result when its step is made.
+In:   a body's graph of groups and equations, the addresses of its inputs, and the required addresses of its results.
+Out:  `BufferAssignment`: the address of each value, and memory for each result when its step is created.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Literal, Var
 
 
 def joined_rows(eqn: Eqn) -> tuple[int, int, list[tuple[Atom, int, int]]]:
-    """What a concatenation by copies copies: the number of rows, the bytes of one, and of each operand the bytes of a row and where in
-    the result's row they are."""
+    """Return the copies of a concatenation: the number of rows, the bytes of a result row, and (operand, bytes of its row, byte offset
+    in the result row) for each operand."""
     dim, out = eqn.params["dimension"], eqn.outvars[0].aval
     after, at, parts = math.prod(out.shape[dim + 1 :]) * out.dtype.itemsize, 0, []
     for atom in eqn.invars:
@@ -31,7 +31,9 @@ def joined_rows(eqn: Eqn) -> tuple[int, int, list[tuple[Atom, int, int]]]:
 
 
 class BufferAssignment:
-    """The memory of a body's values. `owned` inputs may be overwritten when dead; `outs` say where results go, or None."""
+    """The memory of the values of a body: of a program, loop or branch.
+
+    Inputs that are `owned` may be overwritten after their last use. `outs` has the required address of each result, or None."""
 
     def __init__(
         self,
@@ -50,16 +52,18 @@ class BufferAssignment:
         self.graph = Fusion(jaxpr)
         self.items = self.graph.items
         if any(isinstance(eqn.primitive, ExchangeOp) for eqn in jaxpr.eqns):
-            from weft._engine.compiler.schedule.overlap import overlapped  # few programs have such
+            from weft._engine.compiler.schedule.overlap import overlapped  # rarely needed
 
             self.items = overlapped(self.graph)
         self.targets: dict[Var, Ref] = {}
         self.last_read: dict[Var, int] = {}
-        self.requests: dict[Atom, Ref] = {}  # of exchanges in flight, by their results
-        self.now = 0  # the item whose step is being made
+        self.requests: dict[Atom, Ref] = {}  # requests of exchanges in flight, by their results
+        self.now = 0  # the position of the item whose step is being created
 
     def assign_targets(self) -> set[int]:
-        """Before any step: where values go that results and updates are made of; results that are copied before all else."""
+        """Decide, before any step is created, which values are computed in the memory of results.
+
+        Return the numbers of the results that are copied before all other steps."""
         self._find_targets()
         early = self._copy_carries()
         for i, item in enumerate(self.items):
@@ -77,7 +81,7 @@ class BufferAssignment:
         return early
 
     def _find_targets(self) -> None:
-        """Values that are written straight into the memory of an output."""
+        """Assign the memory of outputs to the values that become outputs."""
         for atom, out in zip(self.jaxpr.outvars, self.outs):
             if out is None or type(atom) is Literal:
                 continue
@@ -90,16 +94,16 @@ class BufferAssignment:
                 self.targets[base] = out
 
     def _copy_carries(self) -> set[int]:
-        """Results that are unchanged carried values: copied first, so that the next ones may take the carries' memory."""
-        found = set()
+        """Copy results that are unchanged carried values first, so that new carries may overwrite their memory; return their numbers."""
+        copied = set()
         for n, (atom, out) in enumerate(zip(self.jaxpr.outvars, self.outs)):
             if out is not None and type(atom) is not Literal and atom in self.owned:
                 self.plan.copy(out, self.ref(atom), atom.aval.nbytes)
-                found.add(n)
-        return found
+                copied.add(n)
+        return copied
 
     def _propagate_targets(self) -> None:
-        """The initial value of an update or a loop is computed in the memory of its result, if it has no other use."""
+        """Have initial values of updates and loops computed in the memory of the results, if they have no other use."""
         for i in reversed(range(len(self.items))):
             item = self.items[i]
             if isinstance(item, Group):
@@ -117,7 +121,7 @@ class BufferAssignment:
             elif (loop := loop_of(item)) is not None:
                 from weft._engine.compiler.schedule.loop_carries import (
                     stacked_carries,
-                )  # what programs without loops do without
+                )  # not needed by programs without loops
 
                 stacked = stacked_carries(item, self.targets)
                 first, count = loop.first_carried(item.params), loop.carried_count(item.params)
@@ -128,7 +132,7 @@ class BufferAssignment:
     def _propagate_target(
         self, position: int, item: Eqn, atom: Atom, var: Var, at: int | None = None
     ) -> None:
-        """Have an operand made in the memory of the result: all of it, or the part that begins `at` a byte."""
+        """Have an operand computed in the memory of the result: in all of it, or in the part that begins at byte `at`."""
         if type(atom) is Literal:
             return
         base = self.graph.memory_of(atom)
@@ -146,23 +150,23 @@ class BufferAssignment:
             self.targets[base] = self.targets[var].moved(at or 0)
 
     def ref(self, atom: Atom) -> Ref:
-        """Where a value is, dense."""
+        """Return the address of a value, which must be dense."""
         if type(atom) is Literal:
             return self.plan.const(atom.val, atom.aval.dtype)
-        found = self.env.get(atom)
-        if found is None:
+        address = self.env.get(atom)
+        if address is None:
             base, view = self.graph.resolve(atom)
-            assert view is not None  # else `env` has it by now
-            found = self.env[atom] = self.ref(base).moved(view.offset * atom.aval.dtype.itemsize)
-        return found
+            assert view is not None  # `env` has all computed values
+            address = self.env[atom] = self.ref(base).moved(view.offset * atom.aval.dtype.itemsize)
+        return address
 
     def result(self, var: Var) -> Ref:
-        """Memory for a result of the current step."""
-        made = self.env[var] = self.targets.get(var) or self.plan.temp(var.aval)
-        return made
+        """Assign memory to a result of the current step; return its address."""
+        address = self.env[var] = self.targets.get(var) or self.plan.temp(var.aval)
+        return address
 
     def operand(self, atom: Atom) -> tuple[Ref, tuple[int, ...]]:
-        """Address and strides of an operand that need not be dense: transposes, broadcasts and slices are only strides."""
+        """Return the address and strides of an operand that need not be dense: transposes, broadcasts and slices are strides only."""
         if type(atom) is not Literal and atom not in self.env:
             base, view = self.graph.resolve(atom)
             if view is not None:
@@ -170,7 +174,7 @@ class BufferAssignment:
         return self.ref(atom), row_major(atom.aval.shape)
 
     def overwritten(self, eqn: Eqn) -> Ref:
-        """The result's memory, holding the first operand: that operand's own memory if it is dead."""
+        """Return memory for the result that holds the values of the first operand: the operand's memory at its last use, or a copy."""
         operand, out = eqn.invars[0], eqn.outvars[0]
         source = self.ref(operand)
         if type(operand) is not Literal and out not in self.targets:
@@ -183,21 +187,21 @@ class BufferAssignment:
                 self.env[out] = source
                 return source
         target = self.result(out)
-        self.plan.copy(target, source, out.aval.nbytes)  # nothing if the operand was made there
+        self.plan.copy(target, source, out.aval.nbytes)  # no copy if the operand is already there
         return target
 
     def may_overwrite(self, eqn: Eqn) -> bool:
-        """Whether the result takes the place of the first operand, which is dead."""
+        """Return whether the result may overwrite the first operand because this is the operand's last use."""
         operand = eqn.invars[0]
         if type(operand) is Literal:
             return False
         base = self.graph.memory_of(operand)
-        given = (
+        readonly = (
             base in self.jaxpr.invars and base not in self.owned and base not in self.plan.donated
         )
         dead = self.last_read[base] == self.now and self._reads_once(eqn.invars, base)
-        return dead and not given and base not in self.jaxpr.constvars
+        return dead and not readonly and base not in self.jaxpr.constvars
 
     def _reads_once(self, atoms: Sequence[Atom], base: Var) -> bool:
-        """Whether only one of `atoms` uses the memory of `base`: views of it would see it change."""
+        """Return whether only one of `atoms` is in the memory of `base`; otherwise overwriting it would change the others."""
         return sum(type(a) is not Literal and self.graph.memory_of(a) is base for a in atoms) == 1

@@ -1,8 +1,8 @@
 """Exchanges with other processes as steps: start and wait.
 
-In:   equations of exchanges, and the marks where their results are needed (`overlap`).
-Out:  the steps, and the entries of the program's words: what depends on the process that runs it.
-Laws: operand and result live, and are not written, from start to wait.
+In:   equations of exchanges, and the `done` equations where their results are needed (`overlap`).
+Out:  the steps, and the entries of the program's words, a constant whose values depend on the process.
+Laws: the operand and the result stay live and unwritten from start to wait.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from weft._engine.ops.exchange import count_of, role_of
 
 
 def lower(body: BufferAssignment, eqn: Eqn) -> None:
-    """Add the steps of an exchange, or what belongs to one."""
+    """Add the steps of an equation of an exchange: its start, its end, or the position of the process."""
     plan = body.plan
     role = role_of(eqn)
     if role == "position":
         at = _word(plan, ("position", *eqn.params["table"]))
         body.env[eqn.outvars[0]] = _words(plan).moved(
             8 * at
-        )  # of an i64 on a little-endian machine, the int32 in front
+        )  # the low int32 of a little-endian i64
         plan.touch(_words(plan))
         return
     if role == "done":
@@ -64,7 +64,7 @@ def lower(body: BufferAssignment, eqn: Eqn) -> None:
 
 
 def _words(plan: ProgramBuilder) -> Ref:
-    """The constant that the process fills in."""
+    """Return the address of the words, a constant that each process fills in."""
     if plan.words_at is None:
         saved, plan.region = plan.region, None
         plan.words_at = Ref(plan.new(8 * P.FIRST_WORD, P.SlotKind.CONSTANT, len(plan.consts)))
@@ -75,7 +75,7 @@ def _words(plan: ProgramBuilder) -> Ref:
 
 
 def _word(plan: ProgramBuilder, entry: tuple) -> int:
-    """The number of a word of the process."""
+    """Return the number of the word with the given description; add it if it is new."""
     at = _words(plan)
     if entry not in plan.words:
         plan.words.append(entry)

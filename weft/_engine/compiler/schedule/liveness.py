@@ -1,6 +1,6 @@
-"""Liveness: the steps of a program in order, and the buffers that each one reads and writes.
+"""Liveness: the steps of a program in order, and the live ranges of the buffers that they read and write.
 
-In:   steps in order, each with the addresses that it reads and writes, and bodies of loops and branches inside.
+In:   steps in order, each with the addresses that it reads and writes; loops and branches contain steps.
 Out:  `ProgramBuilder`: the steps (`PendingStep` until the offsets of buffers are known), constants, and the live range of each buffer.
 """
 
@@ -20,25 +20,25 @@ from weft._engine.util.threads import Background
 
 @record(frozen=False, eq=False)
 class PendingStep:
-    """A step whose addresses are not fixed yet: `make(address)` gives it. Launches may gain in-place pairs."""
+    """A step before addresses are assigned: `make(address)` creates the final step. Launches may gain aliases."""
 
     make: Callable
     time: int
     in_place: dict[Buffer, list[tuple[Buffer, str, str]]] | None = None
     aliases: list[tuple[str, str]] | None = None
     copied: tuple[Buffer, Buffer] | None = (
-        None  # a step that only copies one whole buffer to another
+        None  # (target, source) if the step only copies a whole buffer
     )
     dropped: bool = False
 
 
 def finalized(steps: Sequence[PendingStep], address: Callable) -> tuple:
-    """The steps with their addresses."""
+    """Return the final steps, with addresses from the function `address`; dropped steps are left out."""
     return tuple(p.make(address) for p in steps if not p.dropped)
 
 
 class ProgramBuilder:
-    """Takes the steps of a program and of the bodies inside it; `donated` are the inputs that may be overwritten."""
+    """The builder of the steps of a program and its bodies; `donated` are the inputs that may be overwritten."""
 
     def __init__(self, donated: Collection[Var]):
         self.donated = donated
@@ -46,7 +46,7 @@ class ProgramBuilder:
         self.region: Region | None = None
         self.buffers: list[Buffer] = []
         self.consts: list[np.ndarray] = []
-        self.const_makers: list[Background] = []  # what has to finish before constants are used
+        self.const_makers: list[Background] = []  # background jobs that compute constants
         self.const_refs: dict[object, Ref] = {}
         self.steps: list[PendingStep] = []
         self.loops = 0
@@ -55,24 +55,24 @@ class ProgramBuilder:
         self.gemms = 0
         self.last_read: dict[Buffer, int] = {}
         self.task_regions: list[Region] = []  # bodies of loops whose iterations run in parallel
-        self.words: list = []  # what depends on the process (`schedule.exchange_steps`), and where it is
-        self.words_at: Ref | None = None
+        self.words: list = []  # values that depend on the process (`schedule.exchange_steps`)
+        self.words_at: Ref | None = None  # the constant that holds them
         self.check_kernel: Callable[..., None] | None = None  # see `schedule.KernelCheck`
 
     # ---- buffers and time
 
     def new(self, nbytes: int, kind: P.SlotKind = P.SlotKind.TEMP, number: int = -1) -> Buffer:
-        """A buffer of the region that is being written."""
-        made = Buffer(nbytes, kind, number, self.region)
-        self.buffers.append(made)
-        return made
+        """Create a buffer of the current region."""
+        buffer = Buffer(nbytes, kind, number, self.region)
+        self.buffers.append(buffer)
+        return buffer
 
     def temp(self, aval) -> Ref:
-        """New memory for a value."""
+        """Allocate memory for a value of type `aval`."""
         return Ref(self.new(aval.nbytes))
 
     def const(self, value, dtype) -> Ref:
-        """A constant of the program; equal small ones are one."""
+        """Return the address of a constant of the program; equal small constants share memory."""
         array = np.ascontiguousarray(np.asarray(value, dtype))
         key = (array.dtype, array.shape, array.tobytes()) if array.nbytes <= 64 else id(value)
         ref = self.const_refs.get(key)
@@ -86,7 +86,7 @@ class ProgramBuilder:
         return ref
 
     def touch(self, ref: Ref) -> None:
-        """Note that memory is in use now."""
+        """Extend the live range of the buffer at `ref` to the current time."""
         buffer = ref.final().buffer
         buffer.first = min(buffer.first, self.clock)
         buffer.last = max(buffer.last, self.clock)
@@ -95,7 +95,7 @@ class ProgramBuilder:
             region.touched.add(buffer)
 
     def step(self, make: Callable, reads: Sequence[Ref], writes: Sequence[Ref]) -> PendingStep:
-        """Add a step that reads and writes these addresses."""
+        """Add a step that reads and writes the given addresses."""
         for ref in reads:
             self.touch(ref)
             self.last_read[ref.final().buffer] = self.clock
@@ -107,7 +107,7 @@ class ProgramBuilder:
         return pending
 
     def copy(self, target: Ref, source: Ref, nbytes: int) -> None:
-        """Add a copy, unless it would be one to the same place."""
+        """Add a copy, unless source and target are the same."""
         if nbytes and target.final() != source.final():
             step = self.step(lambda at: P.Copy(at(target), at(source), nbytes), [source], [target])
             ends = target.final(), source.final()
@@ -123,7 +123,7 @@ class ProgramBuilder:
         operands: Sequence[Ref] = (),
         step: Callable = lambda kernel, args, operands: P.Launch(kernel, args),
     ) -> PendingStep:
-        """Add a step that runs `kernel` on `reads` and `writes`; as part of a matmul, it reads `operands` too."""
+        """Add a step that runs `kernel` on `reads` and `writes`; a matmul with an epilogue also reads `operands`."""
         refs = (*reads, *writes)
 
         def make(at) -> P.Step:
@@ -141,7 +141,7 @@ class ProgramBuilder:
         return pending
 
     def inside(self, run: Callable, region: Region | None = None) -> list[PendingStep]:
-        """The steps that `run` adds, as the body of a loop or branch."""
+        """Call `run` in a new region; return the steps that it adds, the body of a loop or branch."""
         outer_steps, outer_region = self.steps, self.region
         self.steps, self.region = [], region or Region(outer_region)
         run()
@@ -156,6 +156,6 @@ class ProgramBuilder:
         return steps
 
     def loop_variable(self) -> str:
-        """A name that no other loop has."""
+        """Return a unique name for a loop variable."""
         self.loops += 1
         return f"l{self.loops}"

@@ -1,7 +1,7 @@
-"""What a loop carries from one iteration to the next: which values need memory for every iteration, and how the others are handed on.
+"""Carries of loops: values that need memory for every iteration, and the update of other values at the end of an iteration.
 
-In:   an equation of a loop, the memory of its carried values, and where its body left the next ones.
-Out:  carried values written straight into the memory of the last ones where that is dead, else copied.
+In:   an equation of a loop, the memory of its carries, and the addresses of the new values.
+Out:  new values are computed in the memory of the carries if the old values are dead, and otherwise copied.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from weft._engine.ir.jaxpr import Eqn, Var
 
 
 def stacked_carries(eqn: Eqn, targets: Collection[Var]) -> dict[int, list[tuple[Var, bool]]]:
-    """Carried values that a counted loop stacks as they are when iterations begin, by their number: the stacks, and whether each has
-    the values at the end of iterations instead. Stacks whose memory is settled are not among them."""
+    """Return the carries that a counted loop also stacks, by number, as (stacked result, whether it has the values at the end of
+    iterations instead of the beginning) pairs.
+
+    Each has at least one stack of values at the beginning. Stacks that already have memory are left out."""
     loop = loop_of(eqn)
     if loop is None or not loop.counted or not eqn.params["length"]:
         return {}
     inner, nc, nk = eqn.params["jaxpr"], eqn.params["num_consts"], eqn.params["num_carry"]
-    found = {}
+    stacked = {}
     for n, (begin, end) in enumerate(zip(inner.invars[nc : nc + nk], inner.outvars[:nk])):
         stacks = [
             (var, atom is not begin)
@@ -30,14 +32,14 @@ def stacked_carries(eqn: Eqn, targets: Collection[Var]) -> dict[int, list[tuple[
             if var not in targets and (atom is begin or atom is end)
         ]
         if begin.aval.nbytes and not all(ends for _, ends in stacks):
-            found[n] = stacks
-    return found
+            stacked[n] = stacks
+    return stacked
 
 
 def update_carries(
     plan: ProgramBuilder, carries: list[Ref], fresh: list[Ref], avals: Sequence
 ) -> None:
-    """End of a loop body: the new values become the carried ones."""
+    """Move the new values, at the end of a loop body, into the memory of the carries."""
     ends = [r.final() for r in fresh]
     buffers = {c.final().buffer for c in carries}
     copies = []
@@ -60,7 +62,7 @@ def update_carries(
 def _write_in_place(
     plan: ProgramBuilder, carry: Ref, new: Ref, ends: list[Ref], carried: set[Buffer]
 ) -> bool:
-    """Let the step that makes a new carried value write it into the carry, if the old one is dead by then."""
+    """Have the step that computes a new value write it into the carry if the old value is dead by then; return whether it does."""
     buffer = new.buffer
     if not buffer.is_temp or buffer.region is not plan.region or buffer in carried:
         return False

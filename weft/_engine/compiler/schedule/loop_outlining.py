@@ -1,11 +1,11 @@
-"""Loop outlining: a loop over scalars or short rows becomes one kernel, since calling kernels would cost more than its work.
+"""Loop outlining: a loop over scalars or short rows becomes one kernel, because calls of kernels would cost more than its work.
 
 In:   a scheduled `Program`.
-Out:  the same program; a loop all of whose steps are small (kernels of one task, copies, branches and counted loops of such)
-      becomes a single `Launch`.
-Laws: values used only by the loop are registers or private memory of the kernel; all others are in memory when it ends. Short
-      buffers with constant indices are registers. A kernel returns within about `PATIENCE` bytes of work, so that signals are
-      handled: an uncounted loop continues in another call, a longer counted loop stays as it is.
+Out:  the same program, in which each loop that only has small steps (kernels of one task, copies, branches and counted loops of
+      such steps) is a single `Launch`.
+Laws: values used only by the loop are in registers or private memory of the kernel; all others are in memory when it ends. Short
+      buffers with constant indices are registers. A kernel returns within about `OUTLINED_CALL_BYTES` bytes of work, so that
+      signals are handled: an uncounted loop continues in another call, a longer counted loop is not outlined.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from weft._engine.ir.registry import HEAVY
 from weft._engine.util.record import field, record, replace
 
 # thresholds, measured on several machines
-#: values in a kernel: LLVM's time grows faster than a function
+#: maximal number of values in a kernel: the compile time of LLVM grows faster than the size of a function
 _OUTLINED_NAMES = 400
-#: iterations of a loop that is unrolled fully, elements of a buffer kept in registers
+#: maximal number of iterations of a loop that is fully unrolled
 _OUTLINED_UNROLLED = 4
-#: no more than so many iterations come of it
+#: maximal number of unrolled iterations of nested loops, and of elements of a buffer in registers
 _OUTLINED_ITERATIONS = 16
-#: so many operations
+#: maximal number of operations in an unrolled loop
 _OUTLINED_COST = 512
 
 
 def with_loop_kernels(scheduled: Scheduled) -> Scheduled:
-    """The program with its small loops as kernels."""
+    """Return the program with its small loops outlined into kernels."""
     program = scheduled.program
     uses = Counter(ref.slot for step in program.steps for ref in P.refs_of(step))
     return replace(
@@ -41,11 +41,11 @@ def with_loop_kernels(scheduled: Scheduled) -> Scheduled:
 
 
 def _rewritten(program: P.Program, uses: Counter, steps: Sequence[P.Step]) -> tuple[P.Step, ...]:
-    made: list[P.Step] = []
+    rewritten: list[P.Step] = []
     for step in steps:
         if isinstance(step, P.Loop | P.WhileLoop):
             try:
-                made.append(_whole(program, uses, step))
+                rewritten.append(_whole(program, uses, step))
                 continue
             except _NotOutlined:
                 step = replace(step, body=_rewritten(program, uses, step.body))
@@ -54,12 +54,12 @@ def _rewritten(program: P.Program, uses: Counter, steps: Sequence[P.Step]) -> tu
                 step,
                 branches=tuple([_rewritten(program, uses, branch) for branch in step.branches]),
             )
-        made.append(step)
-    return tuple(made)
+        rewritten.append(step)
+    return tuple(rewritten)
 
 
 def _whole(program: P.Program, uses: Counter, loop: P.Loop | P.WhileLoop) -> P.Step:
-    """The loop as a kernel, written twice: at first to learn which buffers can be registers."""
+    """Return a loop as a kernel. The kernel is written twice: first to find the buffers that can be registers."""
     mine = Counter(ref.slot for ref in P.refs_of(loop))
     private = {
         slot for slot, count in mine.items() if program.slots[slot].is_temp and uses[slot] == count
@@ -77,7 +77,7 @@ def _whole(program: P.Program, uses: Counter, loop: P.Loop | P.WhileLoop) -> P.S
 
 
 def _launches(step: object) -> Iterator[P.Launch]:
-    """The kernels that a loop runs."""
+    """Yield the kernel launches in a loop."""
     if isinstance(step, P.Launch):
         yield step
     bodies = {P.Loop: ("body",), P.WhileLoop: ("cond_body", "body"), P.Branch: ("branches",)}
@@ -90,23 +90,28 @@ def _launches(step: object) -> Iterator[P.Launch]:
 
 
 class _NotOutlined(Exception):
-    """The loop should stay a loop of steps."""
+    """A reason not to outline a loop."""
 
 
 @record(frozen=False)
 class _Memory:
-    """A buffer of the new kernel. `outer`: strides of its address along loops around the kernel; `reach`: elements that are used."""
+    """A buffer of the new kernel.
+
+    `outer`: strides of its address along loops outside of the kernel. `reach`: the end of its used elements. `places`: the constant
+    indices that are used."""
 
     name: str
     type: str
     outer: tuple[tuple[str, int], ...] = ()
     reach: int = 0
     private: bool = False
-    constant: bool = True  # indexed by constants only
+    constant: bool = True  # all indices are constants
     loaded: bool = False
     stored: bool = False
     in_registers: bool = False
-    early: bool = False  # a condition needs its registers
+    early: bool = (
+        False  # its registers are initialized before the loop, because the condition uses them
+    )
     places: dict[int, None] = field(default_factory=dict)
 
 
@@ -114,24 +119,24 @@ class _Writer:
     def __init__(self, private: set[int], types: dict[int, str], registers: frozenset[str]):
         self.private, self.types, self.register_names = private, types, registers
         self.b = Builder()
-        self.memory: dict[int | str, _Memory] = {}  # by slot; the inner kernels' scratch by name
+        self.memory: dict[int | str, _Memory] = {}  # by slot; scratch of inner kernels by name
         self.vars: dict[
             str, tuple[loops.Expr, int]
-        ] = {}  # of loops in the kernel: the number of the iteration, and of iterations
+        ] = {}  # loop variables in the kernel: index of the iteration, number of iterations
         self.names: dict[str, loops.Expr] = {}
         self.bufs: dict[
             str, tuple[_Memory, loops.Expr]
-        ] = {}  # of the kernel being copied: where it is, from which element on
+        ] = {}  # buffers of the kernel being copied: memory and first element
         self.memo: dict[int, loops.Expr] = {}
         self.count = self.work = 0
         self.copies = 1
         self.known: dict[
             tuple[str, int], tuple[loops.Expr, loops.Expr]
-        ] = {}  # (memory, id) -> element, last stored there
+        ] = {}  # (memory, id of index) -> index, value last stored there
         self.in_vector = False
 
     def registers(self) -> frozenset[str]:
-        """Names of buffers that can be registers, and gain by it."""
+        """Return the names of the buffers that can be registers, and are faster as registers."""
         return frozenset(
             [
                 m.name
@@ -147,7 +152,7 @@ class _Writer:
     # ---- the loop
 
     def written(self, loop: P.Loop | P.WhileLoop) -> P.Step:
-        """The step that runs the kernel."""
+        """Return the step that runs the kernel of a loop."""
         if isinstance(loop, P.Loop):
             iterations = self._counted(loop, top=True)
             body, total = [*self._begun(), *iterations, *self._ended()], self.work * loop.extent
@@ -157,9 +162,7 @@ class _Writer:
             body, total = self._while(loop), OUTLINED_CALL_BYTES
         if self.work > OUTLINED_BYTES:
             raise _NotOutlined
-        taken = [
-            (slot, m) for slot, m in self.memory.items() if type(slot) is int and not m.private
-        ]
+        used = [(slot, m) for slot, m in self.memory.items() if type(slot) is int and not m.private]
         bufs = tuple(
             [
                 loops.Buf(
@@ -168,7 +171,7 @@ class _Writer:
                     m.reach,
                     "in" if not m.stored else "inout" if m.loaded else "out",
                 )
-                for _, m in taken
+                for _, m in used
             ]
         )
         scratch = tuple(
@@ -179,11 +182,11 @@ class _Writer:
             ]
         )
         kernel = loops.Kernel(bufs, tuple(body), scratch, "loop")
-        launch = P.Launch(kernel, tuple([P.BufRef(slot, 0, m.outer) for slot, m in taken]), total)
+        launch = P.Launch(kernel, tuple([P.BufRef(slot, 0, m.outer) for slot, m in used]), total)
         return launch if isinstance(loop, P.Loop) else P.WhileLoop((launch,), loop.cond, ())
 
     def _counted(self, loop: P.Loop, top: bool = False) -> list[loops.Stmt]:
-        """A counted loop, in the kernel; `work` becomes that of an iteration of the top one."""
+        """Return the statements of a counted loop; for the top loop, set `work` to the work of one iteration."""
         name = self._fresh("l")
         index = self.b.index(name, loop.extent)
         saved = self.vars
@@ -205,7 +208,7 @@ class _Writer:
         ]
 
     def _while(self, loop: P.WhileLoop) -> list[loops.Stmt]:
-        """An uncounted loop, or as many iterations of it as may run between checks for signals."""
+        """Return the statements of an uncounted loop; it stops after the maximal number of iterations between checks for signals."""
         first = self._steps(loop.cond_body)
         self._reach(loop.cond, "bool", 1)
         cond = self._load(self._place(loop.cond, "bool"), None, None)
@@ -215,7 +218,7 @@ class _Writer:
         again = self._steps(loop.cond_body)
         most = max(1, OUTLINED_CALL_BYTES // self.work)
         iterations = loops.Ref("iterations", "i64")
-        goes_on = loops.Op(
+        continues = loops.Op(
             "and", (cond, loops.Op("lt", (iterations, loops.Const(most, "i64")), "bool")), "bool"
         )
         iteration = [
@@ -226,16 +229,16 @@ class _Writer:
         ]
         outlined = [
             loops.Init("iterations", loops.Const(0, "i64")),
-            loops.While(goes_on, tuple(iteration)),
+            loops.While(continues, tuple(iteration)),
         ]
         return [*self._begun(), *first, *outlined, *self._ended()]
 
     def _begun(self) -> list[loops.Stmt]:
-        """Registers that live through the loop, as they are before it."""
+        """Return the initializations, before the loop, of registers that are live across iterations."""
         return self._inits(private=False) + self._inits(private=True, early=True)
 
     def _inits(self, private: bool, early: bool = False) -> list[loops.Stmt]:
-        made: list[loops.Stmt] = []
+        inits: list[loops.Stmt] = []
         for m in self.memory.values():
             if m.in_registers and m.private == private and (not private or m.early == early):
                 for at in m.places:
@@ -244,11 +247,11 @@ class _Writer:
                         if private
                         else loops.Load(m.name, loops.Const(at, "i64"), m.type)
                     )
-                    made.append(loops.Init(_register(m, at), value))
-        return made
+                    inits.append(loops.Init(_register(m, at), value))
+        return inits
 
     def _ended(self) -> list[loops.Stmt]:
-        """What others see of the registers."""
+        """Return the stores, after the loop, of registers whose values are read outside."""
         return [
             loops.Store(m.name, loops.Const(at, "i64"), loops.Ref(_register(m, at), m.type))
             for m in self.memory.values()
@@ -259,22 +262,22 @@ class _Writer:
     # ---- steps
 
     def _steps(self, steps: Sequence[P.Step]) -> list[loops.Stmt]:
-        made: list[loops.Stmt] = []
+        stmts: list[loops.Stmt] = []
         for step in steps:
             self.work += 64
             if self.work > OUTLINED_BYTES:
                 raise _NotOutlined
             if isinstance(step, P.Launch):
-                made += self._launch(step)
+                stmts += self._launch(step)
             elif isinstance(step, P.Copy):
-                made += self._copy(step)
+                stmts += self._copy(step)
             elif isinstance(step, P.Loop) and step.extent > 0:
-                made += self._counted(step)
+                stmts += self._counted(step)
             elif isinstance(step, P.Branch):
-                made += self._branch(step)
+                stmts += self._branch(step)
             elif not isinstance(step, P.Loop):
                 raise _NotOutlined
-        return made
+        return stmts
 
     def _launch(self, step: P.Launch) -> list[loops.Stmt]:
         kernel = step.kernel
@@ -320,12 +323,12 @@ class _Writer:
         )
 
     def _branch(self, step: P.Branch) -> list[loops.Stmt]:
-        """The branches, each but the last guarded by a comparison."""
+        """Return the branches as nested ifs; a comparison guards each but the last."""
         if len(step.branches) < 2:
             return self._steps(step.branches[0] if step.branches else ())
         self._reach(step.index, "i32", 1)
         name = self._fresh("v")
-        made: list[loops.Stmt] = [
+        stmts: list[loops.Stmt] = [
             loops.Let(name, self._load(self._place(step.index, "i32"), None, None))
         ]
         bodies = [self._inner(self._steps, branch) for branch in step.branches]
@@ -338,12 +341,12 @@ class _Writer:
                     chosen,
                 ),
             )
-        return [*made, *chosen]
+        return [*stmts, *chosen]
 
     # ---- places
 
     def _reach(self, ref: P.BufRef, type_: str, count: int) -> None:
-        """Note that `count` elements of `type_` are used from an address on."""
+        """Record that `count` elements of `type_` from address `ref` on are used."""
         memory, size = self.memory.get(ref.slot), loops.ITEMSIZE[type_]
         outer = tuple([(var, stride) for var, stride in ref.strides if var not in self.vars])
         if memory is None:
@@ -370,7 +373,7 @@ class _Writer:
         memory.reach = max(memory.reach, end)
 
     def _place(self, ref: P.BufRef, type_: str) -> tuple[_Memory, loops.Expr]:
-        """The memory of an address, and the element there."""
+        """Return the memory of an address, and the index of its element."""
         b, size = self.b, loops.ITEMSIZE[type_]
         at = b.const(ref.offset // size, "i64")
         for var, stride in ref.strides:
@@ -387,28 +390,28 @@ class _Writer:
         return f"{prefix}{self.count}"
 
     def _bound(self, name: str, type_: str) -> str:
-        """A name of its own for what a kernel calls `name`."""
+        """Return a unique name for the value that a kernel calls `name`."""
         fresh = self._fresh("v")
         self.names[name] = loops.Ref(fresh, type_)
         return fresh
 
     def _body(self, stmts: Sequence[loops.Stmt]) -> list[loops.Stmt]:
-        made: list[loops.Stmt] = []
+        copied: list[loops.Stmt] = []
         outer = dict(self.names)
         for stmt in stmts:
             self.memo = {}
-            made += self._stmt(stmt)
+            copied += self._stmt(stmt)
         self.names = outer
-        return made
+        return copied
 
     def _inner(
         self, write: Callable[[Sequence], list[loops.Stmt]], what: Sequence
     ) -> tuple[loops.Stmt, ...]:
-        """What may run several times, or not at all: nothing is known in it of what was stored before, nor after it."""
+        """Return statements that may run any number of times: known stored values are forgotten before and after them."""
         self.known = {}
-        made = write(what)
+        stmts = write(what)
         self.known = {}
-        return tuple(made)
+        return tuple(stmts)
 
     def _stmt(self, stmt: loops.Stmt) -> list[loops.Stmt]:
         match stmt:
@@ -489,22 +492,22 @@ class _Writer:
         return [loops.For(name, extent, body, stmt.kind)]
 
     def _unrolled(self, stmt: loops.For, extent: int) -> list[loops.Stmt]:
-        made, saved = [], self.copies
+        stmts, saved = [], self.copies
         self.copies = saved * extent
         for i in range(extent):
             self.names[stmt.var] = self.b.const(i, "i64")
-            made += self._body(stmt.body)
+            stmts += self._body(stmt.body)
         self.copies = saved
-        return made
+        return stmts
 
     def _element(self, buf: str, index: loops.Expr) -> tuple[_Memory, loops.Expr]:
-        """The memory of a buffer, and the element there."""
+        """Return the memory of a kernel's buffer, and the index of the element in it."""
         memory, first = self.bufs[buf]
         return memory, self.b.iadd(first, self._expr(index))
 
     @staticmethod
     def _noted(memory: _Memory, at: loops.Expr) -> None:
-        """Remember a place that is known, or that one is not."""
+        """Record an index: a constant index is a candidate for a register."""
         if isinstance(at, loops.Const):
             memory.places[at.value] = None
         else:
@@ -523,16 +526,16 @@ class _Writer:
         if self.in_vector or guard is not None or stmt.accumulate or memory.type in HALVES:
             return [loops.Store(memory.name, at, value, guard, stmt.accumulate)]
         name = self._fresh("v")
-        kept = value if isinstance(value, loops.Const) else loops.Ref(name, memory.type)
-        self.known[memory.name, id(at)] = at, kept
+        stored = value if isinstance(value, loops.Const) else loops.Ref(name, memory.type)
+        self.known[memory.name, id(at)] = at, stored
         return (
             [loops.Store(memory.name, at, value)]
-            if kept is value
-            else [loops.Let(name, value), loops.Store(memory.name, at, kept)]
+            if stored is value
+            else [loops.Let(name, value), loops.Store(memory.name, at, stored)]
         )
 
     def _stored(self, memory: _Memory, at: loops.Expr) -> None:
-        """Note a store: what was stored before in places that may be the same is not known any more."""
+        """Record a store; known values at indices that may be equal are forgotten."""
         memory.stored = True
         self._noted(memory, at)
         memory.constant = memory.constant and not self.in_vector
@@ -543,7 +546,7 @@ class _Writer:
                 del self.known[key]
 
     def _form(self, at: loops.Expr) -> tuple[dict[int, int], int]:
-        """A place as a sum: its terms, and the constant."""
+        """Return an index as an affine form: its terms and the constant."""
         return self.b.affine(at) or ({id(at): 1}, 0)
 
     # ---- expressions
@@ -571,10 +574,10 @@ class _Writer:
         )
 
     def _expr(self, expr: loops.Expr) -> loops.Expr:
-        made = self.memo.get(id(expr))
-        if made is None:
-            made = self.memo[id(expr)] = self._expression(expr)
-        return made
+        rewritten = self.memo.get(id(expr))
+        if rewritten is None:
+            rewritten = self.memo[id(expr)] = self._expression(expr)
+        return rewritten
 
     def _expression(self, expr: loops.Expr) -> loops.Expr:
         if isinstance(expr, loops.Const):
@@ -596,7 +599,7 @@ class _Writer:
 
 
 def _cost(part: object, seen: set[int]) -> int:
-    """What statements or expressions compute, without addresses."""
+    """Return the number of operations in statements or expressions, without addresses; heavy functions count 20."""
     if id(part) in seen:
         return 0
     seen.add(id(part))
@@ -615,7 +618,7 @@ def _register(memory: _Memory, at: int) -> str:
 
 
 def _register_at(memory: _Memory, at: loops.Expr) -> str:
-    """Return the register of an element of a memory in registers, all of whose places are constants."""
+    """Return the register of an element of a memory in registers, whose index must be a constant."""
     if not isinstance(at, loops.Const):
         raise _NotOutlined
     return _register(memory, at.value)

@@ -1,12 +1,12 @@
 """Checks of a scheduled program's memory: bounds, writes before reads, lifetimes, and overlap.
 
-In:   a `Program`, and which outputs take the memory of donated inputs.
-Out:  nothing, or a `MemoryPlanError` that names the step, the buffer, and the bytes.
-How:  steps are followed in order. Each byte of memory has at most one owner, the slot last written there. A read must find
-      its own slot's bytes; otherwise they were never written, or another slot has taken their memory.
-      It runs on every compilation: a fault of the plan would be wrong values or corrupted memory.
-Laws: a buffer's written bytes are an interval from the first to the last one, so that a gap inside one access is not seen.
-      The body of a loop is followed twice, and its reads are checked the second time.
+In:   a `Program`, and the aliases of outputs and donated inputs.
+Out:  None, or a `MemoryPlanError` that names the step, the buffer, and the bytes.
+How:  steps are simulated in order. Each byte of memory has at most one owner, the slot last written there. The bytes of a read
+      must be owned by the slot that is read; otherwise they were never written, or another slot has overwritten them.
+      The check runs on every compilation, since an error in the plan would cause wrong values or corrupt memory.
+Laws: the bytes of an access are treated as one interval, so that gaps inside it are not detected. The body of a loop is
+      simulated twice, and its reads are checked the second time.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from weft._engine.util.record import record
 
 
 class MemoryPlanError(AssertionError):
-    """A step of a compiled program reads or writes memory that is not its own: a fault of the compiler."""
+    """An error in the memory plan of a compiled program, that is, in the compiler."""
 
 
 def check_memory(program: P.Program, aliases: Mapping[int, int] | None = None) -> None:
-    """Check every access of a program's steps. `aliases` maps outputs to the inputs whose memory they take.
+    """Check every access of a program's steps. `aliases` maps numbers of outputs to numbers of inputs whose memory they take.
 
-    MemoryPlanError for the first access that leaves its buffer, reads bytes that nothing wrote, or overlaps another access.
+    Raise MemoryPlanError for the first access that leaves its buffer, reads unwritten bytes, or overlaps another access.
     """
     memory = _Memory(program, aliases or {})
     memory.follow(program.steps, {}, True)
@@ -34,7 +34,7 @@ def check_memory(program: P.Program, aliases: Mapping[int, int] | None = None) -
 
 @record
 class _Location:
-    """The bytes of one access, over all iterations of the loops around it."""
+    """The bytes of one access in all iterations of the enclosing loops."""
 
     slot: int
     space: tuple[str, int]
@@ -46,7 +46,7 @@ class _Location:
 
 
 class _Memory:
-    """The owners of all bytes, as steps are followed."""
+    """The owners of all bytes at one point of the simulation."""
 
     def __init__(self, program: P.Program, aliases: Mapping[int, int]):
         self.slots = program.slots
@@ -65,7 +65,7 @@ class _Memory:
                 self._owners_of((slot.kind, i)).give(0, slot.nbytes, i)
 
     def follow(self, steps: Sequence[P.Step], loops: dict[str, int], checks_reads: bool) -> None:
-        """Follow steps inside of loops with these extents, by variable."""
+        """Simulate steps inside loops; `loops` maps loop variables to extents."""
         for number, step in enumerate(steps):
             match step:
                 case P.Loop():
@@ -91,7 +91,7 @@ class _Memory:
                 self.follow(body, loops, checks)
 
     def _branch(self, step: P.Branch, loops: dict[str, int], checks_reads: bool) -> None:
-        """Follow each branch from the same state; later steps may rely only on what all branches leave."""
+        """Simulate each branch from the same state; afterwards, only owners on which all branches agree remain."""
         before = {space: owners.copy() for space, owners in self.owners.items()}
         ends = []
         for branch in step.branches:
@@ -112,12 +112,12 @@ class _Memory:
             if access.writes:
                 if location.slot in self.constant:
                     raise MemoryPlanError(
-                        f"{title} writes {self._name(location.slot)}, which is not to be changed"
+                        f"{title} writes {self._name(location.slot)}, which is read-only"
                     )
                 self._owners_of(location.space).give(location.start, location.end, location.slot)
 
     def _locate(self, access: StepAccess, title: str, loops: Mapping[str, int]) -> _Location:
-        """Return the bytes of an access; MemoryPlanError if they leave the buffer."""
+        """Return the bytes of an access; raise MemoryPlanError if they leave the buffer."""
         ref, slot = access.ref, self.slots[access.ref.slot]
         low, high = access.span()
         low, high = low + ref.offset, high + ref.offset
@@ -159,7 +159,8 @@ class _Memory:
     def _check_overlap(
         self, step: P.Step, located: Sequence[tuple[StepAccess, _Location]], title: str
     ) -> None:
-        """Different buffers of one step share memory only where the kernel declares it, or the step works in place."""
+        """Raise MemoryPlanError if buffers of one step overlap and one is written, unless the kernel declares an alias or the step
+        works in place."""
         if isinstance(step, P.HostCall | P.LibraryCall | P.Fft | P.Start | P.Wait):
             return
         aliased = _aliased_refs(step)
@@ -181,7 +182,7 @@ class _Memory:
                 ):
                     continue
                 if access.ref.strides and location.slot == there.slot:
-                    continue  # iterations of a loop around: their addresses differ within one iteration
+                    continue  # addresses of different iterations may overlap, addresses of one iteration differ
                 raise MemoryPlanError(
                     f"{title} accesses {self._name(location.slot)} and {self._name(there.slot)}, "
                     "whose memory overlaps, and writes one of them"
@@ -195,7 +196,7 @@ class _Memory:
 
 
 def _aliased_refs(step: P.Step) -> set[frozenset[P.BufRef]]:
-    """Return the pairs of addresses that a step's kernel declares as one."""
+    """Return the pairs of addresses that a step's kernel declares as aliases."""
     if isinstance(step, P.Launch):
         bufs, args = step.kernel.bufs, step.args
     elif isinstance(step, P.Gemm) and step.epilogue is not None:
@@ -220,7 +221,7 @@ def _title(step: P.Step) -> str:
 
 
 class _Owners:
-    """Which slot owns which bytes of one memory: adjacent intervals, by their starts."""
+    """The owners of the bytes of one memory: adjacent intervals in order of their starts, each with a slot or None."""
 
     def __init__(self) -> None:
         self.starts: list[int] = [0]
@@ -232,7 +233,7 @@ class _Owners:
         return copied
 
     def _cut(self, at: int) -> int:
-        """Return the position of the interval that starts here, after making one."""
+        """Split the interval that contains `at`; return the position of the interval that starts there."""
         n = bisect.bisect_right(self.starts, at)
         if self.starts[n - 1] == at:
             return n - 1
@@ -245,7 +246,7 @@ class _Owners:
         self.starts[first:last], self.slots[first:last] = [start], [slot]
 
     def between(self, start: int, end: int) -> list[tuple[int, int, int | None]]:
-        """Return the intervals (start, end, owner) that cover these bytes."""
+        """Return the intervals (start, end, owner) that cover the bytes from `start` to `end`."""
         intervals = []
         for n in range(bisect.bisect_right(self.starts, start) - 1, len(self.starts)):
             if self.starts[n] >= end:
@@ -256,7 +257,7 @@ class _Owners:
 
 
 def _common(ends: Sequence[_Owners]) -> _Owners:
-    """Return the owners on which all agree."""
+    """Return the owners on which all ends agree; other bytes have no owner."""
     common, points = _Owners(), sorted({at for end in ends for at in end.starts})
     for n, at in enumerate(points):
         owners = {end.slots[bisect.bisect_right(end.starts, at) - 1] for end in ends}

@@ -1,12 +1,12 @@
-"""Overlap: in which order the items of a program run that exchanges with other processes.
+"""Overlap of exchanges between processes with computation, by the order of items.
 
-In:   the fused program of one process, in which exchanges are equations (`ops.exchange`).
-Out:  its items in an order that lets exchanges overlap with computing, with a mark where each result is needed.
-Laws: the order is a function of the program alone, so that all processes start the same exchanges in the same order. An exchange is
-      waited for within the program that starts it. The mark reads operand and result, so that all that plans memory keeps both.
-How:  an exchange starts as soon as its operand is there. Of what else is ready, that comes first on which later exchanges depend, then
-      what depends on none, and last what has to wait.
-Next: `exchange_steps` makes steps of exchanges and marks.
+In:   the fused program of one process, whose exchanges are equations (`ops.exchange`).
+Out:  its items in an order that overlaps exchanges with computation, with a `done` equation before the first use of each result.
+Laws: the order depends on the program only, so that all processes start the same exchanges in the same order. The program that
+      starts an exchange also waits for it. The `done` equation reads the operand and the result, so that both stay live.
+How:  an exchange starts as soon as its operand is computed. Among other items that are ready, operands of later exchanges come
+      first, then items that do not wait for an exchange, then items that do.
+Next: `exchange_steps` makes steps of exchanges and `done` equations.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from weft._engine.ops.exchange import exchange_done_p, role_of
 
 
 def overlapped(graph: Fusion) -> list[Group | Eqn]:
-    """The items of a program in an order that overlaps, with a mark before the first reader of each exchange."""
+    """Return the items in an order that overlaps exchanges, with a `done` equation before the first reader of each result."""
     return _OverlapScheduler(graph).run()
 
 
 class _OverlapScheduler:
-    """A list scheduler: of the items that are ready, the one of lowest rank comes next."""
+    """A list scheduler: the next item is the one of lowest rank among all ready items."""
 
     def __init__(self, graph: Fusion) -> None:
         self.items, self.needs = graph.items, _needs(graph)
         self.starts = [is_exchange(item) for item in self.items]
-        #: whether an exchange depends on an item
+        #: True for items on which an exchange depends
         self.leads = list(self.starts)
         for i in reversed(range(len(self.items))):
             if self.leads[i]:
@@ -63,7 +63,7 @@ class _OverlapScheduler:
         return (0 if self.starts[i] else 1 if self.leads[i] else 2), i
 
     def start(self, i: int) -> None:
-        """Append an item after the exchanges that it waits for."""
+        """Wait for the exchanges that an item depends on, then append it."""
         self.wait(self.needs[i] & self.under_way.keys())
         item = self.items[i]
         self.out.append(item)
@@ -71,7 +71,7 @@ class _OverlapScheduler:
             self.under_way[i] = item
 
     def wait(self, exchanges: Iterable[int]) -> None:
-        """Append the marks where exchanges have ended."""
+        """Append the `done` equations of exchanges."""
         for n in sorted(exchanges):
             eqn = self.under_way.pop(n)
             operands = [*eqn.invars, *eqn.outvars]
@@ -79,15 +79,16 @@ class _OverlapScheduler:
 
 
 def is_exchange(item: Group | Eqn) -> bool:
-    """Whether an item starts an exchange."""
+    """Return whether an item starts an exchange."""
     return type(item) is Eqn and role_of(item) == "exchange" and item.outvars[0].aval.size > 0
 
 
 def _needs(graph: Fusion) -> list[set[int]]:
-    """For each item those that come before it: what makes the values that it reads, and the effect before its own. Loops and branches
-    that exchange inside keep their order among each other."""
+    """Return the positions of the items that each item depends on: producers of its operands, and the preceding effect.
+
+    Loops and branches keep their order among each other, because they may contain exchanges."""
     makers: dict[Var, int] = {}
-    found: list[set[int]] = []
+    needs: list[set[int]] = []
     effect = inside = -1
     for i, item in enumerate(graph.items):
         if isinstance(item, Group):
@@ -104,5 +105,5 @@ def _needs(graph: Fusion) -> list[set[int]]:
                 mine |= {inside} - {-1}
                 inside = i
         makers.update((v, i) for v in makes)
-        found.append(mine)
-    return found
+        needs.append(mine)
+    return needs

@@ -1,6 +1,6 @@
-"""Control flow: the bodies of loops and branches, and the memory of carried values.
+"""Lowering of control flow: the steps of loops and branches, and the memory of carried values.
 
-In:   an equation of a loop or a branch, and the memory of the values around it.
+In:   an equation of a loop or a branch, and the memory of outside values.
 Out:  its steps: a control-flow step that contains the steps of its bodies.
 """
 
@@ -19,17 +19,17 @@ from weft._engine.ir.jaxpr import Atom, Eqn, Jaxpr, Var, subjaxprs
 from weft._engine.ir.types import ShapedArray
 
 # thresholds, measured on several machines
-#: iterations of a loop that carries nothing: from so many on they run in parallel
+#: minimal number of iterations that run in parallel, of a loop without carries
 _TASK_LOOP_ITERATIONS = 8
 
 
-#: adds the steps of a program inside: from where its inputs are, where results are to be (or None) and which inputs may be
-#: overwritten, to where the results are
+#: a function that adds the steps of a body, given the addresses of inputs, the required addresses of results (or None) and flags of
+#: inputs that may be overwritten; it returns the addresses of the results
 Lower = Callable[..., list[Ref]]
 
 
 def lower_region(body: BufferAssignment, eqn: Eqn, lower: Lower) -> None:
-    """Add the steps of an equation of control flow."""
+    """Add the steps of a loop or branch; `lower` adds the steps of its bodies."""
     match eqn.primitive:
         case LoopLike(counted=True):
             _scan(body, eqn, lower)
@@ -38,14 +38,14 @@ def lower_region(body: BufferAssignment, eqn: Eqn, lower: Lower) -> None:
         case BranchLike():
             _cond(body, eqn, lower)
         case _:
-            eqn.primitive.lower(eqn)  # raises: the rule does not exist
+            eqn.primitive.lower(eqn)  # raises the error of a missing rule
 
 
 # ---- carried values
 
 
 def _carries(body: BufferAssignment, atoms: Sequence[Atom], outvars: Sequence[Var]) -> list[Ref]:
-    """Memory that a loop carries values in, filled with the first ones."""
+    """Return the memory of the carries of a loop, and add copies of the initial values into it."""
     carries = []
     for atom, var in zip(atoms, outvars):
         carry = body.result(var)
@@ -58,9 +58,10 @@ def _carries(body: BufferAssignment, atoms: Sequence[Atom], outvars: Sequence[Va
 def _history(
     body: BufferAssignment, eqn: Eqn, n: int, stacks: list[tuple[Var, bool]]
 ) -> tuple[Ref, Ref]:
-    """Memory for a carried value in all iterations; where it is at the beginning and at the end of the first one.
+    """Allocate memory for a carry in all iterations; return its address at the beginning and at the end of the first iteration.
 
-    An iteration ends with what the next begins with: a stack of ends is that of beginnings, one place on."""
+    The carry at the end of an iteration is the carry at the beginning of the next, so both stacks share the memory, shifted by one
+    element."""
     params = eqn.params
     first, length, back = (
         eqn.invars[params["num_consts"] + n],
@@ -105,7 +106,7 @@ def _scan(body: BufferAssignment, eqn: Eqn, lower: Lower) -> None:
 
 
 class _Scan:
-    """Memory of a counted loop: constants, carries, histories of carries that are stacked, inputs and results."""
+    """The memory of a counted loop: constants, carries, histories of stacked carries, scanned inputs and stacked results."""
 
     def __init__(self, body: BufferAssignment, eqn: Eqn) -> None:
         params = eqn.params
@@ -130,7 +131,7 @@ class _Scan:
         self.var = self.plan.loop_variable() if self.length else ""
 
     def region(self) -> Region:
-        """Return the region of the body; a long loop that carries nothing has tasks."""
+        """Return the region of the body; a long loop without carries has tasks."""
         outer = self.plan.region
         tasks = (
             not self.nk
@@ -165,7 +166,7 @@ class _Scan:
         return Ref(ref.buffer, ref.offset, (*ref.strides, (self.var, aval.nbytes)))
 
     def copy_results(self) -> None:
-        """Copy last values of histories to results whose memory is settled."""
+        """Copy the last values of histories to results that already have memory."""
         for n, (_, ends) in self.histories.items():
             out = self.eqn.outvars[n]
             if out in self.body.targets:
@@ -174,7 +175,7 @@ class _Scan:
                 self.plan.copy(self.body.result(out), last, nbytes)
 
 
-#: what native code does by itself, on any thread
+#: kinds of equations that native code computes on any thread, without Python
 _NATIVE = frozenset(LoweringKind) - {
     LoweringKind.HOST,
     LoweringKind.LIBRARY,
@@ -185,7 +186,7 @@ _NATIVE = frozenset(LoweringKind) - {
 
 
 def _are_tasks(jaxpr: Jaxpr) -> bool:
-    """Whether a program, the body of a loop that carries nothing, may run on any thread, several times at once."""
+    """Return whether the body of a loop without carries may run on any thread, several iterations at once."""
     return not jaxpr.effects and all(
         lowering_kind(eqn) in _NATIVE
         and all(_are_tasks(inner) for _, inner in subjaxprs(eqn.params))
@@ -228,17 +229,17 @@ def _cond(body: BufferAssignment, eqn: Eqn, lower: Lower) -> None:
     selector = body.ref(index)
     ins = [body.ref(a) for a in operands]
     outs = [body.result(v) for v in eqn.outvars]
-    made: list[list[PendingStep]] = []
+    bodies: list[list[PendingStep]] = []
 
     def whole() -> None:
         for ref in (selector, *outs):
             plan.touch(ref)
         for branch in branches:
-            made.append(plan.inside(lambda branch=branch: lower(branch, ins, outs)))
+            bodies.append(plan.inside(lambda branch=branch: lower(branch, ins, outs)))
 
     plan.inside(whole)
     plan.step(
-        lambda at: P.Branch(at(selector), tuple(finalized(steps, at) for steps in made)),
+        lambda at: P.Branch(at(selector), tuple(finalized(steps, at) for steps in bodies)),
         [selector],
         outs,
     )

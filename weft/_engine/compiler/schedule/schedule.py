@@ -1,7 +1,7 @@
-"""From a program on dense arrays to a Program: kernels, matmuls and control flow over assigned buffers.
+"""The schedule of a program on dense arrays: kernels, matmuls and control flow over assigned buffers.
 
-In:   a simplified jaxpr without collectives, and which inputs are donated.
-Out:  `Scheduled`: the Program, its constants, counts, and which results reuse donated buffers.
+In:   a simplified jaxpr without collectives, and the numbers of donated inputs.
+Out:  `Scheduled`: the Program, its constants, counts, and the aliases of results and donated inputs.
 """
 
 from __future__ import annotations
@@ -35,39 +35,41 @@ if TYPE_CHECKING:
     from weft._engine.compiler.kernels import library_calls
 
 # thresholds, measured on several machines
-#: rows and columns of a product of which unused ones are left out
+#: minimal rows and columns of a matmul that computes only the band that is read
 _GEMM_NARROWEST_BAND = 32
-#: bytes of memory of its own that such an iteration may need
+#: maximal bytes of private memory of an iteration that runs in parallel with others
 _TASK_LOOP_BYTES = 1 << 26
 
 
 MOST_LOWERED = 4096
-_lowered: dict[tuple, tuple] = {}  # lowered kernels by what they compute
+_lowered: dict[tuple, tuple] = {}  # lowered kernels by signature (`Fusion.signature`)
 clearing(_lowered.clear)
 
 
 @record(frozen=False)
 class Scheduled:
-    """A program ready for code generation. `aliases`: output number -> donated input number whose memory it takes. `consts` are what
-    they should be when the `const_makers` have finished."""
+    """A program ready for code generation.
+
+    `aliases` maps numbers of outputs to numbers of donated inputs whose memory they take. `consts` are complete when the jobs in
+    `const_makers` have finished."""
 
     program: P.Program
     consts: list[np.ndarray]
     gemm_count: int
     aliases: dict[int, int]
     peak_bytes: int
-    words: tuple = ()  # what depends on the process that runs the program: constant number `words_at` is filled with it
+    words: tuple = ()  # descriptions of process-dependent values; each process fills constant number `words_at` with them
     words_at: int = -1
     const_makers: Sequence[Background] = ()
 
     @property
     def kernels(self) -> list[Kernel]:
-        """Kernels in the order in which they run (one entry per launch); epilogues of matmuls are not among them."""
+        """The kernels in the order of execution, one entry per launch, without epilogues of matmuls."""
         return [s.kernel for s in walk(self.program.steps) if isinstance(s, P.Launch)]
 
     @property
     def kernel_count(self) -> int:
-        """How many kernels there are, sorts and Fourier transforms among them."""
+        """The number of kernels, including sorts, FFTs and paddings."""
         return sum(
             [isinstance(s, P.Launch | P.Sort | P.Fft | P.Pad) for s in walk(self.program.steps)]
         )
@@ -78,7 +80,7 @@ class Scheduled:
 
     @property
     def epilogues(self) -> list[Kernel]:
-        """Tails of matmuls in the order in which they run."""
+        """The epilogues of matmuls in the order of execution."""
         return [
             s.epilogue
             for s in walk(self.program.steps)
@@ -86,14 +88,14 @@ class Scheduled:
         ]
 
     def text(self) -> str:
-        """What dumps show: slots, steps and kernels."""
+        """Return the text of slots, steps and kernels, as in dumps."""
         from weft._engine.ir.text.program import program_text
 
         return program_text(self.program)
 
 
 def walk(steps) -> list:
-    """All steps, those of loops and branches included."""
+    """Return all steps in order, including the steps inside loops and branches."""
     out = []
     for step in steps:
         out.append(step)
@@ -104,7 +106,7 @@ def walk(steps) -> list:
     return out
 
 
-#: raises where a kernel that was built for a group of a graph does not implement it
+#: a function that raises if the kernel built for a group does not implement it
 KernelCheck = Callable[[Fusion, Group, BuiltKernel], None]
 
 
@@ -114,7 +116,7 @@ _ORDER_OF_SLOTS = {kind: i for i, kind in enumerate(P.SlotKind)}
 def schedule(
     jaxpr: Jaxpr, donated: Sequence[int] = (), check_kernel: KernelCheck | None = None
 ) -> Scheduled:
-    """Fuse, lower and plan `jaxpr`. New kernels of groups pass `check_kernel`."""
+    """Fuse and lower `jaxpr`, and assign buffers. `check_kernel` checks each new kernel."""
     jaxpr = expand(jaxpr)
     plan = ProgramBuilder([jaxpr.invars[i] for i in donated])
     plan.check_kernel = check_kernel
@@ -154,7 +156,9 @@ def schedule(
 
 
 def _place_own(plan: ProgramBuilder) -> set[Buffer]:
-    """Give offsets to what tasks have for themselves; the iterations of a loop that needs much of it run one after another."""
+    """Assign offsets to the private buffers of tasks, and return these buffers.
+
+    A loop whose iterations need too much private memory runs them one after another."""
     of_loops: dict[int, list[Buffer]] = {id(region): [] for region in plan.task_regions}
     for buffer in plan.buffers if of_loops else ():
         if buffer.region is None or not buffer.is_temp:
@@ -173,12 +177,12 @@ def _place_own(plan: ProgramBuilder) -> set[Buffer]:
 
 
 class Body(BufferAssignment):
-    """The steps of one jaxpr: the program, or the inside of a loop or branch."""
+    """The steps of one jaxpr: of the program, or of the body of a loop or branch."""
 
-    bands: dict | None = None  # of the values that are read within some only, computed on first use
+    bands: dict | None = None  # bands within which values are read, computed on first use
 
     def run(self) -> list[Ref]:
-        """Add the steps; where the results are."""
+        """Add the steps; return the addresses of the results."""
         copied = self.assign_targets()
         for i, item in enumerate(self.items):
             self.now = i
@@ -203,7 +207,7 @@ class Body(BufferAssignment):
         outs: Sequence[Ref | None],
         owned: Sequence[bool] = (),
     ) -> list[Ref]:
-        """Add the steps of a jaxpr inside this one; results go to `outs` where given."""
+        """Add the steps of a jaxpr inside this one, with results at the addresses `outs` unless they are None; return the addresses."""
         return Body(self.plan, jaxpr, ins, outs, owned).run()
 
     # ---- kernels
@@ -227,7 +231,7 @@ class Body(BufferAssignment):
         self._allow_in_place(self.plan.launch(kernel, reads, writes), in_place, reads, writes)
 
     def _pad(self, group: Group) -> bool:
-        """Zeros around what is in memory, as a copy; whether the group is that and no more."""
+        """Add a padding by copies if the group only pads a value in memory with zeros; return whether it does."""
         eqn = self.graph.producer.get(group.roots[0])
         if eqn is None or moves(eqn) != "pad" or len(group.roots) > 1:
             return False
@@ -264,41 +268,45 @@ class Body(BufferAssignment):
         writes: list[Ref],
         operands: Sequence[Ref] = (),
     ) -> None:
-        """Note which results of a kernel may take the memory of what it reads, but for `operands`, read in another order."""
+        """Record the results of a kernel that may overwrite inputs in place.
+
+        The `operands` of a matmul are excluded, because they are read in a different order."""
         pairs: dict[Buffer, list] = {}
-        taken = [r.buffer for r in operands]
+        excluded = [r.buffer for r in operands]
         for out, source, name in in_place:
-            target, given = writes[out], reads[source]
+            target, operand = writes[out], reads[source]
             if (
-                not (target.offset or given.offset or target.strides or given.strides)
-                and given.buffer not in taken
+                not (target.offset or operand.offset or target.strides or operand.strides)
+                and operand.buffer not in excluded
             ):
-                pairs.setdefault(target.buffer, []).append((given.buffer, f"y{out}", name))
+                pairs.setdefault(target.buffer, []).append((operand.buffer, f"y{out}", name))
         pending.in_place = pairs
 
     def _kernel(self, signature: tuple, lower: Callable) -> tuple[Kernel, list[Var], tuple]:
-        """The kernel, what it reads, and (result, operand, its name) that may share memory; equal groups lower once."""
+        """Return the kernel, its inputs, and the (result, operand, operand's name) triples that may share memory.
+
+        Kernels with equal signatures are lowered once."""
         key, leaves = signature
-        found = _lowered.get(key) if key is not None else None
-        if found is None:
+        cached = _lowered.get(key) if key is not None else None
+        if cached is None:
             built = lower()
-            given = [b.name for b in built.kernel.bufs if b.mode == "in"]
-            names = dict(zip(reversed(built.ins), reversed(given)))
+            in_names = [b.name for b in built.kernel.bufs if b.mode == "in"]
+            names = dict(zip(reversed(built.ins), reversed(in_names)))
             in_place = tuple(
                 (built.outs.index(o), built.ins.index(i), names[i]) for o, i in built.in_place
             )
             if key is None or set(built.ins) - set(leaves):
                 return built.kernel, built.ins, in_place
-            found = built.kernel, tuple(leaves.index(v) for v in built.ins), in_place
+            cached = built.kernel, tuple(leaves.index(v) for v in built.ins), in_place
             if len(_lowered) >= MOST_LOWERED:
                 _lowered.clear()
-            _lowered[key] = found
-        kernel, order, in_place = found
+            _lowered[key] = cached
+        kernel, order, in_place = cached
         return kernel, [leaves[i] for i in order], in_place
 
     def _name(self, group: Group) -> str:
-        made = [v for v in group.roots if v in self.graph.producer]  # a matmul's own result is not
-        name = self.graph.producer[made[-1]].primitive.name
+        fused = [v for v in group.roots if v in self.graph.producer]  # not the result of a matmul
+        name = self.graph.producer[fused[-1]].primitive.name
         return f"fused_{name}" if len(self.graph.producer) > 1 else name
 
     # ---- other equations
@@ -312,7 +320,7 @@ class Body(BufferAssignment):
         elif kind is LoweringKind.REGION:
             from weft._engine.compiler.schedule.region_lowering import (
                 lower_region,
-            )  # as below: what most programs do without
+            )  # imported here and below because most programs do not need it
 
             lower_region(self, eqn, self.within)
         elif all(v.aval.size == 0 for v in eqn.outvars) and not eqn.effects:
@@ -322,27 +330,29 @@ class Body(BufferAssignment):
             self._LOWER[kind](self, eqn)
 
     def _join(self, eqn: Eqn) -> None:
-        """Copies of the operands that were not made where they belong."""
+        """Add copies of the operands of a concatenation that were not computed in the result's memory."""
         target = self.result(eqn.outvars[0])
         rows, pitch, parts = joined_rows(eqn)
-        found = [(self.ref(a), width, at) for a, width, at in parts]
-        left = [
-            (ref, width, at) for ref, width, at in found if ref.final() != target.moved(at).final()
+        sources = [(self.ref(a), width, at) for a, width, at in parts]
+        copied = [
+            (ref, width, at)
+            for ref, width, at in sources
+            if ref.final() != target.moved(at).final()
         ]
-        if left:
+        if copied:
             self.plan.step(
                 lambda at: P.Join(
                     at(target),
                     rows,
                     pitch,
-                    tuple([(at(ref), width, begin) for ref, width, begin in left]),
+                    tuple([(at(ref), width, begin) for ref, width, begin in copied]),
                 ),
-                [ref for ref, *_ in left],
+                [ref for ref, *_ in copied],
                 [target],
             )
 
     def _scan(self, eqn: Eqn) -> None:
-        """Prefix combinations: long ones segment by segment."""
+        """Add a prefix scan: one launch, or a loop over segments."""
         from weft._engine.compiler.kernels.prefix_scan import prefix_scan_of
 
         run, plan = prefix_scan_of(eqn), self.plan
@@ -350,12 +360,12 @@ class Body(BufferAssignment):
         if run.launches == 1:
             plan.launch(run.kernel(), xs, ys)
             return
-        var, kept = plan.loop_variable(), [Ref(plan.new(nbytes)) for nbytes in run.carried_bytes]
+        var, carried = plan.loop_variable(), [Ref(plan.new(nbytes)) for nbytes in run.carried_bytes]
         numbers = np.arange(-1, run.launches - 1, dtype=np.int64)
         number = replace(plan.const(numbers, np.int64), strides=((var, numbers.itemsize),))
-        for ref in kept:
+        for ref in carried:
             plan.touch(ref)
-        steps = plan.inside(lambda: plan.launch(run.kernel(), [*xs, number], [*ys, *kept]))
+        steps = plan.inside(lambda: plan.launch(run.kernel(), [*xs, number], [*ys, *carried]))
         plan.step(lambda at: P.Loop(var, run.launches, finalized(steps, at), False), [], [])
 
     def _host(self, eqn: Eqn) -> None:
@@ -372,7 +382,7 @@ class Body(BufferAssignment):
         )
 
     def _sort(self, eqn: Eqn) -> None:
-        """Rows along the last dim, by `codegen.library.sort`."""
+        """Add a sort of rows along the last dim (`codegen.library.sort`)."""
         aval, kind = eqn.invars[0].aval, P.SortKind(eqn.primitive.lower.kind)
         n = aval.shape[-1]
         ins, outs = [self.ref(a) for a in eqn.invars], [self.result(v) for v in eqn.outvars]
@@ -396,7 +406,7 @@ class Body(BufferAssignment):
         self.plan.step(step, ins, outs)
 
     def _fft(self, eqn: Eqn) -> None:
-        """A Fourier transform, dim by dim, or all of it by the host."""
+        """Add the native steps of an FFT, or a host call of SciPy's FFT."""
         from weft._engine.compiler.kernels import fft_plan
 
         stages = fft_plan.steps_of(eqn)
@@ -440,7 +450,7 @@ class Body(BufferAssignment):
             self.plan.step(step, [refs[0], *refs[2:]], [refs[1]])
 
     def _library(self, eqn: Eqn) -> None:
-        """A routine on every matrix of a batch; it overwrites the first operand."""
+        """Add a call of a library routine on every matrix of a batch; the routine overwrites the first operand."""
         ins = [self.ref(a) for a in eqn.invars[1:]]
         outs = [self.overwritten(eqn), *(self.result(v) for v in eqn.outvars[1:])]
         lead = eqn.invars[0].aval.ndim - 2
@@ -475,14 +485,14 @@ class Body(BufferAssignment):
         if eqn.invars[2].aval.size:
             updates, strides = self.operand(eqn.invars[2])
             apart = privatized_scatter.has_tables(eqn, strides)
-            made = (
+            build_kernel = (
                 privatized_scatter.into_tables
                 if apart
                 else scatters.owned
                 if scatters.has_owners(eqn)
                 else scatters.in_order
             )
-            kernel, reads = made(eqn, strides)
+            kernel, reads = build_kernel(eqn, strides)
             filled = Ref(self.plan.new(privatized_scatter.table_bytes(eqn))) if apart else target
             self.plan.launch(
                 kernel, [updates if i == 2 else self.ref(eqn.invars[i]) for i in reads], [filled]
@@ -491,7 +501,7 @@ class Body(BufferAssignment):
                 self.plan.launch(privatized_scatter.combined_tables(eqn), [filled], [target])
 
     def _scatter_row_by_row(self, eqn: Eqn) -> None:
-        """Updates brought into the order of rows, then all rows written once; in place if the operand is where the result goes."""
+        """Add a sort of the updates by row, and a kernel that writes each row once; in place if operand and result share memory."""
         from weft._engine.compiler.kernels import scatters
 
         updates, strides = self.operand(eqn.invars[2])
@@ -519,7 +529,7 @@ class Body(BufferAssignment):
             self.plan.launch(kernel, [self.ref(eqn.invars[i]) for i in reads], [target])
 
     def _band(self, result: Var, dot: library_calls.Contraction) -> tuple[int, int] | None:
-        """Between which differences of column and row a product is read, as far as masks of positions say."""
+        """Return the bounds of (column - row) outside of which masks hide the result of a matmul; None if there are none."""
         if min(dot.m, dot.n) < _GEMM_NARROWEST_BAND or not any(
             computes(eqn) == "select" for eqn in self.jaxpr.eqns
         ):
@@ -531,7 +541,7 @@ class Body(BufferAssignment):
         return dot.band(result.aval.shape, self.bands.get(result, {}))
 
     def _contract(self, eqn: Eqn, group: Group | None = None) -> None:
-        """A matmul, and the group that is its epilogue."""
+        """Add a matmul with the group that is its epilogue, if any."""
         from weft._engine.compiler.kernels import library_calls
 
         (a, a_strides), (b, b_strides) = self.operand(eqn.invars[0]), self.operand(eqn.invars[1])
@@ -587,16 +597,16 @@ class Body(BufferAssignment):
         )
 
     def _grouped(self, eqn: Eqn) -> None:
-        """A matmul for each group."""
+        """Add a grouped matmul: one matmul per group of rows or of k."""
         from weft._engine.compiler.kernels import library_calls
 
         (a, a_strides), (b, b_strides) = self.operand(eqn.invars[0]), self.operand(eqn.invars[1])
         first, count = self.ref(eqn.invars[2]), self.ref(eqn.invars[3])
         c = self.result(eqn.outvars[0])
         self.plan.gemms += 1
-        made = library_calls.grouped(eqn, a_strides, b_strides)
+        gemm = library_calls.grouped(eqn, a_strides, b_strides)
         self.plan.step(
-            lambda at: replace(made, a=at(a), b=at(b), c=at(c), first=at(first), count=at(count)),
+            lambda at: replace(gemm, a=at(a), b=at(b), c=at(c), first=at(first), count=at(count)),
             [a, b, first, count],
             [c],
         )

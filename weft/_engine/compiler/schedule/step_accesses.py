@@ -1,8 +1,8 @@
-"""The memory that each step of a program reads and writes, as index maps.
+"""Memory accesses of steps: the memory that each step of a program reads and writes, as index maps.
 
 In:   a step of a `Program` that is not a loop or a branch.
-Out:  its `StepAccess`es: an address, the extents and byte strides over which it moves, and whether it reads or writes there.
-Laws: an access covers at least what the generated code touches. Two accesses to one buffer by one step are separate entries.
+Out:  its `StepAccess`es, each with an address, extents and byte strides, and the direction (read or write).
+Laws: an access covers at least the bytes that the generated code touches. Two accesses to one buffer by one step are separate entries.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ Dims = tuple[tuple[int, int], ...]
 
 @record
 class StepAccess:
-    """Runs of `nbytes` bytes at `ref`, moved over `dims` of (extent, stride in bytes).
+    """Runs of `nbytes` bytes at `ref`, repeated over `dims` of (extent, stride in bytes).
 
-    `partial` marks an access that the step may make only in part: data decide, or the order of its writes and reads.
-    With `until_end`, a run ends where the buffer does: the step does not state its size.
+    `partial`: the step may access only some of the bytes, depending on data or on the order of its writes and reads.
+    `until_end`: the run ends at the end of the buffer, because the step does not state its size.
     """
 
     ref: BufRef
@@ -62,13 +62,15 @@ class StepAccess:
 
 
 def accesses_of(step: Step) -> list[StepAccess]:
-    """Return what a step reads and writes. TypeError for loops and branches, whose bodies have steps of their own."""
+    """Return the accesses of a step. Raise TypeError for loops and branches, which consist of other steps."""
     return [access for access in _accesses(step) if access.span() != (0, 0)]
 
 
 @functools.singledispatch
 def _accesses(step: Step) -> list[StepAccess]:
-    raise TypeError(f"accesses_of: {type(step).__name__} has no accesses of its own.")
+    raise TypeError(
+        f"accesses_of: a {type(step).__name__} has no accesses of its own. Pass the steps of its body."
+    )
 
 
 @_accesses.register
@@ -122,7 +124,7 @@ def _gemm(step: Gemm) -> list[StepAccess]:
 
 
 def _run(count: int, stride: int, outer: tuple[tuple[int, int], ...]) -> list[tuple[int, int]]:
-    """Return the dims over which rows or columns are counted."""
+    """Return the dims of rows or columns: the outer dims, then the remaining dim of `stride`."""
     return [*outer, (count // max(1, math.prod(extent for extent, _ in outer)), stride)]
 
 
@@ -141,14 +143,16 @@ def _sort(step: Sort) -> list[StepAccess]:
     accesses = [StepAccess(step.source, count * size)]
     if step.previous is not None:
         accesses.append(StepAccess(step.previous, count * 4))
-    kept = step.rows * step.k if step.gives_top else count
-    accesses.append(StepAccess(step.out, kept * (4 if step.gives_order else size), writes=True))
+    out_count = step.rows * step.k if step.gives_top else count
+    accesses.append(
+        StepAccess(step.out, out_count * (4 if step.gives_order else size), writes=True)
+    )
     if step.places is not None:
-        accesses.append(StepAccess(step.places, kept * 4, writes=True))
+        accesses.append(StepAccess(step.places, out_count * 4, writes=True))
     return accesses
 
 
-#: of each kind of transform that takes or gives reals, or half of the frequencies: bytes per part of (a source, a result) row of n
+#: numbers of real parts in (a source row, a result row) of length n, for transforms from or to reals or half spectra
 _FFT_PARTS: dict[str, Callable[[int], tuple[int, int]]] = {
     "half": lambda n: (n, 2 * (n // 2 + 1)),
     "all": lambda n: (n, 2 * n),
@@ -225,7 +229,7 @@ def _host_call(step: HostCall) -> list[StepAccess]:
 
 @_accesses.register
 def _start(step: Start) -> list[StepAccess]:
-    # the plan of the exchange states how many bytes are exchanged
+    # the step does not state the number of exchanged bytes; the plan of the exchange has it
     return [
         StepAccess(step.source, 1),
         StepAccess(step.out, 1, writes=True, until_end=True),
