@@ -247,7 +247,7 @@ def test_the_end_of_a_process_while_mpi_starts_is_known():
 def test_tcp_is_no_transport_any_more():
     from weft._engine.util.config import config
 
-    with pytest.raises(ValueError, match="there is no transport 'tcp' any more"):
+    with pytest.raises(ValueError, match="transport 'tcp' is not supported"):
         config.update("process_transport", "tcp")
     with pytest.raises(ValueError, match="is one of 'auto', 'shared_memory', 'mpi', got 'gloo'"):
         config.update("process_transport", "gloo")

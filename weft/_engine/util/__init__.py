@@ -1,6 +1,6 @@
-"""Ground floor: pytrees, dtypes, configuration, errors, source lines and text layout.
+"""Base utilities: pytrees, dtypes, configuration, errors, source lines and text layout.
 
-Nothing here imports from the rest of weft; everything else may import from here.
+This package imports nothing from the rest of weft; all other packages may import from it.
 """
 
 from weft._engine.util import lazy

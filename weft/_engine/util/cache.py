@@ -1,13 +1,13 @@
-"""Objects on disk: compiled kernels, entries and whole programs that outlive the process.
+"""The cache of objects on disk: compiled kernels, entries and whole programs.
 
-In:   a key (the text that determines the object) and, when missing, the object's bytes.
-Out:  the bytes, or None. `write` writes at once, `later` after the current call: readers in this process see no difference, and
-      everything is written when the process ends.
-Laws: files are written under a temporary name and renamed, so that a reader sees all or nothing; each carries a
-      checksum of its name and contents, and a file that fails it counts as missing. What others may have written is never read
-      (`_is_safe`): it would be executed. Failure to write is not an error. The cache is kept below a limit by
-      deleting the oldest files now and then. Names are digests, so the folders fill evenly: each is kept below its share of
-      the limit by itself.
+In:   a key (the text that determines the object) and, on a miss, the object's bytes.
+Out:  the bytes, or None. `write` writes immediately, `later` after the current call; readers in this process see no difference,
+      and all objects are written when the process ends.
+Laws: files are written under a temporary name and renamed, so that readers see complete files only; each has a checksum of its
+      name and contents, and a file with a wrong checksum counts as missing. Files that other users could have written are never
+      read (`_is_safe`), because their contents are executed. Failure to write is not an error. The oldest files are deleted
+      from time to time to keep the cache below a limit. Names are digests, so the folders fill evenly, and each is kept
+      below its share of the limit separately.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from weft._engine.util.errors import ProcessFailureError
 from weft._engine.util.user_code import suspended
 
 try:
-    from _blake2 import blake2b  # what `hashlib` hands out, after it has loaded OpenSSL
+    from _blake2 import blake2b  # the function of `hashlib`, without loading OpenSSL
 except ImportError:
     from hashlib import blake2b
 
@@ -37,7 +37,7 @@ _MAGIC = b"weftobj2"
 
 
 def directory() -> str | None:
-    """Where objects are kept: WEFT_CACHE_DIR, `config.compilation_cache_dir` or ~/.cache/weft; None is off."""
+    """Return the folder of objects: WEFT_CACHE_DIR, `config.compilation_cache_dir` or ~/.cache/weft; None if the cache is off."""
     named = os.environ.get("WEFT_CACHE_DIR")
     if named is None:
         named = _configured()
@@ -51,11 +51,11 @@ def directory() -> str | None:
     return named if _is_safe_folder(named) else None
 
 
-_safe: dict[str, bool] = {}  # folders that were looked at
+_safe: dict[str, bool] = {}  # folder -> whether it is safe, for tested folders
 
 
 def _is_safe_folder(place: str) -> bool:
-    """Whether no other user may write in a folder; one that does not exist will be ours."""
+    """Return whether no other user may write into a folder; true if it does not exist yet."""
     known = _safe.get(place)
     if known is None:
         try:
@@ -67,7 +67,7 @@ def _is_safe_folder(place: str) -> bool:
 
 
 def _is_safe(facts: os.stat_result, place: str) -> bool:
-    """Whether only this user and root may have written something; the first time that it is not so, there is a warning."""
+    """Return whether only this user and root may have written a file or folder; otherwise warn, once."""
     if not hasattr(os, "geteuid"):
         return True
     if facts.st_uid in (0, os.geteuid()) and not facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -75,8 +75,8 @@ def _is_safe(facts: os.stat_result, place: str) -> bool:
     if not _warned:
         _warned.append(place)
         warnings.warn(
-            f"weft does not use {place} to keep compiled programs: another user owns it or may write to it, and what lies "
-            f"there is executed. Own it and run `chmod -R go-w` on it, or name another folder in WEFT_CACHE_DIR.",
+            f"weft does not use {place} to keep compiled programs: another user owns it or may write to it, and its contents "
+            f"are executed. Own it and run `chmod -R go-w` on it, or name another folder in WEFT_CACHE_DIR.",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -93,9 +93,9 @@ def _configured() -> str | None:
 
 @functools.lru_cache(maxsize=8)
 def fingerprint(rooms: tuple[str, ...]) -> str:
-    """A fingerprint of the sources in some rooms of weft: what another version of them made is never used.
+    """Return a fingerprint of the sources in some packages of weft, so that objects of other versions are never used.
 
-    It is kept on disk under what the system says of the files, so that they need not be read again until one is replaced.
+    The fingerprint is cached on disk under the files' metadata, so that the files are read again only if one is replaced.
     """
     facts = [
         f"{path} {at.st_ino} {at.st_size} {at.st_mtime_ns} {at.st_ctime_ns}"
@@ -117,8 +117,8 @@ _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 
 @functools.cache
 def _sources(room: str) -> list[tuple[str, str, os.stat_result]]:
-    """The sources of a room and the rooms in it, in order: name, path, and what the system says of them. "" is the package's
-    own folder, without its rooms."""
+    """Return (name, path, metadata) of the sources of a package and its subpackages, in order. "" is the top folder without its
+    subpackages."""
     found, folders = [], [os.path.join(_PACKAGE, room)]
     for folder in folders:
         with os.scandir(folder) as entries:
@@ -132,7 +132,7 @@ def _sources(room: str) -> list[tuple[str, str, os.stat_result]]:
 
 @functools.cache
 def _contents(room: str) -> str:
-    """A fingerprint of the sources of a room, all of which are read."""
+    """Return a fingerprint of the contents of a package's sources."""
     digest = blake2b(room.encode(), digest_size=16)
     for name, path, at in _sources(room):
         file = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
@@ -144,12 +144,12 @@ def _contents(room: str) -> str:
     return digest.hexdigest()
 
 
-#: the sources that decide what becomes of a kernel or a routine, the machine model, plans of transforms and formulas among them
+#: the sources that determine the machine code of kernels and routines, including the machine model, FFT plans and formulas
 _GENERATOR = ("codegen", "cpython", "util", "ir", "ops/functions")
 
 
 def key(*parts: str | bytes) -> str:
-    """The name of what the code generator makes of some texts."""
+    """Return the name of the object that the code generator builds from the given texts."""
     digest = blake2b(digest_size=16)
     for part in (fingerprint(_GENERATOR), *parts):
         digest.update((part.encode() if isinstance(part, str) else part) + b"\0")
@@ -157,12 +157,12 @@ def key(*parts: str | bytes) -> str:
 
 
 def digest(data: bytes) -> str:
-    """A short name of some bytes."""
+    """Return a short digest of some bytes, as text."""
     return blake2b(data, digest_size=16).hexdigest()
 
 
 def token() -> str | None:
-    """What identifies the folder of objects, also where several machines share it: some random letters that it holds."""
+    """Return random letters stored in the folder of objects, which identify it even if several machines share it; None if it is off."""
     place = directory()
     if place is None:
         return None
@@ -172,12 +172,12 @@ def token() -> str | None:
         place = _file(name)
         if place is not None:
             _put(place, os.urandom(8).hex().encode(), os.link)
-        known = read(name)  # perhaps that of another process, which was faster
+        known = read(name)  # another process may have been faster
     return None if known is None else known.decode()
 
 
 def read(name: str) -> bytes | None:
-    """The object called `name`, if it is there and whole."""
+    """Return the contents of object `name`; None if it is missing or damaged."""
     place = _file(name)
     if place is None:
         return None
@@ -189,20 +189,20 @@ def read(name: str) -> bytes | None:
     return data[at:] if data[:at] == _head(name, data[at:]) else None
 
 
-_SEAL = 16  # bytes of a checksum
+_SEAL = 16  # bytes of the checksum
 
 
 def _head(name: str, data: bytes) -> bytes:
-    """What a file begins with: a checksum of its name and contents, so that no object passes for another."""
+    """Return the head of a file: a checksum of its name and contents, so that objects cannot be confused."""
     return _MAGIC + blake2b(data, digest_size=_SEAL, key=name.encode()).digest()
 
 
 def _bytes_of(place: str) -> bytes:
-    """The contents of a file; nothing if there is none, or others may have written it."""
+    """Return the contents of a file; empty if it is missing or other users could have written it."""
     try:
         file = os.open(
             place, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
-        )  # a pipe would wait
+        )  # opening a pipe would block
     except OSError:
         return b""
     try:
@@ -219,7 +219,7 @@ def _bytes_of(place: str) -> bytes:
 
 
 def has(name: str) -> bool:
-    """Whether there is an object called `name`."""
+    """Return whether there is an object called `name`."""
     place = _file(name)
     return place is not None and (place in _waiting or os.path.exists(place))
 
@@ -235,7 +235,7 @@ def _file(name: str) -> str | None:
 
 
 def write(name: str, data: bytes) -> None:
-    """Keep an object."""
+    """Write an object immediately."""
     place = _file(name)
     if place is not None:
         if place in _waiting:
@@ -244,8 +244,9 @@ def write(name: str, data: bytes) -> None:
 
 
 def _put(place: str, data: bytes, move: Callable[[str, str], None] = os.replace) -> None:
-    """Write a file; `move` gives it its name, and is `os.link` where it is not to replace another one. A file that cannot be written is
-    left out; a full disk is reported once."""
+    """Write a file under a temporary name, then rename it by `move`, which is `os.link` if it must not replace a file.
+
+    Failures are ignored, except that a full disk is reported once."""
     temporary = f"{place}.{os.getpid()}.{threading.get_ident()}"
     folder, name = os.path.split(place)
     try:
@@ -259,9 +260,9 @@ def _put(place: str, data: bytes, move: Callable[[str, str], None] = os.replace)
             _warn_of_full_disk(folder, error)
         return
     finally:
-        with contextlib.suppress(OSError):  # gone if it was renamed
+        with contextlib.suppress(OSError):  # missing if it was renamed
             os.unlink(temporary)
-    if name[2:4] == "00":  # one in 256 of this folder: often enough, in short-lived processes too
+    if name[2:4] == "00":  # one in 256 files of this folder, which also suffices in short processes
         _prune(folder, _limit() // _FOLDERS)
 
 
@@ -286,15 +287,15 @@ def _private(place: str, flags: int) -> int:
     return os.open(place, flags, 0o600)
 
 
-# ---- what is to be written
+# ---- delayed writing
 
-_PAUSE_S = 0.02  # by then the call that compiled something is mostly over
+_PAUSE_S = 0.02  # by then, the call that compiled an object has usually ended
 _waiting: dict[str, Callable[[], bytes | None]] = {}
 _lock, _writing = threading.RLock(), threading.RLock()
 
 
 def later(name: str, make: Callable[[], bytes | None]) -> None:
-    """Keep the object that `make` gives, soon: a thread makes and writes it, or the end of the process does. None is not kept."""
+    """Write the object that `make` returns later, in a thread or at the end of the process. None is not written."""
     place = _file(name)
     if place is None:
         return
@@ -302,10 +303,8 @@ def later(name: str, make: Callable[[], bytes | None]) -> None:
         first = not _waiting
         _waiting[place] = make
     if first:
-        with contextlib.suppress(RuntimeError):  # the interpreter ends, and starts no thread
-            _thread.start_new_thread(
-                _write_soon, ()
-            )  # nobody waits for it, not even for its beginning
+        with contextlib.suppress(RuntimeError):  # the ending interpreter starts no threads
+            _thread.start_new_thread(_write_soon, ())  # does not wait for the thread to begin
 
 
 def _write_soon() -> None:
@@ -315,10 +314,10 @@ def _write_soon() -> None:
 
 @atexit.register
 def flush() -> None:
-    """Write what waits to be written."""
+    """Write all delayed objects."""
     with _writing:
         while True:
-            with suspended, _lock:  # other threads add to it
+            with suspended, _lock:  # other threads add entries
                 if not _waiting:
                     return
                 place, make = next(
@@ -330,14 +329,14 @@ def flush() -> None:
                     _put(place, data)
             except ProcessFailureError:
                 raise  # another process failed meanwhile
-            except Exception:  # the cache is only a cache
+            except Exception:  # a failure costs only a compilation later
                 pass
             with suspended, _lock:
                 _waiting.pop(place, None)
 
 
 def _forget() -> None:
-    """A forked child leaves what waits to its parent, whose threads it does not have."""
+    """Remove all delayed objects in a forked child; its parent writes them."""
     global _lock, _writing
     _lock, _writing = threading.RLock(), threading.RLock()
     _waiting.clear()
@@ -348,9 +347,9 @@ if hasattr(os, "register_at_fork"):
 
 
 def prune(limit: int | None = None) -> int:
-    """Delete the objects written longest ago until at most three quarters of `limit` bytes of disk are taken, if more are.
+    """Delete the oldest objects if they take more than `limit` bytes on disk, until at most three quarters of it are used.
 
-    The limit is `config.compilation_cache_max_size`, 1 GiB if that is negative. Gives the number of bytes deleted.
+    The default limit is `config.compilation_cache_max_size`, or 1 GiB if that is negative. Return the number of deleted bytes.
     """
     root = directory()
     if root is None or not os.path.isdir(root):

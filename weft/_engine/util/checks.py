@@ -23,7 +23,7 @@ CHOICES = {
 
 @record
 class Checks:
-    """The selected checks. `values` is the share of calls to compare, from 0 to 1."""
+    """The selected checks. `values` is the fraction of calls to compare, from 0 to 1."""
 
     types: bool = False
     maps: bool = False
@@ -33,7 +33,7 @@ class Checks:
 
     @property
     def of_calls(self) -> bool:
-        """Whether a check sees the calls of programs."""
+        """True if a check acts on calls of programs."""
         return self.stages or self.memory or self.values > 0
 
     def __str__(self) -> str:
@@ -45,7 +45,7 @@ class Checks:
 
 @functools.lru_cache(maxsize=256)
 def parse_checks(text: str) -> Checks:
-    """Return the checks that `text` names. ValueError for an unknown name or a bad share.
+    """Return the checks named in `text`. Raise ValueError for an unknown name or an invalid percentage.
 
     >>> parse_checks("types,values:10%")
     Checks(types=True, maps=False, memory=False, stages=False, values=0.1)
@@ -60,7 +60,7 @@ def parse_checks(text: str) -> Checks:
 
 
 def canonical(value: str | Checks | None) -> str:
-    """Return the text of the selection, the same for equal ones. ValueError for an unknown check.
+    """Return the text of a selection, which is equal for equal selections. Raise ValueError for an unknown check.
 
     >>> canonical("values:10.0%, types"), canonical(None)
     ('types,values:10%', '')
@@ -71,7 +71,7 @@ def canonical(value: str | Checks | None) -> str:
 
 
 def with_types(text: str, types: bool) -> str:
-    """Return a selection with or without the check of types.
+    """Return the text of a selection with the check of types added or removed.
 
     >>> with_types("values", True), with_types("types,values", False)
     ('types,values', 'values')

@@ -1,7 +1,7 @@
-"""The dtypes that arrays hold, and which of them a name, a type or a value stands for.
+"""The dtypes of arrays, and the dtypes of names, types and values.
 
 In:  anything NumPy accepts as a dtype, small floats and integers of ml_dtypes, typed random keys, Python numbers.
-Out: `np.dtype` objects (or a `KeyDType`), cut to 32 bits unless `config.enable_x64` is on.
+Out: `np.dtype` objects (or a `KeyDType`), truncated to 32 bits unless `config.enable_x64` is on.
 Next: `promotion` joins dtypes; other packages import `dtypes`.
 """
 
@@ -53,12 +53,12 @@ _PLAIN = {
 }
 small_names = frozenset(name for names in _SMALL.values() for name in names)
 
-#: NumPy gives dtypes that other packages register numbers from here on
+#: NumPy numbers the dtypes of other packages from this number on
 _FIRST_OF_OTHERS = 256
 
 
 def is_small(dtype: np.dtype) -> bool:
-    """Whether a dtype is of ml_dtypes (or at least not of NumPy).
+    """Return whether a dtype is from ml_dtypes (or another package than NumPy).
 
     >>> is_small(as_dtype('int4')), is_small(np.dtype('int8'))
     (True, False)
@@ -67,7 +67,7 @@ def is_small(dtype: np.dtype) -> bool:
 
 
 class _Kinds(dict[Any, "str | None"]):
-    """dtype that arrays hold -> b, i, u, f or c; None for others. ml_dtypes is loaded when the first dtype that may be of it is met."""
+    """dtype -> b, i, u, f or c; None for dtypes that arrays cannot have. Loads ml_dtypes for the first dtype that may be from it."""
 
     def __missing__(self, dtype: Any) -> str | None:
         if isinstance(dtype, np.dtype) and is_small(dtype):
@@ -76,7 +76,7 @@ class _Kinds(dict[Any, "str | None"]):
 
 
 class _ByName(dict[str, "np.dtype | None"]):
-    """name -> dtype, None for others; ml_dtypes is loaded when the first of its names is asked for."""
+    """name -> dtype; None for other names. Loads ml_dtypes for the first of its names."""
 
     def __missing__(self, name: str) -> np.dtype | None:
         if name in small_names:
@@ -99,7 +99,7 @@ _LATE = ("unsigned_dtypes", "signed_dtypes", "float_dtypes", "all_dtypes", "bflo
 
 
 def load_small() -> None:
-    """Have the dtypes of ml_dtypes in all tables. Loading them takes longer than all the rest of this package."""
+    """Add the dtypes of ml_dtypes to all tables. Loading ml_dtypes takes longer than the rest of this package."""
     if "all_dtypes" in globals():
         return
     import ml_dtypes
@@ -124,7 +124,7 @@ def load_small() -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """The lists that hold dtypes of ml_dtypes."""
+    """Return a list that contains dtypes of ml_dtypes, after loading them."""
     if name not in _LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     load_small()
@@ -162,7 +162,7 @@ class prng_key(extended):
 
 
 class ExtendedDType:
-    """Base class of dtypes that NumPy does not know."""
+    """The base class of dtypes that NumPy does not have."""
 
     __slots__ = ()
 
@@ -173,7 +173,7 @@ class ExtendedDType:
 
 
 class KeyDType(ExtendedDType):
-    """Dtype of typed random keys made by one generator; `impl` has a `tag` and a `key_shape`.
+    """The dtype of typed random keys of one generator; `impl` has a `tag` and a `key_shape`.
 
     >>> from types import SimpleNamespace
     >>> KeyDType(SimpleNamespace(tag='fry', key_shape=(2,)))
@@ -203,16 +203,16 @@ class KeyDType(ExtendedDType):
 
 
 def is_strings(dtype: Any) -> bool:
-    """Whether a dtype is NumPy's of strings that vary in length, `numpy.dtypes.StringDType`."""
+    """Return whether a dtype is NumPy's dtype of strings of variable length, `numpy.dtypes.StringDType`."""
     return getattr(dtype, "kind", None) == "T"
 
 
 def is_extended(dtype: Any) -> bool:
-    """Return whether a dtype is one that NumPy does not know."""
+    """Return whether a dtype is an `ExtendedDType`, which NumPy does not have."""
     return isinstance(dtype, ExtendedDType)
 
 
-# ---- which dtype a value or a name stands for
+# ---- dtypes of names and values
 
 _no_dtype = object()
 
@@ -237,7 +237,7 @@ def as_dtype(dtype: DTypeLike, what: str = "`dtype`") -> DType:
         return inner
     try:
         return np.dtype(dtype)
-    except (TypeError, ValueError, SyntaxError) as error:  # NumPy reads strings as Python does
+    except (TypeError, ValueError, SyntaxError) as error:  # NumPy parses strings as Python code
         raise TypeError(
             f"{what} must be a dtype or what NumPy takes for one, got {dtype!r:.80}: {error}"
         ) from error
@@ -247,8 +247,8 @@ _canonical: dict[bool, dict[Any, DType]] = {False: {}, True: {}}
 
 
 def canonicalize_dtype(dtype: DTypeLike, allow_extended_dtype: bool = True) -> DType:
-    """Return the dtype object in native byte order, 64-bit ones cut to 32 bits unless `config.enable_x64` is on. None is NumPy's default,
-    float64. TypeError for dtypes that arrays do not hold.
+    """Return the dtype object in native byte order; 64-bit dtypes are truncated to 32 bits unless `config.enable_x64` is on. None is
+    NumPy's default, float64. Raises TypeError for dtypes that arrays cannot have.
 
     >>> canonicalize_dtype(np.float64), canonicalize_dtype('int8')
     (dtype('float32'), dtype('int8'))
@@ -274,8 +274,8 @@ def canonicalize_dtype(dtype: DTypeLike, allow_extended_dtype: bool = True) -> D
 
 
 def named_dtype(dtype: DTypeLike) -> DType:
-    """The canonical dtype for one that a program names: not cut to 32 bits where `config.explicit_x64_dtypes` is "allow", unless it is
-    Python's float, int or complex.
+    """Return the canonical dtype for an explicit dtype: not truncated to 32 bits if `config.explicit_x64_dtypes` is "allow", unless it
+    is Python's float, int or complex.
 
     >>> named_dtype(np.float64)
     dtype('float32')
@@ -289,7 +289,7 @@ def named_dtype(dtype: DTypeLike) -> DType:
 
 
 def check_held(dtype: DType, api: str = "") -> None:
-    """Raise TypeError for a dtype that arrays do not hold: object, strings of one width, dates, structures, long doubles."""
+    """Raise TypeError for a dtype that arrays cannot have: object, strings of one width, dates, structures, long doubles."""
     if (
         not isinstance(dtype, ExtendedDType)
         and kinds[dtype] is None
@@ -302,7 +302,7 @@ def check_held(dtype: DType, api: str = "") -> None:
 
 
 def check_dtype(dtype: DTypeLike, api: str = "") -> DType:
-    """Return the canonical dtype for one a user named; warn if it is cut, raise if arrays cannot hold it."""
+    """Return the canonical dtype for a user's explicit dtype; warn if it is truncated, raise if arrays cannot have it."""
     if (
         isinstance(dtype, np.dtype)
         and kinds[dtype] is not None
@@ -347,7 +347,7 @@ def dtype_of(x: Any) -> DType:
 
 
 def _scalar_subclass_dtype(x: Any) -> np.dtype:
-    for base in (bool, int, float, complex):  # an IntEnum, say
+    for base in (bool, int, float, complex):  # for example an IntEnum
         if isinstance(x, base):
             return python_scalar_dtypes[base]
     if isinstance(x, (list, tuple)):
@@ -364,12 +364,12 @@ _WEAK_TYPES = (int, float, complex)
 
 
 def is_weak_type(x: Any) -> bool:
-    # By identity: a dtype compares equal to the Python type it would be made from.
+    # By identity, because a dtype compares equal to the Python type that is converted to it.
     return x is int or x is float or x is complex
 
 
 def is_weak(x: Any) -> bool:
-    """Return whether a value's dtype gives way to others: Python int, float, complex, and arrays made from them.
+    """Return whether a value's dtype yields to others: Python int, float, complex, and arrays created from them.
 
     >>> is_weak(1), is_weak(True), is_weak(np.float32(1))
     (True, False, False)
@@ -384,7 +384,7 @@ def is_weak(x: Any) -> bool:
 
 
 def is_complex(dtype: DType) -> bool:
-    """Return whether a dtype is a complex one.
+    """Return whether a dtype is complex.
 
     >>> is_complex(np.dtype("complex64")), is_complex(np.dtype("float32"))
     (True, False)
@@ -393,12 +393,12 @@ def is_complex(dtype: DType) -> bool:
 
 
 def is_native_integer(dtype: DType) -> bool:
-    """Return whether a dtype is an integer of NumPy itself, of 8 to 64 bits."""
+    """Return whether a dtype is one of NumPy's integers, of 8 to 64 bits."""
     return dtype in _NATIVE_INTEGERS
 
 
 def is_native_float(dtype: DType) -> bool:
-    """Return whether a dtype is a float of NumPy itself, of 16 to 64 bits."""
+    """Return whether a dtype is one of NumPy's floats, of 16 to 64 bits."""
     return dtype in _NATIVE_FLOATS
 
 
@@ -408,7 +408,7 @@ def is_half(dtype: DType) -> bool:
 
 
 def kind_of(dtype: np.dtype) -> str:
-    """Return one letter: b, i, u, f, c, with the small types counted among their families.
+    """Return the kind of a dtype as one letter: b, i, u, f or c. The dtypes of ml_dtypes have the kinds of their families.
 
     >>> kind_of(as_dtype('bfloat16')), kind_of(np.dtype('uint8'))
     ('f', 'u')

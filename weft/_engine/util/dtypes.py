@@ -1,8 +1,8 @@
 """Dtypes: their names, families, limits and promotion.
 
 In:  anything NumPy accepts as a dtype, small floats and integers of ml_dtypes, typed random keys, Python numbers.
-Out: `np.dtype` objects (or a `KeyDType`), families, limits, names, and the scalar types that stand for dtypes.
-Next: `dtype_table` holds the dtypes themselves, `promotion` the lattice; both are reached through this module.
+Out: `np.dtype` objects (or a `KeyDType`), families, limits, names, and the scalar types that represent dtypes.
+Next: `dtype_table` has the dtypes themselves, `promotion` the lattice; this module exports the names of both.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ __all__ = [
 
 # ---- questions about dtypes
 
-#: abstract type -> the kinds of the dtypes that belong to it
+#: abstract type -> the kinds of its dtypes
 _FAMILIES: dict[type, str] = {
     np.unsignedinteger: "u", np.signedinteger: "i", np.floating: "f", np.complexfloating: "c", np.bool_: "b",
     np.integer: "iu", np.inexact: "fc", np.number: "iufc",
@@ -73,7 +73,7 @@ _subdtype: dict[tuple[Any, Any], bool] = {}
 def issubdtype(a: DTypeLike, b: DTypeLike) -> bool:
     """Return whether dtype `a` belongs to `b`: a dtype, or an abstract type such as `np.floating` or `prng_key`.
 
-    Raises TypeError for what is not a dtype.
+    Raises TypeError for other values.
 
     >>> issubdtype('bfloat16', np.floating), issubdtype(np.int32, np.inexact), issubdtype('int4', np.signedinteger)
     (True, False, True)
@@ -91,7 +91,7 @@ def issubdtype(a: DTypeLike, b: DTypeLike) -> bool:
 
 
 def _abstract(x: Any) -> type | None:
-    """The abstract scalar type that `x` is, if it is one."""
+    """Return `x` as an abstract scalar type, or None if it is not one."""
     is_abstract = (
         isinstance(x, type) and issubclass(x, np.generic) and (x in _FAMILIES or x in _ABSTRACT)
     )
@@ -153,7 +153,7 @@ def _limits(dtype: np.dtype, of: str) -> Any:
 
 
 class _LimitsMeta(type):
-    """The type of `finfo` and `iinfo`: their instances are those of the classes of that name in NumPy and ml_dtypes."""
+    """The metaclass of `finfo` and `iinfo`: instances of the classes of that name in NumPy and ml_dtypes are their instances."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
         libraries = [np, sys.modules.get("ml_dtypes")]
@@ -207,26 +207,26 @@ def scalar_type_of(x: Any) -> type:
         raise TypeError(f"elements of {dtype_of(x)} are not numbers: {x!r}") from None
 
 
-# ---- neighbours of a dtype
+# ---- related dtypes
 
 
 def default_int_dtype() -> np.dtype:
-    """The dtype of Python ints."""
+    """Return the dtype of Python ints."""
     return canonicalize_dtype(np.int64)
 
 
 def default_uint_dtype() -> np.dtype:
-    """The widest unsigned dtype in use."""
+    """Return the widest unsigned dtype: uint64 if x64 is enabled, otherwise uint32."""
     return canonicalize_dtype(np.uint64)
 
 
 def default_float_dtype() -> np.dtype:
-    """The dtype of Python floats."""
+    """Return the dtype of Python floats."""
     return canonicalize_dtype(np.float64)
 
 
 def to_inexact_dtype(dtype: DTypeLike) -> np.dtype:
-    """Return the dtype itself if floating or complex, else the float that an integer's mathematics is done in.
+    """Return the dtype itself if it is floating or complex, otherwise the float dtype for mathematical functions of integers.
 
     >>> to_inexact_dtype('int32'), to_inexact_dtype('bfloat16')
     (dtype('float32'), dtype(bfloat16))
@@ -239,7 +239,7 @@ def to_inexact_dtype(dtype: DTypeLike) -> np.dtype:
 
 
 def to_complex_dtype(dtype: DTypeLike) -> np.dtype:
-    """Return the complex dtype whose parts hold `dtype`.
+    """Return the complex dtype whose real and imaginary parts can represent `dtype`.
 
     >>> to_complex_dtype('float32')
     dtype('complex64')
@@ -250,7 +250,7 @@ def to_complex_dtype(dtype: DTypeLike) -> np.dtype:
 
 
 def to_real_dtype(dtype: DTypeLike) -> np.dtype:
-    """Return the dtype of the parts of a complex dtype; others stay.
+    """Return the dtype of the parts of a complex dtype, and other dtypes unchanged.
 
     >>> to_real_dtype('complex64'), to_real_dtype('int8')
     (dtype('float32'), dtype('int8'))
@@ -267,7 +267,7 @@ _short_names: dict[DType, str] = {}
 
 
 def short_name(dtype: DType) -> str:
-    """Return a dtype's name as programs print it.
+    """Return the short name of a dtype in printed programs.
 
     >>> [short_name(np.dtype(name)) for name in ('float32', 'int8', 'uint4', 'bool', 'complex64')]
     ['f32', 'i8', 'u4', 'bool', 'c64']
@@ -294,11 +294,11 @@ def _short_name(dtype: DType) -> str:
     return name
 
 
-# ---- scalar types: `wnp.float32` is a dtype in all but class, and makes arrays when called
+# ---- scalar types: `wnp.float32` behaves as a dtype, and creates arrays when called
 
 
 class _ScalarMeta(type):
-    """The type of scalar types: equal to their dtype, hashed like its NumPy type, accepted by NumPy as one."""
+    """The metaclass of scalar types: a scalar type equals its dtype, has the hash of its NumPy type, and NumPy accepts it as a dtype."""
 
     dtype: np.dtype
 
@@ -327,13 +327,13 @@ def _scalar_type(name: str) -> type:
     return scalar_types[name]
 
 
-# Classes are pickled by the place they are found at, which is not this module: say how instead.
+# Classes are pickled by module and name, but scalar types are not attributes of this module.
 copyreg.pickle(_ScalarMeta, lambda scalar: (_scalar_type, (scalar.__name__,)))
 
 
 def _make_scalar_type(dtype: np.dtype) -> type:
     name = "bool" if dtype == bool_dtype else dtype.name
-    doc = f"""The dtype {name}; called with a value it makes an array of it.
+    doc = f"""The dtype {name}; called with a value, it returns an array of this dtype.
 
     >>> np.dtype(wnp.{name}).itemsize
     {dtype.itemsize}
@@ -348,7 +348,7 @@ def _make_scalar_type(dtype: np.dtype) -> type:
 
 
 class _ScalarTypes(dict[str, type]):
-    """name -> scalar type; those of ml_dtypes are made when they are asked for."""
+    """name -> scalar type; the scalar types of ml_dtypes are created on first use."""
 
     def __missing__(self, name: str) -> type:
         dtype = dtypes_by_name[name]
@@ -362,5 +362,5 @@ scalar_types = _ScalarTypes({dtype.name: _make_scalar_type(dtype) for dtype in k
 
 
 def __getattr__(name: str) -> Any:
-    """The lists of the table that are there once ml_dtypes is loaded."""
+    """Return a list of `dtype_table` that requires ml_dtypes, after loading it."""
     return getattr(dtype_table, name)

@@ -1,7 +1,7 @@
 """Error classes, and the layout of their messages.
 
-Every class is also a built-in one, so that programs can catch what they know. `describe` writes a message: what was
-asked and what is wrong, the facts as a small table, the user's line, the rule, and a way out.
+Every class is also a built-in exception class. `describe` writes a message: the API and what is wrong, the facts as a small table,
+the user's line, the rule, and a remedy.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ except ImportError:  # Windows has no such limits
 
 
 class ShapeError(ValueError, TypeError):
-    """Shapes that an operation cannot take together; a TypeError too, since shapes are part of types."""
+    """Shapes that do not match an operation's rules; also a TypeError, since shapes are part of types."""
 
 
 class UnknownBackendError(RuntimeError):
-    """The name of a backend that is not there."""
+    """The name of a backend that does not exist."""
 
 
 class ShardingError(ValueError):
-    """A layout over devices that cannot be made, or layouts that disagree."""
+    """A sharding that is not possible, or shardings that conflict."""
 
 
 class MissingMeshError(ShardingError, RuntimeError):
-    """A PartitionSpec where no mesh says what its names mean."""
+    """A PartitionSpec without a mesh that defines its axis names."""
 
 
 class ShardingTypeError(ShardingError, TypeError):
-    """Explicit shardings of operands that do not fit together, or do not determine the result's."""
+    """Explicit shardings of operands that conflict, or do not determine the result's sharding."""
 
 
 class ShardingAssertionError(ShardingTypeError, AssertionError):
-    """A constraint that says of explicit axes what the type of the value does not."""
+    """A sharding constraint that differs from the type of the value on explicit axes."""
 
 
 class TypePromotionError(ValueError):
@@ -46,15 +46,15 @@ class TypePromotionError(ValueError):
 
 
 class KeyPromotionError(TypePromotionError, TypeError):
-    """A random key where numbers are promoted together, which a key is not."""
+    """A random key among numbers whose dtypes are promoted."""
 
 
 class TracerError(TypeError):
-    """A traced value used where only a concrete one will do."""
+    """A traced value where a concrete value is required."""
 
 
 class ConcretizationTypeError(TracerError):
-    """A concrete value was asked from a tracer."""
+    """A conversion of a tracer to a concrete value."""
 
 
 class TracerBoolConversionError(ConcretizationTypeError):
@@ -66,11 +66,11 @@ class TracerIntegerConversionError(TracerError):
 
 
 class TracerArrayConversionError(TracerError):
-    """A tracer handed to NumPy."""
+    """A tracer passed to NumPy."""
 
 
 class UnexpectedTracerError(TracerError):
-    """A tracer that outlived the transformation it belongs to.
+    """A tracer used after the end of its transformation.
 
     >>> kept = []
     >>> _ = weft.jit(lambda x: kept.append(x) or x)(1.0)
@@ -81,7 +81,7 @@ class UnexpectedTracerError(TracerError):
 
 
 class CustomVJPException(UnexpectedTracerError):
-    """A derivative with respect to a value that a function with a rule of its own closes over: the rule knows the arguments alone.
+    """A derivative with respect to a value that a function with a custom rule closes over; the rule covers arguments only.
 
     >>> def scaled(c, x):
     ...     f = weft.custom_vjp(lambda x: c * x)
@@ -94,7 +94,7 @@ class CustomVJPException(UnexpectedTracerError):
 
 
 class NonConcreteBooleanIndexError(TracerError, IndexError):
-    """A traced boolean mask as an index: the shape of the result would depend on values."""
+    """A traced boolean mask as an index, for which the shape of the result would depend on values."""
 
 
 class MissingRuleError(TypeError, NotImplementedError):
@@ -106,7 +106,7 @@ class InconclusiveDimensionOperation(TypeError):
 
 
 class ProgramTypeError(TypeError):
-    """A program whose types do not fit together: a fault of the system, not of the user."""
+    """A program with inconsistent types, which is an error in weft, not in the user's program."""
 
 
 class UnboundAxisError(NameError):
@@ -118,7 +118,7 @@ class CompileError(RuntimeError):
 
 
 class CommError(RuntimeError):
-    """A wait on other processes that failed or ran out of time."""
+    """A wait for other processes that failed or timed out."""
 
 
 class DeviceRuntimeError(RuntimeError):
@@ -126,7 +126,7 @@ class DeviceRuntimeError(RuntimeError):
 
 
 class ProcessFailureError(DeviceRuntimeError):
-    """Another process of the program failed, or did not come where it was awaited; `ranks` says which."""
+    """A failure of another process, or a timeout while waiting for it; `ranks` has the numbers of these processes."""
 
     def __init__(self, message: str = "", ranks: Sequence[int] = ()) -> None:
         super().__init__(message)
@@ -134,7 +134,7 @@ class ProcessFailureError(DeviceRuntimeError):
 
 
 class VerificationError(DeviceRuntimeError):
-    """A compiled program that does not compute what its operations do: a fault of the compiler, found by the setting `check`.
+    """A wrong result of a compiled program, which is an error in the compiler, found by the setting `check`.
 
     `program` and `arguments` hold the program and the values it was called with; `result` and `index` locate the first wrong element.
     """
@@ -159,7 +159,7 @@ class VerificationError(DeviceRuntimeError):
 
 
 class OutOfMemoryError(DeviceRuntimeError, MemoryError):
-    """An array, or what a program needs besides its arrays, for which the machine has no memory."""
+    """Not enough memory for an array, or for the other data of a program."""
 
 
 class CallbackError(DeviceRuntimeError):
@@ -167,15 +167,15 @@ class CallbackError(DeviceRuntimeError):
 
 
 class CheckpointError(OSError):
-    """A checkpoint that cannot be written or read: no room on the disk, a file that is damaged or missing, processes that disagree."""
+    """A checkpoint that cannot be written or read, as for a full disk, a damaged or missing file, or processes that disagree."""
 
 
 class CheckpointSupersededError(CheckpointError):
-    """A save into a folder of checkpoints that another group of processes has claimed since this one began to save there."""
+    """A save into a folder of checkpoints that another group of processes has claimed since this group began to save there."""
 
 
 class KeyReuseError(RuntimeError):
-    """A random key that was used a second time, where `debug_key_reuse` is set.
+    """A second use of a random key while `debug_key_reuse` is set.
 
     >>> key = weft.random.key(0)
     >>> with weft.debug_key_reuse(True):
@@ -187,7 +187,7 @@ class KeyReuseError(RuntimeError):
 
 
 def _set_public_module(names: dict[str, object]) -> None:
-    """Give the exceptions the public module, which tracebacks print."""
+    """Set the module of the exceptions to the public one, which tracebacks print."""
     for value in names.values():
         if isinstance(value, type) and issubclass(value, Exception):
             value.__module__ = "weft.errors"
@@ -204,7 +204,7 @@ def describe(
     rule: str = "",
     remedy: str = "",
 ) -> str:
-    """Write an error message: the API and what is wrong, facts, the user's line, the rule and a way out.
+    """Return an error message: the API and what is wrong, facts, the user's line, the rule and a remedy.
 
     >>> print(describe('dot_general', 'contracted dims differ in size.',
     ...                [('lhs', 'f32[128,64]', 'contracts dim 1, size 64'), ('rhs', 'f32[32,64]', 'contracts dim 0')],
@@ -226,7 +226,7 @@ def describe(
 
 
 def without_frames(error: BaseException) -> BaseException:
-    """Copy an error without tracebacks, whose frames may hold arrays; a RuntimeError names one that has no copy."""
+    """Return a copy of an error without tracebacks, whose frames may hold arrays; a RuntimeError if it cannot be copied."""
     try:
         made = copy.copy(error)
         if type(made) is not type(error) or not isinstance(made, Exception):
@@ -244,7 +244,7 @@ def without_frames(error: BaseException) -> BaseException:
 
 
 def align(rows: Iterable[Sequence[Any] | str], indent: str = "", gap: str = "  ") -> list[str]:
-    """Write rows of cells as lines with aligned columns; a row that is a string is unchanged.
+    """Return rows of cells as lines with aligned columns; a row that is a string is unchanged.
 
     >>> align([('x', 'f32[8]', 'small'), ('weights', 'f32[8,128]', 'large')])
     ['x        f32[8]      small', 'weights  f32[8,128]  large']
@@ -279,7 +279,7 @@ _REFUSALS = (
 
 
 def limit_text() -> str:
-    """Return a sentence on the limit of the address space, empty if there is none."""
+    """Return a sentence about the limit of the address space; empty if there is none."""
     limit = -1 if resource is None else resource.getrlimit(resource.RLIMIT_AS)[0]
     if resource is None or limit == resource.RLIM_INFINITY:
         return ""
@@ -287,11 +287,11 @@ def limit_text() -> str:
 
 
 def refused(nbytes: int, purpose: str) -> OutOfMemoryError:
-    """Return the error for `nbytes` of memory that the system did not give."""
+    """Return the error for `nbytes` bytes of memory that the system did not allocate."""
     advice = limit_text() or " Free memory, or use a machine with more."
     return OutOfMemoryError(f"cannot allocate {nbytes} bytes for {purpose}.{advice}")
 
 
 def is_refusal(error: OSError) -> bool:
-    """Whether an error of the system, or of its loader of libraries, says that there is no memory."""
+    """Return whether an error of the system or of the dynamic loader is caused by a lack of memory."""
     return error.errno == errno.ENOMEM or any(text in str(error).lower() for text in _REFUSALS)

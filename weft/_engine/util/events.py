@@ -1,13 +1,13 @@
-"""What weft reports: events for the profiler, and reports by Python's logging.
+"""Events for the profiler, log messages, and public names under the JAX shim.
 
-An event is (kind, name, start, end, facts): compilations and runs of programs; without listeners nothing is measured. Times are
+An event is (kind, name, start, end, facts), for compilations and runs of programs; without listeners nothing is measured. Times are
 nanoseconds of `time.perf_counter_ns`.
 
-A report says what is traced, lowered and compiled, and why, or which transfers a guard noticed. It is a record of the logger
-`weft.<topic>`: a warning if a setting asks for it, else for debugging. The settings `logging_level` and `debug_log_modules` act as if a
-program had set the levels of these loggers. Without reports logging is not imported.
+Log messages are about tracing, lowering, compilation and their reasons, and about guarded transfers. They are records of the logger
+`weft.<topic>`: warnings if a setting requests them, otherwise debug messages. The settings `logging_level` and `debug_log_modules`
+act as if the program had set the levels of these loggers. `logging` is not imported before the first message.
 
-Names in messages, and the `__module__` of array and tracer classes, are JAX's where `import jax` means weft.
+Names in messages, and the `__module__` of array and tracer classes, are JAX's names while `import jax` means weft.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from typing import Any, TypeVar
 
 from weft._engine.util.config import config
 
-#: called with every event, in the thread in which it happened
+#: functions that are called with every event, in the thread of the event
 listeners: list[Callable[[str, str, int, int, dict], None]] = []
 
 
 def emit(kind: str, name: str, start: int, end: int, **facts: object) -> None:
-    """Report what took from `start` to `end` to all listeners."""
+    """Report an event that took from `start` to `end` to all listeners."""
     for listener in tuple(listeners):
         listener(kind, name, start, end, facts)
 
 
 # ---- reports
 
-#: a logger whose handlers see these reports too: "jax" where `import jax` means weft
+#: the name of a logger whose handlers also get the messages: "jax" while `import jax` means weft
 above: list[str] = []
 
 
 def public_name(path: str) -> str:
-    """A public name as a program writes it: `weft.numpy.sum` for "numpy.sum", or with jax in front where `import jax` means weft."""
+    """Return a public name as the program writes it: `weft.numpy.sum` for "numpy.sum", or `jax.numpy.sum` while `import jax` means weft."""
     return f"{above[-1] if above else 'weft'}.{path}"
 
 
 def numpy_name(name: str) -> str:
-    """A function of `weft.numpy` as programs usually write it: `wnp.sum`, or `jnp.sum` where `import jax` means weft."""
+    """Return the usual name of a function of `weft.numpy`: `wnp.sum`, or `jnp.sum` while `import jax` means weft."""
     return f"{'jnp' if above else 'wnp'}.{name}"
 
 
@@ -51,8 +51,9 @@ _classes: dict[type, tuple[str, str]] = {}
 
 
 def reports_as(module: str) -> Callable[[C], C]:
-    """Decorate a class: its `__module__` is `module` while `import jax` means weft. Libraries take the first part of it for the package
-    whose functions compute with its objects.
+    """Return a class decorator: the class has `__module__` `module` while `import jax` means weft.
+
+    Libraries use the first part of it as the name of the package whose functions compute with the objects.
 
     >>> @reports_as("jax.core")
     ... class Traced: ...
@@ -72,7 +73,7 @@ def reports_as(module: str) -> Callable[[C], C]:
 
 
 def report_jax(is_jax: bool) -> None:
-    """Name JAX's modules, or weft's own, in reports, messages and classes."""
+    """Use the names of JAX's modules, or of weft's modules, in log messages, error messages and classes."""
     above[:] = ["jax"] if is_jax else []
     for cls, (own, public) in _classes.items():
         cls.__module__ = public if is_jax else own
@@ -81,7 +82,7 @@ def report_jax(is_jax: bool) -> None:
 _applied: tuple = ("NOTSET", "")
 _changed: list[
     tuple[Any, Any]
-] = []  # loggers whose level the settings changed, and the handler they got
+] = []  # loggers whose levels the settings changed, and their handlers
 
 
 def report(topic: str, asked: bool, message: str, *args: object) -> None:
@@ -89,7 +90,7 @@ def report(topic: str, asked: bool, message: str, *args: object) -> None:
     settings = (config.logging_level or "NOTSET", config.debug_log_modules)
     if not asked and settings == _applied == ("NOTSET", "") and "logging" not in sys.modules:
         return
-    import logging  # takes longer than compiling a small program from disk
+    import logging  # takes longer than loading a small compiled program from disk
 
     logging.getLogger("weft").parent = logging.getLogger(above[-1] if above else None)
     if settings != _applied:
@@ -100,7 +101,7 @@ def report(topic: str, asked: bool, message: str, *args: object) -> None:
 
 
 def _apply(level: str, modules: str) -> None:
-    """Give loggers the levels that the settings name, and a handler where that shows more than without one."""
+    """Set the levels of loggers by the settings, and add a handler if messages would otherwise not be shown."""
     import logging
 
     global _applied

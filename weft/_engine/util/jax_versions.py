@@ -1,7 +1,7 @@
-"""Behavior that differs between versions of JAX: one record of compatibility facts.
+"""Behavior that differs between versions of JAX, as one record.
 
 In:   the setting `jax_api`, which programs for older or newer versions of JAX set.
-Out:  `jax_behavior()`; the engine reads its fields and compares no versions.
+Out:  `jax_behavior()`; the engine reads its fields and does not compare versions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from weft._engine.util.record import record
 
 @record
 class JaxBehavior:
-    """What a program may expect of JAX in one version; the defaults hold where no version is set."""
+    """The behavior of one version of JAX; the defaults apply if no version is set."""
 
     explicit_make_mesh: bool = False  # make_mesh: axes are explicit by default
     constraints_refuse_explicit_axes: bool = False  # with_sharding_constraint
@@ -26,7 +26,7 @@ class JaxBehavior:
     long_device_names: bool = False  # str(device) is TFRT_CPU_0
 
 
-#: field -> the first version in which it holds
+#: field -> the first version with this behavior
 _SINCE = {
     "explicit_make_mesh": (0, 9),
     "constraints_refuse_explicit_axes": (0, 9),

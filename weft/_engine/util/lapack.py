@@ -1,9 +1,9 @@
-"""The addresses of BLAS and LAPACK routines: in NumPy's own library, or else in SciPy's.
+"""The addresses of BLAS and LAPACK routines in NumPy's library, or otherwise in SciPy's.
 
-In:   the name of a routine, as Fortran knows it (`spotrf`).
+In:   the Fortran name of a routine (`spotrf`).
 Out:  its address. Routines take all arguments by reference; integers have `integer_bytes()` bytes.
-Laws: NumPy's library is loaded anyway: using it costs nothing, and no second library starts threads of its own. Where its
-      symbols cannot be found by name, SciPy's public tables of routines are used, which take 0.2 s to import.
+Laws: NumPy's library is already loaded, so using it costs nothing, and no second library starts threads. If its symbols cannot be
+      found by name, SciPy's public tables of routines are used, which take 0.2 s to import.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-#: how a library spells its routines, and the bytes of its integers
+#: patterns of symbol names of routines, and the bytes of integers in such libraries
 _SPELLINGS = (("scipy_{}_64_", 8), ("{}_64_", 8), ("scipy_{}_", 4), ("{}_", 4))
-#: how OpenBLAS spells the functions that get and set its number of threads
+#: symbol names of OpenBLAS's functions that get and set the number of threads
 _THREADS = (
     "scipy_openblas_{}_num_threads64_",
     "openblas_{}_num_threads64_",
@@ -28,7 +28,7 @@ _PROBE = "sgesdd"
 
 
 def address(routine: str) -> int:
-    """The address of a routine.
+    """Return the address of a routine.
 
     >>> address("spotrf") != 0
     True
@@ -37,7 +37,7 @@ def address(routine: str) -> int:
 
 
 def integer_bytes() -> int:
-    """Bytes of the integers that routines take and give."""
+    """Return the size in bytes of integer arguments of routines."""
     return _source()[1]
 
 
@@ -77,7 +77,7 @@ def call(routine: str, arguments: Sequence[Any], arrays: Mapping[str, np.ndarray
 
 @functools.cache
 def thread_control() -> tuple[int, int] | None:
-    """Addresses of `int get()` and `void set(int)`, for the library's own threads; None where it has none."""
+    """Return the addresses of `int get()` and `void set(int)` for the library's number of threads; None if it has none."""
     library = _numpys()
     for spelling in _THREADS:
         found = [_symbol(library, spelling.format(verb)) for verb in ("get", "set")]
@@ -88,7 +88,7 @@ def thread_control() -> tuple[int, int] | None:
 
 @functools.cache
 def _source() -> tuple[Callable[[str], int], int]:
-    """How to find a routine's address, and the bytes of an integer."""
+    """Return a function from a routine's name to its address, and the size of integers in bytes."""
     library = _numpys()
     for spelling, size in _SPELLINGS:
         if _symbol(library, spelling.format(_PROBE)):
@@ -98,7 +98,7 @@ def _source() -> tuple[Callable[[str], int], int]:
 
 @functools.cache
 def _numpys() -> ctypes.CDLL | None:
-    """NumPy's linear algebra, through which the symbols of the library under it are found."""
+    """Return NumPy's linear algebra module as a shared library, through which symbols of its BLAS library are found."""
     try:
         from numpy.linalg import _umath_linalg
 
@@ -108,17 +108,17 @@ def _numpys() -> ctypes.CDLL | None:
 
 
 def _from_numpy(spelling: str, routine: str) -> int:
-    """The address of a routine in the library that NumPy runs on."""
+    """Return the address of a routine in NumPy's BLAS library."""
     found = _symbol(_numpys(), spelling.format(routine))
     if not found:
         raise NotImplementedError(
-            f"linear algebra: the library that NumPy runs on has no routine {routine!r}."
+            f"linear algebra: NumPy's BLAS and LAPACK library has no routine {routine!r}. Install another build of NumPy."
         )
     return found
 
 
 def _symbol(library: ctypes.CDLL | None, name: str) -> int:
-    """The address of a symbol, 0 if there is none."""
+    """Return the address of a symbol, or 0 if there is none."""
     try:
         return ctypes.cast(library[name], ctypes.c_void_p).value or 0 if library is not None else 0
     except AttributeError:
@@ -126,7 +126,7 @@ def _symbol(library: ctypes.CDLL | None, name: str) -> int:
 
 
 def _from_scipy(routine: str) -> int:
-    """The address of a routine in SciPy's tables for compiled callers."""
+    """Return the address of a routine in SciPy's tables for compiled code."""
     from scipy.linalg import cython_blas, cython_lapack  # pyright: ignore[reportAttributeAccessIssue]  # no stubs
 
     for table in (cython_lapack, cython_blas):

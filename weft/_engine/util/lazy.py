@@ -1,15 +1,16 @@
-"""Modules loaded on first use: of packages that only forward names, and of those that state what a registry keeps.
+"""Lazy loading of modules: for packages that only forward names, and for modules with entries of a registry.
 
-In:   module -> its public names, in one string; `new=old` for what the module calls `old`. Names of the package itself are submodules.
-Out:  `attach` gives `__getattr__` and `__dir__` of the module that forwards (PEP 562) and makes it a `LazyModule`, whose `vars` has all
-      names; `tables` keeps the names. `loader` loads modules one by one, for `ir.registry`.
-      `import_module` imports a module in one piece; `install` puts a finder in front of `sys.meta_path`, which does so for `import`.
-Laws: - From the creation of a module until its last statement has run, user code is suspended in this thread; other threads wait for
-        Python's lock of the module. The finders of users, and an `__import__` of theirs, see imports of weft only where Python's own
-        finders find nothing.
-      - A module is executed once, even if user code imports it while its import begins, or raises an exception when it is almost done.
+In:   module -> its public names, in one string; `new=old` for a name that the module calls `old`. Names listed for the package
+      itself are submodules.
+Out:  `attach` returns `__getattr__` and `__dir__` of the forwarding module (PEP 562) and makes it a `LazyModule`, whose `vars` has all
+      names; `tables` has the names. `loader` loads modules one by one, for `ir.registry`. `import_module` imports a module without
+      interruption by user code; `install` adds a finder at the front of `sys.meta_path` that does the same for `import`.
+Laws: - From the creation of a module to its last statement, user code is suspended in this thread; other threads wait for
+        Python's lock of the module. Users' finders and a user's `__import__` see imports of weft only if Python's own finders
+        do not find the module.
+      - A module is executed once, even if user code imports it at the beginning of its import, or raises an exception at the end.
       - Audit hooks and replaced methods of Python's own loaders still run.
-Next: `tools.stubs` writes the same for type checkers.
+Next: `tools.stubs` writes the names for type checkers.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ else:
 
 #: module -> public name -> (module, its name there, or "" for a submodule)
 tables: dict[str, dict[str, tuple[str, str]]] = {}
-#: modules with names beside those of their table
+#: modules with further names that are not in their tables
 open_tables: set[str] = set()
 
 
 def attach(
     package: str, names_of: dict[str, str], others: str = "", guards: bool = False
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The `__getattr__` and `__dir__` of module `package`; for names that are not listed, `find` of module `others` is asked.
-    With `guards`, functions name what they were given when they fail.
+    """Return the `__getattr__` and `__dir__` of module `package`; names that are not listed are looked up by `find` of module `others`.
+    With `guards`, functions have an `api_boundary` (see `util.source`).
 
     >>> load, names = attach(__name__, {"math": "pi root=sqrt"})
     >>> names(), load("root")(9.0)
@@ -77,9 +78,9 @@ def attach(
 
 
 def report_module(value: Any, module: str) -> None:
-    """Have a function of the engine report the public `module` that users import it from.
+    """Set the `__module__` of a function of the engine to the public module from which users import it.
 
-    Classes state theirs themselves, since files name them by it.
+    Classes set their public module themselves, because pickled objects contain it.
     """
     is_function = isinstance(value, FunctionType) or "__module__" in getattr(value, "__dict__", ())
     is_class = isinstance(value, (type, ModuleType))
@@ -90,8 +91,9 @@ def report_module(value: Any, module: str) -> None:
 def loader(
     package: str, path: Iterable[str], stated_by: Mapping[str, str] | None = None
 ) -> Callable[[str | None], Iterator[ModuleType]]:
-    """A function that loads modules of `package`, whose `__path__` is `path`, and yields each when it is loaded: given a name the one
-    that `stated_by` lists for it, if any, given None all of them in alphabetical order.
+    """Return a function that loads modules of `package`, whose `__path__` is `path`, and yields each loaded module.
+
+    For a name it loads the module in `stated_by`, if any; for None it loads all modules in alphabetical order.
 
     >>> import json
     >>> load = loader("json", json.__path__, {"loads": "decoder"})
@@ -116,21 +118,21 @@ def loader(
     return load
 
 
-# ---- imports that no user code interrupts
+# ---- imports without interruption by user code
 
-#: packages that functions of weft import late
+#: packages that functions of weft import lazily
 _PACKAGES = frozenset(
     "weft llvmlite ml_dtypes opt_einsum scipy dataclasses logging traceback".split()
 )
 _FINDERS = (BuiltinImporter, FrozenImporter, PathFinder)
-#: complete modules whose imports an exception of a signal handler may have ended: Python forgets them, and imports them again
+#: complete modules whose imports an exception of a signal handler may have ended; Python removes them and imports them again
 _interrupted: dict[str, ModuleType] = {}
 
 
 class _Loader:
-    """The loader of one module: user code is suspended from the creation of the module to its last statement.
+    """The loader of one module; it suspends user code from the creation of the module to its last statement.
 
-    It stays the loader of the module's spec. If user code imports the module while its import begins, Python goes on with that spec.
+    It remains the loader of the module's spec, because Python continues with that spec if user code imports the module in between.
     """
 
     def __init__(self, loader: Any):
@@ -142,10 +144,10 @@ class _Loader:
         return getattr(self._loader, name)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """Return the module if user code has imported it since the search began; otherwise have it created."""
+        """Return the module if user code has imported it since the search began; otherwise create it."""
         if (
             sys._getframe(2).f_code.co_name != "_load_unlocked"
-        ):  # its execution may never follow, or much later
+        ):  # the module may be executed much later, or never
             return self._loader.create_module(spec)
         suspended.__enter__()
         stay_first()
@@ -176,13 +178,13 @@ class _Loader:
 
 
 class ImportGuard:
-    """A finder for the packages above, and for whatever their modules import while they are executed."""
+    """A finder for the packages above, and for all modules imported while their modules are executed."""
 
     @staticmethod
     def find_spec(
         name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec that the other finders give, with a loader that suspends user code."""
+        """Return the spec from the other finders, with a loader that suspends user code."""
         is_listed = name.partition(".")[0] in _PACKAGES
         if target is not None or not (is_listed or is_suspended()):
             return None
@@ -193,7 +195,7 @@ class ImportGuard:
 
 
 def _find(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
-    """Search with Python's own finders first: a user's finder may call programs."""
+    """Search with Python's own finders first, because a user's finder may call programs."""
     for finder in _FINDERS if path is None else (PathFinder,):
         spec = finder.find_spec(name, path)
         if spec is not None:
@@ -209,8 +211,9 @@ def _find(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
 
 
 def import_module(name: str) -> ModuleType:
-    """Import a module without user code even where Python takes the module's lock: before 3.13, a second import by the same thread
-    confuses it there (`KeyError` from `importlib`)."""
+    """Import a module with user code suspended, also while Python acquires the module's lock.
+
+    Before Python 3.13, a second import by the same thread at that point raises KeyError in `importlib`."""
     module = sys.modules.get(name)
     spec = getattr(module, "__spec__", None)
     if module is not None and not getattr(spec, "_initializing", False):
@@ -220,7 +223,7 @@ def import_module(name: str) -> ModuleType:
 
 
 def install() -> None:
-    """Guard all later imports."""
+    """Add `ImportGuard` to `sys.meta_path`, for all later imports."""
     for finder in [
         finder for finder in sys.meta_path if getattr(finder, "__module__", None) == __name__
     ]:
@@ -229,6 +232,6 @@ def install() -> None:
 
 
 def stay_first() -> None:
-    """Go in front of finders that were inserted meanwhile; they see all imports but those of the packages above."""
+    """Move `ImportGuard` before finders that were inserted later; these see all imports except those of the packages above."""
     if sys.meta_path[0] is not ImportGuard:
         install()

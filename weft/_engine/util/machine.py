@@ -1,9 +1,9 @@
-"""The kind of this machine: its architecture and the name of its model.
+"""The kind of this machine: its architecture and the name of its machine model.
 
 In:   the system's name of the architecture and /proc/cpuinfo, or the environment variable WEFT_MACHINE_MODEL.
-Out:  `name()`, under which `util.machine_model` has the facts and thresholds, and part of the key of everything that is compiled.
-Laws: the architecture decides first: an emulator may show the /proc/cpuinfo of its host. A program that is loaded from disk
-      needs nothing else of the model, so this module stays small.
+Out:  `name()`, the name of a model in `util.machine_model`, which is part of the cache key of all compiled objects.
+Laws: the architecture is tested first, because an emulator may show the /proc/cpuinfo of its host. A program that is loaded from
+      disk needs only the name, so this module is small.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import platform
 
 
 def name() -> str:
-    """The name of this machine's model; WEFT_MACHINE_MODEL names another one."""
+    """Return the name of this machine's model, or WEFT_MACHINE_MODEL if it is set."""
     return os.environ.get("WEFT_MACHINE_MODEL") or name_of(cpu_text(), architecture())
 
 

@@ -1,12 +1,12 @@
-"""The machine model: what differs between machines and decides how code is generated.
+"""The machine model: facts that differ between machines and determine how code is generated.
 
 In:   the name of this kind of machine (`util.machine`).
-Out:  `MODEL`, the `MachineModel` that all passes read; `measured()`, the same with the system's cache sizes.
-Laws: fields depend on the kind of machine, never on the single one: equal processors get equal kernels. A threshold that is the
-      same on all machines is a constant of the pass that reads it. `l3_bytes`, `vector_bytes` and `vector_registers` are for
-      reports; passes read the rest.
+Out:  `MODEL`, the `MachineModel` that all passes read; `measured()`, the model with the cache sizes that the system reports.
+Laws: fields depend on the kind of machine, not on the individual machine, so that equal processors get equal kernels. A threshold
+      that is the same on all machines is a constant of the pass that reads it. `l3_bytes`, `vector_bytes` and
+      `vector_registers` are for reports; passes read the other fields.
 
-To tune a machine, measure a better value and add it to `_KNOWN`. A constant that turns out to differ becomes a field.
+To tune a machine, measure a better value and add it to `_KNOWN`. A constant that differs between machines becomes a field.
 """
 
 from __future__ import annotations
@@ -20,43 +20,47 @@ from weft._engine.util.record import record, replace, values_of
 
 @record
 class MachineModel:
-    """One kind of machine."""
+    """The facts about one kind of machine."""
 
     name: str
 
     # ---- facts of the machine
-    l1_bytes: int = 32 << 10  # data cache of a core
+    l1_bytes: int = 32 << 10  # first-level data cache of a core
     l2_bytes: int = 256 << 10  # second-level cache of a core
     l3_bytes: int = 8 << 20  # last-level cache, shared by cores
-    cache_ways: int = 8  # lines with the same place in the first-level cache, or in the second
-    vector_bytes: int = 32  # width of a register
+    cache_ways: int = 8  # associativity of the first-level and the second-level cache
+    vector_bytes: int = 32  # width of a vector register
     vector_registers: int = 16
 
     # ---- memory
     cache_line: int = 64  # bytes
     buffer_alignment: int = 64  # bytes
     huge_page: int = 2 << 20  # bytes
-    stream_bytes: int = 1 << 25  # results from this size on are stored past the caches
+    stream_bytes: int = 1 << 25  # results of at least this size are stored past the caches
 
     # ---- tasks
-    parallel_work: int = 1 << 19  # bytes of traffic that are worth a second thread, some 10 µs
-    task_bytes: int = 1 << 16  # traffic of one task: few threads then finish together
-    most_tasks: int = 256  # of one kernel
-    serial_elements: int = 1 << 15  # elements that one task may process alone
-    parallel_bytes: int = 1 << 17  # an update of this size is worth several tasks
+    parallel_work: int = 1 << 19  # minimal bytes of traffic for a second thread, about 10 µs
+    task_bytes: int = 1 << 16  # bytes of traffic of one task, small enough to balance threads
+    most_tasks: int = 256  # maximal number of tasks of one kernel
+    serial_elements: int = 1 << 15  # maximal number of elements for a single task
+    parallel_bytes: int = 1 << 17  # minimal size of an update for several tasks
 
     # ---- matrix products
-    gemm_bf16_dots: bool = True  # products of bfloat16 pairs are faster than those of float32
+    gemm_bf16_dots: bool = (
+        True  # instructions for products of bfloat16 pairs are faster than float32
+    )
 
     # ---- costs of matrix products, in cycles for 64 bytes
-    gemm_pack_copy: int = 2  # to copy an operand into its packed form
-    gemm_pack_far: int = 5  # extra where it leaves, or comes from beyond, the core's own caches
+    gemm_pack_copy: int = 2  # copying an operand into its packed form
+    gemm_pack_far: int = (
+        5  # additional cost if source or target is outside of the core's own caches
+    )
 
     # ---- thread pool
-    pool_spin_hints: int = 3000  # pauses of a worker before it sleeps, some 50 µs
+    pool_spin_hints: int = 3000  # pause instructions of a worker before it sleeps, about 50 µs
 
 
-#: what differs from the defaults on the machines we know
+#: differences from the defaults, by name of model
 _KNOWN: dict[str, dict[str, Any]] = {
     "zen3": {"l2_bytes": 512 << 10, "l3_bytes": 32 << 20, "gemm_pack_copy": 8, "gemm_pack_far": 16},
     "zen4": {"l2_bytes": 1 << 20, "l3_bytes": 32 << 20, "vector_bytes": 64, "vector_registers": 32},
@@ -88,7 +92,7 @@ _KNOWN: dict[str, dict[str, Any]] = {
 
 
 def known(name: str) -> MachineModel:
-    """The model of that name.
+    """Return the model of the given name; raise ValueError for an unknown name.
 
     >>> known("zen3").l2_bytes, known("zen3").cache_line
     (524288, 64)
@@ -102,7 +106,7 @@ _current: MachineModel | None = None
 
 
 def machine_model() -> MachineModel:
-    """The model of this machine."""
+    """Return the model of this machine."""
     global _current
     if _current is None:
         _current = known(machine.name())
@@ -118,12 +122,12 @@ class _AtHand:
         return getattr(model, name)
 
 
-#: what passes read
+#: the model that passes read
 MODEL: MachineModel = cast(MachineModel, _AtHand())
 
 
 def measured() -> MachineModel:
-    """The model of this machine with the cache sizes that its system reports, where it does."""
+    """Return the model of this machine, with cache sizes from the system if it reports them."""
     folder, found = "/sys/devices/system/cpu/cpu0/cache", {}
     try:
         for index in os.listdir(folder):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 
 def prime_factors(n: int) -> list[int]:
-    """The primes whose product is `n`, in order.
+    """Return the prime factors of `n` in ascending order.
 
     >>> prime_factors(360), prime_factors(1)
     ([2, 2, 2, 3, 3, 5], [])

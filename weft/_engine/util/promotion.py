@@ -1,9 +1,9 @@
 """Promotion of dtypes.
 
 In:  dtypes, arrays and Python numbers.
-Out: one dtype, and whether it is *weak*: from Python numbers alone, yielding to the dtype of any array.
-Invariant: the result is the least upper bound in a lattice, so the order of the arguments never matters; pairs without
-an upper bound raise `TypePromotionError`.
+Out: one dtype, and whether it is *weak*: from Python numbers only, so that it yields to the dtype of any array.
+Invariant: the result is the least upper bound in a lattice, so it does not depend on the order of the arguments; pairs
+without an upper bound raise `TypePromotionError`.
 """
 
 from __future__ import annotations
@@ -19,16 +19,18 @@ from weft._engine.util.config import config
 from weft._engine.util.errors import KeyPromotionError, TypePromotionError
 from weft._engine.util.source import is_own_arithmetic
 
-# A node is a dtype, or a Python type for the weak ones. An edge leads to what a node may become.
+# A node is a dtype, or a Python type for a weak dtype. An edge leads to a node to which the first is promoted.
 Node = Any
 
 
 def _lattice(strict: bool, x64: bool) -> dict[Node, set[Node]]:
-    """Return the direct edges of the promotion lattice. Nothing leads to dtypes of ml_dtypes but weak numbers: while none is
-    loaded, the lattice without them gives the same answers."""
+    """Return the direct edges of the promotion lattice.
+
+    Only weak numbers are promoted to dtypes of ml_dtypes, so the lattice without these dtypes gives the same results while ml_dtypes
+    is not loaded."""
     names = {dtype.name: dtype for dtype in table.kinds}
     edges: dict[Node, set[Node]] = {dtype: set() for dtype in table.kinds}
-    if strict:  # only weak numbers give way
+    if strict:  # only weak numbers are promoted
         edges[int] = {*_of_kind("iu"), float}
         edges[float] = {*_of_kind("f"), complex}
         edges[complex] = {*_of_kind("c")}
@@ -37,7 +39,7 @@ def _lattice(strict: bool, x64: bool) -> dict[Node, set[Node]]:
     edges[int] = {dtype for dtype in _of_kind("iu") if dtype.itemsize == 1}
     edges[float] = {*[dtype for dtype in _of_kind("f") if dtype.itemsize <= 2], complex}
     edges[complex] = {names["complex64"]}
-    # Without 64-bit types the join of uint32 and a signed type is int32: the lattice has nothing above it.
+    # Without 64-bit types the join of uint32 and a signed type is int32, because the lattice has no larger type.
     above_uint32 = names["int64"] if x64 else names["int32"]
     chain = (
         ("uint8", "int16"), ("uint8", "uint16"), ("uint16", "int32"), ("uint16", "uint32"), ("uint32", "uint64"),
@@ -59,7 +61,7 @@ def _of_kind(letters: str) -> list[np.dtype]:
 
 
 class _UpperSets(dict[Node, frozenset[Node]]):
-    """For each node everything it may become, itself included; found when it is asked for."""
+    """node -> all nodes to which it may be promoted, including itself; computed on first use."""
 
     def __init__(self, edges: dict[Node, set[Node]]) -> None:
         self.edges = edges
@@ -71,14 +73,14 @@ class _UpperSets(dict[Node, frozenset[Node]]):
 
 _upper: dict[
     tuple[bool, bool, int], _UpperSets
-] = {}  # by (strict, x64, number of dtypes), made on first use
+] = {}  # by (strict, x64, number of dtypes), created on first use
 
 
 def _join(nodes: Iterable[Node], strict: bool, x64: bool) -> Node:
     """Return the least upper bound of nodes."""
     nodes = list(nodes)
     for node in nodes:
-        table.kinds[node]  # loads what it needs to
+        table.kinds[node]  # loads ml_dtypes if necessary
     mode = strict, x64, len(table.kinds)
     upper = _upper.get(mode)
     if upper is None:
@@ -128,7 +130,7 @@ _promoted: dict[tuple[Any, ...], np.dtype] = {}
 
 
 def promote_types(a: table.DTypeLike, b: table.DTypeLike) -> table.DType:
-    """Return the dtype that both may become; Python's int, float and complex stand for weak numbers.
+    """Return the dtype to which both are promoted; Python's int, float and complex stand for weak numbers.
 
     >>> promote_types('int32', 'float16'), promote_types('bfloat16', 'float16'), promote_types('int8', int)
     (dtype('float16'), dtype('float32'), dtype('int8'))
@@ -137,7 +139,7 @@ def promote_types(a: table.DTypeLike, b: table.DTypeLike) -> table.DType:
 
 
 def common_dtype(a: table.DTypeLike, b: table.DTypeLike) -> table.DType:
-    """`promote_types` by the standard rules whatever `numpy_dtype_promotion` says: for operations that take operands of several dtypes."""
+    """Return `promote_types(a, b)` by the standard rules, regardless of `numpy_dtype_promotion`, for ops with operands of mixed dtypes."""
     return _promoted_pair(a, b, "standard")
 
 
@@ -164,14 +166,14 @@ def _promoted_pair(a: table.DTypeLike, b: table.DTypeLike, mode: str) -> table.D
     return result
 
 
-# What is asked again and again is remembered by what the arguments are: a Python number by its type, a dtype or an
-# array by its dtype, a weak array by ("weak", dtype), and an array of 64-bit numbers while those are off by ("held", dtype): among its
-# equals it keeps its dtype. Where 64-bit dtypes are allowed that are asked for, it is ("kept", dtype): it keeps that among all.
+# Results are cached by the kinds of the arguments: the type of a Python number, the dtype of a dtype or an array, ("weak", dtype) for
+# a weak array, and ("held", dtype) for an array of a 64-bit dtype while x64 is disabled, which keeps its dtype among arrays of the same
+# dtype. If `explicit_x64_dtypes` allows 64-bit dtypes, it is ("kept", dtype), and keeps its dtype among all arrays.
 _results: dict[tuple[bool, str], dict[tuple[Any, ...], tuple[table.DType, bool]]] = {}
 
 
 class _Readers(dict):
-    """type of an argument -> function that gives its part of the key."""
+    """type of an argument -> function that returns its part of the key."""
 
     def __missing__(self, type_: type) -> Callable[[Any], Any]:
         if issubclass(type_, (np.ndarray, np.generic)):
@@ -206,7 +208,7 @@ _readers = _Readers(dict.fromkeys(table.python_scalar_dtypes, type))
 
 
 def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
-    """Return the dtype of an operation on these values or dtypes, and whether it is weak if asked.
+    """Return the dtype of an operation on the given values or dtypes, and with `return_weak_type_flag` also whether it is weak.
 
     >>> result_type(1, 2.5), result_type(np.int8(1), 2), result_type(np.int8(1), 2.5)
     (dtype('float32'), dtype('int8'), dtype('float32'))
@@ -241,7 +243,7 @@ def _dtype_and_weak(part: Any) -> tuple[table.DType, bool]:
 
 
 def join_dtypes(pairs: tuple[tuple[table.DType, bool], ...]) -> tuple[table.DType, bool]:
-    """Join (canonical dtype, weak) pairs into one; the heart of `result_type`."""
+    """Join (canonical dtype, weak) pairs into one, as `result_type` does."""
     return _join_pairs(pairs, config.enable_x64, config.numpy_dtype_promotion == "strict")
 
 
@@ -256,10 +258,10 @@ _WIDEST = {
 def _join_pairs(
     pairs: tuple[tuple[table.DType, bool], ...], x64: bool, strict: bool, whole: bool = False
 ) -> tuple[table.DType, bool]:
-    """Join pairs; the dtype of arrays among them is not cut if it is to be `whole`."""
+    """Join (dtype, weak) pairs. With `whole`, 64-bit dtypes are not truncated."""
     if not pairs:
         raise ValueError("result_type needs at least one array, number or dtype")
-    # booleans have one width: none is weak
+    # booleans are never weak because they have one width
     pairs = tuple([(dtype, weak and dtype != table.bool_dtype) for dtype, weak in pairs])
     first, weak = pairs[0][0], all(weak for _, weak in pairs)
     if not weak and all(dtype == first for dtype, _ in pairs):
@@ -285,13 +287,13 @@ def _join_numbers(
 
 
 def _join_weak(pairs: tuple[tuple[table.DType, bool], ...], strict: bool) -> np.dtype | None:
-    """Return the widest dtype of the kind that weak numbers share; None if the lattice joins them."""
+    """Return the widest dtype of weak numbers of one kind; None if the lattice must join them."""
     kinds = {table.kind_of(dtype) for dtype, _ in pairs}
     return None if len(kinds) > 1 or (strict and len(pairs) > 1) else _WIDEST[kinds.pop()]
 
 
 def sum_dtype(lhs: np.dtype, rhs: np.dtype, out: np.dtype) -> np.dtype:
-    """Return the dtype in which a contraction multiplies and adds: it holds both operands, and is rounded once to `out`.
+    """Return the dtype in which a contraction multiplies and adds; it represents both operands, and sums are rounded once to `out`.
 
     >>> sum_dtype(*map(np.dtype, ("float16", "float32", "int8"))), sum_dtype(*map(np.dtype, ("int32", "int32", "float32")))
     (dtype('float32'), dtype('float64'))
@@ -313,5 +315,5 @@ def sum_dtype(lhs: np.dtype, rhs: np.dtype, out: np.dtype) -> np.dtype:
 
 
 def _needs_double(dtype: np.dtype) -> bool:
-    """Whether float32 or complex64 does not hold all numbers of a dtype."""
+    """Return whether float32 or complex64 cannot represent all numbers of a dtype."""
     return dtype.itemsize > {"c": 8, "f": 4}.get(table.kinds[dtype] or "", 2)

@@ -1,10 +1,10 @@
-"""Records: small classes of named fields, made in microseconds.
+"""Records: small classes of named fields, created in microseconds.
 
 In:   a class whose annotations name its fields, in order, with defaults as class attributes or `field(...)`.
 Out:  the same class with slots and with `__init__`, `__repr__`, `__eq__` and `__hash__` over the fields; frozen by default.
-Laws: a record is final and has no attributes but its fields; a `__post_init__` may check them. `__init__` is written as text
-      when it pays: of the dozens of classes that a process defines at its start most have few objects or none. (The
-      library's dataclasses write all methods as text at once, half a millisecond a class.)
+Laws: a record is final and its only attributes are its fields; a `__post_init__` may check them. `__init__` is generated after
+      16 objects: most of the dozens of record classes of a process have few objects or none. (The standard library's
+      dataclasses generate all methods at once, which takes half a millisecond per class.)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MISSING: Any = object()
 
 
 class _Field:
-    """One field: its default, and whether it takes part in comparison and text."""
+    """One field: its default, and whether comparison and repr include it."""
 
     __slots__ = ("default", "factory", "compare", "repr")
 
@@ -28,7 +28,7 @@ class _Field:
 
 
 class _Record:
-    """The fields of a class, and how many objects were made before it got an `__init__` of its own."""
+    """The fields of a class, and the number of objects created before its `__init__` is generated."""
 
     __slots__ = ("fields", "made")
 
@@ -43,7 +43,7 @@ def field(
     compare: bool = True,
     repr: bool = True,
 ) -> Any:
-    """A field whose default is made by `default_factory`, or which takes no part in comparison or text."""
+    """Declare a field with a default from `default_factory`, or one that comparison or repr excludes."""
     return _Field(default, default_factory, compare, repr)
 
 
@@ -72,7 +72,7 @@ def record(cls: Any = None, *, frozen: bool = True, eq: bool = True) -> Any:
 
 
 def replace(old: _T, **changes: Any) -> _T:
-    """A record like `old` but for some fields.
+    """Return a copy of a record with some fields changed.
 
     >>> @record
     ... class Point:
@@ -128,7 +128,7 @@ def _reduced(self: Any) -> tuple:
 
 
 def _methods(fields: dict[str, _Field], frozen: bool, eq: bool) -> dict[str, Any]:
-    """Methods of a record. Those that need not be fast are shared by all classes: fewer objects to free at exit."""
+    """Return the methods of a record. Methods that need not be fast are shared by all classes, which saves objects."""
     methods: dict[str, Any] = {
         "__init__": _init_while_few,
         "__repr__": _shown,
@@ -159,16 +159,16 @@ def _getter(names) -> Callable[[Any], Any]:
 
 def _refuse(self, name: str, *value: Any) -> None:
     raise AttributeError(
-        f"{type(self).__name__} is frozen: cannot change {name!r}. Make another with `replace`."
+        f"{type(self).__name__} is frozen: cannot change {name!r}. Create a changed copy with `replace`."
     )
 
 
-#: number of objects of a class that make up for the time to write its own `__init__`
+#: number of objects of a class after which generating its `__init__` pays
 _MANY = 16
 
 
 def _init_while_few(self: Any, *args: Any, **kwargs: Any) -> None:
-    """Store the fields of an object. Arguments that do not fit are reported by the written `__init__`."""
+    """Store the fields of an object. The generated `__init__` reports arguments that do not match."""
     cls, about = type(self), self.__record__
     about.made += 1
     fits = about.made <= _MANY and len(args) <= len(about.fields)
@@ -195,7 +195,7 @@ def _init_while_few(self: Any, *args: Any, **kwargs: Any) -> None:
 
 
 def _init(cls: type, fields: dict[str, _Field]) -> Callable[..., None]:
-    """`__init__` as Python would have it: a parameter for each field, stored by the slot's own setter."""
+    """Return a generated `__init__` with a parameter for each field, which the setter of its slot stores."""
     known: dict[str, Any] = {"_missing": _MISSING}
     parameters, body = ["self"], []
     for name, one in fields.items():

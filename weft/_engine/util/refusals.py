@@ -1,7 +1,7 @@
-"""Names of JAX in weft's modules that only refuse: they can be imported, and calls raise NotImplementedError.
+"""Unsupported names of JAX in weft's modules: they can be imported, and calls raise NotImplementedError.
 
 In:   the public module and the name.
-Out:  a function that raises NotImplementedError with the reason, or the error for a function with a signature of its own.
+Out:  a function that raises NotImplementedError with the reason, or the error itself for functions with their own signatures.
 Next: `compat.missing`, the table of JAX's names that no module of weft has.
 """
 
@@ -54,7 +54,7 @@ _REFUSED: dict[str, dict[str, str]] = {
 
 
 def refused_names(module: str) -> list[str]:
-    """Return the names of a module that only refuse.
+    """Return the unsupported names of a module.
 
     >>> refused_names("weft.profiler")
     ['start_server']
@@ -63,7 +63,7 @@ def refused_names(module: str) -> list[str]:
 
 
 def refusal(module: str, name: str) -> NotImplementedError:
-    """Return the error for a call.
+    """Return the error for a call of an unsupported function.
 
     >>> refusal("weft.experimental.pallas", "get_global")
     NotImplementedError('weft.experimental.pallas.get_global: no memory outlives a kernel. Pass an array with input_output_aliases.')

@@ -1,7 +1,7 @@
-"""The user's source lines, tracebacks without the frames of weft, and errors that name what a public function was given.
+"""The user's source lines, tracebacks without internal frames, and errors of public functions that name the arguments.
 
-In:  the Python stack at the moment an operation is recorded or an error is raised.
-Out: `SourceLine`, a light record that becomes text only when printed, filtered tracebacks, and public functions that see to both.
+In:  the Python stack when an operation is recorded or an error is raised.
+Out: `SourceLine`, a small record that is converted to text only when printed, filtered tracebacks, and wrappers of public functions.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from weft._engine.util.config import config
 from weft._engine.util.errors import OutOfMemoryError, describe, limit_text
 
 _PACKAGE = os.path.abspath(__file__).rsplit(os.sep, 3)[0] + os.sep
-# Helpers that call back into weft on the user's behalf are not places a user would recognise.
+# Helpers that call weft for the user; their frames are not source lines of the user.
 _HELPERS = tuple(os.sep + name for name in ("contextlib.py", "functools.py")) + (
     f"{os.sep}opt_einsum{os.sep}",
 )
 
 
 class _Internal(dict):
-    """file name -> whether its frames are hidden; filled on first sight."""
+    """file name -> whether its frames are internal; filled on first use."""
 
     def __missing__(self, file: str) -> bool:
         hidden = os.path.abspath(file).startswith(_PACKAGE) or any(
@@ -44,11 +44,11 @@ class _Internal(dict):
 
 
 _internal = _Internal()
-_hidden_files: set[str] = set()  # the same answer in the form that is quickest to ask
+_hidden_files: set[str] = set()  # the files with internal frames, for faster tests
 
 
 def function_name(fun: Callable) -> str:
-    """The name a user knows a function by, seen through `functools.partial`s without a name of their own."""
+    """Return the name of a function; a `functools.partial` without a name has the name of its function."""
     while isinstance(fun, functools.partial) and not hasattr(fun, "__name__"):
         fun = fun.func
     return getattr(fun, "__name__", type(fun).__name__)
@@ -68,7 +68,7 @@ def positional_names(signature: inspect.Signature) -> list[str]:
 
 
 def function_module(fun: Callable) -> str:
-    """Return the name of the module that defines a function, seen through `functools.partial`s.
+    """Return the name of the module that defines a function; for a `functools.partial`, the module of its function.
 
     >>> function_module(functools.partial(named, None))
     'weft._engine.util.source'
@@ -79,22 +79,23 @@ def function_module(fun: Callable) -> str:
 
 
 def named(fun: Callable[..., Any], name: str, doc: str) -> Callable[..., Any]:
-    """`fun`, which is made by another function, under its public name and with its docstring."""
+    """Set the public name and the docstring of a function created by another function; return it."""
     fun.__name__ = fun.__qualname__ = name
     fun.__doc__ = doc
     return fun
 
 
 def check_callable(api: str, fun: Any) -> None:
-    """TypeError for a `fun` that cannot be called: the function `api` transforms functions."""
+    """Raise TypeError if `fun`, the argument of the transformation `api`, is not callable."""
     if not callable(fun):
         raise TypeError(f"{api}: Expected a callable value, got {fun!r}.")
 
 
 def wraps(fun: Callable, says: str = "") -> Callable:
-    """Decorator: a function that stands for `fun`, with its name, docstring and attributes. `fun` may be an object that can be called:
-    its fields are attributes then, even where one is called as an attribute of functions. `says`, with the name in the place of `{}`,
-    goes before the docstring, where there is one.
+    """Return a decorator of a function that wraps `fun`: it gets the name, docstring and attributes of `fun`.
+
+    `fun` may be a callable object; its fields become attributes, even if an attribute of functions has the same name. `says`, with the
+    name in place of `{}`, precedes the docstring if there is one.
 
     >>> wraps(len)(lambda x: 0).__name__
     'len'
@@ -125,7 +126,7 @@ def wraps(fun: Callable, says: str = "") -> Callable:
 
 
 class _Scope(threading.local):
-    """The names of operations that are traced now, joined by slashes."""
+    """The current name scope of traced operations: names joined by slashes."""
 
     name = ""
 
@@ -134,7 +135,7 @@ scope = _Scope()
 
 
 def joined(outer: str, inner: str) -> str:
-    """Names within names. The first of them goes into the parentheses of a transformation that has no name in it yet.
+    """Join an outer and an inner name scope. The first inner name is put into empty parentheses of a transformation.
 
     >>> joined('net/vmap()', 'layer/attend'), joined('vmap(layer)', 'attend'), joined('', 'layer')
     ('net/vmap(layer)/attend', 'vmap(layer)/attend', 'layer')
@@ -149,7 +150,7 @@ def joined(outer: str, inner: str) -> str:
 
 
 class transformed_scope:
-    """Context: operations have the name of a transformation around the names that they get inside."""
+    """A context manager that puts the name of a transformation around the name scopes of operations."""
 
     __slots__ = ("_name", "_outer")
 
@@ -164,12 +165,12 @@ class transformed_scope:
         scope.name = self._outer
 
 
-#: attributes of an operation, sorted by their keys
+#: attributes of an operation, sorted by key
 Metadata = tuple[tuple[str, Any], ...]
 
 
 def with_metadata(outer: Metadata, inner: Metadata) -> Metadata:
-    """Attributes within attributes: an inner value counts, and None removes an outer one.
+    """Merge outer and inner attributes: inner values take precedence, and None removes an outer attribute.
 
     >>> with_metadata((("a", 1), ("c", 2)), (("b", "x"), ("c", None)))
     (('a', 1), ('b', 'x'))
@@ -182,7 +183,7 @@ def with_metadata(outer: Metadata, inner: Metadata) -> Metadata:
 
 
 class _Place:
-    """A place known by name and number alone, in the form of a code object."""
+    """A stand-in for a code object that only has a file name, a line number and a function name."""
 
     __slots__ = ("co_filename", "co_firstlineno", "co_name")
 
@@ -196,9 +197,9 @@ class _Place:
 
 
 class SourceLine:
-    """One place in the user's program.
+    """A source line of the user's program, with the name scope and the attributes of an operation.
 
-    Holds the code object and an instruction offset; file, line and text are found when asked for.
+    It has the code object and an instruction offset; file, line and text are computed on demand.
     """
 
     __slots__ = ("_code", "_lasti", "metadata", "scope")
@@ -208,52 +209,52 @@ class SourceLine:
     ) -> None:
         self._code = code
         self._lasti = lasti
-        self.scope = scope  # the names that `named_scope` gave it, joined by slashes
-        self.metadata = metadata  # the attributes that `set_xla_metadata` gave it
+        self.scope = scope  # names of `named_scope` and transformations, joined by slashes
+        self.metadata = metadata  # attributes of `set_xla_metadata`
 
     def within(self, scope: str, metadata: Metadata = ()) -> SourceLine:
-        """The same place under one more outer name, and with attributes of what is around it."""
+        """Return the same line with an additional outer scope and outer attributes."""
         names = scope if not self.scope else joined(scope, self.scope) if scope else self.scope
         return SourceLine(self._code, self._lasti, names, with_metadata(metadata, self.metadata))
 
     def tagged(self, metadata: Metadata) -> SourceLine:
-        """The same place with more attributes."""
+        """Return the same line with additional attributes."""
         return SourceLine(
             self._code, self._lasti, self.scope, with_metadata(self.metadata, metadata)
         )
 
     def unnamed(self) -> SourceLine:
-        """The same place and attributes, without names around it."""
+        """Return the same line with its attributes, without a name scope."""
         return SourceLine(self._code, self._lasti, "", self.metadata)
 
     def transposed(self) -> SourceLine:
-        """The same place for operations of the transpose of a derivative, by the names around it.
+        """Return the same line with the name scope of operations in the transpose of a derivative.
 
         >>> SourceLine.at('train.py', 41, scope='net/jvp(layer)/attend').transposed().scope
         'net/transpose(jvp(layer))/attend'
         """
         names = self.scope.split("/")
         at = next((i for i, name in enumerate(names) if "jvp(" in name), None)
-        if at is None:  # in a program that is called, whose names are its own
+        if at is None:  # in a called program, which has its own names
             return self
         names[at] = f"transpose({names[at]})"
         return SourceLine(self._code, self._lasti, "/".join(names), self.metadata)
 
     @property
     def name_stack(self) -> str:
-        """The names of scopes and transformations around the operation, joined by slashes."""
+        """The names of scopes and transformations that contain the operation, joined by slashes."""
         return self.scope
 
     @property
     def traceback(self) -> SourceLine:
-        """The place itself: the part of a record of a source that has no names."""
+        """The line without names; JAX's source information has it as a separate object."""
         return self
 
     @staticmethod
     def at(
         file: str, line: int, function: str = "<module>", scope: str = "", metadata: Metadata = ()
     ) -> SourceLine:
-        """Return the record of a place that is not on the stack.
+        """Return the record of a line that is not on the stack.
 
         >>> str(SourceLine.at('/src/train.py', 41, 'attend'))
         'train.py:41 in attend'
@@ -262,7 +263,7 @@ class SourceLine:
 
     @property
     def file(self) -> str:
-        """Path of the file, as Python knows it."""
+        """Path of the file, as in the code object."""
         return self._code.co_filename
 
     @property
@@ -276,7 +277,7 @@ class SourceLine:
 
     @property
     def column(self) -> int:
-        """Column in that line where the expression begins, from 0; 0 where it is not known."""
+        """Column of the start of the expression, from 0; 0 if unknown."""
         positions = getattr(self._code, "co_positions", tuple)()
         found = next(itertools.islice(positions, self._lasti // 2, None), None)
         return found[2] or 0 if found is not None else 0
@@ -288,7 +289,7 @@ class SourceLine:
 
     @property
     def text(self) -> str:
-        """The line itself, stripped; empty if the file cannot be read."""
+        """The text of the line, stripped; empty if the file cannot be read."""
         return linecache.getline(self.file, self.line).strip()
 
     @property
@@ -333,7 +334,7 @@ class SourceLine:
 
 
 def user_frame() -> SourceLine | None:
-    """Return the innermost place on the stack that is outside weft, or None if there is none.
+    """Return the innermost line on the stack outside of weft, or None if there is none.
 
     >>> user_frame().function
     '<module>'
@@ -349,12 +350,12 @@ def user_frame() -> SourceLine | None:
 
 
 def is_internal(file: str) -> bool:
-    """Whether frames of code in `file` are weft's own."""
+    """Return whether frames of code in `file` are internal to weft."""
     return _internal[file]
 
 
 def hide(file: str) -> None:
-    """Count the frames of a file as internal: they are left out of tracebacks, and are never taken as the user's."""
+    """Treat the frames of a file as internal: tracebacks omit them, and they are never source lines of the user."""
     _internal[file] = True
     _hidden_files.add(file)
 
@@ -365,7 +366,7 @@ def show(file: str) -> None:
     _hidden_files.discard(file)
 
 
-# What is between a call of the user's and the promotion of its operands and computes nothing itself.
+# Modules between a user's call and the promotion of its operands that compute nothing themselves.
 _FORWARDING = tuple(
     f"{_PACKAGE}{part}"
     for part in (
@@ -382,8 +383,10 @@ _FORWARDING = tuple(
 
 
 def is_own_arithmetic() -> bool:
-    """Whether what is computed now is a step of another public function, not what the user asked for: functions of two modules are on
-    the stack above the user's. Settings that make promotion stricter concern the user's operands only.
+    """Return whether the current operation is a step of another public function of weft instead of a call by the user.
+
+    This is so if functions of two modules of weft are on the stack above the user's frame. Settings for strict promotion apply to the
+    user's operands only.
 
     >>> is_own_arithmetic()
     False
@@ -398,7 +401,7 @@ def is_own_arithmetic() -> bool:
 
 
 def warn_user(message: str, category: type[Warning]) -> None:
-    """Warn at the user's line, whatever the number of weft's frames above it."""
+    """Issue a warning at the user's source line."""
     level, frame = 2, sys._getframe(1)
     while frame is not None and _internal[frame.f_code.co_filename]:
         level, frame = level + 1, frame.f_back
@@ -411,7 +414,7 @@ _NOTE = "For simplicity, weft's own frames are left out of this traceback; WEFT_
 
 
 class UnfilteredStackTrace(Exception):
-    """The cause of an error whose own traceback lacks the frames of weft: here they are (`traceback_filtering="remove_frames"`)."""
+    """The cause of an error with a filtered traceback; it has the unfiltered one (`traceback_filtering="remove_frames"`)."""
 
 
 def _wants_all_frames() -> bool:
@@ -419,7 +422,7 @@ def _wants_all_frames() -> bool:
 
 
 def without_internal_frames(traceback: TracebackType | None) -> TracebackType | None:
-    """Return a copy of a traceback without the frames of weft and of excluded files."""
+    """Return a copy of a traceback without internal frames."""
     kept = []
     while traceback is not None:
         if not _internal[traceback.tb_frame.f_code.co_filename]:
@@ -432,7 +435,7 @@ def without_internal_frames(traceback: TracebackType | None) -> TracebackType | 
 
 
 def strip_internal_frames(error: BaseException) -> None:
-    """Remove the frames of weft from an error's traceback, and from those of its causes."""
+    """Remove internal frames from the tracebacks of an error and its causes."""
     if _wants_all_frames():
         return
     if config.traceback_filtering in ("tracebackhide", "remove_frames"):
@@ -457,7 +460,7 @@ def strip_internal_frames(error: BaseException) -> None:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An error and its causes."""
+    """Yield an error and its causes."""
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:
@@ -467,7 +470,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _is_outermost() -> bool:
-    """Whether no other public function of weft is further up the stack."""
+    """Return whether no other public function of weft is further up the stack."""
     frame: FrameType | None = sys._getframe(1)
     boundaries = 0
     while frame is not None:
@@ -477,7 +480,7 @@ def _is_outermost() -> bool:
 
 
 def _mark_internal_frames(error: BaseException) -> None:
-    """Have debuggers and IPython pass over the frames of weft."""
+    """Mark internal frames so that debuggers and IPython skip them."""
     for current in _chain(error):
         entry = current.__traceback__
         while entry is not None:
@@ -487,10 +490,10 @@ def _mark_internal_frames(error: BaseException) -> None:
 
 
 def _move_to_cause(error: BaseException) -> None:
-    """Leave the user's frames alone in an error's traceback; all of them are in its cause."""
-    whole = UnfilteredStackTrace(
-        "The traceback of this error, with the frames of weft, is that above."
-    ).with_traceback(error.__traceback__)
+    """Keep only the user's frames in an error's traceback, and add a cause with all frames."""
+    whole = UnfilteredStackTrace("The unfiltered traceback of this error is above.").with_traceback(
+        error.__traceback__
+    )
     whole.__cause__, whole.__context__ = error.__cause__, error.__context__
     whole.__suppress_context__ = error.__suppress_context__
     error.__traceback__ = without_internal_frames(error.__traceback__)
@@ -518,11 +521,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def api_boundary(function: F, name: str = "") -> F:
-    """Decorate a public function: errors raised through it show the user's frames alone, and name what was given.
+    """Decorate a public function: the tracebacks of its errors only show the user's frames, and messages name the arguments.
 
-    An error that Python or a library raised in the middle of weft becomes one of a documented class, with a table of the arguments; a
-    message of weft's own that names neither the function nor a parameter gets the function's `name` in front (which those that wrap a
-    function of the user's lack). Errors of the user's functions are left as they are. A call that succeeds pays one frame.
+    An error raised by Python or a library inside weft is converted to a documented class, with a table of the arguments. If a message
+    of weft names neither the function nor a parameter, the function's `name` is prepended (wrappers of user functions have no name).
+    Errors of the user's functions are unchanged. A successful call costs one frame.
     """
     name = name or ("" if hasattr(function, "__wrapped__") else function.__name__)
 
@@ -533,18 +536,18 @@ def api_boundary(function: F, name: str = "") -> F:
         except Exception as error:
             better = _explained(error, name, function, args, kwargs)
             if better is error:
-                raise  # a bare raise keeps the traceback as set and does not add this frame again
+                raise  # a bare raise keeps the traceback and does not add this frame
             raise better from error
 
     return cast(F, call)
 
 
-#: the code of functions that explain errors raised through them
+#: the code objects of functions that explain the errors raised through them
 _BOUNDARIES = {api_boundary(lambda: None).__code__}
 
 
 def boundary(function: F) -> F:
-    """Decorate a function that explains the errors raised through it itself, by `explained`, as `api_boundary` does for others."""
+    """Decorate a function that itself explains the errors raised through it, by `explained`, as `api_boundary` does."""
     _BOUNDARIES.add(function.__code__)
     return function
 
@@ -552,27 +555,28 @@ def boundary(function: F) -> F:
 def explained(
     error: Exception, called: Any, args: Sequence, kwargs: Mapping[str, Any]
 ) -> Exception:
-    """Return what to raise for an `error` that leaves the function object `called`: itself, or a better one."""
+    """Return the exception to raise for an `error` from the function object `called`: the error itself or a more helpful one."""
     name = called.name if getattr(called, "is_public", False) else ""
     return _explained(error, name, called.fun, args, kwargs, frames=1)
 
 
 def guarded(fun: Any, module: str, name: str) -> Any:
-    """A plain function, or its attribute `public` if it has one for users, as the public function `module.name`, within an
-    `api_boundary`; other values as they are.
+    """Return a plain function, or its attribute `public`, as the public function `module.name` with an `api_boundary`.
+
+    Other values are returned unchanged.
 
     >>> guarded(len, "weft", "length") is len
     True
     """
     if type(fun) is not FunctionType or inspect.isgeneratorfunction(fun):
         return fun
-    made = api_boundary(getattr(fun, "public", fun), name)
-    made.__module__, made.__name__, made.__qualname__ = module, name, name
-    return made
+    public = api_boundary(getattr(fun, "public", fun), name)
+    public.__module__, public.__name__, public.__qualname__ = module, name, name
+    return public
 
 
 def guard_all(namespace: dict[str, Any], names: Iterable[str] = ()) -> None:
-    """Guard the public functions that a module states itself, and those of `names` and `__all__`: its last line."""
+    """Guard the public functions that a module defines, and the functions in `names` and `__all__`. Call it at the end of the module."""
     module = namespace["__name__"]
     own = [
         name
@@ -591,15 +595,15 @@ def _explained(
     kwargs: Mapping[str, Any],
     frames: int = 2,
 ) -> Exception:
-    """Return what to raise for an `error` that leaves the public function `fun`: itself, or a better one.
+    """Return the exception to raise for an `error` from the public function `fun`: the error itself or a more helpful one.
 
-    A traceback of fewer than `frames` frames is that of a call with a wrong number of arguments.
+    A traceback of fewer than `frames` frames belongs to a call with a wrong number of arguments.
     """
     inside = _is_inside(error, frames)
     called = name or getattr(fun, "__name__", "a function")
     if inside and isinstance(error, MemoryError) and not isinstance(error, OutOfMemoryError):
-        said = str(error) or f"no memory for Python's own objects.{limit_text()}"
-        return _shown(OutOfMemoryError(f"{called}: {said}"))
+        message = str(error) or f"no memory for Python's own objects.{limit_text()}"
+        return _shown(OutOfMemoryError(f"{called}: {message}"))
     kind = next((to for of, to in _CLASSES if isinstance(error, of)), None)
     if inside and kind is not None:
         rule = f"{type(error).__name__}: {error}"
@@ -621,15 +625,15 @@ def _explained(
                 )
             )
         )
-    said = getattr(error, "_said", error.args[0] if len(error.args) == 1 else None)
+    message = getattr(error, "_said", error.args[0] if len(error.args) == 1 else None)
     if (
         inside is False
         and name
-        and isinstance(said, str)
+        and isinstance(message, str)
         and not isinstance(error, KeyError)
-        and not _names(said, name, fun)
+        and not _names(message, name, fun)
     ):
-        error.__dict__["_said"], error.args = said, (f"{name}: {said}",)
+        error.__dict__["_said"], error.args = message, (f"{name}: {message}",)
     return _shown(error)
 
 
@@ -639,7 +643,7 @@ def _shown(error: Exception) -> Exception:
 
 
 def _is_inside(error: Exception, frames: int) -> bool | None:
-    """Whether Python or a library raised an error while weft worked (True), or weft itself did (False); None for the user's code."""
+    """Return True if Python or a library raised an error inside weft, False if weft itself raised it, None if the user's code did."""
     codes, entry, at = [], error.__traceback__, 0
     while entry is not None:
         code, at = entry.tb_frame.f_code, entry.tb_lasti
@@ -652,10 +656,10 @@ def _is_inside(error: Exception, frames: int) -> bool | None:
         codes.append(code)
         entry = entry.tb_next
     known = error.__dict__.get("_inside")
-    if known is not None:  # frames of weft may have been left out since
+    if known is not None:  # internal frames may have been removed since
         return known
     if len(codes) < frames:
-        return None  # the call itself: a wrong number of arguments
+        return None  # raised by the call itself, for a wrong number of arguments
     last = codes[-1]
     by_protocol = type(error).__module__ == "builtins" and any(
         code.co_name in _PROTOCOLS for code in codes[-3:]
@@ -665,7 +669,7 @@ def _is_inside(error: Exception, frames: int) -> bool | None:
     return not by_weft
 
 
-#: methods by which Python asks an array for what it is not
+#: methods that Python calls to use an array as another type
 _PROTOCOLS = {
     f"__{name}__"
     for name in (
@@ -681,7 +685,7 @@ _PROTOCOLS = {
         "getattr",
     )
 }
-#: what weft calls
+#: files of the libraries that weft calls
 _LIBRARIES = re.compile(
     r"[/\\](numpy|scipy|ml_dtypes|opt_einsum|python3\.\d+)[/\\](?!site-packages)"
 )
@@ -695,7 +699,7 @@ def _names(text: str, name: str, fun: Callable) -> bool:
 def _wrong_argument(
     error: AttributeError, fun: Callable, args: Sequence, kwargs: Mapping[str, Any]
 ) -> str | None:
-    """Which argument, or entry of one, lacks the attribute that was asked for, and what it should be; None if it is none of them."""
+    """Return a sentence on the argument, or entry of an argument, that lacks an attribute, and its annotation; None if it is neither."""
     try:
         bound = inspect.signature(fun).bind(*args, **kwargs)
     except (TypeError, ValueError):
@@ -707,23 +711,23 @@ def _wrong_argument(
         if any(value is error.obj for value in (x, *entries)):
             takes = bound.signature.parameters[name].annotation
             entry = x is not error.obj
-            said = (
+            verb = (
                 (" cannot hold" if entry else " cannot be")
                 if takes is inspect.Parameter.empty
                 else f" takes {getattr(takes, '__name__', takes)}, got{' an entry' if entry else ''}"
             )
             return (
-                f"argument `{name}`{said} {_words(error.obj)} of type {type(error.obj).__name__}."
+                f"argument `{name}`{verb} {_words(error.obj)} of type {type(error.obj).__name__}."
             )
     return None
 
 
-#: of a list or dictionary of arguments, so many are in a message
+#: maximal number of entries of *args or **kwargs in a message
 _MOST_SHOWN = 12
 
 
 def _table(fun: Callable, args: Sequence, kwargs: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The arguments by name, each in a few words."""
+    """Return rows (name, short text) of the arguments."""
     try:
         bound = inspect.signature(fun).bind(*args, **kwargs)
     except (TypeError, ValueError):

@@ -1,7 +1,7 @@
-"""What dispatch without Python reads of the Python side: two machine words, and one of each function.
+"""State shared with native dispatch: two machine words, and one word per function.
 
-`guard[0]` counts the active contexts, in any thread, under which a call must take the Python path: tracing, overridden
-settings, a mesh in context. `guard[1]` is the epoch: it changes when a setting does.
+`guard[0]` is the number of active contexts, in all threads, in which calls must take the Python path: tracing, overridden
+settings, a mesh in context. `guard[1]` is the epoch, which changes with every change of a setting.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import TypeVar
 
 F = TypeVar("F", bound=Callable[[], object])
-#: what forgets something that can be computed again
+#: functions that clear caches
 clearers: list[Callable[[], object]] = []
 
 
 def clearing(clear: F) -> F:
-    """Have `clear` called when all caches are cleared."""
+    """Register `clear` to be called when all caches are cleared; return it."""
     clearers.append(clear)
     return clear
 
@@ -25,24 +25,26 @@ guard = (ctypes.c_int64 * 2)(0, 0)
 
 
 def new_epoch() -> None:
-    """Invalidate all dispatch entries."""
+    """Invalidate all native entries by a new epoch."""
     guard[1] += 1
 
 
 def new_entries() -> tuple:
-    """The word of a function, and no calls; functions may share both."""
+    """Return a new word of a function and an empty dict of its native entries; functions may share both."""
     return (ctypes.c_void_p * 1)(None), {}
 
 
 def forget_entries(head, entries: dict) -> None:
-    """Forget all calls; calls in progress hold what they run."""
+    """Remove all native entries of a function; calls in progress keep references to the programs they run."""
     head[0] = None
     entries.clear()
 
 
 class Dispatching:
-    """Base of functions whose calls a backend may take over from Python: `_slow` is the Python path, a function of this object and the
-    arguments, `_cell` the address of a word in which the backend notes the calls that it knows; 0 stands for none."""
+    """The base class of functions with a fast path in a backend.
+
+    `_slow` is the Python path, a function of this object and the arguments. `_cell` is the address of the word by which the backend
+    finds the function's native entries; the word is 0 if there are none."""
 
     __slots__ = ("_cell", "_slow", "_head", "_entries", "__dict__", "__weakref__")
 

@@ -1,7 +1,8 @@
-"""How many threads a process may use, daemon threads that start without waiting, shared work, and locks that forked children find free.
+"""Threads: the number of threads of a process, daemon threads that start without waiting, parallel work, and locks that are safe
+over forks.
 
-A child has one thread. What another thread was in the midst of when it was made would never end there: so a fork waits for the locks that
-were made here, and for the modules that other threads import.
+A forked child has one thread, and work that other threads had begun would never end there. Therefore a fork waits for the locks of
+`held_over_forks` and for imports in other threads.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 L = TypeVar("L")
-_PATIENCE_S = 10.0  # for imports that wait for something themselves
+_PATIENCE_S = 10.0  # maximal wait of a fork for imports, which may themselves wait
 _module_locks: dict = getattr(sys.modules["_frozen_importlib"], "_module_locks", {})
 
 
 class _Held:
-    """A lock during a fork. What was made while the fork waited for others gets only its end."""
+    """A lock that is held during a fork. A lock registered while a fork is waiting gets only the call of `give`."""
 
-    had_logging: bool | None = None  # whether the current fork began with that module
+    had_logging: bool | None = None  # True if `logging` was imported before the current fork began
 
     def __init__(self, lock: Any):
         self.lock, self.is_taken = lock, False
@@ -41,7 +42,7 @@ class _Held:
 
 
 def held_over_forks(lock: L) -> L:
-    """`lock`, which no child finds taken. Of several, the one made last is taken first."""
+    """Return `lock`, registered so that it is free in forked children. Locks are acquired in reverse order of registration."""
     if hasattr(os, "register_at_fork"):
         held = _Held(lock)
         os.register_at_fork(before=held.take, after_in_parent=held.give, after_in_child=held.give)
@@ -49,7 +50,7 @@ def held_over_forks(lock: L) -> L:
 
 
 class _Imports:
-    """Python's lock of all imports, as long as no other thread is in one."""
+    """Python's import lock, acquired when no other thread is importing a module."""
 
     def acquire(self) -> None:
         until = time.monotonic() + _PATIENCE_S
@@ -60,7 +61,7 @@ class _Imports:
             _imp.acquire_lock()
         logging = sys.modules.get("logging")
         if logging is not None and not _Held.had_logging:
-            logging._lock.acquire()  # which it will release after a fork that it was not asked before
+            logging._lock.acquire()  # logging, imported during the fork, releases it without acquiring it
         _Held.had_logging = None
 
     def release(self) -> None:
@@ -74,11 +75,11 @@ def _others_import() -> bool:
 
 held_over_forks(
     _Imports()
-)  # before any other, so that it is taken last: who has one of the others may import
+)  # registered first and therefore acquired last, because owners of other locks may import
 
 
 def allowed_threads() -> int:
-    """WEFT_NUM_THREADS, else the number of CPUs that this process may use.
+    """Return WEFT_NUM_THREADS if it is set, otherwise the number of CPUs that this process may use.
 
     >>> allowed_threads() >= 1
     True
@@ -113,11 +114,11 @@ class DaemonThread:
             self._over.release()
 
     def is_alive(self) -> bool:
-        """Whether it runs; threads of a parent process, before a fork, do not."""
+        """Return whether the thread is running; false in a forked child."""
         return self._over.locked() and self._process == os.getpid()
 
     def join(self) -> None:
-        """Wait for its end, even when interrupted: what it works with may be freed afterwards."""
+        """Wait for the end of the thread, even if interrupted, because its data may be freed afterwards."""
         try:
             if self.is_alive():
                 with self._over:
@@ -128,8 +129,10 @@ class DaemonThread:
 
 
 class Background:
-    """Work that may be done twice, begun in a thread of its own. `finish` waits for it, and does it where no thread has: where there is to
-    be one only, in a child process, and after an error, which it raises.
+    """Idempotent work that begins in its own thread.
+
+    `finish` waits for it, or does it if no thread has: with one allowed thread, in a forked child, and after an error, which it
+    raises.
 
     >>> found = {}
     >>> work = Background(lambda: found.update(x=1))
@@ -155,14 +158,14 @@ class Background:
             self._work = None
 
     def finish(self) -> None:
-        """Return when it is done."""
+        """Return when the work is finished."""
         if self._over is not None:
             self._over.join()
         self._do()
 
 
 def share_work(work: Callable[..., object], parts: list[tuple]) -> None:
-    """Call `work(*part)` for all parts at once, each in a thread, the first in this one. Once all have ended, raises what one raised.
+    """Call `work(*part)` for all parts in parallel, the first in this thread. When all have ended, raise the first error, if any.
 
     >>> found = [0, 0]
     >>> share_work(found.__setitem__, [(0, 3), (1, 4)])

@@ -1,9 +1,10 @@
-"""Pytrees: nested containers handled as a list of leaves and a structure.
+"""Pytrees: nested containers, processed as a list of leaves and a structure.
 
-In:  nested tuples, lists, dicts, namedtuples, None and registered types; everything else is a leaf.
-Out: leaves, structures (`PyTreeDef`), mapped and reduced trees, key paths, and messages that say where trees differ.
-Invariants: dict children come in the order of their sorted keys, `OrderedDict` keeps its own; None is an empty node.
-Next: `treedef` holds the structure class and the registry, `keypath` the keys.
+In:  nested tuples, lists, dicts, namedtuples, None and registered types; all other values are leaves.
+Out: leaves, structures (`PyTreeDef`), mapped and reduced trees, key paths, and messages about differences of trees.
+Invariants: the children of a dict are in the order of its sorted keys, the children of an `OrderedDict` in its own order; None
+is a node without children.
+Next: `treedef` has the structure class and the registry, `keypath` the keys.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class _Unset:
 _UNSET = _Unset()
 
 
-# ---- apart and together
+# ---- flattening and rebuilding
 
 
 def tree_leaves(tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
@@ -75,7 +76,7 @@ def tree_leaves(tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
 
 
 def tree_structure(tree: Any, is_leaf: IsLeaf | None = None) -> PyTreeDef:
-    """Return the structure of a tree; `is_leaf(x)` says where to stop early.
+    """Return the structure of a tree. Values for which `is_leaf(x)` is true are leaves.
 
     Raises ValueError for dicts whose keys cannot be sorted.
 
@@ -114,10 +115,10 @@ def build_tree(treedef: PyTreeDef, xs: Any) -> Any:
 
 
 def tree_map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf | None = None) -> Any:
-    """Apply `f` to each leaf of `tree`, and to what is at the same place in each tree of `rest`.
+    """Apply `f` to each leaf of `tree` and the values at the same position in each tree of `rest`.
 
-    The structure of `tree` is a prefix of each tree of `rest`: at its leaves the others may hold whole subtrees.
-    Raises ValueError where structures differ.
+    The structure of `tree` must be a prefix of each tree of `rest`, which may have subtrees at its leaves.
+    Raises ValueError if the structures differ.
 
     >>> tree_map(lambda x, y: (x, y), {'a': 1, 'b': 2}, {'a': 10, 'b': (20, 30)})
     {'a': (1, 10), 'b': (2, (20, 30))}
@@ -166,16 +167,16 @@ def _columns(
         try:
             if (
                 type(other) is type(tree) and not treedef.is_leaf and is_leaf is None
-            ):  # else what is deeper may be no tree
+            ):  # otherwise deeper values may not be valid trees
                 try:
                     leaves, other_def = flatten(other)
                 except (
                     ValueError
-                ):  # below the leaves of the first tree the others may hold what is not a tree
+                ):  # values below the leaves of the first tree need not be valid trees
                     leaves, other_def = [], None
                 if (
                     other_def == treedef
-                ):  # the usual case, and quicker than walking both trees together
+                ):  # the usual case, which is faster than walking both trees together
                     columns.append(leaves)
                     continue
             columns.append(treedef.flatten_up_to(other))
@@ -231,7 +232,7 @@ def tree_reduce_associative(
     level = tree_leaves(tree, is_leaf)
     if not level:
         if identity is _UNSET:
-            raise TypeError("tree_reduce_associative: a tree without leaves needs `identity`")
+            raise TypeError("tree_reduce_associative: a tree without leaves requires `identity`")
         return identity
     while len(level) > 1:
         paired = [operation(x, y) for x, y in zip(level[::2], level[1::2], strict=False)]
@@ -240,7 +241,7 @@ def tree_reduce_associative(
 
 
 def all_leaves(iterable: Iterable[Any], is_leaf: IsLeaf | None = None) -> bool:
-    """Return whether no element is a node of its own (None is one).
+    """Return whether all elements are leaves (None is a node).
 
     >>> all_leaves([1, 2]), all_leaves([1, (2,)]), all_leaves([None])
     (True, False, False)
@@ -254,7 +255,7 @@ def all_leaves(iterable: Iterable[Any], is_leaf: IsLeaf | None = None) -> bool:
 
 
 def treedef_children(treedef: PyTreeDef) -> list[PyTreeDef]:
-    """Return the structures one step below the root."""
+    """Return the structures of the children of the root."""
     return treedef.children()
 
 
@@ -285,8 +286,8 @@ def tree_transpose(
 ) -> Any:
     """Turn an outer tree of inner trees into an inner tree of outer trees.
 
-    Nodes of registered types may take their children apart further, if their leaves are as many: so caches do that hold the leaves of
-    a tree and its structure.
+    Nodes of registered types may have other children with the same number of leaves, as a cache that holds the leaves and the
+    structure of a tree has.
 
     >>> tree_transpose(tree_structure([0, 0]), tree_structure((0, 0, 0)), [(1, 2, 3), (4, 5, 6)])
     ([1, 4], [2, 5], [3, 6])
@@ -312,7 +313,7 @@ def tree_transpose(
 
 
 def _fits(treedef: PyTreeDef, expected: PyTreeDef) -> bool:
-    """Whether structures are equal but for what is below nodes of registered types."""
+    """Return whether structures are equal, ignoring the children of nodes of registered types."""
     found, wanted = treedef.node_data(), expected.node_data()
     if found is None or wanted is None or found[0] is not wanted[0]:
         return found is wanted
@@ -328,7 +329,7 @@ def _fits(treedef: PyTreeDef, expected: PyTreeDef) -> bool:
 def broadcast_prefix(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
     """Repeat each leaf of `prefix_tree` for all leaves of `full_tree` below it; return them as a list.
 
-    `is_leaf` applies to the prefix only: the result fits the leaves of a plainly flattened `full_tree`.
+    `is_leaf` applies to the prefix only: the result has an entry for each leaf of `full_tree`, flattened without `is_leaf`.
 
     >>> broadcast_prefix((1, 2), ('a', ['b', 'c']))
     [1, 2, 2]
@@ -350,7 +351,7 @@ def broadcast_prefix(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = 
 
 
 def tree_broadcast(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = None) -> Any:
-    """Return a tree like `full_tree` whose leaves are those of `prefix_tree`, repeated below each of them.
+    """Return a tree with the structure of `full_tree`, in which each leaf of `prefix_tree` is repeated for all leaves below it.
 
     >>> tree_broadcast({'a': 1, 'b': 2}, {'a': [0, 0], 'b': 0})
     {'a': [1, 1], 'b': 2}
@@ -367,7 +368,7 @@ def prefix_errors(
     prefix_name: str = "prefix",
     full_name: str = "tree",
 ) -> str:
-    """Say where and why `prefix_tree` is not a prefix of `full_tree`; return '' if it is one.
+    """Return a text of the positions where `prefix_tree` is not a prefix of `full_tree`, with reasons; '' if it is a prefix.
 
     >>> print(prefix_errors({'w': (1, 2)}, {'w': (1, 2, 3)}, prefix_name='in_axes', full_name='args'))
       at in_axes['w']:
@@ -386,7 +387,7 @@ def prefix_errors(
 def disagreements(
     prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = None
 ) -> list[tuple[KeyPath, str, str]]:
-    """Where `prefix_tree` is no prefix of `full_tree`: the key path of each place, and what each tree has there, in words.
+    """Return (key path, description in the prefix, description in the full tree) where `prefix_tree` is not a prefix of `full_tree`.
 
     >>> disagreements({'w': (1, 2)}, {'w': (1, 2, 3)})
     [((DictKey(key='w'),), 'tuple of length 2', 'tuple of length 3')]
@@ -430,7 +431,7 @@ def _kind(value: Any) -> str:
 
 
 def _key_list(keys: Sequence[Any], others: Sequence[Any]) -> str:
-    """All keys if there are few, else only those the other side lacks."""
+    """Return the text of all keys if there are few, otherwise of the keys that the other side lacks."""
     if len(keys) <= 8:
         return ", ".join(repr(key) for key in keys) or "(none)"
     extra = [repr(key) for key in keys if key not in others]
@@ -446,7 +447,7 @@ def register_pytree_node(
     unflatten_func: Callable[[Any, Iterable[Any]], T],
     flatten_with_keys_func: Callable[[T], tuple[Iterable[tuple[Any, Any]], Hashable]] | None = None,
 ) -> None:
-    """Make `nodetype` a container: `flatten_func(x) -> (children, aux)`, `unflatten_func(aux, children) -> x`.
+    """Register `nodetype` as a pytree node: `flatten_func(x) -> (children, aux)`, `unflatten_func(aux, children) -> x`.
 
     >>> class Pair:
     ...     def __init__(self, x, y): self.x, self.y = x, y
@@ -460,7 +461,7 @@ def register_pytree_node(
 
 
 def register_pytree_node_class(cls: Typ) -> Typ:
-    """Class decorator: a container through its methods `tree_flatten()` and `tree_unflatten(aux, children)`."""
+    """Register the decorated class as a pytree node with its methods `tree_flatten()` and `tree_unflatten(aux, children)`."""
     register_pytree_node(cls, lambda x: x.tree_flatten(), cls.tree_unflatten)
     return cls
 
@@ -471,7 +472,7 @@ def register_pytree_with_keys(
     unflatten_func: Callable[[Any, Iterable[Any]], T],
     flatten_func: Callable[[T], tuple[Iterable[Any], Hashable]] | None = None,
 ) -> None:
-    """Make `nodetype` a container whose children carry keys for key paths."""
+    """Register `nodetype` as a pytree node whose children have keys for key paths."""
 
     def flatten_without_keys(value: T) -> tuple[Iterable[Any], Hashable]:
         pairs, aux = flatten_with_keys(value)
@@ -483,7 +484,7 @@ def register_pytree_with_keys(
 
 
 def register_pytree_with_keys_class(cls: Typ) -> Typ:
-    """Class decorator: a container through `tree_flatten_with_keys` and `tree_unflatten` (and `tree_flatten`)."""
+    """Register the decorated class as a pytree node with its methods `tree_flatten_with_keys` and `tree_unflatten` (and `tree_flatten`)."""
     flatten_func = (lambda x: x.tree_flatten()) if hasattr(cls, "tree_flatten") else None
     register_pytree_with_keys(
         cls, lambda x: x.tree_flatten_with_keys(), cls.tree_unflatten, flatten_func
@@ -492,7 +493,7 @@ def register_pytree_with_keys_class(cls: Typ) -> Typ:
 
 
 def register_static(cls: Typ) -> Typ:
-    """Class decorator: a node without leaves; the value itself is static data, compared with `==` and hashed.
+    """Register the decorated class as a pytree node without leaves; the value itself is static data, compared with `==` and hashed.
 
     >>> @register_static
     ... class Mode(str): pass
@@ -506,9 +507,9 @@ def register_static(cls: Typ) -> Typ:
 
 
 def static(**kwargs: Any) -> Any:
-    """A dataclass field that `register_dataclass` keeps as static data; takes the arguments of `dataclasses.field`.
+    """Declare a dataclass field that is static data for `register_dataclass`; takes the arguments of `dataclasses.field`.
 
-    A `metadata` that has an entry "static" keeps it.
+    An entry "static" in `metadata` is not changed.
     """
     metadata = {"static": True, **(kwargs.pop("metadata", None) or {})}
     import dataclasses
@@ -522,9 +523,9 @@ def register_dataclass(
     meta_fields: Sequence[str] | None = None,
     drop_fields: Sequence[str] = (),
 ) -> Typ:
-    """Make a dataclass a container: `data_fields` are children, `meta_fields` static data.
+    """Register a dataclass as a pytree node: `data_fields` are children, `meta_fields` static data.
 
-    Without the lists, every field is a child but those with `metadata={'static': True}` (see `static`).
+    Without the lists, all fields are children except fields with `metadata={'static': True}` (see `static`).
 
     >>> import dataclasses
     >>> @register_dataclass
@@ -539,7 +540,7 @@ def register_dataclass(
     get_data, get_meta = _getter(data), _getter(meta)
     data_keys = [GetAttrKey(name) for name in data]
     are_plain = are_plain_names((*data, *meta))
-    made: list[Callable[[Any, Sequence[Any]], Any]] = []
+    constructor: list[Callable[[Any, Sequence[Any]], Any]] = []
 
     def unflatten(aux: tuple[Any, ...], children: Sequence[Any]) -> Any:
         if len(children) != len(data):
@@ -548,9 +549,9 @@ def register_dataclass(
             )
         if not are_plain:
             return nodetype(**dict(zip((*data, *meta), (*children, *aux))))
-        if not made:  # many types are registered that no program uses
-            made.append(compile_constructor(nodetype, data, meta))
-        return made[0](aux, children)
+        if not constructor:  # on first use, because programs use few of the registered types
+            constructor.append(compile_constructor(nodetype, data, meta))
+        return constructor[0](aux, children)
 
     register(
         NodeType(
@@ -597,7 +598,7 @@ def _dataclass_fields(
 
 
 def _check_fields(api: str, names: set[str], data: Sequence[str], meta: Sequence[str]) -> None:
-    """Raise ValueError unless the fields that a user lists are those of the dataclass."""
+    """Raise ValueError unless the user's lists contain exactly the fields of the dataclass."""
     listed = {*data, *meta}
     if len(listed) != len(data) + len(meta):
         twice = {name for name in listed if [*data, *meta].count(name) > 1}
@@ -629,7 +630,7 @@ def is_tree_node(typ: type) -> bool:
 
 
 def flatten_one_level(tree: Any) -> tuple[Iterable[Any], Hashable]:
-    """Return (children, static data) of the root node. The children are as its type's flatten function gives them: a list for a list.
+    """Return (children, static data) of the root node. The children are the result of its type's flatten function: a list for a list.
 
     Raises ValueError for a leaf.
 
@@ -667,7 +668,7 @@ def _root_node(tree: Any) -> NodeType:
 
 
 class PyTreeRegistry:
-    """The one registry of node types, under the names that programs use for it."""
+    """The registry of node types; there is only one."""
 
     flatten = staticmethod(flatten)
     flatten_with_path = staticmethod(flatten_with_path)
@@ -692,7 +693,7 @@ default_registry = PyTreeRegistry()
 
 
 class _Opaque:
-    """A callable kept whole, so that `Partial` does not merge the arguments it has bound."""
+    """A wrapper of a `functools.partial` that keeps `Partial` from merging its bound arguments."""
 
     __slots__ = ("function",)
 
@@ -726,13 +727,13 @@ class Partial(functools.partial):
     __module__ = "weft.tree_util"
 
     def __new__(cls, func: Callable[..., Any], /, *args: Any, **kw: Any) -> Partial:
-        # functools.partial would flatten a partial of a partial; its inner arguments must stay static here.
+        # functools.partial merges a partial of a partial, but the inner arguments must stay static here.
         inner = _Opaque(func) if isinstance(func, functools.partial) else func
         return super().__new__(cls, inner, *args, **kw)
 
 
 def register_partial(kind: type[Partial]) -> None:
-    """Register a kind of `Partial` as a pytree of its bound arguments."""
+    """Register a subclass of `Partial` as a pytree node whose children are its bound arguments."""
     register(
         NodeType(
             kind,

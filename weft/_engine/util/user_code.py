@@ -1,16 +1,17 @@
-"""Statements that no user code interrupts.
+"""Suspension of user code: blocks of statements that signal handlers, finalizers and trace functions cannot interrupt.
 
-Python runs user code at almost any point of a statement: handlers of signals, finalizers of garbage, trace and profile functions. If
-that code calls a program, the call must not meet a module that is half executed or a table that is half filled.
+Python runs user code between almost any two bytecodes: signal handlers, finalizers of garbage, trace and profile functions. If that
+code calls a program, the call must not find a module half executed or a table half filled.
 
-Out:  `with suspended:` around the statements. `with paused:` stops the garbage collector alone: a compilation makes hundreds of thousands
-      of long-lived objects with hardly a cycle among them, and walking them takes a quarter of its time. Where user code may run,
-      `enclose_handlers` gives handlers of signals a context of their own, which is not the one that they interrupt.
-Laws: - In the block this thread runs no handlers, finalizers of cyclic garbage, trace functions or profile functions that are written in
-        Python. Handlers are called at the end of the outermost block, for the signals that arrived.
-      - Other threads continue; a lock keeps them out of the block: `with suspended, lock: if not table: ...`. User code begins when the
-        lock is released. While it runs in a thread that has a lock, it may wait for another lock, whose holder waits for this one: so only
-        `program._lock` and the locks of whole compilations, which are taken before all others, are held where user code may run.
+Out:  `with suspended:` around the statements. `with paused:` only stops the garbage collector: a compilation creates hundreds of
+      thousands of long-lived objects with few cycles, and traversing them would take a quarter of its time. Where user code may
+      run, `enclose_handlers` runs signal handlers in a context of their own instead of the interrupted one.
+Laws: - In the block, this thread runs no signal handlers, finalizers of cyclic garbage, trace functions or profile functions that are
+        written in Python. Handlers of the signals that arrived are called at the end of the outermost block.
+      - Other threads continue; a lock excludes them: `with suspended, lock: if not table: ...`. User code runs again when the lock is
+        released. If it ran in a thread that holds a lock, it could wait for another lock whose owner waits for the first one.
+        Therefore only `program._lock` and the locks of whole compilations, which are acquired before all others, are held while
+        user code may run.
       - Pauses of the collector nest and overlap among threads. One that was disabled before stays disabled.
       - Audit hooks still run. A block must be short: it delays Ctrl-C.
 """
@@ -31,14 +32,16 @@ from typing import Any
 
 from weft._engine.hooks import handler_context
 
-# ---- the collector of garbage
+# ---- the garbage collector
 
-_pauses: list[None] = []  # one entry for each; a lock would be held where finalizers run
-_owes = False  # whether the end of the last pause enables the collector
+_pauses: list[
+    None
+] = []  # one entry per pause; a counter with a lock would hold the lock while finalizers run
+_owes = False  # True if the end of the last pause must enable the collector
 
 
 class _Paused:
-    """The collector does not start by itself inside of the `with` block."""
+    """A context manager in which the garbage collector does not start by itself."""
 
     __slots__ = ()
 
@@ -56,18 +59,18 @@ class _Paused:
         trace: TracebackType | None,
     ) -> None:
         global _owes
-        if _pauses:  # a fork inside leaves none
+        if _pauses:  # empty after a fork inside the block
             _pauses.pop()
         if not _pauses and _owes:
             _owes = False
             gc.enable()
-            if _pauses:  # another thread began one meanwhile
+            if _pauses:  # another thread has begun a pause in the meantime
                 _owes = True
                 gc.disable()
 
 
 def _after_fork() -> None:
-    """A child does not have the threads that paused."""
+    """End all pauses in a forked child, which does not have the threads of the pauses."""
     global _owes
     _pauses.clear()
     if _owes:
@@ -78,14 +81,14 @@ def _after_fork() -> None:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
-#: use as `with paused:` around internal work that makes many objects and calls no user code
+#: use as `with paused:` around internal work that creates many objects and calls no user code
 paused = _Paused()
 
 
-# ---- everything
+# ---- all user code
 
 _SIGNALS = range(1, _signal.NSIG)
-#: the threads in a block, with the user code that each suspends
+#: thread -> the user code that it suspends
 _sections: dict[int, _Section] = {}
 
 
@@ -105,7 +108,7 @@ class _Section:
         )
 
     def suspend(self) -> None:
-        """Begin, with signals first: their handlers may run between any two statements."""
+        """Suspend user code, beginning with signal handlers, which may run between any two statements."""
         paused.__enter__()
         try:
             self._take_handlers()
@@ -120,7 +123,7 @@ class _Section:
             raise
 
     def resume(self) -> None:
-        """End, with the signals that arrived last."""
+        """Resume user code, and finally handle the signals that arrived."""
         if builtins.__import__ is importlib.__import__:
             builtins.__import__ = self.importer
         paused.__exit__(None, None, None)
@@ -140,17 +143,17 @@ class _Section:
                 self.handlers[number] = handler
                 try:
                     _signal.signal(number, self._note)
-                except ValueError:  # only the main thread, which this one is not, runs handlers
+                except ValueError:  # not the main thread, which alone runs handlers
                     self.handlers.clear()
                     return
 
     def _return_handlers(self) -> None:
-        """Set the handlers again, except where another one was set meanwhile."""
+        """Restore the handlers, except those that were replaced in the meantime."""
         try:
             for number, handler in self.handlers.items():
                 if _signal.getsignal(number) == self._note:
                     _signal.signal(number, handler)
-        except BaseException:  # from a handler that is set again
+        except BaseException:  # from a restored handler
             self._return_handlers()
             raise
 
@@ -158,7 +161,7 @@ class _Section:
         self.arrived.append(number)
 
     def _handle_signals(self) -> None:
-        """Call the handlers of the signals that arrived. If one raises, the others are called all the same."""
+        """Call the handlers of the signals that arrived, all of them even if one raises."""
         while self.arrived:
             number = self.arrived.pop(0)
             try:
@@ -170,12 +173,12 @@ class _Section:
 
 
 def _calls_python(function: Any) -> bool:
-    """Whether a trace or profile function may call programs; those of profilers and coverage tools written in C do not."""
+    """Return whether a trace or profile function may call programs; profilers and coverage tools written in C do not."""
     return isinstance(function, (FunctionType, MethodType))
 
 
 class _Suspended:
-    """Suspend user code in this thread; blocks nest."""
+    """A context manager that suspends user code in this thread; blocks may nest."""
 
     __slots__ = ()
 
@@ -201,20 +204,20 @@ suspended = _Suspended()
 
 
 def is_suspended() -> bool:
-    """Whether this thread is in a block."""
+    """Return whether user code is suspended in this thread."""
     return _thread.get_ident() in _sections
 
 
 def has_signals() -> bool:
-    """Whether signals arrived that the end of this thread's outermost block will handle."""
+    """Return whether signals have arrived that will be handled at the end of this thread's outermost block."""
     return bool(_sections[_thread.get_ident()].arrived)
 
 
-# ---- handlers of signals in a context of their own
+# ---- signal handlers in a context of their own
 
 
 class _EnclosedHandler:
-    """A handler that runs in the context of `handler_context`."""
+    """A signal handler that runs in the context of `handler_context`."""
 
     __slots__ = ("handler",)
 
@@ -226,12 +229,12 @@ class _EnclosedHandler:
             self.handler(number, frame)
 
 
-#: all handlers, when there last was none to enclose: mostly they are the same the next time
+#: all handlers at the last call without any to enclose; usually they have not changed at the next call
 _plain_handlers: list[Any] = []
 
 
 def enclose_handlers() -> dict[int, _EnclosedHandler]:
-    """Let handlers run in the context of `handler_context` from now on. Return what `release_handlers` takes."""
+    """Have signal handlers run in the context of `handler_context`; return them for `release_handlers`."""
     global _plain_handlers
     enclosed: dict[int, _EnclosedHandler] = {}
     handlers = [*map(_signal.getsignal, _SIGNALS)]
@@ -255,7 +258,7 @@ def enclose_handlers() -> dict[int, _EnclosedHandler]:
 
 
 def release_handlers(enclosed: dict[int, _EnclosedHandler]) -> None:
-    """Set the handlers again that were enclosed, except where another one was set meanwhile."""
+    """Restore enclosed handlers, except those that were replaced in the meantime."""
     for number, handler in enclosed.items():
         if _signal.getsignal(number) is handler:
             _signal.signal(number, handler.handler)

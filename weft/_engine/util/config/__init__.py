@@ -1,10 +1,10 @@
 """Settings: each with a default, an environment variable and per-thread overrides.
 
 In:  `WEFT_<NAME>` or `JAX_<NAME>` in the environment, `config.update`, attribute assignment, context managers.
-Out: `config.<name>`, an ordinary attribute read, and `config.trace_key()`, which changes with every setting that
-     changes what tracing gives.
+Out: `config.<name>`, an ordinary attribute read, and `config.trace_key()`, which differs if a setting differs that
+     affects tracing.
 
-Each statement declares one setting, with everything about it. `setting` has the mechanism.
+Each statement declares one setting completely. `setting` has the mechanism.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from weft._engine.util.config.setting import (
 
 
 def _xla_flag(name: str) -> str:
-    """Return what `XLA_FLAGS` in the environment says about one of its flags; the last word counts."""
+    """Return the value of a flag in the environment variable `XLA_FLAGS`; the last occurrence counts."""
     given = os.environ.get("XLA_FLAGS")
     found = re.findall(rf"(?:^|\s)--?{name}(?:=|\s+)(\S+)", given) if given else ()
     return found[-1] if found else ""
@@ -40,14 +40,18 @@ def _xla_flag(name: str) -> str:
 
 _traced = {"in_trace_key": True}
 
-# what programs mean
+# semantics of programs
 enable_x64 = define_context(
-    "enable_x64", False, "Keep 64-bit dtypes instead of cutting them to 32 bits.", True, **_traced
+    "enable_x64",
+    False,
+    "Keep 64-bit dtypes instead of truncating them to 32 bits.",
+    True,
+    **_traced,
 )
 numpy_dtype_promotion = define_context(
     "numpy_dtype_promotion",
     "standard",
-    "How dtypes are promoted: strictly, or by NumPy's lattice.",
+    "The rules of dtype promotion: strict, or by the standard lattice.",
     choices=("standard", "strict"),
     **_traced,
 )
@@ -59,20 +63,20 @@ numpy_rank_promotion = define_context(
     **_traced,
 )
 default_matmul_precision = define_context(
-    "default_matmul_precision", None, "The precision that products state where they are given none; they are as precise as their dtypes.",
+    "default_matmul_precision", None, "The precision recorded for matmuls without one; they are always computed as precisely as their dtypes.",
     kind=str, **_traced,
     choices=("default", "high", "highest", "fastest", "bfloat16", "bfloat16_3x", "tensorfloat32", "float32", "float64",
              "ANY_F8_ANY_F8_F32", "ANY_F8_ANY_F8_F32_FAST_ACCUM", "ANY_F8_ANY_F8_ANY", "ANY_F8_ANY_F8_ANY_FAST_ACCUM",
              "F16_F16_F16", "F16_F16_F32", "BF16_BF16_BF16", "BF16_BF16_F32", "BF16_BF16_F32_X3", "BF16_BF16_F32_X6",
              "BF16_BF16_F32_X9", "TF32_TF32_F32", "TF32_TF32_F32_X3", "F32_F32_F32", "F64_F64_F64"))  # fmt: skip
 default_device = define_context(
-    "default_device", None, "The device of arrays that are not placed otherwise.", **_traced
+    "default_device", None, "The device of arrays without an explicit placement.", **_traced
 )
 default_prng_impl = define_context(
     "default_prng_impl", "threefry2x32", "The random number generator of new keys.", **_traced
 )
 enable_custom_prng = define_context(
-    "enable_custom_prng", False, "Give typed keys for old-style seeds.", True, **_traced
+    "enable_custom_prng", False, "Return typed keys from PRNGKey.", True, **_traced
 )
 legacy_prng_key = define_context(
     "legacy_prng_key",
@@ -84,11 +88,11 @@ legacy_prng_key = define_context(
 threefry_partitionable = define_context(
     "threefry_partitionable", True, "Index random bits by their global position.", True, **_traced
 )
-define_context("random_seed_offset", 0, "Added to the seeds of keys.", **_traced)
+define_context("random_seed_offset", 0, "An integer that is added to the seeds of keys.", **_traced)
 define_context(
     "high_dynamic_range_gumbel",
     False,
-    "Draw Gumbel samples in the mode 'high' where no mode is given.",
+    "Draw Gumbel samples in the mode 'high' by default.",
     **_traced,
 )
 softmax_custom_jvp = define_context(
@@ -108,7 +112,7 @@ allow_f16_reductions = define_context(
 define_context(
     "jax_api",
     None,
-    "The JAX version, as '0.10', whose meaning a name has where versions differ; by default the older one.",
+    "The JAX version, such as '0.10', whose behavior applies where versions differ; by default the older behavior.",
     kind=str,
     **_traced,
 )
@@ -116,16 +120,16 @@ define_context("array", True, "Accepted for old programs; there is one array typ
 define_context(
     "explicit_x64_dtypes",
     "warn",
-    "Where a 64-bit dtype is asked for and enable_x64 is off: allow it, or cut it with a warning.",
+    "An explicit 64-bit dtype while enable_x64 is off: allow it, truncate it with a warning, or raise.",
     choices=("allow", "warn", "error"),
     **_traced,
 )
 
-# how programs run
+# execution of programs
 define_context(
     "cpython_internals",
     True,
-    "Rely on memory layouts, reference counts and bytecode of CPython; set it in the environment, which is read once.",
+    "Rely on memory layouts, reference counts and bytecode of CPython; read once, from the environment.",
 )
 if not config.cpython_internals:
     cpython.forbid()
@@ -133,18 +137,18 @@ define_context("disable_jit", False, "Run jitted functions op by op.", **_traced
 define_context(
     "disable_bwd_checks",
     False,
-    "Take cotangents from rules of custom_vjp whose shapes are not those of the arguments.",
+    "Accept cotangents from rules of custom_vjp whose shapes differ from the arguments' shapes.",
     **_traced,
 )
 define_context(
     "export_calling_convention_version",
     10,
-    "The form of exported programs; weft.export refuses versions that it does not know.",
+    "The format version of exported programs; weft.export rejects unknown versions.",
 )
 define_context(
     "xla_metadata",
     (),
-    "Attributes of the operations that are traced, as pairs of key and value; `set_xla_metadata` sets them.",
+    "Attributes of traced operations, as pairs of key and value; `set_xla_metadata` sets them.",
     kind=tuple,
     **_traced,
 )
@@ -156,21 +160,21 @@ define_context(
     **_traced,
 )
 no_tracing = define_context(
-    "no_tracing", False, "Raise where a function would be traced to be compiled.", True
+    "no_tracing", False, "Raise instead of tracing a function for compilation.", True
 )
-no_execution = define_context("no_execution", False, "Raise where a program would run.", True)
+no_execution = define_context("no_execution", False, "Raise instead of running a program.", True)
 define_context("use_shardy_partitioner", True, "Accepted; there is one partitioner.")
 remove_size_one_mesh_axis_from_type = define_context(
     "remove_size_one_mesh_axis_from_type",
     False,
-    "Whether types leave out mesh axes of one device.",
+    "Omit mesh axes of size 1 from types.",
     True,
     **_traced,
 )
 auto_pcast = define_context(
     "auto_pcast",
     True,
-    "Whether operands of one operation that vary over different manual axes are cast.",
+    "Cast operands of one operation that vary over different manual axes.",
     True,
     **_traced,
 )
@@ -178,7 +182,7 @@ define_context("use_direct_linearize", True, "Accepted; there is one linearizati
 define_context(
     "num_cpu_devices",
     -1,
-    "The number of virtual devices of this process, if the environment does not say.",
+    "The number of virtual devices of this process, unless the environment sets it.",
 )
 define_context(
     "platforms",
@@ -209,12 +213,12 @@ define_context("xla_backend", "", "Accepted without effect: JAX ignores it too; 
 define_context(
     "cpu_enable_async_dispatch",
     True,
-    "Let long programs run while their callers go on; see the page on asynchronous dispatch.",
+    "Return from calls before long programs end; see the page on asynchronous dispatch.",
 )
 define_context(
     "async_dispatch_bytes",
     -1,
-    "The estimated work, in bytes of memory traffic, from which programs do so; -1 for the machine's.",
+    "The minimal estimated work of programs that run asynchronously, in bytes of memory traffic; -1: the machine's default.",
 )
 define_context(
     "cpu_collectives_implementation",
@@ -233,20 +237,26 @@ _guard: dict[str, Any] = {
     "choices": ("allow", "log", "disallow", "log_explicit", "disallow_explicit"),
 }
 transfer_guard_host_to_device = define_context(
-    "transfer_guard_host_to_device", None, "The guard of values that become arrays.", **_guard
+    "transfer_guard_host_to_device",
+    None,
+    "The guard of transfers from the host to a device.",
+    **_guard,
 )
 transfer_guard_device_to_device = define_context(
-    "transfer_guard_device_to_device", None, "The guard of moves to other devices.", **_guard
+    "transfer_guard_device_to_device",
+    None,
+    "The guard of transfers between devices.",
+    **_guard,
 )
 transfer_guard_device_to_host = define_context(
     "transfer_guard_device_to_host", None, "Accepted; the CPU's memory is the host's.", **_guard
 )
 define_context(
-    "transfer_guard", None, "The guard of transfers whose own guard is not set.", **_guard
+    "transfer_guard", None, "The guard of transfers whose specific guard is not set.", **_guard
 )
 transfer_guard = Context(
     "transfer_guard",
-    doc="Allow, log or refuse implicit transfers, or all, of every kind.",
+    doc="Allow, log or disallow implicit transfers, or all transfers, of every kind.",
     others=(
         "transfer_guard_host_to_device",
         "transfer_guard_device_to_device",
@@ -254,14 +264,14 @@ transfer_guard = Context(
     ),
 )
 
-# more than one process
+# several processes
 define_context(
     "heartbeat_timeout", 10.0, "Seconds of silence after which another process counts as failed."
 )
 define_context(
     "collective_timeout",
     600.0,
-    "Seconds to wait in a collective for processes that live but do not come and report no progress.",
+    "Seconds to wait in a collective for live processes that neither join it nor report progress.",
 )
 
 
@@ -269,12 +279,12 @@ def _process_transport(value: Any) -> str:
     choices = ("auto", "shared_memory", "mpi")
     if value == "tcp":
         raise ValueError(
-            "config.process_transport: there is no transport 'tcp' any more. 'auto' uses shared memory within a host and MPI "
-            "between hosts, which starts without a launcher, too."
+            "config.process_transport: transport 'tcp' is not supported. Use 'auto': shared memory within a host and MPI "
+            "between hosts, which also starts without a launcher."
         )
     if value not in choices:
         raise ValueError(
-            f"config.process_transport is one of {', '.join(map(repr, choices))}, got {value!r}"
+            f"config.process_transport must be one of {', '.join(map(repr, choices))}, got {value!r}"
         )
     return value
 
@@ -282,23 +292,23 @@ def _process_transport(value: Any) -> str:
 define_context(
     "process_transport",
     "auto",
-    "How processes exchange data: by shared memory within a host and by MPI between hosts (auto), or by "
-    "one of them alone.",
+    "The transport between processes: shared memory within a host and MPI between hosts (auto), or only "
+    "one of them.",
     convert=_process_transport,
 )
 
-# compiled programs kept on disk
+# the cache of compiled programs on disk
 define_context("enable_compilation_cache", True, "Keep compiled programs on disk.")
 define_context(
     "compilation_cache_dir",
     None,
-    "The folder of compiled programs; WEFT_CACHE_DIR goes before it.",
+    "The folder of compiled programs; WEFT_CACHE_DIR takes precedence.",
     kind=str,
 )
 define_context(
     "compilation_cache_max_size",
     -1,
-    "The most bytes that compiled programs take on disk; -1 for 1 GiB.",
+    "The maximal size of compiled programs on disk in bytes; -1: 1 GiB.",
 )
 define_context(
     "persistent_cache_min_compile_time_secs", 1.0, "Accepted without effect: all programs are kept."
@@ -309,25 +319,25 @@ define_context(
 define_context(
     "raise_persistent_cache_errors",
     False,
-    "Accepted without effect: what cannot be read is compiled.",
+    "Accepted without effect: unreadable programs are compiled again.",
 )
 
 # checks and reports
 debug_nans = define_context(
-    "debug_nans", False, "Raise where a NaN first appears.", True, **_traced
+    "debug_nans", False, "Raise at the operation that computes a NaN.", True, **_traced
 )
 debug_infs = define_context(
-    "debug_infs", False, "Raise where an infinity first appears.", True, **_traced
+    "debug_infs", False, "Raise at the operation that computes an infinity.", True, **_traced
 )
 check_static_indices = define_context(
     "check_static_indices",
     False,
-    "Raise where an index that is known while tracing is out of bounds.",
+    "Raise for a constant index that is out of bounds.",
     True,
     **_traced,
 )
 debug_key_reuse = define_context(
-    "debug_key_reuse", False, "Raise where a random key is used for a second time.", True, **_traced
+    "debug_key_reuse", False, "Raise when a random key is used a second time.", True, **_traced
 )
 enable_checks = define_context(
     "enable_checks",
@@ -338,38 +348,38 @@ enable_checks = define_context(
 check_tracer_leaks = define_context(
     "check_tracer_leaks",
     False,
-    "Raise when a transformation ends and one of its tracers lives on.",
+    "Raise if a tracer is still referenced after its transformation ends.",
     True,
 )
 checking_leaks = check_tracer_leaks
 define_context(
     "log_checkpoint_residuals",
     False,
-    "Log as warnings what functions under checkpoint keep for the backward pass.",
+    "Log the residuals of functions under checkpoint as warnings.",
 )
 log_compiles = define_context(
     "log_compiles",
     False,
-    "Log as warnings what is traced, lowered and compiled, and how long it takes.",
+    "Log tracing, lowering and compilation as warnings, with times.",
     True,
 )
 explain_cache_misses = define_context(
     "explain_cache_misses",
     False,
-    "Say why a function is traced once more, or not found on disk.",
+    "Log the reasons for tracing a function again, and for misses of the cache on disk.",
     True,
 )
 define_context(
     "logging_level",
     "NOTSET",
-    "The least level of weft's reports that are shown.",
+    "The minimal level of the log messages of weft that are shown.",
     optional=True,
     choices=("NOTSET", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
 )
 define_context(
-    "debug_log_modules", "", "Loggers whose reports for debugging are shown, separated by commas."
+    "debug_log_modules", "", "Loggers whose debug messages are shown, separated by commas."
 )
-define_context("distributed_debug", False, "Accepted without effect: processes say what fails.")
+define_context("distributed_debug", False, "Accepted without effect: errors name the failure.")
 define_context(
     "traceback_filtering",
     "auto",
@@ -382,12 +392,12 @@ define_context(
 define_context(
     "tracer_error_num_traceback_frames", 5, "Accepted without effect: errors name one line."
 )
-define_context("pprint_use_color", True, "Accepted without effect: texts have no colours.")
+define_context("pprint_use_color", True, "Accepted without effect: texts have no colors.")
 define_context(
     "backend",
     None,
-    "What runs programs whose arguments are not placed: cpu, reference, or a registered backend; by default the first "
-    "of `platforms`, else an accelerator whose plugin is installed, else cpu.",
+    "The backend of programs whose arguments are uncommitted: cpu, reference, or a registered backend; by default the first "
+    "of `platforms`, otherwise an accelerator whose plugin is installed, otherwise cpu.",
     kind=str,
     **_traced,
 )
@@ -411,22 +421,22 @@ define_context(
 define_context(
     "captured_constants_warn_bytes",
     2_000_000_000,
-    "The bytes of closed-over arrays of a program from which it warns; -1: never.",
+    "Warn if the closed-over arrays of a program have at least this size in bytes; -1: never.",
 )
 define_context(
     "disallow_mesh_context_manager",
     False,
-    "Raise where a mesh is entered as a context manager; use set_mesh.",
+    "Raise if a mesh is entered as a context manager; use set_mesh.",
 )
 define_context(
     "dump_ir_to",
     "",
-    "The folder for the text of every program that is compiled, before it is compiled.",
+    "The folder for the texts of programs before compilation.",
 )
 define_context(
     "dump_ir_modes",
     "stablehlo",
-    "The texts that dump_ir_to asks for: stablehlo, jaxpr, or both, separated by a comma.",
+    "The kinds of texts for dump_ir_to: stablehlo, jaxpr, or both, separated by a comma.",
 )
 define_context(
     "include_debug_info_in_dumps", True, "Write source lines into the StableHLO of dump_ir_to."
@@ -444,7 +454,7 @@ pallas_poison_buffers = define_context(
     "pallas_poison_buffers", False, "Accepted; memory without a value holds NaN in any case.", True
 )
 
-# accepted options by the reason why nothing depends on them; any value will do
+# options without effect, by reason; any value is accepted
 thread_guard = define_context(
     "thread_guard", False, "Accepted; arrays may be used from any thread.", True, kind=object
 )
@@ -458,7 +468,7 @@ _WITHOUT_EFFECT: dict[str, dict[str, Any]] = {
         "threefry_gpu_kernel_lowering": False, "use_magma": "auto", "use_emit_pipeline_primitive": False,
         "pallas_use_mosaic_gpu": True, "pallas_verbose_errors": False,
         "send_traceback_to_runtime": "off", "experimental_unsafe_xla_runtime_errors": False, "xla_profile_version": 0},
-    "processes start and exchange data in ways of their own (weft.distributed)": {
+    "processes start and exchange data in other ways (weft.distributed)": {
         "check_proxy_envs": True, "cpu_get_global_topology_timeout_minutes": 5, "cpu_get_local_topology_timeout_minutes": 2,
         "cross_host_transfer_socket_address": "", "cross_host_transport_addresses": "", "cross_host_transfer_timeout_seconds": None,
         "cross_host_transfer_transfer_size": None, "enable_preemption_service": True, "enable_recoverability": False,
@@ -469,14 +479,14 @@ _WITHOUT_EFFECT: dict[str, dict[str, Any]] = {
         "pgle_aggregation_percentile": 90, "exec_time_optimization_effort": 0.0, "memory_fitting_effort": 0.0,
         "memory_fitting_level": "O2", "optimization_level": "UNKNOWN", "embedded_constants_max_bytes": 32,
         "eager_constant_folding": False},
-    "programs on disk are found by their structure, and checked": {
+    "programs on disk are indexed by their structure, and checked": {
         "compilation_cache_check_contents": False, "compilation_cache_expect_pgle": False,
         "compilation_cache_include_metadata_in_key": False, "persistent_cache_enable_xla_caches": "none",
         "remove_custom_partitioning_ptr_from_cache_key": False},
     "texts have one form": {
         "hlo_source_file_canonicalization_regex": None, "include_full_tracebacks_in_locations": True, "source_url_schema": None,
         "traceback_in_locations_limit": 100, "captured_constants_report_frames": 0, "use_simplified_jaxpr_constants": False},
-    "it chooses between two ways of computing the same, and there is one": {
+    "it selects one of two implementations, and there is one": {
         "custom_vjp3": False, "remat3": False, "scan3": False, "vjp3": False, "dynamic_shapes": False, "refs_to_pins": False,
         "data_dependent_tracing_fallback": False, "host_callback_inlining": False, "jit_pjit_api_merge": True, "remat_opt_barrier": True,
         "enable_memories": False, "parallel_functions_output_gda": False, "pmap_no_rank_reduction": True, "pmap_shmap_merge": False,
@@ -494,7 +504,7 @@ for _reason, _options in _WITHOUT_EFFECT.items():
 
 
 def disable_jit(disable: bool = True) -> Override:
-    """Run jitted functions op by op within a block. Raises ValueError for a value that is not a bool.
+    """Return a context manager that runs jitted functions op by op. Raises ValueError for a value that is not a bool.
 
     >>> with disable_jit():
     ...     config.disable_jit
@@ -509,12 +519,12 @@ MAX_DEVICES = 512
 
 
 def num_virtual_devices() -> int:
-    """Return how many virtual devices this process has: the environment says, else the configuration, else 1."""
+    """Return the number of virtual devices of this process: from the environment, otherwise the configuration, otherwise 1."""
     return requested_devices() or 1
 
 
 def requested_devices() -> int | None:
-    """Return the number of CPU devices that the environment or else the configuration sets; None if neither does."""
+    """Return the number of CPU devices set by the environment, or otherwise by the configuration; None if neither sets it."""
     text = os.environ.get("WEFT_NUM_DEVICES")
     if text:
         return _device_count(text, "WEFT_NUM_DEVICES")
@@ -539,7 +549,7 @@ def _device_count(value: str | int, origin: str) -> int:
 
 
 def api_version() -> tuple[int, ...]:
-    """The version that `jax_api` sets, as numbers; none where it is not set. ValueError if it is not a version.
+    """Return the version in the setting `jax_api` as a tuple of numbers; empty if it is not set. Raise ValueError if it is no version.
 
     >>> api_version()
     ()

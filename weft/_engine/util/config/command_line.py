@@ -1,8 +1,8 @@
-"""Settings as flags of absl, by which programs for JAX take them from the command line: `--jax_enable_x64=true`.
+"""Settings as flags of absl, with which programs for JAX set them on the command line: `--jax_enable_x64=true`.
 
 In:   the settings, and absl, which the program itself uses.
-Out:  a flag for each setting, `jax_` before its name; settings that follow from those that were given.
-Laws: a flag that some other module has defined already is left alone. absl is imported here alone.
+Out:  a flag for each setting, its name with the prefix `jax_`; the values of flags on the command line become settings.
+Laws: a flag that another module has already defined is not changed. Only this module imports absl.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def _absl() -> ModuleType:
         from absl import flags
     except ImportError as error:
         raise ImportError(
-            "config: settings as flags need absl, which is not installed: pip install absl-py."
+            "config: absl is not installed. Settings as flags require it. Run pip install absl-py."
         ) from error
     return flags
 
@@ -28,7 +28,7 @@ _made: dict[str, Any] = {}  # settings by the names of their flags
 
 
 def define(config: Any, settings: Iterable[Any]) -> None:
-    """A flag for each setting."""
+    """Define a flag for each setting."""
     flags = _absl()
     for setting in settings:
         name = f"jax_{setting.name}"
@@ -37,13 +37,13 @@ def define(config: Any, settings: Iterable[Any]) -> None:
         default = getattr(config, setting.name)
         if setting.kind is bool and not setting.optional:
             flags.DEFINE_bool(name, default, setting.doc)
-        else:  # the setting itself reads the text, and refuses what is none
+        else:  # the setting itself parses and checks the text
             flags.DEFINE_string(name, None if default is None else str(default), setting.doc)
         _made[name] = setting
 
 
 def take(config: Any) -> None:
-    """Change the settings whose flags were given."""
+    """Change the settings whose flags are on the command line."""
     flags = _absl()
     for flag, setting in _made.items():
         value = flags.FLAGS[flag].value
@@ -52,7 +52,7 @@ def take(config: Any) -> None:
 
 
 def parse(config: Any, settings: Iterable[Any]) -> None:
-    """Read the flags of settings from the command line and count absl's flags as parsed; the program may parse its own later."""
+    """Parse the flags of settings on the command line, and mark absl's flags as parsed; the program may parse its own flags later."""
     given = sys.argv[1:]
     given = given[: given.index("--")] if "--" in given else given
     ours = [
@@ -61,14 +61,14 @@ def parse(config: Any, settings: Iterable[Any]) -> None:
         if argument.startswith("-") and argument.lstrip("-").startswith(("jax_", "nojax_"))
     ]
     if not ours and importlib.util.find_spec("absl") is None:
-        return  # nobody reads flags
+        return
     define(config, settings)
     _absl().FLAGS([sys.argv[0] if sys.argv else "", *ours], known_only=True)
     take(config)
 
 
 def follow(config: Any, settings: Iterable[Any]) -> None:
-    """Take the settings from the command line when the program's `absl.app.run` has parsed it."""
+    """Change settings by the command line after the program's `absl.app.run` has parsed it."""
     if importlib.util.find_spec("absl") is None:
         return
     define(config, settings)

@@ -1,7 +1,7 @@
 """The mechanism of settings: declarations, the object `config` that holds the values, and overrides.
 
-A setting may be named bare, or with the prefix `weft_` or `jax_`. The shared value is a class attribute and an override an
-attribute of the thread's own namespace, so that Python's own attribute lookup finds the right one.
+The name of a setting may have the prefix `weft_` or `jax_`. The value for all threads is a class attribute, and an override is an
+attribute in the namespace of the thread, so that Python's attribute lookup returns the right one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FALSE = frozenset(("0", "false", "no", "off", "n", "f", ""))
 
 @record
 class Setting:
-    """What is known about one setting: its type, or the values it may take, and whether it may be None."""
+    """The declaration of one setting: its type or choices, whether it may be None, and its description."""
 
     name: str
     default: Any
@@ -36,7 +36,7 @@ class Setting:
     in_trace_key: bool = False
 
     def check(self, value: Any) -> Any:
-        """Return the value in its proper type, or raise."""
+        """Return the value, converted to the setting's type; raise TypeError or ValueError if it is invalid."""
         if self.convert is not None:
             return self.convert(value)
         if value is None and self.optional:
@@ -51,7 +51,7 @@ class Setting:
             return self.kind(value)
         if self.kind is not object and not isinstance(value, self.kind):
             raise self._type_error(f"{value!r:.80} of {type(value)}")
-        if self.kind is Hashable:  # a tuple may hold what is not
+        if self.kind is Hashable:  # a tuple may contain unhashable values
             hash(value)
         return value
 
@@ -68,7 +68,7 @@ class Setting:
         raise ValueError(f"config.{self.name} is true or false, got {value!r}")
 
     def _check_choice(self, value: Any) -> str:
-        if not isinstance(value, str):  # a member of an enumeration goes by its name
+        if not isinstance(value, str):  # a member of an enumeration stands for its name
             value = str(getattr(value, "name", value)).lower()
         if value in self.choices:
             return value
@@ -79,7 +79,7 @@ class Setting:
         return TypeError(f"config.{self.name} takes a value of type {kind}, got {got}")
 
     def parse(self, text: str) -> Any:
-        """Return the value that an environment variable's text stands for."""
+        """Return the value for the text of an environment variable."""
         if self.convert is not None:
             return self.convert(text)
         if self.kind is bool:
@@ -103,7 +103,7 @@ class Setting:
 
 declared: dict[str, Setting] = {}
 _trace_names: list[str] = []
-#: settings that cannot be changed any more
+#: settings that can no longer be changed
 settled: set[str] = set()
 _lock = held_over_forks(threading.RLock())
 _keys: dict[
@@ -114,7 +114,7 @@ _PREFIXES = ("weft_", "jax_")
 
 
 class _Alias(str):
-    """The attribute of that name under another one. A string, which the collector need not go over: there are 264."""
+    """A descriptor for another name of a setting. It is a string, which the garbage collector does not traverse: there are 264."""
 
     __slots__ = ()
 
@@ -123,7 +123,7 @@ class _Alias(str):
 
 
 class Config(threading.local):
-    """All settings. Reading is an attribute; `update` changes one for all threads.
+    """All settings, as attributes. `update` changes a setting for all threads.
 
     >>> config.update('jax_log_compiles', False)
     >>> config.log_compiles, config.jax_log_compiles, config.weft_log_compiles
@@ -145,7 +145,7 @@ class Config(threading.local):
         doc: str = "",
         convert: Callable[[Any], Any] | None = None,
     ) -> None:
-        """Declare a setting; its first value is that of `WEFT_<NAME>`, else `JAX_<NAME>`, else the default."""
+        """Declare a setting; its initial value is from `WEFT_<NAME>`, otherwise `JAX_<NAME>`, otherwise the default."""
         if name in declared:
             raise ValueError(f"config.{name} is already defined")
         if kind is None:
@@ -163,18 +163,18 @@ class Config(threading.local):
         with _lock:
             if not isinstance(getattr(Config, name, None), property):
                 setattr(Config, name, value_from_environment(setting))
-            # Prefixed names are descriptors, not __getattr__: its mere presence would double the cost of every read.
+            # Prefixed names are descriptors; a method __getattr__ would double the cost of every read.
             for prefix in _PREFIXES:
                 setattr(Config, prefix + name, _Alias(name))
             declared[name] = (
-                setting  # only now: other threads ask for the values of all names that they find here
+                setting  # last, because other threads read the values of all names in this table
             )
             if in_trace_key:
                 _trace_names.append(name)
             Config._version += 1
 
     def update(self, name: str, value: Any) -> None:
-        """Change a setting for all threads; an override that is active in this thread stays in force until its block ends."""
+        """Change a setting for all threads; an active override in this thread applies until its block ends."""
         bare, value = _checked_value(name, value)
         if bare in settled and value != getattr(self, bare):
             raise RuntimeError(
@@ -204,16 +204,16 @@ class Config(threading.local):
         return key
 
     def differing(self, key: tuple[Any, ...], other: tuple[Any, ...]) -> list[tuple[str, Any, Any]]:
-        """The settings in which two trace keys differ, with both values."""
+        """Return (name, value in `key`, value in `other`) of the settings in which two trace keys differ."""
         return [(name, a, b) for name, a, b in zip(_trace_names, key, other) if a != b]
 
     def as_traced(self, key: tuple[Any, ...]) -> Override:
-        """Set every setting that changes tracing, within a block, to what it was when `trace_key` gave `key`."""
+        """Return an override of all settings that affect tracing with their values at the time when `trace_key` returned `key`."""
         return Override(**dict(zip(_trace_names, key)))
 
     @property
     def values(self) -> dict[str, Any]:
-        """All settings and their values in this thread."""
+        """Return all settings and their values in this thread."""
         return {name: getattr(self, name) for name in list(declared)}
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -227,12 +227,12 @@ class Config(threading.local):
 
     @property
     def checks(self) -> Checks:
-        """The selected checks of compiled programs; test `config.check` first where speed matters."""
+        """The selected checks of compiled programs. Testing `config.check` first is faster."""
         return parse_checks(self.check)
 
     @property
     def verify(self) -> bool:
-        """Whether `check` has types."""
+        """True if the setting `check` contains types."""
         return self.checks.types
 
     @property
@@ -241,35 +241,35 @@ class Config(threading.local):
         return self.enable_x64
 
     def parse_flags_with_absl(self) -> None:
-        """Take settings from the command line, as `--jax_enable_x64=true`; absl's flags count as parsed then.
+        """Set settings by the command line, as `--jax_enable_x64=true`; afterwards absl's flags count as parsed.
 
-        Raises absl's error for a value that a setting does not take, ImportError where there are such flags and no absl.
+        Raises absl's error for an invalid value, and ImportError if there are such flags and absl is not installed.
         """
         from weft._engine.util.config import command_line
 
         command_line.parse(self, known_settings())
 
     def config_with_absl(self) -> None:
-        """Make a flag of each setting for a program that is run by `absl.app.run`, which parses them."""
+        """Define a flag for each setting, for a program that is run by `absl.app.run`, which parses them."""
         from weft._engine.util.config import command_line
 
         command_line.follow(self, known_settings())
 
 
 def _checked_value(name: str, value: Any) -> tuple[str, Any]:
-    """Return the name of the setting to change and its new value; `verify` changes `check`."""
+    """Return the name of the setting to change and its checked value; `verify` changes `check`."""
     bare = resolve(name)
     value = declared[bare].check(value)
     return ("check", with_types(config.check, value)) if bare == "verify" else (bare, value)
 
 
 def known_settings() -> tuple[Setting, ...]:
-    """What is known about every setting."""
+    """Return the declarations of all settings."""
     return tuple(declared.values())
 
 
 def resolve(name: str) -> str:
-    """Return the bare name of a setting.
+    """Return the name of a setting without its prefix; raise AttributeError for an unknown name.
 
     >>> resolve('jax_enable_x64'), resolve('weft_enable_x64'), resolve('enable_x64')
     ('enable_x64', 'enable_x64', 'enable_x64')
@@ -280,7 +280,7 @@ def resolve(name: str) -> str:
         bare = name.removeprefix(prefix)
         if bare in declared:
             return bare
-    import difflib  # for this error alone
+    import difflib  # only needed here
 
     near = difflib.get_close_matches(name.removeprefix("weft_").removeprefix("jax_"), declared, n=3)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
@@ -303,7 +303,7 @@ config = Config()
 
 
 class Override:
-    """Override settings in this thread for a block, or for the calls of a decorated function."""
+    """A context manager or decorator that overrides settings in this thread."""
 
     __slots__ = ("_saved", "_values")
 
@@ -341,7 +341,7 @@ class Override:
 
 
 class Context:
-    """The public function that overrides a setting for a block: `with enable_x64(True): ...`.
+    """A public function that returns a context manager for a setting: `with enable_x64(True): ...`.
 
     >>> with weft.enable_x64():
     ...     weft.config.enable_x64
@@ -366,11 +366,11 @@ class Context:
 
     @property
     def value(self) -> Any:
-        """The setting's value in this thread."""
+        """The value of the setting in this thread."""
         return config.read(self.__name__)
 
     def get_global(self) -> Any:
-        """The value in threads that do not override it."""
+        """Return the value in threads without an override."""
         return getattr(Config, self.__name__)
 
     def set_global(self, value: Any) -> None:
@@ -383,9 +383,10 @@ class Context:
 
 
 def make_user_context(default_value: Any = None) -> Context:
-    """A setting of the program's own, that functions which are traced may read: for another value they are traced again.
+    """Create a setting of the user's program that traced functions may read; they are traced again for another value.
 
-    Make it once, where the module is imported: what was traced before is traced again. TypeError for values that cannot be hashed.
+    Create it once, when the module is imported, because functions traced before are traced again. Raises TypeError for unhashable
+    values.
 
     >>> gain = weft.make_user_context(1.0)
     >>> f = weft.jit(lambda x: gain.value * x)
@@ -399,14 +400,14 @@ def make_user_context(default_value: Any = None) -> Context:
     with _lock:
         name = f"user_context_{next(_user_contexts)}"
         config.define(name, default_value, kind=Hashable, in_trace_key=True)
-    return Context(name, doc="A setting of the program's own, made by `make_user_context`.")
+    return Context(name, doc="A setting of the user's program, created by `make_user_context`.")
 
 
 _user_contexts = itertools.count()
 
 
 def define_context(name: str, default: Any, doc: str, block: Any = _UNSET, **facts: Any) -> Context:
-    """Declare a setting; its context manager, called without a value, sets it to `block`."""
+    """Declare a setting and return its context manager, which sets it to `block` if it is called without a value."""
     config.define(name, default, doc=doc, **facts)
     value = facts.get("choices", [default])[0] if block is _UNSET else block
     return Context(
@@ -414,7 +415,7 @@ def define_context(name: str, default: Any, doc: str, block: Any = _UNSET, **fac
         block,
         f"""{doc}
 
-    Used as `with {name}(value):`, or to decorate a function. Raises ValueError for a value that the setting cannot have.
+    Use it as `with {name}(value):`, or as a decorator. Raises ValueError for an invalid value.
 
     >>> with weft.{name}({value!r}):
     ...     weft.{name}.value

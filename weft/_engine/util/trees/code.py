@@ -1,10 +1,11 @@
-"""Functions written for one structure of trees, several times quicker than those that walk any structure.
+"""Functions generated for one pytree structure, several times faster than functions for any structure.
 
-In:   the spec of a structure (`treedef.Spec`), and how values of its types are taken apart and rebuilt.
-Out:  `compile_builder`, a function of the leaves that gives the tree; `compile_matcher`, a function of a tree that gives the leaves;
-      `compile_taker` and `compile_constructor`, which take one node apart and rebuild it.
-Laws: they give what `PyTreeDef.unflatten` and `PyTreeDef.flatten_up_to` give. A matcher gives None where the tree has another structure or
-      a function of the user's fails, and leaves it to those to say why. Structures that nest too deep have none.
+In:   the spec of a structure (`treedef.Spec`), and the flatten and unflatten functions of its node types.
+Out:  `compile_builder`, a function from leaves to the tree; `compile_matcher`, a function from a tree to its leaves;
+      `compile_taker` and `compile_constructor`, which flatten and rebuild one node.
+Laws: the results equal the results of `PyTreeDef.unflatten` and `PyTreeDef.flatten_up_to`. A matcher returns None if the tree has
+      another structure or a user's function fails; these methods then raise the error. Structures that nest too deep have
+      no generated functions.
 """
 
 from __future__ import annotations
@@ -18,32 +19,34 @@ _SEQUENCES = (tuple, list)
 
 
 class _Names(dict):
-    """The values that a text refers to, by name."""
+    """The values that a generated text refers to, by name."""
 
     def add(self, prefix: str, value: Any) -> str:
-        """A new name for `value`."""
+        """Add `value` under a new name; return the name."""
         name = f"{prefix}{len(self)}"
         self[name] = value
         return name
 
     def key(self, value: Any) -> str:
-        """The text of a key of a dict: a literal if it is a string, else a new name."""
+        """Return the text of a dict key: a literal if it is a string, otherwise a new name."""
         return repr(value) if type(value) is str else self.add("k", value)
 
 
 def _compiled(text: str, name: str, names: _Names) -> Any:
-    """The function `name` of a text."""
+    """Compile a text; return its function `name`."""
     exec(
         compile(text, f"{__file__}:builder", "exec"), names
-    )  # as part of weft, so that its frames count as weft's
+    )  # with a file name of weft, so that its frames count as internal
     return names[name]
 
 
 def compile_builder(
     spec: Any, node_types: Mapping[type, Any]
 ) -> Callable[[Sequence[Any], Any], Any] | None:
-    """Return a function of leaves and a spec that builds a tree; None if the structure nests too deep. The spec is equal to the one that
-    the function was written for, and its static data, which may be of other types (1 and True), are what the tree gets.
+    """Return a function of leaves and a spec that builds a tree; None if the structure nests too deep.
+
+    The spec must equal the spec that the function is generated for. The tree gets the static data of the passed spec, whose types may
+    differ (1 and True).
 
     For `{'b': *, 'w': (*, None)}` it is the function
 
@@ -60,7 +63,7 @@ def compile_builder(
 
 
 class _BuilderText:
-    """Text of a builder: lines that take specs apart, and the expression of the tree."""
+    """The writer of a builder's text: lines that unpack specs, and the expression of the tree."""
 
     def __init__(self, node_types: Mapping[type, Any]):
         self.node_types = node_types
@@ -103,12 +106,12 @@ class _BuilderText:
 
 
 def _has_data(spec: Any) -> bool:
-    """True if a structure has static data that its code takes from the spec."""
+    """Return whether a structure has static data that its code takes from the spec."""
     return spec is not None and (not _is_plain(spec) or any(map(_has_data, spec[2])))
 
 
 def _is_plain(spec: Any) -> bool:
-    """Whether a node has no static data, or keys that are strings alone."""
+    """Return whether a node has no static data, or only dict keys that are strings."""
     kind, aux, _ = spec
     return aux is None or (kind is dict and all(type(key) is str for key in aux))
 
@@ -116,9 +119,11 @@ def _is_plain(spec: Any) -> bool:
 def compile_matcher(
     spec: Any, node_types: Mapping[type, Any], identical: bool = False
 ) -> Callable[[Any], list[Any] | None] | None:
-    """Return a function of a tree that gives what is at the leaves of one structure, or None for trees of other structures; None if
-    the structure nests too deep. With `identical`, static data that are no strings have to be the same objects, not only equal ones:
-    1 and True are equal, and a tree that is rebuilt needs its own. Structures with dicts of other keys than strings have none then.
+    """Return a function from a tree to its subtrees at the leaves of one structure, or to None for trees of other structures.
+
+    Return None if the structure nests too deep. With `identical`, static data other than strings must be the same objects, not only
+    equal: 1 and True are equal, but a rebuilt tree needs its own. Structures that contain dicts with other keys than strings then
+    have no matcher.
 
     For `{'w': (*, None)}` it is the function
 
@@ -147,7 +152,7 @@ def compile_matcher(
 
 
 class _MatcherText:
-    """Text of a matcher: the lines that compare a tree, and the names of its leaves."""
+    """The writer of a matcher's text: lines that compare a tree, and the names of its leaves."""
 
     def __init__(self, node_types: Mapping[type, Any], identical: bool):
         self.node_types, self.identical = node_types, identical
@@ -188,7 +193,7 @@ class _MatcherText:
             self.visit(child, part)
 
     def registered(self, spec: Any, x: str, parts: list[str]) -> None:
-        """Write the comparison of static data, and the names of the children."""
+        """Write the comparison of static data, and the assignment of the children."""
         kind, aux, _ = spec
         node = self.node_types[kind]
         if node.fields is None:
@@ -206,7 +211,7 @@ class _MatcherText:
 
 
 def _has_string_keys(spec: Any) -> bool:
-    """Whether the keys of all dicts are strings."""
+    """Return whether all dict keys in a structure are strings."""
     return spec is None or (
         (spec[0] is not dict or _is_plain(spec)) and all(map(_has_string_keys, spec[2]))
     )
@@ -215,23 +220,23 @@ def _has_string_keys(spec: Any) -> bool:
 def compile_constructor(
     kind: type, data: Sequence[str], static: Sequence[str]
 ) -> Callable[[Sequence[Any], Sequence[Any]], Any]:
-    """Return a function of static data and children that calls the class `kind` with them by name."""
-    given = [f"{name}=children[{i}]" for i, name in enumerate(data)] + [
+    """Return a function of static data and children that calls the class `kind` with them as keyword arguments."""
+    arguments = [f"{name}=children[{i}]" for i, name in enumerate(data)] + [
         f"{name}=aux[{i}]" for i, name in enumerate(static)
     ]
     return _compiled(
-        f"def make(aux, children): return kind({', '.join(given)})", "make", _Names(kind=kind)
+        f"def make(aux, children): return kind({', '.join(arguments)})", "make", _Names(kind=kind)
     )
 
 
 def compile_taker(
     data: Sequence[str], static: Sequence[str]
 ) -> Callable[[Any], tuple[tuple[Any, ...], tuple[Any, ...]]]:
-    """Return a function that takes one node apart: attributes that are children, and those that are static data."""
+    """Return a function of a node that returns its attributes `data`, the children, and its attributes `static`, the static data."""
     children, aux = [f"({''.join([f'x.{name}, ' for name in names])})" for names in (data, static)]
     return _compiled(f"def take(x): return {children}, {aux}", "take", _Names())
 
 
 def are_plain_names(names: Iterable[str]) -> bool:
-    """Whether names can be written as attributes and parameters in a text."""
+    """Return whether names can be attributes and parameters in a generated text."""
     return all(name.isidentifier() and not keyword.iskeyword(name) for name in names)

@@ -1,7 +1,7 @@
-"""Key paths: the place of a leaf or a node inside a pytree.
+"""Key paths: the positions of leaves and nodes in a pytree.
 
-A path is a tuple of keys, one for each step down from the root. Each kind of key says how the step is written in
-Python: `x[3]`, `x['name']`, `x.name`. `keystr` writes a whole path.
+A path is a tuple of keys, one for each level below the root. The text of a key is its Python expression: `[3]`, `['name']`,
+`.name`. `keystr` returns the text of a path.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class FlattenedIndexKey:
 
     key: int
 
-    def __hash__(self) -> int:  # apart from that of a SequenceKey
+    def __hash__(self) -> int:  # differs from the hash of a SequenceKey
         return hash((FlattenedIndexKey, self.key))
 
     def __str__(self) -> str:

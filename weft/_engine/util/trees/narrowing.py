@@ -1,7 +1,7 @@
-"""Tests of classes that leave the elements of a value to the user.
+"""Class tests that declare the elements of containers as `Any` for type checkers.
 
-Where a value may be anything, `isinstance(x, tuple)` makes its elements unknown to type checkers in their strict mode, and `type(x)` its
-class. These functions declare both as any.
+For a value of unknown type, `isinstance(x, tuple)` makes the elements unknown in strict mode, and `type(x)` the class. These
+functions declare both as `Any`.
 
 >>> is_tuple((1, 2)), is_tuple([1]), class_of(1)
 (True, False, <class 'int'>)

@@ -1,4 +1,4 @@
-"""Types of pytree nodes: how values of each are taken apart and rebuilt, and the quick flatteners.
+"""Types of pytree nodes: their flatten and unflatten functions, and specialized flatteners.
 
 A structure is a plain nested tuple, its *spec*: `None` for a leaf and `(type, aux, child specs)` for a node; see `treedef`.
 """
@@ -21,12 +21,12 @@ Spec = Any  # None (a leaf) or (type, aux, tuple of child specs)
 
 @record(eq=False)
 class NodeType:
-    """How values of one container type are taken apart and rebuilt.
+    """The flatten and unflatten functions of one container type.
 
-    `keys(aux, number of children)` gives the keys of types whose keys follow from aux, `label(aux, texts of the children)`
-    the text of a node. Code written for a structure takes two kinds of types apart without these functions: subclasses of tuple whose
-    items are the children (`is_sequence`), and those whose children and static data are attributes, and parameters of the class, by
-    two tuples of names (`fields`).
+    `keys(aux, number of children)` returns the keys if they follow from aux, `label(aux, texts of the children)` the text of a node.
+    Code generated for a structure does not call these functions for two kinds of types: subclasses of tuple whose items are the
+    children (`is_sequence`), and classes whose children and static data are attributes and parameters, named by two tuples
+    (`fields`).
     """
 
     type: type
@@ -50,7 +50,7 @@ class NodeType:
         return index_keys(len(children)), children, aux
 
     def checked(self, value: Any) -> tuple[Iterable[Any], Any]:
-        """Return what the flatten function gives for one node; ValueError where it is no pair."""
+        """Return the result of the flatten function for one node; raise ValueError if it is not a pair."""
         parts = self.flatten(value)
         if type(parts) is not tuple or len(parts) != 2:
             raise ValueError(
@@ -60,7 +60,7 @@ class NodeType:
         return parts
 
     def split(self, value: Any) -> tuple[tuple[Any, ...], Any]:
-        """Return (children, aux) of one node, checking what a user's flatten function returned."""
+        """Return (children, aux) of one node, after checking the result of a user's flatten function."""
         children, aux = self.checked(value)
         try:
             return tuple(children), aux
@@ -72,7 +72,7 @@ class NodeType:
 
 
 class _NodeTypes(dict):
-    """type -> NodeType, or None for leaves; an unseen type is a leaf unless it is a namedtuple, and is remembered."""
+    """type -> NodeType, or None for leaves. An unregistered type is a leaf unless it is a namedtuple; it is added on first use."""
 
     def __missing__(self, type_: type) -> NodeType | None:
         node = _namedtuple_node(type_) if is_namedtuple(type_) else None
@@ -80,16 +80,16 @@ class _NodeTypes(dict):
         return node
 
 
-#: (value, leaves) -> spec; appends the leaves of the value
+#: (value, leaves) -> spec; appends the leaves of the value to `leaves`
 Flattener = Callable[[Any, list[Any]], Spec]
 
 
 node_types = _NodeTypes()
-flatteners: dict[type, Flattener | None] = {}  # in step with `node_types`; None for leaves
+flatteners: dict[type, Flattener | None] = {}  # the flatteners of `node_types`; None for leaves
 
 
 def unseen_flattener(type_: type) -> Flattener | None:
-    """The flattener of a type that has none yet."""
+    """Add and return the flattener of a type that has none yet; None for leaves."""
     node = node_types[type_]
     if node is None:
         flattener = None
@@ -112,7 +112,7 @@ def _namedtuple_node(type_: Any) -> NodeType:
     is_sequence = type_.__iter__ is tuple.__iter__
     fields = (
         tuple if is_sequence else lambda value: tuple(tuple.__iter__(value))
-    )  # whatever iteration gives
+    )  # even if `__iter__` is overridden
     return NodeType(
         type_,
         lambda value: (fields(value), None),
@@ -124,7 +124,7 @@ def _namedtuple_node(type_: Any) -> NodeType:
 
 
 def sorted_keys(keys: Iterable[Any], owner: str = "dict") -> list[Any]:
-    """Keys of a dictionary node in the order of its children."""
+    """Return the keys of a dictionary node in the order of its children. `owner` is the type in the error message."""
     try:
         return sorted(keys)
     except TypeError as error:
@@ -133,13 +133,13 @@ def sorted_keys(keys: Iterable[Any], owner: str = "dict") -> list[Any]:
         ) from None
 
 
-# ---- quick flatteners
+# ---- specialized flatteners
 #
-# The loop over children is in each of them, written out: it is the hottest loop of a call, and a helper or a comprehension around it would
-# cost a third more. Statements of the form `list.append(x)`, and items of a plain dict, are what the interpreter specializes.
+# Each flattener has its own loop over children: this is the hottest loop of a call, and a helper or a comprehension would cost a third
+# more. The interpreter specializes statements of the form `list.append(x)` and items of a plain dict.
 
 
-_WIDE = 16  # children of a node for which their types are looked at first
+_WIDE = 16  # minimal number of children for which all types are tested before the loop
 
 
 def _are_leaves(children: Iterable[Any]) -> bool:
@@ -193,19 +193,17 @@ def _flatten_dict(value: dict[Any, Any], leaves: list[Any]) -> Spec:
 _Order = tuple[tuple[Any, ...], Callable[[dict[Any, Any]], Iterable[Any]]]
 _key_orders: dict[
     tuple[str, ...], _Order
-] = {}  # keys as they come -> sorted, and what gives their values
+] = {}  # keys in the order of a dict -> (sorted keys, function that returns their values)
 
 
 def _key_order(given: tuple[Any, ...]) -> _Order:
-    """Sort keys, and remember the order of strings: other keys may be equal without being the same (1 and True)."""
+    """Sort keys; cache the order if all are strings, since other keys may be equal but of different types (1 and True)."""
     keys = tuple(sorted_keys(given))
     items = (
         operator.itemgetter(*keys) if len(keys) > 1 else lambda value: [value[key] for key in keys]
     )
     if all(type(key) is str for key in given):
-        if (
-            len(_key_orders) >= 4096
-        ):  # programs that make up keys without end must not fill the memory
+        if len(_key_orders) >= 4096:  # bounds the memory of programs that generate keys
             _key_orders.clear()
         _key_orders[given] = keys, items
     return keys, items
@@ -265,7 +263,7 @@ def flatten_until(node: NodeType, value: Any, leaves: list[Any], is_leaf: IsLeaf
 
 
 def node_type(type_: type) -> NodeType | None:
-    """Return how values of `type_` are taken apart, or None if they are leaves."""
+    """Return the NodeType of `type_`, or None if its values are leaves."""
     return node_types[type_]
 
 
@@ -277,7 +275,7 @@ def register(node: NodeType, flattener: Flattener | None = None) -> None:
     node_types[node.type] = node
     if flattener is not None:
         flatteners[node.type] = flattener
-    else:  # made when it is needed: many types are registered that no program uses
+    else:  # created on first use, because programs use few of the registered types
         flatteners.pop(node.type, None)
 
 
@@ -295,7 +293,7 @@ def _sequence_keys(aux: Any, n: int) -> list[Any]:
 
 
 def _dict_keys(keys: tuple[Any, ...], n: int) -> list[Any]:
-    """Made once for keys that are strings."""
+    """Return the key path entries of a dict; cached for keys that are strings."""
     found = _key_entries.get(keys)
     if found is None:
         found = [DictKey(key) for key in keys]
@@ -380,5 +378,5 @@ _STANDARD = frozenset(_registered)
 
 
 def is_standard(type_: type) -> bool:
-    """Whether a type is a node without anyone's registration: Python's containers, namedtuples among them."""
+    """Return whether a type is a node without registration by the user: Python's containers, including namedtuples."""
     return type_ in _STANDARD or (type_ not in _registered and node_type(type_) is not None)

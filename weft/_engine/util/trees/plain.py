@@ -1,7 +1,7 @@
-"""Structures of trees as nested lists and as bytes.
+"""Serialization of pytree structures as nested lists and as bytes.
 
-In:  a spec (see `treedef`), and what writes or reads nodes of types that are not built in.
-Out: lists of names, keys and lists, which `from_plain` makes a spec again; or bytes of them.
+In:  a spec (see `treedef`), and functions for nodes of types that are not built in.
+Out: nested lists of names and keys, which `from_plain` converts back to a spec; or their bytes.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 
 Spec = Any
 
-#: name -> the type of nodes of which only the keys of dicts are to be written beside the children
+#: name -> node type, for types without static data except the keys of dicts
 BUILTIN = {"tuple": tuple, "list": list, "dict": dict, "None": type(None)}
 
 
 def to_plain(spec: Spec, other: Callable[[Any, Any, list], Any]) -> Any:
-    """A structure as nested lists of names; `other(kind, aux, parts)` gives that of a node of a type that is not built in."""
+    """Return a structure as nested lists of names; `other(kind, aux, parts)` converts a node of a type that is not built in."""
     names = {kind: name for name, kind in BUILTIN.items()}
 
     def visit(spec: Spec) -> Any:
@@ -35,7 +35,7 @@ def to_plain(spec: Spec, other: Callable[[Any, Any, list], Any]) -> Any:
 
 
 def from_plain(plain: Any, other: Callable[[Any, Any, tuple], Any]) -> Spec:
-    """The structure that `to_plain` wrote; `other(name, aux, children)` gives the spec of a node of a type that is not built in."""
+    """Return the structure from the result of `to_plain`; `other(name, aux, children)` returns the spec of a node of another type."""
 
     def visit(node: Any) -> Spec:
         if node is None:
@@ -53,12 +53,12 @@ def from_plain(plain: Any, other: Callable[[Any, Any, tuple], Any]) -> Spec:
 
 
 def to_bytes(spec: Spec) -> bytes:
-    """A structure of built-in nodes as bytes; ValueError for others."""
+    """Return a structure of built-in nodes as bytes; raise ValueError for other nodes."""
     return json.dumps(to_plain(spec, _not_builtin)).encode()
 
 
 def from_bytes(data: bytes) -> Spec:
-    """The structure that `to_bytes` wrote; ValueError for other bytes."""
+    """Return the structure from the result of `to_bytes`; raise ValueError for other bytes."""
     return from_plain(json.loads(data), _not_builtin)
 
 

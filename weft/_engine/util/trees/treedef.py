@@ -1,11 +1,11 @@
-"""The shape of a pytree, and how to take trees apart and put them together.
+"""Pytree structures: flattening of trees into leaves, and rebuilding from leaves.
 
-In:  any Python value; containers of registered types are nodes, everything else is a leaf.
+In:  any Python value; containers of registered types are nodes, all other values are leaves.
 Out: a list of leaves and a `PyTreeDef` that can rebuild the value from them.
 Law: `unflatten(treedef, leaves)` equals the value that was flattened, for every registered type.
 
-A structure is kept as a plain nested tuple, its *spec*: `None` for a leaf and `(type, aux, child specs)` for a node.
-Plain tuples are built, compared and hashed by the interpreter itself, which makes flattening and cache lookups quick.
+A structure is a plain nested tuple, its *spec*: `None` for a leaf and `(type, aux, child specs)` for a node. The interpreter
+itself builds, compares and hashes plain tuples, which makes flattening and cache lookups fast.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from weft._engine.util.trees.node_types import (
 
 
 def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], PyTreeDef]:
-    """Take a tree apart into its leaves, left to right, and its structure.
+    """Flatten a tree into its leaves, left to right, and its structure.
 
-    `is_leaf(x)` says where to stop early. Raises ValueError for dicts whose keys cannot be sorted.
+    Values for which `is_leaf(x)` is true are leaves. Raises ValueError for dicts whose keys cannot be sorted.
 
     >>> flatten({'b': 1, 'a': (2, None)})
     ([2, 1], PyTreeDef({'a': (*, None), 'b': *}))
@@ -172,14 +172,14 @@ class PyTreeDef:
 
     @staticmethod
     def from_spec(spec: Spec) -> PyTreeDef:
-        """Wrap a spec, counting its leaves."""
+        """Return the structure of a spec."""
         return PyTreeDef(spec, _count_leaves(spec))
 
     @staticmethod
     def from_node_data_and_children(
         node_data: tuple[type, Any] | None, children: Iterable[PyTreeDef]
     ) -> PyTreeDef:
-        """Build a structure from what `node_data` and `children` return."""
+        """Return a structure from its node data and children, the results of the methods of these names."""
         if node_data is None:
             return LEAF
         type_, aux = node_data
@@ -195,16 +195,16 @@ class PyTreeDef:
 
     @property
     def num_nodes(self) -> int:
-        """Number of nodes, leaves included."""
+        """Number of nodes, including leaves."""
         return _count_nodes(self.spec)
 
     @property
     def is_leaf(self) -> bool:
-        """Whether the structure is a single leaf."""
+        """True if the structure is a single leaf."""
         return self.spec is None
 
     def is_builtin(self) -> bool:
-        """Whether all its nodes are tuples, lists, dicts and None."""
+        """True if all nodes are tuples, lists, dicts and None."""
         return _is_builtin(self.spec)
 
     def node_data(self) -> tuple[type, Any] | None:
@@ -215,7 +215,7 @@ class PyTreeDef:
         return type_, list(aux) if type_ is dict else aux
 
     def children(self) -> list[PyTreeDef]:
-        """Return the structures one step below the root."""
+        """Return the structures of the children of the root."""
         return [] if self.spec is None else [PyTreeDef.from_spec(child) for child in self.spec[2]]
 
     def unflatten(self, leaves: Iterable[Any]) -> Any:
@@ -242,8 +242,8 @@ class PyTreeDef:
         return found
 
     def match(self, tree: Any) -> list[Any] | None:
-        """What `flatten_up_to` gives, or None where it has to be asked: trees of another structure, and structures that are used seldom,
-        which have no code of their own."""
+        """Return the result of `flatten_up_to`, or None if that method must be called: for trees of another structure, and for
+        structures without generated code, which are rarely used."""
         if self.spec is None:
             return [tree]
         code = self._code or _code_of(self)
@@ -267,7 +267,7 @@ class PyTreeDef:
         f_leaf: Callable[[Any], Any] | None,
         leaves: Iterable[Any],
     ) -> Any:
-        """Fold from the leaves up: `f_leaf(leaf)`, then `f_node(child results, node data)` for each node."""
+        """Fold a tree from the leaves to the root: `f_leaf(leaf)`, then `f_node(child results, node data)` for each node."""
         next_leaf = iter(leaves).__next__
 
         def visit(spec: Spec) -> Any:
@@ -305,7 +305,7 @@ class PyTreeDef:
             return NotImplemented
         try:
             return self.num_leaves == other.num_leaves and self.spec == other.spec
-        except ValueError as error:  # an array among the static data, most likely
+        except ValueError as error:  # probably an array in the static data
             rule = "exception raised while checking equality of metadata fields: static data of pytree nodes must compare to true or false"
             raise ValueError(f"{rule}: {error}\n  in {self}") from None
 
@@ -316,7 +316,7 @@ class PyTreeDef:
                 value = self._hash = hash(self.spec)
             except (
                 TypeError
-            ):  # static data without a hash: structures that differ in it alone share one
+            ):  # unhashable static data: structures with equal numbers of leaves have equal hashes
                 value = self._hash = hash(self.num_leaves)
         return value
 
@@ -327,15 +327,15 @@ class PyTreeDef:
         return PyTreeDef, (self.spec, self.num_leaves)
 
     def serialize_using_proto(self) -> bytes:
-        """The structure as bytes, from which `deserialize_using_proto` makes it again; ValueError if it has nodes of other types than
-        lists, tuples, dicts of string keys and None."""
-        from weft._engine.util.trees import plain  # what most programs do without
+        """Return the structure as bytes for `deserialize_using_proto`; raise ValueError for nodes other than lists, tuples, dicts with
+        string keys and None."""
+        from weft._engine.util.trees import plain  # rarely used
 
         return plain.to_bytes(self.spec)
 
     @staticmethod
     def deserialize_using_proto(registry: Any, data: bytes) -> "PyTreeDef":
-        """The structure that `serialize_using_proto` wrote; ValueError for other bytes.
+        """Return the structure from the bytes of `serialize_using_proto`; raise ValueError for other bytes.
 
         >>> written = PyTreeDef.from_node_data_and_children((tuple, None), [LEAF, LEAF]).serialize_using_proto()
         >>> PyTreeDef.deserialize_using_proto(None, written)
@@ -348,10 +348,10 @@ class PyTreeDef:
 
 _USES_BEFORE_CODE = 16
 _MOST_LEAVES = 1000
-_MOST_KEPT = 512  # programs that make up structures without end must not fill the memory
+_MOST_KEPT = 512  # bounds the memory of programs that generate structures
 
-_codes: dict[Spec, _Code] = {}  # of structures that were used often
-_uses_of: dict[int, int] = {}  # hash of a structure -> how often its code was asked for
+_codes: dict[Spec, _Code] = {}  # generated code of frequently used structures
+_uses_of: dict[int, int] = {}  # hash of a structure -> the number of its uses
 
 
 @clearing
@@ -366,7 +366,7 @@ def _no_match(_tree: Any) -> None:
 
 
 class _Code:
-    """The functions written for one structure, each when it is first called."""
+    """The functions generated for one structure, each on its first call."""
 
     __slots__ = ("_paths", "build", "match", "match_identical", "treedef")
 
@@ -388,12 +388,12 @@ class _Code:
         return self.build(leaves, spec)
 
     def _first_match(self, name: str, identical: bool, tree: Any) -> list[Any] | None:
-        found = compile_matcher(self.treedef.spec, node_types, identical) or _no_match
-        setattr(self, name, found)
-        return found(tree)
+        matcher = compile_matcher(self.treedef.spec, node_types, identical) or _no_match
+        setattr(self, name, matcher)
+        return matcher(tree)
 
     def leaves(self, tree: Any) -> list[Any] | None:
-        """The leaves of a tree of this very structure; None for others, also where a leaf became a tree."""
+        """Return the leaves of a tree of exactly this structure; None for other trees, including trees with a node in place of a leaf."""
         leaves = self.match_identical(tree)
         return (
             None
@@ -402,7 +402,7 @@ class _Code:
         )
 
     def paths(self) -> list[tuple[Any, ...]] | None:
-        """The key path of each leaf; None where functions of the user's give the keys, which may look at the values."""
+        """Return the key path of each leaf; None if user functions compute keys, which may depend on values."""
         if self._paths is None:
             self._paths = (_paths(self.treedef.spec, ()),)
         return self._paths[0]
@@ -422,30 +422,30 @@ def _paths(spec: Spec, path: tuple[Any, ...]) -> list[tuple[Any, ...]] | None:
 
 _last_codes: dict[
     type, _Code
-] = {}  # type of a tree -> the code of the structure that was last taken apart and put together again
+] = {}  # type of a tree -> the code of the structure that was last flattened and rebuilt
 
 
 def flatten_again(tree: Any) -> tuple[list[Any], PyTreeDef]:
-    """What `flatten` gives, quicker for a tree of the structure that the last one of its type had, if `remember` was told of it."""
+    """Return the result of `flatten`; faster for a tree of the structure last passed to `remember` for its type."""
     code = _last_codes.get(type(tree))
     if code is not None and (leaves := code.leaves(tree)) is not None:
         return leaves, code.treedef
     leaves, treedef = flatten(tree)
     if (
         code is not None and treedef == code.treedef
-    ):  # static data are made anew for every tree: to look for the same ones is in vain
+    ):  # every tree has new static data, so identity tests would always fail
         code.match_identical = _no_match
     return leaves, treedef
 
 
 def remember(tree: Any, treedef: PyTreeDef) -> None:
-    """Keep the structure of a tree for `flatten_again`, if it has code of its own and is not small, where that is no quicker."""
+    """Keep the structure of a tree for `flatten_again` if it has generated code and more than 8 leaves, so that this is faster."""
     if treedef._code is not None and treedef.num_leaves > 8:
         _last_codes[type(tree)] = treedef._code
 
 
 def _code_of(treedef: PyTreeDef) -> _Code | None:
-    """The code of a structure, which equal ones share, once it was asked for often enough."""
+    """Return the generated code of a structure, shared by equal structures; None until the structure is used often enough."""
     spec, number, uses = treedef.spec, None, 0
     try:
         code = _codes.get(spec)
@@ -453,11 +453,11 @@ def _code_of(treedef: PyTreeDef) -> _Code | None:
             number = hash(spec)
             uses = _uses_of[number] = _uses_of.get(number, 0) + 1
     except (TypeError, ValueError):
-        # static data that cannot be hashed or compared: this structure has code of its own
+        # static data that cannot be hashed or compared: the code is not shared
         code, number = None, None
         uses = treedef._uses = treedef._uses + 1
     if code is None:
-        threshold = _USES_BEFORE_CODE + treedef.num_leaves // 2  # code costs some 30 µs a leaf
+        threshold = _USES_BEFORE_CODE + treedef.num_leaves // 2  # generating takes 30 µs per leaf
         if uses < threshold or treedef.num_leaves > _MOST_LEAVES:
             if len(_uses_of) > 8 * _MOST_KEPT:
                 _uses_of.clear()
@@ -474,7 +474,7 @@ def _code_of(treedef: PyTreeDef) -> _Code | None:
 LEAF = PyTreeDef(None, 1)
 
 
-#: kinds of nodes as messages call them
+#: names of node types in messages
 _NODE_WORDS = {tuple: "tuple", list: "list", dict: "dict", type(None): "None"}
 
 
