@@ -1,12 +1,13 @@
-"""Alternatives: other layouts of the values that a partitioned program moves, tried one by one.
+"""Local search: other layouts of the values that a partitioned program moves are tried one by one.
 
-In:   a partitioned program, what propagation found for it, a function that partitions it with the layouts of some variables chosen.
-Out:  the best of the programs that were tried; the first if none sends less.
-Law:  a program is better only if devices send less and the time saved is not lost to work that more of them do.
-How:  propagation and the choice of strategies decide by what is near a value, so where operands disagree the price shows only
-      when the program is made. Each move says what would spare it: the value is made as it is needed, or moved there at once
-      because several equations need it so; its reader works as the value is; the result stays as it was made. These are
-      tried, the largest moves first; what helps is kept, and the moves that are left then make new suggestions.
+In:   a partitioned program, its target specs, and a function that partitions it with chosen layouts of some variables.
+Out:  the best of the tried programs; the first if no other sends less.
+Law:  a program is better only if devices send less, and the saved time is not lost to repeated computation.
+How:  propagation and the choice of strategies are local decisions, so the cost of conflicting operands is known only when the
+      program is partitioned. Each move suggests choices that would avoid it: the value is computed in the layout of its
+      reader, or moved there immediately because several equations need it; the reader computes in the layout of the value;
+      the result keeps its layout. These are tried, the largest moves first; improvements are kept, and the remaining
+      moves make new suggestions.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from weft._engine.partition.padding import evenly_split
 from weft._engine.partition.propagation.propagate import Propagation
 from weft._engine.util.record import field, record, replace
 
-#: how many choices are tried at most, and how many equations are partitioned at most for that
+#: maximal number of tried choices, and of equations that are partitioned for them
 TRIES, EQUATIONS = 12, 600
 
 
 @record
 class Choices:
-    """Layouts of variables: those that propagation starts from, and those to which they are moved as soon as they are made."""
+    """Chosen layouts of variables: initial specs for propagation, and layouts to which variables are moved when they are computed."""
 
     layouts: dict[Var, Spec] = field(default_factory=dict)
     early: dict[Var, Spec] = field(default_factory=dict)
@@ -38,7 +39,7 @@ class Choices:
 
 
 def improved(found: Any, target_specs: Propagation, partitioned: Callable[[Choices], Any]) -> Any:
-    """`found`, or a partitioned program that is better; `partitioned` makes one by some choices, or None."""
+    """Return `found` or a better partitioned program; `partitioned` returns the program for some choices, or None."""
     left = min(TRIES, EQUATIONS // max(len(found.placed_eqns), 1))
     choices = Choices()
     tried: set[tuple[str, Var, Spec]] = set()
@@ -64,12 +65,12 @@ def improved(found: Any, target_specs: Propagation, partitioned: Callable[[Choic
 
 
 def _time(result: Any) -> float:
-    """Time of communication and computation, in bytes sent."""
+    """Return the time of communication and computation, in the unit of bytes sent."""
     return result.bytes_sent + result.work
 
 
 def _suggestions(found: Any, target_specs: Propagation) -> Iterator[tuple[str, Var, Spec]]:
-    """Choices that would spare moves of `found`."""
+    """Yield choices that would avoid moves of `found`."""
     moves = [
         r for r in found.records if r.value is not None and r.cause in ("operand", "loop", "output")
     ]
@@ -90,7 +91,7 @@ def _suggestions(found: Any, target_specs: Propagation) -> Iterator[tuple[str, V
 def _ways_out(
     r: CollectiveRecord, target_specs: Propagation, arguments: Sequence[Var]
 ) -> Iterator[tuple[str, Var, Spec]]:
-    """Choices that would spare the move `r`. Results laid out like an argument of their type, as a new state is, stay so."""
+    """Yield choices that would avoid the move `r`, except for results with the layout of an argument of equal type, such as a new state."""
     if r.cause == "output":
         if not any(
             a.aval == r.value.aval and target_specs.spec(a) == r.after.dims for a in arguments

@@ -1,13 +1,13 @@
 """Combining: independent reductions over the same axes become one collective of several values.
 
-In:   the equations of a local program and the records of those collectives among them that partitioning made.
-Out:  the same program with fewer, wider reductions; a combined record keeps those it is made of.
-Laws: values do not change; no cycle arises, because only reductions with equally many later reductions on their longest
-      path to the results are combined; equations with effects keep their order.
-How:  reductions are combined as late as possible. The gradients of a data-parallel step are all needed at its end
-      only, so they travel together; a reduction whose result a layer needs stays where it is.
+In:   the equations of a local program, and the records of the collectives that partitioning added.
+Out:  the same program with fewer, wider reductions; a combined record contains the records of its parts.
+Laws: values do not change; there are no cycles, because reductions are combined only if their longest paths to the results have
+      equal numbers of reductions; equations with effects keep their order.
+How:  reductions are combined as late as possible. The gradients of a data-parallel step are needed only at its end, so they are
+      reduced together; a reduction whose result another layer needs is not moved.
 
-`separate_reductions` undoes it where devices share memory: there a sum costs least right after its terms are computed.
+`separate_reductions` reverses this for virtual devices, where a sum is cheapest directly after its terms are computed.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from weft._engine.ir.types import ShapedArray
 from weft._engine.partition.cost import CollectiveRecord
 from weft._engine.util.record import replace
 
-#: most bytes on a device that are combined in one collective: more would be late for little gain
+#: maximal bytes per device in one combined collective; larger ones would delay results for little gain
 MOST_BYTES = 32 << 20
 
 
 @functools.cache
 def combined_reduction(single: Primitive) -> Primitive:
-    """The reduction `single` of several values at once."""
+    """Return the primitive that applies the reduction `single` to several values."""
     p = CollectiveOp(single.name, multiple_results=True, register=False, combines=single)
     p.define(collective=spec_of(single))
 
@@ -52,7 +52,7 @@ def combined_reduction(single: Primitive) -> Primitive:
 def combine_reductions(
     eqns: Sequence[Eqn], records: list[CollectiveRecord | None], index: Mapping[Eqn, int]
 ) -> list[Eqn]:
-    """`eqns` with reductions combined; their records, at `index` of `records`, too (those that go become None)."""
+    """Return `eqns` with reductions combined. Combine their `records` at `index` too; records of removed equations become None."""
     groups = _groups(eqns, index)
     if not groups:
         return list(eqns)
@@ -80,7 +80,7 @@ def combine_reductions(
 
 
 def _groups(eqns: Sequence[Eqn], index: Mapping[Eqn, int]) -> list[list[Eqn]]:
-    """Reductions that can be done together, at least two each."""
+    """Return groups of at least two reductions that can be combined."""
     later = later_collectives(eqns, index)
     found: dict[tuple[Any, ...], list[Eqn]] = {}
     for eqn in eqns:
@@ -96,7 +96,7 @@ def _groups(eqns: Sequence[Eqn], index: Mapping[Eqn, int]) -> list[list[Eqn]]:
 
 
 def later_collectives(eqns: Sequence[Eqn], index: Mapping[Eqn, int]) -> dict[Eqn, int]:
-    """For every equation the most collectives on a path from it to the end of the program."""
+    """Return the maximal number of collectives on a path from each equation to the end of the program."""
     after: dict[Var, int] = {}
     later: dict[Eqn, int] = {}
     for eqn in reversed(eqns):
@@ -109,7 +109,7 @@ def later_collectives(eqns: Sequence[Eqn], index: Mapping[Eqn, int]) -> dict[Eqn
 
 
 def _within_size(group: list[Eqn]) -> list[list[Eqn]]:
-    """`group` in runs of at most `MOST_BYTES`."""
+    """Split `group` into runs of at most `MOST_BYTES`."""
     runs: list[list[Eqn]] = [[]]
     held = 0
     for eqn in group:
@@ -123,7 +123,7 @@ def _within_size(group: list[Eqn]) -> list[list[Eqn]]:
 
 
 def topological(eqns: Sequence[Eqn]) -> list[Eqn]:
-    """Each equation once, after all that it reads, otherwise as late as it is in `eqns`."""
+    """Return each equation once, after the producers of its operands, and otherwise in the order of `eqns`."""
     last = {eqn: i for i, eqn in enumerate(eqns)}
     makers = {v: eqn for eqn in last for v in eqn.outvars}
     needs: dict[Eqn, int] = {}
@@ -151,7 +151,7 @@ def topological(eqns: Sequence[Eqn]) -> list[Eqn]:
 
 
 def separate_reductions(jaxpr: Jaxpr) -> Jaxpr:
-    """`jaxpr`, and the programs in it, with every combined reduction taken apart: each sum right after its terms."""
+    """Return `jaxpr` with each combined reduction split, each part directly after its operand is computed; also in inner programs."""
     parts: dict[Any, list[Eqn]] = {}  # operand -> the reductions that read it
     for eqn in jaxpr.eqns:
         if _is_combined(eqn):
@@ -178,7 +178,7 @@ def _is_combined(eqn: Eqn) -> bool:
 
 
 def _separated_inside(eqn: Eqn) -> Eqn:
-    """`eqn` with the reductions in the programs that it holds separated."""
+    """Return `eqn` with the reductions in its programs separated."""
     if not isinstance(eqn.primitive, RegionOp):
         return eqn
     params = map_jaxprs(eqn.params, separate_reductions)

@@ -1,7 +1,7 @@
-"""Costs: what communication and computation are weighed against, and the record of each collective of a program.
+"""Costs of communication and computation, and the record of each collective of a program.
 
-Bytes that a device sends are those of ring algorithms, as compilers of this kind count (`bytes` of `ir.collective_spec`).
-The weights are a `CostModel`, which the backend states.
+The bytes that a device sends are counted for ring algorithms, as is usual in compilers (`bytes` of `ir.collective_spec`). The weights
+are a `CostModel`, which the backend defines.
 """
 
 from __future__ import annotations
@@ -13,24 +13,26 @@ from weft._engine.util.record import record
 
 @record
 class CostModel:
-    """What takes as long as sending one byte to another device. The defaults are those of virtual devices."""
+    """The amounts of work that take as long as sending one byte to another device. The defaults are for virtual devices."""
 
-    latency: int = 64  # bytes that could be sent while a collective starts: of two equal plans the shorter wins
+    latency: int = 64  # latency of a collective in bytes; of two equal plans the shorter is cheaper
     flops_per_byte: int = 1024
-    repeated_flops_per_byte: int = 16  # the same where devices that hold different parts of a sum would all compute the whole of it
+    repeated_flops_per_byte: int = (
+        16  # the same, if devices with different terms of a sum would all compute the whole sum
+    )
     repeated_latency: int = (
         1 << 19
-    )  # of a collective that gathers an operand for that, where one reduces all sums together
-    local_bytes_per_byte: int = 16  # of memory traffic
+    )  # latency of a collective that gathers an operand for that, if one collective reduces all sums
+    local_bytes_per_byte: int = 16  # bytes of memory traffic
 
 
 DEFAULT = CostModel()
 
 
-#: why a collective is there. A value has another layout than it needs: as `operand` of an operation, by a `constraint`, as
-#: `output` of the program, as argument (`enters`) or result (`leaves`) of a `shard_map`, as carry of a `loop` or result of a
-#: branch, as argument of a callback (`read`). Or: the terms of a `sum` or of another `reduction` are on several devices; an
-#: operation works `along` a split dim, or needs rows at the `edges` of other blocks; the user's shard_map `asked` for it.
+#: causes of collectives. A value must have another layout: as an `operand` of an op, by a `constraint`, as an `output` of the
+#: program, as an argument (`enters`) or result (`leaves`) of a `shard_map`, as the carry of a `loop` or the result of a branch,
+#: as an argument of a callback (`read`). Or the terms of a `sum` or another `reduction` are on several devices; an op computes
+#: `along` a split dim, or needs rows at the `edges` of other blocks; or the user's shard_map calls it (`asked`).
 CAUSES = (
     "operand",
     "constraint",
@@ -49,7 +51,7 @@ CAUSES = (
 
 @record
 class Why:
-    """Why a collective is there: one of `CAUSES`, in words, and the equation of the global program."""
+    """The reason for a collective: one of `CAUSES`, a text, and the equation of the global program."""
 
     cause: str
     text: str
@@ -58,12 +60,12 @@ class Why:
 
 @record
 class CollectiveRecord:
-    """One collective of a partitioned program: what it is, what it costs, which line caused it and why.
+    """One collective of a partitioned program: its kind, cost, source line and cause.
 
-    `shape` and `dtype` are those of the local operand; `count` is how often it runs (trip counts of outer scans; once in
-    each iteration of a while loop, whose number is not known, if it is `open_ended`). A move between layouts has both, `before`
-    and `after`, the variable whose `value` is moved, and its number if it is an `argument` of the program. One that combines
-    several has their records as `parts`; shape, line and cause are then those of the first.
+    `shape` and `dtype` describe the local operand; `count` is the number of runs (the product of the trip counts of outer scans; if
+    `open_ended`, the number in one iteration of a while loop, whose trip count is unknown). A move between layouts has the layouts
+    `before` and `after`, the moved variable (`value`), and its number if it is an `argument` of the program. A combined collective
+    has the records of its `parts`, and the shape, line and cause of the first part.
     """
 
     kind: str
@@ -85,7 +87,7 @@ class CollectiveRecord:
 
     @property
     def sources(self) -> tuple[Any, ...]:
-        """The lines that caused it, each once."""
+        """The source lines that caused the collective, each once."""
         return tuple(dict.fromkeys(r.source for r in self.parts or (self,) if r.source is not None))
 
     def __str__(self) -> str:

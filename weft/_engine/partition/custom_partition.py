@@ -1,9 +1,9 @@
-"""Functions that partition themselves, made local.
+"""Partitioning of functions with user-defined partition rules (`custom_partitioning`).
 
-In:   the partitioner of the program around and an equation of `custom_partitioning`, with the layouts that propagation found.
-Out:  its results as values: the rule gets the layouts, says which it wants, and gives the program of one device.
-Laws: operands are moved to the layouts that the rule requests; its collectives are its own, and are recorded. Where the
-      program around is that of one device already, the function itself runs.
+In:   the partitioner of the enclosing program and an equation of `custom_partitioning`, with the layouts from propagation.
+Out:  its results as values: the rule receives the layouts, and returns the requested layouts and the program of one device.
+Laws: operands are moved to the layouts that the rule requests; the rule's own collectives are recorded. If the enclosing program
+      is already a program of one device, the function itself runs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from weft._engine.util.trees.narrowing import is_tuple_or_list
 
 
 def compute(outer: Partitioner, eqn: Eqn) -> list[Value]:
-    """The results of a function that partitions itself."""
+    """Return the results of a function with a user-defined partition rule."""
     values, rule = [outer.read(a) for a in eqn.invars], eqn.params["rule"]
     if outer.manual:
         return outer.run(eqn.params["jaxpr"], values)
@@ -78,7 +78,7 @@ def compute(outer: Partitioner, eqn: Eqn) -> list[Value]:
 
 
 def _call_rule(outer: Partitioner, eqn: Eqn, values: Sequence[Value]) -> Sequence[Any]:
-    """Return mesh, function of blocks, result and argument shardings that the rule chooses for the present layouts."""
+    """Return the mesh, the function of blocks, and the result and argument shardings that the rule returns for the present layouts."""
     rule, (fine, mesh) = eqn.params["rule"], outer.target_specs.meshes
 
     def infos(avals: Sequence[Any], dims: Iterable[Any]) -> list[Any]:
@@ -106,7 +106,7 @@ def _run(
     blocks: Sequence[Any],
     outs: Sequence[Placement],
 ) -> list[Value]:
-    """The results of the program of one device on blocks."""
+    """Return the results of the rule's program of one device on `blocks`."""
 
     def whole(aval: ShapedArray) -> Placement:
         return Placement(((),) * aval.ndim)

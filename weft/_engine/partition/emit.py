@@ -24,14 +24,14 @@ Shape = tuple[int, ...]
 
 
 def as_partial_sum(x: Any, axes: Axes) -> Any:
-    """A whole value as a partial sum over `axes`: itself on the first device along them, zeros elsewhere."""
+    """Return a whole value as a partial sum over `axes`: the value on the first device along the axes, zeros elsewhere."""
     first = comparison.eq(collectives.axis_index(axes), np.int32(0))
     aval = typeof(x)
     return comparison.select_n(first, layout.full(aval.shape, 0, aval.dtype), x)
 
 
 def with_zeros(x: Any, n: int) -> Any:
-    """`x` as the first of `n` entries of a new first dim, the others zeros."""
+    """Return an array with a new first dim of size `n`: `x` at index 0, zeros at the others."""
     shape = typeof(x).shape
     return _padded_to(
         layout.broadcast_in_dim(x, (1, *shape), tuple(range(1, len(shape) + 1))), 0, n
@@ -39,7 +39,7 @@ def with_zeros(x: Any, n: int) -> Any:
 
 
 def own_block(x: Any, dim: int, axes: Axes, size: int) -> Any:
-    """A block of a dim of `size` elements, evenly split by `axes`, as a partial sum over these: where it lies, among zeros."""
+    """Return a block of a dim of `size` elements that `axes` split evenly as a partial sum over them: at its position, among zeros."""
     aval = typeof(x)
     whole = layout.full((*aval.shape[:dim], size, *aval.shape[dim + 1 :]), 0, aval.dtype)
     at = mul(collectives.axis_index(axes), np.int32(aval.shape[dim]))
@@ -82,11 +82,11 @@ _STEPS: dict[str, Callable[[Step, Any, int, Shape], Any]] = {
 
 
 def emit_step(step: Step, x: Any, n: int, after: Shape, selects: bool = False) -> Any:
-    """The local result of shape `after` of one step of a resharding plan on local `x`, along axes of `n` devices.
+    """Apply one step of a resharding plan to local `x`, along axes of `n` devices; return the local result of shape `after`.
 
-    What is cut into uneven blocks is padded first; what padded blocks are gathered to is cut off last. The sum of bools is their logical
-    or: they are counted. A sum that `selects`, which has one term with negative zeros, adds bits: a sum of floats begins with a positive
-    zero, and would lose the sign of a negative one.
+    A dim is padded before it is split into uneven blocks, and truncated after padded blocks are gathered. A sum of bools is their
+    logical or, computed by counting. A sum that `selects` has one term, and zeros with the sign of negative zeros, so it adds bits: a
+    sum of floats begins with positive zero and would lose the sign of a negative zero.
     """
     emit = _STEPS[step.kind]
     dtype = typeof(x).dtype
@@ -117,19 +117,19 @@ def emit_step(step: Step, x: Any, n: int, after: Shape, selects: bool = False) -
 
 
 def _padded_to(x: Any, dim: int, size: int) -> Any:
-    """`x` with zeros at the end of `dim` up to `size`."""
+    """Return `x` padded with zeros at the end of `dim` to `size`."""
     aval = typeof(x)
     config = [(0, size - s, 0) if d == dim else (0, 0, 0) for d, s in enumerate(aval.shape)]
     return slicing.pad(x, np.zeros((), aval.dtype)[()], config)
 
 
 def _cut_to(x: Any, dim: int, size: int) -> Any:
-    """The first `size` elements of `x` along `dim`."""
+    """Return the first `size` elements of `x` along `dim`."""
     return slicing.slice_in_dim(x, 0, size, 1, dim)
 
 
 def masked(x: Any, dim: int, axes: Axes, size: int, fill: Any) -> Any:
-    """Local `x` with `fill` in the padding of a dim of `size` elements that `axes` split unevenly."""
+    """Return local `x` with `fill` in the padding of a dim of `size` elements that `axes` split unevenly."""
     aval = typeof(x)
     local = aval.shape[dim]
     index = collectives.axis_index(axes)

@@ -1,11 +1,11 @@
-"""The program of one process: mapped over the devices of the process, with exchanges where its collectives leave it.
+"""The program of one process: the local program mapped over the process's devices, with exchanges between processes.
 
 In:   the program of one device, its mesh axes as parts between and within processes (`process_axes`), the specs of its arguments and
       results.
-Out:  a Jaxpr on the storage blocks of this process [splits..., local dims...], the same in every process, without collectives: along
-      local parts they are ordinary operations (`stack`), along process parts `ops.exchange` equations.
-Laws: a collective is carried out within the process first, so that one message per process is left. An exchange reads and writes dense
-      arrays, whole or with a leading dim for the ranks of its group; everything else about a collective is ordinary operations around it.
+Out:  a Jaxpr on the storage blocks of this process [splits..., local dims...], the same in every process, without collectives:
+      along local parts they become ordinary ops (`stack`), along process parts `ops.exchange` equations.
+Laws: a collective is first performed within the process, so that one message per process remains. An exchange reads and writes
+      dense arrays, whole or with a leading dim for the ranks of its group; all other parts of a collective are ordinary ops.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ def program_of_process(
     out_specs: Sequence[Spec],
     out_blocks: Sequence[tuple[int, ...] | None] = (),
 ) -> Jaxpr:
-    """`local` for the devices of one of the processes that `owners` names, on storage blocks of that process."""
+    """Return `local` for the devices of one process, on the storage blocks of that process; `owners` has the process of each device."""
     axes = process_axes(mesh, owners, fine=has_groups(local))
     if any(blocks is not None for blocks in out_blocks):
         raise NotImplementedError(
-            "jit: a result whose sharding no axes of the program's mesh express, over several processes.\n"
+            "jit: the axes of the program's mesh cannot express the sharding of a result over several processes.\n"
             "  Give all shardings of a program on one mesh."
         )
     local = on_parts(separate_reductions(local), axes)
@@ -78,21 +78,21 @@ def program_of_process(
 
 
 def _all_eqns(jaxpr: Jaxpr) -> Iterator[Eqn]:
-    """The equations of a program and of the programs inside it."""
+    """Yield the equations of a program and of its inner programs."""
     for eqn in jaxpr.eqns:
         yield eqn
         for _, inner in subjaxprs(eqn.params):
             yield from _all_eqns(inner)
 
 
-# ---- small reductions together
+# ---- combining of small reductions
 
-#: operands of more bytes than that travel alone: putting them together would cost more than a message
+#: maximal size of an operand in a combined exchange; concatenating larger ones costs more than a message
 MOST_COMBINED_BYTES = 256 << 10
 
 
 def combined(jaxpr: Jaxpr) -> Jaxpr:
-    """The program with independent reductions of small operands between the same ranks as one exchange each."""
+    """Return the program with independent reductions of small operands between the same ranks combined into one exchange each."""
     index = {
         eqn: i
         for i, eqn in enumerate(jaxpr.eqns)
@@ -131,7 +131,7 @@ _together_p = ExchangeOp("exchanges", multiple_results=True, register=False)
 
 
 def _together(operands: list[Any], params: dict[str, Any]) -> list[Any]:
-    """The results of one exchange of several operands."""
+    """Exchange several operands in one exchange; return the results."""
     shapes = [typeof(x).shape for x in operands]
     sizes = [math.prod(shape) for shape in shapes]
     total = exchange_p.bind(
@@ -149,7 +149,7 @@ Groups = Sequence[Sequence[int]]
 
 
 class _Exchanging(InnerTrace):
-    """Binds collectives over process parts as exchanges, on the values of the trace around."""
+    """A trace that binds collectives over process parts as exchanges, on values of the parent trace."""
 
     __slots__ = ("axes",)
 
@@ -166,7 +166,7 @@ class _Exchanging(InnerTrace):
             return primitive.bind(*args, **params)
 
     def _inside(self, program: Jaxpr) -> Jaxpr:
-        """A program inside of another with its collectives as exchanges."""
+        """Return an inner program with its collectives as exchanges."""
         if not named_axes(program) and not any(subjaxprs(eqn.params) for eqn in program.eqns):
             return program
 
@@ -187,7 +187,7 @@ class _Exchanging(InnerTrace):
         groups: tuple[Any, ...] | None = None,
         pairs: tuple[Any, ...] = (),
     ) -> Any:
-        """An exchange between the ranks along `axes`, or those in `groups`."""
+        """Bind an exchange between the ranks along `axes`, or in `groups`."""
         groups = self.axes.groups(axes) if groups is None else groups
         aval = typeof(x)
         if dtypes.is_complex(aval.dtype) and op == "sum":
@@ -201,7 +201,7 @@ class _Exchanging(InnerTrace):
         )
 
     def groups_of(self, axes: Sequence[Any], groups: Groups | None) -> tuple[tuple[int, ...], ...]:
-        """Ranks instead of positions: all along `axes`, or those of each group of positions."""
+        """Return groups of ranks: of all positions along `axes`, or of each group of positions."""
         whole = self.axes.groups(axes)
         if groups is None:
             return whole
@@ -209,7 +209,7 @@ class _Exchanging(InnerTrace):
 
 
 def _as_parts(x: Any, exchange: Callable[[Any], Any]) -> Any:
-    """An exchange of complex numbers as one of their parts, which are after all other dims."""
+    """Exchange complex numbers as real and imaginary parts, in an additional last dim."""
     shape = typeof(x).shape
     parts = concatenate([reshape(real(x), (*shape, 1)), reshape(imag(x), (*shape, 1))], len(shape))
     both = exchange(parts)
@@ -219,7 +219,7 @@ def _as_parts(x: Any, exchange: Callable[[Any], Any]) -> Any:
     )
 
 
-# ---- what each collective is, of the process parts that are left of its axes
+# ---- the meaning of each collective along process parts, after its local parts are done
 
 
 def _reduced(op: str) -> Callable[..., Any]:
@@ -252,7 +252,7 @@ def _gathered(
 
 
 def _placed(rows: Any, dim: int, tiled: bool) -> Any:
-    """Dim 0 of `rows` as dim `dim`, or, if `tiled`, as the major part of the present dim `dim` of each row."""
+    """Move dim 0 of `rows` to dim `dim`, or, if `tiled`, merge it as the major part into dim `dim` of each row."""
     y = move_dim(rows, 0, dim)
     if not tiled:
         return y
@@ -261,7 +261,7 @@ def _placed(rows: Any, dim: int, tiled: bool) -> Any:
 
 
 def _in_blocks(x: Any, dim: int, size: int) -> Any:
-    """`x` with dim `dim` cut into `size` blocks, which come first."""
+    """Split dim `dim` of `x` into `size` blocks, numbered by a new dim 0."""
     shape = typeof(x).shape
     return move_dim(reshape(x, (*shape[:dim], size, shape[dim] // size, *shape[dim + 1 :])), dim, 0)
 
@@ -319,7 +319,7 @@ def _permuted(
 def _own_or_zeros(
     trace: _Exchanging, x: Any, axis_name: Sequence[Any], perm: Sequence[tuple[int, int]]
 ) -> Any:
-    """`x` at the positions that keep their value, zeros elsewhere."""
+    """Return `x` at the positions that keep their values, zeros elsewhere."""
     n = math.prod(dict(trace.axes.between)[axis] for axis in axis_name)
     keeps = np.zeros(n, bool)
     keeps[[s for s, _ in perm]] = True
@@ -356,7 +356,7 @@ def _ragged(
     axis_index_groups: Groups | None,
 ) -> Any:
     several = ragged_all_to_all_p.several
-    assert several is not None  # stated with the op
+    assert several is not None  # defined with the op
     with set_trace(trace):
         return several(*args, axis_name=axis_name, axis_index_groups=axis_index_groups)
 
@@ -387,13 +387,13 @@ _MEANING: dict[Primitive, Callable[..., Any]] = {
 }
 
 
-# ---- what a program exchanges
+# ---- the exchanges of a program
 
 
 @record
 class ExchangeRecord:
-    """One exchange of a program of one process: its kind, what each process gives, which ranks exchange, the user's line; how often it
-    runs, `open_ended` if that is the count of one iteration of a while loop."""
+    """One exchange of a program of one process: its kind, the type of each process's operand, the groups of ranks, the user's line, and
+    the number of runs, which is for one iteration of a while loop if `open_ended`."""
 
     kind: str
     op: str | None
@@ -406,22 +406,22 @@ class ExchangeRecord:
 
     @property
     def size(self) -> int:
-        """How many ranks exchange values with each other."""
+        """The number of ranks in a group."""
         return len(self.groups[0]) if self.groups else 2
 
     @property
     def bytes(self) -> int:
-        """Bytes that a process sends in all runs, by the algorithms of rings; in a permutation those that send anything."""
+        """The bytes that a process sends in all runs by ring algorithms; in a permutation, a process that sends."""
         return self.count * bytes_sent(self.kind, self.operand.nbytes, self.size)
 
     @property
     def messages(self) -> int:
-        """Messages that a process sends in all runs, by the same algorithms."""
+        """The number of messages that a process sends in all runs, by the same algorithms."""
         steps = {"all_reduce": 2 * (self.size - 1), "permute": 1, "broadcast": 1}
         return self.count * steps.get(self.kind, self.size - 1)
 
     def between(self) -> Iterator[tuple[int, int, int]]:
-        """(sender, receiver, bytes) in all runs: along the ring of each group; in an all_to_all between any two ranks."""
+        """Yield (sender, receiver, bytes) for all runs: along the ring of each group, or between any two ranks in an all_to_all."""
         nbytes = self.bytes
         if self.kind == "permute":
             yield from ((a, b, nbytes) for a, b in self.pairs if a != b)
@@ -439,9 +439,9 @@ class ExchangeRecord:
 
 
 def exchanges_of(jaxpr: Jaxpr, count: int = 1, open_ended: bool = False) -> list[ExchangeRecord]:
-    """The exchanges of a program, those inside of loops and branches included; of branches all, though one runs.
+    """Return the exchanges of a program, including those in loops and in all branches.
 
-    Those that nothing remains of, between ranks that are each a group of their own, are not among them.
+    Exchanges whose groups have one rank are omitted, because nothing is sent.
     """
     found: list[ExchangeRecord] = []
     for eqn in jaxpr.eqns:
@@ -472,7 +472,7 @@ def exchanges_of(jaxpr: Jaxpr, count: int = 1, open_ended: bool = False) -> list
 def link_bytes(
     records: Sequence[ExchangeRecord], host_of: Callable[[int], Any]
 ) -> dict[tuple[Any, Any], int]:
-    """Bytes that go from one host to another in a call, by (sender, receiver), where `host_of` gives the host of a rank.
+    """Return the bytes sent between hosts in a call, by (sender, receiver); `host_of` returns the host of a rank.
 
     >>> record = ExchangeRecord("all_gather", None, ShapedArray((4,), np.dtype("f4")), ((0, 1, 2, 3),), (), None)
     >>> link_bytes([record], lambda rank: rank // 2)

@@ -1,8 +1,8 @@
-"""shard_map inside a program that is partitioned: its body on the axes of the program's mesh.
+"""Nested shard_maps: the body of a shard_map inside a partitioned program uses the axes of the program's mesh.
 
-In:   a global Jaxpr without varying axes in its types, the mesh on which it is partitioned.
-Out:  the same with every shard_map, at any depth, on that mesh: specs and manual axes as axes of it, collectives inside
-      renamed. An axis may have become several (a finer mesh), or none (size 1). Each shard_map has a program of its own.
+In:   a global Jaxpr without varying axes in its types, and the mesh on which it is partitioned.
+Out:  the same program with every shard_map, at any depth, on that mesh: its specs, manual axes and collectives use axes of the
+      mesh. An axis may become several (of a finer mesh), or none (size 1). Each shard_map has a separate program.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from weft._engine.ops.collective_groups import bind_over
 from weft._engine.ops.layout import squeeze
 from weft._engine.transforms.batch import batch_flat
 
-Names = Mapping[Any, tuple[Any, ...]]  # an axis as axes of the program's mesh
+Names = Mapping[Any, tuple[Any, ...]]  # axis -> axes of the program's mesh
 
 
 def on_mesh(jaxpr: Jaxpr, mesh: Mesh) -> Jaxpr:
-    """`jaxpr` with every shard_map on `mesh`."""
+    """Return `jaxpr` with every shard_map on `mesh`."""
     if not has_shard_map(jaxpr):
         return jaxpr
     eqns = [
@@ -75,7 +75,7 @@ def _shard_map_on(params: dict[str, Any], mesh: Mesh) -> dict[str, Any]:
 
 
 def _axes_on(axis: Any, source: Mesh, target: Mesh) -> tuple[Any, ...]:
-    """The axes of `target` that number the devices along `axis` of `source`."""
+    """Return the axes of `target` that enumerate the devices along `axis` of `source`."""
     if source is target:
         return (axis,)
     dims = to_spec(NamedSharding(source, PartitionSpec(axis)), target, 1)
@@ -84,7 +84,7 @@ def _axes_on(axis: Any, source: Mesh, target: Mesh) -> tuple[Any, ...]:
 
 
 def _copy(jaxpr: Jaxpr) -> Jaxpr:
-    """The same program with variables of its own."""
+    """Return a copy of a program with new variables."""
     env: dict[Var, Var] = {v: Var(v.aval) for v in (*jaxpr.constvars, *jaxpr.invars)}
     eqns: list[Eqn] = []
 
@@ -108,7 +108,7 @@ def _copy(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def renamed(jaxpr: Jaxpr, source: Mesh, target: Mesh) -> Jaxpr:
-    """A program of one device of `source`, with the axes of `target` in its collectives."""
+    """Return a program of one device of `source` with the axes of `target` in its collectives."""
     if source is target:
         return jaxpr
     with extend_axis_env(list(target.shape_tuple)):
@@ -117,11 +117,11 @@ def renamed(jaxpr: Jaxpr, source: Mesh, target: Mesh) -> Jaxpr:
         )
 
 
-# --- other names ------------------------------------------------------------------------------------------------------
+# --- renaming of axes ------------------------------------------------------------------------------------------------------
 
 
 def _with_axes_renamed(jaxpr: Jaxpr, names: Names) -> Jaxpr:
-    """`jaxpr` with the axes that its collectives name replaced; those of size 1 are mapped over and vanish."""
+    """Return `jaxpr` with the axes of its collectives replaced by `names`; axes of size 1 are mapped over and removed."""
     gone = [axis for axis, axes in names.items() if not axes]
 
     def run(*args: Any) -> list[Any]:
@@ -140,7 +140,7 @@ def _with_axes_renamed(jaxpr: Jaxpr, names: Names) -> Jaxpr:
 
 
 def _with_unit_axis(fun: Callable[..., list[Any]], axis: Any) -> Callable[..., list[Any]]:
-    """`fun`, in which `axis` has one position."""
+    """Return `fun` mapped over `axis`, which has one position."""
 
     def run(*args: Any) -> list[Any]:
         outs, dims = batch_flat(fun, BatchAxis(1, axis), args, [None] * len(args))

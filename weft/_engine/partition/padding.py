@@ -1,8 +1,8 @@
-"""Padding of uneven dims: which splits into unequal blocks are worthwhile, and what is put into the padding.
+"""Padding of uneven dims: the uneven splits that are worthwhile, and the values in the padding.
 
 A dim of s elements over n devices has blocks of ceil(s / n) elements; the last blocks are padded at the end with arbitrary
-values. Elementwise operations may compute on the padding. A reduction over the dim gets its neutral element there, and
-an operation that knows positions along the dim masks by position. Arguments and results of programs are never uneven.
+values. Elementwise ops may compute on the padding. A reduction over the dim has its neutral element there, and an op that
+depends on positions along the dim masks by position. Arguments and results of programs are never uneven.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ON_THE_HOST = (LibraryOp, CallbackOp)
 
 
 def worth_splitting(size: int, axes: DimSpec, sizes: Mapping[Any, int]) -> bool:
-    """Whether `axes` may cut a dim of `size`: evenly, or with at most half as much padding as there is data.
+    """Return whether `axes` may split a dim of `size`: evenly, or with at most half as much padding as data.
 
     >>> [worth_splitting(s, ("x",), {"x": 8}) for s in (64, 63, 12, 9, 7, 3)]
     [True, True, True, False, True, False]
@@ -34,7 +34,7 @@ def worth_splitting(size: int, axes: DimSpec, sizes: Mapping[Any, int]) -> bool:
 
 
 def evenly_split(shape: Sequence[int], dims: Spec, sizes: Mapping[Any, int]) -> Spec:
-    """`dims` with as many axes per dim as cut it evenly.
+    """Return `dims` with the leading axes per dim that split it evenly.
 
     >>> evenly_split((12, 8), (("x", "y"), ()), {"x": 4, "y": 2})
     (('x',), ())
@@ -48,13 +48,13 @@ def evenly_split(shape: Sequence[int], dims: Spec, sizes: Mapping[Any, int]) -> 
 
 
 def tolerates_padding(eqn: Eqn, rule: FactorRule, f: int) -> bool:
-    """Whether an equation is computed correctly when factor `f` is split unevenly."""
+    """Return whether an equation is computed correctly if factor `f` is split unevenly."""
     if isinstance(eqn.primitive, _ON_THE_HOST):
         return False
     if isinstance(eqn.primitive, IndexOp) and any(
         f in dim for value in rule.ins[1:] for dim in value
     ):
-        return False  # padding would be read as positions
+        return False  # padding would be interpreted as positions
     mark = rule.special.get(f)
     if mark is not None and mark != "offset":
         split = split_rule_of(eqn.primitive)
@@ -63,7 +63,7 @@ def tolerates_padding(eqn: Eqn, rule: FactorRule, f: int) -> bool:
 
 
 def neutral_element(eqn: Eqn, dtype: Any) -> Any:
-    """The neutral element of the reduction that `eqn` does, for `dtype`; None if it is not known."""
+    """Return the neutral element of the reduction `eqn`, for `dtype`; None if it is unknown."""
     if isinstance(eqn.primitive, ProductOp):
         return 0
     spec = eqn.primitive.lower

@@ -1,9 +1,8 @@
-"""Partial sums: which values are, or will probably be, sums over devices that are not reduced yet, and how long the reduction
-can be deferred.
+"""Partial sums: values that are, or will probably be, unreduced sums over devices, and the deferral of their reductions.
 
 In:   the equations of a program, the values computed so far, the target specs of all others.
-Out:  the axes of partial sums that an equation lets through instead of having them reduced before it.
-Laws: nothing is reduced twice, and a reduction is deferred only where that makes it smaller or several of them one.
+Out:  the axes of partial sums that pass through an equation instead of being reduced before it.
+Laws: no sum is reduced twice, and a reduction is deferred only if that makes it smaller or merges several reductions.
 """
 
 from __future__ import annotations
@@ -19,22 +18,22 @@ from weft._engine.partition.propagation.propagate import Propagation, axes_of_fa
 
 
 def variables(atoms: Sequence[Any]) -> list[Var]:
-    """The variables among `atoms`."""
+    """Return the variables among `atoms`."""
     return [a for a in atoms if type(a) is not Literal]
 
 
 class PartialSums:
-    """Who makes and who reads each variable of a program, and which are partial sums; `env` has the values computed so far."""
+    """The producer and the readers of each variable of a program, and the partial sums; `env` has the values computed so far."""
 
     def __init__(self, target_specs: Propagation, env: Mapping[Var, Any]):
         self.target_specs, self.env = target_specs, env
         self.uses: Counter[Any] = Counter()
         self.readers: dict[Var, list[Eqn]] = {}  # the equations that read a variable
-        self.makers: dict[Var, Eqn] = {}  # the equation that makes it
+        self.makers: dict[Var, Eqn] = {}  # the equation that produces a variable
         self.predictions: dict[Var, frozenset[Any]] = {}
 
     def note(self, jaxpr: Jaxpr, eqns: Sequence[Eqn]) -> None:
-        """Take in the `eqns` of a program that its results or effects depend on."""
+        """Add the `eqns` of a program on which its results or effects depend."""
         for eqn in eqns:
             read = set(variables(eqn.invars))
             self.uses.update(read)
@@ -44,10 +43,10 @@ class PartialSums:
         self.uses.update(variables(jaxpr.outvars))
 
     def deferred(self, eqn: Eqn, rule: FactorRule, values: Sequence[Any]) -> frozenset[Any]:
-        """The axes of partial sums that pass through this equation, because it is linear in the summed operands.
+        """Return the axes of partial sums that pass through an equation, because it is linear in the summed operands.
 
-        Only sums that nothing else reads pass, so nothing is reduced twice; and only where that saves something: here
-        or later the sum gets smaller, or several become one.
+        Only sums without other readers pass, so that no sum is reduced twice, and only if that pays: the sum becomes smaller here or
+        later, or several sums become one.
         """
         partial = [(i, v.partial_axes) for i, v in enumerate(values) if v.partial_axes]
         if not partial or any(i not in rule.linear_ins for i, _ in partial):
@@ -63,7 +62,7 @@ class PartialSums:
         )
 
     def pays_off(self, eqn: Eqn, partial: Sequence[Atom], axes: frozenset[Any]) -> bool:
-        """Whether it pays to reduce `partial` over `axes` after the linear equation `eqn` rather than before it."""
+        """Return whether reducing `partial` over `axes` after the linear equation `eqn` is cheaper than before it."""
         before = {v: v.aval.nbytes for v in partial}
         after = sum(v.aval.nbytes for v in eqn.outvars)
         if after != sum(before.values()) or len(eqn.outvars) != 1:
@@ -86,7 +85,7 @@ class PartialSums:
         return self.pays_off(reader, [var, *others], axes)
 
     def partial_axes(self, atom: Any) -> frozenset[Any]:
-        """The axes over which a value is, or will probably be, a partial sum."""
+        """Return the axes over which a value is, or will probably be, a partial sum."""
         if type(atom) is Literal:
             return frozenset()
         if atom in self.env:
@@ -96,7 +95,7 @@ class PartialSums:
         return self.predictions[atom]
 
     def predicted_axes(self, atom: Var) -> frozenset[Any]:
-        """`partial_axes` of a value that is not computed yet, from the target specs of the operands of its equation."""
+        """Return `partial_axes` of a value that is not computed yet, from the target specs of the operands of its equation."""
         eqn = self.makers.get(atom)
         if eqn is None or isinstance(eqn.primitive, RegionOp):
             return frozenset()
@@ -113,7 +112,7 @@ class PartialSums:
         return frozenset(summed) or self.partial_axes_through(eqn, rule)
 
     def partial_axes_through(self, eqn: Eqn, rule: FactorRule) -> frozenset[Any]:
-        """The axes of a probable partial sum that would pass a linear equation."""
+        """Return the axes of a probable partial sum that would pass through a linear equation."""
         found = [self.partial_axes(eqn.invars[i]) for i in rule.linear_ins]
         if rule.additive:
             return found[0] if found and all(axes == found[0] for axes in found) else frozenset()
@@ -122,7 +121,7 @@ class PartialSums:
 
 
 def live_eqns(jaxpr: Jaxpr) -> list[Eqn]:
-    """Return the equations that results or effects depend on; the others need no communication."""
+    """Return the equations on which results or effects depend; the others need no communication."""
     needed = set(variables(jaxpr.outvars))
     live: list[Eqn] = []
     for eqn in reversed(jaxpr.eqns):

@@ -1,8 +1,8 @@
-"""Partition a global program into the program that one device runs.
+"""The entry point of partitioning: a global program becomes the local program that one device runs.
 
-In:   a Jaxpr on global shapes, a mesh, the specs that are given for inputs and outputs (None: to be found).
-Out:  a `PartitionResult`: the local Jaxpr with explicit collectives, all specs decided, and a record per collective.
-Law:  the local program, run on all devices, and its shards put together, gives what the global program gives.
+In:   a Jaxpr on global shapes, a mesh, the given specs of inputs and outputs (None: to be determined).
+Out:  a `PartitionResult`: the local Jaxpr with explicit collectives, the specs of all inputs and outputs, and a record per collective.
+Law:  the assembled results of the local program on all devices equal the results of the global program.
 Next: `propagate`, `reshard` and `spmd` do the work here; `partition.stack` maps the local program over the mesh.
 """
 
@@ -40,16 +40,16 @@ from weft._engine.partition.values import FormSchedule, PlacedEqn
 from weft._engine.util.errors import ShardingError
 from weft._engine.util.record import record, replace
 
-#: how many times the least a way to settle conflicts may send at first for other layouts to be tried with it
+#: other layouts are tried for a way of resolving conflicts if its first program sends at most this times the fewest bytes
 LEAD = 1.1
 
-#: how many times as much as with slices split by the axes of sliced dims a program must send otherwise for them to be split so
+#: slices are split by the axes of sliced dims only if a program would otherwise send more than this times the bytes
 SLICES_LEAD = 2
 
 
 @record
 class PartitionResult:
-    """A partitioned program. Specs are per-dim tuples of axes of `mesh`, which may be finer than the given mesh."""
+    """A partitioned program. A spec has a tuple of axes of `mesh` for each dim; `mesh` may be finer than the given mesh."""
 
     jaxpr: Jaxpr
     in_specs: tuple[Spec, ...]
@@ -60,25 +60,25 @@ class PartitionResult:
     out_shardings: tuple[Sharding, ...] = ()
     layout_callbacks: tuple[
         tuple[Callable[..., Any], Spec], ...
-    ] = ()  # callbacks that ask for the layout of a value, and that layout
+    ] = ()  # (callback of `inspect_sharding`, layout of its value)
     out_blocks: tuple[
         tuple[int, ...] | None, ...
-    ] = ()  # of results that are made whole: blocks to store them in
+    ] = ()  # the numbers of storage blocks per dim of results that are computed whole; None for others
     program: Jaxpr | None = (
-        None  # the global program, and the placements of the results of its equations
+        None  # the global program; `placed_eqns` has the placements of its equations' results
     )
     placed_eqns: tuple[PlacedEqn, ...] = ()
-    programs: tuple[PartitionedProgram, ...] = ()  # until they are checked
-    work: float = 0.0  # time of the local computations, in bytes sent that take as long
+    programs: tuple[PartitionedProgram, ...] = ()  # for the check of shards, then empty
+    work: float = 0.0  # time of the local computations, in the unit of bytes sent
 
     @property
     def axes(self) -> tuple[tuple[Any, int], ...]:
-        """(name, size) of the mesh axes, in order."""
+        """The (name, size) pairs of the mesh axes, in order."""
         return self.mesh.shape_tuple
 
     @property
     def owners(self) -> np.ndarray | None:
-        """The process of each device of the mesh, if there are several."""
+        """The process of each device of the mesh; None if there is one process."""
         if not self.mesh.is_multi_process:
             return None
         return np.array([d.process_index for d in self.mesh.flat_devices]).reshape(
@@ -86,7 +86,7 @@ class PartitionResult:
         )
 
     def text(self) -> str:
-        """What dumps show: the mesh, the layouts, each collective with its cause, and the program of one device."""
+        """Return the text for dumps: the mesh, the layouts, each collective with its cause, and the program of one device."""
         sizes = ", ".join(f"{name}={size}" for name, size in self.axes)
 
         def show(specs: Sequence[Spec]) -> str:
@@ -103,17 +103,17 @@ class PartitionResult:
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes that a device sends."""
+        """The number of bytes that a device sends."""
         return sum(r.bytes_per_device * r.count for r in self.records)
 
     @property
     def moves(self) -> bool:
-        """Whether values are moved to other layouts, apart from the sums of its operations."""
+        """True if values are moved to other layouts, not counting the sums of ops."""
         return any(r.cause in ("operand", "loop", "output") for r in self.records)
 
     @property
     def counts(self) -> dict[str, int]:
-        """Number of collectives by kind."""
+        """Return the number of collectives by kind."""
         found: dict[str, int] = {}
         for r in self.records:
             found[r.kind] = found.get(r.kind, 0) + r.count
@@ -128,8 +128,9 @@ def partition(
     cost: CostModel = DEFAULT,
     keeps_targets: bool = False,
 ) -> PartitionResult:
-    """Partition `jaxpr` over `mesh`, given some specs of its inputs and outputs. With `keeps_targets`, outputs without a given spec have
-    the one that propagation finds; otherwise the cheapest."""
+    """Partition `jaxpr` over `mesh`, given some specs of its inputs and outputs.
+
+    With `keeps_targets`, outputs without a given spec have the spec from propagation; otherwise the cheapest."""
     _check_given(jaxpr.invars, in_specs, mesh, "input")
     _check_given(jaxpr.outvars, out_specs, mesh, "output")
     found, request, cuts = _partitioned(
@@ -137,7 +138,7 @@ def partition(
             match_moves(jaxpr), mesh, tuple(in_specs), tuple(out_specs), cost, mesh, keeps_targets
         )
     )
-    while cuts:  # on finer axes there are moves that send less
+    while cuts:  # finer axes permit cheaper moves
         other, request, cuts = _partitioned(request.refined(cuts))
         if other.bytes_sent >= found.bytes_sent:
             break
@@ -148,7 +149,7 @@ def partition(
 
 @record
 class ValueLayouts:
-    """Layouts of variables inside a program: their specs, and forms that are dropped after an equation instead of kept."""
+    """Layouts of variables inside a program: their specs, and forms that are dropped after an equation."""
 
     specs: Mapping[Var, Spec]
     dropped: Mapping[Eqn, Sequence[tuple[Var, Spec]]] = MappingProxyType({})
@@ -164,8 +165,8 @@ def partition_with_layouts(
 ) -> PartitionResult:
     """Partition `jaxpr`, given specs of arguments and results, and layouts of variables inside.
 
-    Values are moved to their layouts as soon as they are made. The layouts already decide whether sums are computed by all
-    devices, so that costs as much as any other computation.
+    Values are moved to their layouts when they are computed. The layouts determine whether all devices compute a sum, so repeated
+    computation costs as much as any other.
     """
     cost = replace(cost, repeated_latency=0)
     request = _Request(
@@ -187,23 +188,23 @@ def partition_with_layouts(
 
 @record
 class _Request:
-    """What to partition: a program, a mesh, the given specs."""
+    """A program to partition, a mesh, the given specs, and options."""
 
     program: Jaxpr
     mesh: Mesh
     in_specs: tuple[Spec | None, ...]
     out_specs: tuple[Spec | None, ...]
     cost: CostModel
-    given: Mesh  # of which `mesh` is a refinement
-    keeps_targets: bool  # whether outputs without a given spec have their target spec
+    given: Mesh  # the user's mesh, of which `mesh` is a refinement
+    keeps_targets: bool  # True if outputs without a given spec have their target spec
     settling: Settling = Settling.BY_SIZE
-    splits_slices: bool = False  # whether axes of sliced dims split other dims of the slices
-    layouts: Mapping[Var, Spec] = MappingProxyType({})  # of variables inside, in addition
+    splits_slices: bool = False  # True if axes of sliced dims split other dims of the slices
+    layouts: Mapping[Var, Spec] = MappingProxyType({})  # additional layouts of inner variables
     #: forms of variables that are dropped after an equation
     dropped: Mapping[Eqn, Sequence[tuple[Var, Spec]]] = MappingProxyType({})
 
     def refined(self, cuts: Mapping[Any, int]) -> _Request:
-        """The same with each axis of `cuts` split into a major part of the given size and the rest."""
+        """Return the request with each axis of `cuts` split into a major part of the given size and the rest."""
         mesh, parts = _refined_mesh(self.mesh, cuts)
         ins, outs = (
             tuple(_on_refined_axes(s, parts) for s in specs)
@@ -214,10 +215,9 @@ class _Request:
 
 
 def _partitioned(request: _Request) -> tuple[PartitionResult, _Request, dict[Any, int]]:
-    """The partitioned program that sends least; the request on its mesh; axes that would have to be cut for it to send less.
+    """Return the partitioned program that sends least, the request on its mesh, and axes whose refinement would reduce communication.
 
-    Where layouts conflict, each way to settle that gives another program; so does each use of the axes of dims along which
-    slices are taken.
+    Each way of resolving conflicts of layouts yields another program, and so does each treatment of the axes of sliced dims.
     """
     ways = _ways(request)
     least = min(way.first.bytes_sent for way in ways)
@@ -227,9 +227,9 @@ def _partitioned(request: _Request) -> tuple[PartitionResult, _Request, dict[Any
 
 
 def _ways(request: _Request) -> list[_Attempts]:
-    """Attempts for each way to propagate that finds other layouts.
+    """Return the attempts for each way of propagation that leads to different layouts.
 
-    Slices are split by the axes of sliced dims only where that saves most of the bytes: results, too, would be split by them.
+    Slices are split by the axes of sliced dims only if that saves most of the bytes, because results would be split by them, too.
     """
     request = replace(request, settling=Settling.BY_SIZE, splits_slices=False)
     first = _Attempts(*_propagated(request))
@@ -245,7 +245,7 @@ def _ways(request: _Request) -> list[_Attempts]:
 
 
 def _add_way(ways: list[_Attempts], request: _Request, most: float = math.inf) -> None:
-    """Add the attempts that propagation for `request` leads to, if they are new and send less than `most` at first."""
+    """Add the attempts for `request`, if its layouts are new and its first program sends less than `most` bytes."""
     propagated = _propagated(request, ways[0])
     if all(
         propagated[0].mesh != way.request.mesh or propagated[2].dims != way.target_specs.dims
@@ -257,7 +257,7 @@ def _add_way(ways: list[_Attempts], request: _Request, most: float = math.inf) -
 
 
 class _Attempts:
-    """Attempts to partition a program from what propagation found for it."""
+    """Attempts to partition a program with the target specs of one propagation."""
 
     def __init__(
         self,
@@ -268,7 +268,7 @@ class _Attempts:
         early: Mapping[Var, Spec] = MappingProxyType({}),
     ):
         self.request, self.program, self.target_specs = request, program, target_specs
-        #: strategies, which all attempts with these rules share
+        #: strategies, shared by all attempts with these rules
         self.strategies: dict[tuple[Any, ...], list[Any]] = {}
         if (
             earlier is not None
@@ -276,16 +276,16 @@ class _Attempts:
             and request.mesh == earlier.request.mesh
         ):
             self.strategies = earlier.strategies
-        self.cuts: dict[Any, int] = {}  # axes that would have to be cut for an attempt to send less
+        self.cuts: dict[Any, int] = {}  # axes whose refinement would reduce communication
         self.repeatable: list[Eqn] = []
         self.first = self.partitioned(early=early)
 
     def best(self) -> PartitionResult:
-        """The attempt that sends least, of those that may send less than the first."""
+        """Return the attempt that sends least, after trying alternatives that may send less than the first."""
         weight, found = 1.0, self.first
         if (
             found.moves
-        ):  # perhaps less is sent where targets that were not requested count less, or more
+        ):  # other weights of target specs that were not requested may reduce communication
             weighted = {1.0: found, 0.5: self.partitioned(0.5), 2.0: self.partitioned(2.0)}
             weight = min(weighted, key=lambda weight: weighted[weight].bytes_sent)
             found = improved(
@@ -295,7 +295,7 @@ class _Attempts:
             )
         if (
             self.repeatable
-        ):  # or where sums are computed by all devices, if no other sums travel with them
+        ):  # computing sums on all devices may help if no other sums are combined with them
             other = self.partitioned(cost=replace(self.request.cost, repeated_latency=0))
             alone = not any(r.parts for r in found.records)
             if other.bytes_sent < found.bytes_sent and (
@@ -311,7 +311,7 @@ class _Attempts:
         target_specs: Propagation | None = None,
         early: Mapping[Var, Spec] = MappingProxyType({}),
     ) -> PartitionResult:
-        """The program partitioned under `cost`, with targets that were not requested weighted by `target_weight`."""
+        """Return the program partitioned under `cost`, with target specs that were not requested weighted by `target_weight`."""
         request, program, target_specs = (
             self.request,
             self.program,
@@ -350,7 +350,7 @@ class _Attempts:
         )
 
     def with_choices(self, choices: Choices, target_weight: float) -> PartitionResult | None:
-        """The program partitioned with some layouts chosen; None if that takes finer axes."""
+        """Return the program partitioned with some chosen layouts; None if that requires finer axes."""
         specs = self.target_specs
         if choices.layouts:
             specs = _target_specs(
@@ -366,9 +366,10 @@ class _Attempts:
 def _propagated(
     request: _Request, earlier: _Attempts | None = None
 ) -> tuple[_Request, Jaxpr, Propagation]:
-    """Propagate, on finer axes where a reshape splits a dim between the devices of one axis; the program on those axes.
+    """Propagate; return the request and the program on the final axes, and the propagation.
 
-    The program of `earlier` attempts and its rules are used again on the same mesh.
+    Axes are refined if a reshape splits a dim between the devices of one axis. The program of `earlier` attempts and its rules are
+    reused on the same mesh.
     """
     while True:
         mesh = request.mesh
@@ -388,9 +389,9 @@ def _target_specs(
     layouts: Iterable[tuple[Var, Spec]] = (),
     like: Propagation | None = None,
 ) -> Propagation:
-    """What propagation finds for `program` on the request's mesh, given `layouts` in addition to what was requested.
+    """Return the propagation of `program` on the request's mesh, with additional `layouts`.
 
-    `like` is an earlier propagation of `program`.
+    `like` is an earlier propagation of `program`, whose rules are reused.
     """
     mesh = request.mesh
     return propagate(
@@ -409,7 +410,7 @@ def _target_specs(
 
 
 def _on_mesh(program: Jaxpr, mesh: Mesh) -> Jaxpr:
-    """`program` with the programs of its shard_maps on the axes of `mesh`."""
+    """Return `program` with the programs of its shard_maps on the axes of `mesh`."""
     if not has_shard_map(program):
         return program
     from weft._engine.partition.nested_shard_map import on_mesh  # most programs have no shard_map
@@ -418,7 +419,7 @@ def _on_mesh(program: Jaxpr, mesh: Mesh) -> Jaxpr:
 
 
 def _refined_mesh(mesh: Mesh, cuts: Mapping[Any, int]) -> tuple[Mesh, dict[Any, tuple[Any, ...]]]:
-    """`mesh` with each axis of `cuts` split into a major part of the given size and the rest."""
+    """Return `mesh` with each axis of `cuts` split into a major part of the given size and the rest; and the parts of each axis."""
     parts = {name: axis_parts(name) if name in cuts else (name,) for name in mesh.axis_names}
     sizes = [
         n
@@ -449,12 +450,12 @@ def _check_given(atoms: Sequence[Any], specs: Sequence[Spec | None], mesh: Mesh,
 
 
 def constraint_reader(mesh: Mesh) -> Callable[[Eqn], Sequence[DimSpec | None]]:
-    """A function from constraint equations to the axes they request, None per dim that they leave open."""
+    """Return a function from constraint equations to the requested axes of each dim, None for dims left open."""
 
     def read(eqn: Eqn) -> Sequence[DimSpec | None]:
         sharding, ndim = eqn.params["sharding"], eqn.invars[0].aval.ndim
         if eqn.primitive.leaves_auto and eqn.outvars[0].aval.explicit is not None:
-            sharding = auto_part(sharding, ndim)  # the explicit axes are the variable's type
+            sharding = auto_part(sharding, ndim)  # explicit axes are in the variable's type
         if sharding is None or (isinstance(sharding, NamedSharding) and sharding.mesh.empty):
             return (None,) * ndim
         spec = to_spec(sharding, mesh, ndim)
@@ -469,7 +470,7 @@ def constraint_reader(mesh: Mesh) -> Callable[[Eqn], Sequence[DimSpec | None]]:
 def _type_reader(
     mesh: Mesh,
 ) -> Callable[[ShapedArray], tuple[Spec, frozenset[Any], frozenset[Any]]]:
-    """A function from explicitly sharded types to layouts, to the axes of `mesh` that they are about, and to those that are unreduced."""
+    """Return a function from explicitly sharded types to (layout, explicit axes of `mesh`, unreduced axes)."""
 
     def read(aval: ShapedArray) -> tuple[Spec, frozenset[Any], frozenset[Any]]:
         sharding = aval.explicit
@@ -479,7 +480,7 @@ def _type_reader(
         spec = to_spec(sharding.settled, mesh, aval.ndim)
         if (
             every is None or spec is None
-        ):  # the axes of other shardings of the program cut through these
+        ):  # axes of other shardings of the program refine these axes differently
             return ((),) * aval.ndim, frozenset(), frozenset()
         terms = (
             to_spec(sharding.with_spec(sharding.stored.spec.partitions[:1]), mesh, 1)
@@ -493,9 +494,9 @@ def _type_reader(
 
 @record
 class PartitionRequest:
-    """A program to partition over a mesh, and the specs that are given for its arguments and results (None: open).
+    """A program to partition over a mesh, and the given specs of its arguments and results (None: open).
 
-    keeps_targets   whether results without a given spec have the one that propagation finds, instead of the cheapest
+    keeps_targets   True if results without a given spec have the spec from propagation instead of the cheapest
     """
 
     jaxpr: Jaxpr
@@ -506,7 +507,7 @@ class PartitionRequest:
 
 
 class Partitioning(Protocol):
-    """How a program is partitioned, given some specs. `mesh` is the mesh that it asks for, if it does."""
+    """A method of partitioning a program, given some specs. `mesh` is the mesh that it requires, or None."""
 
     @property
     def mesh(self) -> Mesh | None: ...
@@ -522,7 +523,7 @@ class Partitioning(Protocol):
 
 @record
 class PropagatingPartitioning:
-    """Specs are found by propagation from the given ones."""
+    """The partitioning whose specs are propagated from the given specs."""
 
     cost: CostModel = DEFAULT
 
@@ -540,7 +541,7 @@ class PropagatingPartitioning:
         return partition(request.jaxpr, request.mesh, *specs, self.cost, request.keeps_targets)
 
 
-#: by the cost model of virtual devices
+#: the default partitioning, with the cost model of virtual devices
 PROPAGATING = PropagatingPartitioning()
 
 
@@ -552,12 +553,12 @@ def partition_for(
     in_context: bool = False,
     method: Partitioning = PROPAGATING,
 ) -> PartitionResult:
-    """Partition for given arguments: `in_specs[i]` has a `sharding` and says whether it is `committed`; `in_context` tells whether a mesh
-    is in context.
+    """Partition a program for its arguments: `in_specs[i]` has a `sharding` and is `committed` or not; `in_context` is true if a mesh is
+    in context.
 
-    Propagation decides the layout of uncommitted arguments, and of outputs without a sharding. `in_shardings` and
-    `out_shardings` of the result are what the program expects and gives. An output whose sharding no axes of the common
-    mesh express is made whole, and cut into its blocks in the end.
+    Propagation determines the layouts of uncommitted arguments, and of outputs without a sharding. The result's `in_shardings` and
+    `out_shardings` are the shardings of the program's arguments and results. If the axes of the common mesh cannot express the sharding
+    of an output, it is computed whole and split into its blocks at the end.
     """
     assignment = tuple(assignment)
     committed = _committed_shardings(in_specs, assignment)
@@ -591,7 +592,7 @@ def partition_for(
 def _committed_shardings(
     in_specs: Sequence[Any], assignment: tuple[Any, ...]
 ) -> list[Sharding | None]:
-    """The shardings of the arguments that are committed to the devices; None for others."""
+    """Return the shardings of the arguments that are committed to the devices; None for others."""
     return [
         s.sharding.settled if s.committed and s.sharding.device_assignment == assignment else None
         for s in in_specs
@@ -599,14 +600,14 @@ def _committed_shardings(
 
 
 def _specs_on(mesh: Mesh, shardings: Sequence[Any], atoms: Sequence[Any]) -> list[Spec | None]:
-    """The specs of shardings on a mesh; None where there is none or no axes express it."""
+    """Return the specs of shardings on a mesh; None if there is no sharding or the axes cannot express it."""
     return [None if s is None else to_spec(s, mesh, a.aval.ndim) for s, a in zip(shardings, atoms)]
 
 
 def _requested_results(
     jaxpr: Jaxpr, shardings: Sequence[Sharding | None], mesh: Mesh
 ) -> tuple[list[Spec | None], list[Sharding | None]]:
-    """The specs to give results, and the shardings that no axes of the mesh express: those results are whole at first."""
+    """Return the specs of results, and the shardings that the axes of the mesh cannot express; such results are computed whole."""
     specs = _specs_on(mesh, shardings, jaxpr.outvars)
     foreign = [s if spec is None else None for s, spec in zip(shardings, specs)]
     wanted: list[Spec | None] = [
@@ -617,7 +618,7 @@ def _requested_results(
 
 
 class _UserShardings:
-    """The shardings of arguments and results on the meshes that the user named, where possible."""
+    """The shardings of arguments and results, on the user's meshes where possible."""
 
     def __init__(
         self,
@@ -635,12 +636,12 @@ class _UserShardings:
         self.has_explicit = len(self.untyped) < len(known)
 
     def of(self, spec: Spec, asked: Sharding | None) -> Sharding:
-        """The sharding of a value that is split by `spec`."""
+        """Return the sharding of a value that is split by `spec`; `asked` is the user's sharding, if any."""
         known = self.untyped if asked is None else [asked, *self.untyped]
         return _user_sharding(spec, self.fine, self.mesh, known)
 
     def of_result(self, spec: Spec, asked: Sharding | None, aval: ShapedArray) -> Sharding:
-        """The sharding of a result, on the mesh whose types express the result's type."""
+        """Return the sharding of a result, on the mesh whose axis types can express the result's type."""
         if asked is not None or not self.has_explicit:
             return self.of(spec, asked)
         explicit = aval.explicit
@@ -655,8 +656,8 @@ class _UserShardings:
 
 
 def _mesh_of_untyped_results(mesh: Mesh, known: Sequence[Sharding], in_context: bool) -> Mesh:
-    """The mesh of results whose types have no sharding: `mesh`, with automatic axes where a mesh in context may have them, or where a
-    value has them."""
+    """Return the mesh of results whose types have no sharding: `mesh`, with auto axes if a mesh in context or a value may have
+    them."""
     automatic = retyped(mesh, mesh.explicit_axes, AxisType.Auto)
     is_used = in_context or any(
         isinstance(s, NamedSharding) and s.mesh.axis_types == automatic.axis_types for s in known
@@ -674,7 +675,7 @@ def _without_trailing_none(sharding: Sharding) -> Sharding:
 
 
 def _user_sharding(spec: Spec, mesh: Mesh, coarse: Mesh, known: Sequence[Sharding]) -> Sharding:
-    """The sharding of a value split by `spec`, on the mesh that the user knows where possible."""
+    """Return the sharding of a value that is split by `spec`, on the user's mesh where possible."""
     if mesh is not coarse:
         on_coarse = to_spec(sharding_of_spec(spec, mesh), coarse, len(spec))
         if on_coarse is not None:

@@ -6,7 +6,7 @@ Laws: the order depends on the program only, so that all processes start the sam
       starts an exchange also waits for it. The `done` equation reads the operand and the result, so that both stay live.
 How:  an exchange starts as soon as its operand is computed. Among other items that are ready, operands of later exchanges come
       first, then items that do not wait for an exchange, then items that do.
-Next: `exchange_steps` makes steps of exchanges and `done` equations.
+Next: `exchange_steps` makes steps of exchanges and of their ends.
 """
 
 from __future__ import annotations
