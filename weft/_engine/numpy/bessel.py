@@ -1,4 +1,7 @@
-"""Modified Bessel functions of floats. Their derivatives are written with each other, so that they do not cancel."""
+"""Modified Bessel functions of floats.
+
+Each derivative is expressed by the other function, so that nothing cancels.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,13 @@ from weft._engine.ops import elementwise as ew, functions
 
 @custom_jvp
 def bessel_i0(x):
-    """The modified Bessel function of order 0 of floats."""
+    """Return the modified Bessel function of order 0 of floats."""
     return ew.mul(ew.exp(ew.abs(x)), ew.bessel_i0e(x))
 
 
 @custom_jvp
 def bessel_i1(x):
-    """The modified Bessel function of order 1 of floats."""
+    """Return the modified Bessel function of order 1 of floats."""
     return ew.mul(ew.exp(ew.abs(x)), ew.bessel_i1e(x))
 
 

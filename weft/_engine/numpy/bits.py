@@ -24,14 +24,17 @@ _U8 = np.dtype(np.uint8)
 
 
 def _weights(bitorder: str) -> tuple[int, ...]:
-    """What each of eight bits is worth."""
+    """Return the weight of each of eight bits."""
     if bitorder not in ("little", "big"):
         raise ValueError(f"'bitorder' must be either 'little' or 'big', got {bitorder!r}.")
     return tuple(1 << k for k in range(8))[:: 1 if bitorder == "little" else -1]
 
 
 def _joined_bits(bits, weights: tuple[int, ...]):
-    """The bytes of eight bits each; eight loads of every eighth element fill whole registers, as a sum over a dim of eight would not."""
+    """Return bytes of eight bits each.
+
+    Eight strided loads fill whole registers; a sum over a dim of size eight would not.
+    """
     worth = [
         choosing.where(bits[..., k], _U8.type(weight), _U8.type(0))
         for k, weight in enumerate(weights)
@@ -40,19 +43,23 @@ def _joined_bits(bits, weights: tuple[int, ...]):
 
 
 def _split_bytes(bytes_, weights: tuple[int, ...]):
-    """The eight bits of each byte, by tests: there is no instruction that shifts bytes."""
+    """Return the eight bits of each byte by bit tests, because no instruction shifts bytes."""
     return cast(uf.not_equal(uf.bitwise_and(bytes_[..., None], np.array(weights, _U8)), 0), _U8)
 
 
 @functools.cache
 def _compiled(fun: Callable) -> Callable:
-    """Of an array and constants; eager calls would compute each of its operations alone."""
+    """Compile a function of an array and constants; eager calls would run each of its operations
+    separately.
+    """
 
     return jit(fun, static_argnums=1)
 
 
 def packbits(a, axis: int | None = None, bitorder: str = "big"):
-    """Bytes whose bits are the elements of `a` (nonzero counts as 1), eight by eight along `axis`."""
+    """Return bytes whose bits are the elements of `a` (nonzero counts as 1), eight by eight along
+    `axis`.
+    """
     a = array_of("packbits", a)
     if not (dtypes.issubdtype(a.dtype, np.integer) or a.dtype == np.bool_):
         raise TypeError("Expected an input array of integer or boolean data type")
@@ -71,7 +78,10 @@ def packbits(a, axis: int | None = None, bitorder: str = "big"):
 
 
 def unpackbits(a, axis: int | None = None, count: int | None = None, bitorder: str = "big"):
-    """The bits of bytes as elements 0 and 1 along `axis`; `count` cuts them, or leaves out as many if negative."""
+    """Return the bits of bytes as elements 0 and 1 along `axis`.
+
+    `count` limits their number; a negative count removes that many from the end.
+    """
     a = array_of("unpackbits", a)
     if a.dtype != _U8:
         raise TypeError("Expected an input array of unsigned byte data type")
@@ -91,7 +101,7 @@ def unpackbits(a, axis: int | None = None, count: int | None = None, bitorder: s
 
 
 def unwrap(p, discont=None, axis: int = -1, period=2 * math.pi):
-    """Phases with jumps of more than half a `period` taken out along `axis`."""
+    """Return phases without jumps of more than half a `period` along `axis`."""
     from weft._engine.numpy.composed import diff
 
     p = array_of("unwrap", p)
@@ -118,7 +128,10 @@ def unwrap(p, discont=None, axis: int = -1, period=2 * math.pi):
 
 
 def piecewise(x, condlist, funclist: Sequence, *args, **kw):
-    """The value of the function (or constant) whose condition holds, elementwise; one more function serves where none does."""
+    """Return the value of the function (or constant) whose condition holds, elementwise.
+
+    An extra function applies where no condition holds.
+    """
     x = array_of("piecewise", x)
     if not isinstance(condlist, (list, tuple)) and not np.ndim(condlist):
         raise ValueError(
@@ -142,7 +155,7 @@ def piecewise(x, condlist, funclist: Sequence, *args, **kw):
 
 
 class _Constant:
-    """A number or array in the place of a function of `piecewise`."""
+    """A number or array in place of a function of `piecewise`."""
 
     def __init__(self, value):
         self.value = value
@@ -182,7 +195,7 @@ _choose_pieces: Callable | None = None
 
 
 def apply_over_axes(func: Callable, a, axes):
-    """`func(a, axis)` applied in turn over `axes`, dims kept."""
+    """Return the result of `func(a, axis)` applied successively over `axes`; dims are kept."""
     a = creation.asarray(a)
     for axis in axes if isinstance(axes, (tuple, list)) else (axes,):
         b = array_of("apply_over_axes: the result of `func`", func(a, axis))
@@ -199,7 +212,7 @@ def apply_over_axes(func: Callable, a, axes):
 
 
 def sort_complex(a):
-    """Sorted along the last dim as complex numbers."""
+    """Return `a` sorted along the last dim, as complex numbers."""
     from weft._engine.numpy.sorting import sort
 
     out = sort(array_of("sort_complex", a, "a", 1), -1)

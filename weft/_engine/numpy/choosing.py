@@ -1,4 +1,6 @@
-"""Choosing elements: by conditions and bounds, at positions along a dim, on diagonals; deleting and inserting."""
+"""Selection of elements: by conditions and bounds, at positions along a dim, on diagonals; deletion
+and insertion.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,10 @@ from weft._engine.util import dtypes
 def where(
     condition, x=None, y=None, /, *, size: int | None = None, fill_value=None
 ) -> Any:  # an array; with one argument, a tuple of arrays
-    """`x` where `condition` holds, else `y`, broadcast together in their common dtype; with one argument, the positions of nonzero
-    elements, one array per dim (see `nonzero`; inside `jit` give `size`).
+    """Return `x` where `condition` holds, else `y`, broadcast together in their common dtype.
+
+    With one argument, return the positions of nonzero elements, one array per dim (see `nonzero`;
+    inside `jit` give `size`).
 
     Raises ValueError if only one of `x` and `y` is given, ShapeError if shapes do not broadcast, TypeError for lists.
 
@@ -47,14 +51,17 @@ def where(
 
 
 def host_value(x, api: str, remedy: str = "") -> np.ndarray:
-    """The concrete value of `x`; functions whose result shape depends on values need it."""
+    """Return the concrete value of `x`, for functions whose result shape depends on values."""
     promote.check_known(api, "values", x, remedy)
     return np.asarray(x.concrete() if isinstance(x, Tracer) else x)
 
 
 def nonzero(a, *, size: int | None = None, fill_value=None) -> tuple:
-    """Positions of nonzero elements, one array per dim. Inside `jit`, give a static `size`; missing ones are `fill_value` (0).
-    ValueError for an array without dims."""
+    """Return the positions of nonzero elements, one array per dim.
+
+    Inside `jit`, give a static `size`; missing positions are `fill_value` (0). Raise ValueError for
+    an array without dims.
+    """
     a = asarray(a)
     if a.ndim == 0:
         raise ValueError(
@@ -72,7 +79,8 @@ def nonzero(a, *, size: int | None = None, fill_value=None) -> tuple:
         mask, ufuncs.subtract(reductions.cumsum(mask, dtype=int_), 1), size
     )  # zero elements have no slot
     numbers = ufuncs.add(layout.broadcasted_iota(int_, (a.size,), 0), 1)
-    # added, so that each part of a sharded array can write its own; a slot is written once, or zero is added
+    # added, so that each part of a sharded array writes its own slots; a slot is written once, or
+    # zero is added
     slots_and_rest = size + 1 if isinstance(size, Dim) else max(size, 1)
     order = ufuncs.subtract(
         zeros((slots_and_rest,), int_).at[slots].add(numbers, mode="drop")[:size], 1
@@ -89,12 +97,12 @@ def nonzero(a, *, size: int | None = None, fill_value=None) -> tuple:
 
 
 def flatnonzero(a, *, size: int | None = None, fill_value=None):
-    """Positions of nonzero elements of the flattened array."""
+    """Return the positions of nonzero elements of the flattened array."""
     return nonzero(ravel(a), size=size, fill_value=fill_value)[0]
 
 
 def select(condlist, choicelist, default=0):
-    """The first choice whose condition holds, elementwise.
+    """Return the first choice whose condition holds, elementwise.
 
     >>> x = wnp.arange(4)
     >>> wnp.select([x < 1, x > 2], [x - 10, x + 10], 5)
@@ -114,9 +122,10 @@ def select(condlist, choicelist, default=0):
 
 
 def clip(arr=None, /, min=None, max=None, *, a=None, a_min=None, a_max=None) -> Any:  # noqa: A002
-    """`arr` limited to the interval [min, max]; either bound may be None or an array that broadcasts.
+    """Limit `arr` to the interval [min, max]; either bound may be None or an array that broadcasts.
 
-    The dtype is the common one of `arr` and the bounds. Raises ValueError for complex numbers, ShapeError if shapes do not broadcast.
+    The dtype is the common dtype of `arr` and the bounds. Raises ValueError for complex numbers,
+    ShapeError if shapes do not broadcast.
 
     >>> wnp.clip(wnp.arange(5), 1, 3)
     Array([1, 1, 2, 3, 3], dtype=int32)
@@ -144,8 +153,11 @@ def take(
     indices_are_sorted: bool = False,
     fill_value=None,
 ):
-    """Elements (or slices along `axis`) at `indices`. Positions out of bounds give NaN (mode 'fill', the default), or are
-    clipped ('clip') or wrapped ('wrap'). NotImplementedError for the mode 'raise': programs check no values."""
+    """Return elements (or slices along `axis`) at `indices`.
+
+    Positions out of bounds give NaN (mode 'fill', the default), or are clipped ('clip') or wrapped
+    ('wrap'). Raise NotImplementedError for the mode 'raise': programs do not check values.
+    """
     check_no_out(out, "take")
     if mode == "raise":
         raise NotImplementedError(
@@ -182,12 +194,15 @@ def take_along_axis(
     *,
     wrap_negative_indices: bool | None = None,
 ):
-    """Elements picked along `axis` by an array of positions of the same rank; the other dims broadcast.
+    """Return elements along `axis` at positions in an array of the same rank; the other dims
+    broadcast.
 
-    The result has the dtype of `arr`. Negative positions count from the end, unless `wrap_negative_indices` is false, as it is by default
-    where `mode` promises positions within bounds. Positions out of bounds give NaN, or the smallest integer (`mode`: "fill", "clip").
-    With `mode="one_hot"` each position is compared with all along `axis`, and what is found is summed, rather than read from there:
-    a dim that is split over devices stays split. Positions out of bounds then give 0.
+    The result has the dtype of `arr`. Negative positions count from the end, unless
+    `wrap_negative_indices` is false, its default if `mode` promises positions within bounds.
+    Positions out of bounds give NaN, or the smallest integer (`mode`: "fill", "clip"). With
+    `mode="one_hot"` each position is compared with all positions along `axis`, and the selected
+    elements are summed: a dim that is split over devices stays split. Positions out of bounds then
+    give 0.
     Raises TypeError for positions that are not integers, ValueError for another rank or an axis out of bounds.
 
     >>> x = wnp.array([[3, 1, 2], [6, 5, 4]])
@@ -246,7 +261,10 @@ def _with_size(x, axis: int, size: int) -> tuple:
 
 
 def _found_by_comparison(a, positions, axis: int):
-    """The elements of `a` at `positions` along `axis`, 0 out of bounds: sums of which all terms but one are 0."""
+    """Return the elements of `a` at `positions` along `axis`, 0 out of bounds.
+
+    They are sums with at most one nonzero term.
+    """
     here = positions[..., None] == layout.index_range(a.shape[axis], positions.dtype)
     terms = where(
         here, layout.expand_dims(moveaxis(a, axis, -1), (axis,)), layout.full((), 0, a.dtype)
@@ -259,8 +277,12 @@ def _found_by_comparison(a, positions, axis: int):
 
 
 def put_along_axis(arr, indices, values, axis: int | None, inplace: bool = True, *, mode=None):
-    """`arr` with `values` written along `axis` at positions `indices` (a new array: pass inplace=False). Positions have the rank of
-    `arr`; the other dims broadcast, as values do. ValueError for another rank."""
+    """Return `arr` with `values` written along `axis` at positions `indices` (a new array: pass
+    inplace=False).
+
+    Positions have the rank of `arr`; the other dims broadcast, as values do. Raise ValueError for
+    another rank.
+    """
     if inplace:
         raise ValueError(
             "put_along_axis: arrays are immutable; pass inplace=False and use the result."
@@ -286,7 +308,9 @@ def put_along_axis(arr, indices, values, axis: int | None, inplace: bool = True,
 
 
 def diag(v, k: int = 0):
-    """Diagonal `k` of a matrix, or the matrix with that diagonal, whose rows are split as `v` is. ValueError for another rank.
+    """Return diagonal `k` of a matrix, or the matrix with that diagonal.
+
+    The rows of the matrix are split like `v`. Raise ValueError for another rank.
 
     >>> wnp.diag(wnp.array([1, 2]), 1)
     Array([[0, 1, 0],
@@ -305,7 +329,7 @@ def diag(v, k: int = 0):
 
 
 def diagonal(a, offset: int = 0, axis1: int = 0, axis2: int = 1):
-    """The diagonals of `a` in the plane of two dims, in a last dim."""
+    """Return the diagonals of `a` in the plane of two dims, along a new last dim."""
     a = promote.array_of("diagonal", a)
     if a.ndim < 2:
         raise ValueError(
@@ -324,12 +348,12 @@ def diagonal(a, offset: int = 0, axis1: int = 0, axis2: int = 1):
 
 
 def diagflat(v, k: int = 0):
-    """A matrix with the flattened `v` on diagonal `k`."""
+    """Return a matrix with the flattened `v` on diagonal `k`."""
     return diag(ravel(v), k)
 
 
 def trace(a, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype=None, out=None):
-    """The sum of the diagonal `offset` in the plane of two dims, of the dtype that `sum` gives.
+    """Return the sum of the diagonal `offset` in the plane of two dims; the dtype is that of `sum`.
 
     Raises ValueError for dims out of bounds.
 
@@ -341,8 +365,11 @@ def trace(a, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype=None, out=No
 
 
 def delete(arr, obj, axis: int | None = None, *, assume_unique_indices: bool = False):
-    """`arr` without the slices at positions `obj`: concrete, or a traced integer, or traced ones all different
-    (`assume_unique_indices`), since the shape of the result is known only then."""
+    """Return `arr` without the slices at positions `obj`.
+
+    Positions are concrete, or a traced integer, or traced distinct ones (`assume_unique_indices`),
+    since only then the shape of the result is known.
+    """
     (a, axis), obj = promote.along("delete", arr, axis), promote.value(obj)
     if (
         isinstance(obj, Tracer)
@@ -374,9 +401,10 @@ def delete(arr, obj, axis: int | None = None, *, assume_unique_indices: bool = F
 
 
 def insert(arr, obj, values, axis: int | None = None):
-    """`arr` with `values` inserted before the positions `obj`: integers, which may be traced, a slice, or known booleans.
+    """Return `arr` with `values` inserted before the positions `obj`: integers, which may be
+    traced, a slice, or concrete booleans.
 
-    IndexError for positions that are known and lie outside; traced ones are moved inside.
+    Raise IndexError for concrete positions out of bounds; traced ones are clipped.
     """
     (a, axis), obj = promote.along("insert", arr, axis), promote.value(obj)
     n = a.shape[axis]
@@ -433,7 +461,9 @@ def _outside_error(axis: int, n, obj) -> IndexError:
 
 
 def _without(a, positions, axis: int):
-    """`a` without the slices at traced `positions` along `axis`, all different: what remains, stably moved to the front."""
+    """Return `a` without the slices at distinct traced `positions` along `axis`: the others, stably
+    moved to the front.
+    """
     n = a.shape[axis]
     positions = where(positions < 0, positions + n, positions)
     gone = ew.ne(
@@ -444,14 +474,17 @@ def _without(a, positions, axis: int):
         0,
     )
     places = layout.broadcasted_iota(dtypes.default_int_dtype(), (n,), 0)
-    kept = sorting.sort([promote.cast(gone, np.int32), places], num_keys=1)[1][
+    kept_positions = sorting.sort([promote.cast(gone, np.int32), places], num_keys=1)[1][
         : max_dim(n - positions.shape[0], 0)
     ]
-    return indexing.getitem(a, (slice(None),) * axis + (kept,))
+    return indexing.getitem(a, (slice(None),) * axis + (kept_positions,))
 
 
 def _with_slices(a, positions, values, axis: int):
-    """`a` with one slice of `values` before each of the traced `positions` along `axis`; slices for one position keep their order."""
+    """Return `a` with one slice of `values` before each of the traced `positions` along `axis`.
+
+    Slices for one position keep their order.
+    """
     n, k = a.shape[axis], positions.shape[0]
     values = broadcast_to(
         promote.cast(asarray(values), a.dtype),
@@ -468,7 +501,7 @@ def _with_slices(a, positions, values, axis: int):
 
 
 def _with_block(a, position, values, axis: int):
-    """`a` with `values` before one traced `position` along `axis`."""
+    """Return `a` with `values` inserted before one traced `position` along `axis`."""
     n = a.shape[axis]
     values = promote.cast(asarray(values), a.dtype)
     if values.ndim:

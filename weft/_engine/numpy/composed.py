@@ -1,4 +1,6 @@
-"""Functions made of others: rounding, polynomials, convolutions, differences, interpolation, functions applied along a dim."""
+"""Functions composed of others: rounding, polynomials, convolutions, differences, interpolation,
+mapping along a dim.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ from weft._engine.util import dtypes
 
 
 def round(a, decimals: int = 0, out=None):  # noqa: A001
-    """Rounded to `decimals` places, halves to even. TypeError for a number of places that is no integer."""
+    """Round to `decimals` places, halves to even; raise TypeError for a number of places that is
+    not an integer.
+    """
     check_no_out(out, "round")
     decimals = operator.index(decimals)
     x = array_of("round", a)
@@ -49,7 +53,7 @@ def round(a, decimals: int = 0, out=None):  # noqa: A001
         return ew.round(x, ew.RoundingMethod.TO_NEAREST_EVEN)
     if decimals > math.log10(
         float(dtypes.finfo(x.dtype).max)
-    ):  # finer than the dtype is, but of the least numbers
+    ):  # finer than the precision of the dtype, except for the smallest numbers
         return x
     if -decimals > math.log10(float(dtypes.finfo(x.dtype).max)):
         return uf.multiply(x, 0)
@@ -61,7 +65,10 @@ around = round
 
 
 def polyval(p, x, *, unroll: int = 16):
-    """The polynomial with coefficients `p` (highest first, along the first dim) at `x`, by Horner's rule; other dims broadcast."""
+    """Return the polynomial with coefficients `p` at `x`, by Horner's rule.
+
+    Coefficients are along the first dim, highest power first; other dims broadcast.
+    """
     p, x = arrays_of("polyval", p, x)
     if p.ndim == 0:
         raise ValueError(
@@ -76,12 +83,12 @@ def polyval(p, x, *, unroll: int = 16):
 
 
 def convolve(a, v, mode: str = "full", *, precision=None, preferred_element_type=None):
-    """The convolution of two vectors."""
+    """Return the convolution of two vectors."""
     return _convolve(a, v, mode, True, precision, preferred_element_type)
 
 
 def correlate(a, v, mode: str = "valid", *, precision=None, preferred_element_type=None):
-    """The cross-correlation of two vectors."""
+    """Return the cross-correlation of two vectors."""
     return _convolve(a, uf.conjugate(v), mode, False, precision, preferred_element_type)
 
 
@@ -93,7 +100,7 @@ def _convolve(a, v, mode: str, flip: bool, precision, preferred):
     if not a.shape[0] or not v.shape[0]:
         raise ValueError("convolve: inputs cannot be empty.")
     out_flip = False
-    # a full convolution is the same either way
+    # a full convolution is symmetric
     if is_more_than(v.shape[0], a.shape[0]) if mode == "full" else a.shape[0] < v.shape[0]:
         if flip:
             a, v = v, a
@@ -120,7 +127,7 @@ def _convolve(a, v, mode: str, flip: bool, precision, preferred):
 
 
 def diff(a, n: int = 1, axis: int = -1, prepend=None, append=None):
-    """Differences of neighbours along `axis`, `n` times."""
+    """Return differences of neighbors along `axis`, `n` times."""
     a = array_of("diff", a)
     if n < 0:
         raise ValueError(f"diff: order must be non-negative but got {n}.")
@@ -145,7 +152,9 @@ def diff(a, n: int = 1, axis: int = -1, prepend=None, append=None):
 
 
 def ediff1d(ary, to_end=None, to_begin=None):
-    """Differences of neighbours of the flattened array, between `to_begin` and `to_end`, which are cast to its dtype."""
+    """Return differences of neighbors in the flattened array, between `to_begin` and `to_end`, cast
+    to its dtype.
+    """
     out = diff(mp.ravel(ary))
     begin, end = (
         [] if x is None else [mp.ravel(cast(concrete(x), out.dtype))] for x in (to_begin, to_end)
@@ -155,15 +164,17 @@ def ediff1d(ary, to_end=None, to_begin=None):
 
 
 def gradient(f, *varargs, axis=None, edge_order=None):
-    """Central differences along each dim (or `axis`), one-sided at the ends. Spacings are numbers or coordinate arrays, one for
-    all dims or one for each."""
+    """Return central differences along each dim (or `axis`), one-sided at the ends.
+
+    Spacings are numbers or coordinate arrays, one for all dims or one for each.
+    """
     if edge_order is not None:
         raise NotImplementedError("gradient: edge_order is not supported; leave it None.")
     check_arraylike("gradient", f)
     f = concrete(promote_dtypes_inexact(value(f))[0])
     half = (
         f.dtype if f.dtype.itemsize < 4 else None
-    )  # differences of 16-bit numbers are taken in 32 bits
+    )  # differences of 16-bit numbers are computed in 32 bits
     f = cast(f, np.dtype(np.float32) if half else f.dtype)
     some = range(f.ndim) if axis is None else axis if isinstance(axis, (tuple, list)) else (axis,)
     axes = [canonical_axis(d, f.ndim, "gradient") for d in some]
@@ -215,12 +226,15 @@ def _last(d: int) -> tuple:
 
 
 def interp(x, xp, fp, left=None, right=None, period=None):
-    """Piecewise linear interpolation of the points (xp, fp) at `x`; beyond them `left` and `right` (numbers, or 'extrapolate' to go on
-    along the outer segment), or periodic."""
+    """Return the piecewise linear interpolation of the points (xp, fp) at `x`.
+
+    Beyond the points it returns `left` and `right` (numbers, or 'extrapolate' to continue the outer
+    segment), or continues with `period`.
+    """
     from weft._engine.numpy.sorting import searchsorted
 
     check_real("interp", value(x), value(xp))
-    fp = concrete(promote_dtypes_inexact(value(fp))[0])  # it may be complex
+    fp = concrete(promote_dtypes_inexact(value(fp))[0])  # may be complex
     x, xp = [
         cast(v, dtypes.to_real_dtype(dtypes.result_type(v, fp)))
         for v in [concrete(v) for v in promote_dtypes_inexact(value(x), value(xp))]
@@ -250,7 +264,7 @@ def interp(x, xp, fp, left=None, right=None, period=None):
 
 
 def trapezoid(y, x=None, dx: float = 1.0, axis: int = -1):
-    """The integral of samples `y` by the trapezoidal rule."""
+    """Return the integral of samples `y` by the trapezoidal rule."""
 
     if x is None:
         y = concrete(promote_dtypes_inexact(value(y))[0])
@@ -258,7 +272,7 @@ def trapezoid(y, x=None, dx: float = 1.0, axis: int = -1):
     else:
         y, steps = [concrete(v) for v in promote_dtypes_inexact(value(y), value(x))]
     y = mp.moveaxis(cast(y, y.dtype), canonical_axis(axis, y.ndim, "trapezoid"), -1)
-    if x is None:  # several steps: one for each dim before `axis`, or for each place along it
+    if x is None:  # several steps: one for each dim before `axis`, or for each position along it
         steps = (
             steps
             if steps.ndim == 0
@@ -270,7 +284,7 @@ def trapezoid(y, x=None, dx: float = 1.0, axis: int = -1):
 
 
 def apply_along_axis(func1d, axis: int, arr, *args, **kwargs):
-    """`func1d` of every 1-d slice along `axis`."""
+    """Return `func1d` of every 1-d slice along `axis`."""
     from weft._engine.api.vmap import vmap
 
     arr = concrete(value(arr))
@@ -284,10 +298,12 @@ def apply_along_axis(func1d, axis: int, arr, *args, **kwargs):
 
 
 def vectorize(pyfunc, *, excluded=frozenset(), signature: str | None = None):
-    """`pyfunc`, a function of scalars, mapped over broadcast arguments; `signature` like '(n),(m,n)->(m)' names the core dims.
+    """Return `pyfunc`, a function of scalars, mapped over broadcast arguments.
 
-    `excluded` arguments (by number or name) are passed as they are. Called with arguments that lack core dims
-    or do not broadcast it raises ValueError or ShapeError.
+    `signature`, such as '(n),(m,n)->(m)', names the core dims.
+
+    `excluded` arguments (by number or name) are passed unchanged. The result raises ValueError or
+    ShapeError for arguments that lack core dims or do not broadcast.
 
     >>> wnp.vectorize(lambda row, x: (row * x).sum(), signature="(n),()->()")(wnp.ones((2, 3)), wnp.arange(2.0))
     Array([0., 3.], dtype=float32)
@@ -300,7 +316,7 @@ def vectorize(pyfunc, *, excluded=frozenset(), signature: str | None = None):
 def logspace(
     start, stop, num: int = 50, endpoint: bool = True, base: float = 10.0, dtype=None, axis: int = 0
 ):
-    """`num` values from base**start to base**stop, evenly spaced on a log scale."""
+    """Return `num` values from base**start to base**stop, evenly spaced on a log scale."""
     want = dtype if dtype is not None else dtypes.to_inexact_dtype(dtypes.result_type(start, stop))
     return cast(
         uf.power(base, creation.linspace(start, stop, num, endpoint, axis=axis)),
@@ -309,7 +325,7 @@ def logspace(
 
 
 def geomspace(start, stop, num: int = 50, endpoint: bool = True, dtype=None, axis: int = 0):
-    """`num` values from start to stop in geometric progression; the ends are exact."""
+    """Return `num` values from start to stop in geometric progression; the ends are exact."""
     want = dtype if dtype is not None else dtypes.to_inexact_dtype(dtypes.result_type(start, stop))
     sign = uf.sign(concrete(start))
     out = uf.exp(

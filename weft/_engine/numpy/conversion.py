@@ -1,7 +1,8 @@
-"""Conversion of numbers, NumPy arrays, nested lists and other objects to arrays: the work of `array` and `asarray`.
+"""Conversion of numbers, NumPy arrays, nested lists and other objects to arrays, for `array` and
+`asarray`.
 
 In:  any Python value, and a dtype or None.
-Out: an `Array`, or a traced value where a part is traced.
+Out:  an `Array`, or a traced value if a part is traced.
 """
 
 from __future__ import annotations
@@ -21,14 +22,16 @@ from weft._engine.ops.layout import broadcast_in_dim
 from weft._engine.runtime.array import Array, from_numpy
 from weft._engine.util import dtypes
 
-#: types whose values alone determine the dtype of an array of them
+#: types whose values alone determine the dtype of an array
 _PLAIN = frozenset(promote.PYTHON_SCALARS)
 #: NumPy's kinds of objects, strings and dates
 _NOT_NUMBERS = frozenset("OSUMm")
 
 
 def convert(x, dtype, copy: bool) -> Any:
-    """Return `x` as an array of `dtype` (None: that of the values), itself if it is one and `copy` is false."""
+    """Return `x` as an array of `dtype` (None: the dtype of the values), `x` itself if it is one
+    and `copy` is false.
+    """
     x = promote.value(x)
     if type(x) is Array or isinstance(x, Tracer):
         if dtype is not None and (dtype != x.dtype or x.weak_type):
@@ -48,7 +51,7 @@ def convert(x, dtype, copy: bool) -> Any:
 
 
 def _needs_copy(x: Array | Tracer, copy: bool) -> bool:
-    """True where `array` gives another value than the array itself."""
+    """Return whether `array` must return a new value in place of the array itself."""
     if isinstance(x, Tracer):
         return copy or type(x.concrete()) in promote.PYTHON_SCALARS
     return copy and not is_staged(current_trace())
@@ -65,12 +68,12 @@ def _of_numpy(x: np.ndarray | np.generic, dtype, copy: bool) -> Array | Tracer:
     if not dtypes.is_extended(want) and x.dtype.kind in _NOT_NUMBERS:
         raise TypeError(f"array: NumPy values of dtype {x.dtype} are not arrays of numbers.")
     if want == dtypes.canonicalize_dtype(x.dtype) and is_staged(current_trace()):
-        return promote.concrete(x)  # one constant, however often it is asked for
+        return promote.concrete(x)  # one constant, shared by all uses
     return from_numpy(np.asarray(x, dtype=want), ShapedArray(x.shape, want), copy=copy)
 
 
 def _of_object(x, dtype) -> Any:
-    """Convert nested lists, and other objects that are arrays or contain some."""
+    """Convert nested lists, and other objects that are or contain arrays."""
     leaves = _elements(x)
     sorts = dict(zip(map(type, leaves), leaves))  # an example of each type
     if sorts and sorts.keys() <= _PLAIN:
@@ -100,7 +103,7 @@ def _of_object(x, dtype) -> Any:
 
 
 def _is_array(leaf) -> bool:
-    """True for arrays of weft, and objects that convert themselves to some."""
+    """Return whether a leaf is an array of weft or an object that converts itself to one."""
     if isinstance(leaf, (Tracer, Array)):
         return True
     return type(leaf) not in promote.PYTHON_SCALARS and conversion(leaf) is not None
@@ -115,14 +118,14 @@ def _check_element(leaf) -> None:
 
 
 def _from_numbers(x, leaves: list, want) -> Array:
-    """Nested lists of numbers, which are `leaves`, as an array of a dtype."""
+    """Convert nested lists of numbers, with the given `leaves`, to an array of a dtype."""
     try:
         nested = np.array(x, dtype=object if dtypes.is_extended(want) else None)
         if (
             dtypes.is_native_integer(want)
             and np.issubdtype(nested.dtype, np.floating)
             and all(isinstance(v, (int, np.integer)) for v in leaves)
-        ):  # a mix of 64 bits
+        ):  # a mix of 64-bit dtypes
             nested = np.array(x, dtype=object)
     except ValueError as error:
         raise ValueError(
@@ -137,7 +140,7 @@ def _from_numbers(x, leaves: list, want) -> Array:
 
 
 def _elements(x) -> list:
-    """What nested lists hold, None included."""
+    """Return the elements of nested lists, including None."""
     level = [x]
     while nested := {sort for sort in set(map(type, level)) if issubclass(sort, (list, tuple))}:
         if nested == set(map(type, level)):
@@ -150,7 +153,7 @@ def _elements(x) -> list:
 
 
 def _has_parts(leaf) -> bool:
-    """Whether a leaf of nested lists is an object with `__array__` or a sequence of the user's."""
+    """Return whether a leaf of nested lists is an object with `__array__` or a user's sequence."""
     if (
         isinstance(leaf, (str, bytes, *promote.PYTHON_SCALARS))
         or promote.is_shaped(leaf)
@@ -163,7 +166,9 @@ def _has_parts(leaf) -> bool:
 
 
 def _nested_lists(x) -> Any:
-    """Nested lists whose leaves have no parts: sequences become lists, objects with `__array__` arrays of NumPy."""
+    """Return nested lists without such leaves: sequences become lists, objects with `__array__`
+    NumPy arrays.
+    """
     if isinstance(x, (list, tuple)) or _has_parts(x):
         return (
             np.asarray(x)
@@ -174,7 +179,7 @@ def _nested_lists(x) -> Any:
 
 
 def _is_buffer(x) -> bool:
-    """Whether `x` offers its memory by the buffer protocol."""
+    """Return whether `x` supports the buffer protocol."""
     if isinstance(x, (list, tuple, str)):
         return False
     try:
@@ -185,7 +190,7 @@ def _is_buffer(x) -> bool:
 
 
 def _checked_cast(values: np.ndarray, dtype) -> np.ndarray:
-    """The values of Python numbers in `dtype`; an error where it does not hold them."""
+    """Return the values of Python numbers in `dtype`; raise an error for values out of range."""
     kind, given = dtype.kind, values.dtype.kind
     if given == "c" and kind in "iuf":
         raise TypeError(
@@ -195,7 +200,7 @@ def _checked_cast(values: np.ndarray, dtype) -> np.ndarray:
         info, low, high = np.iinfo(dtype), values.min(), values.max()
         if low != low:
             raise ValueError(
-                f"array: cannot convert float NaN to integer: dtype {dtype.name} was asked for."
+                f"array: cannot convert float NaN to integer: dtype {dtype.name} was requested."
             )
         if low <= info.min - 1 or high >= info.max + 1:
             what = (
@@ -211,7 +216,7 @@ def _checked_cast(values: np.ndarray, dtype) -> np.ndarray:
 
 
 def _from_nested(x, dtype):
-    """Nested lists that contain arrays or traced values: stacked level by level."""
+    """Convert nested lists that contain arrays or traced values by stacking, level by level."""
     if not isinstance(x, (list, tuple)):
         return convert(x, dtype, False)
     want = dtype if dtype is not None else dtypes.result_type(*_elements(x))
@@ -229,13 +234,13 @@ def _from_nested(x, dtype):
 
 
 def copy_array(a):
-    """Return a copy of an array, laid out over devices as `a` is."""
+    """Return a copy of an array, with the sharding of `a`."""
     if dtypes.is_strings(typeof(a).dtype):
         return from_numpy(a._numpy(), a.aval, a.sharding, a.committed)
     if not dtypes.is_extended(typeof(a).dtype):
         return ew.copy(a)
     if isinstance(a, Tracer):
-        return a  # the same key: what uses one of them up uses up both
+        return a  # the same key, so that using one consumes both
     from weft._engine.ops.keys import generator_of, random_unwrap, random_wrap
 
     return random_wrap(ew.copy(random_unwrap(a)), generator_of(a))

@@ -1,4 +1,4 @@
-"""Making arrays: from Python values, filled, ranges, grids, identity-like matrices."""
+"""Creation of arrays: from Python values, filled, ranges, grids, identity-like matrices."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _shape(shape) -> tuple[int, ...]:
 
 
 def _placed(x, device):
-    """`x` on `device`, a device or sharding, if one is given."""
+    """Return `x` on `device`, a device or sharding, if one is given."""
     if device is None:
         return x
     from weft._engine.api.placement.device_put import device_put
@@ -83,7 +83,7 @@ def _placed(x, device):
 
 
 def _by_keyword(fun):
-    """`fun`, which warns where more than its first two arguments are given without their names."""
+    """Return `fun` with a warning if more than its first two arguments are positional."""
 
     @functools.wraps(fun, updated=())
     def wrapped(*args, **kwargs):
@@ -109,12 +109,13 @@ def array(
     device=None,
     out_sharding=None,
 ):
-    """An array of the values in `object`: a number, an array, or nested lists of them.
+    """Return an array of the values in `object`: a number, an array, or nested lists of them.
 
-    The dtype is that of the values: Python numbers give 32-bit values (64-bit under `enable_x64`), and a single one is weakly
-    typed. `ndmin` adds leading dims of size one. `device` may be a device or a sharding. Masked arrays of NumPy lose their masks.
-    Raises TypeError for values that are not numbers, ValueError for ragged lists and for arrays that are committed to other devices,
-    OverflowError for integers beyond the dtype.
+    The dtype follows from the values: Python numbers give 32-bit values (64-bit under
+    `enable_x64`), and a single one is weakly typed. `ndmin` adds leading dims of size one. `device`
+    may be a device or a sharding. NumPy's masked arrays lose their masks. Raises TypeError for
+    values that are not numbers, ValueError for ragged lists and for arrays that are committed to
+    other devices, OverflowError for integers out of the range of the dtype.
 
     >>> wnp.array([[1, 2], [3, 4]]).shape
     (2, 2)
@@ -155,17 +156,21 @@ def _made(object, dtype, copy: bool, order: str | None, ndmin: int, device, out_
 
 
 def _check_stays(x: Array, target) -> None:
-    """ValueError if `target` is on other devices than those to which `x` is committed: only device_put moves it."""
-    wanted = as_sharding(target.sharding if isinstance(target, Format) else target, "array")
+    """Raise ValueError if `target` is on other devices than those of the committed array `x`: only
+    device_put moves it.
+    """
+    target_sharding = as_sharding(
+        target.sharding if isinstance(target, Format) else target, "array"
+    )
     if (
-        wanted is not None
-        and not is_abstract(wanted)
-        and wanted.device_assignment != x.sharding.device_assignment
+        target_sharding is not None
+        and not is_abstract(target_sharding)
+        and target_sharding.device_assignment != x.sharding.device_assignment
     ):
-        ids = [[d.id for d in s.device_assignment] for s in (x.sharding, wanted)]
+        ids = [[d.id for d in s.device_assignment] for s in (x.sharding, target_sharding)]
         raise ValueError(
             f"array: Received incompatible devices: the array {x.aval.str_short()} is committed to the device ids {ids[0]}, "
-            f"and is asked for on {ids[1]}.\n  Committed arrays are not moved silently. Use weft.device_put(x, device)."
+            f"and is requested on {ids[1]}.\n  Committed arrays are not moved silently. Use weft.device_put(x, device)."
         )
 
 
@@ -178,7 +183,9 @@ def asarray(
     device=None,
     out_sharding=None,
 ):
-    """`a` as an array, without a copy where it is one already; shapes and dtypes are those of `array`. Masked arrays are refused.
+    """Return `a` as an array, without a copy if it is one; shapes and dtypes are as in `array`.
+
+    Masked arrays are refused.
 
     Raises TypeError, ValueError or OverflowError as `array` does.
 
@@ -189,13 +196,13 @@ def asarray(
 
 
 def copy(a, order: str | None = None):
-    """A copy of `a`, laid out over devices as `a` is."""
+    """Return a copy of `a`, with the sharding of `a`."""
     _check_order("copy", order)
     return copy_array(promote.array_of("copy", a))
 
 
 def astype(x, dtype, /, *, copy: bool = False, device=None):
-    """See the public `astype`; weft's own casts do not warn."""
+    """Convert dtypes as the public `astype` does, without warnings."""
     promote.check_arraylike("astype", x)
     want = cast_dtype(dtype)
     x = promote.concrete(promote.value(x))
@@ -210,14 +217,14 @@ def astype(x, dtype, /, *, copy: bool = False, device=None):
 
 
 def cast_dtype(dtype):
-    """The dtype that `astype` gives."""
+    """Return the dtype of the result of `astype`."""
     return dtypes.check_dtype(
         dtype if dtype is not None else dtypes.default_float_dtype(), "astype"
     )
 
 
 def loses_imaginary(have, want) -> bool:
-    """Whether a cast drops imaginary parts."""
+    """Return whether a cast drops imaginary parts."""
     return (
         dtypes.issubdtype(have, np.complexfloating)
         and not dtypes.issubdtype(want, np.complexfloating)
@@ -226,9 +233,10 @@ def loses_imaginary(have, want) -> bool:
 
 
 def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None) -> Any:
-    """An array of `shape` filled with `fill_value`, a number or an array that broadcasts to `shape`.
+    """Return an array of `shape` filled with `fill_value`, a number or an array that broadcasts to
+    `shape`.
 
-    The dtype is that of `fill_value` unless given. `device` may be a device or a sharding.
+    The dtype is the dtype of `fill_value` unless given. `device` may be a device or a sharding.
     Raises ShapeError (a TypeError and a ValueError) for negative dims and for a value that does not broadcast.
 
     >>> wnp.full((2, 2), 7)
@@ -240,12 +248,12 @@ def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None) -> An
     if isinstance(dtype, (int, np.integer)) and not isinstance(dtype, bool):
         sizes = ", ".join(map(str, (*shape, dtype)))
         raise TypeError(
-            f"a size stands where the dtype belongs: {dtype}. The sizes are one argument: "
-            f"write zeros(({sizes})) for zeros({sizes}), and so its kin."
+            f"a size is in the place of the dtype: {dtype}. The sizes are one argument: "
+            f"write zeros(({sizes})) for zeros({sizes}); similar functions are alike."
         )
     if isinstance(dtype, dtypes.KeyDType) and not dtypes.is_extended(
         typeof(fill_value).dtype
-    ):  # of keys, each word
+    ):  # keys: fill each word
         from weft._engine.ops.keys import random_wrap
 
         words = full(
@@ -256,7 +264,7 @@ def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None) -> An
             out_sharding=out_sharding,
         )
         return random_wrap(words, dtype.impl)
-    if dtype is not None and dtype == dtypes.float0:  # which arrays do not hold
+    if dtype is not None and dtype == dtypes.float0:  # arrays cannot have this dtype
         return np.zeros(shape, dtypes.float0)
     weak = dtype is None and typeof(fill_value).weak_type
     dtype = typeof(fill_value).dtype if dtype is None else dtypes.check_dtype(dtype, "full")
@@ -266,8 +274,10 @@ def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None) -> An
 
 
 def _target(device: Any, out_sharding: Any, name: str, ndim: int) -> Any:
-    """Where a new array goes; explicit layouts have an entry for each dim. The sharding of a value without explicit axes, which has no
-    mesh, says nothing."""
+    """Return the placement of a new array; explicit shardings get an entry for each dim.
+
+    The sharding of a value without explicit axes has no mesh and is ignored.
+    """
     named = None if out_sharding is None else named_sharding(out_sharding, f"{name}: out_sharding")
     if named is None or named.mesh.empty:
         return device
@@ -276,7 +286,7 @@ def _target(device: Any, out_sharding: Any, name: str, ndim: int) -> Any:
 
 
 def _filled(shape: tuple[int, ...], fill_value, dtype: np.dtype, weak: bool, target) -> Any:
-    """`full` of exactly this type, on a device or in a sharding."""
+    """Return `full` of exactly this type, on a device or with a sharding."""
     if (
         np.ndim(fill_value) == 0
         and isinstance(fill_value, (*promote.PYTHON_SCALARS, np.generic))
@@ -298,9 +308,9 @@ def _filled(shape: tuple[int, ...], fill_value, dtype: np.dtype, weak: bool, tar
 
 
 def zeros(shape, dtype=None, *, device=None, out_sharding=None) -> Any:
-    """An array of zeros of `shape`, an integer or several (float32 by default).
+    """Return an array of zeros of `shape`, an integer or several (float32 by default).
 
-    Raises ShapeError for negative dims, TypeError for what is not a dtype.
+    Raises ShapeError for negative dims, TypeError for a `dtype` that is not a dtype.
 
     >>> wnp.zeros((2, 3))
     Array([[0., 0., 0.],
@@ -316,9 +326,9 @@ def zeros(shape, dtype=None, *, device=None, out_sharding=None) -> Any:
 
 
 def ones(shape, dtype=None, *, device=None, out_sharding=None) -> Any:
-    """An array of ones of `shape`, an integer or several (float32 by default).
+    """Return an array of ones of `shape`, an integer or several (float32 by default).
 
-    Raises ShapeError for negative dims, TypeError for what is not a dtype.
+    Raises ShapeError for negative dims, TypeError for a `dtype` that is not a dtype.
 
     >>> wnp.ones(3, dtype="int32")
     Array([1, 1, 1], dtype=int32)
@@ -336,8 +346,11 @@ empty = zeros
 
 
 def full_like(a, fill_value, dtype=None, shape=None, *, device=None, out_sharding=None) -> Any:
-    """An array filled with `fill_value`, with the shape, dtype and sharding of `a` unless given; inside shard_map it varies over
-    the axes of `a`."""
+    """Return an array filled with `fill_value`, by default with the shape, dtype and sharding of
+    `a`.
+
+    Inside shard_map it varies over the axes of `a`.
+    """
     promote.check_arraylike("full_like", fill_value)
     aval = _model_type(a)
     want = aval.dtype if dtype is None else dtypes.check_dtype(dtype, "full_like")
@@ -379,7 +392,7 @@ def _model_placement(a, aval: ShapedArray, has_same_shape: bool) -> tuple:
 
 
 def zeros_like(a, dtype=None, shape=None, *, device=None, out_sharding=None):
-    """Zeros with the shape, dtype and sharding of `a` unless given.
+    """Return zeros with the shape, dtype and sharding of `a` unless given.
 
     Raises TypeError if `a` is not an array or number, ShapeError for negative dims.
 
@@ -390,7 +403,7 @@ def zeros_like(a, dtype=None, shape=None, *, device=None, out_sharding=None):
 
 
 def ones_like(a, dtype=None, shape=None, *, device=None, out_sharding=None):
-    """Ones with the shape, dtype and sharding of `a` unless given.
+    """Return ones with the shape, dtype and sharding of `a` unless given.
 
     Raises TypeError if `a` is not an array or number, ShapeError for negative dims.
 
@@ -401,18 +414,24 @@ def ones_like(a, dtype=None, shape=None, *, device=None, out_sharding=None):
 
 
 def empty_like(prototype, dtype=None, shape=None, *, device=None, out_sharding=None):
-    """An array with the shape, dtype and sharding of `prototype` unless given; its values, which do not matter, are zeros."""
+    """Return an array like `prototype` with unspecified values; they are zeros.
+
+    Shape, dtype and sharding are those of `prototype` unless given.
+    """
     return zeros_like(prototype, dtype, shape, device=device, out_sharding=out_sharding)
 
 
 class ZeroStepError(ValueError, ZeroDivisionError):
-    """A step of zero: a bad value, as in weft's other messages, and a division by zero, as NumPy calls it."""
+    """An error for a step of zero: a ValueError, as weft raises, and a ZeroDivisionError, as NumPy
+    raises.
+    """
 
 
 def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding=None):
-    """Evenly spaced values from `start` (or 0) to `stop`, which is left out: a vector.
+    """Return evenly spaced values from `start` (or 0) up to, not including, `stop`.
 
-    The dtype is the common one of the arguments unless given. The length depends on values, so they must be known while tracing.
+    The dtype is the common dtype of the arguments unless given. The length depends on values, so
+    these must be concrete.
     Raises ValueError for arguments with dims, ZeroDivisionError for a step of zero, and ConcretizationTypeError for tracers.
 
     >>> wnp.arange(2, 8, 3)
@@ -435,7 +454,7 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
     n = _count_steps(lo, hi, by)
     is_rounded = np.issubdtype(want, np.integer) and not isinstance(n, Dim)
     if is_rounded and any(isinstance(v, (float, np.floating)) for v in (lo, by)):
-        # as in NumPy, the first two values are rounded and make the step
+        # as in NumPy, the first two values are rounded and determine the step
         lo, by = int(lo), int(lo + by) - int(lo)
     target = _target(device, out_sharding, "arange", 1)
     if current_trace() is eval_trace and not isinstance(n, Dim) and n <= 1 << 16:
@@ -451,7 +470,7 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
 def _arange_on_host(n: int, by, lo, dtype) -> Array:
     wide = np.float64 if np.dtype(dtype).kind in "fV" else np.int64
     numbers = np.arange(n, dtype=wide) * by + lo
-    with Passing(NO_TRANSFER):  # the numbers come from no value of the host
+    with Passing(NO_TRANSFER):  # the numbers do not come from a value of the host
         return from_numpy(numbers.astype(dtype), ShapedArray((n,), dtype), copy=False)
 
 
@@ -460,7 +479,7 @@ def _number_as(value, dtype) -> Any:
 
 
 def _host_bounds(parts: list, has_one_bound: bool, has_no_step: bool) -> tuple:
-    """The first value, the end and the step as numbers of the host."""
+    """Return the first value, the end and the step as host numbers."""
     host = [x if isinstance(x, (int, float, Dim)) else np.asarray(x)[()] for x in parts]
     lo, hi = (0, host[0]) if has_one_bound else (host[0], host[1])
     return lo, hi, 1 if has_no_step else host[-1]
@@ -487,7 +506,7 @@ def _check_bounds(start, stop, step) -> None:
 
 
 def _count_steps(lo, hi, by) -> Any:
-    """The number of values from `lo` to `hi`, which may depend on symbolic sizes."""
+    """Return the number of values from `lo` to `hi`, which may depend on symbolic sizes."""
     if any(isinstance(v, Dim) for v in (lo, hi, by)):
         lo, hi, by = [v if isinstance(v, Dim) or v != int(v) else int(v) for v in (lo, hi, by)]
         return max_dim((hi - lo + by - 1) // by if by > 0 else (lo - hi - by - 1) // -by, 0)
@@ -497,14 +516,15 @@ def _count_steps(lo, hi, by) -> Any:
 
 
 def _between(start, stop, num: int, div: int):
-    """start + i (stop - start) / div for i below `num`, along a new first dim.
+    """Return start + i (stop - start) / div for i below `num`, along a new first dim.
 
-    The division comes last: where the products are whole numbers, rounding happens once. Ends for which they overflow are scaled.
+    The division is last, so that integer products round only once. Ends whose products would
+    overflow are scaled.
     """
     dtype, shape = typeof(start).dtype, typeof(start).shape
     real = np.dtype(dtypes.to_real_dtype(dtype))
     as_number = lambda x: size_as(x, real)
-    small = float(dtypes.finfo(real).eps) / 8  # times any i that the dtype holds exactly, below 1
+    small = float(dtypes.finfo(real).eps) / 8  # below 1 for any i that the dtype holds exactly
     most = as_number(float(dtypes.finfo(real).max) * small)
     large = ew.bitwise_or(ew.gt(ew.abs(start), most), ew.gt(ew.abs(stop), most))
     scale = ew.select_n(large, full(shape, 1, real), full(shape, small, real))
@@ -530,10 +550,12 @@ def linspace(
     *,
     device=None,
 ) -> Any:
-    """`num` evenly spaced values from `start` to `stop`, which is included unless `endpoint` is false.
+    """Return `num` evenly spaced values from `start` to `stop`, which is included unless `endpoint`
+    is false.
 
-    `start` and `stop` broadcast; the values stand along a new dim, `axis`. The dtype is floating unless given. With `retstep` the
-    result is a pair with the distance between values. Raises ValueError for a negative `num`.
+    `start` and `stop` broadcast; the values are along a new dim, `axis`. The dtype is floating
+    unless given. With `retstep` the result is a pair with the distance between values. Raises
+    ValueError for a negative `num`.
 
     >>> wnp.linspace(0, 1, 5)
     Array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
@@ -574,7 +596,7 @@ def _spaced(start, stop, num: int, endpoint: bool):
         if num <= 1 or div <= 0:
             return rows(start)
     except InconclusiveDimensionOperation:
-        div = max_dim(div, 1)  # a single value is the first, at which i = 0
+        div = max_dim(div, 1)  # a single value is the first one, with i = 0
     out = _between(start, stop, num, div)
     if not endpoint:
         return out
@@ -598,7 +620,9 @@ def _spacing(start, stop, div):
 
 
 def eye(N: int, M: int | None = None, k=0, dtype=None, *, device=None):
-    """A matrix of shape (N, M) with ones on diagonal `k` and zeros elsewhere (float32 by default, square without `M`).
+    """Return a matrix of shape (N, M) with ones on diagonal `k` and zeros elsewhere.
+
+    It is float32 by default, and square without `M`.
 
     Raises TypeError for sizes that are not integers.
 
@@ -618,12 +642,12 @@ def eye(N: int, M: int | None = None, k=0, dtype=None, *, device=None):
 
 
 def identity(n: int, dtype=None):
-    """The identity matrix of size n."""
+    """Return the identity matrix of size n."""
     return eye(n, dtype=dtype)
 
 
 def tri(N: int, M: int | None = None, k: int = 0, dtype=None):
-    """A matrix with ones at and below diagonal `k`."""
+    """Return a matrix with ones at and below diagonal `k`."""
     m = N if M is None else M
     want = np.dtype(np.float32) if dtype is None else dtypes.check_dtype(dtype, "tri")
     i = broadcasted_iota(np.dtype(np.int32), (N, m), 0)
@@ -642,18 +666,21 @@ def _triangle(m, k: int, lower: bool, api: str):
 
 
 def tril(m, k: int = 0):
-    """The lower triangle of matrices; what is above diagonal `k` is zero."""
+    """Return the lower triangle of matrices, with zeros above diagonal `k`."""
     return _triangle(m, k, True, "tril")
 
 
 def triu(m, k: int = 0):
-    """The upper triangle of matrices; what is below diagonal `k` is zero."""
+    """Return the upper triangle of matrices, with zeros below diagonal `k`."""
     return _triangle(m, k, False, "triu")
 
 
 def meshgrid(*xi, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list:
-    """Coordinate matrices from coordinate vectors. ValueError for another `indexing` than "xy" and "ij", and for `copy=False`: arrays are
-    no views."""
+    """Return coordinate matrices from coordinate vectors.
+
+    Raise ValueError for an `indexing` other than "xy" and "ij", and for `copy=False`, because
+    arrays are not views.
+    """
     if not copy:
         raise ValueError(
             f"meshgrid: only copy=True is supported, got {copy!r}: arrays are no views of others."
@@ -680,7 +707,9 @@ def meshgrid(*xi, copy: bool = True, sparse: bool = False, indexing: str = "xy")
 
 
 def indices(dimensions: Sequence[int], dtype=None, sparse: bool = False):
-    """Index grids of an array of shape `dimensions`, stacked (or a tuple of open grids if `sparse`)."""
+    """Return index grids of an array of shape `dimensions`, stacked (or a tuple of open grids if
+    `sparse`).
+    """
     want = dtypes.default_int_dtype() if dtype is None else dtypes.check_dtype(dtype, "indices")
     dims = tuple(dimensions)
     grids = [
@@ -699,9 +728,10 @@ def indices(dimensions: Sequence[int], dtype=None, sparse: bool = False):
 
 
 def fromfunction(function, shape, *, dtype=float, **kwargs):
-    """What `function` gives for each element of an array of `shape`, called with the indices of one element, mapped over all (`vmap`).
+    """Return `function` mapped over all indices of an array of `shape` by `vmap`.
 
-    Dims that its results have come after those of `shape`; it may return a tree of results.
+    It is called with the indices of one element. Dims of its results follow the dims of `shape`; it
+    may return a tree of results.
 
     >>> wnp.fromfunction(lambda i, j: 10 * i + j, (2, 3), dtype=int)
     Array([[ 0,  1,  2],
@@ -717,27 +747,29 @@ def fromfunction(function, shape, *, dtype=float, **kwargs):
 
 
 def frombuffer(buffer, dtype=float, count: int = -1, offset: int = 0):
-    """A 1-d array from the bytes of a buffer."""
+    """Return a 1-d array from the bytes of a buffer."""
     return asarray(np.frombuffer(buffer, dtype=np.dtype(dtype), count=count, offset=offset))
 
 
 def fromiter(iter, dtype, count: int = -1):  # noqa: A002
-    """A 1-d array from an iterable."""
+    """Return a 1-d array from an iterable."""
     return asarray(np.fromiter(iter, dtype=np.dtype(dtype), count=count))
 
 
 def fromfile(file, dtype=float, count: int = -1, sep: str = "", offset: int = 0):
-    """A 1-d array of what is in a file, as bytes or, with `sep`, as text; arguments are NumPy's."""
+    """Return a 1-d array from a file, as bytes or, with `sep`, as text; arguments are NumPy's."""
     return asarray(np.fromfile(file, dtype=np.dtype(dtype), count=count, sep=sep, offset=offset))
 
 
 def fromstring(string: str, dtype=float, count: int = -1, *, sep: str):
-    """A 1-d array from text."""
+    """Return a 1-d array from text."""
     return asarray(np.fromstring(string, dtype=np.dtype(dtype), count=count, sep=sep))
 
 
 def from_dlpack(x, /, *, device=None, copy: bool | None = None):
-    """An array from any object that supports DLPack; arrays of weft are taken as they are, of every dtype."""
+    """Return an array from any object that supports DLPack; arrays of weft are returned unchanged,
+    in every dtype.
+    """
     from weft._engine.runtime import dlpack  # rarely needed
 
     if not isinstance(x, Array):

@@ -1,6 +1,6 @@
-"""Public functions for values: a call is one compiled program, reached by native dispatch.
+"""Eager forms of public functions: a call is one compiled program, run by native dispatch.
 
-Inside the package the plain functions are used; traces see no difference.
+The package itself uses the plain functions; traces contain no difference.
 """
 
 from __future__ import annotations
@@ -14,24 +14,28 @@ _wrapped: dict[tuple[Callable, str], FaceFunction] = {}
 
 
 def eager(fun: Callable, arrays: int, name: str = "") -> FaceFunction:
-    """The wrapped form of a public function whose first `arrays` arguments are arrays; one per function and name."""
+    """Return the eager form of a public function whose first `arrays` arguments are arrays; one per
+    function and name.
+    """
     name = name or fun.__name__
-    found = _wrapped.get((fun, name))
-    if found is None:
+    eager_form = _wrapped.get((fun, name))
+    if eager_form is None:
         if name in IDENTITIES:
-            found = ufunc(fun, arrays, 1, name=name, identity=IDENTITIES[name])
+            eager_form = ufunc(fun, arrays, 1, name=name, identity=IDENTITIES[name])
         else:
-            found = face(fun, tuple(range(arrays)))
-        _wrapped[fun, name] = found
-        found.name = found.__name__ = found.__qualname__ = name
-    return found
+            eager_form = face(fun, tuple(range(arrays)))
+        _wrapped[fun, name] = eager_form
+        eager_form.name = eager_form.__name__ = eager_form.__qualname__ = name
+    return eager_form
 
 
 _settings: dict[tuple, tuple] = {}
 
 
 def same(setting):
-    """The one object that stands for equal tuples of integers, so that native dispatch knows it again."""
+    """Return one shared object for equal tuples of integers, so that native dispatch recognizes
+    them by identity.
+    """
     if type(setting) is not tuple or len(_settings) > 4096:
         return setting
     try:

@@ -18,7 +18,7 @@ _astype = face(creation.astype, (0,))
 
 
 def power(x, y, /):
-    """x to the y. An integer constant y is computed by repeated squaring.
+    """Return x to the power y; an integer constant y is computed by repeated squaring.
 
     >>> wnp.power(wnp.arange(4.), 2)
     Array([0., 1., 4., 9.], dtype=float32)
@@ -42,11 +42,13 @@ def where(
 
 
 def astype(x, dtype, /, *, copy: bool = False, device=None):
-    """`x` converted to `dtype`, of the same shape. Where nothing is converted the result is `x` itself, or a copy if `copy` is true.
+    """Convert `x` to `dtype`; the shape is unchanged.
 
-    Floats are truncated toward zero on the way to integers, and complex numbers lose their imaginary parts on the way to real ones.
-    Raises TypeError for what is not an array or number, and for what is not a dtype; DeprecationWarning for complex numbers cast to
-    real ones.
+    If the dtype is unchanged, the result is `x` itself, or a copy if `copy` is true.
+
+    Floats are truncated toward zero on the way to integers, and complex numbers lose their
+    imaginary parts on the way to real ones. Raises TypeError unless `x` is an array or number and
+    `dtype` a dtype; DeprecationWarning for complex numbers cast to real ones.
 
     >>> wnp.astype(wnp.array([1.7, -1.7]), "int32")
     Array([ 1, -1], dtype=int32)

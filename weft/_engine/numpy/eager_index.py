@@ -1,5 +1,6 @@
-"""Indexing of values without tracing anew: an index is split into its form, which is compiled for, and its integers and
-arrays, which are arguments. So `x[0]`, `x[1]`, ... are one program, reached by native dispatch.
+"""Indexing of values without retracing: an index is split into its form, which is part of the
+compiled program, and its integers and arrays, which are arguments. Thus `x[0]`, `x[1]`, ... are one
+program, run by native dispatch.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ _BOUND_TYPES = frozenset((int, type(None)))
 
 
 def split(x: Array, index):
-    """(form, arguments) of an index, or None if it must be looked at by value (masks, lists, integers out of range)."""
+    """Return (form, arguments) of an index, or None if its values matter (masks, lists, integers
+    out of range).
+    """
     entries = index if type(index) is tuple else (index,)
     form, arguments = [], []
     for i in entries:
@@ -55,9 +58,10 @@ def split(x: Array, index):
 
 
 def join(form: tuple, arguments) -> tuple:
-    given = iter(arguments)
+    remaining = iter(arguments)
     return tuple(
-        next(given) if isinstance(f, str) else slice(*f) if type(f) is tuple else f for f in form
+        next(remaining) if isinstance(f, str) else slice(*f) if type(f) is tuple else f
+        for f in form
     )
 
 
@@ -69,7 +73,7 @@ _read_eager = face(_read, (0, 1))
 
 
 def getitem(x, index):
-    """`x[index]`."""
+    """Return `x[index]`."""
     if type(x) is Array and trace_state.trace is eval_trace:
         parts = split(x, index)
         if parts is not None:

@@ -1,4 +1,4 @@
-"""Shapes and kinds of arrays, how they are printed, and files of them."""
+"""Shapes and kinds of arrays, printing, and files."""
 
 from __future__ import annotations
 
@@ -31,17 +31,19 @@ def _dims(api: str, a) -> tuple:
 
 
 def shape(a) -> tuple:
-    """The shape of an array-like. DeprecationWarning for lists."""
+    """Return the shape of an array-like; raise DeprecationWarning for lists."""
     return _dims("shape", a)
 
 
 def ndim(a) -> int:
-    """The number of dims of an array-like. DeprecationWarning for lists."""
+    """Return the number of dims of an array-like; raise DeprecationWarning for lists."""
     return len(_dims("ndim", a))
 
 
 def size(a, axis: int | Sequence[int] | None = None) -> int:
-    """The number of elements of an array-like, or the product of the sizes of some dims. DeprecationWarning for lists.
+    """Return the number of elements of an array-like, or the product of the sizes of some dims.
+
+    Raise DeprecationWarning for lists.
 
     >>> wnp.size(np.ones((2, 3, 4))), wnp.size(np.ones((2, 3, 4)), 1), wnp.size(np.ones((2, 3, 4)), (0, -1))
     (24, 3, 8)
@@ -52,7 +54,7 @@ def size(a, axis: int | Sequence[int] | None = None) -> int:
 
 
 def isscalar(element) -> bool:
-    """Whether `element` is a number or an array of rank 0."""
+    """Return whether `element` is a number or an array of rank 0."""
     element = value(element)
     return np.isscalar(element) or (hasattr(element, "ndim") and element.ndim == 0)
 
@@ -69,7 +71,7 @@ def issubdtype(arg1: DTypeLike, arg2: DTypeLike) -> bool:
 
 
 def iscomplexobj(x) -> bool:
-    """Whether the dtype is complex, or that of an element of a list.
+    """Return whether the dtype, or the dtype of a list element, is complex.
 
     >>> wnp.iscomplexobj(wnp.zeros(2, complex)), wnp.iscomplexobj([1.0, 2j]), wnp.iscomplexobj("text")
     (True, True, False)
@@ -85,17 +87,17 @@ def iscomplexobj(x) -> bool:
 
 
 def isrealobj(x) -> bool:
-    """Whether the dtype is not complex."""
+    """Return whether the dtype is not complex."""
     return not iscomplexobj(x)
 
 
 def can_cast(from_, to, casting: _Casting = "safe") -> bool:
-    """Whether a dtype can be converted under a casting rule."""
+    """Return whether a dtype can be converted under a casting rule."""
     return np.can_cast(from_, to, casting)
 
 
 def _printed(**options):
-    """NumPy's print options, of those that are given."""
+    """Return NumPy's print options without None values."""
     return np.printoptions(**{name: value for name, value in options.items() if value is not None})
 
 
@@ -105,7 +107,7 @@ def array_repr(
     precision: int | None = None,
     suppress_small: bool | None = None,
 ) -> str:
-    """The text of `repr`, with NumPy's options for printing if given."""
+    """Return the text of `repr`, with NumPy's print options if given."""
     with _printed(linewidth=max_line_width, precision=precision, suppress=suppress_small):
         return repr(arr)
 
@@ -116,7 +118,7 @@ def array_str(
     precision: int | None = None,
     suppress_small: bool | None = None,
 ) -> str:
-    """The text of `str`, with NumPy's options for printing if given."""
+    """Return the text of `str`, with NumPy's print options if given."""
     with _printed(linewidth=max_line_width, precision=precision, suppress=suppress_small):
         return str(a)
 
@@ -137,7 +139,10 @@ def savez(file, *args, allow_pickle: bool = True, **kwds) -> None:
 
 
 def load(file, *args, **kwargs):
-    """Read an array from a .npy or .npz file. NumPy stores bfloat16 as two bytes without a meaning: these are read as bfloat16."""
+    """Read an array from a .npy or .npz file.
+
+    NumPy stores bfloat16 as two untyped bytes; these are read as bfloat16.
+    """
     out = np.load(file, *args, **kwargs)
     if isinstance(out, np.ndarray) and out.dtype == np.dtype("V2"):
         out = out.view(bfloat16)

@@ -22,12 +22,12 @@ from weft._engine.util.source import named
 
 
 def _fitted(a, lengths: Sequence[int], axes: Sequence[int]):
-    """`a` cut or padded with zeros to `lengths` along `axes`."""
+    """Return `a` cut or padded with zeros to `lengths` along `axes`."""
     for n, d in zip(lengths, axes):
         have = a.shape[d]
         if not is_at_most(have, n) and not is_at_most(
             n, have
-        ):  # which is larger depends on the sizes
+        ):  # the sizes determine which one is larger
             a = slicing.pad(
                 a,
                 np.zeros((), a.dtype)[()],
@@ -46,7 +46,7 @@ def _fitted(a, lengths: Sequence[int], axes: Sequence[int]):
 
 
 def _scale(norm: str | None, size: int, inverse: bool) -> Any:
-    """The factor that `norm` asks for, beside the 1/size that inverse transforms bring."""
+    """Return the factor for `norm`, besides the 1/size that inverse transforms apply."""
     if norm not in (None, "backward", "ortho", "forward"):
         raise ValueError(f'norm={norm!r} is not supported; use "backward", "ortho" or "forward".')
     if norm in (None, "backward"):
@@ -76,7 +76,9 @@ def _transform(api: str, kind: FftType, a, s, axes, norm):
 
 
 def _checked_axes(api: str, ndim: int, s, axes) -> list[int]:
-    """The transformed dims, from 0 up; by default the last ones, as many as there are lengths."""
+    """Return the transformed dims as non-negative integers; by default the last ones, one for each
+    length.
+    """
     if s is not None and len(s) > ndim:
         raise ValueError(
             f"{api}: s has at most a length for each of the {ndim} dims, got {len(s)} lengths."
@@ -98,7 +100,10 @@ def _checked_axes(api: str, ndim: int, s, axes) -> list[int]:
 
 
 def _lengths(api: str, kind: FftType, sizes: list, s) -> list | None:
-    """The lengths of the transform by dims of these sizes; None for empty dims that stay empty."""
+    """Return the lengths of the transform for dims of these sizes;
+
+    None for empty dims that stay empty.
+    """
     if s is not None:
         if len(s) != len(sizes):
             raise ValueError(
@@ -115,14 +120,14 @@ def _lengths(api: str, kind: FftType, sizes: list, s) -> list | None:
 
 
 def _widened(a, as_real: bool):
-    """`a` in the dtype of the transform, of at least 32 bits."""
+    """Return `a` in the dtype of the transform, with at least 32 bits."""
     work = dtypes.to_inexact_dtype(a.dtype)
     work = np.dtype(np.float32) if work.itemsize < 4 else work
     return cast(a, work if as_real else dtypes.to_complex_dtype(work))
 
 
 def _transform_dims(a, kind: FftType, axes: list[int], lengths: list, norm):
-    """The transform of dims that are cut or padded to `lengths`, scaled by `norm`."""
+    """Return the transform of dims that are cut or padded to `lengths`, scaled by `norm`."""
     have = list(lengths)
     if kind == FftType.IRFFT:
         have[-1] = lengths[-1] // 2 + 1
@@ -133,7 +138,7 @@ def _transform_dims(a, kind: FftType, axes: list[int], lengths: list, norm):
 
 
 def _rotated(a, order: Sequence[int]):
-    """`a` with its dims in another order."""
+    """Return `a` with its dims in another order."""
     return a if list(order) == list(range(a.ndim)) else layout.transpose(a, tuple(order))
 
 
@@ -169,46 +174,46 @@ def _many(kind: FftType, name: str, text: str, default):
     return named(fun, name, text)
 
 
-fft = _one(FftType.FFT, "fft", "The transform along one axis, cut or padded to `n` values.")
-ifft = _one(FftType.IFFT, "ifft", "The inverse transform along one axis.")
+fft = _one(FftType.FFT, "fft", "Return the transform along one axis, cut or padded to `n` values.")
+ifft = _one(FftType.IFFT, "ifft", "Return the inverse transform along one axis.")
 rfft = _one(
     FftType.RFFT,
     "rfft",
-    "The transform of real values along one axis: the n // 2 + 1 frequencies that determine the rest.",
+    "Return the transform of real values along one axis: the n // 2 + 1 independent frequencies.",
 )
 irfft = _one(
     FftType.IRFFT,
     "irfft",
-    "The inverse of `rfft`: `n` real values, 2 * (m - 1) of m frequencies by default.",
+    "Return the inverse of `rfft`: `n` real values, by default 2 * (m - 1) for m frequencies.",
 )
-fft2 = _many(FftType.FFT, "fft2", "The transform over two axes.", (-2, -1))
-ifft2 = _many(FftType.IFFT, "ifft2", "The inverse transform over two axes.", (-2, -1))
-rfft2 = _many(FftType.RFFT, "rfft2", "The transform of real values over two axes.", (-2, -1))
-irfft2 = _many(FftType.IRFFT, "irfft2", "The inverse of `rfft2`.", (-2, -1))
-fftn = _many(FftType.FFT, "fftn", "The transform over several axes, all by default.", None)
-ifftn = _many(FftType.IFFT, "ifftn", "The inverse transform over several axes.", None)
-rfftn = _many(FftType.RFFT, "rfftn", "The transform of real values over several axes.", None)
-irfftn = _many(FftType.IRFFT, "irfftn", "The inverse of `rfftn`.", None)
+fft2 = _many(FftType.FFT, "fft2", "Return the transform over two axes.", (-2, -1))
+ifft2 = _many(FftType.IFFT, "ifft2", "Return the inverse transform over two axes.", (-2, -1))
+rfft2 = _many(FftType.RFFT, "rfft2", "Return the transform of real values over two axes.", (-2, -1))
+irfft2 = _many(FftType.IRFFT, "irfft2", "Return the inverse of `rfft2`.", (-2, -1))
+fftn = _many(FftType.FFT, "fftn", "Return the transform over several axes, all by default.", None)
+ifftn = _many(FftType.IFFT, "ifftn", "Return the inverse transform over several axes.", None)
+rfftn = _many(FftType.RFFT, "rfftn", "Return the transform of real values over several axes.", None)
+irfftn = _many(FftType.IRFFT, "irfftn", "Return the inverse of `rfftn`.", None)
 
 _SWAPPED = {None: "forward", "backward": "forward", "ortho": "ortho", "forward": "backward"}
 
 
 def hfft(a, n: int | None = None, axis: int = -1, norm: str | None = None):
-    """The real transform of values that are Hermitian in time."""
+    """Return the real transform of values that are Hermitian in time."""
     _check_one_axis("hfft", axis)
     _scale(norm, 1, False)
     return irfft(uf.conjugate(a), n, axis, _SWAPPED[norm])
 
 
 def ihfft(a, n: int | None = None, axis: int = -1, norm: str | None = None):
-    """The inverse of `hfft`."""
+    """Return the inverse of `hfft`."""
     _check_one_axis("ihfft", axis)
     _scale(norm, 1, False)
     return uf.conjugate(rfft(a, n, axis, _SWAPPED[norm]))
 
 
 def fftfreq(n: int, d=1.0, *, dtype=None, device=None):
-    """The frequencies of the results of `fft` of `n` samples at distance `d`."""
+    """Return the frequencies of the results of `fft` for `n` samples at distance `d`."""
     n = _check_samples("fftfreq", n, d)
     places = layout.index_range(n)
     where = choosing.where if isinstance(n, Dim) else np.where
@@ -217,13 +222,15 @@ def fftfreq(n: int, d=1.0, *, dtype=None, device=None):
 
 
 def rfftfreq(n: int, d=1.0, *, dtype=None, device=None):
-    """The frequencies of the results of `rfft`."""
+    """Return the frequencies of the results of `rfft`."""
     n = _check_samples("rfftfreq", n, d)
     return _frequencies(layout.index_range(n // 2 + 1), n, d, dtype, device)
 
 
 def _check_samples(api: str, n, d) -> int:
-    """The number of samples, an int, where their distance `d` is one number; ValueError for others."""
+    """Return the number of samples as an int; raise ValueError unless it is an int and the distance
+    `d` one number.
+    """
     if isinstance(n, (list, tuple)) or np.ndim(n):
         raise ValueError(
             f"The n argument of {public_name(f'numpy.fft.{api}')} only takes an int. Got n = {n}."
@@ -241,18 +248,18 @@ def _frequencies(k, n: int, d, dtype, device):
 
 
 def fftshift(x, axes=None):
-    """Zero frequency moved to the middle."""
+    """Return `x` with the zero frequency moved to the middle."""
     return _shifted(x, axes, lambda n: n // 2)
 
 
 def ifftshift(x, axes=None):
-    """The inverse of `fftshift`."""
+    """Return the inverse of `fftshift`."""
     return _shifted(x, axes, lambda n: -(n // 2))
 
 
 def _shifted(x, axes, by):
     from weft._engine.numpy import (
-        manipulation as mp,  # which takes longer to import than all else here
+        manipulation as mp,  # slow to import compared with this module
     )
 
     x = array_of("fftshift", x)

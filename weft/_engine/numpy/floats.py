@@ -1,4 +1,6 @@
-"""Floating-point numbers by their parts: mantissas and exponents, the gaps between neighbours, replacing NaN and infinities."""
+"""Parts of floating-point numbers: mantissas and exponents, gaps between neighbors, replacement of
+NaN and infinities.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from weft._engine.util import dtypes
 
 
 def ldexp(x, n, /):
-    """x * 2**n."""
+    """Return x * 2**n."""
     check_arraylike("ldexp", x, n)
     x, n = inexact("ldexp", value(x)), concrete(value(n))
     if not (is_int(n) or is_bool(n)) or is_complex(x):
@@ -30,17 +32,17 @@ def ldexp(x, n, /):
             f"ldexp takes a real number and an integer, got {dtype_of(x).name} and {dtype_of(n).name}."
         )
     x, n = broadcast("ldexp", x, cast(n, np.dtype(np.int32)))
-    half = ew.shift_right_arithmetic(n, 1)  # two steps, since 2**n itself may overflow
+    half = ew.shift_right_arithmetic(n, 1)  # in two steps, since 2**n itself may overflow
     scale = lambda k: ew.exp2(cast(k, dtype_of(x)))
     scaled = ew.mul(ew.mul(x, scale(half)), scale(ew.sub(n, half)))
     plain = ew.bitwise_or(
         ew.eq(x, 0), ew.bitwise_not(ew.is_finite(x))
-    )  # a scale of 0 or inf would make NaN of them
+    )  # a scale of 0 or inf would turn these into NaN
     return select(plain, x, scaled)
 
 
 def frexp(x, /):
-    """Mantissa in [0.5, 1) and exponent: `x == mantissa * 2**exponent`."""
+    """Return mantissa in [0.5, 1) and exponent: `x == mantissa * 2**exponent`."""
     x = inexact("frexp", x)
     if is_complex(x):
         raise TypeError("frexp is not defined for complex numbers.")
@@ -64,12 +66,15 @@ def frexp(x, /):
     slope = ldexp(np.ones((), dtype), ew.min(ew.neg(exponent), np.int32(info.maxexp - 1)))
     nothing = ew.mul(
         ew.sub(x, ew.stop_gradient(x)), slope
-    )  # zero, with the derivative that bits do not have
+    )  # zero, whose derivative the bits do not give
     return select(plain, x, ew.add(ew.bitcast_convert_type(half, dtype), nothing)), exponent
 
 
 def spacing(x, /):
-    """The distance to the next number away from zero, with the sign of x; in float16, as NumPy has it, to the next larger number."""
+    """Return the distance to the next number away from zero, with the sign of x.
+
+    In float16 it is the distance to the next larger number, as in NumPy.
+    """
     x = inexact("spacing", x)
     check_real("spacing", x)
     x = cast(concrete(x), dtype_of(x))
@@ -83,7 +88,9 @@ def spacing(x, /):
 
 
 def nan_to_num(x, copy: bool = True, nan: float = 0.0, posinf=None, neginf=None):
-    """`x` with NaN replaced by `nan` and infinities by the largest finite numbers (or the given ones)."""
+    """Return `x` with NaN replaced by `nan` and infinities by the largest finite numbers (or the
+    given ones).
+    """
     x = array_of("nan_to_num", x)
     dtype = x.dtype
     if not dtypes.issubdtype(dtype, np.inexact):

@@ -1,4 +1,6 @@
-"""Grids and positions by indexing syntax: mgrid, ogrid, r_, c_, s_, index_exp, ix_; triangles and diagonals of arrays."""
+"""Grids and positions by indexing syntax: mgrid, ogrid, r_, c_, s_, index_exp, ix_; triangles and
+diagonals of arrays.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from weft._engine.util.promotion import common_dtype
 
 
 def _range(api: str, s: slice):
-    """A slice as a vector: an imaginary step counts the points, both ends included."""
+    """Return a slice as a vector; an imaginary step counts the points, both ends included."""
     for part in ("start", "stop", "step"):
         check_known(api, f"the slice {part} of {numpy_name(api)}", getattr(s, part))
     start, step = 0 if s.start is None else s.start, 1 if s.step is None else s.step
@@ -31,7 +33,9 @@ def _range(api: str, s: slice):
 
 
 class _Grid:
-    """`mgrid[0:3, 0:2]` gives full index grids, `ogrid` open ones."""
+    """The class of `mgrid`, whose index `[0:3, 0:2]` gives full index grids, and `ogrid`, with open
+    ones.
+    """
 
     def __init__(self, name: str, sparse: bool):
         self.name, self.sparse = name, sparse
@@ -50,9 +54,12 @@ class _Grid:
 
 
 class _Joiner:
-    """`r_[a, 0, 1:3]` joins along the first dim; `c_` along the last, vectors counting as columns. A leading string 'axis',
-    'axis,ndim' or 'axis,ndim,place' says where else; 'r' and 'c' make a matrix of the result, of one row or one column if it is a
-    vector."""
+    """The class of `r_` and `c_`: `r_[a, 0, 1:3]` joins along the first dim, `c_` along the last,
+    with vectors as columns.
+
+    A leading string 'axis', 'axis,ndim' or 'axis,ndim,place' sets the dims; 'r' and 'c' turn a
+    vector result into a matrix of one row or one column.
+    """
 
     def __init__(self, name: str, axis: int, ndim: int, place: int):
         self.name, self.defaults = name, (axis, ndim, place)
@@ -80,18 +87,20 @@ class _Joiner:
 
     def _numbers(self, directive: str) -> list[int]:
         try:
-            given = [int(n) for n in directive.split(",")]
+            numbers = [int(n) for n in directive.split(",")]
         except ValueError:
-            given = []
-        if not 0 < len(given) <= 3:
+            numbers = []
+        if not 0 < len(numbers) <= 3:
             raise ValueError(
                 f"{self.name}: could not understand directive {directive!r}: it must be 'r', 'c', or up to three integers "
                 "'axis,ndim,place'."
             )
-        return given + list(self.defaults)[len(given) :]
+        return numbers + list(self.defaults)[len(numbers) :]
 
     def _part(self, part, ndim: int, place: int):
-        """A part with at least `ndim` dims: its own stand at `place` among those of size one that are added."""
+        """Return a part with at least `ndim` dims; its own dims are at `place` among the added dims
+        of size one.
+        """
         if isinstance(part, str):
             raise ValueError(
                 f"{self.name}: the string {part!r} is not the first part; a directive must stand at the beginning."
@@ -114,7 +123,7 @@ s_, index_exp = np.s_, np.index_exp
 
 
 def ix_(*args):
-    """Index arrays, one per dim, that pick the cross product of positions."""
+    """Return index arrays, one per dim, that select the cross product of positions."""
     out = []
     for i, a in enumerate(args):
         a = creation.asarray(a)
@@ -127,12 +136,12 @@ def ix_(*args):
 
 
 def iterable(y) -> bool:
-    """Whether `y` can be iterated over."""
+    """Return whether `y` can be iterated over."""
     return np.iterable(y)
 
 
 def _known(*sizes) -> list:
-    """Sizes as integers, of arrays that are known while a program is traced too."""
+    """Return sizes as integers, also those of arrays that are concrete during tracing."""
     return [None if n is None else n if isinstance(n, Dim) else operator.index(n) for n in sizes]
 
 
@@ -159,28 +168,28 @@ def _lower_triangle_size(n, k, m):
     >>> _lower_triangle_size(3, 0, 3), _lower_triangle_size(2, 1, 5), _lower_triangle_size(4, -1, 2)
     (6, 5, 5)
     """
-    first, last = max_dim(-k, 0), min_dim(n, m - k)  # of the rows that end at the diagonal
+    first, last = max_dim(-k, 0), min_dim(n, m - k)  # the rows that end at the diagonal
     partial = max_dim(last - first, 0) * (first + last + 1 + 2 * k) // 2
     return partial + (n - min_dim(n, max_dim(m - k, 0))) * m
 
 
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple:
-    """Positions of the lower triangle of an n by m matrix."""
+    """Return the positions of the lower triangle of an n by m matrix."""
     return _triangle_positions("tril", n, k, m)
 
 
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple:
-    """Positions of the upper triangle of an n by m matrix."""
+    """Return positions of the upper triangle of an n by m matrix."""
     return _triangle_positions("triu", n, k, m)
 
 
 def tril_indices_from(arr, k: int = 0) -> tuple:
-    """Positions of the lower triangle of a matrix."""
+    """Return positions of the lower triangle of a matrix."""
     return tril_indices(*_triangle("tril", arr, k))
 
 
 def triu_indices_from(arr, k: int = 0) -> tuple:
-    """Positions of the upper triangle of a matrix."""
+    """Return positions of the upper triangle of a matrix."""
     return triu_indices(*_triangle("triu", arr, k))
 
 
@@ -192,12 +201,12 @@ def _triangle(name: str, arr, k: int) -> tuple:
 
 
 def diag_indices(n: int, ndim: int = 2) -> tuple:
-    """Positions of the main diagonal."""
+    """Return positions of the main diagonal."""
     return (creation.arange(*_known(n)),) * ndim
 
 
 def diag_indices_from(arr) -> tuple:
-    """Positions of the main diagonal of an array whose dims are equal."""
+    """Return positions of the main diagonal of an array whose dims are equal."""
     dims = shape(arr)
     if len(dims) < 2 or len(set(dims)) != 1:
         raise ValueError(
@@ -207,12 +216,12 @@ def diag_indices_from(arr) -> tuple:
 
 
 def mask_indices(n: int, mask_func: Callable, k=0, *, size: int | None = None) -> tuple:
-    """Positions that `mask_func(ones((n, n)), k)` keeps."""
+    """Return the positions that `mask_func(ones((n, n)), k)` keeps."""
     return choosing.nonzero(mask_func(creation.ones((n, n)), k), size=size)
 
 
 def fill_diagonal(a, val, wrap: bool = False, *, inplace: bool = True):
-    """`a` with `val` on its main diagonal (a new array: pass inplace=False)."""
+    """Return `a` with `val` on its main diagonal (a new array: pass inplace=False)."""
     if inplace:
         raise NotImplementedError(
             "fill_diagonal: arrays are immutable; pass inplace=False and use the result."
@@ -230,7 +239,7 @@ def fill_diagonal(a, val, wrap: bool = False, *, inplace: bool = True):
 
 
 def put(a, ind, v, mode: str | None = None, *, inplace: bool = True):
-    """`a` with values `v` at flat positions `ind` (a new array: pass inplace=False)."""
+    """Return `a` with values `v` at flat positions `ind` (a new array: pass inplace=False)."""
     if inplace:
         raise ValueError("put: arrays are immutable; pass inplace=False and use the result.")
     a, ind = array_of("put", a), mp.ravel(ind)
@@ -248,7 +257,9 @@ def put(a, ind, v, mode: str | None = None, *, inplace: bool = True):
 
 
 def place(arr, mask, vals, *, inplace: bool = True):
-    """`arr` with the values `vals`, in turn, where `mask` holds (a new array: pass inplace=False)."""
+    """Return `arr` with the values `vals`, cyclically, where `mask` holds (a new array: pass
+    inplace=False).
+    """
     if inplace:
         raise ValueError("place: arrays are immutable; pass inplace=False and use the result.")
 

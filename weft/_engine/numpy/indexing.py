@@ -1,8 +1,8 @@
 """NumPy indexing: `x[index]` as slices, reversals, reshapes and one gather.
 
-An index becomes a `Plan` for a shape: per dim of the operand a window (a unit-step range that is kept), a point (an integer),
-or an array of positions; and where the dims of the result come from.
-Next: `updating` writes at the same plans, `eager_index` indexes values without tracing anew.
+An index becomes a `Plan` for a shape: per dim of the operand a window (a unit-step range that is
+kept), a point (an integer), or an array of positions; and the origin of each dim of the result.
+Next: `updating` writes with the same plans; `eager_index` indexes values without retracing.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ from weft._engine.util.source import user_frame
 from weft._engine.util.tree import tree_leaves
 
 _SCALAR_INT = (int, np.integer)
-#: the positions of a plan that are known while tracing
+#: types of positions that are known while tracing
 STATIC = (int, Dim)
 
 
 @record
 class Places:
-    """`size` positions along a dim: `first`, `first + step`, and so on."""
+    """The `size` positions `first`, `first + step`, ... along a dim."""
 
     first: int
     size: int
     step: int
 
     def span(self) -> tuple[int, int, int]:
-        """The least position, the end and the distance of the positions in ascending order, as `slice` takes them."""
+        """Return the positions in ascending order as the start, stop and step of a `slice`."""
         if self.step > 0:
             return self.first, self.first + max_dim((self.size - 1) * self.step + 1, 0), self.step
         end = self.first + 1
@@ -73,9 +73,13 @@ class Places:
 
 @record(frozen=False)
 class Plan:
-    """`arrays[d]` holds positions (arrays, all dims of the same broadcast group, or ranges of their own), `windows[d]` the
-    (start, size) of a kept range. `out_dims` lists, in order, what each dim of the result is: ("new",), ("window", d),
-    ("group",) (the dims of the broadcast index arrays) or ("range", d)."""
+    """The way an index reads or writes an array.
+
+    `arrays[d]` holds positions (arrays, which all form one broadcast group, or separate ranges),
+    `windows[d]` the (start, size) of a kept range. `out_dims` lists the origin of each dim of the
+    result: ("new",), ("window", d), ("group",) (the dims of the broadcast index arrays) or
+    ("range", d).
+    """
 
     shape: tuple[int, ...]
     windows: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -87,7 +91,7 @@ class Plan:
 
     @property
     def is_basic(self) -> bool:
-        """Only static ranges and integers."""
+        """Return whether there are only static ranges and integers."""
         return not any(isinstance(a, (Array, Tracer, np.ndarray)) for a in self.arrays.values())
 
 
@@ -103,12 +107,12 @@ def as_tuple(index) -> tuple:
 
 
 def as_index_array(sequence):
-    """A list or tuple inside an index: an array of positions, or a mask."""
+    """Return a list or tuple inside an index as an array of positions or a mask."""
 
     if any(isinstance(leaf, (Array, Tracer)) for leaf in tree_leaves(sequence)):
         return array(sequence)
-    found = np.asarray(sequence)
-    return found if found.size else found.astype(np.int32)
+    indices = np.asarray(sequence)
+    return indices if indices.size else indices.astype(np.int32)
 
 
 def is_bool(i) -> bool:
@@ -116,7 +120,9 @@ def is_bool(i) -> bool:
 
 
 def _expand_bools(index: tuple) -> tuple:
-    """Boolean masks as the integer arrays of their nonzero positions; they must be concrete."""
+    """Replace boolean masks by the integer arrays of their nonzero positions; masks must be
+    concrete.
+    """
     out: list = []
     for i in index:
         if not is_bool(i):
@@ -138,7 +144,10 @@ def _expand_bools(index: tuple) -> tuple:
 
 
 def lift_scalar_bools(shape: tuple[int, ...], index) -> tuple[tuple[int, ...], Any]:
-    """Scalar bools as index arrays into new dims of size one: the shape of the operand with those dims, and the index."""
+    """Replace scalar bools by index arrays into new dims of size one.
+
+    Return the shape of the operand with those dims, and the index.
+    """
     entries = as_tuple(index)
     scalar = [
         is_bool(i) and not getattr(i, "ndim", 0) and not isinstance(i, Tracer) for i in entries
@@ -165,7 +174,7 @@ def _consumed(index: tuple) -> int:
 
 
 def make_plan(shape: tuple[int, ...], index) -> Plan:
-    """Return how `index` reads or writes an array of `shape`."""
+    """Return the plan by which `index` reads or writes an array of `shape`."""
     entries = tuple(
         as_index_array(i) if isinstance(i, (list, tuple)) else i for i in as_tuple(index)
     )
@@ -173,7 +182,7 @@ def make_plan(shape: tuple[int, ...], index) -> Plan:
     index = _fill_dims(_expand_bools(entries), len(shape))
     plan = Plan(tuple(shape))
     advanced = any(_is_array(i) for i in index)
-    seen: list[int] = []  # positions in `index` of advanced entries
+    seen: list[int] = []  # positions of advanced entries in `index`
     d = 0
     for k, i in enumerate(index):
         if i is Ellipsis:
@@ -205,7 +214,7 @@ def _fill_dims(index: tuple, ndim: int) -> tuple:
         raise IndexError(
             f"Too many indices: array is {ndim}-dimensional, but {_consumed(index)} were indexed."
         )
-    # the ellipsis stays: even where it stands for no dim, it separates
+    # the ellipsis stays, since it separates entries even where it covers no dim
     end = ellipses[0] + 1 if ellipses else len(index)
     return index[:end] + (slice(None),) * (ndim - _consumed(index)) + index[end:]
 
@@ -258,7 +267,7 @@ def _shape(a) -> tuple[int, ...]:
 
 
 def is_inside(i: int | Dim, n: int | Dim) -> bool:
-    """Whether position `i` is within a dim of size `n` for all sizes."""
+    """Return whether position `i` is within a dim of size `n`, for all values of symbolic sizes."""
     try:
         return 0 <= i < n
     except InconclusiveDimensionOperation:
@@ -266,12 +275,12 @@ def is_inside(i: int | Dim, n: int | Dim) -> bool:
 
 
 def position_array(a: int | Dim) -> Any:
-    """A known position as an array: of NumPy, or traced if it is symbolic."""
+    """Return a static position as an array: a NumPy array, or a traced one if it is symbolic."""
     return size_as(a, np.int32) if isinstance(a, Dim) else np.asarray(a, np.int32)
 
 
 def is_static(*sizes: Any) -> bool:
-    """Whether no size is symbolic."""
+    """Return whether no size is symbolic."""
     return not any(isinstance(n, Dim) for n in sizes)
 
 
@@ -355,7 +364,7 @@ def getitem(
     indices_are_sorted: bool = False,
     unique_indices: bool = False,
 ):
-    """`x[index]`."""
+    """Return `x[index]`."""
     x = concrete(value(x))
     if type(index) is int and mode is None and _is_row(x, index):  # the most frequent index
         first, rest = index % x.shape[0], tuple(x.shape[1:])
@@ -385,7 +394,7 @@ def getitem(
 
 
 def _is_row(x, i: int) -> bool:
-    """Return whether `i` is within the first dim of `x` for all sizes."""
+    """Return whether `i` is within the first dim of `x`, for all values of symbolic sizes."""
     try:
         return bool(x.ndim) and -x.shape[0] <= i < x.shape[0]
     except InconclusiveDimensionOperation:
@@ -393,14 +402,18 @@ def _is_row(x, i: int) -> bool:
 
 
 def make_outside_dynamic(plan: Plan) -> None:
-    """Turn the known positions out of bounds into arrays, so that gathers fill, scatters drop and checkify sees them."""
+    """Turn static positions out of bounds into arrays, so that gathers fill, scatters drop and
+    checkify reports them.
+    """
     for d, a in plan.arrays.items():
         if isinstance(a, STATIC) and not is_inside(a, plan.shape[d]):
             plan.arrays[d] = position_array(a)
 
 
 def _read_static(x, plan: Plan):
-    """Apply ranges, reversals and static integers; gives the value and the operand dims that are left."""
+    """Apply ranges, reversals and static integers; return the value and the remaining operand
+    dims.
+    """
     n = len(plan.shape)
     starts, stops, steps, points = [0] * n, list(plan.shape), [1] * n, []
     for d, (start, size) in plan.windows.items():
@@ -424,7 +437,7 @@ def _read_static(x, plan: Plan):
 
 
 def _arrange(x, plan: Plan):
-    """Insert the new dims of size one (and the group of a purely static index, which has none)."""
+    """Insert the new dims of size one (and the group of a purely static index, which has no dims)."""
     kinds = [o[0] for o in plan.out_dims if o[0] in ("new", "window", "range")]
     return (
         expand_dims(x, [d for d, kind in enumerate(kinds) if kind == "new"])
@@ -434,7 +447,7 @@ def _arrange(x, plan: Plan):
 
 
 def _read_points(x, dims, dynamic):
-    """Traced integers, one position each: a dynamic slice at places that are counted from the start already."""
+    """Read traced integers, one position each, by a dynamic slice at non-negative starts."""
     dtype = np.dtype(np.int32)
     starts = [cast(concrete(dynamic[d]), dtype) if d in dynamic else np.int32(0) for d in dims]
     sizes = tuple(1 if d in dynamic else n for d, n in zip(dims, x.shape))
@@ -447,7 +460,7 @@ def _read_gather(
 ):
     group = plan.group_shape
     if 0 in x.shape and 0 in (shape := result_shape(plan)):
-        return reshape(x, shape)  # nothing is read from where there is nothing to read
+        return reshape(x, shape)  # there is nothing to read
     positions = stack_positions([dynamic[d] for d in dims if d in dynamic], group)
     collapsed = tuple(k for k, d in enumerate(dims) if d in dynamic)
     order = [o for o in plan.out_dims if o[0] != "new"]
@@ -487,7 +500,7 @@ def _insert_new(x, plan: Plan, group_rank: int):
 
 
 def result_shape(plan: Plan) -> tuple[int, ...]:
-    """The shape of what an index reads or writes."""
+    """Return the shape of the elements that an index reads or writes."""
     shape: list[int] = []
     for o in plan.out_dims:
         if o == ("new",):
@@ -502,7 +515,7 @@ def result_shape(plan: Plan) -> tuple[int, ...]:
 
 
 def stack_positions(arrays: Sequence, group: tuple[int, ...]):
-    """Index arrays broadcast together and stacked in a last dim, int32."""
+    """Return index arrays broadcast together and stacked along a last dim, as int32."""
     parts = []
     for a in arrays:
         if isinstance(a, STATIC):

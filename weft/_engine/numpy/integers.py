@@ -1,4 +1,4 @@
-"""Whole numbers: powers, common divisors and multiples."""
+"""Integer functions: powers, common divisors and multiples."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from weft._engine.ops import elementwise as ew
 from weft._engine.ops.comparison import select
 from weft._engine.ops.reduce import reduce_and, reduce_or
 
-_COMMON_BITS = 4  # of an exponent
+_COMMON_BITS = 4  # the number of exponent bits
 
 
 def int_power(x, y):
-    """Repeated squaring over the bits of y; negative powers of all but 1 and -1 give 0, as integer division would."""
+    """Return x to the power y by repeated squaring.
+
+    Negative powers of all numbers but 1 and -1 give 0, as integer division would.
+    """
     x, y = [broadcast_to_shape(concrete(v), typeof(x).shape or typeof(y).shape) for v in (x, y)]
     bits = 8 * x.dtype.itemsize
     if bits <= 16 or not y.ndim:
@@ -39,7 +42,7 @@ def _any_power(x, y, bits: int):
 
 
 def _squared(x, y, bits: int):
-    """x to the power that the last `bits` of y are."""
+    """Return x to the power of the last `bits` of y."""
     result = select(_is_odd(y), x, 1)
     for i in range(1, bits):
         x = ew.mul(x, x)
@@ -59,7 +62,7 @@ def _integers(api: str, x, y) -> list:
 
 
 def gcd(x1, x2):
-    """Greatest common divisor of integers, by Euclid's algorithm.
+    """Return greatest common divisor of integers, by Euclid's algorithm.
 
     >>> int(wnp.gcd(12, 18))
     6
@@ -73,7 +76,7 @@ def gcd(x1, x2):
         going = ew.ne(y, 0)
         return select(going, y, x), ew.rem(select(going, x, 0), select(going, y, 1))
 
-    # both of the first pair depend on both operands, as all later pairs do
+    # each of the first pair depends on both operands, as all later pairs do
     first = ew.max(x, y), ew.min(x, y)
     return magnitude(
         while_loop(lambda state: reduce_or(ew.ne(state[1], 0), tuple(range(x.ndim))), again, first)[
@@ -83,7 +86,7 @@ def gcd(x1, x2):
 
 
 def lcm(x1, x2):
-    """Least common multiple of integers; 0 if either is 0."""
+    """Return least common multiple of integers; 0 if either is 0."""
     x, y = _integers("lcm", x1, x2)
     divisor = gcd(x, y)
     x, y = [broadcast_to_shape(v, divisor.shape) for v in (x, y)]

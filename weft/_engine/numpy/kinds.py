@@ -1,4 +1,4 @@
-"""What kind of numbers operands are: the questions that elementwise functions ask before they choose an operation."""
+"""Kinds of numbers: predicates by which elementwise functions choose an operation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from weft._engine.util.events import numpy_name
 
 
 def dtype_of(x):
-    """The dtype of an operand as operations take it: NumPy's 64-bit values count as 32-bit ones unless there are 64-bit types."""
+    """Return the dtype of an operand as operations take it; without x64, NumPy's 64-bit values
+    count as 32-bit ones.
+    """
     return x.dtype if hasattr(type(x), "aval") else typeof(x).dtype
 
 
@@ -32,7 +34,7 @@ def is_unsigned(x) -> bool:
 
 
 def check_real(api: str, *args) -> None:
-    """ValueError if an argument is complex."""
+    """Raise ValueError if an argument is complex."""
     for x in args:
         if is_complex(x):
             raise ValueError(
@@ -41,24 +43,24 @@ def check_real(api: str, *args) -> None:
 
 
 def magnitude(x):
-    """The absolute value; of bools and unsigned integers, `x` itself."""
+    """Return the absolute value; for bools and unsigned integers, `x` itself."""
     return x if is_bool(x) or is_unsigned(x) else ew.abs(x)
 
 
 def truth(x):
-    """Where `x` is not zero."""
+    """Return whether `x` is not zero."""
     return x if is_bool(x) else ew.ne(x, 0)
 
 
 def sign_bit(x):
-    """Whether the sign bit of real floats is set, those of -0.0 and NaN included."""
+    """Return whether the sign bit of real floats is set, including -0.0 and NaN."""
     check_real("signbit", x)
     signed = np.dtype(f"int{8 * x.dtype.itemsize}")
     return ew.lt(ew.bitcast_convert_type(x, signed), signed.type(0))
 
 
 def check_no_out(out, api: str, error: type[Exception] = NotImplementedError) -> None:
-    """An error for an array that is given to be filled."""
+    """Raise an error for an `out` array."""
     if out is not None:
         raise error(
             f"The 'out' argument to weft.numpy.{api} is not supported: arrays are immutable."

@@ -102,17 +102,23 @@ def _eps(dtype) -> float:
 
 
 def cholesky(a, *, upper: bool = False, symmetrize_input: bool = True):
-    """The lower triangular L with L @ L.conj().T == a (or its adjoint, if `upper`); NaN unless `a` is positive definite.
+    """Return the lower triangular L with L @ L.conj().T == a (or its adjoint, if `upper`).
 
-    Without `symmetrize_input` only the lower triangle is read, for `upper` too.
+    The result is NaN unless `a` is positive definite.
+
+    Without `symmetrize_input` only the lower triangle is read, even with `upper`.
     """
     lower = la.cholesky(_matrix("cholesky", a, square=True), symmetrize_input=symmetrize_input)
     return _adjoint(lower) if upper else lower
 
 
 def qr(a, mode: str = "reduced"):
-    """Orthonormal Q and upper triangular R with Q @ R == a; mode 'reduced', 'complete', 'r' for R alone, or 'raw': the transpose of R with
-    the reflectors of Q below its diagonal, and their factors (`weft.lax.linalg.ormqr` multiplies by such a Q)."""
+    """Return orthonormal Q and upper triangular R with Q @ R == a.
+
+    `mode` is 'reduced', 'complete', 'r' for R alone, or 'raw': the transpose of R with the
+    reflectors of Q below its diagonal, and their scalar factors (`weft.lax.linalg.ormqr` multiplies
+    by such a Q).
+    """
     if mode not in ("reduced", "r", "full", "complete", "raw"):
         raise ValueError(
             f"Unsupported QR decomposition mode {mode!r}; use 'reduced', 'complete', 'r' or 'raw'."
@@ -131,8 +137,11 @@ def svd(
     hermitian: bool = False,
     subset_by_index=None,
 ) -> Any:
-    """U, S, Vh with `(U * S) @ Vh == a` for the reduced form; only S unless `compute_uv`. `subset_by_index`, a pair, says which of them, in
-    descending order: those from the first number on, before the second one. ValueError along with `full_matrices`."""
+    """Return U, S, Vh with `(U * S) @ Vh == a` for the reduced form; only S unless `compute_uv`.
+
+    `subset_by_index` is a pair of numbers: singular values from the first number on, before the
+    second one, in descending order. Raise ValueError if it is combined with `full_matrices`.
+    """
     a = _matrix("svd", a)
     if subset_by_index is not None and full_matrices:
         raise ValueError("linalg.svd: full_matrices and subset_by_index cannot both be set.")
@@ -168,12 +177,12 @@ def _argsort(x):
 
 
 def svdvals(x, /):
-    """Singular values in descending order."""
+    """Return singular values in descending order."""
     return svd(x, compute_uv=False)
 
 
 def eigh(a, UPLO: str | None = None, symmetrize_input: bool = True):
-    """Eigenvalues, ascending, and eigenvectors of a symmetric or Hermitian matrix."""
+    """Return eigenvalues, ascending, and eigenvectors of a symmetric or Hermitian matrix."""
     if UPLO not in (None, "L", "U"):
         raise ValueError(f"UPLO must be one of None, 'L' or 'U', got {UPLO!r}.")
     vectors, values = la.eigh(
@@ -183,18 +192,18 @@ def eigh(a, UPLO: str | None = None, symmetrize_input: bool = True):
 
 
 def eigvalsh(a, UPLO: str | None = "L", *, symmetrize_input: bool = True):
-    """Eigenvalues of a symmetric or Hermitian matrix, ascending."""
+    """Return the eigenvalues of a symmetric or Hermitian matrix, ascending."""
     return eigh(a, UPLO, symmetrize_input).eigenvalues
 
 
 def eig(a):
-    """Eigenvalues and right eigenvectors of a square matrix; both complex."""
+    """Return complex eigenvalues and right eigenvectors of a square matrix."""
     values, vectors = la.eig(_matrix("eig", a, square=True), compute_left_eigenvectors=False)
     return EigResult(values, vectors)
 
 
 def eigvals(a):
-    """Eigenvalues of a square matrix; complex."""
+    """Return complex eigenvalues of a square matrix."""
     return la.eig(
         _matrix("eigvals", a, square=True),
         compute_left_eigenvectors=False,
@@ -206,7 +215,7 @@ def eigvals(a):
 
 
 def slogdet(a, *, method: str | None = None):
-    """Sign and logarithm of the absolute value of determinants."""
+    """Return the sign and the logarithm of the absolute value of determinants."""
     if method not in (None, "lu", "qr"):
         raise ValueError(f"linalg.slogdet: method must be None, 'lu' or 'qr', got {method!r}.")
     a = _matrix("slogdet", a, square=True)
@@ -222,14 +231,14 @@ def slogdet(a, *, method: str | None = None):
 
 
 def _parity(pivots, dtype):
-    """1 or -1 as the row exchanges are even or odd in number."""
+    """Return 1 if the number of row exchanges is even, else -1."""
     n = pivots.shape[-1]
     moved = rd.sum(uf.not_equal(pivots, layout.index_range(n, pivots.dtype)), -1)
     return creation.astype(uf.subtract(1, uf.multiply(uf.remainder(moved, 2), 2)), dtype)
 
 
 def det(a):
-    """Determinants.
+    """Return the determinants of square matrices.
 
     >>> float(det(wnp.array([[1., 2.], [3., 4.]])))
     -2.0
@@ -265,7 +274,9 @@ def _det_jvp(primals, tangents):
 
 
 def _adjugate(a):
-    """The transposed matrices of cofactors; by the inverse unless a matrix has none or almost none."""
+    """Return the adjugate matrices, computed from the inverse unless a matrix is singular or nearly
+    so.
+    """
     packed, _, _ = la.lu(a)
     pivots = uf.abs(choosing.diagonal(packed, 0, -2, -1))
     n = a.shape[-1]
@@ -282,7 +293,7 @@ def _adjugate(a):
 
 
 def _svd_adjugate(a):
-    """The adjugate by singular values, which need not differ from 0."""
+    """Return the adjugate by singular values, which may be 0."""
     u, s, vh = la.svd(a)
     n = a.shape[-1]
     others = rd.prod(
@@ -293,9 +304,11 @@ def _svd_adjugate(a):
 
 
 def solve(a, b):
-    """The x with `a @ x == b`; a one-dimensional `b` is a vector, others are (stacks of) matrices.
+    """Return the x with `a @ x == b`; a one-dimensional `b` is a vector, others are (stacks of)
+    matrices.
 
-    `a` has shape (..., n, n); leading dims broadcast, and the dtype is floating or complex. Singular matrices give infinities or NaN.
+    `a` has shape (..., n, n); leading dims broadcast, and the dtype is floating or complex.
+    Singular matrices give infinities or NaN.
     Raises ValueError for shapes that do not fit.
 
     >>> solve(wnp.array([[2., 0.], [0., 4.]]), wnp.array([2., 2.]))
@@ -325,7 +338,7 @@ def solve(a, b):
 
 
 def inv(a):
-    """Inverses of square matrices."""
+    """Return inverses of square matrices."""
     a = _matrix("inv", a, square=True)
     return solve(
         a, promote.broadcast_to_shape(creation.eye(a.shape[-1], dtype=a.dtype), tuple(a.shape))
@@ -333,7 +346,9 @@ def inv(a):
 
 
 def pinv(a, rtol=None, hermitian: bool = False, *, rcond=None):
-    """Moore-Penrose inverses; singular values below `rtol` (also called `rcond`) times the largest count as zero.
+    """Return Moore-Penrose inverses.
+
+    Singular values below `rtol` (also called `rcond`) times the largest count as zero.
 
     Raises ValueError if both names are given.
     """
@@ -358,14 +373,17 @@ _pinv = custom_jvp(_svd_pinv, nondiff_argnums=(2,))
 
 @_pinv.defjvp
 def _pinv_jvp(hermitian, primals, tangents):
-    """Of a matrix whose rank stays: no derivative of singular vectors, of which those of equal values have none.
+    """Return the derivative of a pseudoinverse of constant rank, without derivatives of singular
+    vectors.
+
+    Singular vectors of equal singular values have no derivative.
 
     G. H. Golub and V. Pereyra, "The Differentiation of Pseudo-Inverses and Nonlinear Least Squares Problems Whose Variables Separate",
     SIAM Journal on Numerical Analysis 10 (1973).
     """
     (a, rtol), (t, _) = primals, tangents
     p = _pinv(a, rtol, hermitian)
-    if hermitian:  # of the nearest Hermitian matrix
+    if hermitian:  # the nearest Hermitian matrix
         a, t = (uf.divide(uf.add(x, _adjoint(x)), 2) for x in (a, t))
     wide = a.shape[-2] < a.shape[-1]
     slope = _adjoint(_pinv_slope(*map(_adjoint, (a, t, p)))) if wide else _pinv_slope(a, t, p)
@@ -373,7 +391,10 @@ def _pinv_jvp(hermitian, primals, tangents):
 
 
 def _pinv_slope(a, t, p):
-    """How `p`, the pseudoinverse of `a`, changes with `a` by `t`; products are in an order that suits more rows than columns."""
+    """Return the derivative of `p`, the pseudoinverse of `a`, for the tangent `t` of `a`.
+
+    The order of the products suits more rows than columns.
+    """
     th, ph = _adjoint(t), _adjoint(p)
     rows = matmul(th, ph)
     along = uf.add(uf.subtract(rows, matmul(p, matmul(a, rows))), uf.negative(matmul(p, t)))
@@ -383,7 +404,9 @@ def _pinv_slope(a, t, p):
 
 
 def lstsq(a, b, rcond=None, *, numpy_resid: bool = False):
-    """The x that minimizes |b - a @ x|, the squared residuals, the rank of `a` and its singular values."""
+    """Return the x that minimizes |b - a @ x|, the squared residuals, the rank of `a` and its
+    singular values.
+    """
     a, b = [
         promote.concrete(x)
         for x in promote.promote_dtypes_inexact(promote.value(a), promote.value(b))
@@ -404,8 +427,8 @@ def lstsq(a, b, rcond=None, *, numpy_resid: bool = False):
         _adjoint(vh),
         uf.multiply(creation.astype(inverse, a.dtype)[:, None], matmul(_adjoint(u), b)),
     )
-    rest = uf.subtract(b, matmul(a, x))
-    residuals = rd.sum(uf.real(uf.multiply(rest, uf.conjugate(rest))), 0)
+    residual = uf.subtract(b, matmul(a, x))
+    residuals = rd.sum(uf.real(uf.multiply(residual, uf.conjugate(residual))), 0)
     if numpy_resid:
         residuals = (
             residuals if int(rank) == n < m else creation.asarray(np.zeros(0, residuals.dtype))
@@ -414,7 +437,9 @@ def lstsq(a, b, rcond=None, *, numpy_resid: bool = False):
 
 
 def matrix_rank(M, rtol=None, *, hermitian: bool = False, tol=None):
-    """How many singular values exceed `rtol` (also called `tol`) times the largest; with `hermitian`, from the eigenvalues.
+    """Return the number of singular values above `rtol` (also called `tol`) times the largest.
+
+    With `hermitian` they are computed from the eigenvalues.
 
     >>> int(matrix_rank(wnp.ones((3, 3)), hermitian=True))
     1
@@ -436,7 +461,7 @@ def matrix_rank(M, rtol=None, *, hermitian: bool = False, tol=None):
 
 
 def matrix_power(a, n: int):
-    """`a` multiplied with itself, by repeated squaring; negative powers are those of the inverse."""
+    """Return a power of `a` by repeated squaring; negative powers are powers of the inverse."""
     a = promote.array_of("matrix_power", a)
     if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
         raise TypeError(f"linalg.matrix_power takes square matrices, got shape {tuple(a.shape)}.")
@@ -457,7 +482,7 @@ def matrix_power(a, n: int):
 
 
 def _size(x):
-    """Squares of absolute values; real."""
+    """Return squared absolute values, as real numbers."""
     return (
         uf.real(uf.multiply(x, uf.conjugate(x)))
         if dtypes.issubdtype(x.dtype, np.complexfloating)
@@ -466,7 +491,7 @@ def _size(x):
 
 
 def vector_norm(x, /, *, axis=None, keepdims: bool = False, ord=2):  # noqa: A002
-    """The norm of order `ord` of vectors along `axis`, or of all elements as one vector."""
+    """Return the norm of order `ord` of vectors along `axis`, or of all elements as one vector."""
     x = promote.concrete(promote.inexact("vector_norm", x))
     if ord is None or (not isinstance(ord, str) and ord == 2):
         return uf.sqrt(rd.sum(_size(x), axis, keepdims=keepdims))
@@ -511,12 +536,12 @@ def _matrix_norm(x, order, axes: tuple[int, int], keepdims: bool):
 
 
 def matrix_norm(x, /, *, keepdims: bool = False, ord="fro"):  # noqa: A002
-    """The norm of matrices in the last two dims: 'fro', 'nuc', 1, -1, 2, -2, inf or -inf."""
+    """Return the norm of matrices in the last two dims: 'fro', 'nuc', 1, -1, 2, -2, inf or -inf."""
     return _matrix_norm(_matrix("matrix_norm", x), ord, (-2, -1), keepdims)
 
 
 def norm(x, ord=None, axis=None, keepdims: bool = False):  # noqa: A002
-    """The norm of a vector or a matrix, by the number of axes.
+    """Return the norm of a vector or a matrix, depending on the number of axes.
 
     >>> float(norm(wnp.array([3., 4.])))
     5.0
@@ -539,7 +564,9 @@ def norm(x, ord=None, axis=None, keepdims: bool = False):  # noqa: A002
 
 
 def cond(x, p=None):
-    """The condition number: of order 2 by the singular values, else the norm times that of the inverse."""
+    """Return the condition number: for order 2 by singular values, else the norm times the norm of
+    the inverse.
+    """
     x = _matrix("cond", x)
     if p in (None, 2, -2):
         s = svdvals(x)
@@ -555,7 +582,9 @@ def cond(x, p=None):
 
 
 def multi_dot(arrays, *, precision=None):
-    """The product of several matrices in the cheapest order; the first and last may be vectors."""
+    """Return the product of several matrices in the cheapest order; the first and last may be
+    vectors.
+    """
     arrays = [promote.array_of("multi_dot", a) for a in arrays]
     if len(arrays) < 2:
         raise ValueError(f"multi_dot takes at least two arrays, got {len(arrays)}.")
@@ -577,27 +606,27 @@ def multi_dot(arrays, *, precision=None):
 
 
 def matrix_transpose(x, /):
-    """The last two dims swapped."""
+    """Return `x` with its last two dims exchanged."""
     return mp.matrix_transpose(x)
 
 
 def cross(x1, x2, /, *, axis: int = -1):
-    """The cross product of 3-vectors along `axis`."""
+    """Return the cross product of 3-vectors along `axis`."""
     return products.cross(x1, x2, axis=axis)
 
 
 def trace(x, /, *, offset: int = 0, dtype=None):
-    """Sums of the diagonals of matrices in the last two dims."""
+    """Return the sums of the diagonals of matrices in the last two dims."""
     return choosing.trace(x, offset, -2, -1, dtype)
 
 
 def diagonal(x, /, *, offset: int = 0):
-    """Diagonals of matrices in the last two dims."""
+    """Return the diagonals of matrices in the last two dims."""
     return choosing.diagonal(x, offset, -2, -1)
 
 
 def tensorinv(a, ind: int = 2):
-    """The inverse of `a` as a map from its last dims to its first `ind`."""
+    """Return the inverse of `a` as a map from its last dims to its first `ind` dims."""
     a = promote.array_of("tensorinv", a)
     if ind <= 0:
         raise ValueError(f"linalg.tensorinv: ind must be positive, got {ind}.")
@@ -610,7 +639,7 @@ def tensorinv(a, ind: int = 2):
 
 
 def tensorsolve(a, b, axes=None):
-    """The x with `tensordot(a, x, x.ndim) == b`."""
+    """Return the x with `tensordot(a, x, x.ndim) == b`."""
     a, b = promote.array_of("tensorsolve", a), promote.array_of("tensorsolve", b)
     if axes is not None:
         axes = [promote.canonical_axis(axis, a.ndim, "tensorsolve") for axis in axes]

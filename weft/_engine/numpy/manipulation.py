@@ -1,4 +1,7 @@
-"""Rearranging arrays: shapes, dims, joining, splitting, flipping; repeating them is in `repeating`."""
+"""Rearrangement of arrays: shapes, dims, joining, splitting, flipping;
+
+`repeating` has repetition.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,8 @@ from weft._engine.util.errors import OutOfMemoryError, ShapeError
 
 @takes_out_sharding
 def reshape(a, shape, order: str = "C", *, copy: bool | None = None):
-    """`a` with the same elements in row-major order (`order="F"`: column-major) and another shape; one dim may be -1.
+    """Return `a` with the same elements in row-major order (`order="F"`: column-major) and another
+    shape; one dim may be -1.
 
     Raises TypeError if the sizes differ, ShapeError for more than one -1, NotImplementedError for the order "A", ValueError for others.
 
@@ -40,7 +44,7 @@ def reshape(a, shape, order: str = "C", *, copy: bool | None = None):
         )
     if order in ("A", "a"):
         raise NotImplementedError(
-            "reshape: order='A' is not supported: how an array is stored is not its own. Use 'C' or 'F'."
+            "reshape: order='A' is not supported: the order in memory is not a property of an array. Use 'C' or 'F'."
         )
     if order not in ("C", "c"):
         raise ValueError(f"reshape: unexpected order {order!r}; use 'C' or 'F'.")
@@ -59,13 +63,13 @@ def _infer(old: tuple[int, ...], shape) -> tuple[int, ...]:
             f"reshape: can only specify one unknown dimension: got more than one -1 in {new}."
         )
     if free:
-        rest = math.prod(n for n in new if n != -1)
-        if rest == 0 or size % rest:
+        known_size = math.prod(n for n in new if n != -1)
+        if known_size == 0 or size % known_size:
             raise TypeError(
                 f"cannot reshape array of shape {old} (size {size}) into shape {new} because the product of the known "
-                f"dims ({rest}) does not divide it."
+                f"dims ({known_size}) does not divide it."
             )
-        new = tuple(size // rest if n == -1 else n for n in new)
+        new = tuple(size // known_size if n == -1 else n for n in new)
     if math.prod(new) != size or builtins.any(n < 0 for n in new):
         raise TypeError(
             f"cannot reshape array of shape {old} (size {size}) into shape {new} (size {math.prod(new)})"
@@ -75,7 +79,7 @@ def _infer(old: tuple[int, ...], shape) -> tuple[int, ...]:
 
 @takes_out_sharding
 def ravel(a, order: str = "C"):
-    """`a` as one dim, row-major or (`order="F"`) column-major.
+    """Return `a` as one dim, row-major or (`order="F"`) column-major.
 
     Raises TypeError if `a` is not an array or number, NotImplementedError for the orders "K" and "A", ValueError for others.
 
@@ -85,13 +89,14 @@ def ravel(a, order: str = "C"):
     a = promote.array_of("ravel", a)
     if order == "K":
         raise NotImplementedError(
-            "ravel: order='K' is not supported: how an array is stored is not its own. Use 'C' or 'F'."
+            "ravel: order='K' is not supported: the order in memory is not a property of an array. Use 'C' or 'F'."
         )
     return reshape(a, (a.size,), order)
 
 
 def transpose(a, axes: Sequence[int] | None = None):
-    """`a` with its dims permuted (reversed by default): dim `axes[d]` of `a` is dim d of the result.
+    """Return `a` with its dims permuted (reversed by default): dim `axes[d]` of `a` is dim d of the
+    result.
 
     Raises ValueError for dims out of bounds, ShapeError if `axes` is not a permutation.
 
@@ -102,7 +107,7 @@ def transpose(a, axes: Sequence[int] | None = None):
 
 
 def permute_dims(a, /, axes: Sequence[int]):
-    """`transpose` with the dims given."""
+    """Return `transpose` with the given dims."""
     return _permuted("permute_dims", a, axes)
 
 
@@ -120,7 +125,7 @@ def _permuted(api: str, a, axes: Sequence[int] | None):
 
 
 def matrix_transpose(x, /):
-    """The last two dims swapped."""
+    """Return `x` with its last two dims exchanged."""
     x = promote.array_of("matrix_transpose", x)
     if x.ndim < 2:
         raise ValueError(
@@ -130,7 +135,7 @@ def matrix_transpose(x, /):
 
 
 def swapaxes(a, axis1: int, axis2: int):
-    """`a` with two dims exchanged.
+    """Return `a` with two dims exchanged.
 
     Raises ValueError for dims out of bounds.
 
@@ -148,7 +153,9 @@ def swapaxes(a, axis1: int, axis2: int):
 
 
 def moveaxis(a, source, destination):
-    """Dims `source` moved to positions `destination`; the others keep their order."""
+    """Return `a` with dims `source` moved to positions `destination`; the other dims keep their
+    order.
+    """
     a = promote.array_of("moveaxis", a)
     several = lambda axes: axes if isinstance(axes, (tuple, list, range)) else (axes,)
     src = [promote.canonical_axis(s, a.ndim, "moveaxis") for s in several(source)]
@@ -162,7 +169,7 @@ def moveaxis(a, source, destination):
 
 
 def rollaxis(a, axis: int, start: int = 0):
-    """Dim `axis` moved before position `start`."""
+    """Return `a` with dim `axis` moved before position `start`."""
     a = promote.array_of("rollaxis", a)
     axis = promote.canonical_axis(axis, a.ndim)
     start = start + a.ndim if start < 0 else start
@@ -170,7 +177,7 @@ def rollaxis(a, axis: int, start: int = 0):
 
 
 def expand_dims(a, axis):
-    """New dims of size one at positions `axis` of the result."""
+    """Return `a` with new dims of size one at positions `axis` of the result."""
     a = promote.array_of("expand_dims", a)
     axes = promote.as_axes(axis, "expand_dims")
     n = a.ndim + len(axes)
@@ -181,7 +188,7 @@ def expand_dims(a, axis):
 
 
 def squeeze(a, axis=None):
-    """`a` without its dims of size one: all of them, or those in `axis`.
+    """Return `a` without its dims of size one: all of them, or those in `axis`.
 
     Raises ValueError for dims out of bounds or of another size.
 
@@ -210,7 +217,8 @@ def squeeze(a, axis=None):
 
 @takes_out_sharding
 def broadcast_to(array, shape):
-    """`array` repeated to `shape` by NumPy's rule: dims are added in front, dims of size one are repeated.
+    """Return `array` broadcast to `shape` by NumPy's rule: new leading dims, dims of size one
+    repeated.
 
     Raises ValueError if the shape of `array` does not broadcast to `shape`.
 
@@ -230,24 +238,24 @@ def broadcast_to(array, shape):
 
 
 def broadcast_arrays(*args) -> list:
-    """Arguments repeated to their common shape."""
+    """Return the arguments broadcast to their common shape."""
     arrays = [promote.array_of("broadcast_arrays", a) for a in args]
     shape = promote.broadcast_shapes(*[a.shape for a in arrays])
     return [promote.broadcast_to_shape(a, shape) for a in arrays]
 
 
 def atleast_1d(*arys):
-    """Arguments with at least one dim."""
+    """Return arguments with at least one dim."""
     return _atleast(arys, lambda a: reshape(a, (1,)) if a.ndim == 0 else a)
 
 
 def atleast_2d(*arys):
-    """Arguments with at least two dims."""
+    """Return arguments with at least two dims."""
     return _atleast(arys, lambda a: reshape(a, (1, -1)) if a.ndim < 2 else a)
 
 
 def atleast_3d(*arys):
-    """Arguments with at least three dims."""
+    """Return arguments with at least three dims."""
 
     def up(a):
         if a.ndim >= 3:
@@ -280,9 +288,9 @@ def _arrays(arrays, api: str) -> list:
 
 
 def concatenate(arrays, axis: int | None = 0, dtype=None):
-    """Arrays joined along an existing dim (flattened first if `axis` is None).
+    """Return arrays joined along an existing dim (flattened first if `axis` is None).
 
-    They have equal shapes but for dim `axis`; the dtype is their common one, or `dtype`.
+    They have equal shapes except for dim `axis`; the dtype is their common dtype, or `dtype`.
     Raises ValueError without arrays, for arrays without dims and for an axis out of bounds, ShapeError for shapes that do not fit.
 
     >>> wnp.concatenate([wnp.zeros(2), wnp.ones(1)])
@@ -304,7 +312,9 @@ concat = concatenate
 
 
 def stack(arrays, axis: int = 0, out=None, dtype=None):
-    """Arrays of one shape joined along a new dim, `axis` of the result; the dtype is their common one, or `dtype`.
+    """Return arrays of one shape joined along a new dim, `axis` of the result.
+
+    The dtype is their common dtype, or `dtype`.
 
     Raises ValueError without arrays, for different shapes and for an axis out of bounds.
 
@@ -322,40 +332,40 @@ def stack(arrays, axis: int = 0, out=None, dtype=None):
 
 
 def unstack(x, /, *, axis: int = 0) -> tuple:
-    """The slices of `x` along `axis`, without that dim."""
+    """Return the slices of `x` along `axis`, without that dim."""
     x = promote.array_of("unstack", x)
     axis = promote.canonical_axis(axis, x.ndim, "unstack")
     return tuple(slicing.index_in_dim(x, i, axis, keepdims=False) for i in range(x.shape[axis]))
 
 
 def vstack(tup, dtype=None):
-    """Arrays joined along dim 0, 1-d ones as rows."""
+    """Return arrays joined along dim 0; 1-d arrays are rows."""
     parts = atleast_2d(*_arrays(tup, "vstack"))
     return concatenate(parts if isinstance(parts, list) else [parts], 0, dtype)
 
 
 def hstack(tup, dtype=None):
-    """Arrays joined along dim 1, 1-d ones along dim 0."""
+    """Return arrays joined along dim 1; 1-d arrays along dim 0."""
     parts = atleast_1d(*_arrays(tup, "hstack"))
     parts = parts if isinstance(parts, list) else [parts]
     return concatenate(parts, 0 if parts[0].ndim == 1 else 1, dtype)
 
 
 def dstack(tup, dtype=None):
-    """Arrays joined along dim 2."""
+    """Return arrays joined along dim 2."""
     parts = atleast_3d(*_arrays(tup, "dstack"))
     return concatenate(parts if isinstance(parts, list) else [parts], 2, dtype)
 
 
 def column_stack(tup):
-    """1-d arrays as the columns of a matrix."""
+    """Return a matrix with 1-d arrays as columns."""
     return concatenate(
         [p if p.ndim > 1 else reshape(p, (-1, 1)) for p in _arrays(tup, "column_stack")], 1
     )
 
 
 def append(arr, values, axis: int | None = None):
-    """`values` joined to the end of `arr`."""
+    """Return `arr` with `values` appended."""
     return (
         concatenate([ravel(arr), ravel(values)], 0)
         if axis is None
@@ -364,7 +374,7 @@ def append(arr, values, axis: int | None = None):
 
 
 def block(arrays):
-    """A matrix assembled from nested lists of blocks."""
+    """Return a matrix assembled from nested lists of blocks."""
 
     def build(x, depth: int):
         if not isinstance(x, list):
@@ -379,13 +389,13 @@ def block(arrays):
 
 
 def atleast_nd(x, n: int):
-    """`x` with leading dims of size one up to `n` dims."""
+    """Return `x` with leading dims of size one up to `n` dims."""
     x = asarray(x)
     return reshape(x, (1,) * (n - x.ndim) + tuple(x.shape)) if x.ndim < n else x
 
 
 def split(ary, indices_or_sections, axis: int = 0) -> list:
-    """`ary` cut along `axis` into equal sections, or at the given indices."""
+    """Return the parts of `ary` along `axis`, in equal sections or split at the given indices."""
     a = promote.array_of("split", ary)
     axis = promote.canonical_axis(axis, a.ndim, "split")
     sections = _cuts("split", indices_or_sections)
@@ -398,7 +408,7 @@ def split(ary, indices_or_sections, axis: int = 0) -> list:
 
 
 def array_split(ary, indices_or_sections, axis: int = 0) -> list:
-    """Like `split`; sections may differ by one in size."""
+    """Return the parts of `ary` as `split` does; the sizes of sections may differ by one."""
     a = promote.array_of("array_split", ary)
     axis = promote.canonical_axis(axis, a.ndim, "array_split")
     n, k = a.shape[axis], _cuts("array_split", indices_or_sections)
@@ -417,11 +427,11 @@ def array_split(ary, indices_or_sections, axis: int = 0) -> list:
 
 
 def _cuts(api: str, indices_or_sections) -> int | list[int]:
-    """How many sections, or the indices at which to cut."""
-    given = promote.value(indices_or_sections)
-    if isinstance(given, (list, tuple)) or np.ndim(given):
-        return [_whole(api, i if isinstance(i, Dim) else promote.value(i)) for i in given]
-    k = _whole(api, given)
+    """Return the number of sections, or the indices of the splits."""
+    static_value = promote.value(indices_or_sections)
+    if isinstance(static_value, (list, tuple)) or np.ndim(static_value):
+        return [_whole(api, i if isinstance(i, Dim) else promote.value(i)) for i in static_value]
+    k = _whole(api, static_value)
     if k <= 0:
         raise ValueError(f"{api}: the number of sections must be larger than 0, got {k}.")
     return k
@@ -435,40 +445,40 @@ def _whole(api: str, number) -> int:
 
 
 def vsplit(ary, indices_or_sections) -> list:
-    """`split` along dim 0."""
+    """Return the parts of `ary` along dim 0, as `split` does."""
     return split(promote.array_of("vsplit", ary, "ary", 1), indices_or_sections, 0)
 
 
 def hsplit(ary, indices_or_sections) -> list:
-    """`split` along dim 1 (dim 0 of 1-d arrays)."""
+    """Return the parts of `ary` along dim 1 (dim 0 of 1-d arrays), as `split` does."""
     a = promote.array_of("hsplit", ary, "ary", 1)
     return split(a, indices_or_sections, 1 if a.ndim > 1 else 0)
 
 
 def dsplit(ary, indices_or_sections) -> list:
-    """`split` along dim 2."""
+    """Return the parts of `ary` along dim 2, as `split` does."""
     return split(promote.array_of("dsplit", ary, "ary", 3), indices_or_sections, 2)
 
 
 # ---- flipping, rolling
 def flip(m, axis=None):
-    """Elements in reverse order along `axis` (all dims by default)."""
+    """Return `m` with the order along `axis` (all dims by default) reversed."""
     m = promote.array_of("flip", m)
     return layout.rev(m, promote.canonical_axes(axis, m.ndim, "flip"))
 
 
 def flipud(m):
-    """Reversed along dim 0."""
+    """Return `m` with the order along dim 0 reversed."""
     return flip(promote.array_of("flipud", m, "m", 1), 0)
 
 
 def fliplr(m):
-    """Reversed along dim 1."""
+    """Return `m` with the order along dim 1 reversed."""
     return flip(promote.array_of("fliplr", m, "m", 2), 1)
 
 
 def rot90(m, k: int = 1, axes: tuple[int, int] = (0, 1)):
-    """Rotated by `k` quarter turns in the plane of `axes`."""
+    """Return `m` rotated by `k` quarter turns in the plane of `axes`."""
     m = promote.array_of("rot90", m)
     i, j = (promote.canonical_axis(d, m.ndim, "rot90") for d in axes)
     if i == j:
@@ -482,7 +492,7 @@ def rot90(m, k: int = 1, axes: tuple[int, int] = (0, 1)):
 
 
 def roll(a, shift, axis=None):
-    """Elements moved along `axis` by `shift`, around the end."""
+    """Return `a` with elements shifted cyclically along `axis` by `shift`."""
     a = promote.array_of("roll", a)
     if axis is None:
         return layout.reshape(roll(ravel(a), shift, 0), tuple(a.shape))
@@ -502,7 +512,7 @@ def roll(a, shift, axis=None):
 
 
 def _roll_dim(a, shift, d: int):
-    """Move elements along dim `d`."""
+    """Shift elements cyclically along dim `d`."""
     n = a.shape[d]
     if not n:
         return a

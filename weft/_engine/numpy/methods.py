@@ -1,7 +1,8 @@
-"""Methods and operators of arrays: attached to `Array` and `Tracer` when `weft.numpy` is loaded.
+"""Methods and operators of arrays, attached to `Array` and `Tracer` when `weft.numpy` is loaded.
 
-In:   the namespace that has the public functions by their names: `weft.numpy`, which calls `attach` when it is loaded.
-Most methods are such functions, named in tables here; they are made, and their modules loaded, when they are first used.
+In:   the namespace of the public functions: `weft.numpy`, which calls `attach` when it is loaded.
+      Most methods are such functions, listed in tables here; they are created, and their modules
+      loaded, at first use.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ wnp: Any = None
 
 
 def _operator(name: str) -> Callable:
-    """A binary operator; NotImplemented for other types, whose own operators are then tried."""
+    """Return a binary operator; for other types it returns NotImplemented, so that their own
+    operators are tried.
+    """
     fun = getattr(wnp, name)
 
     def method(self, other):
@@ -33,7 +36,9 @@ def _operator(name: str) -> Callable:
 
 
 def _equality(name: str) -> Callable:
-    """A comparison that the containers of Python do not take part in: identity would be no answer."""
+    """Return a comparison that refuses Python containers, for which Python would fall back to
+    identity.
+    """
     fun, sign = getattr(wnp, name), "==" if name == "equal" else "!="
 
     def method(self, other):
@@ -50,7 +55,7 @@ def _equality(name: str) -> Callable:
 
 
 def _reflected(name: str) -> Callable:
-    """A binary operator of which the array is the second operand."""
+    """Return a binary operator whose second operand is the array."""
     fun = getattr(wnp, name)
 
     def method(self, other):
@@ -70,7 +75,7 @@ def _setitem(self, index, values):
 
 
 def _reshape(self, *shape, order: str = "C", **kwargs):
-    """See `weft.numpy.reshape`; the shape may be given as one tuple or as separate integers."""
+    """Reshape as `weft.numpy.reshape`; the shape may be one tuple or separate integers."""
     shape = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
     return wnp.reshape(self, eager.same(shape), order, **kwargs)
 
@@ -82,7 +87,7 @@ def _transpose(self, *axes):
 
 
 def _view(self, dtype=None, type=None):
-    """Return the same bits as another dtype. Elements of another size change the last dim."""
+    """Return the same bits as another dtype; elements of another size change the last dim."""
     from weft._engine.ops.elementwise import bitcast_convert_type
 
     if dtype is None:
@@ -120,7 +125,10 @@ def _compress(
 
 
 def _array_namespace(self, /, *, api_version: str | None = None):
-    """The namespace of the Python array API: `weft.numpy`, or `jax.numpy` where that means weft. ValueError for another version."""
+    """Return the namespace of the Python array API.
+
+    It is `weft.numpy`, or `jax.numpy` where that means weft. Raise ValueError for another version.
+    """
     if api_version not in (None, wnp.__array_api_version__):
         raise ValueError(
             f"__array_namespace__: the version of the array API is {wnp.__array_api_version__!r}, got {api_version!r}."
@@ -129,7 +137,7 @@ def _array_namespace(self, /, *, api_version: str | None = None):
 
 
 def _round(self, ndigits: int | None = None):
-    """As for Python numbers: to integers, or to `ndigits` places in the same dtype."""
+    """Round as Python numbers do: to integers, or to `ndigits` places in the same dtype."""
     if ndigits is not None or np.issubdtype(self.dtype, np.integer):
         return wnp.round(self, ndigits or 0)
     return wnp.astype(wnp.round(self), int)
@@ -153,7 +161,7 @@ def _tracer_len(self):
 
 
 def _contains(self, element):
-    """Whether a vector has an element equal to a number."""
+    """Return whether a vector has an element equal to a number."""
     if not is_arraylike(element):
         raise TypeError(
             f"Array.__contains__: unsupported operand type {type(element)}; the elements of an array are numbers."
@@ -170,7 +178,7 @@ def _contains(self, element):
 
 
 def _byteswap(self):
-    """The elements with the order of their bytes reversed, of the same dtype."""
+    """Return the elements with their byte order reversed; the dtype is unchanged."""
     from weft._engine.ops.elementwise import complex as complex_of
 
     if self.dtype.itemsize == 1 or self.dtype == np.bool_:
@@ -181,13 +189,13 @@ def _byteswap(self):
 
 
 def _to_device(self, device, *, stream=None):
-    """The array on another device."""
+    """Return the array on another device."""
     from weft._engine.api.placement.device_put import device_put
 
     return device_put(self, device)
 
 
-#: method without its underscores -> public function
+#: the public function of each method, by the name without underscores
 OPERATORS = {
     "add": "add",
     "sub": "subtract",
@@ -219,7 +227,9 @@ PROPERTIES = {"T": "transpose", "mT": "matrix_transpose", "real": "real", "imag"
 
 
 class _LazyAttribute:
-    """An attribute of arrays that is made, by `make(*facts)`, when it is first used, and then replaces this one."""
+    """An attribute of arrays that `make(*facts)` creates at first use, which then replaces this
+    object.
+    """
 
     __slots__ = ("name", "make", "facts")
 
@@ -227,10 +237,10 @@ class _LazyAttribute:
         self.name, self.make, self.facts = name, make, facts
 
     def __get__(self, instance: Any, owner: type) -> Any:
-        made = self.make(*self.facts)
+        attribute = self.make(*self.facts)
         for cls in (Array, Tracer):
-            setattr(cls, self.name, made)
-        return made.__get__(instance, owner)
+            setattr(cls, self.name, attribute)
+        return attribute.__get__(instance, owner)
 
 
 def _method(name: str) -> Callable:
@@ -265,7 +275,7 @@ def _at() -> property:
 
 
 def attach(namespace: Any) -> None:
-    """Give arrays their operators and methods, which are functions of `namespace`."""
+    """Attach operators and methods, which are functions of `namespace`, to arrays."""
     global wnp
     wnp = namespace
     for cls in (Array, Tracer):
@@ -295,7 +305,7 @@ def _attach_to(cls: type) -> None:
     cls.__round__ = _round
     cls.__setitem__ = _setitem
     cls.flat = property(
-        lambda self: iter(self.ravel()), doc="An iterator over the elements, row by row."
+        lambda self: iter(self.ravel()), doc="An iterator over the elements, in row-major order."
     )
     cls.compress, cls.byteswap, cls.__contains__ = _compress, _byteswap, _contains
     cls.reshape, cls.transpose, cls.view, cls.astype, cls.to_device = (
@@ -307,6 +317,6 @@ def _attach_to(cls: type) -> None:
     )
     cls._impl = property(
         lambda self: self.dtype.impl.public,
-        doc="The generator of keys, under the name that libraries read it by.",
+        doc="The generator of keys, under the name that libraries use.",
     )
     cls.__array_namespace__ = _array_namespace

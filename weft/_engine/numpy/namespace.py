@@ -1,6 +1,7 @@
-"""What the array API standard asks of a library: its devices, its dtypes and what it can do.
+"""Inspection as the array API standard defines it: devices, dtypes and capabilities.
 
-Law: dtypes are those that arrays have under the settings in force, so that 64-bit ones are missing unless they are enabled.
+Law: dtypes are those that arrays have under the current settings, so 64-bit ones are missing unless
+they are enabled.
 """
 
 from __future__ import annotations
@@ -12,29 +13,32 @@ import numpy as np
 from weft._engine.runtime.device import Device, devices as all_devices
 from weft._engine.util import dtypes as dt
 
-#: those of the standard
+#: the dtypes of the standard
 _DTYPES = (
     "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64 complex64 complex128"
 ).split()
 
 
 class NamespaceInfo:
-    """The functions of the standard that tell of the library."""
+    """The inspection functions of the standard."""
 
     def capabilities(self) -> dict[str, Any]:
-        """What arrays can do: boolean indices work, and shapes that depend on data do outside of traced programs."""
+        """Return the capabilities of arrays.
+
+        Boolean indices work; shapes that depend on data work outside of traced programs.
+        """
         return {"boolean indexing": True, "data-dependent shapes": False, "max dimensions": 32}
 
     def default_device(self) -> None:
-        """None: arrays that are not placed follow what they are computed with."""
+        """Return None: arrays without a placement follow the operands they are combined with."""
         return None
 
     def devices(self) -> list[Device]:
-        """All devices that arrays can be put on."""
+        """Return all devices that can hold arrays."""
         return all_devices()
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, np.dtype]:
-        """The dtypes of arrays that are made without one."""
+        """Return the dtypes of arrays created without a dtype."""
         real, whole = dt.default_float_dtype(), dt.default_int_dtype()
         return {
             "real floating": real,
@@ -46,7 +50,7 @@ class NamespaceInfo:
     def dtypes(
         self, *, device: Any = None, kind: str | tuple[str, ...] | None = None
     ) -> dict[str, np.dtype]:
-        """The dtypes of the standard that there are, all or those of a `kind` (see `isdtype`).
+        """Return the available dtypes of the standard, all or those of a `kind` (see `isdtype`).
 
         >>> list(wnp.__array_namespace_info__().dtypes(kind="signed integer"))
         ['int8', 'int16', 'int32']
@@ -62,5 +66,8 @@ class NamespaceInfo:
 
 
 def __array_namespace_info__() -> NamespaceInfo:
-    """What the array API standard asks of a library: `capabilities`, `default_device`, `default_dtypes`, `devices` and `dtypes`."""
+    """Return the inspection object of the array API standard.
+
+    Its methods are `capabilities`, `default_device`, `default_dtypes`, `devices` and `dtypes`.
+    """
     return NamespaceInfo()

@@ -1,4 +1,4 @@
-"""Padding arrays: constants, continued edges, reflections, statistics and ramps."""
+"""Padding of arrays: constants, continued edges, reflections, statistics and ramps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weft._engine.ops import elementwise as ew, layout, slicing
 from weft._engine.ops.casting import size_as
 from weft._engine.util import dtypes
 
-#: the keyword that each mode takes
+#: the keyword argument of each mode
 OPTIONS = {
     "constant": "constant_values",
     "empty": None,
@@ -33,11 +33,11 @@ OPTIONS = {
     "linear_ramp": "end_values",
 }
 _Continuation = Literal["edge", "reflect", "symmetric", "wrap"]
-MAX_RUNS = 4  # slices that a rearranged dim is concatenated from
+MAX_RUNS = 4  # the most slices that a rearranged dim is concatenated from
 
 
 def pad(array, pad_width, mode="constant", **kwargs):
-    """`array` with `pad_width` elements before and after each dim, of the same dtype.
+    """Return `array` with `pad_width` elements before and after each dim, of the same dtype.
 
     `pad_width` is an integer, a pair, a list of pairs for all dims, or a dict from dims to them. Modes: constant
     (`constant_values`), edge, reflect, symmetric, wrap, empty, maximum, minimum, mean, median (of `stat_length` elements),
@@ -74,7 +74,9 @@ def pad(array, pad_width, mode="constant", **kwargs):
 
 
 def _pad_by_function(a, widths, function, kwargs):
-    """Zeros around `a`, each vector of each dim in turn replaced by `function(vector, (before, after), dim, kwargs)`."""
+    """Pad with zeros and replace each vector of each dim by `function(vector, (before, after), dim,
+    kwargs)`.
+    """
     from weft._engine.numpy.composed import apply_along_axis
 
     padded = _pad_constant(a, widths, 0)
@@ -84,9 +86,10 @@ def _pad_by_function(a, widths, function, kwargs):
 
 
 def _rearranged(a, d: int, source: np.ndarray):
-    """`a` with element `source[i]` of dim `d` at place i.
+    """Return `a` with element `source[i]` of dim `d` at position i.
 
-    Few runs along the last dim are slices, which read whole vectors; along another dim an index moves whole rows.
+    A few runs along the last dim become slices, which read whole vectors; along another dim an
+    index moves whole rows.
     """
     runs = _runs(source)
     if d < a.ndim - 1 or len(runs) > MAX_RUNS:
@@ -106,20 +109,22 @@ def _rearranged(a, d: int, source: np.ndarray):
 
 
 def _places(n: Any, width: tuple[Any, Any]) -> Any:
-    """Return the positions of a padded dim, counted from its first element: an array of NumPy if all sizes are known."""
+    """Return the positions of a padded dim, counted from its first element: a NumPy array if all
+    sizes are known.
+    """
     if not any(isinstance(size, Dim) for size in (n, *width)):
         return np.arange(-width[0], n + width[1])
     return ew.sub(layout.iota(np.int32, n + width[0] + width[1]), size_as(width[0], np.int32))
 
 
 def _continued(n: int | Dim, width: tuple[Any, Any], mode: _Continuation) -> Any:
-    """The positions in a dim of symbolic size that a continuation of it reads."""
+    """Return the positions in a dim of symbolic size that its continuation reads."""
     places = _places(n, width)
     if mode == "edge":
         return clip(places, 0, n - 1)
     last = {"wrap": n, "symmetric": 2 * n - 1, "reflect": 2 * (n - 1)}[
         mode
-    ]  # the place that mirrors the first one
+    ]  # the position that mirrors the first one
     places = remainder(
         places, max_dim(last, 1) if mode == "reflect" else n if mode == "wrap" else 2 * n
     )
@@ -127,7 +132,7 @@ def _continued(n: int | Dim, width: tuple[Any, Any], mode: _Continuation) -> Any
 
 
 def _runs(source: np.ndarray) -> list[tuple[int, int, int]]:
-    """Indices as runs (first, step, length) with steps of 1, -1 or 0.
+    """Return indices as runs (first, step, length) with steps of 1, -1 or 0.
 
     >>> _runs(np.array([2, 1, 0, 1, 2, 3, 3]))
     [(2, -1, 3), (1, 1, 3), (3, 0, 1)]
@@ -144,16 +149,17 @@ def _runs(source: np.ndarray) -> list[tuple[int, int, int]]:
 
 
 def _reflect_oddly(a, d: int, mirrored, width: tuple[int, int], mode):
-    """Continue dim `d` by twice the nearest edge minus the elements `mirrored` there.
+    """Continue dim `d` by twice the nearest edge minus the elements at `mirrored`.
 
-    The continuation is x(-i) = 2 x(0) - x(i) at the first edge and the same at the last one, so that a whole period adds twice the
-    difference of the edges. Each result is an element or its negative, plus multiples of the edges.
+    The continuation is x(-i) = 2 x(0) - x(i) at the first edge and likewise at the last one, so
+    that a whole period adds twice the difference of the edges. Each result is an element or its
+    negative, plus multiples of the edges.
     """
     n, places = a.shape[d], _places(a.shape[d], width)
     half = n if mode == "symmetric" else max_dim(n - 1, 1)
     if (
         mode == "reflect"
-    ):  # an edge that two mirrored periods share belongs to the nearer one, which has the smaller terms
+    ):  # an edge shared by two mirrored periods belongs to the nearer one, whose terms are smaller
         places = places - (places > 0)
     periods, backwards = places // (2 * half), places % (2 * half) >= half
     along = [-1 if k == d else 1 for k in range(a.ndim)]
@@ -168,14 +174,14 @@ def _reflect_oddly(a, d: int, mirrored, width: tuple[int, int], mode):
     both = times(of_last, last - first) + times(2 * backwards, first)
     edges = where(
         of_first == 0, times(of_last, last), where(of_last == 0, times(of_first, first), both)
-    )  # 0 * inf is no term
+    )  # avoids a term 0 * inf
     return where(
         (of_first == 0) & (of_last == 0), mirrored, edges + where(backwards, -mirrored, mirrored)
     )
 
 
 def _pad_statistic(a, widths, mode: str, length):
-    """Borders filled with a statistic of the `length` nearest elements (all by default)."""
+    """Fill borders with a statistic of the `length` nearest elements (all by default)."""
     from weft._engine.numpy import reductions, statistics
 
     stat = {
@@ -208,7 +214,7 @@ def _pad_statistic(a, widths, mode: str, length):
 
 
 def _pad_ramp(a, widths, end_values):
-    """Borders that go in equal steps from the edge to an end value."""
+    """Fill borders with equal steps from the edge to an end value."""
     ends = np.broadcast_to(np.asarray(end_values), (a.ndim, 2))
 
     for d, (before, after) in enumerate(widths):
@@ -230,13 +236,13 @@ def _pad_widths(pad_width, ndim: int) -> list[tuple[Any, Any]]:
             first, last = (w, w) if isinstance(w, (int, Dim)) else w
             full[canonical_axis(d, ndim, "pad")] = (first, last)
         return full
-    given = np.asarray(pad_width if isinstance(pad_width, Dim) else value(pad_width))
-    symbolic = given.dtype == object and all(
-        isinstance(w, (int, np.integer, Dim)) for w in given.flat
+    pad_widths = np.asarray(pad_width if isinstance(pad_width, Dim) else value(pad_width))
+    symbolic = pad_widths.dtype == object and all(
+        isinstance(w, (int, np.integer, Dim)) for w in pad_widths.flat
     )
-    if given.dtype.kind not in "iu" and given.size and not symbolic:
-        raise TypeError(f"pad: pad_width must hold integers, got {given.dtype.name}.")
-    widths = np.broadcast_to(given, (ndim, 2))
+    if pad_widths.dtype.kind not in "iu" and pad_widths.size and not symbolic:
+        raise TypeError(f"pad: pad_width must hold integers, got {pad_widths.dtype.name}.")
+    widths = np.broadcast_to(pad_widths, (ndim, 2))
     if any(w < 0 for w in widths.flat):
         raise ValueError("index can't contain negative values: pad widths must not be negative.")
     return [(as_int(b), as_int(c)) for b, c in widths]

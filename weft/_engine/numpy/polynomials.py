@@ -1,4 +1,6 @@
-"""Polynomials as arrays of coefficients, highest power first; window functions of signal processing."""
+"""Polynomials as arrays of coefficients, highest power first; window functions of signal
+processing.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ def _coefficients(api: str, *args) -> list:
 
 
 def _added(a1, a2):
-    """The sum, with rows (coefficients) of the same distance from the end added."""
+    """Return the sum of rows (coefficients), aligned at the end."""
     if a1.ndim == a2.ndim == 1:
         n = max(a1.shape[0], a2.shape[0])
         return uf.add(
@@ -52,21 +54,21 @@ def _added(a1, a2):
 
 
 def polyadd(a1, a2):
-    """The sum of two polynomials."""
+    """Return the sum of two polynomials."""
     check_arraylike("polyadd", a1, a2)
     a1, a2 = [mp.atleast_1d(concrete(x)) for x in promote_dtypes(value(a1), value(a2))]
     return _added(a1, a2)
 
 
 def polysub(a1, a2):
-    """The difference of two polynomials."""
+    """Return the difference of two polynomials."""
     check_arraylike("polysub", a1, a2)
     a1, a2 = [mp.atleast_1d(concrete(x)) for x in promote_dtypes(value(a1), value(a2))]
     return _added(a1, uf.negative(a2))
 
 
 def polymul(a1, a2, *, trim_leading_zeros: bool = False):
-    """The product of two polynomials."""
+    """Return the product of two polynomials."""
     a1, a2 = _coefficients("polymul", a1, a2)
     if trim_leading_zeros:
         a1, a2 = [trim_zeros(a, "f") for a in (a1, a2)]
@@ -75,7 +77,7 @@ def polymul(a1, a2, *, trim_leading_zeros: bool = False):
 
 
 def polydiv(u, v, *, trim_leading_zeros: bool = False):
-    """Quotient and remainder of two polynomials."""
+    """Return quotient and remainder of two polynomials."""
     u, v = _coefficients("polydiv", u, v)
     m, n = u.shape[0] - 1, v.shape[0] - 1
     quotient = []
@@ -86,13 +88,13 @@ def polydiv(u, v, *, trim_leading_zeros: bool = False):
             u = u.at[k + 1 : k + n + 1].add(uf.negative(uf.multiply(d, v[1:])))
         u = u.at[k].set(
             uf.multiply(uf.abs(d), 0)
-        )  # u[k] - d * v[0] without its rounding: zero, or nan where v[0] is zero
+        )  # u[k] - d * v[0] without rounding: zero, or nan where v[0] is zero
     q = mp.stack(quotient) if quotient else creation.zeros(1, u.dtype)
     return q, trim_zeros(u, "f") if trim_leading_zeros else u
 
 
 def polyder(p, m: int = 1):
-    """The derivative of order `m`."""
+    """Return the derivative of order `m`."""
     (p,) = _coefficients("polyder", p)
     if m < 0:
         raise ValueError("Order of derivative must be positive.")
@@ -103,7 +105,7 @@ def polyder(p, m: int = 1):
 
 
 def polyint(p, m: int = 1, k=None):
-    """The integral of order `m`, with constants `k`."""
+    """Return the integral of order `m`, with constants `k`."""
     (p,) = _coefficients("polyint", p)
     if m < 0:
         raise ValueError("Order of integral must be positive.")
@@ -119,7 +121,9 @@ def polyint(p, m: int = 1, k=None):
 
 
 def polyfit(x, y, deg: int, rcond=None, full: bool = False, w=None, cov=False):
-    """Coefficients of the polynomial of degree `deg` that fits the points best in least squares."""
+    """Return the coefficients of the polynomial of degree `deg` with the best least-squares fit of
+    the points.
+    """
     from weft._engine.numpy import linalg
 
     x, y = _coefficients("polyfit", x, y)
@@ -143,7 +147,7 @@ def polyfit(x, y, deg: int, rcond=None, full: bool = False, w=None, cov=False):
     if not cov:
         return c
     base = linalg.inv(lhs.T @ lhs)
-    base = base if y.ndim == 1 else base[:, :, None]  # a matrix for each column of y
+    base = base if y.ndim == 1 else base[:, :, None]  # one matrix for each column of y
     if cov == "unscaled":
         return c, base
     if x.shape[0] <= order:
@@ -157,7 +161,7 @@ _MANY = 1024
 
 
 def vander(x, N: int | None = None, increasing: bool = False):
-    """The matrix whose columns are powers of `x`."""
+    """Return the matrix whose columns are powers of `x`."""
     (x,) = (
         _coefficients("vander", x)
         if not dtypes.issubdtype(concrete(x).dtype, np.integer)
@@ -167,7 +171,7 @@ def vander(x, N: int | None = None, increasing: bool = False):
         raise ValueError("x must be a one-dimensional array")
     n = x.shape[0] if N is None else operator.index(N)
     powers = range(n) if increasing else range(n)[::-1]
-    if n > _MANY:  # one operation, not one for each column
+    if n > _MANY:  # one operation instead of one for each column
         return uf.power(
             mp.expand_dims(x, 1), creation.arange(powers.start, powers.stop, powers.step)
         )
@@ -179,7 +183,9 @@ def vander(x, N: int | None = None, increasing: bool = False):
 
 
 def poly(seq_of_zeros):
-    """The monic polynomial with the given roots (or the characteristic polynomial of a matrix)."""
+    """Return the monic polynomial with the given roots (or the characteristic polynomial of a
+    matrix).
+    """
     from weft._engine.numpy import linalg
 
     (roots_,) = _coefficients("poly", seq_of_zeros)
@@ -196,9 +202,9 @@ def poly(seq_of_zeros):
 
 
 def roots(p, *, strip_zeros: bool = True):
-    """The roots of a polynomial; they need concrete coefficients, unless strip_zeros is False.
+    """Return the roots of a polynomial; coefficients must be concrete unless strip_zeros is False.
 
-    Leading zeros then stay and give roots that are NaN, at the end.
+    Leading zeros then stay and give NaN roots, at the end.
     """
     from weft._engine.numpy import choosing, linalg
 
@@ -219,17 +225,19 @@ def roots(p, *, strip_zeros: bool = True):
         leading = choosing.where((p != 0).any(), (p != 0).argmax(), n)
         p = mp.roll(p, -leading)
     companion = mp.concatenate([(-p[1:] / p[0])[None], creation.eye(n - 2, n - 1, dtype=p.dtype)])
-    found = linalg.eigvals(companion)
+    eigenvalues = linalg.eigvals(companion)
     if not strip_zeros:  # each zero that was moved to the end gave a root that is exactly zero
-        found = found[(found == 0).argsort(stable=True)]
+        eigenvalues = eigenvalues[(eigenvalues == 0).argsort(stable=True)]
         return choosing.where(
-            creation.arange(n - 1) < n - 1 - leading, found, complex(np.nan, np.nan)
+            creation.arange(n - 1) < n - 1 - leading, eigenvalues, complex(np.nan, np.nan)
         )
-    return mp.concatenate([found, creation.zeros(zeros_, complex_dtype)])
+    return mp.concatenate([eigenvalues, creation.zeros(zeros_, complex_dtype)])
 
 
 def trim_zeros(filt, trim: str = "fb", axis=None):
-    """An array without the leading ('f') and trailing ('b') slices along `axis` (all dims) that are zero; its values must be concrete.
+    """Return an array without leading ('f') and trailing ('b') zero slices along `axis` (all dims).
+
+    Its values must be concrete.
 
     >>> wnp.trim_zeros(wnp.array([0, 0, 1, 2, 0]))
     Array([1, 2], dtype=int32)
@@ -265,13 +273,13 @@ def _window(name: str, shape_of_n, text: str):
 
 
 def _points(M: Any) -> Any:
-    """The number of points as a size. Floats are truncated, as in NumPy and JAX."""
+    """Return the number of points as a size; floats are truncated, as in NumPy and JAX."""
     is_float = dtypes.issubdtype(getattr(M, "dtype", type(M)), np.floating) and not np.ndim(M)
     return as_size(int(M) if is_float else M)
 
 
 def _shape_of_size(shape_of_n, n: int):
-    """The window of `n` points; that of one point is 1."""
+    """Return the window of `n` points; the window of one point is 1."""
     dtype = dtypes.default_float_dtype()
     if is_at_most(n, 1):
         return creation.ones(n, dtype)
@@ -290,29 +298,29 @@ def _cosine(k, n: int, cycles: int = 1):
 bartlett = _window(
     "bartlett",
     lambda k, n: uf.subtract(1, uf.abs(uf.divide(uf.subtract(uf.multiply(2, k), n - 1), n - 1))),
-    "The triangular window of `M` points.",
+    "Return the triangular window of `M` points.",
 )
 hanning = _window(
     "hanning",
     lambda k, n: uf.multiply(uf.subtract(1, _cosine(k, n)), 0.5),
-    "The Hann window of `M` points.",
+    "Return the Hann window of `M` points.",
 )
 hamming = _window(
     "hamming",
     lambda k, n: uf.subtract(0.54, uf.multiply(0.46, _cosine(k, n))),
-    "The Hamming window of `M` points.",
+    "Return the Hamming window of `M` points.",
 )
 blackman = _window(
     "blackman",
     lambda k, n: uf.add(
         uf.subtract(0.42, uf.multiply(0.5, _cosine(k, n))), uf.multiply(0.08, _cosine(k, n, 2))
     ),
-    "The Blackman window of `M` points.",
+    "Return the Blackman window of `M` points.",
 )
 
 
 def kaiser(M: int, beta):
-    """The Kaiser window of `M` points and shape `beta`."""
+    """Return the Kaiser window of `M` points and shape `beta`."""
 
     def shape_of_n(k, n):
         x = uf.subtract(uf.divide(uf.multiply(2, k), n - 1), 1)

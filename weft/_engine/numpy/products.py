@@ -1,4 +1,7 @@
-"""Products of arrays: dot, matmul, einsum, tensordot and the like. `manipulation` is loaded only by those that need it."""
+"""Products of arrays: dot, matmul, einsum, tensordot and others.
+
+Only functions that need `manipulation` load it.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,17 @@ from weft._engine.util.source import user_frame
 
 
 def arrays_of(api: str, *args):
-    """The arguments of `api` as arrays of one dtype."""
+    """Return the arguments of `api` as arrays of one dtype."""
     promote.check_arraylike(api, *args)
     return [promote.concrete(x) for x in promote.promote_dtypes(*[promote.value(a) for a in args])]
 
 
 def _factors_of(api: str, a, b, preferred=None) -> tuple:
-    """The arguments of `api` as arrays, and the dtype of the product. Arrays keep their dtypes, which a contraction takes as they are, but
-    for integers that a product of floats would need 64 bits for. Both are weakly typed if the product is."""
+    """Return the arguments of `api` as arrays, and the dtype of the product.
+
+    Arrays keep their dtypes, since a contraction accepts mixed dtypes, except integers for which a
+    product of floats would need 64 bits. Both are weakly typed if the product is.
+    """
     promote.check_arraylike(api, a, b)
     a, b = promote.value(a), promote.value(b)
     dtype, weak = dtypes.result_type(a, b, return_weak_type_flag=True)
@@ -71,9 +77,10 @@ def _mismatch(api: str, a, b, i: int, j: int):
 
 @takes_out_sharding(contracts=True)
 def dot(a, b, *, precision=None, preferred_element_type=None):
-    """NumPy's dot: product of vectors and matrices, over the last dim of `a` and the second to last of `b`.
+    """Return NumPy's dot: the product over the last dim of `a` and the second to last dim of `b`.
 
-    The result has the other dims of `a`, then those of `b`, and the common dtype, or `preferred_element_type`.
+    The result has the other dims of `a`, then the other dims of `b`, and the common dtype, or
+    `preferred_element_type`.
     Raises ShapeError if the contracted dims differ in size, TypeError for lists.
 
     >>> wnp.dot(wnp.ones((2, 3)), wnp.arange(3.0))
@@ -94,10 +101,12 @@ def dot(a, b, *, precision=None, preferred_element_type=None):
 
 @takes_out_sharding(contracts=True)
 def matmul(a, b, *, precision=None, preferred_element_type=None):
-    """Matrix product of the last two dims, broadcast over the others; vectors count as rows or columns.
+    """Return the matrix product of the last two dims, broadcast over the others.
 
-    The dtype is the common one, or `preferred_element_type`. Raises ShapeError if the contracted dims differ in size or the others do
-    not broadcast, ValueError for scalars.
+    Vectors count as rows or columns.
+
+    The dtype is the common dtype, or `preferred_element_type`. Raises ShapeError if the contracted
+    dims differ in size or the others do not broadcast, ValueError for scalars.
 
     >>> wnp.matmul(wnp.ones((5, 2, 3)), wnp.ones((3, 4))).shape
     (5, 2, 4)
@@ -134,7 +143,7 @@ def matmul(a, b, *, precision=None, preferred_element_type=None):
 
 
 def vdot(a, b, *, precision=None, preferred_element_type=None):
-    """The dot product of flattened arrays, the first one conjugated."""
+    """Return the dot product of flattened arrays; the first one is conjugated."""
     a, b = arrays_of("vdot", a, b)
     if dtypes.issubdtype(a.dtype, np.complexfloating):
         a = ew.conj(a)
@@ -143,7 +152,7 @@ def vdot(a, b, *, precision=None, preferred_element_type=None):
 
 
 def inner(a, b, *, precision=None, preferred_element_type=None):
-    """The product over the last dims of both arrays."""
+    """Return the product over the last dims of both arrays."""
     a, b, dtype = _factors_of("inner", a, b, preferred_element_type)
     if a.ndim == 0 or b.ndim == 0:
         return (
@@ -157,7 +166,7 @@ def inner(a, b, *, precision=None, preferred_element_type=None):
 
 
 def outer(a, b, out=None):
-    """All products of two flattened arrays."""
+    """Return all products of elements of two flattened arrays."""
     check_no_out(out, "outer")
     a, b = arrays_of("outer", a, b)
     return uf.multiply(
@@ -166,7 +175,7 @@ def outer(a, b, out=None):
 
 
 def kron(a, b):
-    """The Kronecker product."""
+    """Return the Kronecker product."""
     a, b = arrays_of("kron", a, b)
     n = max(a.ndim, b.ndim)
     a, b = [layout.reshape(x, (1,) * (n - x.ndim) + tuple(x.shape)) for x in (a, b)]
@@ -179,7 +188,10 @@ def kron(a, b):
 
 @takes_out_sharding(contracts=True)
 def tensordot(a, b, axes: int | Sequence[Any] = 2, *, precision=None, preferred_element_type=None):
-    """The product over chosen dims of both arrays: `axes` pairs of dims, or how many trailing and leading ones."""
+    """Return the product over chosen dims of both arrays.
+
+    `axes` is pairs of dims, or the number of trailing and leading dims.
+    """
     a, b, dtype = _factors_of("tensordot", a, b, preferred_element_type)
     if isinstance(axes, (int, np.integer)):
         k = int(axes)
@@ -215,7 +227,9 @@ def tensordot(a, b, axes: int | Sequence[Any] = 2, *, precision=None, preferred_
 
 
 def vecdot(x1, x2, /, *, axis: int = -1, precision=None, preferred_element_type=None):
-    """Dot products along `axis`, the first argument conjugated, broadcast over the other dims."""
+    """Return dot products along `axis`, broadcast over the other dims; the first argument is
+    conjugated.
+    """
     from weft._engine.numpy import manipulation as mp
 
     a, b, dtype = _factors_of("vecdot", x1, x2, preferred_element_type)
@@ -229,14 +243,14 @@ def vecdot(x1, x2, /, *, axis: int = -1, precision=None, preferred_element_type=
 
 
 def matvec(x1, x2, /):
-    """Matrix times vector, broadcast over leading dims."""
+    """Return matrix times vector, broadcast over leading dims."""
     from weft._engine.numpy import manipulation as mp
 
     return mp.squeeze(matmul(x1, mp.expand_dims(promote.array_of("matvec", x2, "x2", 1), -1)), -1)
 
 
 def vecmat(x1, x2, /):
-    """Conjugated vector times matrix, broadcast over leading dims."""
+    """Return conjugated vector times matrix, broadcast over leading dims."""
     from weft._engine.numpy import manipulation as mp
 
     x1, x2 = promote.array_of("vecmat", x1, "x1", 1), promote.array_of("vecmat", x2, "x2", 2)
@@ -244,7 +258,7 @@ def vecmat(x1, x2, /):
 
 
 def cross(a, b, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None):
-    """The cross product of 3-vectors (or 2-vectors) along a dim."""
+    """Return the cross product of 3-vectors (or 2-vectors) along a dim."""
     from weft._engine.numpy import manipulation as mp
 
     if axis is not None:
@@ -280,10 +294,12 @@ def einsum(
     preferred_element_type=None,
     _dot_general=None,
 ):
-    """Einstein summation: products over the dims that operands share, summed over those that the result lacks.
+    """Return the Einstein summation: products over shared dims, summed over dims that the result
+    lacks.
 
-    The order of contractions is chosen by opt_einsum. The dtype is the common one, or `preferred_element_type`.
-    Libraries may give a function in place of `lax.dot_general`, which multiplies each pair of operands.
+    opt_einsum chooses the order of contractions. The dtype is the common dtype, or
+    `preferred_element_type`. Libraries may pass a function that replaces `lax.dot_general` for each
+    pair of operands.
     Raises ValueError if subscripts and ranks differ or an index has several sizes.
 
     >>> wnp.einsum('ij,kj->ik', wnp.ones((2, 3)), wnp.ones((4, 3))).shape
@@ -334,7 +350,9 @@ def _contract_all(work: list, steps: Collection, output: str, dtype, multiply: C
     for step in steps:
         chosen = [work[i] for i in step]
         work = [w for i, w in enumerate(work) if i not in step]
-        while chosen:  # a given path may name more than two: these are contracted from the left
+        while (
+            chosen
+        ):  # a given path may name more than two operands: these are contracted from the left
             pair, chosen = chosen[:2], chosen[2:]
             others = [t for t, _ in chosen + work]
             product = _pairwise(
@@ -381,12 +399,12 @@ def _ordered_indices(terms: list, result) -> list:
         ) from None
 
 
-#: the size for which a path of contractions along symbolic sizes is chosen
+#: the assumed value of symbolic sizes in the choice of a contraction path
 _TYPICAL_SIZE = 64
 
 
 def _is_strategy(optimize) -> bool:
-    """Whether opt_einsum takes the argument `optimize`."""
+    """Return whether opt_einsum accepts the argument `optimize`."""
     from opt_einsum.paths import PathOptimizer
 
     if isinstance(optimize, (list, tuple)):
@@ -399,7 +417,7 @@ def _is_strategy(optimize) -> bool:
 
 
 def _contraction_path(subscripts: str, operands, optimize):
-    """What opt_einsum says for operands of these shapes."""
+    """Return opt_einsum's contraction path for operands of these shapes."""
     import opt_einsum
 
     if not _is_strategy(optimize):
@@ -432,7 +450,9 @@ def _check_sizes(terms, arrays) -> None:
 
 
 def _pairwise(chosen, keep: set, order: str | None, dtype, multiply: Callable) -> tuple:
-    """Contract one or two operands to the indices in `keep`, in the order `order` if a swap gives it."""
+    """Contract one or two operands to the indices in `keep`, in the order `order` if a swap
+    produces it.
+    """
     chosen = [_diagonals(t, x) for t, x in chosen]
     if len(chosen) == 1:
         return _sum_out(*chosen[0], keep, dtype)
@@ -454,7 +474,7 @@ def _pairwise(chosen, keep: set, order: str | None, dtype, multiply: Callable) -
 
 
 def _drop_ones(ta, a, tb, b):
-    """Indices of size one in one operand only are broadcast: they are dropped there."""
+    """Drop indices of size one that only one operand has, since they are broadcast."""
     for c in [c for c in ta if c in tb and a.shape[ta.index(c)] != b.shape[tb.index(c)]]:
         if a.shape[ta.index(c)] == 1:
             a, ta = layout.squeeze(a, (ta.index(c),)), ta.replace(c, "")
@@ -464,7 +484,7 @@ def _drop_ones(ta, a, tb, b):
 
 
 def _diagonals(term: str, x):
-    """Repeated indices of one operand become its diagonal."""
+    """Replace repeated indices of one operand by its diagonal."""
     from weft._engine.numpy.choosing import diagonal
 
     for c in sorted(set(term)):
@@ -487,7 +507,7 @@ def _sum_out(term: str, x, keep: set, dtype):
 
 
 def einsum_path(subscripts, /, *operands, optimize="greedy"):
-    """The order in which `einsum` contracts its operands."""
+    """Return the order in which `einsum` contracts its operands."""
     if not isinstance(subscripts, str):
         subscripts, operands = _subscripts_from_lists(subscripts, operands)
     return _contraction_path(subscripts, operands, optimize)

@@ -1,4 +1,4 @@
-"""NumPy's rules for arguments: which values count as arrays, common dtypes, broadcast shapes, axes."""
+"""NumPy's rules for arguments: array-likes, common dtypes, broadcast shapes, axes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ PYTHON_SCALARS: tuple[type, ...] = (bool, int, float, complex)
 
 
 def is_arraylike(x) -> bool:
-    """Whether `x` is an array, a tracer, a NumPy value or a Python number (lists are not)."""
+    """Return whether `x` is an array, a tracer, a NumPy value or a Python number; lists are not
+    array-like.
+    """
     return (
         isinstance(x, (Tracer, Array, np.ndarray, np.generic, *PYTHON_SCALARS))
         or conversion(x) is not None
@@ -37,7 +39,7 @@ def is_arraylike(x) -> bool:
 
 
 def check_arraylike(api: str, *args) -> None:
-    """TypeError unless every argument is array-like."""
+    """Raise TypeError unless every argument is array-like."""
     for i, x in enumerate(args):
         if not is_arraylike(x):
             hint = " Convert it with weft.numpy.asarray." if isinstance(x, (list, tuple)) else ""
@@ -49,7 +51,9 @@ def check_arraylike(api: str, *args) -> None:
 def check_known(
     api: str, what: str, x, remedy: str = "Pass it as a static argument (static_argnums)."
 ) -> None:
-    """ConcretizationTypeError if `x` is traced: it is `what` the shape of the result depends on."""
+    """Raise ConcretizationTypeError if `x` is traced: the shape of the result depends on it, as
+    `what` describes.
+    """
     if isinstance(x, Tracer) and x.concrete() is None:
         raise ConcretizationTypeError(
             describe(
@@ -64,8 +68,11 @@ def check_known(
 
 
 def value(x) -> Any:
-    """`x` as a value that operations take; objects that convert themselves (`__weft_array__`) are converted, and members of
-    enumerations and other numbers of the user's are the Python numbers they are."""
+    """Return `x` as a value that operations accept.
+
+    Objects with `__weft_array__` are converted; members of enumerations and other subclasses of
+    numbers become Python numbers.
+    """
     convert = conversion(x)
     if convert is not None:
         return convert()
@@ -79,15 +86,21 @@ def value(x) -> Any:
 
 
 def is_shaped(x) -> bool:
-    """Whether an object has a dtype and the shape of one array; containers of arrays may have a dtype and tuples for sizes."""
+    """Return whether an object has a dtype and the shape of one array.
+
+    Containers of arrays may have a dtype, and tuples as sizes.
+    """
     return hasattr(x, "dtype") and not any(
         isinstance(size, tuple) for size in getattr(x, "shape", ())
     )
 
 
 def as_list(x) -> list | None:
-    """The elements of a sequence that is no array: of Python's, or of a class with `__len__` and `__getitem__` or `__iter__`. Otherwise
-    None; iterators, mappings, sets and texts are no sequences."""
+    """Return the elements of a sequence that is not an array, or None.
+
+    Sequences are Python's and classes with `__len__` and `__getitem__` or `__iter__`; iterators,
+    mappings, sets and texts are not sequences.
+    """
     if isinstance(x, (list, tuple)):
         return list(x)
     sort = type(x)
@@ -112,14 +125,18 @@ _PYTHON_TYPES = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
 
 
 def _python_type(dtype: np.dtype) -> type:
-    """The type of Python's numbers of the kind of a dtype, also where NumPy does not know that kind: of bfloat16, float8 and int4."""
+    """Return the Python type of numbers of a dtype's kind, including dtypes unknown to NumPy:
+    bfloat16, float8 and int4.
+    """
     return _PYTHON_TYPES.get(dtype.kind) or (
         float if dtypes.issubdtype(dtype, np.floating) else int
     )
 
 
 def _number_of(dtype, number):
-    """A Python number in `dtype`; an integer beyond it wraps around, as it does where it is an argument of a program."""
+    """Return a Python number in `dtype`; an integer out of range wraps around, as it does as an
+    argument of a program.
+    """
     try:
         return dtype.type(number)
     except OverflowError:
@@ -127,7 +144,10 @@ def _number_of(dtype, number):
 
 
 def cast(x, dtype, weak: bool = False) -> Any:
-    """`x` with exactly `dtype` and weak flag; Python numbers become numbers of that type, which cost no operation."""
+    """Return `x` with exactly `dtype` and weak flag;
+
+    Python numbers become constants without an operation.
+    """
     if type(x) in PYTHON_SCALARS:
         if weak:
             return _python_type(dtype)(x)
@@ -140,7 +160,7 @@ def cast(x, dtype, weak: bool = False) -> Any:
 
 
 def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
-    """The shape that all of `shapes` broadcast to.
+    """Return the shape to which all of `shapes` broadcast.
 
     >>> broadcast_shapes((3, 1), (4,))
     (3, 4)
@@ -164,7 +184,7 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
 
 
 def broadcast_to_shape(x, shape: tuple[int, ...]):
-    """`x` repeated to `shape` by NumPy's rule."""
+    """Return `x` broadcast to `shape` by NumPy's rule."""
     have = shape_of(x)
     if have == shape:
         return x
@@ -183,7 +203,10 @@ def broadcast_to_shape(x, shape: tuple[int, ...]):
 
 
 def check_ranks(api: str, shapes: Sequence[tuple[int, ...]]) -> None:
-    """ValueError or a warning, as `numpy_rank_promotion` says, for operands of different ranks, none of which is 0."""
+    """Check operands of different ranks, none of which is 0, by the setting `numpy_rank_promotion`.
+
+    It raises ValueError or warns.
+    """
     if (
         config.numpy_rank_promotion == "allow"
         or len({len(s) for s in shapes if s}) <= 1
@@ -203,7 +226,11 @@ def check_ranks(api: str, shapes: Sequence[tuple[int, ...]]) -> None:
 
 
 def broadcast(api: str, *args, any_ranks: bool = False) -> list:
-    """Arguments broadcast together; rank-0 ones stay (operations accept them). With `any_ranks` different ranks are never an error."""
+    """Return the arguments broadcast together.
+
+    Rank-0 arguments are unchanged, since operations accept them. With `any_ranks` different ranks
+    are never an error.
+    """
     shapes = [shape_of(x) for x in args]
     ranked = [s for s in shapes if s]
     if not ranked or all(s == ranked[0] for s in ranked):
@@ -225,7 +252,7 @@ def broadcast(api: str, *args, any_ranks: bool = False) -> list:
 
 
 def as_axes(axis, api: str) -> tuple[int, ...]:
-    """The argument `axis`, an int or several (a tuple, list, range or array), as ints."""
+    """Return the argument `axis`, an int or several (a tuple, list, range or array), as ints."""
     try:
         return (operator.index(axis),)
     except TracerIntegerConversionError:
@@ -239,7 +266,7 @@ def as_axes(axis, api: str) -> tuple[int, ...]:
 
 
 def canonical_axes(axis, ndim: int, api: str = "reduction") -> tuple[int, ...]:
-    """`axis` (None, an int or several) as non-negative dims."""
+    """Return `axis` (None, an int or several) as non-negative dims."""
     if axis is None:
         return tuple(range(ndim))
     axes = as_axes(axis, api)
@@ -256,7 +283,7 @@ def canonical_axes(axis, ndim: int, api: str = "reduction") -> tuple[int, ...]:
 
 
 def canonical_axis(axis, ndim: int, api: str = "array") -> int:
-    """The index `axis` as a non-negative dim."""
+    """Return the index `axis` as a non-negative dim."""
     try:
         return canonical_axes(operator.index(axis), ndim, api)[0]
     except TracerIntegerConversionError:
@@ -266,7 +293,9 @@ def canonical_axis(axis, ndim: int, api: str = "array") -> int:
 
 
 def along(api: str, a, axis: int | None) -> tuple[Any, int]:
-    """`a` as an array, and `axis` counted from its first; without an axis, the elements in a row and their only dim."""
+    """Return `a` as an array, and `axis` as a non-negative dim; without an axis, the flattened
+    array and its only dim.
+    """
     a = array_of(api, a)
     if axis is None:
         a, axis = reshape(a, (a.size,)), 0
@@ -274,27 +303,27 @@ def along(api: str, a, axis: int | None) -> tuple[Any, int]:
 
 
 def promote_dtypes(*args) -> list:
-    """Arguments converted to their common dtype."""
+    """Return the arguments converted to their common dtype."""
     dtype, weak = dtypes.result_type(*args, return_weak_type_flag=True)
     return [cast(x, dtype, weak) for x in args]
 
 
 def promote_dtypes_inexact(*args) -> list:
-    """Arguments converted to their common dtype, or to the corresponding floating one."""
+    """Return the arguments converted to their common dtype, or to the corresponding floating one."""
     dtype, weak = dtypes.result_type(*args, return_weak_type_flag=True)
     dtype = dtypes.to_inexact_dtype(dtype)
     return [cast(x, dtype, weak) for x in args]
 
 
 def promote_dtypes_complex(*args) -> list:
-    """Arguments as arrays of the complex dtype of their common dtype."""
+    """Return the arguments as arrays of the complex dtype for their common dtype."""
     dtype, weak = dtypes.result_type(*args, return_weak_type_flag=True)
     dtype = dtypes.to_complex_dtype(dtype)
     return [concrete(cast(x, dtype, weak)) for x in args]
 
 
 class _Adopting(dict):
-    """dtype -> the Python types of numbers that take it."""
+    """A table from dtypes to the Python types of numbers that adopt them."""
 
     def __missing__(self, dtype) -> frozenset:
         kinds = {
@@ -313,11 +342,14 @@ adopted = _Adopting()
 
 
 def _ready_pair(x, y):
-    """Operands that need no conversion but that of a Python number, or None: the path that most calls take, and no operands of a
-    64-bit type while there is none, which were made while there was."""
+    """Return operands that need no conversion except of a Python number, or None.
+
+    Most calls take this path. Operands of 64-bit dtypes that were created under x64 do not take it
+    without x64.
+    """
     a = (
         x.aval if hasattr(type(x), "aval") else None
-    )  # other objects may hand on the attributes of an array that they hold
+    )  # other objects may forward attributes of an array that they hold
     b = y.aval if hasattr(type(y), "aval") else None
     if a is not None:
         if a is b:
@@ -338,37 +370,37 @@ def _ready_pair(x, y):
 
 
 def promote(api: str, x, y) -> Sequence:
-    """Two array-likes with common dtype and broadcast shape."""
-    found = _ready_pair(x, y)
-    if found is not None:
-        return found
+    """Return two array-likes with common dtype and broadcast shape."""
+    pair = _ready_pair(x, y)
+    if pair is not None:
+        return pair
     check_arraylike(api, x, y)
     return broadcast(api, *promote_dtypes(value(x), value(y)))
 
 
 def promote_to_inexact(api: str, x, y) -> Sequence:
-    """Two array-likes with a common floating or complex dtype and broadcast shape."""
-    found = _ready_pair(x, y)
-    if found is not None and is_inexact(x if hasattr(type(x), "aval") else y):
-        return found
+    """Return two array-likes with a common floating or complex dtype and broadcast shape."""
+    pair = _ready_pair(x, y)
+    if pair is not None and is_inexact(x if hasattr(type(x), "aval") else y):
+        return pair
     check_arraylike(api, x, y)
     return broadcast(api, *promote_dtypes_inexact(value(x), value(y)))
 
 
 def kept(x):
-    """`x` as an array whose dtype does not give way to others, as that of a Python number does."""
+    """Return `x` as an array whose dtype is not weak, even for a Python number."""
     x = concrete(x)
     return in_dtype(x, x.dtype) if x.weak_type else x
 
 
 def all_inexact(api: str, *args) -> list:
-    """Array-likes with a common floating or complex dtype, each of its own shape."""
+    """Return array-likes with a common floating or complex dtype; their shapes are unchanged."""
     check_arraylike(api, *args)
     return promote_dtypes_inexact(*map(value, args))
 
 
 def inexact(api: str, x):
-    """An array-like with a floating or complex dtype."""
+    """Return an array-like with a floating or complex dtype."""
     if hasattr(type(x), "aval") and is_inexact(x):
         return x
     check_arraylike(api, x)
@@ -380,7 +412,7 @@ def is_inexact(x) -> bool:
 
 
 def concrete(x):
-    """`x` as an Array or tracer: numbers and NumPy values become Arrays."""
+    """Return `x` as an Array or tracer: numbers and NumPy values become Arrays."""
     if isinstance(x, Tracer):
         return x
     program = staging(trace_state.trace) if type(x) is np.ndarray and x.size else None
@@ -388,7 +420,10 @@ def concrete(x):
 
 
 def array_of(api: str, x, parameter: str = "", dims: int = 0):
-    """The array-like `x` as an Array or tracer; ValueError if the argument `parameter` has fewer than `dims` dims."""
+    """Return the array-like `x` as an Array or tracer.
+
+    Raise ValueError if the argument `parameter` has fewer than `dims` dims.
+    """
     if not hasattr(type(x), "aval"):
         check_arraylike(api, x)
         x = concrete(value(x))

@@ -1,4 +1,4 @@
-"""NumPy's reductions: sums, means, extrema, tests, norms of dims, cumulative functions."""
+"""NumPy's reductions: sums, means, extrema, tests, cumulative functions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def _keep(out, axes, keepdims: bool):
 
 
 def _boolean(api: str, where):
-    """The argument `where` as an array, if there is one; ValueError unless its elements are bools."""
+    """Return the argument `where` as an array, or None; raise ValueError unless its elements are
+    bools.
+    """
     if where is None:
         return None
     where = promote.array_of("where", where)
@@ -47,7 +49,7 @@ def _boolean(api: str, where):
 
 
 def _masked(api: str, a, where, fill):
-    """`a` with `fill` where `where` is false."""
+    """Return `a` with `fill` where `where` is false."""
     where = _boolean(api, where)
     if where is None:
         return a
@@ -67,7 +69,9 @@ def _initial(out, initial, op):
 
 
 def sum_dtype(a, dtype=None, promote_integers: bool = True):
-    """Accumulation dtype of sums and products: small integers widen to the default integer."""
+    """Return the accumulation dtype of sums and products: small integers widen to the default
+    integer.
+    """
     if dtype is not None:
         return dtypes.check_dtype(dtype, "sum")
     if a.dtype == np.bool_:
@@ -96,10 +100,11 @@ def sum(
     where=None,
     promote_integers: bool = True,
 ):  # noqa: A001
-    """The sum of elements over `axis`, one dim or several (all of them by default).
+    """Return the sum of elements over `axis`, one dim or several (all of them by default).
 
-    Sums of 16-bit floats accumulate in 32 bits; bools and small integers widen to the default integer type. `where` leaves elements
-    out, `initial` is added. Raises ValueError for an axis out of bounds, NotImplementedError for `out`.
+    Sums of 16-bit floats accumulate in 32 bits; bools and small integers widen to the default
+    integer type. `where` selects elements, `initial` is added. Raises ValueError for an axis out of
+    bounds, NotImplementedError for `out`.
 
     >>> wnp.sum(wnp.arange(6.).reshape(2, 3), axis=0)
     Array([3., 5., 7.], dtype=float32)
@@ -124,7 +129,9 @@ def prod(
     where=None,
     promote_integers: bool = True,
 ):
-    """The product of elements over `axis`, one dim or several (all of them by default); dtypes and errors are those of `sum`.
+    """Return the product of elements over `axis`, one dim or several (all of them by default).
+
+    Dtypes and errors are as in `sum`.
 
     Raises ValueError for an axis out of bounds, NotImplementedError for `out`.
 
@@ -163,7 +170,7 @@ def _extremum(name: str, op, combine, lowest: bool):
     return named(
         fun,
         name,
-        f"""The {name}imum of elements over `axis`, one dim or several (all of them by default), of their dtype; NaN wins.
+        f"""Return the {name}imum of elements over `axis`, one dim or several (all by default); NaN propagates.
 
     Raises ValueError for an axis out of bounds and, without `initial`, for dims without elements, NotImplementedError for `out`.
 
@@ -178,7 +185,7 @@ min = amin = _extremum("min", rd.reduce_min, minimum, False)  # noqa: A001
 
 
 def all(a, axis=None, out=None, keepdims: bool = False, *, where=None):  # noqa: A001
-    """Whether every element over `axis` is true (nonzero): bools.
+    """Return whether every element over `axis` is true (nonzero), as bools.
 
     Raises ValueError for an axis out of bounds, NotImplementedError for `out`.
 
@@ -192,7 +199,7 @@ def all(a, axis=None, out=None, keepdims: bool = False, *, where=None):  # noqa:
 
 
 def any(a, axis=None, out=None, keepdims: bool = False, *, where=None):  # noqa: A001
-    """Whether some element over `axis` is true (nonzero): bools.
+    """Return whether some element over `axis` is true (nonzero), as bools.
 
     Raises ValueError for an axis out of bounds, NotImplementedError for `out`.
 
@@ -206,7 +213,7 @@ def any(a, axis=None, out=None, keepdims: bool = False, *, where=None):  # noqa:
 
 
 def _count(a, axes, where, keepdims, dtype):
-    """How many elements take part: a Python int, or an array of `dtype` if `where` says."""
+    """Return the number of elements: a Python int, or an array of `dtype` if there is a `where`."""
     if where is None:
         return math.prod(a.shape[d] for d in axes)
     where = promote.broadcast_to_shape(promote.array_of("where", where), tuple(a.shape))
@@ -214,7 +221,7 @@ def _count(a, axes, where, keepdims, dtype):
 
 
 def mean(a, axis=None, dtype=None, out=None, keepdims: bool = False, *, where=None):
-    """The arithmetic mean over `axis`, one dim or several (all of them by default).
+    """Return the arithmetic mean over `axis`, one dim or several (all of them by default).
 
     Integers give floats; 16-bit floats are averaged in 32 bits. The mean of no elements is NaN.
     Raises ValueError for an axis out of bounds, NotImplementedError for `out`.
@@ -231,11 +238,11 @@ def mean(a, axis=None, dtype=None, out=None, keepdims: bool = False, *, where=No
     return promote.cast(true_divide(total, _count(a, axes, where, keepdims, work)), want)
 
 
-_mean = mean  # `var` has a parameter of that name
+_mean = mean  # `var` has a parameter `mean`
 
 
 def _work_dtype(dtype):
-    """16-bit floats are averaged in 32 bits."""
+    """Return the dtype of averages; 16-bit floats are averaged in 32 bits."""
     return (
         np.dtype(np.float32)
         if dtypes.issubdtype(dtype, np.floating) and dtype.itemsize < 4
@@ -244,9 +251,10 @@ def _work_dtype(dtype):
 
 
 def average(a, axis=None, weights=None, returned: bool = False, keepdims: bool = False) -> Any:
-    """The weighted mean over `axis`; with `returned`, also the sum of weights.
+    """Return the weighted mean over `axis`; with `returned`, also the sum of weights.
 
-    Weights have the shape of `a`, or one dim for each of `axis`. Raises TypeError for another number of dims, ValueError for other sizes.
+    Weights have the shape of `a`, or one dim for each of `axis`. Raises TypeError for a wrong
+    number of dims, ValueError for wrong sizes.
 
     >>> wnp.average(wnp.array([[1., 2.], [3., 6.]]), axis=1, weights=wnp.array([3., 1.]))
     Array([1.25, 3.75], dtype=float32)
@@ -301,7 +309,7 @@ def var(
     mean=None,
     correction=None,
 ):
-    """The variance over `axis`, with `ddof` degrees of freedom taken off the divisor."""
+    """Return the variance over `axis`; the divisor is the number of elements minus `ddof`."""
     return _variance("var", a, axis, dtype, out, ddof, keepdims, where, mean, correction)
 
 
@@ -362,18 +370,18 @@ def std(
     mean=None,
     correction=None,
 ):
-    """The standard deviation over `axis`."""
+    """Return the standard deviation over `axis`."""
     return ew.sqrt(_variance("std", a, axis, dtype, out, ddof, keepdims, where, mean, correction))
 
 
 def ptp(a, axis=None, out=None, keepdims: bool = False):
-    """Maximum minus minimum over `axis`."""
+    """Return maximum minus minimum over `axis`."""
     check_no_out(out, "ptp")
     return subtract(max(a, axis, keepdims=keepdims), min(a, axis, keepdims=keepdims))
 
 
 def count_nonzero(a, axis=None, keepdims: bool = False):
-    """How many elements over `axis` are not zero."""
+    """Return the number of nonzero elements over `axis`."""
     return sum(truth(promote.array_of("count_nonzero", a)), axis, keepdims=keepdims)
 
 
@@ -396,7 +404,7 @@ def _arg(name: str, op):
     return named(
         fun,
         name,
-        f"Index of the first {name[3:]}imum along `axis` (of the flattened array by default); NaN counts as extreme.",
+        f"Return the index of the first {name[3:]}imum along `axis` (of the flattened array by default); NaN counts as extreme.",
     )
 
 
@@ -412,7 +420,7 @@ def _nan_reduction(name: str, reduction, fill):
             a = select(isnan(a), promote.cast(fill, a.dtype), a)
         return reduction(a, axis, dtype, out, keepdims, initial, where)
 
-    return named(fun, name, f"`{name[3:]}` over `axis`, ignoring NaN.")
+    return named(fun, name, f"Return `{name[3:]}` over `axis`, ignoring NaN.")
 
 
 nansum = _nan_reduction("nansum", sum, 0)
@@ -434,7 +442,9 @@ def _nan_extremum(name: str, extremum, fill):
         )
 
     return named(
-        fun, name, f"`{name[3:]}` over `axis`, ignoring NaN; `initial`, else NaN, where all are."
+        fun,
+        name,
+        f"Return `{name[3:]}` over `axis`, ignoring NaN; `initial`, else NaN, where all are.",
     )
 
 
@@ -455,7 +465,7 @@ def _nan_arg(name: str, arg, fill):
             all(nan, axis, keepdims=bool(keepdims)), promote.cast(-1, result.dtype), result
         )
 
-    return named(fun, name, f"`{name[3:]}` along `axis`, ignoring NaN; -1 where all are.")
+    return named(fun, name, f"Return `{name[3:]}` along `axis`, ignoring NaN; -1 where all are.")
 
 
 nanargmax = _nan_arg("nanargmax", argmax, -math.inf)
@@ -463,7 +473,7 @@ nanargmin = _nan_arg("nanargmin", argmin, math.inf)
 
 
 def nanmean(a, axis=None, dtype=None, out=None, keepdims: bool = False, where=None):
-    """`mean` over `axis`, ignoring NaN."""
+    """Return `mean` over `axis`, ignoring NaN."""
     a = promote.array_of("nanmean", a)
     return mean(a, axis, dtype, out, keepdims, where=_numbers("nanmean", a, where))
 
@@ -471,7 +481,7 @@ def nanmean(a, axis=None, dtype=None, out=None, keepdims: bool = False, where=No
 def nanvar(
     a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = False, where=None, mean=None
 ):
-    """`var` over `axis`, ignoring NaN; NaN where no more than `ddof` numbers are left."""
+    """Return `var` over `axis`, ignoring NaN; NaN where at most `ddof` numbers remain."""
     return _nan_variance("nanvar", a, axis, dtype, out, ddof, keepdims, where, mean)
 
 
@@ -486,7 +496,7 @@ def _nan_variance(api: str, a, axis, dtype, out, ddof, keepdims: bool, where, me
 
 
 def _numbers(api: str, a, where):
-    """Which elements of `a` are not NaN, of those that `where` lets take part."""
+    """Return a mask of the elements of `a` that are not NaN and that `where` selects."""
     return _masked(api, ew.bitwise_not(isnan(a)), where, False)
 
 
@@ -497,7 +507,7 @@ def _zero_nan(a):
 def nanstd(
     a, axis=None, dtype=None, out=None, ddof: int = 0, keepdims: bool = False, where=None, mean=None
 ):
-    """`std` over `axis`, ignoring NaN."""
+    """Return `std` over `axis`, ignoring NaN."""
     return ew.sqrt(_nan_variance("nanstd", a, axis, dtype, out, ddof, keepdims, where, mean))
 
 
@@ -519,7 +529,7 @@ def _cumulative(name: str, op, nan_fill=None):
             if a.dtype == np.bool_
             else a.dtype
         )
-        if want == np.bool_:  # whether any so far is true, or whether all are
+        if want == np.bool_:  # whether any element so far is true, or whether all are
             return truth(
                 (rd.cummin if op is rd.cumprod else rd.cummax)(
                     promote.cast(promote.cast(a, want), np.int8), dim
@@ -530,7 +540,7 @@ def _cumulative(name: str, op, nan_fill=None):
     return named(
         fun,
         name,
-        f"Running {'sum' if 'sum' in name else 'product'} along `axis` (of the flattened array by default).",
+        f"Return the running {'sum' if 'sum' in name else 'product'} along `axis` (of the flattened array by default).",
     )
 
 
@@ -541,13 +551,13 @@ nancumprod = _cumulative("nancumprod", rd.cumprod, 1)
 
 
 def cumulative_sum(x, /, *, axis: int | None = None, dtype=None, include_initial: bool = False):
-    """Running sum along `axis`, optionally with a leading zero."""
+    """Return the running sum along `axis`, optionally with a leading zero."""
     x = promote.array_of("cumulative_sum", x)
     return _array_api_cumulative(cumsum, x, axis, sum_dtype(x, dtype), include_initial, 0)
 
 
 def cumulative_prod(x, /, *, axis: int | None = None, dtype=None, include_initial: bool = False):
-    """Running product along `axis`, optionally with a leading one."""
+    """Return the running product along `axis`, optionally with a leading one."""
     return _array_api_cumulative(cumprod, x, axis, dtype, include_initial, 1)
 
 
@@ -572,12 +582,12 @@ def _array_api_cumulative(fun, x, axis, dtype, include_initial, first):
 
 
 def allclose(a, b, rtol=1e-05, atol=1e-08, equal_nan: bool = False):
-    """Whether all elements are close; see `isclose`."""
+    """Return whether all elements are close; see `isclose`."""
     return all(isclose(a, b, rtol, atol, equal_nan))
 
 
 def array_equal(a1, a2, equal_nan: bool = False):
-    """Whether shapes and all elements are equal."""
+    """Return whether shapes and all elements are equal."""
     a, b = _array_or_list(a1), _array_or_list(a2)
     if tuple(a.shape) != tuple(b.shape):
         return asarray(False)
@@ -593,7 +603,7 @@ def _array_or_list(x):
 
 
 def array_equiv(a1, a2):
-    """Whether all elements are equal after broadcasting."""
+    """Return whether all elements are equal after broadcasting."""
 
     try:
         return all(equal(asarray(a1), asarray(a2)))
@@ -602,8 +612,9 @@ def array_equiv(a1, a2):
 
 
 def logsumexp(a, axis=None, b=None, keepdims: bool = False, return_sign: bool = False, where=None):
-    """log(sum(b * exp(a))) over `axis`, without overflow; with `return_sign` also the sign of the sum, whose absolute value
-    the logarithm is then of.
+    """Return log(sum(b * exp(a))) over `axis`, without overflow.
+
+    With `return_sign` return the logarithm of the absolute value, and the sign of the sum.
 
     >>> round(float(logsumexp(wnp.array([1000., 1000.]))), 3)
     1000.693

@@ -1,4 +1,4 @@
-"""Repeating elements and whole arrays."""
+"""Repetition of elements and of whole arrays."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from weft._engine.ops.placement import takes_out_sharding
 
 @takes_out_sharding
 def repeat(a, repeats, axis: int | None = None, *, total_repeat_length: int | None = None):
-    """Each element (or slice along `axis`) repeated `repeats` times.
+    """Return each element (or slice along `axis`) repeated `repeats` times.
 
     >>> wnp.repeat(wnp.arange(3), 2)
     Array([0, 0, 1, 1, 2, 2], dtype=int32)
@@ -57,7 +57,7 @@ def repeat(a, repeats, axis: int | None = None, *, total_repeat_length: int | No
 
 
 def tile(A, reps):
-    """`A` repeated whole, `reps` times along each dim."""
+    """Return `A` repeated `reps` times along each dim."""
     a = array_of("tile", A)
     reps = (reps,) if isinstance(reps, (int, np.integer, Dim)) else tuple(as_int(r) for r in reps)
     n = builtins.max(a.ndim, len(reps))
@@ -72,7 +72,7 @@ def tile(A, reps):
 
 
 def resize(a, new_shape):
-    """`a` repeated or cut to fill `new_shape`."""
+    """Return the elements of `a`, repeated or cut to fill `new_shape`."""
     flat = ravel(a)
     shape = (new_shape,) if isinstance(new_shape, (int, Dim)) else tuple(new_shape)
     if any(n < 0 for n in shape):

@@ -1,6 +1,7 @@
 """Sets: distinct elements, unions, intersections, differences.
 
-The number of elements of the results depends on values; inside `jit`, a static `size` fixes it, with missing ones filled in.
+The number of results depends on values; inside `jit`, a static `size` fixes it, and missing
+elements are filled in.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from weft._engine.util import dtypes
 
 
 class UniqueAll(NamedTuple):
-    """Distinct values, where each occurs first, how to rebuild the array from them, and how often each occurs."""
+    """Distinct values, their first positions, the inverse that rebuilds the array, and their
+    counts.
+    """
 
     values: Any
     indices: Any
@@ -35,14 +38,14 @@ class UniqueAll(NamedTuple):
 
 
 class UniqueCounts(NamedTuple):
-    """Distinct values and how often each occurs."""
+    """Distinct values and their counts."""
 
     values: Any
     counts: Any
 
 
 class UniqueInverse(NamedTuple):
-    """Distinct values and how to rebuild the array from them."""
+    """Distinct values and the inverse that rebuilds the array."""
 
     values: Any
     inverse_indices: Any
@@ -60,10 +63,13 @@ def unique(
     fill_value=None,
     sorted: bool = True,
 ):  # noqa: A002
-    """The sorted distinct elements (or slices along `axis`); their number depends on values, so inside `jit` give a static `size`.
+    """Return the sorted distinct elements (or slices along `axis`).
 
-    Missing ones are the first, or `fill_value` (a slice, or what broadcasts to one). With `equal_nan` NaN are one element. Raises
-    ValueError for an array without elements, of which `size` ones are asked without a `fill_value`.
+    Their number depends on values, so inside `jit` give a static `size`.
+
+    Missing elements are the first one, or `fill_value` (a slice, or an array that broadcasts to
+    one). With `equal_nan` all NaN are one element. Raises ValueError for an empty array with a
+    `size` and no `fill_value`.
 
     >>> wnp.unique(wnp.array([3, 1, 3]), return_counts=True)
     (Array([1, 3], dtype=int32), Array([1, 2], dtype=int32))
@@ -71,7 +77,7 @@ def unique(
     ar = asarray(ar)
     axis = None if axis is None else canonical_axis(axis, ar.ndim, "unique")
     if size is None and axis is not None and equal_nan and dtypes.issubdtype(ar.dtype, np.inexact):
-        # NumPy's rows with NaN are never equal
+        # NumPy never treats rows with NaN as equal
         counts = unique(ar, axis=axis, return_counts=True, size=ar.shape[axis], fill_value=0)[1]
         size = int(host_value(counts, "unique").astype(bool).sum())
     if size is None:
@@ -118,9 +124,9 @@ def unique(
 
 
 def _unique_on_host(ar, index: bool, inverse: bool, counts: bool, axis, equal_nan: bool):
-    """Return NumPy's `unique` of a concrete array, with its options in their order."""
+    """Return NumPy's `unique` of a concrete array, with its options in NumPy's order."""
     host = host_value(ar, "unique", "Give size=..., a static bound on the number of results.")
-    # NumPy does not order the NaN of narrow floats
+    # NumPy does not sort the NaN of narrow floats
     is_narrow = dtypes.issubdtype(ar.dtype, np.inexact) and ar.dtype.itemsize < 4
     numbers = host.astype(np.float32) if is_narrow else host
     out: Any = np.unique(numbers, index, inverse, counts, axis, equal_nan=equal_nan)
@@ -131,7 +137,9 @@ def _unique_on_host(ar, index: bool, inverse: bool, counts: bool, axis, equal_na
 
 
 def _as_rows(ar, axis: int | None) -> tuple:
-    """Return the elements or slices as rows of a matrix, the dims of their number, and the shape of one."""
+    """Return the elements or slices as rows of a matrix, the dims that count them, and the shape of
+    one.
+    """
     if axis is None:
         return mp.ravel(ar)[:, None], ar.shape, ()
     moved = mp.moveaxis(ar, axis, 0)
@@ -157,33 +165,33 @@ def _differs(x, y, equal_nan: bool):
 
 
 def unique_all(x, /, *, size: int | None = None, fill_value=None) -> UniqueAll:
-    """Distinct elements with indices, inverse and counts."""
+    """Return distinct elements with indices, inverse and counts."""
     return UniqueAll(
         *unique(x, True, True, True, equal_nan=False, size=size, fill_value=fill_value)
     )
 
 
 def unique_counts(x, /, *, size: int | None = None, fill_value=None) -> UniqueCounts:
-    """Distinct elements with counts."""
+    """Return distinct elements with counts."""
     return UniqueCounts(
         *unique(x, return_counts=True, equal_nan=False, size=size, fill_value=fill_value)
     )
 
 
 def unique_inverse(x, /, *, size: int | None = None, fill_value=None) -> UniqueInverse:
-    """Distinct elements with the inverse."""
+    """Return distinct elements with the inverse."""
     return UniqueInverse(
         *unique(x, return_inverse=True, equal_nan=False, size=size, fill_value=fill_value)
     )
 
 
 def unique_values(x, /, *, size: int | None = None, fill_value=None):
-    """The sorted distinct elements."""
+    """Return the sorted distinct elements."""
     return unique(x, equal_nan=False, size=size, fill_value=fill_value)
 
 
 def union1d(ar1, ar2, *, size: int | None = None, fill_value=None):
-    """The sorted elements that are in either array."""
+    """Return the sorted elements that are in either array."""
     return unique(
         mp.concatenate([mp.ravel(asarray(ar1)), mp.ravel(asarray(ar2))]),
         size=size,
@@ -192,7 +200,7 @@ def union1d(ar1, ar2, *, size: int | None = None, fill_value=None):
 
 
 def _from_host(name: str, ar1, ar2, *args):
-    """NumPy's function of the values of two arrays."""
+    """Return NumPy's function of the values of two arrays."""
     remedy = "Give size=..., a static bound on the number of results."
     out = getattr(np, name)(*[host_value(x, name, remedy) for x in (ar1, ar2)], *args)
     if isinstance(out, tuple):
@@ -203,7 +211,7 @@ def _from_host(name: str, ar1, ar2, *args):
 
 
 def _ordered(ar, assume_unique: bool = False) -> tuple:
-    """The elements in order, where each was, and which of them are the first of their value."""
+    """Return the sorted elements, their positions, and a mask of the first ones of each value."""
     order = argsort(ar)
     ordered = ar[order]
     if assume_unique or ar.size < 2:
@@ -216,8 +224,11 @@ def _ordered(ar, assume_unique: bool = False) -> tuple:
 
 
 def _chosen(values, mask, size: int, fill_value, least: bool = True) -> tuple:
-    """The first `size` elements where `mask` holds, and their positions; missing ones are `fill_value`, by default the first of them
-    (zero, if there is none), and stand past the end."""
+    """Return the first `size` elements where `mask` holds, and their positions.
+
+    Missing ones are `fill_value`, by default the first element (zero if there is none), with
+    positions past the end.
+    """
     at = choosing.nonzero(mask, size=size, fill_value=mask.shape[0])[0]
     if not values.size or not size:
         return creation.full((size,), 0 if fill_value is None else fill_value, values.dtype), at
@@ -239,10 +250,13 @@ def intersect1d(
     size: int | None = None,
     fill_value=None,
 ):
-    """The sorted elements that are in both arrays, and with `return_indices` where each occurs first in one and in the other.
+    """Return the sorted elements that are in both arrays.
 
-    Their number depends on values: inside `jit`, give a static `size`. Missing ones are `fill_value`, by default the smallest that is
-    in both; their positions are the sizes of the arrays.
+    With `return_indices` also return their first positions in both arrays.
+
+    Their number depends on values: inside `jit`, give a static `size`. Missing elements are
+    `fill_value`, by default the smallest common element; their positions are the sizes of the
+    arrays.
 
     >>> wnp.intersect1d(wnp.array([5, 3, 3, 7]), wnp.array([3, 4, 7]), size=3, fill_value=-1)
     Array([ 3,  7, -1], dtype=int32)
@@ -269,7 +283,9 @@ def intersect1d(
 
 
 def setdiff1d(ar1, ar2, assume_unique: bool = False, *, size: int | None = None, fill_value=None):
-    """The sorted elements of the first array that are not in the second; with `assume_unique` all of them, in their order.
+    """Return the sorted elements of the first array that are not in the second.
+
+    With `assume_unique` all of them are returned in their order.
 
     Their number depends on values: inside `jit`, give a static `size`. Missing ones are `fill_value` (0).
 
@@ -290,9 +306,10 @@ def setdiff1d(ar1, ar2, assume_unique: bool = False, *, size: int | None = None,
 
 
 def setxor1d(ar1, ar2, assume_unique: bool = False, *, size: int | None = None, fill_value=None):
-    """The sorted elements that are in exactly one of two arrays.
+    """Return the sorted elements that are in exactly one of two arrays.
 
-    Their number depends on values: inside `jit`, give a static `size`. Missing ones are `fill_value`, by default the smallest of them.
+    Their number depends on values: inside `jit`, give a static `size`. Missing elements are
+    `fill_value`, by default the smallest result.
 
     >>> wnp.setxor1d(wnp.array([5, 3, 3, 7]), wnp.array([3, 4]), size=4, fill_value=-1)
     Array([ 4,  5,  7, -1], dtype=int32)
@@ -303,7 +320,7 @@ def setxor1d(ar1, ar2, assume_unique: bool = False, *, size: int | None = None, 
     ar1, ar2 = mp.ravel(ar1), mp.ravel(ar2)
     candidates = [_ordered(x, assume_unique)[::2] for x in (ar1, ar2)]
     values, first = [mp.concatenate(parts) for parts in zip(*candidates)]
-    order = lexsort([values, uf.logical_not(first)])  # what is left out comes last
+    order = lexsort([values, uf.logical_not(first)])  # excluded elements come last
     values, first = values[order], first[order]
     changes = (
         mp.concatenate(

@@ -1,4 +1,4 @@
-"""Sorting, searching and positions; sets are in `sets`, quantiles and histograms in `statistics`."""
+"""Sorting, searching and positions; `sets` has sets, `statistics` quantiles and histograms."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def sort(
     stable: bool = True,
     descending: bool = False,
 ) -> Any:
-    """Elements in ascending (or descending) order along `axis`; NaN last."""
+    """Return the elements in ascending (or descending) order along `axis`; NaN last."""
     _check_kind("sort", kind, order)
     a, axis = along("sort", a, axis)
     out = sorting.sort(a, dimension=axis, is_stable=stable)
@@ -65,7 +65,9 @@ def argsort(
     descending: bool = False,
     dtype=None,
 ):
-    """Positions that sort `a` along `axis`, of `dtype` (the default integer unless given)."""
+    """Return the positions that sort `a` along `axis`, of `dtype` (the default integer unless
+    given).
+    """
     _check_kind("argsort", kind, order)
     a, axis = along("argsort", a, axis)
     dtype = dtypes.default_int_dtype() if dtype is None else dtypes.check_dtype(dtype, "argsort")
@@ -80,7 +82,9 @@ def argsort(
 
 
 def _check_kind(api: str, kind, order) -> None:
-    """TypeError for kinds of sorts, of which there is one, and for fields to sort by, which arrays do not have."""
+    """Raise TypeError for a `kind` of sort, of which there is only one, and for fields, which
+    arrays lack.
+    """
     if kind is not None:
         raise TypeError(
             f"{api}: the argument `kind` is not supported, got {kind!r}. Use stable=True or stable=False to say whether equal "
@@ -91,7 +95,7 @@ def _check_kind(api: str, kind, order) -> None:
 
 
 def lexsort(keys, axis: int = -1):
-    """Positions that sort by several keys, the last one first."""
+    """Return the positions that sort by several keys; the last key is the most significant."""
     keys = [array_of("lexsort", k) for k in keys]
     if not keys:
         raise TypeError("need sequence of keys with len > 0 in lexsort")
@@ -109,27 +113,33 @@ def _check_kth(api: str, kth, n: int) -> None:
 
 
 def partition(a, kth: int, axis: int = -1):
-    """Elements arranged so that the `kth` is in its sorted place (here: sorted). ValueError for a `kth` out of bounds."""
+    """Return the elements with the `kth` one in its sorted position (here: all sorted).
+
+    Raise ValueError for a `kth` out of bounds.
+    """
     a, axis = along("partition", a, axis)
     _check_kth("partition", kth, a.shape[axis])
     return sort(a, axis)
 
 
 def argpartition(a, kth: int, axis: int = -1):
-    """Positions arranged so that the `kth` is in its sorted place (here: sorted), as int32. ValueError for a `kth` out of bounds."""
+    """Return the positions of `partition`, as int32 (here: of all elements sorted).
+
+    Raise ValueError for a `kth` out of bounds.
+    """
     a, axis = along("argpartition", a, axis)
     _check_kth("argpartition", kth, a.shape[axis])
     return cast(argsort(a, axis), np.int32)
 
 
 def _check_method(api: str, method, known: tuple) -> None:
-    """ValueError for an algorithm that there is not; all give the same."""
+    """Raise ValueError for an unknown algorithm; all known ones give the same result."""
     if method not in known:
         raise ValueError(f"{api}: method={method!r} is not one of {', '.join(map(repr, known))}.")
 
 
 def searchsorted(a, v, side: str = "left", sorter=None, *, method: str = "scan"):
-    """Where to insert `v` into sorted `a` to keep it sorted, by bisection.
+    """Return the positions at which `v` can be inserted into sorted `a`, by bisection.
 
     >>> wnp.searchsorted(wnp.arange(5.), wnp.array([0.5, 4.0]))
     Array([1, 4], dtype=int32)
@@ -177,7 +187,7 @@ def searchsorted(a, v, side: str = "left", sorter=None, *, method: str = "scan")
 
 
 def _not_after(x, v, side: str):
-    """Whether `v` belongs after element `x`; NaN sorts last."""
+    """Return whether `v` belongs after element `x`; NaN sorts last."""
     after = uf.less(x, v) if side == "left" else uf.less_equal(x, v)
     if dtypes.issubdtype(v.dtype, np.floating):
         nan_v, nan_x = ew.ne(v, v), ew.ne(x, x)
@@ -191,7 +201,7 @@ def _not_after(x, v, side: str):
 
 
 def digitize(x, bins, right: bool = False, *, method=None):
-    """The number of the bin of each element."""
+    """Return the index of the bin of each element."""
     _check_method("digitize", method, (None, "scan", "scan_unrolled", "sort", "compare_all"))
     bins = array_of("digitize", bins)
     if bins.ndim != 1:
@@ -200,29 +210,29 @@ def digitize(x, bins, right: bool = False, *, method=None):
         return creation.zeros(array_of("digitize", x).shape, np.int32)
     rising = uf.greater_equal(
         bins[-1], bins[0]
-    )  # known only at run time: one search serves bins of both orders
-    found = searchsorted(
+    )  # if the order of the bins is a run-time value, one search serves both orders
+    bins_of = searchsorted(
         choosing.where(rising, bins, mp.flip(bins)), x, side="left" if right else "right"
     )
-    return choosing.where(rising, found, uf.subtract(bins.shape[0], found))
+    return choosing.where(rising, bins_of, uf.subtract(bins.shape[0], bins_of))
 
 
 def argwhere(a, *, size: int | None = None, fill_value=None):
-    """Positions of nonzero elements as rows."""
+    """Return the positions of nonzero elements as rows."""
     a = creation.asarray(a)
     result = choosing.nonzero(mp.atleast_1d(a), size=size, fill_value=fill_value)
     return mp.stack(result, 1) if a.ndim else mp.reshape(result[0][:0], (result[0].shape[0], 0))
 
 
 def extract(condition, arr, *, size: int | None = None, fill_value=0):
-    """The elements of `arr` where `condition` holds."""
+    """Return the elements of `arr` where `condition` holds."""
     return compress(mp.ravel(condition), mp.ravel(arr), size=size, fill_value=fill_value)
 
 
 def compress(
     condition, a, axis: int | None = None, *, size: int | None = None, fill_value=0, out=None
 ):
-    """The slices of `a` along `axis` where `condition` holds."""
+    """Return the slices of `a` along `axis` where `condition` holds."""
     check_no_out(out, "compress")
     a, axis = along("compress", a, axis)
     positions = choosing.flatnonzero(condition, size=size, fill_value=a.shape[axis])
@@ -234,8 +244,10 @@ def compress(
 
 
 def choose(a, choices, out=None, mode: str = "raise"):
-    """Elements picked from `choices` by the numbers in `a`, which broadcast together. `mode` says what becomes of numbers that name no
-    choice: refused ("raise"), the nearest ("clip"), or modulo their number ("wrap").
+    """Return elements of `choices`, selected by the integers in `a`; all broadcast together.
+
+    `mode` handles integers out of bounds: "raise" refuses them, "clip" clips them, "wrap" takes
+    them modulo the number of choices.
 
     >>> wnp.choose(wnp.array([[0], [1]]), [wnp.zeros(2), wnp.ones(2)])
     Array([[0., 0.],
@@ -260,19 +272,22 @@ def isin(
     *,
     method: str = "auto",
 ):
-    """Where elements are among `test_elements`."""
+    """Return a mask of the elements that are among `test_elements`."""
     _check_method("isin", method, ("auto", "compare_all", "binary_search", "sort"))
     check_arraylike("isin", element, test_elements)
     a, b = [concrete(x) for x in promote_dtypes(value(element), value(test_elements))]
     b = mp.ravel(b)
     wide = uf.equal(mp.expand_dims(a, -1), b)
-    found = rd.any(wide, -1)
-    return uf.logical_not(found) if invert else found
+    mask = rd.any(wide, -1)
+    return uf.logical_not(mask) if invert else mask
 
 
 @takes_out_sharding
 def bincount(x, weights=None, minlength: int = 0, *, length: int | None = None):
-    """How often each non-negative integer occurs (or the sum of its weights). Inside `jit`, give a static `length`."""
+    """Return the number of occurrences of each non-negative integer, or the sum of its weights.
+
+    Inside `jit`, give a static `length`.
+    """
     x = array_of("bincount", x)
     if x.ndim != 1:
         raise ValueError(
@@ -291,14 +306,14 @@ def bincount(x, weights=None, minlength: int = 0, *, length: int | None = None):
 
 
 def unravel_index(indices, shape) -> tuple:
-    """Flat positions as positions per dim."""
+    """Return flat positions as positions per dim."""
     rest, shape, out = array_of("unravel_index", indices), value(shape), []
     if isinstance(shape, Tracer) or any(
         isinstance(n, Tracer) for n in (shape if isinstance(shape, (tuple, list)) else ())
     ):
         sizes = (
             shape if isinstance(shape, (tuple, list)) or shape.ndim else (shape,)
-        )  # traced: their number alone is known
+        )  # traced: only their number is known
         shape = tuple([cast(array_of("unravel_index", n), rest.dtype) for n in sizes])
         size = functools.reduce(uf.multiply, shape)
         last = uf.maximum(uf.subtract(size, 1), 0)
@@ -306,7 +321,7 @@ def unravel_index(indices, shape) -> tuple:
         shape = (as_int(shape),) if np.ndim(shape) == 0 else tuple([as_int(n) for n in shape])
         size = math.prod(shape)
         last = max_dim(size - 1, 0)
-    # positions out of bounds are clipped, negative ones count from the end
+    # positions out of bounds are clipped; negative ones count from the end
     rest = choosing.clip(choosing.where(uf.less(rest, 0), uf.add(rest, size), rest), 0, last)
     for n in reversed(shape):
         out.append(uf.remainder(rest, n))
@@ -315,9 +330,11 @@ def unravel_index(indices, shape) -> tuple:
 
 
 def ravel_multi_index(multi_index, dims, mode: str = "raise", order: str = "C", *, dtype=None):
-    """Positions per dim as flat positions, of `dtype` (that of the positions unless given).
+    """Return positions per dim as flat positions, of `dtype` (by default the dtype of the
+    positions).
 
-    `mode` says what becomes of positions beyond a dim: refused ("raise"), "clip", "wrap", or not looked at ("ignore").
+    `mode` handles positions out of bounds: refused ("raise"), "clip", "wrap", or unchecked
+    ("ignore").
     """
     positions = [array_of("ravel_multi_index", i) for i in multi_index]
     if len(positions) != len(dims):
@@ -348,7 +365,9 @@ def ravel_multi_index(multi_index, dims, mode: str = "raise", order: str = "C", 
 
 
 def _in_bounds(positions, n: int, mode: str, api: str, where: str):
-    """Positions in a dim of size `n`; those beyond it as `mode` says: refused ("raise"), the nearest ("clip"), or modulo `n`."""
+    """Return positions in a dim of size `n`, with those out of bounds handled by `mode`: "raise",
+    "clip" or "wrap".
+    """
     if mode == "wrap":
         return uf.remainder(positions, n)
     if mode == "clip":

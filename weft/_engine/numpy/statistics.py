@@ -41,10 +41,11 @@ def quantile(
     *,
     weights=None,
 ):
-    """The quantiles `q` (0 to 1) of elements over `axis`; NaN if one of them is.
+    """Return the quantiles `q` (0 to 1) of elements over `axis`; NaN if any element is NaN.
 
-    Methods: linear, lower, higher, nearest, midpoint, inverted_cdf. The last takes `weights`, one per element or per element of `axis`.
-    Raises ValueError for another method and for `out` and `overwrite_input`, NotImplementedError for weights with another one.
+    Methods: linear, lower, higher, nearest, midpoint, inverted_cdf. The last one accepts `weights`,
+    one per element or per element of `axis`. Raises ValueError for another method and for `out` and
+    `overwrite_input`, NotImplementedError for weights with another method.
     """
     _check_not_written("quantile", out, overwrite_input)
     return _quantile("quantile", a, q, axis, method, keepdims, False, weights)
@@ -61,13 +62,13 @@ def nanquantile(
     *,
     weights=None,
 ):
-    """`quantile` over `axis`, ignoring NaN."""
+    """Return `quantile` over `axis`, ignoring NaN."""
     _check_not_written("nanquantile", out, overwrite_input)
     return _quantile("nanquantile", a, q, axis, method, keepdims, True, weights)
 
 
 def _check_not_written(api: str, out, overwrite_input: bool) -> None:
-    """ValueError for an array that is to be filled or overwritten."""
+    """Raise ValueError for an array to fill or to overwrite."""
     check_no_out(out, api, ValueError)
     if overwrite_input:
         raise ValueError(f"{api}: overwrite_input=True is not supported: arrays are immutable.")
@@ -83,7 +84,7 @@ def _quantile(api: str, a, q, axis, method: str, keepdims: bool, ignore_nan: boo
     _check_quantile(api, dtype, q, method, weights)
     work = np.dtype(
         np.float64 if 8 in (dtype.itemsize, q.dtype.itemsize) else np.float32
-    )  # positions of narrow floats would be coarse
+    )  # positions in narrow floats would be coarse
     a, q = cast(a, work), cast(q, work)
     axes = canonical_axes(axis, a.ndim, api)
     rest = [d for d in range(a.ndim) if d not in axes]
@@ -138,7 +139,7 @@ def _keep_dims(shape, axes: tuple[int, ...]) -> tuple:
 
 
 def _pick_by_position(method: str, ordered, q, last, lead):
-    """Return the quantiles `q` of sorted rows, of which `last` is the last position."""
+    """Return the quantiles `q` of sorted rows with last position `last`."""
     position = uf.multiply(q, last)
     if method == "inverted_cdf":
         rank = uf.multiply(q, uf.add(last, 1))
@@ -155,7 +156,7 @@ def _pick_by_position(method: str, ordered, q, last, lead):
 
 
 def _pick_by_weight(ordered, weights, q, last, lead):
-    """Return the first elements at which the sum of weights reaches `q` of the total."""
+    """Return the first elements at which the cumulative weight reaches `q` of the total."""
     reached = rd.cumsum(weights, -1)
     threshold = mp.expand_dims(uf.multiply(q, reached[..., -1]), -1)
     counts = uf.logical_and(uf.greater_equal(reached, threshold), uf.greater(weights, 0))
@@ -176,7 +177,9 @@ def _weights(api: str, a, weights, axes: tuple[int, ...]):
 
 
 def _pick(ordered, position, last, lead):
-    """Elements of the last dim at float positions of shape [q..., lead...] (or one position for all)."""
+    """Return elements of the last dim at float positions of shape [q..., lead...] (or one position
+    for all).
+    """
     k = cast(choosing.clip(position, 0, last), np.dtype(np.int32))
     k = mp.broadcast_to(k, (*k.shape[: k.ndim - len(lead)], *lead)) if lead else k
     if not lead:
@@ -200,7 +203,7 @@ def percentile(
     *,
     weights=None,
 ):
-    """The percentiles `q` (0 to 100) of elements over `axis`."""
+    """Return the percentiles `q` (0 to 100) of elements over `axis`."""
     _check_not_written("percentile", out, overwrite_input)
     check_arraylike("percentile", a, q)
     return quantile(
@@ -224,7 +227,7 @@ def nanpercentile(
     *,
     weights=None,
 ):
-    """`percentile` over `axis`, ignoring NaN."""
+    """Return `percentile` over `axis`, ignoring NaN."""
     _check_not_written("nanpercentile", out, overwrite_input)
     check_arraylike("nanpercentile", a, q)
     return nanquantile(
@@ -238,19 +241,19 @@ def nanpercentile(
 
 
 def median(a, axis=None, out=None, overwrite_input: bool = False, keepdims: bool = False):
-    """The median of elements over `axis`."""
+    """Return the median of elements over `axis`."""
     _check_not_written("median", out, overwrite_input)
     return quantile(a, 0.5, axis, keepdims=keepdims, method="midpoint")
 
 
 def nanmedian(a, axis=None, out=None, overwrite_input: bool = False, keepdims: bool = False):
-    """`median` over `axis`, ignoring NaN."""
+    """Return `median` over `axis`, ignoring NaN."""
     _check_not_written("nanmedian", out, overwrite_input)
     return nanquantile(a, 0.5, axis, keepdims=keepdims, method="midpoint")
 
 
 def histogram_bin_edges(a, bins=10, range=None, weights=None):  # noqa: A002
-    """The edges of `bins` equal bins over the range of `a` (or the given ones)."""
+    """Return the edges of `bins` equal bins over the range of `a` (or the given edges)."""
     if isinstance(bins, str):
         raise NotImplementedError(
             "histogram_bin_edges: names of bin rules are not there; give a number or the edges."
@@ -272,7 +275,7 @@ def histogram_bin_edges(a, bins=10, range=None, weights=None):  # noqa: A002
 
 
 def _bin_numbers(x, edges):
-    """The bin of each element, -1 outside; the last bin holds its right edge."""
+    """Return the bin of each element, -1 outside; the last bin includes its right edge."""
     n = edges.shape[0] - 1
     number = uf.subtract(searchsorted(edges, x, side="right"), 1)
     number = choosing.where(uf.equal(x, edges[-1]), n - 1, number)
@@ -281,14 +284,14 @@ def _bin_numbers(x, edges):
 
 
 def histogram(a, bins=10, range=None, weights=None, density: bool | None = None):  # noqa: A002
-    """Counts (or sums of weights) of elements per bin, and the edges of the bins."""
+    """Return the counts (or sums of weights) of elements per bin, and the edges of the bins."""
     a, w = mp.ravel(asarray(a)), None if weights is None else mp.ravel(asarray(weights))
     if w is not None and not dtypes.issubdtype(w.dtype, np.complexfloating):
         a, w = promote_dtypes_inexact(a, w)
     edges = histogram_bin_edges(a, bins, range)
     inexact = [
         x.dtype for x in (a, edges) if dtypes.issubdtype(x.dtype, np.inexact)
-    ]  # integers adapt, however dtypes promote
+    ]  # integer weights adapt to the dtype, regardless of the promotion rules
     dtype = (
         dtypes.result_type(*inexact)
         if inexact
@@ -309,7 +312,9 @@ def histogram(a, bins=10, range=None, weights=None, density: bool | None = None)
 
 
 def histogramdd(sample, bins: Any = 10, range=None, weights=None, density: bool | None = None):  # noqa: A002
-    """Counts of points (rows) per cell of a grid, and the edges of its bins along each dim."""
+    """Return the counts of points (rows) per cell of a grid, and the edges of its bins along each
+    dim.
+    """
     if isinstance(sample, (list, tuple)):
         sample = mp.stack([asarray(s) for s in sample], -1)
     sample = asarray(sample)
@@ -359,10 +364,10 @@ def _grid_edges(sample, bins, ranges) -> tuple[list, list]:
 
 
 def histogram2d(x, y, bins=10, range=None, weights=None, density: bool | None = None):  # noqa: A002
-    """Counts of points (x, y) per cell of a grid, and the edges along x and y."""
+    """Return the counts of points (x, y) per cell of a grid, and the edges along x and y."""
     per_dim = isinstance(bins, (list, tuple)) and any(
         np.ndim(b) for b in bins
-    )  # edges of their own along x and y
+    )  # separate edges along x and y
     if (
         not isinstance(bins, (int, np.integer))
         and not per_dim
@@ -385,9 +390,11 @@ def cov(
     aweights=None,
     dtype=None,
 ):
-    """The covariance matrix of variables in rows (or columns); `fweights` are counts of observations, `aweights` their weights.
+    """Return the covariance matrix of variables in rows (or columns).
 
-    It is computed and given in `dtype`, floating or complex; by default in that of the variables.
+    `fweights` are counts of observations, `aweights` their weights.
+
+    It is computed in `dtype`, floating or complex; by default in the dtype of the variables.
     """
     return _covariance("cov", m, y, rowvar, bias, ddof, fweights, aweights, dtype)
 
@@ -433,7 +440,7 @@ def _observations(api: str, m, y, rowvar: bool, dtype):
 
 
 def _joint_weights(api: str, count: int, *weights):
-    """Return the product of those `weights` that are not None, vectors of `count` values."""
+    """Return the product of the `weights` that are not None, vectors of `count` values."""
     product = None
     for w in weights:
         if w is None:
@@ -448,7 +455,7 @@ def _joint_weights(api: str, count: int, *weights):
 
 
 def corrcoef(x, y=None, rowvar: bool = True, dtype=None):
-    """The matrix of correlation coefficients, in `dtype` if given."""
+    """Return the matrix of correlation coefficients, in `dtype` if given."""
     c = _covariance("corrcoef", x, y, rowvar, False, None, None, None, dtype)
     if c.ndim == 0:
         return uf.divide(c, c)

@@ -1,8 +1,12 @@
-"""The class of NumPy's universal functions: elementwise functions with reduce, accumulate, reduceat, outer and at.
+"""The class of NumPy's universal functions: elementwise functions with reduce, accumulate,
+reduceat, outer and at.
 
-In:   functions of `weft.numpy` (`eager` makes those of `IDENTITIES` such objects), or a Python function of scalars (`frompyfunc`).
+In:   functions of `weft.numpy` (`eager` makes ufuncs of those in `IDENTITIES`), or a Python
+      function of scalars (`frompyfunc`).
 Out:  `ufunc`, a public function that is called like any other, natively on values.
-Law:  reductions combine from left to right, as NumPy's; those with an operation of their own use it, the others scan.
+
+Law: reductions combine from left to right, as NumPy's; a ufunc with a corresponding reduction uses
+it, others scan.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from weft._engine.numpy import promote
 from weft._engine.util import dtypes
 from weft._engine.util.source import api_boundary
 
-#: the functions of `weft.numpy` that are ufuncs -> what leaves an operand as it is, if anything does
+#: the ufuncs of `weft.numpy` and their identities, if any
 IDENTITIES: dict[str, Any] = {
     "add": 0,
     "multiply": 1,
@@ -37,7 +41,7 @@ IDENTITIES: dict[str, Any] = {
     "logaddexp": -math.inf,
     "logaddexp2": -math.inf,
 }
-#: those with a reduction in `weft.numpy`, a running one, and an update of `x.at`
+#: the reduction in `weft.numpy`, the running reduction, and the update of `x.at` of a ufunc
 _REDUCTIONS = {
     "add": "sum",
     "multiply": "prod",
@@ -55,12 +59,14 @@ def _numpy(name: str) -> Callable:
 
 
 class ufunc(FaceFunction):
-    """A function of single elements, which broadcasts its arguments, and reduces, accumulates and updates arrays by it.
+    """A function of single elements that broadcasts its arguments, with reduce, accumulate, at and
+    so on.
 
-    `func` takes `nin` scalars and gives `nout`; `identity`, where there is one, is what a reduction of no elements gives. The methods
-    are those of NumPy's ufuncs; arrays cannot be changed, so `at` returns the updated array and needs `inplace=False`.
-    Functions of whole arrays may be given that do the work of a call (`call`) and of the methods `reduce`, `accumulate`, `at` and
-    `reduceat`, with their arguments. Raises ValueError if `nargs` is given and is not `nin`.
+    `func` takes `nin` scalars and returns `nout`; `identity`, if there is one, is the result of a
+    reduction of no elements. The methods are those of NumPy's ufuncs; arrays cannot be changed, so
+    `at` returns the updated array and needs `inplace=False`. Functions of whole arrays may be
+    passed for a call (`call`) and for the methods `reduce`, `accumulate`, `at` and `reduceat`, with
+    their arguments. Raises ValueError if `nargs` is not `nin`.
 
     >>> wnp.add.reduce(wnp.array([[1, 2], [3, 4]]))
     Array([4, 6], dtype=int32)
@@ -95,8 +101,8 @@ class ufunc(FaceFunction):
                 )
         if nargs not in (None, nin):
             raise ValueError(f"ufunc: nargs is the number of arguments, {nin}; got {nargs}.")
-        given = {"reduce": reduce, "accumulate": accumulate, "at": at, "reduceat": reduceat}
-        self._given = {method: fun for method, fun in given.items() if fun is not None}
+        methods = {"reduce": reduce, "accumulate": accumulate, "at": at, "reduceat": reduceat}
+        self._given = {method: fun for method, fun in methods.items() if fun is not None}
         self._facts = func, nin, nout, identity
         if getattr(func, "__module__", "") == "weft._engine.numpy.ufuncs":
             super().__init__(func, range(nin))
@@ -136,7 +142,7 @@ class ufunc(FaceFunction):
 
     @property
     def identity(self) -> Any:
-        """What leaves an operand as it is; None if nothing does."""
+        """The identity element, or None."""
         return self._facts[3]
 
     def __repr__(self) -> str:
@@ -159,7 +165,7 @@ class ufunc(FaceFunction):
 
     @property
     def _has_own(self) -> bool:
-        """Whether it is the function of that name in `weft.numpy`."""
+        """Return whether this is the function of that name in `weft.numpy`."""
         return getattr(self._func, "__module__", "") == "weft._engine.numpy.ufuncs"
 
     def _binary(self, method: str, out: Any = None) -> None:
@@ -182,7 +188,7 @@ class ufunc(FaceFunction):
         )
 
     def _truths(self, a: Any) -> Any:
-        """`a`, or which elements are not zero for a function of truth values."""
+        """Return `a`, or a mask of nonzero elements for a function of truth values."""
         return _numpy("astype")(a, bool) if self._has_own and self.name.startswith("logical") else a
 
     def _along(self, a: Any, axis: Any, method: str) -> tuple[Any, int]:
@@ -197,10 +203,13 @@ class ufunc(FaceFunction):
     def reduce(
         self, a, axis=0, dtype=None, out=None, keepdims: bool = False, initial=None, where=None
     ):
-        """The elements along `axis` (None: all) combined from left to right, beginning with `initial`; only those of `where`.
+        """Return the elements along `axis` (None: all) combined from left to right, beginning with
+        `initial`.
 
-        Raises ValueError for no elements, or `where`, without an identity or `initial`; NotImplementedError for several axes of a
-        function that has no reduction of its own.
+        `where` selects elements.
+
+        Raises ValueError for no elements, or `where`, without an identity or `initial`;
+        NotImplementedError for several axes of a function without a corresponding reduction.
         """
         self._binary("reduce", out)
         options = {"dtype": dtype, "initial": initial, "where": where}
@@ -209,7 +218,7 @@ class ufunc(FaceFunction):
         has_no_start = self.identity is None and initial is None
         if where is not None and has_no_start:
             raise ValueError(
-                f"{self.name}.reduce: where needs an identity, which {self.name} has not, or initial=."
+                f"{self.name}.reduce: where needs an identity, which {self.name} does not have, or initial=."
             )
         a = self._operand(a, dtype, "reduce")
         if self.name in _REDUCTIONS and self._has_own:
@@ -219,7 +228,7 @@ class ufunc(FaceFunction):
         n = rows.shape[dim]
         if not n and has_no_start:
             raise ValueError(
-                f"{self.name}.reduce: {self.name} has no identity to give for an axis of size 0."
+                f"{self.name}.reduce: {self.name} has no identity for an axis of size 0."
             )
         rows = _numpy("moveaxis")(rows, dim, 0)
         mask = None if where is None else _mask_rows(where, tuple(a.shape), axis, dim)
@@ -233,7 +242,7 @@ class ufunc(FaceFunction):
         return _numpy("expand_dims")(result, tuple(range(rank)) if axis is None else dim)
 
     def _reduce_by_name(self, a, axis, keepdims: bool, options: dict[str, Any]):
-        """Reduce by the function of `weft.numpy` that does the same, such as `sum` for `add`."""
+        """Reduce by the equivalent function of `weft.numpy`, such as `sum` for `add`."""
         name, initial = _REDUCTIONS[self.name], options["initial"]
         has_initial = name not in ("all", "any")
         if name not in ("sum", "prod"):
@@ -245,7 +254,7 @@ class ufunc(FaceFunction):
         return result if has_initial or initial is None else self(result, initial)
 
     def _start(self, value: Any, rows: Any) -> Any:
-        """`value` in the shape of a row, in the dtype that results have."""
+        """Return `value` in the shape of a row, in the dtype of the results."""
         value = _numpy("asarray")(value)
         dtype = rows.dtype if self._is_bool_too(rows) else dtypes.result_type(rows, value)
         return _numpy("full")(rows.shape[1:], value if dtype != np.bool_ else value != 0, dtype)
@@ -254,7 +263,7 @@ class ufunc(FaceFunction):
         return rows.dtype == np.bool_ and type(self.identity) is int
 
     def _fold(self, first: Any, rows: Any, mask: Any = None) -> tuple[Any, Any]:
-        """The rows combined with `first` in order, and what there was after each."""
+        """Combine the rows with `first` in order; return the total and all partial results."""
         from weft._engine.api.arrays import eval_shape
         from weft._engine.control.scan import scan
 
@@ -271,9 +280,9 @@ class ufunc(FaceFunction):
 
     @api_boundary
     def accumulate(self, a, axis: int = 0, dtype=None, out=None):
-        """All prefixes along `axis`, combined from left to right.
+        """Return all prefixes along `axis`, combined from left to right.
 
-        Raises ValueError for functions that are not of two arguments with one result, or without an axis.
+        Raises ValueError unless the function has two arguments and one result, or without an axis.
         """
         self._binary("accumulate", out)
         if "accumulate" in self._given:
@@ -294,9 +303,11 @@ class ufunc(FaceFunction):
 
     @api_boundary
     def reduceat(self, a, indices, axis: int = 0, dtype=None, out=None):
-        """The elements from each index to the next one combined from left to right; where the next is not later, the element itself.
+        """Return the elements from each index to the next one, combined from left to right.
 
-        Raises ValueError for functions that are not of two arguments with one result, or without an axis.
+        If the next index is not greater, the result is the element itself.
+
+        Raises ValueError unless the function has two arguments and one result, or without an axis.
         """
         self._binary("reduceat", out)
         if "reduceat" in self._given:
@@ -322,14 +333,19 @@ class ufunc(FaceFunction):
 
     @api_boundary
     def outer(self, A, B, /):  # noqa: N803
-        """The function of all pairs of an element of `A` and one of `B`: the dims of `A`, then those of `B`."""
+        """Return the function of all pairs of an element of `A` and one of `B`.
+
+        The result has the dims of `A`, then the dims of `B`.
+        """
         self._binary("outer")
         A, B = self._operand(A, None, "outer"), self._operand(B, None, "outer")  # noqa: N806
         return self(A.reshape(*A.shape, *(1,) * B.ndim), B.reshape(*(1,) * A.ndim, *B.shape))
 
     @api_boundary
     def at(self, a, indices, b=None, /, *, inplace: bool = True):
-        """`a` with the elements at `indices` replaced by the function of them (and `b`), as often as an index occurs.
+        """Return `a` with the elements at `indices` replaced by the function of them (and `b`).
+
+        The function is applied once for each occurrence of an index.
 
         Raises NotImplementedError unless `inplace` is False: arrays cannot be changed.
         """
@@ -367,7 +383,7 @@ def _mask_rows(where: Any, shape: tuple[int, ...], axis: int | None, dim: int) -
 
 
 def _over_elements(func: Callable, nin: int) -> Callable:
-    """`func` of scalars as a function of arrays of one shape after broadcasting."""
+    """Return `func` of scalars as a function of arrays of one shape after broadcasting."""
     from weft._engine.numpy.vectorizing import vectorize
 
     mapped = vectorize(func)
@@ -384,9 +400,11 @@ def _over_elements(func: Callable, nin: int) -> Callable:
 
 
 def frompyfunc(func: Callable, /, nin: int, nout: int, *, identity: Any = None) -> ufunc:
-    """A Python function of `nin` scalars with `nout` results as a `ufunc`: broadcast over arrays, with reduce, accumulate and so on.
+    """Return a Python function of `nin` scalars with `nout` results as a `ufunc`.
 
-    Raises TypeError for what is not a function.
+    It broadcasts over arrays and has reduce, accumulate and so on.
+
+    Raises TypeError unless `func` is a function.
 
     >>> wnp.frompyfunc(lambda x, y: 10 * x + y, 2, 1).reduce(wnp.array([1, 2, 3]))
     Array(123, dtype=int32)

@@ -1,4 +1,4 @@
-"""NumPy's elementwise functions, written from the operations of `weft._engine.ops.elementwise`."""
+"""NumPy's elementwise functions, built on `weft._engine.ops.elementwise`."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from weft._engine.runtime.array import Array
 from weft._engine.util import dtypes
 from weft._engine.util.source import named
 
-# ---- makers of functions
+# ---- function factories
 
-_OF_ONE = "The result has the shape of `x`.{} Raises TypeError for what is not an array or number."
+_OF_ONE = "The result has the shape of `x`.{} Raises TypeError unless `x` is an array or number."
 _OF_TWO = (
     "Shapes broadcast, and dtypes are promoted to their common one (see `result_type`).{}\n"
-    "    Raises TypeError for what is not an array or number, ShapeError if shapes do not broadcast."
+    "    Raises TypeError for arguments that are not arrays or numbers, ShapeError if shapes do not broadcast."
 )
 _FLOATS = " Integers give floats."
-#: name -> arguments, result
+#: arguments and result of examples, by name
 _EXAMPLES = {
     "abs": ("-2.5", "Array(2.5, dtype=float32, weak_type=True)"),
     "add": ("wnp.arange(3), 0.5", "Array([0.5, 1.5, 2.5], dtype=float32, weak_type=True)"),
@@ -58,7 +58,7 @@ def _named(fun: Callable, name: str, text: str, rule: str, dtypes_: str = "") ->
 
 
 def _by_name(fun: Callable) -> Callable:
-    """The function of one array `fun`, which takes its argument also as `x=`."""
+    """Return `fun`, a function of one array, with an argument that may also be passed as `x=`."""
 
     def by_name(x):
         return fun(x)
@@ -67,7 +67,7 @@ def _by_name(fun: Callable) -> Callable:
 
 
 def _unary(name: str, op: Callable, text: str) -> Callable:
-    """A function of one array."""
+    """Return a function of one array."""
 
     def fun(x, /):
         return op(x if hasattr(type(x), "aval") else promotion.array_of(name, x))
@@ -76,7 +76,7 @@ def _unary(name: str, op: Callable, text: str) -> Callable:
 
 
 def _unary_inexact(name: str, op: Callable, text: str) -> Callable:
-    """A function of one array with a floating (or complex) result."""
+    """Return a function of one array with a floating (or complex) result."""
 
     def fun(x, /):
         return op(promotion.inexact(name, x))
@@ -99,7 +99,7 @@ def _binary_inexact(name: str, op: Callable, text: str) -> Callable:
 
 
 def _binary_numeric(name: str, op: Callable, text: str) -> Callable:
-    """A function of two arrays that computes with bools as integers."""
+    """Return a function of two arrays that computes bools as integers."""
 
     def fun(x, y, /):
         x, y = promotion.promote(name, x, y)
@@ -149,20 +149,24 @@ def _count_ones(x):
     )
 
 
-absolute = abs = _unary("abs", magnitude, "Absolute value; the modulus of complex numbers.")  # noqa: A001
-negative = _unary("negative", ew.neg, "The value with opposite sign.")
-positive = _unary("positive", lambda x: x, "The value itself.")
-sign = _unary("sign", ew.sign, "-1, 0 or 1 by the sign of each element.")
-square = _unary("square", _square, "The square of each element.")
+absolute = abs = _unary(
+    "abs", magnitude, "Return the absolute value; the modulus of complex numbers."
+)  # noqa: A001
+negative = _unary("negative", ew.neg, "Return the value with opposite sign.")
+positive = _unary("positive", lambda x: x, "Return the value itself.")
+sign = _unary("sign", ew.sign, "Return -1, 0 or 1 by the sign of each element.")
+square = _unary("square", _square, "Return the square of each element.")
 conjugate = conj = _unary(
-    "conjugate", lambda x: ew.conj(x) if is_complex(x) else x, "Complex conjugate."
+    "conjugate", lambda x: ew.conj(x) if is_complex(x) else x, "Return the complex conjugate."
 )
-real = _unary("real", lambda x: ew.real(x) if is_complex(x) else x, "Real part.")
-imag = _unary("imag", lambda x: ew.imag(x) if is_complex(x) else _zeros(x), "Imaginary part.")
+real = _unary("real", lambda x: ew.real(x) if is_complex(x) else x, "Return the real part.")
+imag = _unary(
+    "imag", lambda x: ew.imag(x) if is_complex(x) else _zeros(x), "Return the imaginary part."
+)
 bitwise_not = bitwise_invert = invert = _unary(
-    "invert", ew.bitwise_not, "Bitwise ~x of integers; logical of bools."
+    "invert", ew.bitwise_not, "Return bitwise ~x of integers; logical not of bools."
 )
-bitwise_count = _unary("bitwise_count", _count_ones, "Number of one bits of |x|.")
+bitwise_count = _unary("bitwise_count", _count_ones, "Return the number of one bits of |x|.")
 
 
 def _rounding(name: str, op: Callable, text: str) -> Callable:
@@ -181,9 +185,13 @@ def _rint(x):
     return ew.round(x, ew.RoundingMethod.TO_NEAREST_EVEN)
 
 
-floor = _rounding("floor", lambda x: ew.floor(x), "The largest integer not above each element.")
-ceil = _rounding("ceil", lambda x: ew.ceil(x), "The smallest integer not below each element.")
-trunc = fix = _by_name(_rounding("trunc", _trunc, "The integer part of each element."))
+floor = _rounding(
+    "floor", lambda x: ew.floor(x), "Return the largest integer not above each element."
+)
+ceil = _rounding(
+    "ceil", lambda x: ew.ceil(x), "Return the smallest integer not below each element."
+)
+trunc = fix = _by_name(_rounding("trunc", _trunc, "Return the integer part of each element."))
 rint = _unary(
     "rint",
     lambda x: _rint(
@@ -191,7 +199,7 @@ rint = _unary(
         if dtypes.issubdtype(x.dtype, np.inexact)
         else promotion.cast(x, dtypes.default_float_dtype())
     ),
-    "The nearest integer as a float, halves to even.",
+    "Return the nearest integer as a float, halves to even.",
 )
 
 
@@ -204,7 +212,9 @@ def _or_if_complex(op: Callable, on_complex: Callable) -> Callable:
 
 def _log_to(base: int) -> Callable:
     def scaled(x):
-        """The type is its own, also of a Python number: log2(2.0) beside bfloat16 gives float32."""
+        """Return the factor has x's own dtype, also for a Python number: log2(2.0) with a bfloat16
+        gives float32.
+        """
         return promotion.cast(ew.div(ew.log(x), math.log(base)), dtype_of(x))
 
     def on_complex(x):
@@ -215,16 +225,16 @@ def _log_to(base: int) -> Callable:
     return _or_if_complex(scaled, on_complex)
 
 
-log2 = _unary_inexact("log2", _log_to(2), "Logarithm to base 2.")
-log10 = _unary_inexact("log10", _log_to(10), "Logarithm to base 10.")
+log2 = _unary_inexact("log2", _log_to(2), "Return the logarithm to base 2.")
+log10 = _unary_inexact("log10", _log_to(10), "Return the logarithm to base 10.")
 deg2rad = radians = _unary_inexact(
-    "deg2rad", lambda x: ew.mul(x, math.pi / 180), "Degrees to radians."
+    "deg2rad", lambda x: ew.mul(x, math.pi / 180), "Convert degrees to radians."
 )
 rad2deg = degrees = _unary_inexact(
-    "rad2deg", lambda x: ew.mul(x, 180 / math.pi), "Radians to degrees."
+    "rad2deg", lambda x: ew.mul(x, 180 / math.pi), "Convert radians to degrees."
 )
 reciprocal = _unary_inexact(
-    "reciprocal", lambda x: ew.integer_pow(x, -1), "1 / x, always floating."
+    "reciprocal", lambda x: ew.integer_pow(x, -1), "Return 1 / x, always floating."
 )
 
 
@@ -234,12 +244,16 @@ def _fabs(x):
     return ew.abs(x)
 
 
-#: the power series of sinc up to |x| = 1/2, where its remainder, also after several derivatives, is below the rounding of float64
+#: the power series of sinc for |x| <= 1/2, where its remainder, even after several derivatives, is
+#: below the rounding error of float64
 _SINC_SERIES = [(-1) ** k * math.pi ** (2 * k) / math.factorial(2 * k + 1) for k in range(15)]
 
 
 def _sinc(x):
-    """Within 1/2 of zero by a power series: the derivatives of the quotient are differences of nearly equal terms there."""
+    """Return sinc, within 1/2 of zero by a power series.
+
+    Derivatives of the quotient would be differences of nearly equal terms there.
+    """
     close = ew.lt(ew.abs(x), 0.5)
     square = ew.square(select(close, x, 0))
     near = promotion.cast(0, dtype_of(x), True)
@@ -250,15 +264,15 @@ def _sinc(x):
 
 
 def _i0(x):
-    from weft._engine.numpy.bessel import bessel_i0  # with its derivative, which few programs need
+    from weft._engine.numpy.bessel import bessel_i0  # few programs need it and its derivative
 
     check_real("i0", x)
     return bessel_i0(x)
 
 
-fabs = _unary_inexact("fabs", _fabs, "Absolute value as a float.")
-sinc = _unary_inexact("sinc", _sinc, "sin(pi x) / (pi x), 1 at 0.")
-i0 = _by_name(_unary_inexact("i0", _i0, "Modified Bessel function of order 0."))
+fabs = _unary_inexact("fabs", _fabs, "Return the absolute value as a float.")
+sinc = _unary_inexact("sinc", _sinc, "Return sin(pi x) / (pi x), 1 at 0.")
+i0 = _by_name(_unary_inexact("i0", _i0, "Return the modified Bessel function of order 0."))
 
 
 # ---- tests
@@ -281,40 +295,60 @@ def _finite_test(name: str, of_float: Callable, of_other: bool, text: str) -> Ca
     return _unary(name, test, text)
 
 
-isfinite = _finite_test("isfinite", lambda x: ew.is_finite(x), True, "Neither infinite nor NaN.")
-isnan = _finite_test("isnan", lambda x: ew.ne(x, x), False, "Not a number.")
+isfinite = _finite_test(
+    "isfinite",
+    lambda x: ew.is_finite(x),
+    True,
+    "Return whether each element is neither infinite nor NaN.",
+)
+isnan = _finite_test("isnan", lambda x: ew.ne(x, x), False, "Return whether each element is NaN.")
 isinf = _finite_test(
-    "isinf", lambda x: ew.eq(ew.abs(x), math.inf), False, "Positive or negative infinity."
+    "isinf",
+    lambda x: ew.eq(ew.abs(x), math.inf),
+    False,
+    "Return whether each element is positive or negative infinity.",
 )
 _is_positive_infinity = _finite_test(
-    "isposinf", lambda x: ew.eq(x, math.inf), False, "Positive infinity."
+    "isposinf",
+    lambda x: ew.eq(x, math.inf),
+    False,
+    "Return whether each element is positive infinity.",
 )
 _is_negative_infinity = _finite_test(
-    "isneginf", lambda x: ew.eq(x, -math.inf), False, "Negative infinity."
+    "isneginf",
+    lambda x: ew.eq(x, -math.inf),
+    False,
+    "Return whether each element is negative infinity.",
 )
 
 
 def isposinf(x, /, out=None):
-    """Whether each element is positive infinity; `out` must be None."""
+    """Return whether each element is positive infinity; `out` must be None."""
     check_no_out(out, "isposinf")
     return _is_positive_infinity(x)
 
 
 def isneginf(x, /, out=None):
-    """Whether each element is negative infinity; `out` must be None."""
+    """Return whether each element is negative infinity; `out` must be None."""
     check_no_out(out, "isneginf")
     return _is_negative_infinity(x)
 
 
 signbit = _unary_inexact(
-    "signbit", lambda x: sign_bit(promotion.concrete(x)), "Whether the sign bit is set."
+    "signbit", lambda x: sign_bit(promotion.concrete(x)), "Return whether the sign bit is set."
 )
-logical_not = _unary("logical_not", lambda x: ew.bitwise_not(truth(x)), "not x, elementwise.")
+logical_not = _unary(
+    "logical_not", lambda x: ew.bitwise_not(truth(x)), "Return the logical not of x, elementwise."
+)
 iscomplex = _by_name(
-    _unary("iscomplex", lambda x: truth(imag(x)), "Where the imaginary part is not zero.")
+    _unary("iscomplex", lambda x: truth(imag(x)), "Return whether the imaginary part is not zero.")
 )
 isreal = _by_name(
-    _unary("isreal", lambda x: ew.bitwise_not(truth(imag(x))), "Where the imaginary part is zero.")
+    _unary(
+        "isreal",
+        lambda x: ew.bitwise_not(truth(imag(x))),
+        "Return whether the imaginary part is zero.",
+    )
 )
 
 
@@ -325,13 +359,17 @@ def _logical(name: str, op: Callable, text: str) -> Callable:
     return _named(fun, name, text, _OF_TWO)
 
 
-logical_and = _logical("logical_and", ew.bitwise_and, "x and y, elementwise.")
-logical_or = _logical("logical_or", ew.bitwise_or, "x or y, elementwise.")
-logical_xor = _logical("logical_xor", ew.bitwise_xor, "Exactly one of x and y, elementwise.")
+logical_and = _logical(
+    "logical_and", ew.bitwise_and, "Return the logical and of x and y, elementwise."
+)
+logical_or = _logical("logical_or", ew.bitwise_or, "Return the logical or of x and y, elementwise.")
+logical_xor = _logical(
+    "logical_xor", ew.bitwise_xor, "Return whether exactly one of x and y is true, elementwise."
+)
 
 
 def _lexicographic(op: Callable) -> Callable:
-    """Complex numbers are ordered by real part, then by imaginary part."""
+    """Return a comparison that orders complex numbers by real part, then by imaginary part."""
 
     def compare(x, y):
         if not is_complex(x):
@@ -342,16 +380,16 @@ def _lexicographic(op: Callable) -> Callable:
     return compare
 
 
-equal = _binary("equal", ew.eq, "x == y.")
-not_equal = _binary("not_equal", ew.ne, "x != y.")
-less = _binary("less", _lexicographic(ew.lt), "x < y.")
-less_equal = _binary("less_equal", _lexicographic(ew.le), "x <= y.")
-greater = _binary("greater", _lexicographic(ew.gt), "x > y.")
-greater_equal = _binary("greater_equal", _lexicographic(ew.ge), "x >= y.")
+equal = _binary("equal", ew.eq, "Return x == y.")
+not_equal = _binary("not_equal", ew.ne, "Return x != y.")
+less = _binary("less", _lexicographic(ew.lt), "Return x < y.")
+less_equal = _binary("less_equal", _lexicographic(ew.le), "Return x <= y.")
+greater = _binary("greater", _lexicographic(ew.gt), "Return x > y.")
+greater_equal = _binary("greater_equal", _lexicographic(ew.ge), "Return x >= y.")
 
 
 def isclose(a, b, rtol=1e-05, atol=1e-08, equal_nan: bool = False):
-    """Where |a - b| <= atol + rtol * |b|; where they are equal, of random keys."""
+    """Return whether |a - b| <= atol + rtol * |b|; random keys are compared for equality."""
     if all(dtypes.is_extended(getattr(x, "dtype", np.dtype(bool))) for x in (a, b)):
         return equal(a, b)
     a, b = map(promotion.kept, promotion.promote_to_inexact("isclose", a, b))
@@ -373,21 +411,29 @@ def _extremum(op: Callable, wins: Callable) -> Callable:
     return choose
 
 
-add = _binary("add", _or_on_bools(ew.add, ew.bitwise_or), "x + y.")
-subtract = _binary("subtract", ew.sub, "x - y.")
-multiply = _binary("multiply", _or_on_bools(ew.mul, ew.bitwise_and), "x * y.")
-true_divide = divide = _binary_inexact("true_divide", ew.div, "x / y, always floating.")
-maximum = _binary("maximum", _extremum(ew.max, ew.gt), "The larger of x and y; NaN wins.")
-minimum = _binary("minimum", _extremum(ew.min, ew.lt), "The smaller of x and y; NaN wins.")
+add = _binary("add", _or_on_bools(ew.add, ew.bitwise_or), "Return x + y.")
+subtract = _binary("subtract", ew.sub, "Return x - y.")
+multiply = _binary("multiply", _or_on_bools(ew.mul, ew.bitwise_and), "Return x * y.")
+true_divide = divide = _binary_inexact("true_divide", ew.div, "Return x / y, always floating.")
+maximum = _binary(
+    "maximum", _extremum(ew.max, ew.gt), "Return the larger of x and y; NaN propagates."
+)
+minimum = _binary(
+    "minimum", _extremum(ew.min, ew.lt), "Return the smaller of x and y; NaN propagates."
+)
 nextafter = _binary_inexact(
-    "nextafter", lambda x, y: ew.nextafter(x, y), "The next number after x toward y."
+    "nextafter", lambda x, y: ew.nextafter(x, y), "Return the next number after x toward y."
 )
 bitwise_and = _bitwise(
-    "bitwise_and", ew.bitwise_and, "Bitwise x & y of integers; logical of bools."
+    "bitwise_and", ew.bitwise_and, "Return bitwise x & y of integers; logical and of bools."
 )
-bitwise_or = _bitwise("bitwise_or", ew.bitwise_or, "Bitwise x | y of integers; logical of bools.")
+bitwise_or = _bitwise(
+    "bitwise_or", ew.bitwise_or, "Return bitwise x | y of integers; logical or of bools."
+)
 bitwise_xor = _bitwise(
-    "bitwise_xor", ew.bitwise_xor, "Bitwise x ^ y of integers; logical of bools."
+    "bitwise_xor",
+    ew.bitwise_xor,
+    "Return bitwise x ^ y of integers; logical exclusive or of bools.",
 )
 
 
@@ -397,7 +443,7 @@ def _shift(op: Callable) -> Callable:
     )
 
 
-left_shift = bitwise_left_shift = _bitwise("left_shift", _shift(ew.shift_left), "x << y.")
+left_shift = bitwise_left_shift = _bitwise("left_shift", _shift(ew.shift_left), "Return x << y.")
 right_shift = bitwise_right_shift = _bitwise(
     "right_shift",
     _shift(
@@ -405,7 +451,7 @@ right_shift = bitwise_right_shift = _bitwise(
             ew.shift_right_logical(x, y) if is_unsigned(x) else ew.shift_right_arithmetic(x, y)
         )
     ),
-    "x >> y, keeping the sign.",
+    "Return x >> y, keeping the sign.",
 )
 
 
@@ -429,12 +475,12 @@ def _floor_divide(x, y):
 
 
 def _rem(x, y):
-    """The remainder with the sign of x; of integers by zero it is zero, as NumPy has it."""
+    """Return the remainder with the sign of x; for integers by zero it is zero, as in NumPy."""
     return ew.rem(x, y) if not is_int(x) else select(ew.eq(y, 0), 0, ew.rem(x, y))
 
 
 def _fmod(x, y):
-    """`_rem`; but of bools what is divided by zero is left as it is, as JAX has it."""
+    """Return `_rem`; for bools, division by zero returns the dividend, as in JAX."""
     return (
         ew.rem(*[promotion.cast(v, np.dtype(np.int32)) for v in (x, y)])
         if is_bool(x)
@@ -451,21 +497,21 @@ def _mod(x, y):
 
 
 floor_divide = _binary_numeric(
-    "floor_divide", _floor_divide, "The largest integer not above x / y."
+    "floor_divide", _floor_divide, "Return the largest integer not above x / y."
 )
 remainder = mod = _binary_numeric(
-    "remainder", _mod, "x - floor(x / y) * y: the remainder with the sign of y."
+    "remainder", _mod, "Return x - floor(x / y) * y: the remainder with the sign of y."
 )
-fmod = _binary("fmod", _fmod, "The remainder with the sign of x, as int32 of bools.")
+fmod = _binary("fmod", _fmod, "Return the remainder with the sign of x; bools give int32.")
 
 
 def divmod(x, y, /):  # noqa: A001
-    """`(floor_divide(x, y), remainder(x, y))`."""
+    """Return `(floor_divide(x, y), remainder(x, y))`."""
     return floor_divide(x, y), remainder(x, y)
 
 
 def modf(x, /, out=None):
-    """Fractional and integral part of each element."""
+    """Return the fractional and integral part of each element."""
     check_no_out(out, "modf")
     x = promotion.inexact("modf", x)
     whole = trunc(x)
@@ -473,8 +519,9 @@ def modf(x, /, out=None):
 
 
 def power(x, y, /):
-    """x to the y. With an integer y that is known while a program is traced the result has the dtype of x, and is computed by repeated
-    squaring.
+    """Return x to the power y.
+
+    With a static integer y the result has the dtype of x and is computed by repeated squaring.
 
     >>> wnp.power(wnp.arange(4.), 2)
     Array([0., 1., 4., 9.], dtype=float32)
@@ -505,8 +552,10 @@ def power(x, y, /):
 
 
 def constant_int(y) -> int | None:
-    """The integer that `y` is known to be while a program is traced, or None: a Python or NumPy integer, or an array of one that is
-    no tracer."""
+    """Return the static integer value of `y`, or None.
+
+    It may be a Python or NumPy integer, or an array of one that is not a tracer.
+    """
     if type(y) is int or type(y) is bool:
         return int(y)
     if type(y) is Array:
@@ -524,7 +573,7 @@ pow = power  # noqa: A001
 
 
 def float_power(x, y, /):
-    """x to the y in floating point."""
+    """Return x to the power y in floating point."""
     return ew.pow(*promotion.promote_to_inexact("float_power", x, y))
 
 
@@ -556,22 +605,24 @@ def _heaviside(x, y):
     return select(ew.ne(x, x), x, select(ew.eq(x, 0), y, step))
 
 
-logaddexp2 = _binary_inexact("logaddexp2", _logaddexp2, "log2(2**x + 2**y) without overflow.")
-hypot = _binary_inexact("hypot", _hypot, "sqrt(x**2 + y**2) without overflow.")
-copysign = _binary_inexact("copysign", _copysign, "|x| with the sign of y.")
+logaddexp2 = _binary_inexact(
+    "logaddexp2", _logaddexp2, "Return log2(2**x + 2**y) without overflow."
+)
+hypot = _binary_inexact("hypot", _hypot, "Return sqrt(x**2 + y**2) without overflow.")
+copysign = _binary_inexact("copysign", _copysign, "Return |x| with the sign of y.")
 heaviside = _binary_inexact(
-    "heaviside", _heaviside, "0 where x < 0, y where x == 0, 1 where x > 0."
+    "heaviside", _heaviside, "Return 0 where x < 0, y where x == 0, 1 where x > 0."
 )
 
 
 def fmax(x1, x2):
-    """The larger of `x1` and `x2`, ignoring NaN where the other is a number."""
+    """Return the larger of `x1` and `x2`, ignoring NaN where the other is a number."""
     x, y = promotion.promote("fmax", x1, x2)
     return select(ew.bitwise_or(_lexicographic(ew.gt)(x, y), ew.ne(y, y)), x, y)
 
 
 def fmin(x1, x2):
-    """The smaller of `x1` and `x2`, ignoring NaN where the other is a number."""
+    """Return the smaller of `x1` and `x2`, ignoring NaN where the other is a number."""
     x, y = promotion.promote("fmin", x1, x2)
     return select(ew.bitwise_or(_lexicographic(ew.lt)(x, y), ew.ne(y, y)), x, y)
 
@@ -590,12 +641,12 @@ def _complex_logaddexp(x, y):
     return logaddexp(x, y)
 
 
-#: of complex numbers, what is native of real ones alone
+#: complex versions of functions whose native version is real only
 _OF_COMPLEX = {"atan2": _complex_arctan2, "logaddexp": _complex_logaddexp}
 
 
 def __getattr__(name: str) -> Callable:
-    """The function that NumPy calls `name`, of those that `ops.functions` states."""
+    """Return the function that NumPy calls `name`, among those that `ops.functions` defines."""
     function = functions.named_by_numpy(name)
     if function is None or function.op is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -604,13 +655,13 @@ def __getattr__(name: str) -> Callable:
         op if of_complex is None else lambda *xs: (of_complex if is_complex(xs[0]) else op)(*xs)
     )
     make = _unary_inexact if function.arity == 1 else _binary_inexact
-    made = make(function.numpy[0], chosen, (op.__doc__ or "").partition("\n")[0])
-    globals().update(dict.fromkeys(function.numpy, made))
-    return made
+    public = make(function.numpy[0], chosen, (op.__doc__ or "").partition("\n")[0])
+    globals().update(dict.fromkeys(function.numpy, public))
+    return public
 
 
 def angle(z, deg: bool = False):
-    """The argument of complex numbers, in radians (or degrees)."""
+    """Return the argument of complex numbers, in radians (or degrees)."""
     z = promotion.array_of("angle", z)
     kind = dtype_of(z)
     if not dtypes.issubdtype(kind, np.inexact):

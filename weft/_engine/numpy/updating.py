@@ -1,6 +1,7 @@
 """Updates at an index: `x.at[index].set(...)` as an update of one slice or as one scatter.
 
-An index is the `Plan` that reading makes of it. Arrays never change: every update gives a new one.
+An index becomes the same `Plan` as for reading. Arrays never change: every update returns a new
+one.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class AtHelper:
 
 
 class _At:
-    """`x.at[index]`: each method gives a new array; `x` itself never changes.
+    """`x.at[index]`, whose methods return new arrays; `x` itself never changes.
 
     >>> wnp.zeros(4).at[1:3].add(2.0)
     Array([0., 2., 2., 0.], dtype=float32)
@@ -86,7 +87,9 @@ class _At:
         out_sharding=None,
         wrap_negative_indices=True,
     ):
-        """`x[index]` with a chosen `mode` for positions out of bounds (clip, fill, promise_in_bounds)."""
+        """Return `x[index]` with a chosen `mode` for positions out of bounds (clip, fill,
+        promise_in_bounds).
+        """
         index = self._index(wrap_negative_indices)
         read = lambda: getitem(
             self.array,
@@ -126,7 +129,7 @@ class _At:
         out_sharding=None,
         wrap_negative_indices=True,
     ):
-        """`x` with `values` at the index."""
+        """Return `x` with `values` at the index."""
         return self._updated(
             values,
             ix.scatter,
@@ -147,7 +150,7 @@ class _At:
         out_sharding=None,
         wrap_negative_indices=True,
     ):
-        """`x` with `values` added at the index; repeated positions add up."""
+        """Return `x` with `values` added at the index; repeated positions accumulate."""
         return self._updated(
             values,
             ix.scatter_add,
@@ -159,7 +162,7 @@ class _At:
         )
 
     def subtract(self, values, **kwargs):
-        """`x` with `values` subtracted at the index."""
+        """Return `x` with `values` subtracted at the index."""
         values = value(_listed(values))
         return self.add(ew.neg(concrete(cast(values, _combined_in(self.array, values)))), **kwargs)
 
@@ -175,7 +178,7 @@ class _At:
         out_sharding=None,
         wrap_negative_indices=True,
     ):
-        """`x` multiplied by `values` at the index."""
+        """Return `x` multiplied by `values` at the index."""
         return self._updated(
             values,
             ix.scatter_mul,
@@ -189,13 +192,13 @@ class _At:
     mul = multiply
 
     def divide(self, values, **kwargs):
-        """`x` divided by `values` at the index."""
+        """Return `x` divided by `values` at the index."""
         from weft._engine.numpy.ufuncs import true_divide
 
         return true_divide(self.array, self._ones_times(values, **kwargs))
 
     def power(self, values, **kwargs):
-        """`x` to the power `values` at the index."""
+        """Return `x` to the power `values` at the index."""
         from weft._engine.numpy.ufuncs import power
 
         return power(self.array, self._ones_times(values, **kwargs))
@@ -214,7 +217,7 @@ class _At:
         out_sharding=None,
         wrap_negative_indices=True,
     ):
-        """The smaller of `x` and `values` at the index."""
+        """Return `x` with the smaller of its elements and `values` at the index."""
         return self._updated(
             values,
             ix.scatter_min,
@@ -235,7 +238,7 @@ class _At:
         out_sharding=None,
         wrap_negative_indices=True,
     ):
-        """The larger of `x` and `values` at the index."""
+        """Return `x` with the larger of its elements and `values` at the index."""
         return self._updated(
             values,
             ix.scatter_max,
@@ -247,20 +250,24 @@ class _At:
         )
 
     def apply(self, func, **kwargs):
-        """`x` with `func` applied to the elements at the index, as often as the index names each."""
+        """Return `x` with `func` applied to the elements at the index, once per occurrence in the
+        index.
+        """
         mode = kwargs.get("mode")
         if not kwargs.pop("wrap_negative_indices", True):
             return _At(self.array, self._index(False)).apply(func, **kwargs)
-        found = func(self.get(mode=mode))
+        result = func(self.get(mode=mode))
         if (
             not kwargs.get("unique_indices")
             and not make_plan(tuple(np.shape(self.array)), self.index).is_basic
         ):
-            found = self._again(func, found, mode)
-        return self.set(found, **kwargs)
+            result = self._again(func, result, mode)
+        return self.set(result, **kwargs)
 
     def _again(self, func, found, mode):
-        """Apply `func` again to elements that the index names several times; it was applied once to each."""
+        """Apply `func` again to elements that the index contains several times; it was applied once
+        to each.
+        """
         from weft._engine.control.loops import fori_loop
         from weft._engine.numpy.choosing import where
 
@@ -271,7 +278,9 @@ class _At:
 
 
 def _unwrapped(shape: tuple[int, ...], index) -> tuple:
-    """`index` as one that names, after negative indices were counted from the end, the positions that it names without that."""
+    """Return an index with the same positions as `index` when negative indices do not count from
+    the end.
+    """
     entries, d = indexing.as_tuple(index), 0
     width = lambda i: 0 if i is None or i is Ellipsis else np.ndim(i) if indexing.is_bool(i) else 1
     out: list = []
@@ -292,15 +301,15 @@ def _unwrapped(shape: tuple[int, ...], index) -> tuple:
 
 
 def setitem(x, index, values, scatter, indices_are_sorted=False, unique_indices=False, mode=None):
-    """`x` with `values` scattered at `index` by the operation `scatter`: of the type of `x`, weak if that is."""
+    """Return `x` with `values` scattered at `index` by the op `scatter`; it has the type of `x`,
+    weak if `x` is.
+    """
     out = _set(x, index, values, scatter, indices_are_sorted, unique_indices, mode)
     return cast(out, out.dtype, True) if getattr(x, "weak_type", False) else out
 
 
 def _set(x, index, values, scatter, indices_are_sorted, unique_indices, mode):
-    if (
-        type(values) is int and not -1 << 31 <= values < 1 << 31
-    ):  # it may fit the dtype of `x` alone
+    if type(values) is int and not -1 << 31 <= values < 1 << 31:  # it may fit only the dtype of `x`
         values = exact(values, typeof(x).dtype)
     if (
         mode is None
@@ -325,14 +334,14 @@ _write_eager = face(_write, (0, 1, 2))
 
 
 def scattered(x, index, values, scatter, indices_are_sorted=False, unique_indices=False, mode=None):
-    """Return the result of `setitem`, by a plan of its own."""
+    """Return the result of `setitem`, from a separate plan."""
     x, values = concrete(value(x)), value(values)
     dtype = typeof(x).dtype
     if type(values) is complex and not dtypes.issubdtype(dtype, np.complexfloating):
         values = concrete(values)
     if (
         scatter is not ix.scatter and (wide := _combined_in(x, values)) != dtype
-    ):  # combined there, then stored
+    ):  # combined in that dtype, then stored
         return cast(
             scattered(
                 cast(x, wide), index, values, scatter, indices_are_sorted, unique_indices, mode
@@ -364,7 +373,9 @@ def scattered(x, index, values, scatter, indices_are_sorted=False, unique_indice
 
 
 def _write_windows(x, index, values, scatter, mode):
-    """An update at an index with slices made by `ds`: nothing is written if one of them does not lie inside."""
+    """Update at an index with slices made by `ds`; nothing is written if one of them is not
+    completely inside.
+    """
     index, inside = ref_index.wrapped(tuple(x.shape), index)
     out = ref_index.replaced(
         x, index, lambda part, rest: scattered(part, rest, values, scatter, mode=mode)
@@ -379,7 +390,7 @@ def _write_windows(x, index, values, scatter, mode):
 
 
 def _listed(values):
-    """Lists of values as arrays."""
+    """Return lists of values as arrays."""
     if not isinstance(values, (list, tuple)):
         return values
 
@@ -387,17 +398,22 @@ def _listed(values):
 
 
 def _combined_in(x, values) -> np.dtype:
-    """The dtype in which the elements of `x` and `values` are combined: that of `x` if 64-bit types are off and it has more bits."""
+    """Return the dtype in which elements of `x` and `values` are combined.
+
+    It is the dtype of `x` if x64 is disabled and `x` has more bits.
+    """
     wide, have = dtypes.result_type(x, values), typeof(x).dtype
     return have if wide == dtypes.canonicalize_dtype(have) else wide
 
 
 def _check_storable(x, values) -> None:
-    """Warn of values that the dtype of `x` may not hold, unless they are weft's own: they are converted for now."""
-    have, given = typeof(x).dtype, getattr(values, "dtype", None)
-    if have == given or type(values) in adopted[have] or is_own_arithmetic():
+    """Warn of values that the dtype of `x` may not represent, unless they are weft's own: they are
+    converted for now.
+    """
+    have, values_dtype = typeof(x).dtype, getattr(values, "dtype", None)
+    if have == values_dtype or type(values) in adopted[have] or is_own_arithmetic():
         return
-    given = typeof(value(values)).dtype
+    values_dtype = typeof(value(values)).dtype
     wide = (
         common_dtype(have, type(values))
         if type(values) in PYTHON_SCALARS
@@ -405,14 +421,14 @@ def _check_storable(x, values) -> None:
     )
     if wide != have:
         warn_user(
-            f"x.at[...]: scatter inputs have incompatible types: {given.name} values are stored in an array of {have.name}, which "
+            f"x.at[...]: scatter inputs have incompatible types: {values_dtype.name} values are stored in an array of {have.name}, which "
             "may change them and will be an error. Convert them with astype first.",
             FutureWarning,
         )
 
 
 def _fit_values(values, shape, plan: Plan):
-    """Values broadcast to the shape of the index's result, new dims dropped, reversals undone."""
+    """Return values broadcast to the shape of the index's result, without new dims and reversals."""
     have = tuple(values.shape)
     while len(have) > len(shape) and have[0] == 1:
         have = have[1:]
@@ -440,7 +456,7 @@ def _fit_values(values, shape, plan: Plan):
 
 
 def _write_slice(x, plan: Plan, values):
-    """A static block: an update of one slice."""
+    """Update a static block by one slice update."""
     n = len(plan.shape)
     starts, sizes = [0] * n, list(plan.shape)
     for d, (start, size) in plan.windows.items():
@@ -461,7 +477,9 @@ def _write_slice(x, plan: Plan, values):
 
 
 def _write_scatter(x, plan: Plan, values, scatter, indices_are_sorted, unique_indices, mode):
-    """One scatter: windows keep their dims, index arrays share the group's dims, each strided range has a dim of its own."""
+    """Update by one scatter: windows keep their dims, index arrays share the group's dims, strided
+    ranges have separate dims.
+    """
     n = len(plan.shape)
     range_dims = [o[1] for o in plan.out_dims if o[0] == "range"]
     batch = (*plan.group_shape, *(plan.ranges[d].size for d in range_dims))
@@ -530,7 +548,7 @@ def _batch_first(values, plan: Plan, range_dims: list[int]):
 
 
 def _spread(a, batch: tuple[int, ...], dims: Sequence[int]):
-    """`a` broadcast to shape `batch`; its dims are dims `dims` of the result."""
+    """Return `a` broadcast to shape `batch`; its dims become dims `dims` of the result."""
     dims = tuple(dims)
     if isinstance(a, np.ndarray):
         shape = [1] * len(batch)

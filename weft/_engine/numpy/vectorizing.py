@@ -24,7 +24,7 @@ def _dims(text: str) -> list[tuple[str, ...]]:
 
 
 def parse_signature(signature: str) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
-    """Core dims of arguments and results.
+    """Return the core dims of arguments and results.
 
     >>> parse_signature('(m,n),(n)->(m)')
     ([('m', 'n'), ('n',)], [('m',)])
@@ -32,12 +32,15 @@ def parse_signature(signature: str) -> tuple[list[tuple[str, ...]], list[tuple[s
     signature = re.sub(r"\s", "", signature)
     if not _SIGNATURE.fullmatch(signature):
         raise ValueError(f"not a valid gufunc signature: {signature}")
-    given, gives = signature.split("->")
-    return _dims(given), _dims(gives)
+    arguments_text, gives = signature.split("->")
+    return _dims(arguments_text), _dims(gives)
 
 
 def vectorize(pyfunc: Callable, *, excluded=frozenset(), signature: str | None = None) -> Callable:
-    """`pyfunc` mapped over the broadcast leading dims of its arguments; `signature` names their core dims."""
+    """Return `pyfunc` mapped over the broadcast leading dims of its arguments;
+
+    `signature` names their core dims.
+    """
     excluded = _checked_excluded(excluded)
     _check_vectorized(pyfunc, signature)
     name, core_in, core_out = f"vectorize({function_name(pyfunc)})", None, None
@@ -129,7 +132,7 @@ def _checked_excluded(excluded) -> frozenset:
 
 
 def _fit(name: str, sizes: dict[str, int], core: tuple[str, ...], dims) -> None:
-    """Note the sizes of core dims; ValueError for one that has another size already."""
+    """Record the sizes of core dims; raise ValueError for a conflicting size."""
     for dim, n in zip(core, dims):
         if sizes.setdefault(dim, n) != n:
             raise ValueError(
@@ -138,7 +141,7 @@ def _fit(name: str, sizes: dict[str, int], core: tuple[str, ...], dims) -> None:
 
 
 def _check_results(name: str, out, cores: list[tuple[str, ...]], sizes: dict[str, int]) -> None:
-    """TypeError or ValueError unless the results of one call are as the signature says."""
+    """Raise TypeError or ValueError unless the results of one call fit the signature."""
     if len(cores) > 1 and not isinstance(out, tuple):
         raise TypeError(
             f"{name}: the output must be a tuple of {len(cores)} arrays, got {type(out).__name__}."
@@ -158,7 +161,9 @@ def _check_results(name: str, out, cores: list[tuple[str, ...]], sizes: dict[str
 
 
 def _shape(result) -> tuple[int, ...]:
-    """The shape that a result reports, be it an array or a pytree that has one; () for other pytrees, as for numbers."""
+    """Return the shape of a result, an array or a pytree with a shape; () for other pytrees and
+    numbers.
+    """
     shape = getattr(result, "shape", None)
     if shape is not None:
         return tuple(shape)
@@ -166,9 +171,12 @@ def _shape(result) -> tuple[int, ...]:
 
 
 def _axis_at(lead, shape, level: int):
-    """0 if the argument has dim `level` of the broadcast shape (dims of size one it broadcasts from are dropped)."""
-    own = level - (len(shape) - len(lead))
-    return 0 if own >= 0 and (lead[own] != 1 or shape[level] == 1) else None
+    """Return 0 if the argument has dim `level` of the broadcast shape, else None.
+
+    Dims of size one from which it broadcasts are dropped.
+    """
+    own_dim = level - (len(shape) - len(lead))
+    return 0 if own_dim >= 0 and (lead[own_dim] != 1 or shape[level] == 1) else None
 
 
 def _drop_ones(x, lead, shape):
