@@ -55,8 +55,9 @@ def _state_and_bits(shape: tuple[int, ...], dtype, algorithm) -> custom_vmap:
 
 
 def philox_bits(raw, width: int, shape: tuple[int, ...]):
-    """Return bits of `width` by philox from four words; for a mapped batch of words, from the first
-    ones.
+    """Return bits of `width` by philox from four words.
+
+    A mapped batch draws all bits from its first words.
     """
     return _bits(width, tuple(shape))(raw)
 

@@ -54,8 +54,9 @@ from weft._engine.util.source import named, user_frame
 
 
 def _scanned_dim(xs: list, axis: int) -> int:
-    """Return the nonnegative dim of a scan; raise ValueError unless all arrays have this dim, with
-    one size.
+    """Return the nonnegative dim of a scan.
+
+    Raise ValueError unless all arrays have this dim, with one size.
     """
     for x in xs:
         if not -x.ndim <= axis < x.ndim:
@@ -184,8 +185,9 @@ def broadcast_to_rank(x: Any, rank: int) -> Any:
 
 
 def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape to which all of `shapes` broadcast by NumPy's rule; raise ShapeError if
-    there is none.
+    """Return the shape to which all of `shapes` broadcast by NumPy's rule.
+
+    Raise ShapeError if there is none.
 
     >>> broadcast_shapes((2, 1), (3,))
     (2, 3)
@@ -330,8 +332,9 @@ def approx_min_k(
 def platform_dependent(
     *args: Any, default: Callable | None = None, **per_platform: Callable
 ) -> Any:
-    """Return the result of the function for the default platform on `args`; keywords are cpu, cuda,
-    rocm, tpu or gpu.
+    """Return the result of the function for the default platform on `args`.
+
+    Keywords are cpu, cuda, rocm, tpu or gpu.
 
     The default platform at trace time decides, even if the arguments are on another one.
     """
@@ -379,8 +382,9 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
 
 
 def _constrained(x: Any, sharding: Any) -> Any:
-    """Return `x`, constrained over automatic axes; over explicit axes the sharding must equal its
-    type.
+    """Return `x`, constrained over automatic axes.
+
+    Over explicit axes the sharding must equal its type.
     """
     aval = typeof(x)
     _refuse_explicit_axes(sharding)

@@ -223,8 +223,9 @@ def _solve_perturbed(dl, d, du, b):
     du = select(broadcasted_iota(np.int32, (n,), 0) == n - 1, 0 * du, du)
 
     def eliminate(row, below):
-        """Eliminate between two rows; return the row of the triangular factor (three entries) and
-        the updated other row.
+        """Eliminate between two rows.
+
+        Return the row of the triangular factor (three entries) and the updated other row.
         """
         (pivot, after, right), (under, on, beyond, right_below) = row, below
         swap = magnitude(under) > magnitude(pivot)

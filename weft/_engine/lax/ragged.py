@@ -152,8 +152,9 @@ def _by_rows(
     numbers: Any,
     columns: list[int],
 ):
-    """Multiply with a ragged free dim; other free dims of `lhs` become batch dims with the same
-    matrices.
+    """Multiply with a ragged free dim.
+
+    Other free dims of `lhs` become batch dims with the same matrices.
     """
     (lhs_contracted, rhs_contracted), (lhs_batch, rhs_batch) = numbers
     free = [d for d in range(lhs.ndim) if d not in (*lhs_contracted, *lhs_batch, ragged)]
@@ -184,8 +185,9 @@ def _by_rows(
 def _by_sums(
     lhs, rhs, group_sizes, compute: Callable, ragged: int, numbers: Any, columns: list[int]
 ):
-    """Multiply with a ragged contracted dim; other contracted dims become batch dims, which are
-    then summed.
+    """Multiply with a ragged contracted dim.
+
+    Other contracted dims become batch dims, which are then summed.
     """
     (lhs_contracted, rhs_contracted), (lhs_batch, rhs_batch) = numbers
     free = [d for d in range(lhs.ndim) if d not in (*lhs_contracted, *lhs_batch)]

@@ -49,8 +49,9 @@ def _split_bytes(bytes_, weights: tuple[int, ...]):
 
 @functools.cache
 def _compiled(fun: Callable) -> Callable:
-    """Compile a function of an array and constants; eager calls would run each of its operations
-    separately.
+    """Compile a function of an array and constants.
+
+    Eager calls would run each of its operations separately.
     """
 
     return jit(fun, static_argnums=1)

@@ -194,8 +194,9 @@ def take_along_axis(
     *,
     wrap_negative_indices: bool | None = None,
 ):
-    """Return elements along `axis` at positions in an array of the same rank; the other dims
-    broadcast.
+    """Return elements along `axis` at positions in an array of the same rank.
+
+    The other dims broadcast.
 
     The result has the dtype of `arr`. Negative positions count from the end, unless
     `wrap_negative_indices` is false, its default if `mode` promises positions within bounds.

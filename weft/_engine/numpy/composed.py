@@ -30,8 +30,9 @@ from weft._engine.util import dtypes
 
 
 def round(a, decimals: int = 0, out=None):  # noqa: A001
-    """Round to `decimals` places, halves to even; raise TypeError for a number of places that is
-    not an integer.
+    """Round to `decimals` places, halves to even.
+
+    Raise TypeError for a number of places that is not an integer.
     """
     check_no_out(out, "round")
     decimals = operator.index(decimals)

@@ -767,8 +767,9 @@ def fromstring(string: str, dtype=float, count: int = -1, *, sep: str):
 
 
 def from_dlpack(x, /, *, device=None, copy: bool | None = None):
-    """Return an array from any object that supports DLPack; arrays of weft are returned unchanged,
-    in every dtype.
+    """Return an array from any object that supports DLPack.
+
+    Arrays of weft are returned unchanged, in every dtype.
     """
     from weft._engine.runtime import dlpack  # rarely needed
 

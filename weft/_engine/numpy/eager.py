@@ -14,8 +14,9 @@ _wrapped: dict[tuple[Callable, str], FaceFunction] = {}
 
 
 def eager(fun: Callable, arrays: int, name: str = "") -> FaceFunction:
-    """Return the eager form of a public function whose first `arrays` arguments are arrays; one per
-    function and name.
+    """Return the eager form of a public function whose first `arrays` arguments are arrays.
+
+    There is one eager form per function and name.
     """
     name = name or fun.__name__
     eager_form = _wrapped.get((fun, name))

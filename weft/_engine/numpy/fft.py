@@ -76,8 +76,9 @@ def _transform(api: str, kind: FftType, a, s, axes, norm):
 
 
 def _checked_axes(api: str, ndim: int, s, axes) -> list[int]:
-    """Return the transformed dims as non-negative integers; by default the last ones, one for each
-    length.
+    """Return the transformed dims as non-negative integers.
+
+    The default is the last dims, one for each length.
     """
     if s is not None and len(s) > ndim:
         raise ValueError(
@@ -228,8 +229,9 @@ def rfftfreq(n: int, d=1.0, *, dtype=None, device=None):
 
 
 def _check_samples(api: str, n, d) -> int:
-    """Return the number of samples as an int; raise ValueError unless it is an int and the distance
-    `d` one number.
+    """Return the number of samples as an int.
+
+    Raise ValueError unless it is an int and the distance `d` one number.
     """
     if isinstance(n, (list, tuple)) or np.ndim(n):
         raise ValueError(

@@ -98,8 +98,9 @@ class _Joiner:
         return numbers + list(self.defaults)[len(numbers) :]
 
     def _part(self, part, ndim: int, place: int):
-        """Return a part with at least `ndim` dims; its own dims are at `place` among the added dims
-        of size one.
+        """Return a part with at least `ndim` dims.
+
+        Its own dims are at `place` among the added dims of size one.
         """
         if isinstance(part, str):
             raise ValueError(

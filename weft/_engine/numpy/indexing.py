@@ -120,8 +120,9 @@ def is_bool(i) -> bool:
 
 
 def _expand_bools(index: tuple) -> tuple:
-    """Replace boolean masks by the integer arrays of their nonzero positions; masks must be
-    concrete.
+    """Replace boolean masks by the integer arrays of their nonzero positions.
+
+    Masks must be concrete.
     """
     out: list = []
     for i in index:
@@ -411,8 +412,9 @@ def make_outside_dynamic(plan: Plan) -> None:
 
 
 def _read_static(x, plan: Plan):
-    """Apply ranges, reversals and static integers; return the value and the remaining operand
-    dims.
+    """Apply ranges, reversals and static integers.
+
+    Return the value and the remaining operand dims.
     """
     n = len(plan.shape)
     starts, stops, steps, points = [0] * n, list(plan.shape), [1] * n, []

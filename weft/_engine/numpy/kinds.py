@@ -11,8 +11,9 @@ from weft._engine.util.events import numpy_name
 
 
 def dtype_of(x):
-    """Return the dtype of an operand as operations take it; without x64, NumPy's 64-bit values
-    count as 32-bit ones.
+    """Return the dtype of an operand as operations take it.
+
+    Without x64, NumPy's 64-bit values count as 32-bit ones.
     """
     return x.dtype if hasattr(type(x), "aval") else typeof(x).dtype
 

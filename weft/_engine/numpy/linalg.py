@@ -304,8 +304,9 @@ def _svd_adjugate(a):
 
 
 def solve(a, b):
-    """Return the x with `a @ x == b`; a one-dimensional `b` is a vector, others are (stacks of)
-    matrices.
+    """Return the x with `a @ x == b`.
+
+    A one-dimensional `b` is a vector, others are (stacks of) matrices.
 
     `a` has shape (..., n, n); leading dims broadcast, and the dtype is floating or complex.
     Singular matrices give infinities or NaN.
@@ -582,8 +583,9 @@ def cond(x, p=None):
 
 
 def multi_dot(arrays, *, precision=None):
-    """Return the product of several matrices in the cheapest order; the first and last may be
-    vectors.
+    """Return the product of several matrices in the cheapest order.
+
+    The first and last may be vectors.
     """
     arrays = [promote.array_of("multi_dot", a) for a in arrays]
     if len(arrays) < 2:

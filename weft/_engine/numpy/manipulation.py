@@ -153,8 +153,9 @@ def swapaxes(a, axis1: int, axis2: int):
 
 
 def moveaxis(a, source, destination):
-    """Return `a` with dims `source` moved to positions `destination`; the other dims keep their
-    order.
+    """Return `a` with dims `source` moved to positions `destination`.
+
+    The other dims keep their order.
     """
     a = promote.array_of("moveaxis", a)
     several = lambda axes: axes if isinstance(axes, (tuple, list, range)) else (axes,)

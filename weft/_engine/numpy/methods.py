@@ -24,8 +24,9 @@ wnp: Any = None
 
 
 def _operator(name: str) -> Callable:
-    """Return a binary operator; for other types it returns NotImplemented, so that their own
-    operators are tried.
+    """Return a binary operator.
+
+    For other types it returns NotImplemented, so that their own operators are tried.
     """
     fun = getattr(wnp, name)
 

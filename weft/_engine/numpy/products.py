@@ -227,8 +227,9 @@ def tensordot(a, b, axes: int | Sequence[Any] = 2, *, precision=None, preferred_
 
 
 def vecdot(x1, x2, /, *, axis: int = -1, precision=None, preferred_element_type=None):
-    """Return dot products along `axis`, broadcast over the other dims; the first argument is
-    conjugated.
+    """Return dot products along `axis`, broadcast over the other dims.
+
+    The first argument is conjugated.
     """
     from weft._engine.numpy import manipulation as mp
 

@@ -29,8 +29,9 @@ PYTHON_SCALARS: tuple[type, ...] = (bool, int, float, complex)
 
 
 def is_arraylike(x) -> bool:
-    """Return whether `x` is an array, a tracer, a NumPy value or a Python number; lists are not
-    array-like.
+    """Return whether `x` is an array, a tracer, a NumPy value or a Python number.
+
+    Lists are not array-like.
     """
     return (
         isinstance(x, (Tracer, Array, np.ndarray, np.generic, *PYTHON_SCALARS))
@@ -134,8 +135,9 @@ def _python_type(dtype: np.dtype) -> type:
 
 
 def _number_of(dtype, number):
-    """Return a Python number in `dtype`; an integer out of range wraps around, as it does as an
-    argument of a program.
+    """Return a Python number in `dtype`.
+
+    An integer out of range wraps around, as it does as an argument of a program.
     """
     try:
         return dtype.type(number)
@@ -293,8 +295,9 @@ def canonical_axis(axis, ndim: int, api: str = "array") -> int:
 
 
 def along(api: str, a, axis: int | None) -> tuple[Any, int]:
-    """Return `a` as an array, and `axis` as a non-negative dim; without an axis, the flattened
-    array and its only dim.
+    """Return `a` as an array, and `axis` as a non-negative dim.
+
+    Without an axis, return the flattened array and its only dim.
     """
     a = array_of(api, a)
     if axis is None:

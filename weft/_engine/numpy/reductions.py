@@ -34,8 +34,9 @@ def _keep(out, axes, keepdims: bool):
 
 
 def _boolean(api: str, where):
-    """Return the argument `where` as an array, or None; raise ValueError unless its elements are
-    bools.
+    """Return the argument `where` as an array, or None.
+
+    Raise ValueError unless its elements are bools.
     """
     if where is None:
         return None

@@ -212,9 +212,7 @@ def _or_if_complex(op: Callable, on_complex: Callable) -> Callable:
 
 def _log_to(base: int) -> Callable:
     def scaled(x):
-        """Return the factor has x's own dtype, also for a Python number: log2(2.0) with a bfloat16
-        gives float32.
-        """
+        """Compute in x's own dtype, also for a Python number: log2(2.0) gives float32."""
         return promotion.cast(ew.div(ew.log(x), math.log(base)), dtype_of(x))
 
     def on_complex(x):

@@ -265,8 +265,9 @@ class _At:
         return self.set(result, **kwargs)
 
     def _again(self, func, found, mode):
-        """Apply `func` again to elements that the index contains several times; it was applied once
-        to each.
+        """Apply `func` again to elements that the index contains several times.
+
+        It was applied once to each.
         """
         from weft._engine.control.loops import fori_loop
         from weft._engine.numpy.choosing import where
@@ -301,8 +302,9 @@ def _unwrapped(shape: tuple[int, ...], index) -> tuple:
 
 
 def setitem(x, index, values, scatter, indices_are_sorted=False, unique_indices=False, mode=None):
-    """Return `x` with `values` scattered at `index` by the op `scatter`; it has the type of `x`,
-    weak if `x` is.
+    """Return `x` with `values` scattered at `index` by the op `scatter`.
+
+    It has the type of `x`, weak if `x` is.
     """
     out = _set(x, index, values, scatter, indices_are_sorted, unique_indices, mode)
     return cast(out, out.dtype, True) if getattr(x, "weak_type", False) else out
@@ -373,8 +375,9 @@ def scattered(x, index, values, scatter, indices_are_sorted=False, unique_indice
 
 
 def _write_windows(x, index, values, scatter, mode):
-    """Update at an index with slices made by `ds`; nothing is written if one of them is not
-    completely inside.
+    """Update at an index with slices made by `ds`.
+
+    Nothing is written if one of them is not completely inside.
     """
     index, inside = ref_index.wrapped(tuple(x.shape), index)
     out = ref_index.replaced(

@@ -23,8 +23,9 @@ class AccuracyMode(enum.Enum):
 
 @record
 class Tolerance:
-    """Permitted error of a function: absolute, relative, or in units in the last place; at least
-    one must be given.
+    """Permitted error of a function: absolute, relative, or in units in the last place.
+
+    At least one must be given.
 
     Raises ValueError for negative numbers.
 

@@ -131,8 +131,9 @@ def neg(x: ArrayLike) -> Array:
 
 @of_one_kind
 def add(x: ArrayLike, y: ArrayLike) -> Array:
-    """Return `x + y`, elementwise, for numbers of one dtype; a Python number takes the dtype of the
-    other operand.
+    """Return `x + y`, elementwise, for numbers of one dtype.
+
+    A Python number takes the dtype of the other operand.
 
     Shapes are equal, or one operand has no dims. Raises ShapeError for other shapes, TypeError for different dtypes.
 
@@ -152,8 +153,9 @@ sub = binary(sub_p, "Return `x - y`, elementwise.")
 
 @of_one_kind
 def mul(x: ArrayLike, y: ArrayLike, *, out_dtype: dtypes.DTypeLike | None = None) -> Array:
-    """Return `x * y`, elementwise, for numbers of one dtype; a Python number takes the dtype of the
-    other operand.
+    """Return `x * y`, elementwise, for numbers of one dtype.
+
+    A Python number takes the dtype of the other operand.
 
     With `out_dtype` the product is computed in that dtype. Shapes are equal, or one operand has no dims. Raises ShapeError for other
     shapes, TypeError for different dtypes.

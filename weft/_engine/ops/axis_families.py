@@ -132,8 +132,9 @@ def _reduction_jvp(primitive: Primitive, rule: Callable[..., Any]) -> Callable[.
 
 
 def unary_transpose(rule: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the transpose slot of a one-operand linear op from `rule(ct, x, **params)`; x.aval is
-    the operand's type.
+    """Return the transpose slot of a one-operand linear op from `rule(ct, x, **params)`.
+
+    `x.aval` is the operand's type.
     """
 
     def transpose(ct: Value, x: UndefPrimal, **params: Any):

@@ -374,8 +374,9 @@ pure_callback_p = _callback_primitive("pure_callback")
 
 
 def _observe_primals(primitive: Primitive) -> None:
-    """Define the derivative of an op that only observes: apply it to the primals; it has no
-    tangents.
+    """Define the derivative of an op that only observes: apply it to the primals.
+
+    It has no tangents.
     """
 
     @primitive.def_jvp

@@ -323,8 +323,9 @@ def _check_parts(aval: ShapedArray, target: np.dtype[Any]) -> None:
 
 
 def _complex_apart(x: Value, aval: ShapedArray, target: np.dtype[Any]) -> Value:
-    """Split complex numbers through integers as wide as a part; no integer may be as wide as the
-    whole.
+    """Split complex numbers through integers as wide as a part.
+
+    No integer may be as wide as the whole.
     """
     half = _uint(aval.dtype.itemsize * 4)
     parts = [

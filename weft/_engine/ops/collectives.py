@@ -92,8 +92,9 @@ def _operand(x: Any, axes: rules.Axes) -> Any:
 
 
 def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
-    """Return the sum of `x`, a tree of arrays, over all positions along the named axes; bools are
-    counted.
+    """Return the sum of `x`, a tree of arrays, over all positions along the named axes.
+
+    Bools are counted.
 
     Shapes and dtypes do not change.
 
@@ -127,8 +128,9 @@ def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
 
 
 def pmean(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
-    """Return the mean of `x`, a tree of arrays, over all positions along the named axes; the mean
-    of integers is a float.
+    """Return the mean of `x`, a tree of arrays, over all positions along the named axes.
+
+    The mean of integers is a float.
 
     Raises NameError for an axis that is not in scope, ValueError for one named twice and for groups that do not fit.
 

@@ -373,8 +373,9 @@ def dot(
 
 
 def batch_matmul(lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None) -> Array:
-    """Return products of the matrices in the last two dims; all dims before them are batch dims of
-    equal sizes.
+    """Return products of the matrices in the last two dims.
+
+    All dims before them are batch dims of equal sizes.
     """
     n = typeof(lhs).ndim
     batch = tuple(range(n - 2))

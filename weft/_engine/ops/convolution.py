@@ -269,8 +269,9 @@ def conv_transpose(
     preferred_element_type: Any = None,
     use_consistent_padding: bool = False,
 ) -> Array:
-    """Return the convolution that enlarges `lhs` by `strides`; with `transpose_kernel`, a gradient
-    of `conv`.
+    """Return the convolution that enlarges `lhs` by `strides`.
+
+    With `transpose_kernel` it is a gradient of `conv`.
 
     Pairs of numbers pad the enlarged `lhs`; with `use_consistent_padding` they are the padding of
     the convolution whose gradient this is.
@@ -603,8 +604,9 @@ def _lhs_cotangent(ct: Value, aval: ShapedArray, rhs: Value, p: Conv, pads: tupl
 
 
 def _rhs_cotangent(ct: Value, lhs: Value, aval: ShapedArray, p: Conv, pads: tuple[Any, ...]):
-    """Convolve the image with ct as kernel, summed over the batch; strides and kernel dilation are
-    exchanged.
+    """Convolve the image with ct as kernel, summed over the batch.
+
+    Strides and kernel dilation are exchanged.
     """
     lhs_spec, rhs_spec, out_spec = map(_swapped, p.dimension_numbers)
     return _mixed_conv(

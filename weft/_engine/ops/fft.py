@@ -63,8 +63,9 @@ class FftType(enum.IntEnum):
 
 
 def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Any:
-    """Return the discrete Fourier transform of the last `len(fft_lengths)` dims; without dims, the
-    operand.
+    """Return the discrete Fourier transform of the last `len(fft_lengths)` dims.
+
+    Without dims the result is the operand.
 
     >>> np.asarray(fft(np.ones(4, np.complex64), "FFT", (4,))).real.tolist()
     [4.0, 0.0, 0.0, 0.0]

@@ -606,8 +606,9 @@ def scatter_sub(
     dimension_numbers: ScatterDimensionNumbers,
     **options: Any,
 ) -> Array:
-    """Return `operand` with `updates` subtracted from the windows at `scatter_indices`; options as
-    in `scatter_add`.
+    """Return `operand` with `updates` subtracted from the windows at `scatter_indices`.
+
+    Options are as in `scatter_add`.
     """
     return scatter_add(operand, scatter_indices, neg(updates), dimension_numbers, **options)
 

@@ -59,8 +59,9 @@ def hessenberg(x: Value) -> list[Any]:
 
 
 def tridiagonal(x: Value, *, lower: bool) -> list[Any]:
-    """Return the tridiagonal form, from the triangle that the routine sees; reflectors are
-    columns.
+    """Return the tridiagonal form, from the triangle that the routine sees.
+
+    Reflectors are columns.
     """
     n, dtype = typeof(x).shape[-1], typeof(x).dtype
     real = real_of(dtype)

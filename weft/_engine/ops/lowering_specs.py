@@ -79,8 +79,9 @@ class SortSpec:
 
 @record
 class FftSpec:
-    """Lowering of Fourier transforms over the last dims; without native steps `into` writes the
-    result, as in `HostSpec`.
+    """Lowering of Fourier transforms over the last dims.
+
+    Without native steps `into` writes the result, as in `HostSpec`.
     """
 
     into: Callable[..., None]

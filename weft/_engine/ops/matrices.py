@@ -86,8 +86,9 @@ def diagonal_part(x: Value):
 
 
 def hermitian_of_triangle(x: Value, lower: bool):
-    """Return the Hermitian matrix with the given triangle; imaginary parts of the diagonal are
-    ignored.
+    """Return the Hermitian matrix with the given triangle.
+
+    Imaginary parts of the diagonal are ignored.
     """
     part = tril(x) if lower else triu(x)
     part = sub(part, half(diagonal_part(x)))

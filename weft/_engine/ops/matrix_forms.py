@@ -58,8 +58,9 @@ def _form(
     ranks: Sequence[int],
     is_unique: bool = True,
 ) -> Primitive:
-    """Return the primitive of a transformation of each matrix; the last `ranks` dims of operands
-    are core dims.
+    """Return the primitive of a transformation of each matrix.
+
+    The last `ranks` dims of operands are core dims.
     """
     p = LibraryOp(name, multiple_results=multiple_results, is_unique=is_unique)
     p.define(

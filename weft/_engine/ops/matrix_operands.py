@@ -53,8 +53,9 @@ class EigImplementation(enum.Enum):
 def check_choice(
     name: str, argument: str, given: Any, choices: type[enum.Enum], known: Sequence[enum.Enum]
 ) -> Any:
-    """Return `given`, None or one of `choices`; raise NotImplementedError unless it is None or in
-    `known`.
+    """Return `given`, None or one of `choices`.
+
+    Raise NotImplementedError unless it is None or in `known`.
     """
     if given is None or given in known:
         return given

@@ -89,8 +89,9 @@ def _changes_no_value(primitive: Primitive, transpose: Callable[..., Values]) ->
 
 
 def _batched_by_type(primitive: Primitive) -> None:
-    """Fill the batch slot where `sharding` is the type of the result; it gets a dim, split like the
-    examples.
+    """Fill the batch slot where `sharding` is the type of the result.
+
+    The sharding gets a dim, split like the examples.
     """
 
     @primitive.def_batch

@@ -148,8 +148,9 @@ def _key(program: Jaxpr) -> tuple[Any, ...] | None:
 
 
 def prefixes(xs: list[Any], combine: Callable[..., Any], axis: int) -> list[Any]:
-    """Return prefixes: pairs give the odd positions by recursion; one more step gives the even
-    ones.
+    """Return prefixes: pairs give the odd positions by recursion.
+
+    One more step gives the even ones.
     """
     n = typeof(xs[0]).shape[axis]
     if isinstance(n, Dim):

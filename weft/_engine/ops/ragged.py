@@ -79,8 +79,9 @@ def masked(
     contracted: bool,
     product: Callable[..., Any],
 ):
-    """Return the same result as one `product` (like `dot_general`); each group has zeros in the
-    rows of the others.
+    """Return the same result as one `product` (like `dot_general`).
+
+    Each group has zeros in the rows of the others.
     """
     shape, at = typeof(lhs).shape, typeof(lhs).ndim - 2
     batch, groups = tuple(range(at)), typeof(starts).shape[-1]
@@ -240,8 +241,9 @@ def _factors(
 
 
 def _by_groups(lhs: Value, rhs: Value, starts: Value, ends: Value, rows: Value, **params: Any):
-    """Rewrite to the compiler's form, for dtypes that have a matmul; row numbers count from the
-    first row.
+    """Rewrite to the compiler's form, for dtypes that have a matmul.
+
+    Row numbers count from the first row.
     """
     left, right = typeof(lhs), typeof(rhs)
     out = (

@@ -230,8 +230,9 @@ reduce_prod = _reduction(reduce_prod_p, "Return the product of `operand` over th
 
 
 def _ordered_reduction(p: Primitive, worst: float, text: str) -> Callable[..., Any]:
-    """Return the public reduction; complex numbers are ordered by real part, then by imaginary
-    part.
+    """Return the public reduction.
+
+    Complex numbers are ordered by real part, then by imaginary part.
     """
     of_reals = _reduction(p, text)
 

@@ -31,8 +31,9 @@ ElementIndex: TypeAlias = tuple[Expr, ...]
 
 
 class ElementReader(Protocol):
-    """A function that returns the element of an operand at a position; it is not loaded where
-    `guard` is false.
+    """A function that returns the element of an operand at a position.
+
+    The element is not loaded where `guard` is false.
     """
 
     def __call__(self, index: ElementIndex, guard: Expr | None = None, /) -> Expr: ...

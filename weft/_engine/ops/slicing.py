@@ -99,8 +99,9 @@ def slice_in_dim(
     stride: int = 1,
     axis: int = 0,
 ) -> Array:
-    """Return `operand[..., start:limit:stride, ...]` along dim `axis`; negative indices count from
-    the end.
+    """Return `operand[..., start:limit:stride, ...]` along dim `axis`.
+
+    Negative indices count from the end.
     """
     shape = typeof(operand).shape
     axis = canonical_dim(axis, len(shape), "slice_in_dim")
@@ -115,8 +116,9 @@ def slice_in_dim(
 
 
 def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool = True) -> Array:
-    """Return the slice of `operand` at `index` of dim `axis`; the dim stays, with size 1, if
-    `keepdims`.
+    """Return the slice of `operand` at `index` of dim `axis`.
+
+    The dim stays, with size 1, if `keepdims`.
     """
     shape = typeof(operand).shape
     axis = canonical_dim(axis, len(shape), "index_in_dim")
@@ -132,8 +134,9 @@ def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool =
 def pad(
     operand: ArrayLike, padding_value: ArrayLike, padding_config: Sequence[tuple[int, int, int]]
 ) -> Array:
-    """Return `operand` padded with `padding_value` by (low, high, interior) per dim; negative low
-    and high crop.
+    """Return `operand` padded with `padding_value` by (low, high, interior) per dim.
+
+    Negative `low` and `high` crop the operand.
 
     >>> np.asarray(pad(np.array([1, 2, 3]), 0, [(1, 0, 1)])).tolist()
     [0, 1, 0, 2, 0, 3]
@@ -203,8 +206,9 @@ def split(operand: ArrayLike, sizes: Sequence[int], axis: int = 0) -> list[Array
 
 
 def canonical_dim(dim: int, ndim: int, api: str) -> int:
-    """Return `dim` counted from the front; raise AxisError, a ValueError and an IndexError, if it
-    is out of range.
+    """Return `dim` counted from the front.
+
+    Raise AxisError, a ValueError and an IndexError, if it is out of range.
     """
     if not -ndim <= dim < ndim:
         raise np.exceptions.AxisError(

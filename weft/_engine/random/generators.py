@@ -210,7 +210,8 @@ RBG, UNSAFE_RBG = _rbg(philox_bits), _unsafe_rbg(philox_bits)
 def _of_blocks(
     name: str, tag: str, block: Callable, words: tuple[int, int], seed: Callable, halves: Callable
 ) -> Implementation:
-    """Return a generator whose bits are a `block` function of the key's words and a counter;
+    """Return a generator whose bits are a `block` function of the key's words and a counter.
+
     `words` counts both.
 
     The counter of a new key ends with its number; the counter of bits begins with their position.

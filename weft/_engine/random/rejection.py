@@ -90,8 +90,9 @@ def _gamma_above_one(key, a):
 
 
 def _gamma_one(key, a, log_space: bool):
-    """Return one gamma sample; for a parameter below 1, a sample for a + 1 times a power of a
-    uniform.
+    """Return one gamma sample.
+
+    For a parameter below 1 it is a sample for a + 1 times a power of a uniform.
     """
     large = ew.ge(a, 1)
     rest, sub = _split_one(key, 2)
@@ -447,8 +448,9 @@ def binomial(key, n, p, shape=None, dtype=None):
 
 
 def multinomial(key, n, p, *, shape=None, dtype=None, unroll: int | bool = 1):
-    """Return the count of each outcome in `n` trials; the last dim of `p`, and of `shape`, is over
-    outcomes.
+    """Return the count of each outcome in `n` trials.
+
+    The last dim of `p`, and of `shape`, is over outcomes.
     """
     dtype = _float(dtype, "multinomial")
     p, n = cast(concrete(wnp.asarray(p)), dtype), cast(concrete(wnp.asarray(n)), dtype)

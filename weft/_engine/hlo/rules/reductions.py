@@ -38,8 +38,9 @@ def of_combine(combine: str) -> Callable[[Block, Value, Value], Value]:
 
 
 def widened(b: Block, combine: str | None, fn: Callable[..., Value], *xs: Value) -> Value:
-    """Return `fn(*xs)`; floating-point sums and products of at most 16 bits are computed in
-    float32.
+    """Return `fn(*xs)`.
+
+    Floating-point sums and products of at most 16 bits are computed in float32.
     """
     dtype = xs[0].dtype
     if combine not in ("add", "mul") or dtype_kind(dtype) != "f" or not is_narrow(dtype):

@@ -27,8 +27,9 @@ from weft._engine.util.source import with_metadata
 
 @rule(CallLike)
 def _call(b: Block, eqn: Eqn, *args: Value) -> list[Value]:
-    """Write a function for a call that the user wrote; inline calls that only carry derivative
-    rules.
+    """Write a function for a call that the user wrote.
+
+    Inline calls that only carry derivative rules.
     """
     if eqn.primitive.only_derivatives or b.context.mesh is not None:
         return b.context.inline(b, in_place(eqn), args)

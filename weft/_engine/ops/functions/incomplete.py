@@ -83,8 +83,9 @@ def _igamma_reference(a: NumPyArray, x: NumPyArray):
 
 
 def _igammac_reference(a: NumPyArray, x: NumPyArray):
-    """Return the upper function like `_igamma_reference`; for small orders it is a times the
-    exponential integral.
+    """Return the upper function like `_igamma_reference`.
+
+    For small orders it is a times the exponential integral.
     """
     exp1, gammaincc = scipy_special("exp1"), scipy_special("gammaincc")
     wide, z = np.asarray(a, np.float64), np.asarray(x, np.float64)
