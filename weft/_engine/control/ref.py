@@ -8,7 +8,7 @@ Out:  values. A `Ref` holds a value that a write replaces, so that transformatio
 Laws: a written value must belong to the trace of the reference or to an enclosing trace: values
       that `vmap` maps or `grad` differentiates do not escape through outer references. Writes keep
       shape and dtype.
-Next: `core.stage`, which rejects programs that use references without `threaded`.
+Next: `core.stage`, which rejects programs that use references not made inputs and results.
 """
 
 from __future__ import annotations
