@@ -354,7 +354,7 @@ def diagflat(v, k: int = 0):
 
 
 def trace(a, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype=None, out=None):
-    """Return the sum of the diagonal `offset` in the plane of two dims; the dtype is that of `sum`.
+    """Return the sum of the diagonal `offset` in the plane of two dims, in the dtype of `sum`.
 
     Raises ValueError for dims out of bounds.
 

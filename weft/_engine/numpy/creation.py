@@ -416,7 +416,7 @@ def ones_like(a, dtype=None, shape=None, *, device=None, out_sharding=None):
 def empty_like(prototype, dtype=None, shape=None, *, device=None, out_sharding=None):
     """Return an array like `prototype` with unspecified values; they are zeros.
 
-    Shape, dtype and sharding are those of `prototype` unless given.
+    It has the shape, dtype and sharding of `prototype` unless given.
     """
     return zeros_like(prototype, dtype, shape, device=device, out_sharding=out_sharding)
 

@@ -46,7 +46,7 @@ def _fitted(a, lengths: Sequence[int], axes: Sequence[int]):
 
 
 def _scale(norm: str | None, size: int, inverse: bool) -> Any:
-    """Return the factor for `norm`, besides the 1/size that inverse transforms apply."""
+    """Return the factor for `norm`, without the 1/size that inverse transforms apply."""
     if norm not in (None, "backward", "ortho", "forward"):
         raise ValueError(f'norm={norm!r} is not supported; use "backward", "ortho" or "forward".')
     if norm in (None, "backward"):

@@ -142,7 +142,7 @@ def iterable(y) -> bool:
 
 
 def _known(*sizes) -> list:
-    """Return sizes as integers, also those of arrays that are concrete during tracing."""
+    """Return sizes as integers; arrays that are concrete during tracing are accepted."""
     return [None if n is None else n if isinstance(n, Dim) else operator.index(n) for n in sizes]
 
 

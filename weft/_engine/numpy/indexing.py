@@ -175,7 +175,7 @@ def _consumed(index: tuple) -> int:
 
 
 def make_plan(shape: tuple[int, ...], index) -> Plan:
-    """Return the plan by which `index` reads or writes an array of `shape`."""
+    """Return the plan for reading or writing an array of `shape` at `index`."""
     entries = tuple(
         as_index_array(i) if isinstance(i, (list, tuple)) else i for i in as_tuple(index)
     )

@@ -1,6 +1,6 @@
 """Inspection as the array API standard defines it: devices, dtypes and capabilities.
 
-Law: dtypes are those that arrays have under the current settings, so 64-bit ones are missing unless
+Law: the dtypes follow the current settings, so 64-bit ones are missing unless
 they are enabled.
 """
 

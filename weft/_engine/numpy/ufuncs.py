@@ -644,7 +644,7 @@ _OF_COMPLEX = {"atan2": _complex_arctan2, "logaddexp": _complex_logaddexp}
 
 
 def __getattr__(name: str) -> Callable:
-    """Return the function that NumPy calls `name`, among those that `ops.functions` defines."""
+    """Return the function of `ops.functions` that NumPy calls `name`."""
     function = functions.named_by_numpy(name)
     if function is None or function.op is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -401,7 +401,7 @@ def _listed(values):
 
 
 def _combined_in(x, values) -> np.dtype:
-    """Return the dtype in which elements of `x` and `values` are combined.
+    """Return the dtype for combining elements of `x` and `values`.
 
     It is the dtype of `x` if x64 is disabled and `x` has more bits.
     """

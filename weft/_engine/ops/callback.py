@@ -126,7 +126,7 @@ def run_callback(
 
 
 class _Through(threading.local):
-    """The function by which this thread runs callbacks."""
+    """The function that this thread uses to run callbacks."""
 
     def call(
         self, callback: Any, position: tuple[Any, ...], operands: Sequence[Any]

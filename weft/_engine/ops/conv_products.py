@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     )
     from weft._engine.util import dtypes
 
-#: the most output features per group for which a grouped convolution becomes a sum of products
+#: grouped convolutions with at most this many output features per group become sums of products
 _FEW_FEATURES = 2
 #: the number of output features below which most lanes of a matrix product would be empty
 _THIN = 8

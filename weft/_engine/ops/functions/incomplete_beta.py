@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 _FAR = 1e-280  # below, the function is not accurate to full precision
 _TERMS = 20_000
-#: parameters for which the fraction is short, and differences of log-gamma functions are accurate
+#: the range of parameters with a short fraction and accurate differences of log-gamma functions
 _MODERATE = (1e-3, 4096.0)
 #: the bound on omitted terms relative to the sum
 _LEFT_OUT = 2.0**-36
