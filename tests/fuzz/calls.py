@@ -1,10 +1,12 @@
-"""Random calls of public functions with arguments that mostly do not fit, and what may come of them.
+"""Random calls of public functions, mostly with unsuitable arguments, and a judgment of their
+outcomes.
 
 In:   a seed.
-Out:  a `Call`, the same for the same seed; what was wrong with its outcome, or None.
-Laws: a call answers, or raises one of `ALLOWED` with a message that names the function, an argument, or what was given for it. An error
-      among `UNFORESEEN` that Python raised in the middle of weft is a fault, also where a public function made a documented class of it.
-Next: `campaign` runs them in processes of their own.
+Out:  a `Call`, the same for the same seed; a description of the fault in its outcome, or None.
+Laws: a call returns, or raises one of `ALLOWED` with a message that names the function, an
+      argument, or its value. An error among `UNFORESEEN` that Python raised inside weft is a fault,
+      also where a public function converted it to a documented class.
+Next: `campaign` runs calls in separate processes.
 """
 
 from __future__ import annotations
@@ -36,8 +38,9 @@ ALLOWED = (
     *(getattr(weft.errors, name) for name in dir(weft.errors)),
 )
 
-#: what no check foresaw, but for an argument that lacks an attribute, which `api_boundary` names; TypeError, ValueError and OverflowError
-#: say as much of the arguments as a check would
+#: errors that no check foresaw, except for an argument that lacks an attribute, which
+#: `api_boundary` names; TypeError, ValueError and OverflowError describe the arguments as well as a
+#: check would
 UNFORESEEN = (
     KeyError,
     AttributeError,
@@ -63,7 +66,8 @@ MODULES = """weft weft.numpy weft.numpy.linalg weft.numpy.fft weft.lax weft.lax.
     weft.experimental.layout weft.experimental.mesh_utils weft.experimental.ode weft.experimental.rnn weft.experimental.shard_alike
     weft.experimental.sparse weft.experimental.sparse.linalg""".split()
 
-#: what writes files, waits for others, changes settings or registers types, and what only makes objects for type annotations
+#: functions that write files, wait for others, change settings or register types, and those that
+#: only create type annotations
 LEFT_OUT = re.compile(
     r"save|load|tofile|fromfile|fromregex|register|print|breakpoint|distributed|update|initialize|shutdown|start_|stop_|"
     r"set_mesh|clear_|live_|config|install|enable_|disable_|debug_|checking_leaks|no_tracing|default_|log_compiles|explain|"
@@ -72,7 +76,8 @@ LEFT_OUT = re.compile(
 
 
 class Call(NamedTuple):
-    """A public function, its arguments by name, and those that its result is called with if it is a function itself."""
+    """A public function, its arguments by name, and the arguments for its result if that is a
+    function."""
 
     name: str
     fun: Callable
@@ -89,16 +94,16 @@ class Call(NamedTuple):
         return weft.block_until_ready(result)
 
     def __str__(self) -> str:
-        said = [*(f"{name}={_text(x)}" for name, x in self.arguments.items())]
-        return f"{self.name}({', '.join(said)})" + (
+        words = [*(f"{name}={_text(x)}" for name, x in self.arguments.items())]
+        return f"{self.name}({', '.join(words)})" + (
             f"({', '.join(map(_text, self.then))})" if self.then else ""
         )
 
 
 @functools.cache
 def functions() -> list[tuple[str, Callable, list[inspect.Parameter]]]:
-    """The public functions that have a signature, by name."""
-    found: dict[int, tuple[str, Callable, list[inspect.Parameter]]] = {}
+    """Return the public functions that have a signature, by name."""
+    public: dict[int, tuple[str, Callable, list[inspect.Parameter]]] = {}
     for module_name in MODULES:
         try:
             module = importlib.import_module(module_name)
@@ -123,8 +128,8 @@ def functions() -> list[tuple[str, Callable, list[inspect.Parameter]]]:
                 parameters = list(inspect.signature(fun).parameters.values())
             except (TypeError, ValueError):
                 continue
-            found.setdefault(id(fun), (f"{module_name}.{name}", fun, parameters))
-    return sorted(found.values(), key=lambda entry: entry[0])
+            public.setdefault(id(fun), (f"{module_name}.{name}", fun, parameters))
+    return sorted(public.values(), key=lambda entry: entry[0])
 
 
 # ---- arguments that fit, by the names of parameters
@@ -252,7 +257,7 @@ def _fitting(name: str, r: random.Random) -> Any:
 
 
 class _Stranger:
-    """An object that is nothing in particular."""
+    """An object of an unrelated type."""
 
     def __repr__(self) -> str:
         return "<stranger>"
@@ -384,7 +389,7 @@ def _garbage(r: random.Random) -> Any:
 
 
 def call_of(seed: int) -> Call:
-    """The call number `seed`."""
+    """Return the call number `seed`."""
     r = random.Random(seed)
     name, fun, parameters = r.choice(functions())
     arguments: dict[str, Any] = {}
@@ -420,8 +425,10 @@ def call_of(seed: int) -> Call:
 
 
 def fault_of(call: Call) -> str | None:
-    """Make the call; what is wrong with how it ended, if anything is. A function among the arguments, as a type of NumPy's, may ask a
-    traced value for its numbers, of which the error says all that is known."""
+    """Make the call, and return the fault in its outcome, or None. A function among the arguments,
+    such as a NumPy type, may ask a traced value for its numbers; the error then describes the
+    tracer only.
+    """
     try:
         call()
     except MemoryError as error:
@@ -445,7 +452,8 @@ def fault_of(call: Call) -> str | None:
 
 
 def _is_ours(error: BaseException) -> bool:
-    """Whether the error was raised by a function that this module passed, or by what it called."""
+    """Return whether the error was raised by a function that this module passed, or in a call by
+    it."""
     return any(
         frame.f_code.co_filename == __file__
         and frame.f_code.co_name not in ("__call__", "fault_of")
@@ -454,19 +462,19 @@ def _is_ours(error: BaseException) -> bool:
 
 
 def _is_unforeseen(error: BaseException | None) -> bool:
-    """Whether Python raised the error in the middle of weft, for a reason that no check foresaw."""
+    """Return whether Python raised the error inside weft, for a reason that no check foresaw."""
     foreseen = isinstance(error, OverflowError) or not isinstance(error, UNFORESEEN)
     return not foreseen and getattr(error, "_inside", False) and not _is_ours(error)
 
 
 def _place(error: BaseException) -> str:
-    """The file and line that raised an error."""
+    """Return the file and line that raised an error."""
     frames = traceback.extract_tb(error.__traceback__)
     return f"{frames[-1].filename.rpartition('weft/')[2]}:{frames[-1].lineno}" if frames else "?"
 
 
 def names_an_argument(message: str, call: Call) -> bool:
-    """Whether a message names the function, a parameter, or says what was given for one."""
+    """Return whether a message names the function or a parameter, or describes an argument."""
     if re.search(
         r"\b(missing \d|takes (at most )?\d|takes from|unexpected keyword|multiple values)", message
     ):

@@ -36,7 +36,7 @@ from tests.fuzz import chains
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / ".fuzz"
-#: what there is to run: seconds for one, and how many a worker runs
+#: the kinds of campaigns: seconds for one case, and the number of cases that a worker runs
 KINDS = {
     "calls": (30.0, 250),
     "programs": (180.0, 50),
@@ -62,7 +62,8 @@ def run(
     what: str = "calls",
     without: str = "",
 ) -> list[Fault]:
-    """Run the calls with seeds `first` to `last` (exclusive) in a process of their own, or in several if some die."""
+    """Run the calls with seeds `first` to `last` (exclusive) in a separate process, or in several
+    if some die."""
     faults: list[Fault] = []
     while first < last:
         seen, ended = first, None
@@ -116,7 +117,7 @@ def _variables(what: str, first: int) -> dict[str, str]:
 
 
 def _lines(worker: subprocess.Popen, seconds: float) -> Iterator[str]:
-    """The lines that a worker writes, until it ends or is silent for too long."""
+    """Yield the lines that a worker writes, until it ends or is silent for too long."""
     assert worker.stdout is not None
     selector, rest = selectors.DefaultSelector(), ""
     limit = seconds + STARTING
@@ -133,7 +134,7 @@ def _lines(worker: subprocess.Popen, seconds: float) -> Iterator[str]:
 
 
 def _work(what: str, first: int, last: int, without: list[str]) -> None:
-    """What a worker does: say which call comes, make it, and say what was wrong."""
+    """Run a worker: announce each call, make it, and report its fault."""
     out = os.fdopen(os.dup(1), "w", buffering=1)
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)  # calls may print
@@ -161,7 +162,8 @@ def _work(what: str, first: int, last: int, without: list[str]) -> None:
 
 
 def _case(what: str, seed: int) -> tuple[str, Callable[[], str | None]]:
-    """The case number `seed`: how it is called, and what runs it and says what was wrong."""
+    """Return the text of the case number `seed`, and the function that runs it and returns its
+    fault."""
     if what == "calls":
         from tests.fuzz.calls import call_of, fault_of
 
@@ -209,7 +211,7 @@ def _chain_case(what: str, seed: int, without: list[str]) -> tuple[str, Callable
 
 
 def recorded(path: Path) -> list[tuple[int, int]]:
-    """The ranges of seeds that were run."""
+    """Return the ranges of seeds that were run."""
     lines = path.read_text().splitlines() if path.exists() else []
     return sorted(
         tuple(map(int, line.split(" ")[1].split(":")))
@@ -221,15 +223,15 @@ def recorded(path: Path) -> list[tuple[int, int]]:
 def missing(
     done: list[tuple[int, int]], calls: int, chunk: int = KINDS["calls"][1]
 ) -> list[tuple[int, int]]:
-    """The first `calls` seeds that are in no range of `done`, in chunks."""
-    found, at = [], 0
+    """Return the first `calls` seeds that are in no range of `done`, in chunks."""
+    chunks, at = [], 0
     for first, last in [*done, (sys.maxsize, sys.maxsize)]:
         while at < first and calls:
             n = min(chunk - at % chunk, first - at, calls)
-            found.append((at, at + n))
+            chunks.append((at, at + n))
             at, calls = at + n, calls - n
         at = max(at, last)
-    return found
+    return chunks
 
 
 def sample_seed(size: int) -> int:
@@ -246,7 +248,7 @@ def sample_seed(size: int) -> int:
 
 
 def _commit() -> str:
-    """The commit of this checkout, where git says it, with a `+` if files were changed."""
+    """Return the commit of this checkout according to Git, with a `+` if files were changed."""
     git = lambda *words: subprocess.run(
         ["git", *words], cwd=ROOT, capture_output=True, text=True, check=False
     ).stdout.strip()

@@ -95,9 +95,9 @@ class ChainBody:
         self, shape: Sequence[int], dtype: str, values: str = "normal", scale: float = 1.0
     ) -> ChainValue:
         """Add an argument of the chain and return its value."""
-        made = ChainArgument(f"a{len(self.arguments)}", tuple(shape), dtype, values, scale)
-        self.arguments.append(made)
-        value = ChainValue(made.name, made.shape, dtype, True, values == "mask")
+        argument = ChainArgument(f"a{len(self.arguments)}", tuple(shape), dtype, values, scale)
+        self.arguments.append(argument)
+        value = ChainValue(argument.name, argument.shape, dtype, True, values == "mask")
         self.values.append(value)
         return value
 
@@ -120,7 +120,7 @@ class ChainBody:
         shape: Sequence[int] | None = None,
         dtype: str | None = None,
     ) -> ChainValue:
-        """Add a statement that reads `x` alone, with its shape and dtype by default."""
+        """Add a statement that reads only `x`, with its shape and dtype by default."""
         return self.add(text, x.shape if shape is None else shape, dtype or x.dtype, exact, x)
 
     def pick(
@@ -141,9 +141,9 @@ class ChainBody:
             return y.dtype == x.dtype and y.shape == target and y is not x and not y.masked
 
         if self.r.random() < 0.5:
-            found = self.pick(matches, 0.3)
-            if found is not None:
-                return found
+            partner = self.pick(matches, 0.3)
+            if partner is not None:
+                return partner
         if self.r.random() < 0.3 and target == x.shape:
             return x
         return self.argument(target, x.dtype)

@@ -1,4 +1,4 @@
-"""Minimized programs of faults that chains found; CI always runs them.
+"""Minimized programs of faults that chains detected; CI always runs them.
 
 Each is a `Chain` in the form of `program`: arguments as (shape, dtype, values, scale), statements
 as text, and names of the results. A statement in `near(...)` is rounded.
@@ -20,9 +20,9 @@ def program(arguments: Sequence[tuple], lines: Sequence[str], **parts) -> Chain:
         exact = not text.startswith("near(")
         value = ChainValue(name, (), "float32", exact)
         statements.append(Statement(value, text if exact else text[5:-1], "", ()))
-    made = tuple(ChainArgument(f"a{i}", *a) for i, a in enumerate(arguments))
+    chain_arguments = tuple(ChainArgument(f"a{i}", *a) for i, a in enumerate(arguments))
     parts.setdefault("results", (statements[-1].result,))
-    return Chain(made, tuple(statements), **parts)
+    return Chain(chain_arguments, tuple(statements), **parts)
 
 
 FINDINGS = {

@@ -109,8 +109,9 @@ def _main(chain: Chain, way: str, noise: int | None) -> tuple[Any, Any]:
 def _with_noisy_operands(text: str) -> str:
     """Return the text of a chain with noise on the operands of every rounded op.
 
-    The roundings inside of a composite op, such as the mean of a normalization, act like roundings of its operands, one by one. Noise
-    on the arguments alone misses them where exact ops repeat an argument: equal elements stay equal.
+    The roundings inside a composite op, such as the mean of a normalization, act like separate
+    roundings of its operands. Noise on the arguments alone misses them where exact ops repeat an
+    argument: equal elements stay equal.
     """
     statement = re.compile(r"^( +v\d+ = near\()(.*)$", re.MULTILINE)
     return statement.sub(
@@ -245,7 +246,7 @@ def _judge_threads(chain: Chain, got: list, want: list, tolerance: ChainToleranc
 
 
 def _bits(x: np.ndarray) -> np.ndarray:
-    """Return the bytes of the elements, of every NaN the same."""
+    """Return the bytes of the elements, with all NaNs equal."""
     if x.dtype.kind not in "biu":
         x = np.where(np.isnan(wide(x)), np.asarray(np.nan, x.dtype), x)
     return np.ascontiguousarray(x).reshape(-1).view(np.uint8)
@@ -259,7 +260,7 @@ def describe(error: Exception) -> str:
 
 
 class ChainServer(runner.Server):
-    """A process that evaluates chains with its own number of threads."""
+    """A process that evaluates chains with a fixed number of threads."""
 
     def __init__(self, threads: str):
         super().__init__({"WEFT_NUM_THREADS": threads})
@@ -286,13 +287,13 @@ def close() -> None:
 
 
 def forget(seed: int) -> None:
-    """Drop compiled programs now and then; a worker runs hundreds."""
+    """Drop compiled programs from time to time; a worker runs hundreds."""
     if seed % (BLOCK // 2) == 0:
         weft.clear_caches()
 
 
 def _serve() -> None:
-    """Answer questions; programs are compiled without drafts, so that optimized kernels run, too."""
+    """Answer requests; programs are compiled without drafts, so that optimized kernels run, too."""
     compile_module = importlib.import_module("weft._engine.backends.cpu.compile")
     compile_module.compile_draft = compile_program  # type: ignore[attr-defined]
     answers = os.fdopen(os.dup(1), "wb")

@@ -61,7 +61,7 @@ OPS: dict[str, ChainOp] = {}
 
 
 def op(family: str, kinds: str = "bifc", least_rank: int = 0, **flags: bool):
-    """Return a decorator that adds a function to the table under its own name."""
+    """Return a decorator that adds a function to the table under the function's name."""
 
     def register(build: Build) -> Build:
         name = build.__name__.removesuffix("_")
@@ -426,7 +426,7 @@ def stack(b: ChainBody, x: ChainValue) -> ChainValue:
 
 @op("concatenate", "if")
 def concatenate_with_own(b: ChainBody, x: ChainValue) -> ChainValue | None:
-    """Concatenate a value with one computed from it."""
+    """Concatenate a value with a value computed from it."""
     if not x.rank:
         return None
     d = b.axis(x)

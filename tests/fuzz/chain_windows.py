@@ -205,7 +205,7 @@ def while_loop(b: ChainBody, x: ChainValue) -> ChainValue | None:
 
 @op("scan", "fi", least_rank=1)
 def scan(b: ChainBody, x: ChainValue) -> ChainValue:
-    """Scan over the first dim: a moving average, or a running sum with other results."""
+    """Scan over the first dim: a moving average, or a running sum with different results."""
     t = f"xp.{x.dtype}"
     half = f"c * {t}(0.5)" if x.kind == "f" else f"c ^ {t}(3)"
     result = b.one("c", "s", f"c + {t}(2) * s", "c - s")
@@ -252,7 +252,7 @@ def map_rows(b: ChainBody, x: ChainValue) -> ChainValue:
 
 @op("map", "fi", least_rank=2)
 def vmap_inside(b: ChainBody, x: ChainValue) -> ChainValue:
-    """Apply vmap with other dims of the operand and the result."""
+    """Apply vmap with different dims of the operand and the result."""
     i, j = b.axis(x), b.axis(x)
     shape = list(x.shape)
     shape.insert(j, shape.pop(i))

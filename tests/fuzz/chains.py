@@ -50,14 +50,14 @@ BUCKETS = (
 TRANSFORMATIONS = ("none",) * 9 + ("vmap", "grad", "jvp", "scan", "remat") * 2 + ("grad of vmap",)
 DIFFERENTIATING = ("grad", "jvp", "remat", "grad of vmap")
 MESHES = ((8,), (4, 2), (2, 2, 2), (2,), (4,), (3,), (5,), (1, 4), (2, 3))
-#: families with kernels of their own, and families that change the order of dims after them
+#: families with separate kernels, and families that change the order of dims after them
 FREQUENT = ("conv",) * 4
 FREQUENT += ("contract", "softmax", "norm", "scan", "scan", "pad", "transpose", "concatenate")
-#: families that write their results in an order of dims of their own, and families that change it
+#: families that choose the dim order of their results, and families that change it
 KERNELS = {"conv", "contract", "softmax", "norm", "scan", "sort", "cumulative", "fft"}
 KERNELS |= {"pool", "pad"}
 LAYOUTS = ("transpose", "transpose", "reshape", "concatenate", "stack", "slice", "pad")
-#: families whose results have the same bits whatever the number of threads
+#: families whose results have the same bits for any number of threads
 BITWISE = {
     "elementwise", "rounding", "binary", "compare", "select", "cast", "transpose", "reshape",
     "broadcast", "reverse", "concatenate", "stack", "pad", "slice", "gather", "sort", "triangle",
@@ -94,13 +94,13 @@ class Chain:
 
     @property
     def is_bitwise(self) -> bool:
-        """Return whether every number of threads must give the same bits."""
+        """Return whether the bits must be equal for any number of threads."""
         families = {OPS[name].family if name in OPS else "" for name in self.ops}
         return families <= BITWISE and self.keeps_exactness
 
     @property
     def keeps_exactness(self) -> bool:
-        """Return whether the results of `main` are as exact as the results of the chain."""
+        """Return whether the results of `main` are exact if the results of the chain are."""
         return self.transformation in ("none", "vmap", "scan")
 
     @property

@@ -1,7 +1,8 @@
-"""Expressions that random programs are made of, by the kind of operand, between semicolons.
+"""Expressions in random programs, by the kind of operand, separated by semicolons.
 
-In `{0}` and `{1}` stand the operands, in `{d}` a dim, in `{t}` the dtype. Those named STEPS are discontinuous, those named EDGE leave their
-domain or overflow; those of results that are rounded do not depend on which side of a step an operand is.
+`{0}` and `{1}` are the operands, `{d}` is a dim, `{t}` the dtype. Expressions in tables named STEPS
+are discontinuous; those in tables named EDGE leave their domain or overflow. Expressions with
+rounded results do not depend on the side of a step on which an operand is.
 """
 
 FLOAT_UNARY = """

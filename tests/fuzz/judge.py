@@ -56,7 +56,8 @@ def close() -> None:
 
 
 def fault_of(program: Program, *, thorough: bool = False) -> str | None:
-    """Run a program sharded and whole, compiled and on the reference backend, and in some of the other ways (all, if `thorough`)."""
+    """Run a program sharded and whole, compiled and on the reference backend, and in some of the
+    other ways (all, if `thorough`); return its fault, or None."""
     task, r = runner.task_of(program), random.Random(program.seed)
     chosen = lambda chance: r.random() < chance or thorough
     whole = lambda **how: runner.results(weft, task, **how)
@@ -98,7 +99,7 @@ def fault_of(program: Program, *, thorough: bool = False) -> str | None:
 
 
 def fault_beside(program: Program) -> str | None:
-    """Compare with the peer, sharded; where it refuses the layout, whole."""
+    """Compare with the peer, sharded; if the peer refuses the layout, whole."""
     if any(values == "tiny" for _, _, values in program.arguments):
         return None  # the peer takes subnormal numbers for zero
     task = runner.task_of(program)
@@ -142,7 +143,8 @@ def fault_beside(program: Program) -> str | None:
 
 
 def _like_ours(program: Program, got: list[np.ndarray], peer: list[np.ndarray]) -> list[np.ndarray]:
-    """The peer's results, NaN where ours are if they may be minima or maxima over devices: the peer's pass over NaN there."""
+    """Return the peer's results, with NaN where weft has NaN if they may be minima or maxima over
+    devices, for which the peer ignores NaN."""
     if [x.shape for x in got] != [x.shape for x in peer]:
         return peer
     if (
@@ -167,7 +169,8 @@ def _said(error: Exception) -> str:
 
 
 def _from_disk(task: runner.Task) -> list[np.ndarray] | str:
-    """The results of a program that is compiled, kept on disk, forgotten and read again; they are the same bits."""
+    """Return the results of a program that is compiled, stored on disk, dropped from memory and
+    loaded again; their bits must be equal."""
     before, folder = os.environ.get("WEFT_CACHE_DIR"), tempfile.mkdtemp()
     os.environ["WEFT_CACHE_DIR"] = folder
     try:
@@ -192,14 +195,16 @@ def _from_disk(task: runner.Task) -> list[np.ndarray] | str:
 
 
 def tolerance_of(program: Program, task: runner.Task, want: list[np.ndarray]) -> Tolerance:
-    """Return how far rounded results of a program may be apart; noise moves its arguments and the values that it marks."""
+    """Return the allowed difference of the rounded results of a program; noise changes its
+    arguments and the values that it marks."""
     text = f"{program.text} {program.arguments}".replace("xp.", "")
     coarse = [
         epsilon
         for name, epsilon in EPSILON.items()
         if epsilon > 2.0**-23 and re.search(rf"(?<!\w){name}", text)
     ]
-    # what docs/accuracy.md leaves open: the sign of a zero that is an extremum, and halves that overflow only between kernels
+    # cases that docs/accuracy.md leaves open: the sign of a zero extremum, and half floats that
+    # overflow only between kernels
     overflows = program.wild and re.search(r"(?<!b)float16", text) is not None
     rounded = Precision(max([2.0**-23, *coarse]), 1, overflows)
     precision = [rounded if epsilon_of(x.dtype) else Precision() for x in want]
@@ -214,8 +219,8 @@ def difference(
     exact: tuple[bool, ...],
     tolerance: Tolerance | None,
 ) -> str | None:
-    """What is not equal, in a line, or None."""
+    """Return the first difference as a line of text, or None."""
     if [(x.shape, x.dtype.name) for x in got] != [(x.shape, x.dtype.name) for x in want]:
         return f"results are {[(x.dtype.name, x.shape) for x in got]}, not {[(x.dtype.name, x.shape) for x in want]}"
-    found = tolerance_difference(got, want, tolerance, exact)
-    return found and str(found)
+    text = tolerance_difference(got, want, tolerance, exact)
+    return text and str(text)

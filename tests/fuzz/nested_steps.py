@@ -1,11 +1,11 @@
-"""Steps of random programs that hold functions of their own, and ops in all their forms.
+"""Steps of random programs that contain functions, and ops in all their forms.
 
-Nested control flow with closures, custom rules inside scan inside shard_map inside vmap, checkpoint policies, donation in
-loops, callbacks, refs, sparse matrices, Pallas kernels with odd blocks, export round trips; dot_general and convolutions
-with any dimension numbers, negative padding, ties.
+Nested control flow with closures, custom rules inside scan inside shard_map inside vmap, checkpoint
+policies, donation in loops, callbacks, refs, sparse matrices, Pallas kernels with odd blocks,
+export round trips; dot_general and convolutions with any dimension numbers, negative padding, ties.
 
 In:   a `Body`, as in `steps`.
-Laws: as in `steps`. Functions inside of others use the values in scope as closures.
+Laws: as in `steps`. Inner functions use the values in scope as closures.
 Next: `programs` chooses among these steps and the steps of `steps`.
 """
 
@@ -91,7 +91,7 @@ def _nested(b: Body) -> None:
 
 
 def _custom_rule(b: Body) -> None:
-    """A custom rule inside scan, inside shard_map where a dim can be split, inside vmap."""
+    """Add a custom rule inside scan, inside shard_map where a dim can be split, inside vmap."""
     x = b.pick(lambda x: x.kind == "f" and x.size and x.shape)
     if x is None:
         return
@@ -135,7 +135,7 @@ def _policy(b: Body) -> None:
 
 
 def _dot_general(b: Body) -> None:
-    """A product with batch and contracted dims anywhere."""
+    """Add a product with batch and contracted dims in any position."""
     x = b.pick(lambda x: 1 <= len(x.shape) <= 4 and x.kind in "ifc" and x.size)
     if x is None:
         return _nested(b)
@@ -165,7 +165,7 @@ def _permuted(b: Body, letters: str) -> str:
 
 
 def _conv_general(b: Body) -> None:
-    """A convolution with any dimension numbers, negative padding, dilation and groups."""
+    """Add a convolution with any dimension numbers, negative padding, dilation and groups."""
     x = b.pick(lambda x: x.kind == "f" and len(x.shape) in (3, 4) and x.size)
     if x is None:
         return _dot_general(b)
@@ -214,7 +214,7 @@ def _conv_general(b: Body) -> None:
 
 
 def _pad(b: Body) -> None:
-    """Padding around, between and into; dims may become empty."""
+    """Add padding around and between elements; dims may become empty."""
     x = b.pick(lambda x: x.shape and x.kind in "ifcb")
     if x is None:
         return
@@ -235,7 +235,7 @@ def _pad(b: Body) -> None:
 
 
 def _ties(b: Body) -> None:
-    """Sorts and maxima of equal values."""
+    """Add sorts and maxima of equal values."""
     x = b.pick(lambda x: x.shape and x.size and x.exact and x.kind in "if")
     if x is None:
         return _pad(b)
@@ -280,7 +280,7 @@ def _ties(b: Body) -> None:
 
 
 def _donation(b: Body) -> None:
-    """A loop in Python whose step is donated its carry."""
+    """Add a Python loop whose step donates its carry."""
     x = b.pick(_is_number)
     if x is None or b.prefix != "v":
         return
@@ -320,7 +320,7 @@ def _callback(b: Body) -> None:
 
 
 def _ref(b: Body) -> None:
-    """Writes to and reads of a mutable array."""
+    """Add writes to and reads of a mutable array."""
     x = b.pick(lambda x: x.kind in "if" and x.size and x.shape)
     if x is None or b.program.explicit or b.prefix != "v":
         return
@@ -342,15 +342,15 @@ def _sparse(b: Body) -> None:
     )
     if x is None or b.program.explicit or b.program.wild:
         return _dot_general(b)
-    (n, m), made = x.shape, f"sparse.BCOO.fromdense({x.name}, nse={x.size})"
+    (n, m), construction = x.shape, f"sparse.BCOO.fromdense({x.name}, nse={x.size})"
     ways = [
-        (f"({made} @ xp.ones(({m}, 2), xp.{x.dtype}))", (n, 2), False),
-        (f"({made}.T @ {x.name})", (m, m), False),
-        (f"{made}.T.todense()", (m, n), True),
-        (f"({made} * {x.name}).todense()", (n, m), False),
-        (f"{made}.sum(0).todense()", (m,), False),
-        (f"sparse.bcoo_reduce_sum({made}, axes=(1,)).todense()", (n,), False),
-        (f"({made} + {made}).todense()", (n, m), True),
+        (f"({construction} @ xp.ones(({m}, 2), xp.{x.dtype}))", (n, 2), False),
+        (f"({construction}.T @ {x.name})", (m, m), False),
+        (f"{construction}.T.todense()", (m, n), True),
+        (f"({construction} * {x.name}).todense()", (n, m), False),
+        (f"{construction}.sum(0).todense()", (m,), False),
+        (f"sparse.bcoo_reduce_sum({construction}, axes=(1,)).todense()", (n,), False),
+        (f"({construction} + {construction}).todense()", (n, m), True),
         (f"sparse.BCOO.fromdense({x.name}, nse={x.size}, n_batch=1).todense()", (n, m), True),
     ]
     text, shape, moved = b.r.choice(ways)
@@ -364,7 +364,7 @@ def _sparse(b: Body) -> None:
 
 
 def _pallas(b: Body) -> None:
-    """A Pallas kernel over blocks that need not divide their operand."""
+    """Add a Pallas kernel over blocks that need not divide their operand."""
     x = b.pick(
         lambda x: x.dtype in ("float32", "int32", "bfloat16") and len(x.shape) in (1, 2) and x.size
     )
@@ -385,7 +385,7 @@ def _pallas(b: Body) -> None:
 
 
 def _export(b: Body) -> None:
-    """An exported function, kept as bytes, read and called."""
+    """Add an exported function that is serialized, deserialized and called."""
     x = b.pick(_is_number)
     if x is None or b.program.explicit or b.prefix != "v":
         return

@@ -32,7 +32,7 @@ MESHES = [
 
 
 class Program(NamedTuple):
-    """What `runner.results` takes, as plain data. `exact` says of each result whether it is."""
+    """The input of `runner.results` as plain data. `exact` has a bool for each result."""
 
     text: str
     arguments: tuple[
@@ -62,27 +62,28 @@ def _dtype(name: str) -> np.dtype:
 def _values(
     rng: np.random.Generator, shape: tuple[int, ...], dtype: str, values: str
 ) -> np.ndarray:
-    made = _dtype(dtype)
+    dtype_ = _dtype(dtype)
     if dtype == "bool":
         return rng.random(shape) < 0.5
     if "int" in dtype:
         if dtype in SMALL:
-            return rng.integers(0, 8, shape).astype(np.int8).astype(made)
-        info = np.iinfo(made)
-        small = rng.integers(max(info.min, -9), 10, shape).astype(made)
+            return rng.integers(0, 8, shape).astype(np.int8).astype(dtype_)
+        info = np.iinfo(dtype_)
+        small = rng.integers(max(info.min, -9), 10, shape).astype(dtype_)
         ends = rng.choice(
-            np.array([info.min, info.max, info.max // 2, 0, 1, info.max - 1], made), shape
+            np.array([info.min, info.max, info.max // 2, 0, 1, info.max - 1], dtype_), shape
         )
         return np.where(rng.random(shape) < (0.4 if values != "normal" else 0.0), ends, small)
     if "complex" in dtype:
-        return (rng.normal(size=shape) + 1j * rng.normal(size=shape)).astype(made)
+        return (rng.normal(size=shape) + 1j * rng.normal(size=shape)).astype(dtype_)
     x = rng.normal(size=shape)
     if values == "normal":
-        return x.astype(made)
+        return x.astype(dtype_)
     import ml_dtypes
 
-    info = ml_dtypes.finfo(made)
-    # of the wide types not quite the largest: whether sums of those overflow on their way is a matter of order
+    info = ml_dtypes.finfo(dtype_)
+    # for wide types slightly less than the largest: whether their partial sums overflow depends on
+    # the order
     huge = float(info.max) * (2.0**-17 if float(info.max) > 1e30 else 1.0)
     ends = [0.0, -0.0, 1.0, -1.0, huge, -huge, float(info.smallest_normal), 0.5, -2.5, 1e3]
     if dtype not in SMALL:
@@ -94,11 +95,13 @@ def _values(
             float(info.smallest_normal) * 0.75,
         ]
     with np.errstate(all="ignore"):
-        return np.where(rng.random(shape) < 0.4, rng.choice(np.array(ends), shape), x).astype(made)
+        return np.where(rng.random(shape) < 0.4, rng.choice(np.array(ends), shape), x).astype(
+            dtype_
+        )
 
 
 class _Maker:
-    """What all parts of a program share: the mesh, the dtypes, the kinds of values."""
+    """The state that all parts of a program share: the mesh, the dtypes, the kinds of values."""
 
     def __init__(self, r: random.Random):
         self.r = r
@@ -134,7 +137,7 @@ class _Maker:
         axes: Sequence[str] | None = None,
         chance: float = 0.6,
     ) -> tuple:
-        """Entries of a spec for `shape`; only where `uneven` may they fail to divide it."""
+        """Return entries of a spec for `shape`; only with `uneven` may they fail to divide it."""
         r = self.r
         free = list(self.names if axes is None else axes)
         r.shuffle(free)
@@ -155,7 +158,7 @@ class _Maker:
 
 
 def make(seed: int) -> Program:
-    """The program number `seed`."""
+    """Return the program number `seed`."""
     r = random.Random(seed)
     maker = _Maker(r)
     small = r.random() < 0.08
@@ -211,7 +214,7 @@ def _finish(
     specs: tuple,
     seed: int,
 ) -> Program:
-    """The text: `f`, its loss, and `main`, which is `f` under transformations."""
+    """Return the text: `f`, its loss, and `main`, which is `f` under transformations."""
     r = maker.r
     names = ", ".join(v.name for v in values)
     text = (

@@ -47,7 +47,8 @@ def task_of(program: Any) -> Task:
 
 
 def near_of(xp: Any, noise: int | None) -> Any:
-    """The identity; with `noise`, a factor within one rounding of 1 for each element of a float."""
+    """Return the identity function; with `noise`, a factor within one rounding of 1 for each
+    element of a float."""
     if noise is None:
         return lambda x: x
     rng = np.random.default_rng(noise)
@@ -66,7 +67,7 @@ def near_of(xp: Any, noise: int | None) -> Any:
 def results(
     api: Any, task: Task, way: str = "whole", *, noise: int | None = None, **options: Any
 ) -> list[np.ndarray]:
-    """What a program gives; `options` are those of `jit`."""
+    """Return the results of a program; `options` are options of `jit`."""
     api.config.update("jax_enable_x64", task.x64)
     try:
         return [np.asarray(x) for x in api.tree.leaves(_run(api, task, way, noise, options))]
@@ -113,7 +114,7 @@ def _run(api: Any, task: Task, way: str, noise: int | None, options: dict) -> An
 
 
 def _modules(api: Any, text: str) -> dict[str, Any]:
-    """Import what a program uses that the system does not import by itself."""
+    """Import modules that a program uses and the system does not import by itself."""
     modules = {
         name.rpartition(".")[2]: importlib.import_module(f"{api.__name__}.{name}")
         for name in ("export", "experimental.sparse", "experimental.pallas")
@@ -131,7 +132,8 @@ def _modules(api: Any, text: str) -> dict[str, Any]:
 
 
 class Server:
-    """A process that runs tasks: this system under other settings of the environment, or the peer with `python`."""
+    """A process that runs tasks: this system with other environment variables, or the peer with
+    `python`."""
 
     def __init__(self, environment: dict[str, str], python: str | None = None):
         where = (
@@ -152,7 +154,8 @@ class Server:
         self.process: subprocess.Popen | None = None
 
     def ask(self, task: Task, way: str) -> list[np.ndarray] | str:
-        """The results, or the error; a process that dies says so, and the next question starts another."""
+        """Return the results, or the error; if the process dies, return that error and start
+        another process for the next task."""
         if self.process is None:
             self.process = subprocess.Popen(
                 self.command,

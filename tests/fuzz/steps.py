@@ -1,7 +1,9 @@
 """The steps of random programs: each adds a line to a function, and its value to the scope.
 
-In:   a `Body`, which knows the values in scope, with shape, dtype and exactness, and the mesh and dtypes of its program.
-Laws: a step adds a correct line or, where no value in scope fits, another step's. Nothing discontinuous is done to a rounded value.
+In:   a `Body`, which has the values in scope, with shape, dtype and exactness, and the mesh and
+      dtypes of its program.
+Laws: a step adds a correct line or, where no value in scope fits, another step's. No discontinuous
+      function is applied to a rounded value.
 Next: `programs` chooses the steps.
 """
 
@@ -46,7 +48,8 @@ WIDE = {"int64", "uint64", "float64", "complex128"}
 
 
 class Value(NamedTuple):
-    """A name in the program, and what it stands for. `varying`: inside of a shard_map, the mesh axes along which it differs."""
+    """A name in the program and its type. `varying`: inside a shard_map, the mesh axes along which
+    it differs."""
 
     name: str
     shape: tuple[int, ...]
@@ -66,7 +69,7 @@ class Value(NamedTuple):
 
 
 class Setting(Protocol):
-    """What all parts of a program share."""
+    """The state that all parts of a program share."""
 
     mesh: dict[str, int]
     dtypes: list[str]
@@ -91,7 +94,7 @@ def _ways(text: str) -> list[str]:
 
 
 class Body:
-    """The lines of a function so far, and the values in its scope."""
+    """The current lines of a function, and the values in its scope."""
 
     def __init__(
         self,
@@ -215,7 +218,7 @@ def _binary(b: Body) -> None:
 
 
 def _mixed(b: Body) -> None:
-    """Operands of two dtypes."""
+    """Add an op on operands of two dtypes."""
     x = b.pick(lambda x: x.kind in "if")
     y = x and b.pick(lambda y: y.kind in "bif" and y.dtype != x.dtype and y.shape == x.shape)
     if x is None or y is None:
@@ -302,7 +305,7 @@ def _cast(b: Body) -> None:
 
 
 def _bits(b: Body) -> None:
-    """A float's bits, or back."""
+    """Add a bitcast of a float to bits, or back."""
     same = {
         "float32": "int32",
         "float16": "uint16",
@@ -377,7 +380,7 @@ def _order(b: Body) -> None:
             "int32",
         ),
     ]
-    # the peer's top_k takes -0.0 for less than 0.0, and NaN for less than -inf where its sign is negative
+    # the peer's top_k orders -0.0 before 0.0, and NaN before -inf where its sign is negative
     ways = [way for way in ways if not (b.program.wild and x.kind == "f" and "top_k" in way[0])]
     text, shape, dtype = b.r.choice(ways)
     b.like(text, x, shape=shape, dtype=dtype)
@@ -547,7 +550,7 @@ def _iota(b: Body) -> None:
 
 
 def _control(b: Body) -> None:
-    """A loop, a condition, a vmap or a jit of its own around a few operations."""
+    """Add a loop, a condition, a vmap or a jit around a few operations."""
     x = b.pick(lambda x: x.size and (x.kind == "i" or x.kind == "f"))
     if x is None:
         return
@@ -665,7 +668,7 @@ def _lay(b: Body) -> None:
 
 
 def _manual(b: Body) -> None:
-    """A shard_map: a function of local blocks with collectives."""
+    """Add a shard_map: a function of local blocks with collectives."""
     maker, r = b.program, b.r
     x = b.pick(
         lambda x: (
@@ -834,5 +837,6 @@ STEPS = [
     (_lay, 3),
     (_manual, 3),
 ]
-#: steps whose result's layout the operands' does not always determine: under explicit axes they take whole operands
+#: steps whose result layout is not always determined by the operands' layouts: under explicit axes
+#: they get unsharded operands
 FREE = (_unary, _binary, _mixed, _where, _compare, _cast, _lay, _manual, _iota, _random, _bits)

@@ -1,4 +1,4 @@
-"""A sample of the random calls, and the campaign's own record."""
+"""A sample of the random calls, and the record of a campaign."""
 
 import sys
 

@@ -1,4 +1,5 @@
-"""Chains of ordinary ops: a sample that changes with every commit, faults found before, the table.
+"""Chains of ordinary ops: a sample that changes with every commit, faults detected earlier, the
+table.
 
 A failing seed prints the command that reproduces it. Copy its minimized program into
 `chain_findings.FINDINGS`, and its name into `OPEN` until its fault is fixed.
@@ -41,7 +42,7 @@ def test_chains_of_this_commit(part):
 
 @pytest.fixture(scope="module")
 def verdict_of():
-    """Judge chains in a process of their own, which may crash."""
+    """Judge chains in a separate process, which may crash."""
     judge = ChainServer("4")
 
     def verdict_of(chain):
@@ -138,7 +139,7 @@ def test_a_wrong_compiled_value_is_a_fault(monkeypatch):
 
 
 def test_a_wrong_op_alone_is_a_fault(monkeypatch):
-    """A native kernel that is wrong op by op, too, is no rounding effect."""
+    """A native kernel that is wrong op by op, too, is not a rounding effect."""
     chain, evaluate = _chain("xp.sin({0})"), chain_judge.evaluate
 
     def wrong(chain, way="compiled", **options):

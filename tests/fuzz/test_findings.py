@@ -1,4 +1,5 @@
-"""Calls that random arguments found to end in an error from inside: each names what is wrong with its arguments."""
+"""Calls that once failed with internal errors under random arguments: each error now names the
+wrong argument."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A sample of the random programs, and what their judge takes for a fault."""
+"""A sample of the random programs, and the faults that their judge detects."""
 
 import os
 
@@ -13,7 +13,8 @@ SLICES = 8  # of 25 programs each
 
 @pytest.mark.parametrize("part", range(SLICES))
 def test_programs_of_this_commit(part):
-    """Sharded, whole, on the reference backend, op by op and from disk, each in its share of them: 200 new programs in each commit."""
+    """Runs 200 new programs in each commit, divided among sharded, whole, on the reference backend,
+    op by op and from disk."""
     first = campaign.sample_seed(SLICES * 25) + part * 25
     faults = campaign.run(first, first + 25, seconds=300.0, what="programs")
     command = "python -m tests.fuzz.campaign --what programs --show"
@@ -112,7 +113,7 @@ def test_what_differs(got, want, exact, is_fault):
 
 
 def test_noise_widens_what_may_differ():
-    """A difference of nearly equal numbers is known no better than the rounding of its operands."""
+    """The error of a difference of nearly equal numbers is the rounding error of its operands."""
     text = "def main():\n    return [near(1e6 * xp.sin(near(xp.asarray(0.5, xp.float32))) - near(xp.asarray(479425.5, xp.float32)))]\n"
     program = PLAIN._replace(text=text)
     task = runner.task_of(program)

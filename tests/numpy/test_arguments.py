@@ -1,4 +1,5 @@
-"""Arguments of weft.numpy's functions at their edges: masks, several shifts, mixed types, empty and scalar arrays, refusals."""
+"""Edge cases of arguments of weft.numpy: masks, several shifts, mixed types, empty and scalar
+arrays, errors."""
 
 from __future__ import annotations
 

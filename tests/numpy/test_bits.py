@@ -1,4 +1,4 @@
-"""packbits and unpackbits against NumPy: dtypes, lengths, axes, orders, and arrays that lie in parts on devices."""
+"""packbits and unpackbits against NumPy: dtypes, lengths, axes, orders, and sharded arrays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHAPES = [(0,), (1,), (7,), (8,), (333,), (4096,), (3, 5), (16, 24), (2, 9, 17),
 
 
 def whole(rng: np.random.Generator, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Zeros and other numbers, which are ones only sometimes."""
+    """Return zeros and other numbers, of which only some are ones."""
     info = np.iinfo(dtype) if dtype != "bool" else None
     values = (
         rng.integers(0, 2, shape)

@@ -1,4 +1,4 @@
-"""Arrays that are made of known values while a program is traced are values of the program."""
+"""Arrays created from constants during tracing are values of the program."""
 
 import numpy as np
 import pytest
@@ -55,7 +55,7 @@ EVALUATED = {
 
 
 def _make(maker, transform) -> list:
-    """What `maker` gives inside a function that is transformed."""
+    """Return the result of `maker` inside a transformed function."""
     seen = []
 
     def fun(x):

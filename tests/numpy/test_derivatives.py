@@ -1,4 +1,4 @@
-"""Derivatives of composed functions: against finite differences, and where formulas have a seam."""
+"""Derivatives of composed functions: against finite differences, and at the seams of formulas."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_seams(fun, x, want):
 
 
 def test_simple_functions_are_single_operations():
-    """What is traced holds no conversion or broadcast that NumPy's rules do not need."""
+    """The trace contains no conversion or broadcast that NumPy's rules do not need."""
     x = np.ones((3, 4), np.float32)
     for fun in (
         lambda x: x + 1,
@@ -174,7 +174,9 @@ def test_pinv_of_many_rows_needs_no_square_of_them():
 
 @pytest.mark.parametrize("pow_", [weft.lax.pow, wnp.power])
 def test_second_derivatives_of_powers(pow_):
-    """Where the exponent is 0, the mixed ones are 1 / x; x^0 is constant at 0, too."""
+    """Where the exponent is 0, the mixed derivatives are 1
+    x; x^0 is constant at 0, too.
+    """
     for x, y in ((4.0, 0.0), (0.5, 0.0), (2.0, 3.0)):
         (xx, xy), (yx, yy) = weft.hessian(pow_, (0, 1))(x, y)
         mixed = x ** (y - 1) * (1 + y * np.log(x))

@@ -1,4 +1,4 @@
-"""64-bit dtypes that are asked for by name while `enable_x64` is off and `explicit_x64_dtypes` is "allow"."""
+"""64-bit dtypes requested by name while `enable_x64` is off and `explicit_x64_dtypes` is "allow"."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,5 @@
-"""Fourier transforms: all frequencies of real values from half of them, and results written where they belong."""
+"""Fourier transforms: all frequencies of real values from half of them, and results written in
+place."""
 
 from __future__ import annotations
 
@@ -38,13 +39,14 @@ def test_real_values(n, axes):
 
 
 def steps(fun, *args) -> list:
-    """The steps of a program that are Fourier transforms, native or not."""
+    """Return the steps of a program that are Fourier transforms, native or not."""
     found = schedule(stage(lambda *args: [fun(*args)], [typeof(x) for x in args])).program.steps
     return [step for step in found if isinstance(step, Fft | HostCall)]
 
 
 def transforms(rows, n, part):
-    """Each transform of rows of n: its name, the function, an operand, and what NumPy gives in double precision."""
+    """Return each transform of rows of n: its name, the function, an operand, and NumPy's result in
+    double precision."""
     x = RNG.normal(size=(rows, n)).astype(part)
     z = x + 1j * RNG.normal(size=x.shape).astype(part)
     half = np.fft.rfft(x.astype(np.float64)).astype(z.dtype)
@@ -72,7 +74,7 @@ def test_real_values_stay_real():
 
 
 TYPES = [np.float32, np.float64]
-#: every radix, each kind of pass first and last, and rows shorter than a vector
+#: every radix, each kind of pass in first and last position, and rows shorter than a vector
 LENGTHS = [
     *range(2, 36),
     49,
@@ -117,7 +119,8 @@ def test_lengths(n):
 
 @pytest.mark.parametrize("n", [256, 272, 400, 1536, 4016, 4096, 10000, 65536])
 def test_long_rows_are_matrices(n):
-    """Columns first, then rows, which are turned: by both cores, one row or a few."""
+    """Columns are transformed first, then rows, which are transposed: by both cores, one row or a
+    few."""
     with weft.enable_x64():
         for part, rows in ((np.float32, 1), (np.float64, 1), (np.float32, 3), (np.float32, 15)):
             z = RNG.normal(size=(rows, n)).astype(part) + 1j * RNG.normal(size=(rows, n)).astype(
@@ -199,7 +202,7 @@ def test_what_is_not_finite_stays_in_its_row():
 
 @pytest.mark.parametrize("n", [4, 15, 16, 24, 251, 521, 1000, 1023, 1042])
 def test_frequencies_of_the_largest_numbers(n):
-    """Where all frequencies are finite, what they are made of is finite, too."""
+    """Where all frequencies are finite, intermediate results are finite, too."""
     x = np.zeros((17, n), np.float32)
     x[:, 1] = np.finfo(np.float32).max * 0.99
     for name in ("rfft", "fft"):
@@ -211,7 +214,8 @@ def test_frequencies_of_the_largest_numbers(n):
 
 
 def test_imaginary_parts_that_do_not_count():
-    """The first and the middle frequency of real values are real; what else is said there is not looked at."""
+    """The first and the middle frequency of real values are real; their imaginary parts are
+    ignored."""
     half = (RNG.normal(size=(20, 7)) + 1j * RNG.normal(size=(20, 7))).astype(np.complex64)
     for n in (12, 13):
         np.testing.assert_allclose(wnp.fft.irfft(half, n), np.fft.irfft(half, n), atol=1e-5)
@@ -272,7 +276,8 @@ def test_few_long_rows_of_large_primes_are_convolved_as_matrices(n, rows):
 
 @pytest.mark.parametrize("n", [521, 1042])
 def test_large_primes_keep_what_holds_of_other_lengths(n):
-    """Zero and mirrored imaginary parts of real values to the bit; gradients; types; rows on several devices; float64."""
+    """Zero and mirrored imaginary parts of real values bit for bit; gradients; types; rows on
+    several devices; float64."""
     x = RNG.normal(size=(40, n)).astype(np.float32)
     whole = np.asarray(wnp.fft.fft(x))
     assert (whole[:, 0].imag == 0).all() and (whole[:, 1:] == whole[:, :0:-1].conj()).all()
@@ -308,7 +313,7 @@ def test_more_threads_change_nothing():
 
 @pytest.mark.parametrize("name", ["fft", "ifft", "rfft", "irfft"])
 def test_transformed_transforms(name):
-    """A transform is linear: what its jvp says along a direction is what its transpose says."""
+    """A transform is linear: its jvp along a direction equals its transpose."""
     x = RNG.normal(size=(3, 15)).astype(np.float32)
     transform = getattr(wnp.fft, name)
     weight = RNG.normal(size=transform(x).shape).astype(np.float32)
@@ -321,7 +326,7 @@ def test_transformed_transforms(name):
 
 @pytest.fixture
 def engines(request, monkeypatch):
-    """SciPy's own engine, or none that is known by its name."""
+    """Return SciPy's own engine, or one without a registered name."""
     if request.param == "public":
         monkeypatch.setattr(fft_engine, "_ENGINES", ())
     fft_engine._engine.cache_clear()

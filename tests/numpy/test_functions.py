@@ -427,7 +427,7 @@ def test_python_integers_beyond_a_narrow_type_wrap(jit):
 
 
 def test_numpy_integers_are_constant_exponents():
-    """As Python's are: the type of the result is the base's."""
+    """As with Python integers, the result has the type of the base."""
     x = wnp.array([1, 2, 3], np.uint8)
     for y in (2, np.int64(2), np.int32(2), np.array(2), wnp.array(2), wnp.int32(2), wnp.uint8(2)):
         assert (x**y).dtype == np.uint8 and (x**y).tolist() == [1, 4, 9]
@@ -563,7 +563,7 @@ def test_filled_arrays_are_where_a_holder_or_a_type_says():
     )
 
     class Holder:
-        """An array, as the variables of libraries show it."""
+        """An array that is exposed as libraries expose variables."""
 
         shape, dtype, sharding = (4, 2), np.dtype("float32"), rows
 
@@ -729,7 +729,7 @@ def test_ranges_that_end_by_their_first_argument(arguments):
 @pytest.mark.parametrize("name", ["arcsin", "arccos", "arctan", "arcsinh", "arccosh", "arctanh"])
 @pytest.mark.parametrize("jit", [False, True])
 def test_inverse_functions_at_complex_infinities(name, jit):
-    """Annex G of the C standard, which NumPy follows, signs of zeros included."""
+    """Annex G of the C standard, which NumPy follows, including the signs of zeros."""
     parts = [np.inf, -np.inf, np.nan, 0.0, -0.0, 3.0, -3.0]
     z = np.array(
         [complex(a, b) for a in parts for b in parts if np.isinf(a) or np.isinf(b)], np.complex64

@@ -1,4 +1,4 @@
-"""Grids and joins by indexing syntax: mgrid, ogrid, r_, c_."""
+"""Grids and concatenations by indexing syntax: mgrid, ogrid, r_, c_."""
 
 import contextlib
 

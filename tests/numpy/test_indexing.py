@@ -24,7 +24,8 @@ def slices(draw, n: int):
 
 @st.composite
 def indices(draw):
-    """(shape, index, positions are distinct): basic entries, integer arrays that broadcast together, masks, None, Ellipsis."""
+    """Draw (shape, index, whether positions are distinct): basic entries, integer arrays that
+    broadcast together, masks, None, Ellipsis."""
     shape = tuple(draw(st.lists(st.integers(1, 4), min_size=1, max_size=4)))
     group = tuple(draw(st.lists(st.integers(1, 3), min_size=0, max_size=2)))
     entries: list = []
@@ -63,7 +64,8 @@ def data(shape) -> np.ndarray:
 
 
 def on_dims(shape, index):
-    """`index` with its entries after Ellipsis checked against the dims they meet; None if NumPy refuses it."""
+    """Return `index` with its entries after Ellipsis checked against their dims; None if NumPy
+    refuses it."""
     try:
         return data(shape)[index]
     except IndexError:
@@ -155,7 +157,7 @@ def test_modes():
 
 @pytest.mark.filterwarnings("ignore:.*incompatible types:FutureWarning")
 def test_updates_of_another_type_are_combined_in_the_common_one():
-    """The result has the type of the array; NumPy's ufuncs work in the common one too."""
+    """The result has the dtype of the array; NumPy's ufuncs also compute in the common dtype."""
     x, at = wnp.array([-3, 4, 5], np.int32), wnp.array([0, 2, 0])
     np.testing.assert_array_equal(x.at[at].add(1.5), [0, 4, 6])
     np.testing.assert_array_equal(x.at[at].multiply(np.array([2.5, 3, 1], np.float32)), [-7, 4, 15])
@@ -246,7 +248,8 @@ def test_static_slices_need_no_gather():
 
 @pytest.mark.parametrize("i", [-97, -98, -100, -194, -195, -96, 96, 97, 200])
 def test_positions_out_of_bounds(i):
-    """They are counted from the end once, read where they are nearest, and their slopes are dropped; a static one is the nearest."""
+    """Indices wrap from the end once and are then clamped for reads, with zero derivatives; static
+    indices are clamped."""
     n = 97
     x, at = wnp.arange(1.0, n + 1), np.array([i])
     near, inside = x[max(0, min(i + n if i < 0 else i, n - 1))], -n <= i < n
@@ -259,22 +262,23 @@ def test_positions_out_of_bounds(i):
     slope = lambda mode: np.flatnonzero(
         weft.grad(lambda x: x.at[at].get(mode=mode).sum())(x)
     ).tolist()
-    kept = [i % n] if inside else []
-    assert slope(None) == slope("promise_in_bounds") == slope("fill") == kept and slope("clip") == [
-        int(near) - 1
-    ]
+    positions = [i % n] if inside else []
+    assert slope(None) == slope("promise_in_bounds") == slope("fill") == positions and slope(
+        "clip"
+    ) == [int(near) - 1]
     assert (
         np.flatnonzero(weft.jit(weft.grad(lambda x, i: x[i].sum()))(x, wnp.asarray(at))).tolist()
-        == kept
+        == positions
     )
     for mode in (None, "promise_in_bounds"):
-        assert np.flatnonzero(x.at[at].set(-1.0, mode=mode) - x).tolist() == kept
+        assert np.flatnonzero(x.at[at].set(-1.0, mode=mode) - x).tolist() == positions
 
 
 @pytest.mark.parametrize("axis", [0, 1, None])
 @pytest.mark.parametrize("dtype", [np.float32, np.int8, np.bool_, np.complex64, np.float16])
 def test_positions_found_by_comparison(dtype, axis):
-    """With `mode="one_hot"` values are those of reading, infinite neighbours or not, and 0 out of bounds."""
+    """With `mode="one_hot"`, values equal those of indexing, even with infinite neighbors, and are
+    0 out of bounds."""
     x = (np.arange(12).reshape(3, 4) % 7).astype(dtype)
     at = (
         np.array([[0, -1], [2, 1], [-3, 0]])
@@ -423,7 +427,7 @@ def test_a_strided_slice_lists_no_positions():
     [(2, 3, None), (0, 10, None), (9, 2, None), (-2, 2, None), (1, 3, 2), (4, 0, None)],
 )
 def test_runs_that_begin_at_a_traced_place(start, size, stride, traced):
-    """Reading moves a run inside; writing leaves out one that does not lie inside."""
+    """A read at a traced start is clamped; a write that is not inside is dropped."""
     x = np.arange(20, dtype=np.float32).reshape(10, 2)
     cut = lambda start: (ds(start, size, stride),)
     read = lambda start: (

@@ -1,4 +1,4 @@
-"""`insert` at positions that are traced: what NumPy gives for the same positions when they are known."""
+"""`insert` at traced positions: results equal NumPy's for the same concrete positions."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What `array` and its kin take and refuse, and what they warn of."""
+"""Arguments, errors and warnings of `array` and related functions."""
 
 import numpy as np
 import pytest

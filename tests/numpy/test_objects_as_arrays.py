@@ -1,4 +1,5 @@
-"""Objects that convert themselves to arrays and hand on every attribute of the array that they hold, as parameters of libraries do."""
+"""Objects that convert themselves to arrays and forward every attribute of their array, as
+parameters of libraries do."""
 
 import numpy as np
 import pytest

@@ -1,5 +1,5 @@
-"""Settings that make promotion stricter speak of the operands that a user gives, not of the steps within a public function; aliases are
-functions of their own name; tolerances of check_grads by dtype."""
+"""Strict promotion settings apply to the user's operands, not to steps inside a public function;
+aliases are functions with their own names; tolerances of check_grads by dtype."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,5 @@
-"""Sequences of other classes than list and tuple, and objects with `__array__` inside lists, in place of arrays."""
+"""Sequences other than list and tuple, and objects with `__array__` inside lists, in place of
+arrays."""
 
 from collections import UserList, deque
 
@@ -34,7 +35,7 @@ class Blocks:
 
 
 class BlockArray(Blocks):
-    """Blocks that have an array's properties, too."""
+    """Blocks that also have an array's properties."""
 
     dtype = property(lambda self: self.parts[0].dtype)
     ndim = property(lambda self: tuple(p.ndim for p in self.parts))

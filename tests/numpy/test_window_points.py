@@ -1,4 +1,4 @@
-"""Numbers of points of windows: integers, and floats that are truncated."""
+"""The number of points of windows: integers, and floats that are truncated."""
 
 import numpy as np
 import pytest

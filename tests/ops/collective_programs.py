@@ -1,7 +1,9 @@
-"""Programs of one collective each, with their meaning on NumPy: what every device gets from what all have.
+"""Programs of one collective each, with a NumPy model: the result of every device from the values
+of all.
 
-The programs take `lax` as an argument, so that the same text runs on weft and, by `python collective_programs.py`, on the
-peer. Positions of a group are numbered along the axes of the collective, the first being the major one.
+The programs take `lax` as an argument, so that the same text runs on weft and, by `python
+collective_programs.py`, on the peer. Positions of a group are numbered along the axes of the
+collective, the first being the major one.
 """
 
 from __future__ import annotations
@@ -22,9 +24,10 @@ GROUPS = {4: ((0, 3), (2, 1)), 8: ((0, 3, 5, 6), (7, 2, 1, 4))}
 
 @dataclass(frozen=True)
 class Case:
-    """`run(lax, x)` on a local `shape`; `meaning(values, i)` is what position i gets of its group's values in order.
-
-    `same` tells that all positions along the axes get one value; `linear` that it is linear in x."""
+    """`run(lax, x)` on a local `shape`; `meaning(values, i)` is the result of position i from its
+    group's values in order.
+    `same`: all positions along the axes get one value; `linear`: the collective is linear in x.
+    """
 
     axes: tuple[str, ...]
     shape: tuple[int, ...]
@@ -40,7 +43,7 @@ def block(x, dim, n, i):
 
 
 def within(meaning, groups):
-    """`meaning` among the members of each group."""
+    """Apply `meaning` among the members of each group."""
 
     def grouped(values, i):
         members = next(g for g in groups if i in g)
@@ -68,7 +71,7 @@ def mean(values):
 
 
 def grouped_cases(axes, groups):
-    """The collectives that take groups, over all positions (groups None) or within each group."""
+    """Return the collectives with groups, over all positions (groups None) or within each group."""
     n = len(groups[0]) if groups else math.prod(SIZES[a] for a in axes)
     g = {"axis_index_groups": groups}
     own = (lambda m: within(m, groups)) if groups else (lambda m: m)
@@ -173,7 +176,7 @@ def grouped_cases(axes, groups):
 
 
 def other_cases(axes):
-    """The collectives that know no groups."""
+    """Return the collectives without groups."""
     n = math.prod(SIZES[a] for a in axes)
     in_order = axes == tuple(
         sorted(axes)
@@ -207,7 +210,7 @@ def other_cases(axes):
             peer=in_order,
         ),
     )
-    # the peer has no pbroadcast on CPU, and gives invariant gathers under other names over the years
+    # the peer has no pbroadcast on CPU, and its versions name invariant gathers differently
     yield (
         "pbroadcast",
         Case(
@@ -269,38 +272,38 @@ def other_cases(axes):
 
 
 def table():
-    """All cases by name."""
-    found = {}
+    """Return all cases by name."""
+    cases = {}
     for axes in (("a",), ("b",), ("a", "b"), ("b", "a")):
         label = "".join(axes)
         n = math.prod(SIZES[a] for a in axes)
-        found |= {
+        cases |= {
             f"{label} {name}": case
             for name, case in (*grouped_cases(axes, None), *other_cases(axes))
         }
         if n in GROUPS:
-            found |= {
+            cases |= {
                 f"{label} {name} in groups": case for name, case in grouped_cases(axes, GROUPS[n])
             }
-    return found
+    return cases
 
 
 CASES = table()
 
 
 def members(place, axes):
-    """The places that differ from `place` only along `axes`, in order."""
-    found = []
+    """Return the positions that differ from `place` only along `axes`, in order."""
+    positions = []
     for along in itertools.product(*[range(SIZES[a]) for a in axes]):
         other = list(place)
         for a, i in zip(axes, along):
             other[NAMES.index(a)] = i
-        found.append(tuple(other))
-    return found
+        positions.append(tuple(other))
+    return positions
 
 
 def expected(case, x):
-    """What all devices get: [a, b, local dims...] from [a, b, local dims...]."""
+    """Return the results of all devices: [a, b, local dims...] from [a, b, local dims...]."""
     rows = []
     for place in itertools.product(*[range(n) for _, n in MESH]):
         group = members(place, case.axes)
@@ -309,7 +312,7 @@ def expected(case, x):
 
 
 def sample(case, dtype, seed=0):
-    """Small whole numbers: sums and means are exact in every dtype."""
+    """Return small integers: sums and means are exact in every dtype."""
     rng = np.random.default_rng(seed)
     shape = (*SIZES.values(), *case.shape)
     x = rng.integers(0, 2 if np.dtype(dtype).kind == "b" else 4, shape)

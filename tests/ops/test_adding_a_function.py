@@ -1,4 +1,5 @@
-"""docs/adding-an-op.md, followed to the letter in a copy of the package: one file is edited, and everything has the function."""
+"""docs/adding-an-op.md, followed exactly in a copy of the package: one file is edited, and all
+features of the function work."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "adding-an-op.md").read_text()
 FILE, BLOCK = re.findall(r"append this to\n`([\w/.]+)`:\n\n```python\n(.*?)```", PAGE, re.DOTALL)[0]
-#: the op composed of scalar operations, and the tables that list its names: file, row, names
+#: the op composed of scalar operations, and the tables with its names: file, row, names
 COMPOSED = re.search(r"^```py\n(cube_p = .*?)^```", PAGE, re.DOTALL | re.MULTILINE)[1]
 TABLES = (("weft/_engine/ops/elementwise.py", "cube"), ("weft/lax/__init__.py", "cube cube_p"))
 (NAME,) = [node.name for node in ast.parse(BLOCK).body if isinstance(node, ast.FunctionDef)]

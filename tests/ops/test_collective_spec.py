@@ -1,4 +1,5 @@
-"""The record of each collective: complete, and its meaning in NumPy is what the model of devices says."""
+"""The record of each collective: it is complete, and its NumPy meaning agrees with the model of
+devices."""
 
 import itertools
 
@@ -26,7 +27,8 @@ PLACES = list(itertools.product(*[range(n) for _, n in MESH]))
 
 
 def run_on_devices(jaxpr, args):
-    """Results of a local program on all devices in step, `args` by place; collectives are carried out by their records."""
+    """Return the results of a local program on all devices in lockstep, `args` by position;
+    collectives are executed by their records."""
     consts = dict(zip(jaxpr.constvars, jaxpr.consts))
     env = {place: consts | dict(zip(jaxpr.invars, given)) for place, given in args.items()}
     read = lambda place, a: np.asarray(a.val, a.aval.dtype) if type(a) is Literal else env[place][a]

@@ -1,4 +1,4 @@
-"""Collectives: what they mean on a simulated mesh, whichever axis is taken away first, and their derivatives."""
+"""Collectives: their meaning on a simulated mesh, for any order of axes, and their derivatives."""
 
 import itertools
 import math
@@ -28,7 +28,8 @@ def positions():
 
 
 def group(position, axes):
-    """The positions that differ from `position` only along `axes`, in the order in which these count."""
+    """Return the positions that differ from `position` only along `axes`, in the order of these
+    axes."""
     names = [name for name, _ in MESH]
     found = []
     for along in itertools.product(*[range(SIZES[a]) for a in axes]):
@@ -40,7 +41,7 @@ def group(position, axes):
 
 
 def simulate(meaning, axes, values):
-    """`meaning(values of the group in order, own number)` for every position."""
+    """Apply `meaning(values of the group in order, own number)` at every position."""
     out = {}
     for p in positions():
         members = group(p, axes)
@@ -49,8 +50,8 @@ def simulate(meaning, axes, values):
 
 
 def run_on_mesh(fun, x, order, varying=("a", "b", "c")):
-    """`fun` on values `x[mesh dims of varying..., local dims]`, the axes taken away in `order` (the first outermost);
-    the result per position."""
+    """Run `fun` on values `x[mesh dims of varying..., local dims]` with axes mapped in `order` (the
+    first outermost), and return the result of each position."""
     lead = [name for name, _ in MESH if name in varying]
 
     def nest(axes, lead):
@@ -74,7 +75,7 @@ def run_on_mesh(fun, x, order, varying=("a", "b", "c")):
 
     with extend_axis_env(MESH):
         out = np.asarray(nest(list(order), lead)(x))
-    # dims are in the order in which the axes were taken away
+    # dims are in the order in which the axes were mapped
     back = [order.index(name) for name, _ in MESH]
     out = out.transpose(*back, *range(len(MESH), out.ndim))
     return {p: out[p] for p in positions()}
@@ -89,7 +90,7 @@ ORDERS = [("a", "b", "c"), ("c", "b", "a"), ("b", "c", "a")]
 
 
 def cases(axes):
-    """name, local shape, function, meaning."""
+    """Return name, local shape, function and meaning of each case."""
     n = math.prod(SIZES[a] for a in axes)
     ring = [(i, (i + 1) % n) for i in range(n)]
     some = [(i, (5 * i + 1) % n) for i in range(0, n, 2) if math.gcd(5, n) == 1]

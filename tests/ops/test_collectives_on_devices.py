@@ -123,7 +123,7 @@ def test_meaning(name, way, mesh):
     ids=lambda t: np.dtype(t).name,
 )
 def test_dtypes(dtype, way, mesh):
-    """A program of every collective, along b, has exactly the model's values and dtypes."""
+    """A program with every collective along b has exactly the model's values and dtypes."""
     dtype = np.dtype(dtype)
     with weft.enable_x64(dtype in WIDE):
         for label in EACH_ONCE:
@@ -162,7 +162,7 @@ def test_derivatives(way, mesh):
 
 @pytest.mark.parametrize("way, in_axis", [(compiled(by_vmap), 0), (compiled(by_shard_map), -1)])
 def test_batches_of_local_values(way, in_axis, mesh):
-    """vmap of a collective over a dim that is none of its axes maps the meaning."""
+    """vmap of a collective over a dim that is not one of its axes maps the meaning."""
     for name, case in CASES.items():
         if name.split()[0] == "b" and case.shape:
             xs = np.stack(
@@ -196,7 +196,8 @@ def test_results_vary_as_the_model_says(mesh):
 
 
 def test_operands_are_cast_to_vary(mesh):
-    """A value that is one for all is cast before a collective: the sum counts it once per device, the gradient too."""
+    """An invariant value is cast before a collective: the sum counts it once per device, and so
+    does the gradient."""
 
     def local(x):
         return (
@@ -217,7 +218,8 @@ def test_operands_are_cast_to_vary(mesh):
 
 
 def test_moves_that_depend_on_both_axes_look_each_row_up_once(mesh):
-    """Devices numbered by rows of the mesh send to those numbered by columns: one kernel that reads its operand in one place."""
+    """Devices numbered by rows of the mesh send to devices numbered by columns: one kernel that
+    reads its operand in one place."""
     perm = [(i, i % 4 * 2 + i // 4) for i in range(8)]
     f = weft.jit(
         weft.shard_map(
@@ -231,7 +233,8 @@ def test_moves_that_depend_on_both_axes_look_each_row_up_once(mesh):
 
 
 def test_a_reduction_is_one_collective_and_its_gradient_none(mesh):
-    """psum of a varying value transposes to a cast, a cast to a psum: no bytes are sent for nothing."""
+    """psum of a varying value transposes to a cast, a cast to a psum: no unnecessary bytes are
+    sent."""
     loss = weft.shard_map(
         lambda w, x: lax.psum((w * x).sum(), NAMES),
         mesh=mesh,
@@ -248,7 +251,7 @@ def test_a_reduction_is_one_collective_and_its_gradient_none(mesh):
 
 
 def ring_all_gather(x, name, n):
-    """All values by n - 1 hops along a ring, in order of position."""
+    """Gather all values by n - 1 hops along a ring, in order of position."""
     here, rows = lax.axis_index(name), [x]
     for _ in range(n - 1):
         rows.append(lax.ppermute(rows[-1], name, [(i, (i + 1) % n) for i in range(n)]))
@@ -256,7 +259,7 @@ def ring_all_gather(x, name, n):
 
 
 def ring_psum_scatter(x, name, n):
-    """The own block of the sum, each block collecting terms on its way around the ring."""
+    """Return this device's block of the sum; each block collects terms on its way around the ring."""
     here = lax.axis_index(name)
     part = lambda k: lax.dynamic_index_in_dim(x, k % n, keepdims=False)
     total = part(here - 1)
@@ -366,7 +369,7 @@ def test_the_peer_gives_the_same(mesh, tmp_path):
 
 # --- among other axes -------------------------------------------------------------------------------------------------
 
-#: collectives over a on local values [8, 8], and which of the two dims they keep as they are
+#: collectives over a on local values [8, 8], and the dims that they keep unchanged
 OVER_A = {
     "psum": (lambda x: lax.psum(x, "a"), (0, 1)),
     "pmax": (lambda x: lax.pmax(x, "a"), (0, 1)),
@@ -386,7 +389,8 @@ OVER_A = {
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", OVER_A)
 def test_dims_that_the_compiler_splits_over_other_axes(name, mesh):
-    """In a shard_map over a, values split over b too have the same results; dims that the collective keeps stay split."""
+    """In a shard_map over a, values also split over b have equal results; dims that the collective
+    keeps stay split."""
     run, kept = OVER_A[name]
     fun = weft.jit(
         weft.shard_map(
@@ -444,7 +448,7 @@ def test_in_loops_and_branches(mesh):
 
 
 def test_axes_of_vmap_around_and_inside(mesh):
-    """Sums over an axis of devices and one of examples together, whichever is outside."""
+    """Sums over a device axis and an example axis together, in either nesting."""
     x = np.arange(24.0, dtype=np.float32).reshape(3, 8)
     both = lambda x: (
         lax.psum(x, ("i", "k")) + 10 * lax.axis_index(("k", "i")) + lax.all_gather(x, "k").sum()

@@ -1,4 +1,5 @@
-"""ragged_all_to_all against a loop over senders and targets, its derivatives, batches and errors; refusals of groups."""
+"""ragged_all_to_all against a loop over senders and targets; its derivatives, batches and errors;
+errors for groups."""
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ N, ROWS, OUT = 4, 6, 9
 
 
 def lists(seed, per_target=1):
-    """Offsets and sizes for N positions that all send to all; what arrives does not overlap."""
+    """Return offsets and sizes for N positions that all send to all; received slices do not
+    overlap."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(0, 3, (N, N, per_target))
     starts = np.array(
@@ -214,7 +216,7 @@ def test_without_axes_nothing_happens():
 
 
 def test_bytes_count_the_group():
-    """A collective in groups of two sends what two devices send each other."""
+    """A collective in groups of two sends the bytes that two devices exchange."""
     sent = lambda groups: weft.explain(
         weft.jit(
             weft.shard_map(

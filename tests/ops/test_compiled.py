@@ -259,7 +259,7 @@ def test_nextafter_steps_in_the_type_itself(dtype):
 
 
 def test_whole_numbers_of_64_bits_near_their_limits():
-    """Data are not indices: they may be negative, and sums of them wrap."""
+    """Data are not indices: they may be negative, and their sums wrap."""
     least, greatest = np.iinfo(np.int64).min, np.iinfo(np.int64).max
     x = np.array([least, least + 1, -8, -7, -1, 0, 1, 7, greatest - 1, greatest])
     flags = x > 0
@@ -286,7 +286,7 @@ def test_whole_numbers_of_64_bits_near_their_limits():
 
 @pytest.mark.parametrize("limit", [2**63 - 1, 2**63 - 9, 2**62, -(2**63), 1 - 2**63])
 def test_places_beside_limits_that_are_none(limit):
-    """Positions less a number of the data against the widest window: their difference would wrap."""
+    """Positions minus a value of the data against the widest window: their difference would wrap."""
     x, at = np.array([-5, 0, 7, 2**60, -(2**60)], np.int64)[:, None], np.arange(40)
     with weft.enable_x64(True):
         for name in ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal"):

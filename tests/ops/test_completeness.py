@@ -1,4 +1,4 @@
-"""Every primitive that importing weft defines has every slot filled, or says on purpose why it is empty."""
+"""Every primitive that weft defines at import has every slot filled, or states why it is empty."""
 
 from __future__ import annotations
 

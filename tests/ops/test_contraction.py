@@ -228,7 +228,8 @@ def test_derivatives_keep_the_dtypes_of_operands():
     ],
 )
 def test_operands_of_two_dtypes(left, right):
-    """The program holds one product of what was given, whatever the setting for promotion; sums are those of the common dtype."""
+    """The program has one product of the original operands under every promotion setting; sums use
+    the common dtype."""
     a, b = rng.integers(0, 2, (3, 4)).astype(left), rng.integers(0, 2, (4, 5)).astype(right)
     common = weft.numpy.promote_types(left, right)
     with weft.numpy_dtype_promotion("strict"):
@@ -261,7 +262,7 @@ def test_derivatives_of_operands_of_two_dtypes():
 
 
 def test_einsum_sums_in_the_common_dtype():
-    """Indices of one operand alone are summed after its conversion: 300 ones overflow 8 bits."""
+    """Indices of only one operand are summed after its conversion: 300 ones overflow 8 bits."""
     ones = np.ones((2, 300), np.int8)
     np.testing.assert_array_equal(
         weft.numpy.einsum("ij,i->i", ones, np.array([1, 2], np.int32)), [300, 600]

@@ -58,7 +58,7 @@ def exact(x):
 
 
 def assert_rounded_once(got, sums, of_integers, name, what):
-    """`got` is what a conversion of the exact `sums` to the dtype called `name` gives."""
+    """Assert that `got` equals the exact `sums` converted to the dtype called `name`."""
     assert got.dtype == dtype_of(name), what
     real = sums.real
     if name == "bool":
@@ -87,7 +87,7 @@ def assert_rounded_once(got, sums, of_integers, name, what):
 
 
 def pairs_with(lhs, names):
-    """The dtypes of rhs and of the result that are tried with `lhs`."""
+    """Return the dtypes of rhs and of the result that are tested with `lhs`."""
     same = [(lhs, out) for out in names]
     return same + [(rhs, out) for rhs in names if rhs != lhs for out in MIXED_WITH]
 

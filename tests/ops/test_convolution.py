@@ -28,7 +28,7 @@ def double_precision():
 
 
 def slow_conv(lhs, rhs, p):
-    """The definition, element by element."""
+    """Compute the definition element by element."""
     n = p["dimension_numbers"]
     x, w = lhs.transpose(n.lhs_spec), rhs.transpose(n.rhs_spec)
     groups, batch_groups = p["feature_group_count"], p["batch_group_count"]
@@ -202,7 +202,8 @@ def test_compiled_with_gradients(case, layout):
 
 
 def test_one_matmul_and_no_patches():
-    """A layer is one matmul that reads its padded image; nothing of the size of its patches is ever in memory."""
+    """A layer is one matmul that reads its padded image; no value of the size of its patches is
+    ever in memory."""
     x, w, b = (
         np.ones((4, 20, 20, 32), np.float32),
         np.ones((3, 3, 32, 40), np.float32),
@@ -230,7 +231,7 @@ def test_one_matmul_and_no_patches():
     "shape, spec", [((2, 9, 11, 3), "NHWC"), ((2, 3, 9, 11), "NCHW"), ((2, 11, 3), "NWC")], ids=str
 )
 def test_an_image_is_padded_by_rows(shape, spec):
-    """Features go along with the places before them: no element is moved by itself."""
+    """Features move together with the positions before them: no element is copied individually."""
     kernel, spatial = "".join(x for x in spec if x not in "NC") + "IO", len(shape) - 2
     run = lambda x, w: lax.conv_general_dilated(
         x, w, (2,) * spatial, [(2, 3), (1, 0)][:spatial], dimension_numbers=(spec, kernel, spec)
@@ -248,7 +249,8 @@ def test_an_image_is_padded_by_rows(shape, spec):
 
 
 def test_few_output_features_are_one_matmul():
-    """Pixels meet the whole kernel at once; the taps are added by one kernel per phase of the result."""
+    """Pixels are multiplied by the whole kernel at once; one kernel per phase of the result adds
+    the taps."""
     cases = [
         ((2, 12, 12, 32), (3, 3, 32, 3), {}, 2),
         ((2, 12, 12, 64), (4, 4, 64, 2), {"lhs_dilation": (2, 2)}, 6),
@@ -320,7 +322,7 @@ def test_gradients_of_a_wider_result_need_no_promotion():
 )
 @pytest.mark.parametrize("spatial", [(), (5,)])
 def test_of_booleans(spatial, groups):
-    """Whether any product is true; also without spatial dims, and of one feature a group."""
+    """True if any product is true; also without spatial dims, and with one feature per group."""
     rng = np.random.default_rng(0)
     parts = groups.get("batch_group_count", 1), groups.get("feature_group_count", 1)
     x = rng.random((2 * parts[0], parts[1] * 2, *spatial)) < 0.4

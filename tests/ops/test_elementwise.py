@@ -1,4 +1,5 @@
-"""Elementwise ops: every law of the harness on each op, and the corners that tables do not reach."""
+"""Elementwise ops: every law of the harness on each op, and corner cases that the tables do not
+cover."""
 
 from __future__ import annotations
 
@@ -37,12 +38,13 @@ def special(name):
 
 
 def beside_rest(name):
-    """A function of x and 1 - x."""
+    """Return a function of x and 1 - x."""
     return lambda a, b, x: getattr(functions, name)(a, b, x, e.sub(e.add(e.mul(x, 0), 1), x))
 
 
 def order_slope(a, x):
-    """The derivative of the incomplete gamma function by its order, by differences of four points."""
+    """Return the derivative of the incomplete gamma function by its order, from differences of four
+    points."""
     p, h = special("gammainc"), 1e-3 * a
     return (p(a - 2 * h, x) - 8 * p(a - h, x) + 8 * p(a + h, x) - p(a + 2 * h, x)) / (12 * h)
 
@@ -322,7 +324,7 @@ CASES = [
     ),
 ]
 
-#: functions that are in no table above, by their records
+#: functions that are in no table above, with their records
 CASES += [
     Case(
         f.name,

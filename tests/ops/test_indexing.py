@@ -80,7 +80,7 @@ def make_indices(shape, operand_shape, numbers, slice_sizes, outside: bool):
 
 
 def windows(operand_shape, indices, numbers, slice_sizes, mode):
-    """(position among the indices, start per operand dim or None if outside) of every window."""
+    """Yield (position among the indices, start per operand dim or None if outside) of every window."""
     for at in np.ndindex(indices.shape[:-1]):
         start = [0] * len(operand_shape)
         for k, d in enumerate(numbers.start_index_map):
@@ -94,7 +94,8 @@ def windows(operand_shape, indices, numbers, slice_sizes, mode):
 
 
 def out_index(at, inner, rank, numbers):
-    """Index in the result of window element `inner` (over offset dims) of the window at indices position `at`."""
+    """Return the index in the result of window element `inner` (over offset dims) of the window at
+    indices position `at`."""
     index = [None] * rank
     for d, i in zip(numbers.offset_dims, inner):
         index[d] = i
@@ -242,7 +243,7 @@ def test_ties_share_the_derivative(primitive):
     list(itertools.product(["take rows", "windows", "batching second", "points"], MODES)),
 )
 def test_scatter_position_of_the_lowering(case, mode):
-    """The positions that kernels compute are those that the reference writes."""
+    """The positions in kernels equal the positions in the reference."""
     from weft._engine.ir.build import Builder
     from weft._engine.ir.loops_eval import apply
 
@@ -315,7 +316,7 @@ FIRST = GatherDimensionNumbers((), (0,), (0,))
 
 @pytest.mark.parametrize("mode, want", [("clip", [3, 4, 4, 4, 0]), ("fill", [3, 9, 9, 9, 0])])
 def test_unsigned_indices_beyond_all_places(mode, want):
-    """They are not negative ones."""
+    """They do not wrap as negative indices."""
     x = np.arange(5)
     params = {
         "dimension_numbers": FIRST,

@@ -1,4 +1,5 @@
-"""Factorizations and solves: against NumPy and SciPy, their derivatives against differences and the laws they keep."""
+"""Factorizations and solves: against NumPy and SciPy, their derivatives against differences and
+their identities."""
 
 import numpy as np
 import pytest
@@ -55,7 +56,7 @@ def derivative(primitive, x, t, params):
 
 
 def against_differences(primitive, x, t, params, tol=1e-6):
-    """Every inexact result's derivative along `t`."""
+    """Compare every inexact result's derivative along `t` with finite differences."""
     eps = 1e-6
     run = lambda v: primitive.reference(v, **params)
     up, down = run(x + eps * t), run(x - eps * t)
@@ -167,7 +168,8 @@ def test_qr(shape, full, kind, pivoting):
     t = random(*shape, kind=kind)
     if not full or shape[-2] <= shape[-1]:
         return against_differences(linalg.qr_p, x, t, params, tol=1e-5)
-    # the columns of Q beyond those of the matrix may turn among themselves: what is determined is that Q stays orthonormal, and Q R
+    # the columns of Q beyond the columns of the matrix are determined up to a rotation: Q stays
+    # orthonormal, and Q R
     _, (t_q, t_r, *_) = derivative(linalg.qr_p, x, t, params)
     permuted = np.take_along_axis(t, order[0][..., None, :], -1) if pivoting else t
     close(t_q @ r + q @ t_r, permuted, 1e-9)
@@ -301,7 +303,7 @@ def test_vectors_of_eig_have_derivatives(kind):
 
 
 def test_library_calls_take_operands_in_any_memory_order():
-    """The reference of a routine copies its operand in row-major order, also a transposed view."""
+    """The reference of a routine copies its operand in row-major order, even a transposed view."""
     rng = np.random.default_rng(0)
     a = rng.normal(size=(3, 4, 4)).astype(np.float32)
     params = {

@@ -1,5 +1,5 @@
-"""Hessenberg, tridiagonal and Schur forms, reflectors, tridiagonal systems, general eigenvalues: what they promise, compiled, on the
-reference backend, batched, sharded."""
+"""Hessenberg, tridiagonal and Schur forms, reflectors, tridiagonal systems, general eigenvalues:
+their properties, compiled, on the reference backend, batched, sharded."""
 
 from functools import partial
 
@@ -35,7 +35,8 @@ def a(request):
 
 
 def everywhere(f, *args):
-    """The results of a compiled function, which are those of the reference backend and of matrices one by one, sharded as whole."""
+    """Return the results of a compiled function after checking that they equal those of the
+    reference backend, of single matrices, and of sharded arguments."""
     out = weft.jit(f)(*args)
     other = [weft.jit(f, backend="reference")(*args), weft.vmap(f)(*args)]
     spread = NamedSharding(weft.make_mesh((2,), ("i",)), PartitionSpec("i"))
@@ -138,7 +139,8 @@ def test_tridiagonal_systems_with_perturbed_pivots(a):
     ],
 )
 def test_solutions_of_singular_tridiagonal_systems(diagonals, dtype):
-    """The residual of such a solution is of the size of a rounding error times the solution, though the matrix is singular."""
+    """The residual of such a solution is a rounding error times the solution, although the matrix
+    is singular."""
     with weft.enable_x64(dtype == np.float64):
         dl, d, du = (np.asarray(x, dtype) for x in diagonals)
         n = len(d)
@@ -161,7 +163,8 @@ def test_general_eigenvalues(a):
     (w, right), tangents = weft.jvp(values, (a,), (step,))
 
     def near(a):
-        """The values and vectors of `a` in the order and of the signs of those around which it lies: LAPACK's may be others."""
+        """Return the values and vectors of `a` in the order and with the signs of nearby ones,
+        which LAPACK may change."""
         found, vectors = map(np.asarray, values(a))
         order = np.abs(found[:, None, :] - np.asarray(w)[:, :, None]).argmin(-1)
         vectors = np.take_along_axis(vectors, order[:, None, :], -1)

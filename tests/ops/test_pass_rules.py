@@ -1,4 +1,4 @@
-"""Tables of rules that passes add to ops."""
+"""Rule tables that passes attach to ops."""
 
 import pytest
 
@@ -31,7 +31,7 @@ TABLES = {
     "partitioning": PARTITION_RULES,
     "splits": SPLIT_RULES,
 }
-#: primitives that passes make, which are not registered
+#: primitives that passes create, which are not registered
 UNREGISTERED = {"windows", "shifted"}
 
 

@@ -1,4 +1,4 @@
-"""Floats rounded to smaller formats, against NumPy's own small formats, compiled and not."""
+"""Floats rounded to smaller formats, against NumPy's small dtypes, compiled and not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reductions, argmax and argmin, running reductions: the laws, the corners and the errors."""
+"""Reductions, argmax and argmin, running reductions: the laws, corner cases and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running reductions as compiled: every tail, every type, blocks of long dims, both ends."""
+"""Compiled running reductions: every remainder, every type, blocks of long dims, both directions."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_complex_extrema_are_by_real_parts_first(name, of_two, shape, axis, reve
 )
 @pytest.mark.parametrize("reverse", [False, True])
 def test_blocks_of_long_dims(shape, axis, reverse):
-    """Whole numbers, whose sums are exact in any grouping."""
+    """Integers, whose sums are exact in any grouping."""
     check("cumsum", numbers(np.int32, *shape), axis, reverse)
     check(
         "cummax",
@@ -138,7 +138,8 @@ def test_nan_goes_on_into_later_blocks():
 
 
 def test_totals_are_summed_out_of_order():
-    """Blocks' totals need no prefixes: a plain sum, beside the scans of a block and of the totals before it."""
+    """The totals of blocks need no prefixes: they are a plain sum, separate from the scans of a
+    block and of the earlier totals."""
 
     def scans(function, x):
         kernels = weft.jit(function).lower(x).compile().stages.scheduled.kernels

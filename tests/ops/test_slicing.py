@@ -105,7 +105,7 @@ def test_concatenate(shapes, dim):
 
 
 def moved_starts(x, k):
-    """Start indices of example k: some of them outside."""
+    """Return start indices of example k, some of them out of bounds."""
     return x + np.asarray(2 * k - 2, x.dtype)
 
 

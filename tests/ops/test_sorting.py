@@ -1,4 +1,4 @@
-"""sort and top_k: the laws, the order of what has none, and the errors."""
+"""sort and top_k: the laws, the order of unordered values such as NaN, and the errors."""
 
 from __future__ import annotations
 

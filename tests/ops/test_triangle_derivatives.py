@@ -32,14 +32,16 @@ def _mean(x: np.ndarray, _lower: bool) -> np.ndarray:
 
 
 def _moduli(pair) -> tuple:
-    """The eigenvalues, and the moduli of the eigenvectors, which do not depend on their phases."""
+    """Return the eigenvalues, and the moduli of the eigenvectors, which do not depend on their
+    phases."""
     values, vectors = pair
     return values, abs(vectors)
 
 
 RIGHT = RNG.normal(size=(SIZE, 2))
 
-#: name -> the function of a matrix and `lower`, the same in NumPy of a Hermitian matrix, how NumPy's matrix is read
+#: name -> the function of a matrix and `lower`, the same in NumPy of a Hermitian matrix, the
+#: triangle of NumPy's matrix
 FUNCTIONS = {
     "numpy-cholesky-symmetrized": (lambda a, lower: wnp.linalg.cholesky(a, upper=not lower),
                                    lambda h, lower: np.linalg.cholesky(h) if lower else _adjoint(np.linalg.cholesky(h)), _mean),
