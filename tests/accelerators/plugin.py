@@ -1,4 +1,4 @@
-"""The CPU plugin that the tests of this folder run on, and processes whose default platform it is."""
+"""The CPU plugin that the tests of this folder use, and processes with it as default platform."""
 
 import os
 import subprocess
@@ -10,7 +10,8 @@ NUM_DEVICES = 8
 
 
 def run_on_plugin(*words, devices=NUM_DEVICES, **variables) -> subprocess.CompletedProcess:
-    """Run `python WORDS` in a process whose default platform is `xla`; what it printed is text."""
+    """Run `python WORDS` in a process whose default platform is `xla`, and return its output as
+    text."""
     environment = {
         "PJRT_NAMES_AND_LIBRARY_PATHS": f"xla:{PLUGIN}",
         "WEFT_PLATFORMS": "xla",  # without it, the CPU would replace a plugin that does not load

@@ -30,7 +30,8 @@ def grid(devices):
 
 @pytest.fixture
 def lines(capsys):
-    """A function that returns the lines printed so far; lines of one array are joined."""
+    """Return a function that returns the lines printed since the start; lines of one array are
+    joined."""
 
     def read():
         weft.effects_barrier()
@@ -40,7 +41,7 @@ def lines(capsys):
 
 
 def on(device, function):
-    """`function` compiled for one device of the plugin."""
+    """Return `function` compiled for one device of the plugin."""
     compiled = weft.jit(function)
     return lambda *args: compiled(*[weft.device_put(x, device) for x in args])
 
@@ -54,7 +55,7 @@ def whole(function, like):
 
 
 def on_each(mesh, body, spec, out=None, **options):
-    """`body` as a compiled program of the devices of `mesh`."""
+    """Return `body` as a compiled program of the devices of `mesh`."""
     specs = {"in_specs": spec, "out_specs": spec if out is None else out}
     return weft.jit(weft.shard_map(body, mesh=mesh, **specs, **options))
 

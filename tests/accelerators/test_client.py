@@ -58,7 +58,8 @@ def test_values_of_failed_programs_raise_when_read(devices):
 
 
 def test_errors_of_memory_list_the_largest_arrays(devices, mesh):
-    """Of the call, if the plugin refuses it; of the devices, whenever a program fails."""
+    """The error lists arrays of the call if the plugin refuses it, and of the devices whenever a
+    program fails."""
     large = weft.device_put(np.ones((512, 1024), np.float32), NamedSharding(mesh, P("a")))
     place = weft.device_put(np.ones(4, np.float32), devices[0])
     live = r"(?s)The largest live arrays, .* 0\.5 MiB  float32\[512,1024\] on xla:0, xla:1"
@@ -79,7 +80,7 @@ def test_errors_of_memory_list_the_largest_arrays(devices, mesh):
 
 
 def test_counters_of_memory_are_those_that_the_plugin_sets(devices, client, monkeypatch):
-    """CPU plugins have none; another plugin's function is stood in for."""
+    """CPU plugins set none; the test replaces the function of another plugin."""
     assert devices[0].memory_stats() is None
 
     def set_counters(address):

@@ -1,4 +1,5 @@
-"""Executables of a plugin are kept on disk: other processes load them, killed processes leave nothing that hinders."""
+"""Executables of a plugin are stored on disk: other processes load them, and killed processes leave
+nothing that blocks others."""
 
 import json
 import os

@@ -99,5 +99,5 @@ def test_derivatives_agree_with_the_cpu(run):
 
     (found,) = run(weft.grad(fn), x)
     with weft.enable_x64(True):
-        wanted = np.asarray(weft.jit(weft.grad(fn), backend="cpu")(x))
-    np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9)
+        expected = np.asarray(weft.jit(weft.grad(fn), backend="cpu")(x))
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)

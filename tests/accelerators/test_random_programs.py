@@ -17,9 +17,9 @@ from weft._engine.core.trace import typeof
 from weft.errors import ShardingTypeError
 from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
 
-#: programs with the maximum or minimum of a NaN over devices, which XLA's collectives for CPUs lose
+#: programs with the maximum or minimum of a NaN over devices, which XLA's CPU collectives ignore
 LOST_NANS = (25, 60)
-#: programs with the arc tangent of vectors, which the plugin of version 0.115 computes with wrong code
+#: programs with the arc tangent of vectors, which the plugin of version 0.115 miscompiles
 ARC_TANGENTS = (139,)
 
 

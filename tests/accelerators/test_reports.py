@@ -1,4 +1,4 @@
-"""What compiled programs report where a PJRT plugin compiled them: its costs and its memory."""
+"""The reports of programs that a PJRT plugin compiled: costs and memory."""
 
 import os
 

@@ -44,10 +44,10 @@ def test_incomplete_beta_functions_agree_with_scipy(name, dtype, devices):
         exact = primitive.reference(*wide)
         placed = weft.device_put(args, devices[0])
         found = np.asarray(weft.jit(lambda *xs: primitive.bind(*xs))(*placed)).astype(np.float64)
-    wanted = exact.astype(dtype).astype(np.float64)
-    normal = (np.abs(wanted) > np.finfo(dtype).tiny * 100) & np.isfinite(wanted)
-    np.testing.assert_array_equal(found[~np.isfinite(wanted)], wanted[~np.isfinite(wanted)])
-    error = np.abs(found[normal] - wanted[normal]) / np.abs(wanted[normal])
+    expected = exact.astype(dtype).astype(np.float64)
+    normal = (np.abs(expected) > np.finfo(dtype).tiny * 100) & np.isfinite(expected)
+    np.testing.assert_array_equal(found[~np.isfinite(expected)], expected[~np.isfinite(expected)])
+    error = np.abs(found[normal] - expected[normal]) / np.abs(expected[normal])
     assert error.max() <= BOUNDS[dtype] * np.finfo(dtype).eps
 
 
@@ -61,5 +61,5 @@ def test_arguments_outside_the_domain(a, devices):
         if not a > 0:
             assert np.isnan(found).all()
         else:
-            wanted = PRIMITIVES[name].reference(*args)
-            np.testing.assert_allclose(found, wanted, rtol=1e-6)
+            expected = PRIMITIVES[name].reference(*args)
+            np.testing.assert_allclose(found, expected, rtol=1e-6)

@@ -1,4 +1,5 @@
-"""Plugins whose devices are not attached: they are not tried for the default platform, and reports say why."""
+"""Plugins without attached devices: they are not tried for the default platform, and reports state
+why."""
 
 import pytest
 

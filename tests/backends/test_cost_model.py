@@ -1,4 +1,4 @@
-"""The partitioner weighs plans by what the backend says that communication costs."""
+"""The partitioner compares plans by the communication costs of the backend."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from weft.sharding import Mesh, NamedSharding, P
 
 
 class FreeWork(ReferenceBackend):
-    """Computing takes no time: every device may as well compute the whole."""
+    """A model in which computation takes no time: every device may compute the whole."""
 
     platform = "free-work"
     cost_model = CostModel(
@@ -23,7 +23,7 @@ class FreeWork(ReferenceBackend):
 
 
 class DearWork(ReferenceBackend):
-    """Computing takes long: no product is computed twice."""
+    """A model in which computation is slow: no product is computed twice."""
 
     platform = "dear-work"
     cost_model = CostModel(flops_per_byte=1, repeated_flops_per_byte=1, local_bytes_per_byte=1)

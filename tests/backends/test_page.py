@@ -1,4 +1,5 @@
-"""docs/adding-a-backend.md, followed to the letter: its file is written and used, and nothing else is touched."""
+"""docs/adding-a-backend.md, followed exactly: its file is written and used, and no other file
+changes."""
 
 import doctest
 import sys
@@ -11,7 +12,7 @@ from weft._engine.backends import base
 
 @pytest.fixture
 def counting(tmp_path, monkeypatch):
-    """The page's file, where Python finds it."""
+    """Write the page's file to a folder on the import path."""
     text = blocks("adding-a-backend.md")[0]
     name = text.partition("\n")[0].removeprefix("# ")
     (tmp_path / name).write_text(text)

@@ -1,4 +1,5 @@
-"""The reference backend: what is asked of its devices, programs that diverge, callbacks, and whole processes on it."""
+"""The reference backend: attributes of its devices, divergent programs, callbacks, and whole
+processes on it."""
 
 import numpy as np
 import pytest
@@ -66,7 +67,7 @@ def test_a_backend_takes_arguments_of_any():
 
 
 def both(f, *args, **options):
-    """The results of `f`, which must be equal on both backends."""
+    """Return the results of `f` after checking that they are equal on both backends."""
     first, second = [
         weft.jit(f, backend=backend, **options)(*args) for backend in ("cpu", "reference")
     ]

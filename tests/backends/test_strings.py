@@ -1,4 +1,4 @@
-"""Arrays of strings: held, moved, split and read; no program computes with them."""
+"""Arrays of strings: stored, moved, split and read; programs cannot compute with them."""
 
 import copy
 import pickle

@@ -1,4 +1,5 @@
-"""Names of devices to compile for: what plugins take for them, and which names are refused."""
+"""Names of devices to compile for: the devices that plugins map them to, and the names that are
+refused."""
 
 import re
 

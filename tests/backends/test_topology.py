@@ -1,4 +1,4 @@
-"""Devices that are described and not attached: their attributes, programs, arrays without values."""
+"""Devices that are described but not attached: their attributes, programs, arrays without values."""
 
 import os
 

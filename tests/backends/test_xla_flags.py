@@ -1,4 +1,5 @@
-"""Flags and options of XLA, and the platforms that a program asks for: what is refused, what gives a warning, what is ignored."""
+"""XLA flags and options, and platforms that a program requests: errors, warnings, and ignored
+values."""
 
 import warnings
 

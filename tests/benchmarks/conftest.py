@@ -1,4 +1,4 @@
-"""The benchmarks' own modules, which are scripts beside each other and no package."""
+"""The modules of the benchmarks, which are scripts in one folder and not a package."""
 
 from __future__ import annotations
 

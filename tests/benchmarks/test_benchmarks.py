@@ -1,4 +1,5 @@
-"""The benchmark suite itself: its cases load on weft, a worker answers, and reports say what they should."""
+"""The benchmark suite itself: its cases load on weft, a worker responds, and reports have the right
+content."""
 
 import json
 import os
@@ -48,7 +49,7 @@ def report(script):
 
 
 def ask(engine, *requests):
-    """The answers of a worker process."""
+    """Return the responses of a worker process."""
     lines = "".join(json.dumps(request) + "\n" for request in requests)
     done = subprocess.run(
         [sys.executable, str(HOME / "worker.py"), engine, "8"],

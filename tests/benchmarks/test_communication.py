@@ -1,4 +1,4 @@
-"""The reader of collectives: texts of both systems; and weft's texts say what its records say."""
+"""The parser of collectives in texts of both systems; weft's texts agree with its records."""
 
 from pathlib import Path
 

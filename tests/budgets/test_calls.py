@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.calls import measure
 
-#: metric -> the most that it may be
+#: metric -> its upper bound
 LIMITS = {
     "record_op": 9,
     "record_stack": 13,

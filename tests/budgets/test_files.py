@@ -1,4 +1,4 @@
-"""Counted habits of the source files: their opening words, and marks that do not belong in them."""
+"""Style limits of the source files, by counts: their first words, and forbidden marks."""
 
 import ast
 import re

@@ -1,4 +1,5 @@
-"""Kernels of programs that training is made of: how many, how often they go over memory, how much memory they take."""
+"""Kernels of typical training programs: their number, their passes over memory, and their temporary
+memory."""
 
 import numpy as np
 import pytest
@@ -81,7 +82,8 @@ def test_an_update_is_one_kernel_for_each_group_of_parameters():
 
 
 def test_cheap_functions_of_stored_values_are_not_stored():
-    """Between a gelu layer and its gradient lie two arrays of the hidden width: what gelu reads and its tanh."""
+    """Between a gelu layer and its gradient, two arrays of the hidden width are stored: the operand
+    of gelu, and its tanh."""
 
     def between(h):
         y, back = weft.vjp(nn.gelu, h)
@@ -132,7 +134,7 @@ def test_hidden_width_split_runs_the_kernels_of_one_device():
 @pytest.mark.parametrize("left, right", [(("a", None), (None, "b")), (("a", "b"), ("b", None)), (("a", "b"), ("a", "b")),
                                          (("a", "b"), (None, "b")), ((None, "a"), ("a", "b"))], ids=str)  # fmt: skip
 def test_a_product_of_shards_reads_them_where_they_lie(left, right):
-    """However its operands are cut: nothing is gathered into one piece."""
+    """No operand is gathered into one piece, however the operands are split."""
     mesh = Mesh(np.array(weft.devices()[:8]).reshape(4, 2), ("a", "b"))
     rng = np.random.default_rng(0)
     x, y = (rng.normal(size=(2048, 2048)).astype("f4") for _ in range(2))
@@ -147,7 +149,8 @@ def test_a_product_of_shards_reads_them_where_they_lie(left, right):
 
 
 def test_a_recurrence_keeps_each_state_once_for_its_gradient():
-    """What a turn ends with, which the derivative of exp reads, is what the next begins with, which that of the product reads."""
+    """The final state of an iteration, which the derivative of exp reads, is the initial state of
+    the next, which the derivative of the product reads."""
     turns, batch, width = 16, 8, 64
 
     def loss(w, x):
@@ -166,7 +169,7 @@ def test_a_recurrence_keeps_each_state_once_for_its_gradient():
 
 @pytest.mark.parametrize("columns, kernels", [(8, 2), (64, 1)])
 def test_short_rows_are_gone_over_in_the_order_of_memory(columns, kernels):
-    """Their sums are put in another order afterwards; long rows are read along themselves, in any order."""
+    """Their sums are reordered afterwards; long rows are read row by row, in any order."""
     x = np.zeros((128, 64, columns), "f4")
     assert scheduled(lambda x: wnp.sin(x.sum(2)).T * 2, x).kernel_count == kernels
 
@@ -178,7 +181,7 @@ def test_what_is_dear_is_computed_once_for_each_short_row(columns, kernels):
 
 
 def test_a_matmul_stores_rows_of_its_result_where_there_are_some():
-    """Of 64 x 8 rows of an operand, the 8 that are neighbours in the result, and a batch of the 64."""
+    """The operand has 64 x 8 rows: the 8 that are neighbors in the result, and a batch of the 64."""
     a, b = np.zeros((64, 512, 8), "f4"), np.zeros((512, 8), "f4")
     (step,) = [
         s
@@ -189,7 +192,7 @@ def test_a_matmul_stores_rows_of_its_result_where_there_are_some():
 
 
 def test_one_shape_of_a_value_is_stored():
-    """A matmul reads it in another shape than a kernel that comes later."""
+    """A matmul and a later kernel read it in different shapes."""
 
     def both(x, y, w):
         z = (wnp.sin(x.reshape(256, 32, 2, 8)) * y).reshape(256, 32, 16)

@@ -1,4 +1,4 @@
-"""A pick of one element of each row, and its gradient: no scatter is left to run between kernels."""
+"""A selection of one element per row, and its gradient: no scatter remains between kernels."""
 
 import numpy as np
 import pytest

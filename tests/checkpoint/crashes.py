@@ -44,14 +44,14 @@ def agrees(found, step) -> bool:
 
 
 def state(folder) -> dict:
-    """The steps that are there, and whether each is whole."""
+    """Return the existing steps, and whether each is complete."""
     there = checkpoint.steps(folder)
     whole = [agrees(checkpoint.restore(folder, step=step), step) for step in there]
     return {"steps": there, "whole": whole}
 
 
 def seen(folder) -> dict:
-    """The `state` that a process of its own finds."""
+    """Return the `state` as read by a separate process."""
     read, write = os.pipe()
     assert forked(lambda: os.write(write, json.dumps(state(folder)).encode())) == 0
     found = json.loads(os.read(read, 1 << 16))
@@ -61,7 +61,8 @@ def seen(folder) -> dict:
 
 
 def forked(work) -> int:
-    """The exit status of a process that does `work`; a signal as a negative number. The parent runs no threads."""
+    """Return the exit status of a process that runs `work`; a signal as a negative number. The
+    parent runs no threads."""
     child = os.fork()
     if child == 0:
         try:
@@ -75,7 +76,7 @@ def forked(work) -> int:
 
 
 def killed_at(number: int, folder: str) -> None:
-    """Have this process killed at its operation of that number on files in the folder."""
+    """Kill this process at its file operation of that number in the folder."""
     seen = [0]
 
     def hook(event, args):
@@ -109,7 +110,8 @@ def events(folder: str, every: str) -> None:
 
 
 def paused_at(number: int, folder: str, tell: int, go: int) -> None:
-    """Have this process tell at its operation of that number on files in the folder, and wait until it may go on."""
+    """Report when this process reaches its file operation of that number in the folder, and wait
+    for permission to continue."""
     seen = [0]
 
     def hook(event, args):

@@ -1,4 +1,5 @@
-"""What is saved is what is restored: of every dtype, onto every layout, as it was when `save` was called, reading what is needed."""
+"""Restored values equal saved values: every dtype, every layout, as of the call of `save`, reading
+only the necessary data."""
 
 import collections
 import threading

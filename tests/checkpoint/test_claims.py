@@ -220,10 +220,10 @@ def test_survivors_that_go_on_are_a_new_group(tmp_path, victim):
         for rank in range(3):
             running.wait_for("saved", rank)
         running.kill(victim, signal.SIGKILL)
-        found = running.finish()
-        assert ["went on" in rank.out for rank in found] == [rank != victim for rank in range(3)], (
-            running.shown()
-        )
+        outcomes = running.finish()
+        assert ["went on" in rank.out for rank in outcomes] == [
+            rank != victim for rank in range(3)
+        ], running.shown()
     assert files(tmp_path) == ["1", "2", "weft_claim.2"]
     about = json.loads((tmp_path / "weft_claim.2").read_text())
     assert (about["group"], about["processes"]) == (1, 2)

@@ -13,12 +13,12 @@ from weft import checkpoint
 from weft.checkpoint import store
 from weft.errors import CheckpointError
 
-#: files whose damage may stay unseen, since no value depends on them
+#: files whose damage may stay undetected, since no value depends on them
 UNUSED = ("_CHECKPOINT_METADATA", "commit_success.txt", "weft_claim.1")
 
 
 def damages(held: bytes, flips: int):
-    """What becomes of the bytes of a file, by name; None for a file that is lost."""
+    """Return damaged versions of a file's bytes by name; None for a lost file."""
     yield "lost", None
     yield "empty", b""
     yield "half", held[: len(held) // 2]
@@ -45,7 +45,7 @@ def plain(tree):
 
 def outcomes(good, bad, flips=12, **options):
     """Yield each file, its damage, and what came of restoring: "named", "equal", or what is wrong."""
-    wanted = plain(checkpoint.restore(good, **options))
+    expected = plain(checkpoint.restore(good, **options))
     for file in sorted(path.relative_to(good) for path in good.rglob("*") if path.is_file()):
         for how, changed in damages((good / file).read_bytes(), flips):
             shutil.copytree(good, bad)
@@ -58,8 +58,8 @@ def outcomes(good, bad, flips=12, **options):
             except CheckpointError as error:
                 came = "named" if str(bad / file) in str(error) else str(error)
             else:
-                same = weft.tree.structure(found) == weft.tree.structure(wanted)
-                same = same and weft.tree.all(weft.tree.map(np.array_equal, found, wanted))
+                same = weft.tree.structure(found) == weft.tree.structure(expected)
+                same = same and weft.tree.all(weft.tree.map(np.array_equal, found, expected))
                 came = "equal" if same else "other values"
             yield str(file), how, came
             shutil.rmtree(bad)

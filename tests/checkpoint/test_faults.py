@@ -1,4 +1,5 @@
-"""Whatever happens to a save or to its files, a step is whole, or it is refused: never other values, never a lost older step."""
+"""Whatever happens to a save or to its files, a step is complete or refused: values are never
+wrong, and older steps are never lost."""
 
 import json
 import random

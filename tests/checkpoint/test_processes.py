@@ -83,12 +83,12 @@ def test_each_process_writes_its_share_once(saved):
 @pytest.mark.parametrize("n", [1, 2, 4])
 def test_any_number_of_processes_restores(saved, n):
     folder, _ = saved
-    found = run_ranks(
+    outcomes = run_ranks(
         n, restores, 4 // n, arguments=[str(folder)], initialize=n > 1, environment=None
     )
     whole = 5 * 512 * 64 * 4
-    assert len(found) == n and all(
-        int(rank.out) < whole / n + whole / 4 for rank in found
+    assert len(outcomes) == n and all(
+        int(rank.out) < whole / n + whole / 4 for rank in outcomes
     )  # blocks at borders are read by two
 
 
@@ -180,7 +180,8 @@ def goes_on():
 
 
 def killed(folder, seeds, sizes):
-    """Kill one of some processes at a random moment of saving, and go on with another number of them."""
+    """Kill one of several processes at a random moment of saving, and continue with another number
+    of them."""
     said = 0
     for seed in seeds:
         rng = np.random.default_rng(seed)
@@ -191,19 +192,23 @@ def killed(folder, seeds, sizes):
             time.sleep(rng.uniform(0, 0.3))
             running.kill(victim)
             began = time.monotonic()
-            found = running.finish()
+            outcomes = running.finish()
             assert time.monotonic() - began < 5, (seed, running.shown())
-        assert [rank.exit_code == -signal.SIGKILL for rank in found] == [
+        assert [rank.exit_code == -signal.SIGKILL for rank in outcomes] == [
             rank == victim for rank in range(n)
         ], seed
         assert all(
             "ProcessFailureError" in rank.err and "Assertion" not in rank.err
-            for rank in found
+            for rank in outcomes
             if rank.rank != victim
         ), seed
         said = max(
             said,
-            *(int(line) for rank in found for line in re.findall(r"^\d+$", rank.out, re.MULTILINE)),
+            *(
+                int(line)
+                for rank in outcomes
+                for line in re.findall(r"^\d+$", rank.out, re.MULTILINE)
+            ),
         )
         newest = checkpoint.latest_step(folder)
         assert newest in (said, said + 1), (seed, said, checkpoint.steps(folder))

@@ -1,4 +1,4 @@
-"""Helpers and namespaces of JAX that weft has under no public name of its own."""
+"""Helpers and namespaces of JAX without a public name in weft."""
 
 import importlib
 from types import SimpleNamespace

@@ -1,4 +1,5 @@
-"""`import jax` on weft: what resolves, what says that it is not there yet, and what stays untouched."""
+"""`import jax` on weft: names that resolve, names that report that they are missing, and untouched
+modules."""
 
 import importlib
 import sys
@@ -14,7 +15,7 @@ from weft.compat.resolver import is_offered
 
 @pytest.fixture
 def jax(monkeypatch):
-    """weft under the name jax, for the length of one test."""
+    """Import weft under the name jax for the duration of one test."""
     install_as_jax()
     yield importlib.import_module("jax")
     uninstall()

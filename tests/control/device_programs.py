@@ -51,7 +51,7 @@ def inputs(seed):
 
 
 def weights(seed):
-    """What the results are weighed with to make one number of them."""
+    """Return the weights that reduce the results to one number."""
     rng = np.random.default_rng(seed + 2000)
     return rng.standard_normal((32, 4)).astype(np.float32), rng.standard_normal((4, 4)).astype(
         np.float32
@@ -186,7 +186,7 @@ def varying(lax, x, like):
 
 
 def whole(api, xp, lax, mesh, spec, steps, **options):
-    """The program on whole values, and the gradient of a weighted sum of its results."""
+    """Return the program on whole values, and the gradient of a weighted sum of its results."""
     specs = {
         "in_specs": (spec("i", "j"), spec("i"), spec()),
         "out_specs": (spec(("i", "j")), spec()),

@@ -11,7 +11,7 @@ from weft._engine.util import tree
 
 
 def close(got, want, tolerance: float = 1e-4) -> None:
-    """Trees of equal structure and close values."""
+    """Assert that trees have equal structure and close values."""
     got_leaves, got_tree = tree.tree_flatten(got)
     want_leaves, want_tree = tree.tree_flatten(want)
     assert got_tree == want_tree
@@ -25,7 +25,7 @@ def arrays(*shapes, seed: int = 0, scale: float = 1.0):
 
 
 def same_on_all_engines(f, *args, tolerance: float = 1e-5) -> None:
-    """Eager, compiled as a whole, and the NumPy references give the same values."""
+    """Assert that eager execution, the compiled program and the NumPy references agree."""
     want = f(*args)
     close(weft.jit(f)(*args), want, tolerance)
     flat = [np.asarray(x) for x in tree.tree_leaves(args)]

@@ -1,4 +1,5 @@
-"""When a function that control flow stages is traced again: after a change of what it holds, not because tracing changed something."""
+"""Retracing of functions inside control flow: after a change of captured state, and not because of
+tracing itself."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""`experimental.checkify`: which errors are found, which comes first, and that results stay what they are."""
+"""`experimental.checkify`: the detected errors, their order, and unchanged results."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,5 @@
-"""What programs of several processes use, in the only process there is; and Python functions beside their devices."""
+"""APIs for several processes, used in a single process; and Python functions that run next to
+devices."""
 
 import numpy as np
 import pytest

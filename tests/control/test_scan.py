@@ -18,7 +18,7 @@ W = arrays((3, 3), seed=4, scale=0.5)[0]
 
 
 def loop(body, carry, xs, reverse=False, length=None):
-    """What scan means."""
+    """Return the meaning of scan as a Python loop."""
     n = len(xs) if xs is not None else length
     rows = []
     for i in reversed(range(n)) if reverse else range(n):
@@ -454,7 +454,7 @@ def test_errors_say_what_and_where(name):
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_slices_that_are_stacked_again_are_not_copied(reverse):
-    """They are not among what the loop stacks; values and gradients are those of the operand."""
+    """They are not among the stacked outputs; values and gradients are those of the operand."""
 
     def body(c, xs):
         a, b = xs

@@ -1,4 +1,4 @@
-"""`while_loop`, `fori_loop` and `map` against Python loops, and what they allow of differentiation."""
+"""`while_loop`, `fori_loop` and `map` against Python loops, and the derivatives that they support."""
 
 import numpy as np
 import pytest

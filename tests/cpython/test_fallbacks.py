@@ -1,4 +1,5 @@
-"""What weft relies on in CPython: checked on this interpreter, and done by plain Python where it may not."""
+"""The CPython internals that weft relies on: checked on this interpreter, with pure-Python
+fallbacks."""
 
 import os
 import subprocess

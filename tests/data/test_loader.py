@@ -1,4 +1,5 @@
-"""Batches are a matter of the seed and the step alone; every row comes once; errors and ends come where they belong."""
+"""Batches depend on the seed and the step only; every row occurs once; errors and the end of data
+occur at the right step."""
 
 import gc
 import threading
@@ -44,7 +45,8 @@ def test_an_order_has_everything_once(size):
 
 
 def test_orders_look_random():
-    """Places are uniform, neighbours are not neighbours afterwards, seeds and epochs have nothing in common: bounds of six sigma."""
+    """Positions are uniform, neighbors are separated, seeds and epochs are independent: bounds of
+    six sigma."""
     size, trials = 12, 1200
     seen = np.array([permuted(np.arange(size), size, seed) for seed in range(trials)])
     counts = np.array([np.bincount(seen[:, place], minlength=size) for place in range(size)])

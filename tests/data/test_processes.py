@@ -1,4 +1,5 @@
-"""Loaders of several processes: the global batches are those of one process, whatever their number, also where another number goes on."""
+"""Loaders of several processes: the global batches equal those of one process, for any number of
+processes, also when it changes on resuming."""
 
 import json
 

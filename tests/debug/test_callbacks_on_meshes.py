@@ -1,5 +1,5 @@
-"""Prints and callbacks of programs for many devices: whole values from automatic code, blocks with their place from shard_map,
-and no communication for the sake of looking."""
+"""Prints and callbacks of programs for many devices: whole values from automatic code, blocks with
+their position from shard_map, and no communication added by them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""debug_nans and debug_infs: the first bad operation and its line, wherever it is, and nothing where all is well."""
+"""debug_nans and debug_infs: the first bad operation and its line at any depth, and no report for
+correct programs."""
 
 from __future__ import annotations
 

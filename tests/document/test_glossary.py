@@ -1,4 +1,4 @@
-"""The glossary: its terms, the modules it names, and the words that are retired."""
+"""The glossary: its terms, the modules it names, and the retired words."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The examples on pages of the documentation run as they stand there."""
+"""The examples on pages of the documentation run as printed."""
 
 import doctest
 import re
@@ -8,7 +8,7 @@ import pytest
 from tests.harness.pages import needs_pages, page, run_examples
 from tests.harness.processes import ROOT
 
-#: page -> the fewest examples that are on it
+#: page -> the minimum number of its examples
 PAGES = {
     "asynchronous-dispatch.md": 12,
     "automatic-sharding.md": 24,

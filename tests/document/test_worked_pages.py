@@ -1,11 +1,12 @@
-"""The pages that add something to weft are followed: their code runs as it stands there, and what was added works on a mesh."""
+"""The pages that extend weft are followed: their code runs as printed, and the extension works on a
+mesh."""
 
 import pytest
 
 from tests.harness.pages import blocks, needs_pages
 from tests.harness.processes import run_python
 
-#: page -> what is tried after its code has run
+#: page -> a program that uses its extension
 TRIED = {
     "adding-a-collective.md": """
 from weft._engine.ir.collective_spec import carry_out

@@ -122,10 +122,10 @@ def test_operations(name, count):
         primals = [wnp.asarray(rng.uniform(low, high, (2, 3))) for _ in range(count)]
         series = [[wnp.asarray(rng.randn(2, 3)) for _ in range(ORDER)] for _ in range(count)]
         value, terms = jet(fun, primals, series)
-        want, wanted = _nested(fun, primals, series)
+        want, expected = _nested(fun, primals, series)
         np.testing.assert_allclose(value, want, rtol=1e-12)
         assert len(terms) == ORDER
-        for term, want in zip(terms, wanted):
+        for term, want in zip(terms, expected):
             np.testing.assert_allclose(term, want, rtol=1e-9, atol=1e-9)
 
 

@@ -124,13 +124,13 @@ def test_it_decorates_functions(compiled):
             return wnp.sin(x)
 
     assert (f.__name__, f.__doc__, float(f(0.0))) == ("f", "Doc.", 0)
-    wanted = ['inner = "2", outer = "1"']
-    assert tagged(lowered(f, 1.0), "sine") == wanted
+    expected = ['inner = "2", outer = "1"']
+    assert tagged(lowered(f, 1.0), "sine") == expected
     if compiled:
         assert (
             tagged(f.lower(1.0).as_text(), "sine")
             == tagged(f.trace(1.0).lower().as_text(), "sine")
-            == wanted
+            == expected
         )
         assert f.trace(1.0).jaxpr.eqns[0].ctx.xla_metadata == {"inner": 2, "outer": 1}
         assert f.eval_shape(1.0).shape == ()
@@ -187,10 +187,10 @@ def _ruled(f):
 def test_functions_traced_once_get_the_attributes_of_each_block(apply):
     fn = apply(wnp.sin)
     for metadata in ({"key": "v"}, {}, {"key": "w"}):
-        wanted = {"".join(f'key = "{v}"' for v in metadata.values())}
+        expected = {"".join(f'key = "{v}"' for v in metadata.values())}
         assert (
             set(tagged(lowered(in_block(fn, **metadata), np.float32(1)), "stablehlo.sine"))
-            == wanted
+            == expected
         )
 
 

@@ -1,4 +1,4 @@
-"""Arrays that nobody placed, while a mesh is set."""
+"""Uncommitted arrays while a mesh is set."""
 
 import threading
 

@@ -80,14 +80,14 @@ RESULTS = {
 @pytest.mark.parametrize("in_context", [False, True])
 @pytest.mark.parametrize("name", RESULTS)
 def test_specs_of_results_are_those_of_types(name, in_context, mesh):
-    fun, argument, wanted = RESULTS[name]
+    fun, argument, expected = RESULTS[name]
     x = weft.device_put(X, NamedSharding(mesh, argument))
     if in_context:
         with weft.set_mesh(mesh):
             result = weft.jit(fun)(x)
     else:
         result = weft.jit(fun)(x)
-    assert result.sharding.mesh == mesh and result.sharding.spec == wanted
+    assert result.sharding.mesh == mesh and result.sharding.spec == expected
     np.testing.assert_allclose(result, fun(X), rtol=1e-6)
 
 
@@ -123,12 +123,12 @@ UNTYPED = {
 
 @pytest.mark.parametrize("name", UNTYPED)
 def test_untyped_results_are_whole_over_explicit_axes(name, mesh):
-    fun, wanted = UNTYPED[name]
+    fun, expected = UNTYPED[name]
     with weft.set_mesh(mesh):
         result = weft.jit(fun, in_shardings=P("x", "y"))(X)
-        assert result.sharding == NamedSharding(mesh, wanted)
+        assert result.sharding == NamedSharding(mesh, expected)
         assert weft.typeof(result).sharding.spec == P(
-            *["x" if "x" in (axes or ()) else None for axes in wanted.of_rank(result.ndim)]
+            *["x" if "x" in (axes or ()) else None for axes in expected.of_rank(result.ndim)]
         )
         asked = weft.jit(fun, in_shardings=P("x", "y"), out_shardings=P())(X)
     assert asked.sharding.is_fully_replicated

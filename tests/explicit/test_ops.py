@@ -95,10 +95,10 @@ def by_factors(eqn) -> list | None:
 
 def test_the_table_is_complete():
     without = {"iota", "dim_as_value", "threefry_sequence"}  # no operand that is split
-    wanted = {
+    expected = {
         p.name for p in registry.values() if p.kind not in EXCEPT and has_rule(p.factors)
     } - without
-    assert wanted <= {c.name for c in CASES}
+    assert expected <= {c.name for c in CASES}
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -117,14 +117,14 @@ def test_types_follow_the_factor_rule(case):
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_values_equal_the_whole_and_lie_as_typed(case):
-    wanted = [np.asarray(x) for x in weft.tree.leaves(weft.jit(case.run)(*case.args))]
+    expected = [np.asarray(x) for x in weft.tree.leaves(weft.jit(case.run)(*case.args))]
     split = [c for c in combinations(case) if any(s != P() for s in c)]
     good = [(c, p) for c in split if (p := program(case, c)) is not None]
     assert good
     for specs, jaxpr in good[:: max(1, (len(good) + 1) // 2)]:
         args = [weft.device_put(a, NamedSharding(MESH, s)) for a, s in zip(case.args, specs)]
         for got, want, aval in zip(
-            weft.tree.leaves(weft.jit(case.run)(*args)), wanted, jaxpr.out_avals
+            weft.tree.leaves(weft.jit(case.run)(*args)), expected, jaxpr.out_avals
         ):
             assert got.aval.explicit is aval.explicit or got.aval.explicit == aval.explicit
             assert got.sharding == NamedSharding(MESH, aval.explicit.spec)

@@ -1,4 +1,5 @@
-"""Layouts that are refused: specs that are too long, of axes that are not explicit, or without a mesh, also as older versions have it."""
+"""Refused layouts: specs that are too long, name axes that are not explicit, or have no mesh; also
+in older API versions."""
 
 import numpy as np
 import pytest
@@ -258,7 +259,7 @@ def test_shard_map_result_specs_have_the_length_of_the_rank(today):
 
 
 def test_shardings_without_explicit_axes_are_ignored():
-    """As libraries pass it on: `typeof(x).sharding`, which has a mesh without axes."""
+    """Libraries pass on `typeof(x).sharding`, which has a mesh without axes."""
     none = weft.typeof(wnp.ones((2, 4))).sharding
     key = weft.random.key(0)
     for make in (

@@ -183,16 +183,16 @@ UNIT = {
 
 @pytest.mark.parametrize("name", UNIT)
 def test_mesh_axes_of_size_one_stay_in_types(name):
-    f, shape, entries, wanted = UNIT[name]
+    f, shape, entries, expected = UNIT[name]
     mesh = mesh_of("explicit", (1, 4))
     values = np.arange(32, dtype=np.float32).reshape(shape)
     with weft.set_mesh(mesh):
         x = weft.device_put(values, NamedSharding(mesh, P(*entries)))
         for run in (f, weft.jit(f)):
             out = run(x)
-            assert weft.typeof(out).sharding.spec == wanted == out.sharding.spec
+            assert weft.typeof(out).sharding.spec == expected == out.sharding.spec
             np.testing.assert_allclose(out, f(wnp.asarray(values)), rtol=1e-5)
-        assert weft.eval_shape(f, x).sharding.spec == wanted
+        assert weft.eval_shape(f, x).sharding.spec == expected
         slope = weft.grad(lambda x: (f(x) ** 2).sum())(x)
         assert weft.typeof(slope).sharding.spec == P(*entries).of_rank(x.ndim)
 

@@ -80,9 +80,11 @@ def test_gradients_have_the_types_of_their_primals(name):
     loss, args = LOSSES[name]
     wrt = tuple(i for i, a in enumerate(args) if a.dtype == np.float32)
     gradient = weft.grad(loss, wrt)
-    wanted = gradient(*[wnp.asarray(np.asarray(a)) for a in args]) if "shard" not in name else None
+    expected = (
+        gradient(*[wnp.asarray(np.asarray(a)) for a in args]) if "shard" not in name else None
+    )
     for run in (gradient, weft.jit(gradient)):
-        for i, got, want in zip(wrt, run(*args), wanted):
+        for i, got, want in zip(wrt, run(*args), expected):
             assert weft.typeof(got) is weft.typeof(args[i])
             assert (
                 got.sharding.is_equivalent_to(args[i].sharding, got.ndim)

@@ -1,4 +1,5 @@
-"""Explicit shardings in types: how they print, what fails and what the messages say, where `out_sharding` is taken."""
+"""Explicit shardings in types: their text, errors and messages, and functions that accept
+`out_sharding`."""
 
 from __future__ import annotations
 
@@ -473,8 +474,8 @@ TAKING = {
 def test_out_sharding(name, spec):
     fun, args, rank = TAKING[name]
     spec = P(*([None] * (rank - 1)), *spec) if spec == P("a") else spec
-    wanted = fun(*[wnp.asarray(np.asarray(a)) for a in args], None)
-    if any(n % 8 for n in wanted.shape) and spec == P(("b", "a")):
+    expected = fun(*[wnp.asarray(np.asarray(a)) for a in args], None)
+    if any(n % 8 for n in expected.shape) and spec == P(("b", "a")):
         spec = P("a")
     with use_mesh(MESH):
         for run in (
@@ -488,7 +489,7 @@ def test_out_sharding(name, spec):
                 == spec.of_rank(got.ndim)
             )
             assert len(got.sharding.spec) <= got.ndim
-            np.testing.assert_allclose(np.asarray(got), np.asarray(wanted), rtol=1e-5)
+            np.testing.assert_allclose(np.asarray(got), np.asarray(expected), rtol=1e-5)
 
 
 @pytest.mark.parametrize("run", [lambda f: f, weft.jit])

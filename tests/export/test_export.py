@@ -1,4 +1,5 @@
-"""`weft.export`: exported programs compute what functions do, for every size, in other processes too; what does not fit is refused."""
+"""`weft.export`: exported programs agree with their functions, for every size, also in other
+processes; unsuitable arguments are refused."""
 
 import collections
 import subprocess

@@ -1,4 +1,4 @@
-"""Functions that say themselves how they run on many devices."""
+"""Functions with a custom partitioning for many devices."""
 
 from functools import partial
 

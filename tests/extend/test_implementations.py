@@ -1,4 +1,4 @@
-"""Implementations of weft's own primitives: asked for, replaced, and put back."""
+"""Implementations of weft's own primitives: queried, replaced, and restored."""
 
 import numpy as np
 import pytest

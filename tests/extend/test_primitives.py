@@ -1,4 +1,4 @@
-"""Primitives of libraries: each rule, every transformation, and what happens without one."""
+"""Primitives of libraries: each rule, every transformation, and errors without a rule."""
 
 import copy
 import pickle
@@ -254,7 +254,7 @@ def test_a_linear_primitive_without_a_transpose():
     ],
 )
 def test_names_that_are_taken(name):
-    """The object tells what an operation is, in programs, texts and rules."""
+    """The object identifies an operation in programs, texts and rules, not its name."""
     one, other = sin_cos(name), Primitive(name)
     other.def_abstract_eval(lambda x: x)
     mlir.register_lowering(other, mlir.lower_fun(lambda x: x + 1, multiple_results=False))
@@ -269,7 +269,7 @@ def test_names_that_are_taken(name):
 
 
 def test_what_is_compiled_has_the_structure_of_plain_operations():
-    """So a program on disk is found by what it computes, in any process."""
+    """A program on disk is therefore found by its computation, in any process."""
     p = sin_cos()
     scan = lambda f: lambda x: lax.scan(lambda c, v: (c + f(v), f(c)), wnp.zeros(()), x)
     mine = expand(weft.make_jaxpr(scan(lambda v: p.bind(v, scale=3.0)[0]))(X))

@@ -1,4 +1,5 @@
-"""Callbacks that fail: the error names the callback and the user's line, and the process goes on as before."""
+"""Callbacks that fail: the error names the callback and the user's line, and the process continues
+as before."""
 
 from __future__ import annotations
 

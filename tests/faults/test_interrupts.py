@@ -1,4 +1,5 @@
-"""Interrupts of programs that would run for hours: KeyboardInterrupt where the program was called, and life goes on."""
+"""Interrupts of programs that would run for hours: KeyboardInterrupt at the call of the program,
+after which the process continues."""
 
 from __future__ import annotations
 

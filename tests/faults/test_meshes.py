@@ -1,4 +1,5 @@
-"""Meshes that cannot be made, and programs whose meshes disagree: one clear error each, and the process goes on."""
+"""Invalid meshes, and programs with conflicting meshes: one clear error each, and the process
+continues."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What tests of several rooms share: cases of operations, and the laws that every operation keeps."""
+"""Helpers shared by tests of several folders: cases of ops, and the laws that every op satisfies."""

@@ -46,7 +46,7 @@ class _Guarded:
 
 
 def _run(self: CpuLoaded, ins: list[Buffer]) -> list[Buffer]:
-    """What `CpuLoaded.run` does, in guarded memory."""
+    """Run `CpuLoaded.run` in guarded memory."""
     before = [b.view("u1", (b.nbytes,)).tobytes() for b in ins]
     taken = set(self.aliases.values())
     outs = {i: _Guarded(n) for i, n in enumerate(self.plan.result_bytes) if i not in self.aliases}

@@ -79,7 +79,7 @@ def program(fn: Callable, args: Sequence):
 
 
 def run(fn: Callable, args: Sequence) -> list[np.ndarray]:
-    """`fn` staged and run by the references, which also compares types with the type rules."""
+    """Stage `fn` and run it by the references, which also compare types with the type rules."""
     return run_reference(program(fn, args), *args)
 
 
@@ -99,7 +99,7 @@ def assert_close(got, want, what: str = "", rtol: float | None = None) -> None:
 
 
 def check_all(case: Case) -> None:
-    """All laws on one case."""
+    """Check all laws on one case."""
     with wide_types():
         check_reference(case)
         check_jvp(case)
@@ -208,7 +208,7 @@ BATCH = 3
 
 
 def vary(x: np.ndarray, i: int) -> np.ndarray:
-    """Another array with the shape, dtype and domain of `x`: the i-th of a batch."""
+    """Return another array with the shape, dtype and domain of `x`: example i of a batch."""
     x = np.asarray(x)
     if x.ndim:
         return np.roll(x.ravel(), i).reshape(x.shape)
@@ -299,7 +299,7 @@ def check_factor_rule(primitive, ins, outs, params, name: str) -> None:
 
 
 def _cut(x: np.ndarray, dims, rule, f: int, part: int, parts: int) -> np.ndarray:
-    """Part `part` of `x` along factor f (all of `x` if it has none)."""
+    """Return part `part` of `x` along factor f (all of `x` if it does not have the factor)."""
     if not any(f in d for d in dims):
         return x
     flat = [g for d in dims for g in d]

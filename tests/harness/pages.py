@@ -9,27 +9,27 @@ import pytest
 import weft
 from tests.harness.processes import ROOT
 
-#: for tests of pages, which an installed package does not have
+#: for tests of pages, which are absent from an installed package
 needs_pages = pytest.mark.skipif(
     not (ROOT / "docs").exists(), reason="weft is installed without its documentation"
 )
 
 
 def page(name: str) -> Path:
-    """The page of that name, in `docs` or a folder below it, or in the root."""
+    """Return the page of that name in `docs`, in a folder below it, or in the root."""
     (path,) = [ROOT / name] if (ROOT / name).exists() else (ROOT / "docs").rglob(name)
     return path
 
 
 def blocks(name: str, language: str = "python") -> list[str]:
-    """The code blocks of a page that are in `language`."""
+    """Return the code blocks of a page in `language`."""
     return re.findall(
         rf"^```{language}\n(.*?)^```", page(name).read_text(), re.DOTALL | re.MULTILINE
     )
 
 
 class _OutputAfterCallbacks(doctest._SpoofOut):
-    """The output of an example, once the callbacks of its programs are done."""
+    """The output of an example after the callbacks of its programs have run."""
 
     def getvalue(self) -> str:
         weft.effects_barrier()
@@ -37,7 +37,8 @@ class _OutputAfterCallbacks(doctest._SpoofOut):
 
 
 def run_examples(name: str, optionflags: int = 0) -> int:
-    """Run the examples in a page's Python blocks as one session; return how many they are, raise if one fails."""
+    """Run the examples in a page's Python blocks as one session; return their number, and raise if
+    one fails."""
     text = "".join(blocks(name)).replace("TFRT_CPU_", f"{weft.devices()[0].client.device_prefix}_")
     test = doctest.DocTestParser().get_doctest(text, {}, name, str(page(name)), 0)
     runner = doctest.DocTestRunner(verbose=False, optionflags=optionflags)

@@ -1,4 +1,4 @@
-"""Python processes of their own, on this weft."""
+"""Separate Python processes that use this weft."""
 
 import os
 import subprocess
@@ -11,7 +11,8 @@ ROOT = Path(weft.__file__).parents[1]
 
 
 def run_python(*words, cwd=None, timeout=300, **variables) -> subprocess.CompletedProcess:
-    """Run `python WORDS` with these environment variables besides our own; what it printed is text."""
+    """Run `python WORDS` with these additional environment variables, and return its output as
+    text."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
     return subprocess.run(
         [sys.executable, *map(str, words)],

@@ -39,7 +39,7 @@ def as_list(primitive: Primitive, out: Any) -> list:
 
 
 def run(primitive: Primitive, args: Sequence, params: dict) -> list[np.ndarray]:
-    """Results by the reference rule."""
+    """Return the results of the reference rule."""
     return [
         np.asarray(o)
         for o in as_list(primitive, primitive.reference(*map(np.asarray, args), **params))
@@ -69,7 +69,7 @@ def is_inexact(x: Any) -> bool:
 
 
 def random_like(rng: np.random.Generator, shape, dtype) -> np.ndarray:
-    """Normal numbers, complex if the dtype is."""
+    """Return normal numbers with the shape and dtype of the argument."""
     x = rng.normal(size=shape)
     if np.issubdtype(dtype, np.complexfloating):
         x = x + 1j * rng.normal(size=shape)
@@ -83,7 +83,7 @@ def check_jvp(
     wrt: Sequence[int] | None = None,
     tol: float = 1e-6,
 ) -> None:
-    """Each operand's derivative alone, and all together."""
+    """Check the derivative by each operand alone, and by all together."""
     wrt = [i for i, a in enumerate(args) if is_inexact(a)] if wrt is None else list(wrt)
     rng = np.random.default_rng(1)
     choices = [[i] for i in wrt] + ([wrt] if len(wrt) > 1 else [])
@@ -189,7 +189,7 @@ def check_batch(
 
 
 def check_factors(primitive: Primitive, args: Sequence, params: dict, tol: float = 1e-5) -> int:
-    """Split every factor that may be split in two; how many there were."""
+    """Split every factor that may be split in two parts; return the number of factors."""
     args = [np.asarray(a) for a in args]
     wholes = run(primitive, args, params)
     rule = primitive.factors([typeof(a) for a in args], [typeof(o) for o in wholes], **params)
@@ -268,7 +268,7 @@ def _joined(
 
 
 def check_lower(primitive: Primitive, args: Sequence, params: dict, tol: float = 1e-6) -> None:
-    """The pull-style lowering against the reference."""
+    """Check the pull-style lowering against the reference."""
     from weft._engine.ir.build import Builder, type_name
     from weft._engine.ir.loops import Buf, For, Kernel, Store
     from weft._engine.ir.loops_eval import DTYPES, evaluate
@@ -322,7 +322,7 @@ def check_all(
     wrt: Sequence[int] | None = None,
     lower: bool = True,
 ) -> None:
-    """All checks; `linear` lists groups of operands in which the op is linear together."""
+    """Run all checks; `linear` lists groups of operands in which the op is jointly linear."""
     with enable_x64(True):
         check_type(primitive, args, params)
         check_jvp(primitive, args, params, wrt)

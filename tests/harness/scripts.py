@@ -1,4 +1,4 @@
-"""Scripts of the checkout that are no part of the package, imported as modules."""
+"""Scripts of the checkout outside the package, imported as modules."""
 
 import importlib.util
 import sys
@@ -10,7 +10,8 @@ from tests.harness.processes import ROOT
 
 
 def load_script(path: str) -> ModuleType:
-    """Import the script at `path` in the checkout; the test is skipped where weft is installed without it."""
+    """Import the script at `path` in the checkout; skip the test where weft is installed without
+    it."""
     script = ROOT / path
     if not script.exists():
         pytest.skip(f"{path} is not part of this distribution", allow_module_level=True)

@@ -1,4 +1,4 @@
-"""A topology without a plugin: devices that are described, and a compiler that counts lines."""
+"""A topology without a plugin: described devices, and a compiler that counts lines."""
 
 from types import SimpleNamespace
 
@@ -10,7 +10,7 @@ MEMORY = 1 << 30
 
 
 class Compiled:
-    """What `Topology.compile` returns: facts of the text alone."""
+    """The result of `Topology.compile`: facts about the text only."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -26,7 +26,7 @@ class Compiled:
 
 
 class Topology:
-    """Devices of several processes; a program that has a sine is refused."""
+    """Devices of several processes; programs with a sine are refused."""
 
     platform_version = "test 1.0"
 
@@ -58,5 +58,5 @@ class Topology:
 
 
 def described_devices(count: int = 8, calls=None) -> list:
-    """Devices of a topology; with `calls`, programs on them can be called."""
+    """Return devices of a topology; with `calls`, programs can be called on them."""
     return TopologyBackend("test", Topology(count), calls).devices()

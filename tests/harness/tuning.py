@@ -1,4 +1,4 @@
-"""Other thresholds for one test, so that small arrays take the paths of large ones."""
+"""Change thresholds for one test, so that small arrays take the paths of large ones."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ PACKAGE = Path(__file__).parents[2] / "weft"
 
 
 def tune(monkeypatch: pytest.MonkeyPatch, **thresholds: object) -> None:
-    """Give fields of the machine model and constants of passes other values until the test ends.
+    """Override fields of the machine model and constants of passes until the test ends.
 
-    `split_segment` is the field of that name, or the constant `SPLIT_SEGMENT` or `_SPLIT_SEGMENT` in every module that has it.
+    `split_segment` is the field of that name, or the constant `SPLIT_SEGMENT` or `_SPLIT_SEGMENT`
+    in every module that has it.
     """
     for name, value in thresholds.items():
         if name in MachineModel.__slots__:

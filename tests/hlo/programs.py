@@ -34,11 +34,11 @@ class Program:
     donate: tuple[int, ...] = ()
 
     def lower(self):
-        """The program, lowered for its arguments."""
+        """Return the program, lowered for its arguments."""
         return weft.jit(self.fn, donate_argnums=self.donate, **self.placement()).lower(*self.args)
 
     def placement(self) -> dict:
-        """Where arguments and results lie."""
+        """Return the shardings of arguments and results."""
         if self.specs is None:
             return {}
         return {
@@ -422,7 +422,7 @@ def attributes_on_devices(x):
 
 @program(U, tolerance=2e-5)
 def every_function(u):
-    """What is stated as a formula, whatever that may be by now."""
+    """Apply every function that is defined by a formula."""
     ops_ = [f.op for f in functions.every() if f.op is not None]
     operands = lambda op: sum(
         p.kind is not p.KEYWORD_ONLY for p in inspect.signature(op).parameters.values()

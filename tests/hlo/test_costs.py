@@ -1,4 +1,5 @@
-"""What programs cost, beside what the peer counts. Run with `-m oracle` and WEFT_ORACLE_PYTHON set."""
+"""Costs of programs, compared with the peer's counts. Run with `-m oracle` and WEFT_ORACLE_PYTHON
+set."""
 
 import json
 import os

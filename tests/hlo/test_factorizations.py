@@ -71,8 +71,8 @@ def test_lu_exchanges_rows_as_lapack_does(shape, dtype):
     permuted = np.take_along_axis(x, order[..., None].astype(int), -2)
     assert_close(lower @ np.triu(packed)[..., :k, :], permuted, x, scale=max(m, n) ** 0.5)
     assert np.abs(lower).max(initial=0) <= 1.5
-    _, wanted, _ = lax.linalg.lu(x)
-    np.testing.assert_array_equal(pivots, wanted)
+    _, expected, _ = lax.linalg.lu(x)
+    np.testing.assert_array_equal(pivots, expected)
 
 
 def test_lu_of_singular_matrices_is_finite():
@@ -105,8 +105,8 @@ KINDS = {
 def test_svd_is_accurate_to_a_few_ulps_of_the_norm(shape, dtype, kind):
     x = KINDS[kind](matrix(shape, dtype))
     wide = x.astype(np.complex128 if dtype[0] == "c" else np.float64)
-    wanted = np.linalg.svd(wide, compute_uv=False)
-    norm = max(float(wanted.max()), float(np.finfo(x.dtype).tiny))
+    expected = np.linalg.svd(wide, compute_uv=False)
+    norm = max(float(expected.max()), float(np.finfo(x.dtype).tiny))
     for full in (True, False):
         s, u, vh = outs = run(jacobi.svd, x, full_matrices=full, compute_uv=True)
         assert_types_of(lax.linalg.svd_p, outs, x, full_matrices=full, compute_uv=True)
@@ -118,9 +118,9 @@ def test_svd_is_accurate_to_a_few_ulps_of_the_norm(shape, dtype, kind):
             ..., :k, :
         ]
         assert_close(again, wide / norm, x)
-        assert_close(s / norm, wanted / norm, x)
+        assert_close(s / norm, expected / norm, x)
     (values,) = run(jacobi.svd, x, full_matrices=True, compute_uv=False)
-    assert_close(values / norm, wanted / norm, x)
+    assert_close(values / norm, expected / norm, x)
 
 
 @pytest.mark.parametrize("shape", EMPTY, ids=str)
@@ -129,9 +129,9 @@ def test_svd_of_empty_matrices(shape, full):
     x = np.zeros(shape, np.float32)
     outs = run(jacobi.svd, x, full_matrices=full, compute_uv=True)
     assert_types_of(lax.linalg.svd_p, outs, x, full_matrices=full, compute_uv=True)
-    wanted = np.linalg.svd(x, full_matrices=full)
-    np.testing.assert_array_equal(outs[1], wanted[0])
-    np.testing.assert_array_equal(outs[2], wanted[2])
+    expected = np.linalg.svd(x, full_matrices=full)
+    np.testing.assert_array_equal(outs[1], expected[0])
+    np.testing.assert_array_equal(outs[2], expected[2])
 
 
 def test_svd_of_nan_is_nan():
@@ -182,8 +182,8 @@ def test_eigh_separates_eigenvalues_of_opposite_signs():
 def test_qr_has_lapacks_factors(shape, dtype, full, pivoting):
     x = matrix(shape, dtype)
     outs = run(reflectors.qr, x, pivoting=pivoting, full_matrices=full)
-    wanted = lax.linalg.qr(x, pivoting=pivoting, full_matrices=full)
-    for mine, other in zip(outs, wanted, strict=True):
+    expected = lax.linalg.qr(x, pivoting=pivoting, full_matrices=full)
+    for mine, other in zip(outs, expected, strict=True):
         other = np.asarray(other)
         assert mine.shape == other.shape and mine.dtype == other.dtype
         assert_close(mine, other, x, scale=10)
@@ -206,8 +206,8 @@ def test_hessenberg_and_tridiagonal_are_packed_as_by_lapack(shape, dtype):
         pairs.append(
             (run(reflectors.tridiagonal, x, lower=lower), lax.linalg.tridiagonal(x, lower=lower))
         )
-    for mine, wanted in pairs:
-        for y, z in zip(mine, wanted, strict=True):
+    for mine, expected in pairs:
+        for y, z in zip(mine, expected, strict=True):
             z = np.asarray(z)
             assert y.shape == z.shape and y.dtype == z.dtype
             assert_close(y, z, x, scale=10)
@@ -238,9 +238,9 @@ def test_tridiagonal_systems_with_small_pivots(dtype, lead, n, columns):
     d[..., ::2] *= 1e-30
     b = matrix((*lead, n, columns), dtype)
     (x,) = run(banded.tridiagonal_solve, dl, d, du, b)
-    wanted = np.asarray(lax.linalg.tridiagonal_solve(dl, d, du, b))
-    assert x.shape == wanted.shape and x.dtype == wanted.dtype
-    assert_close(x, wanted, b, scale=20)
+    expected = np.asarray(lax.linalg.tridiagonal_solve(dl, d, du, b))
+    assert x.shape == expected.shape and x.dtype == expected.dtype
+    assert_close(x, expected, b, scale=20)
 
 
 def test_singular_tridiagonal_systems_are_nan():

@@ -125,7 +125,7 @@ def test_the_peer_reads_it_and_computes_the_same(program: Program, peer):
         name: why for name, why in failed.items() if name.partition(" ")[0] == program.name
     } == {}
     with weft.enable_x64(program.x64):
-        wanted = [
+        expected = [
             np.asarray(y)
             for y in weft.tree.leaves(weft.jit(program.fn, **program.placement())(*program.args))
         ]
@@ -135,7 +135,7 @@ def test_the_peer_reads_it_and_computes_the_same(program: Program, peer):
             if executes(program, which, text)
         ]
     for name in executed:
-        compare(folder / f"{name}.out.npz", wanted, program.tolerance)
+        compare(folder / f"{name}.out.npz", expected, program.tolerance)
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)

@@ -65,7 +65,7 @@ def test_comparisons_are_decided_by_ranges():
 
 
 def test_what_may_wrap_has_no_range():
-    """A bool plus the greatest i64 is the least one, not above it."""
+    """A bool plus the largest i64 is the smallest one, not above it."""
     b = Builder()
     x = b.cast(b.ref("x", "bool"), "i64")
     assert b.range(b.iadd(x, GREATEST)) == (LEAST, GREATEST) and b.range(
@@ -174,7 +174,8 @@ def value(x, env):
 
 
 def test_division_takes_rows_and_columns_apart():
-    """A flat position over rows and columns, seen as (blocks, rows, columns), is the flat position again."""
+    """A flat position over rows and columns, split into (blocks, rows, columns), is the flat
+    position again."""
     b = Builder()
     row, col = b.index("row", 1024), b.index("col", 256)
     flat = b.iadd(b.imul(row, 256), col)

@@ -1,4 +1,4 @@
-"""What can be asked of devices."""
+"""Attributes and methods of devices."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""Meshes as decorators, types of axes by name, and initializers that say how their values lie."""
+"""Meshes as decorators, axis types by name, and initializers with shardings."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Program texts: layouts before partitioning, devices that meet after it."""
+"""Program texts: layouts before partitioning, groups of devices after it."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Surgery on jaxprs and their verifier."""
+"""Rewrites of jaxprs and their verifier."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,5 @@
-"""The bytes of a program: equal for equal programs, different for everything that a compiler could tell apart."""
+"""The bytes of a program: equal for equal programs, different for every difference that affects
+compilation."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def with_constant(*values):
     return lambda x: lax.cond(x[0, 0] > 0, lambda x: inner(x[:, :2]), lambda x: x[:, :2], x)
 
 
-#: pairs that differ in one thing
+#: pairs that differ in one property
 DIFFERENT = {
     "operation": (wnp.sin, wnp.cos),
     "parameter": (lambda x: x.sum(0), lambda x: x.sum(1)),

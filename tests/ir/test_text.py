@@ -1,4 +1,4 @@
-"""Text of jaxprs: what is printed is read back as the same program."""
+"""Text of jaxprs: the printed text is parsed as the same program."""
 
 import copy
 import pathlib
@@ -108,7 +108,8 @@ SHOWN = """let double = { lambda ; a:f32[3]. let
 
 
 def test_programs_are_shown_in_the_words_of_others():
-    """Programs that occur twice come first, results that nothing reads are `_`, repetition is left to the operation."""
+    """Repeated programs are printed first, unused results are `_`, and repeated operations are not
+    expanded."""
 
     @weft.jit
     def double(x):
@@ -204,13 +205,15 @@ assert jaxpr_text(parse_jaxpr(text)) == text, jaxpr_text(parse_jaxpr(text))
     ids=["dot_general", "gather and scatter", "conv", "scan"],
 )
 def test_operations_are_found_in_a_process_that_has_used_none(program):
-    """Modules of operations are loaded by what they state, and the types of parameters are those the room knows."""
+    """Modules of operations are loaded by their registered names, and the types of parameters are
+    those that the module declares."""
     printed = jaxpr_text(weft.make_jaxpr(program)(wnp.ones((3, 3))))
     subprocess.run([sys.executable, "-c", FRESH], input=printed, text=True, check=True, cwd=ROOT)
 
 
 def test_passes_find_operations_that_no_room_has_registered_yet():
-    """A product that sums nothing becomes a reduction, which the room of products does not load."""
+    """A product without a sum becomes a reduction, whose module the module of products does not
+    load."""
     text = (
         "import sys, numpy as np\nfrom weft._engine.ops.contraction import dot_general\nassert 'weft._engine.ops.reduce' not in sys.modules\n"
         "from weft._engine.core.primitive import registry\nassert 'reduce_sum' not in registry and registry['reduce_sum'].kind == 'reduce'\n"

@@ -1,4 +1,4 @@
-"""Arguments that lax refuses, and what the refusals name."""
+"""Arguments that lax refuses, and the error messages."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,5 @@
-"""Activations, softmax and its kin, attention and initializers: against NumPy, and their derivatives."""
+"""Activations, softmax and related functions, attention and initializers: against NumPy, and their
+derivatives."""
 
 import math
 

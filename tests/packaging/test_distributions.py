@@ -38,7 +38,7 @@ def run(*command, **options) -> str:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory) -> dict[str, Path]:
-    """Wheel and source distribution by their kind."""
+    """Build the wheel and the source distribution, and return their paths by kind."""
     folder = Path(os.environ.get("WEFT_DIST", "")).absolute()
     if "WEFT_DIST" not in os.environ:
         folder = tmp_path_factory.mktemp("dist")
@@ -49,7 +49,7 @@ def built(tmp_path_factory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def unpacked(built, tmp_path_factory) -> Path:
-    """The folder that the source distribution unpacks to."""
+    """Unpack the source distribution, and return its folder."""
     folder = tmp_path_factory.mktemp("unpacked")
     with tarfile.open(built["source"]) as archive:
         archive.extractall(folder, filter="data")

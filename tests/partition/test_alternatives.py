@@ -1,4 +1,4 @@
-"""Other layouts of single values: each program sends more where they are not tried."""
+"""Alternative layouts of single values: without them each program sends more."""
 
 import pytest
 
@@ -75,7 +75,8 @@ def test_recomputed_weights_move_instead_of_masks():
 
 
 def test_what_is_computed_again_gathers_its_weights_again():
-    """A whole copy of split weights is not kept for it: that would take the memory that checkpoint spares. A gather sends 7 of 8 shards."""
+    """A whole copy of split weights is not saved for the recomputation: it would use the memory
+    that checkpoint saves. A gather sends 7 of 8 shards."""
     shapes, specs = [(128, 8), (128, 8), (8, 8)], [P("x"), P("x"), P("x")]
     once = sent(
         lambda x, y, w: [weft.grad(lambda w: ((wnp.maximum(x @ w, 0) - y) ** 2).mean())(w)],
@@ -87,7 +88,7 @@ def test_what_is_computed_again_gathers_its_weights_again():
 
 
 def test_results_like_arguments_stay_so():
-    """New weights are laid out as the old ones are, so that the next step takes them as they are."""
+    """New weights have the layout of the old weights, so that the next step uses them unchanged."""
     step = lambda w, x: [w - x.T @ (x @ w)]
     jaxpr = simplify(stage(flat(step), [ShapedArray(s, DTYPE) for s in ((32, 32), (64, 32))]))
     result = partition(jaxpr, make(**LINE), specs_of([P("x"), P("x")], jaxpr.invars), [None])

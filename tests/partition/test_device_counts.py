@@ -22,7 +22,7 @@ AXES = ("a", "b", "c")
 
 
 class PartitionOnly(PlannedBackend):
-    """Devices for which programs are partitioned, and no more."""
+    """Devices whose programs are only partitioned."""
 
     def lower(self, program, stage):
         self.program = program
@@ -246,8 +246,8 @@ def test_bounds_leave_out_no_cheapest_plan(shape):
         ):
             continue
         steps, cost = reshard._search(source, target, shape, 4, tuple(sizes.items()), 64)
-        wanted = search_without_bounds(source, target, shape, sizes)
-        assert ([(step.kind, after) for step, after in steps], cost) == wanted
+        expected = search_without_bounds(source, target, shape, sizes)
+        assert ([(step.kind, after) for step, after in steps], cost) == expected
         space = reshard._SearchSpace(target, shape, 4, sizes, 64)
         assert space.bound(source) <= cost
         assert space.bytes_bound(source) <= sum(step.nbytes for step, _ in steps) + len(steps)

@@ -1,4 +1,4 @@
-"""Equal layers of a program are thought about once."""
+"""Equal layers of a program are analyzed once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from weft.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 
 def made_for(layers: int, monkeypatch) -> int:
-    """How many equations had their candidates sought, in the training step of so many equal layers."""
+    """Return the number of equations whose candidates were computed, in a training step with this
+    many equal layers."""
     made = []
 
     class Counted(strategies.Candidates):
@@ -48,7 +49,8 @@ def test_candidates_do_not_grow_with_the_number_of_layers(monkeypatch):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_what_equal_layers_share_changes_nothing(seed, monkeypatch):
-    """Where no two equations count as equal the local program, its collectives and what they are told to be for are the same."""
+    """Without sharing between equations, the local program, its collectives and their recorded
+    causes are equal."""
     rng = np.random.default_rng(seed)
     program, mesh = Program(rng), MESHES[int(rng.integers(len(MESHES)))]
     args = [typeof(np.zeros(shape, np.float32)) for shape in program.shapes]

@@ -1,4 +1,5 @@
-"""Values that are padded along a split dim and needed in another layout: they are moved while they are small."""
+"""Values that are padded along a split dim and needed in another layout are resharded before they
+grow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Meshes over several processes: how axes divide, what is left of collectives, and where it runs. No process is started here."""
+"""Meshes over several processes: the split of axes, the remaining collectives, and their transport.
+No process is started."""
 
 import numpy as np
 import pytest
@@ -58,7 +59,7 @@ def test_devices_without_a_pattern_are_an_error_that_shows_them(ranks):
 
 
 def of_process(f, *args, processes=2):
-    """The program of one of so many processes that share the eight devices."""
+    """Return the program of one of several processes that share the eight devices."""
     stages = weft.jit(f).lower(*args).compile().stages
     found = stages.partition
     made = program_of_process(

@@ -1,4 +1,4 @@
-"""Resharding plans: right by simulation, cheap by the steps they take."""
+"""Resharding plans: correct by simulation, cheap by the cost of their steps."""
 
 import itertools
 

@@ -1,4 +1,5 @@
-"""Every public name has a docstring and a signature; the most used ones say shapes, dtypes and errors, with an example that runs."""
+"""Every public name has a docstring and a signature; the most used ones state shapes, dtypes and
+errors, with an example that runs."""
 
 import doctest
 import importlib
@@ -18,10 +19,10 @@ from weft import scipy
 from weft.scipy import stats
 
 MOST_USED = (Path(__file__).parent / "most_used_names.txt").read_text().split()
-#: what these functions do cannot fail
+#: functions that cannot fail
 NEVER_RAISE = {"weft.effects_barrier", "weft.block_until_ready"}
 
-#: types in `ops.rule_types` that users do not know
+#: types in `ops.rule_types` that are not public
 ENGINE_ALIASES = re.compile(
     r"\b(Avals|BatchDims|ElementIndex|FormulaValue|Ints|NumPyArray|Values?)\b"
 )
@@ -127,7 +128,7 @@ def test_the_most_used_names_have_examples_and_errors(name):
 
 
 def _failures(name: str, value: Any, text: str) -> int:
-    """How many examples of a docstring fail."""
+    """Return the number of failing examples of a docstring."""
     function = inspect.unwrap(value)
     given = getattr(function, "__globals__", None) or vars(
         importlib.import_module(getattr(function, "__module__", None) or "weft")

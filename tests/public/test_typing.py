@@ -1,4 +1,4 @@
-"""Types for annotations: what is told apart by them."""
+"""Types for annotations, and the distinctions that they make."""
 
 import typing
 

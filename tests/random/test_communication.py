@@ -69,5 +69,5 @@ def test_each_device_draws_by_a_key_of_its_own(draw, spec):
         lambda k, a: draw(k[0], a), mesh=mesh, in_specs=(P("i"), spec), out_specs=P("i")
     )
     parts = [RATES, RATES] if spec == P() else np.split(RATES, 2)
-    wanted = wnp.concatenate([draw(key, wnp.asarray(part)) for key, part in zip(keys, parts)])
-    np.testing.assert_allclose(weft.jit(mapped)(keys, RATES), wanted, rtol=1e-5)
+    expected = wnp.concatenate([draw(key, wnp.asarray(part)) for key, part in zip(keys, parts)])
+    np.testing.assert_allclose(weft.jit(mapped)(keys, RATES), expected, rtol=1e-5)

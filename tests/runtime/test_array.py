@@ -1,5 +1,8 @@
-"""The manners of `Array`: operators, methods, conversions, printing, life and death, placement, and moving to and from the
-host. What is expected was read off another implementation of the same interface once, and stands here as plain text."""
+"""The behavior of `Array`: operators, methods, conversions, printing, lifetime, placement, and
+transfers to and from the host.
+
+Expected values were read once from another implementation of the interface, and are literals here.
+"""
 
 import copy
 import math
@@ -26,13 +29,13 @@ def mesh() -> Mesh:
 
 @pytest.fixture
 def split(mesh):
-    """An 8×4 array in eight blocks of 2×2, and its value."""
+    """Return an 8×4 array in eight blocks of 2×2, and its value."""
     value = np.arange(32, dtype=np.float32).reshape(8, 4)
     return weft.device_put(value, NamedSharding(mesh, P("x", "y"))), value
 
 
 def same(got, want) -> None:
-    """Equal value and dtype; `got` is an Array."""
+    """Assert equal value and dtype; `got` is an Array."""
     assert type(got) is weft.Array
     want = np.asarray(want)
     assert got.dtype == want.dtype and got.shape == want.shape
@@ -267,12 +270,12 @@ INDEXES = [
 @pytest.mark.parametrize("index", INDEXES, ids=str)
 def test_indexing_is_that_of_numpy(index):
     value = np.arange(12, dtype=np.int32).reshape(3, 4)
-    wanted = (
+    expected = (
         tuple(np.array(i, int) if isinstance(i, list) and not i else i for i in index)
         if isinstance(index, tuple)
         else index
     )
-    same(wnp.array(value)[index], value[wanted])
+    same(wnp.array(value)[index], value[expected])
 
 
 def test_an_array_is_an_index():
@@ -882,7 +885,7 @@ def test_device_put_where_it_already_lies_shares_memory(split):
 
 
 def test_device_put_of_a_large_array_again_and_again(mesh):
-    """By NumPy at first, then by a compiled copy."""
+    """NumPy copies it at first, then a compiled copy."""
     value = np.arange(1 << 19, dtype=np.float32).reshape(512, 1024)
     x = weft.device_put(value, NamedSharding(mesh, P("x", "y")))
     for _ in range(3):

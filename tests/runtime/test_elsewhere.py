@@ -1,6 +1,7 @@
-"""Arrays some of whose shards lie on devices of another process: what is known of them, read, copied and made without asking it.
+"""Arrays with shards on devices of another process: their attributes, reads, copies and creation
+without communication.
 
-The other process is not there: its devices stand in meshes beside those of this one.
+There is no other process: its devices are placed in meshes together with the devices of this one.
 """
 
 import copy
@@ -42,7 +43,7 @@ def over(spec: P, order: str = "process first") -> NamedSharding:
     return NamedSharding(mesh(order), spec)
 
 
-#: spec, order of devices, rows and columns of VALUE that lie here
+#: spec, order of devices, local rows and columns of VALUE
 CASES = [
     (P("x", "y"), "process first", range(4), range(4)),
     (P("x"), "process first", range(4), range(4)),

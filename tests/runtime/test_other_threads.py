@@ -1,4 +1,5 @@
-"""What other Python threads get while one calls programs: the GIL, also where calls are short or do not go to native dispatch."""
+"""Other Python threads get the GIL while one thread calls programs, also where calls are short or
+bypass native dispatch."""
 
 import threading
 import time

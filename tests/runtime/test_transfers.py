@@ -154,10 +154,10 @@ def test_another_layout_on_the_same_devices_is_no_transfer():
     here = weft.device_put(
         value, NamedSharding(Mesh(devices.reshape(2, 2), ("x", "y")), P("x", "y"))
     )
-    wanted = NamedSharding(Mesh(devices[::-1].reshape(2, 2), ("x", "y")), P("x"))
+    expected = NamedSharding(Mesh(devices[::-1].reshape(2, 2), ("x", "y")), P("x"))
     with weft.transfer_guard("disallow_explicit"):
-        moved = weft.device_put(here, wanted)
+        moved = weft.device_put(here, expected)
         with pytest.raises(DeviceRuntimeError, match="device-to-device"):
             weft.device_put(here, weft.devices()[5])
-    assert moved.sharding == wanted
+    assert moved.sharding == expected
     np.testing.assert_array_equal(moved, value)

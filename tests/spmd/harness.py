@@ -36,21 +36,21 @@ def check(
     result = partition(
         jaxpr, mesh, specs_of(in_specs, jaxpr.invars), specs_of(out_specs, jaxpr.outvars)
     )
-    wanted = run_reference(jaxpr, *args)
+    expected = run_reference(jaxpr, *args)
     with extend_axis_env(list(result.axes)):
         check_jaxpr(result.jaxpr)
     lockstep = Lockstep(result.axes)
     outs = lockstep.run(
         result.jaxpr, [lockstep.scatter(a, s) for a, s in zip(args, result.in_specs)]
     )
-    for got, want, spec in zip(outs, wanted, result.out_specs):
+    for got, want, spec in zip(outs, expected, result.out_specs):
         same(lockstep.gather(got, spec), want, tolerance)
     if not any(eqn.primitive.kind == "region" for eqn in jaxpr.eqns):
         stacked = stack(result.jaxpr, result.axes, result.in_specs, result.out_specs)
         outs = run_reference(
             stacked, *(lockstep.block(a, s) for a, s in zip(args, result.in_specs))
         )
-        for got, want in zip(outs, wanted):
+        for got, want in zip(outs, expected):
             same(lockstep.whole(got), want, tolerance)
     return result
 

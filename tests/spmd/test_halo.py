@@ -211,10 +211,10 @@ def test_exchanges_give_every_device_its_rows(window, n, size):
             got[piece.target][piece.place + k] = piece.source * local + piece.at + k
     for p in range(n):
         rows = {i: window.of(p) + i for i in range(window.span)}
-        wanted = {
+        expected = {
             i: (r % (n * local) if window.ring else r)
             for i, r in rows.items()
             if window.ring or 0 <= r < size
         }
-        assert got[p] == wanted
+        assert got[p] == expected
     assert sum(rows_sent(window, n, size)) <= n * window.span

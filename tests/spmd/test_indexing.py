@@ -44,8 +44,13 @@ def test_indices_that_int32_does_not_hold(dtype, mode):
         )
         added = x.copy()
         np.add.at(added, places, np.where(outside, 0, 1).astype(np.float32))
-        wanted = [np.where(outside, np.nan, x[places]), x[13:], added, np.r_[x[:13], [-1, -1, -1]]]
-        for got, want in zip(weft.jit(all_of)(laid, indices), wanted):
+        expected = [
+            np.where(outside, np.nan, x[places]),
+            x[13:],
+            added,
+            np.r_[x[:13], [-1, -1, -1]],
+        ]
+        for got, want in zip(weft.jit(all_of)(laid, indices), expected):
             np.testing.assert_array_equal(np.asarray(got), want)
 
 
@@ -62,14 +67,14 @@ def test_scatters_of_split_updates_into_split_rows(scatter, ufunc):
         rng.integers(-99, 99, (96, 64)).astype(np.int32),
     )
     indices = rng.integers(0, 8, (96, 1)).astype(np.int32)
-    wanted = x.copy()
-    ufunc.at(wanted, indices[:, 0], updates)
+    expected = x.copy()
+    ufunc.at(expected, indices[:, 0], updates)
     numbers = lax.ScatterDimensionNumbers((1,), (0,), (0,))
     apply = weft.jit(lambda x, i, u: scatter(x, i, u, numbers))
     lay = lambda a, spec: weft.device_put(a, NamedSharding(mesh, spec))
     for rows, parts in (("x", "y"), ("y", "x")):
         got = apply(lay(x, P(rows)), indices, lay(updates, P(parts)))
-        np.testing.assert_array_equal(np.asarray(got), wanted)
+        np.testing.assert_array_equal(np.asarray(got), expected)
 
 
 ZEROS = np.full((16, 2), -0.0, np.float32)

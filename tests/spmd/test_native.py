@@ -22,15 +22,15 @@ def test_random_program(seed):
     args = [rng.standard_normal(s).astype(np.float32) for s in program.shapes]
     specs = [random_spec(rng, mesh, s) for s in program.shapes]
     specs[0] = specs[0] or P()  # at least one argument is committed to the mesh
-    wanted = run_reference(stage(program.run, [typeof(a) for a in args]), *args)
-    outs = [random_spec(rng, mesh, w.shape) for w in wanted]
+    expected = run_reference(stage(program.run, [typeof(a) for a in args]), *args)
+    outs = [random_spec(rng, mesh, w.shape) for w in expected]
     placed = [
         a if s is None else weft.device_put(a, NamedSharding(mesh, s)) for a, s in zip(args, specs)
     ]
     asked = [None if s is None else NamedSharding(mesh, s) for s in outs]
     got = weft.jit(program.run, out_shardings=asked)(*placed)
     on_reference = weft.jit(program.run, out_shardings=asked, backend="reference")(*placed)
-    for x, y, want, sharding in zip(got, on_reference, wanted, asked):
+    for x, y, want, sharding in zip(got, on_reference, expected, asked):
         same(np.asarray(x), want, 1e-3)
         same(np.asarray(y), want, 1e-4)
         assert sharding is None or x.sharding.is_equivalent_to(sharding, want.ndim)
@@ -46,8 +46,8 @@ def test_random_program_with_uneven_dims(seed):
     shape = tuple(int(s) for s in rng.integers(2, 24, 2))
     program = random_program(rng, mesh)
     x = rng.standard_normal(shape).astype(np.float32)
-    wanted = run_reference(stage(program, [typeof(x)]), x)
+    expected = run_reference(stage(program, [typeof(x)]), x)
     placed = weft.device_put(x, NamedSharding(mesh, P()))
     for backend in ("cpu", "reference"):
-        for y, want in zip(weft.jit(program, backend=backend)(placed), wanted):
+        for y, want in zip(weft.jit(program, backend=backend)(placed), expected):
             same(np.asarray(y), want, 1e-3)
