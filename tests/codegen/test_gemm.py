@@ -1273,16 +1273,16 @@ def test_few_rows_read_b_along_its_rows(types, level, monkeypatch):
         (16, 513, 9),
         (40, 130, 12),
     ]
-    scheduled = [
+    modes = [
         check(Case(*shape, types, epilogue=epilogue))[1][Word.B_MODE]
         for shape in shapes
         for epilogue in (False, True)
     ]
-    scheduled.append(check(Case(3, 256, 16, types, batch=(3,)))[1][Word.B_MODE])
-    scheduled.append(check(Case(4, 192, 16, types, orders=ORDERS[1]))[1][Word.B_MODE])
+    modes.append(check(Case(3, 256, 16, types, batch=(3,)))[1][Word.B_MODE])
+    modes.append(check(Case(4, 192, 16, types, orders=ORDERS[1]))[1][Word.B_MODE])
     gemm._describe.cache_clear()
-    assert ALONG in scheduled[:2] or types[0] != "f32"
-    assert sum(mode == ALONG for mode in scheduled) >= 4
+    assert ALONG in modes[:2] or types[0] != "f32"
+    assert sum(mode == ALONG for mode in modes) >= 4
 
 
 def test_a_little_more_than_a_block_is_one():

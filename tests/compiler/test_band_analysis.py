@@ -189,5 +189,5 @@ def test_in_a_loop():
             lambda c, x: (c + 1, attention(MASKS["causal"][0])(*[a[None] for a in x])), 0, (q, k, v)
         )
 
-    scheduled = gemms(check(weft.make_jaxpr(f)(Q, K, V), Q, K, V))
-    assert [step.band for step in scheduled] == [(1 - N, 0), None]
+    steps = gemms(check(weft.make_jaxpr(f)(Q, K, V), Q, K, V))
+    assert [step.band for step in steps] == [(1 - N, 0), None]

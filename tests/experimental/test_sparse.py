@@ -225,10 +225,8 @@ def test_sparsify_enters_control_flow():
 
 def test_sampled_products():
     a, b, at = dense((3, 4), 1), dense((4, 5), 2), np.array([[0, 1], [2, 4], [1, 0]])
-    scheduled = sparse.bcoo_dot_general_sampled(
-        a, b, at, dimension_numbers=(((1,), (0,)), ((), ()))
-    )
-    check(scheduled, (a @ b)[tuple(at.T)])
+    sampled = sparse.bcoo_dot_general_sampled(a, b, at, dimension_numbers=(((1,), (0,)), ((), ())))
+    check(sampled, (a @ b)[tuple(at.T)])
 
 
 def test_sharded_is_whole():

@@ -34,8 +34,8 @@ def check(found, want, dtype: str):
 @pytest.mark.parametrize("name", [*CASES, *WIDE])
 def test_golden(name, layout):
     with weft.threefry_partitionable(layout == "new"), weft.enable_x64(name in WIDE):
-        scheduled = {**CASES, **WIDE}[name](random, wnp, random.PRNGKey(7))
-        check(scheduled, GOLDEN[f"{layout}|{name}"], str(GOLDEN[f"{layout}|{name}|dtype"]))
+        numbers = {**CASES, **WIDE}[name](random, wnp, random.PRNGKey(7))
+        check(numbers, GOLDEN[f"{layout}|{name}"], str(GOLDEN[f"{layout}|{name}|dtype"]))
 
 
 def test_typed_and_raw_keys_draw_the_same():
