@@ -1,13 +1,13 @@
-"""The partitioner: from one equation of the global program to the local equations that one device runs.
+"""The partitioner of single equations: an equation of the global program becomes local equations that one device runs.
 
 In:   equations in order, the values of their operands (`partition.values`), the target specs of their results.
 Out:  values of their results, and a record of each collective that was added.
-Laws: running the local equations on all devices and putting the shards together gives what the global equation gives.
-How:  several strategies to split the factors of an equation are priced (moving the operands there, moving the results to
-      their target specs, the work itself) and the cheapest is taken. A contraction over a split dim leaves a partial sum; the
-      reduction over devices is deferred until a consumer needs the value whole, so linear equations share one reduction.
-Next: `partition.spmd` partitions whole programs; `strategies` lists the ways to split, `partial_sums` says how long a
-      reduction can be deferred, `regions` are programs inside programs, `emit` binds the collectives.
+Laws: the assembled results of the local equations on all devices equal the results of the global equation.
+How:  the cheapest strategy to split the factors of an equation is used; its cost has the moves of operands and results and the
+      work itself. A contraction over a split dim leaves a partial sum; the reduction over devices is deferred until a reader
+      needs the whole value, so linear equations share one reduction.
+Next: `partition.spmd` partitions whole programs; `strategies` lists the ways to split, `partial_sums` decides how long a
+      reduction is deferred, `regions` handles programs inside programs, `emit` binds the collectives.
 """
 
 from __future__ import annotations
@@ -79,19 +79,19 @@ from weft._engine.partition.values import (
 )
 from weft._engine.util.record import field, record
 
-#: kinds of equations that hold programs, call Python or are collectives already: `partition.regions` computes them
+#: kinds of equations that contain programs, call Python or are already collectives; `partition.regions` computes them
 SPECIAL = (RegionOp, CollectiveOp, CallbackOp, CustomOp)
 
 
 def _runs(eqn: Eqn, values: Sequence[Value]) -> int:
-    """How often an equation runs if only values that iterate decide that; else 0."""
+    """Return the number of runs of an equation on constants of loops; 0 if an operand varies with the loop."""
     runs = [v.runs for a, v in zip(eqn.invars, values) if type(a) is not Literal]
     return max(runs) if all(runs) and runs and not eqn.effects else 0
 
 
 @record(frozen=False)
 class Partitioner:
-    """The state of one partitioning; programs inside programs share everything but the trace."""
+    """The state of one partitioning; inner programs share all state except the trace and the environment."""
 
     target_specs: Propagation
     constraint_spec: Callable[..., Any]
@@ -99,18 +99,18 @@ class Partitioner:
     #: computes equations of the classes in `SPECIAL`
     special: Callable[[Partitioner, Eqn], list[Value]]
     records: list[CollectiveRecord | None] = field(default_factory=list)
-    count: int = 1  # how often this program runs
+    count: int = 1  # number of runs of this program
     env: dict[Var, Value] = field(default_factory=dict)
     #: results that must end with their target specs
     fixed_results: set[Any] = field(default_factory=set)
     #: rows of neighbors
     fetched_rows: dict[tuple[Any, ...], tuple[Any, ...]] = field(default_factory=dict)
-    record_index: dict[Eqn, int] = field(default_factory=dict)  # of the record of a local equation
-    manual: frozenset[Any] = frozenset()  # axes that this program handles itself
-    #: axes to cut for less communication, and their major sizes
+    record_index: dict[Eqn, int] = field(default_factory=dict)  # local equation -> its record
+    manual: frozenset[Any] = frozenset()  # manual axes of this program
+    #: axes whose refinement would reduce communication, and the sizes of their major parts
     finer_axes: dict[Any, int] = field(default_factory=dict)
-    repeatable: list[Eqn] = field(default_factory=list)  # sums that `repeated_latency` keeps apart
-    work: list[float] = field(default_factory=list)  # time of the local computations, in bytes sent
+    repeatable: list[Eqn] = field(default_factory=list)  # sums kept by `repeated_latency`
+    work: list[float] = field(default_factory=list)  # times of local computations, in bytes sent
     #: functions to call with the layout of a value
     layout_callbacks: list[tuple[Callable[..., Any], Spec]] = field(default_factory=list)
     placed_eqns: list[PlacedEqn] = field(default_factory=list)
@@ -121,14 +121,14 @@ class Partitioner:
     #: strategies shared by all attempts at a program
     strategy_lists: dict[tuple[Any, ...], list[Strategy]] = field(default_factory=dict)
     depth: int = 0
-    open_ended: bool = False  # whether this program is inside a while loop
-    eqn: Eqn | None = None  # the present equation
+    open_ended: bool = False  # True if this program is inside a while loop
+    eqn: Eqn | None = None  # the current equation
     cost: CostModel = DEFAULT
     #: weight of the cost of moving results to target specs that were not requested
     target_weight: float = 1.0
-    #: when forms of values are made and dropped
+    #: the times at which forms of values are created and dropped
     schedule: FormSchedule = field(default_factory=FormSchedule)
-    partial_sums: Any = None  # deferred reductions, and who reads what
+    partial_sums: Any = None  # deferred reductions, and the readers of values
 
     def __post_init__(self) -> None:
         self.partial_sums = PartialSums(self.target_specs, self.env)
@@ -149,7 +149,7 @@ class Partitioner:
         return Placement(self.target_specs.spec(atom))
 
     def result_placement(self, atom: Any, made: Placement) -> Placement:
-        """Where a result made as `made` should go: its target spec, or its own if propagation knows nothing about it."""
+        """Return the placement to which a result computed as `made` moves: its target spec, or `made` if propagation found none."""
         target = self.target_placement(atom)
         known = target.axes or self.is_fixed(atom)
         if known or atom not in self.target_specs.boundary:
@@ -157,11 +157,11 @@ class Partitioner:
         return Placement(evenly_split(atom.aval.shape, made.dims, self.sizes))
 
     def is_fixed(self, atom: Any) -> bool:
-        """Whether the final layout of a result is prescribed."""
+        """Return whether the final layout of a result is prescribed."""
         return atom in self.target_specs.fixed or atom in self.fixed_results
 
     def cheapest_source(self, value: Value, target: Placement) -> tuple[Placement, float]:
-        """The form of `value` from which `target` is reached most cheaply, and the cost."""
+        """Return the form of `value` from which `target` is reached most cheaply, and the cost."""
         item = value.aval.dtype.itemsize
         costs = [
             (plan_cost(p, target, value.aval.shape, item, self.sizes, self.cost.latency), i, p)
@@ -174,7 +174,7 @@ class Partitioner:
         return source, cost * value.runs / max(self.count, 1) if value.runs else cost
 
     def materialize(self, value: Value, target: Placement, cause: str, reason: str) -> Any:
-        """The local form of `value` under `target`, made by collectives if there is none yet; they are there for `cause`."""
+        """Return the local form of `value` under `target`, created by collectives with the given `cause` if there is none yet."""
         if target in value.forms:
             return value.forms[target]
         source, _ = self.cheapest_source(value, target)
@@ -239,9 +239,9 @@ class Partitioner:
     def record_collective(
         self, step: Step, local: Any, why: Why, eqn: Eqn | None = None, runs: int = 0, **move: Any
     ) -> None:
-        """Note a collective on `local`; one that may be combined with others is the local equation `eqn`.
+        """Record a collective on `local`; `eqn` is its local equation if it may be combined with others.
 
-        One that leaves this loop, because it moves a constant of the loop, `runs` less often than the others.
+        A collective that moves a constant of the loop leaves the loop, and `runs` less often than the others.
         """
         if step.nbytes:
             aval = typeof(local)
@@ -267,7 +267,7 @@ class Partitioner:
     # --- programs ---
 
     def run(self, jaxpr: Jaxpr, args: Sequence[Value]) -> list[Value]:
-        """Compute all equations of `jaxpr` on `args`; its results, in whatever placement."""
+        """Compute all equations of `jaxpr` on `args`; return its results, in any placement."""
         for var, const in zip(jaxpr.constvars, jaxpr.consts):
             self.env[var] = Value(var.aval, Placement(((),) * var.aval.ndim), const)
         self.set_values(jaxpr.invars, args)
@@ -298,7 +298,7 @@ class Partitioner:
         return local
 
     def set_values(self, variables: Sequence[Var], values: Sequence[Value]) -> None:
-        """Let `variables` have `values`."""
+        """Set the values of `variables`."""
         for var, value in zip(variables, values):
             self.env[var] = value
             if value.var is None:
@@ -327,11 +327,11 @@ class Partitioner:
             local = self.materialize(
                 value, place, "operand", f"later operations take it as {place}"
             )
-            if place.partial != value.placement.partial:  # of a sum, the reduced form is then first
+            if place.partial != value.placement.partial:  # the reduced form of a sum comes first
                 value.forms = {place: local, **value.forms}
 
     def constrain(self, eqn: Eqn) -> Value:
-        """The operand, laid out as the constraint says; dims it leaves open follow propagation."""
+        """Return the operand in the layout of the constraint; dims that it leaves open follow propagation."""
         value, propagated = self.read(eqn.invars[0]), self.target_specs.spec(eqn.outvars[0])
         asked = self.constraint_spec(eqn)
         terms = self.terms(eqn.outvars[0])
@@ -348,17 +348,17 @@ class Partitioner:
         local = self.materialize(value, target, "constraint", f"the constraint asks for {target}")
         return Value(value.aval, target, local, value.origin if target.partial else None)
 
-    # --- terms of sums, where types ask for them ---
+    # --- terms of sums, if types require them ---
 
     def terms(self, atom: Any) -> frozenset[Any]:
-        """The axes over which the type of `atom` says that devices have terms of it."""
+        """Return the unreduced axes of the type of `atom`."""
         return (
             frozenset() if type(atom) is Literal else self.target_specs.terms.get(atom, frozenset())
         )
 
     def as_terms(self, value: Value, axes: frozenset[Any]) -> Placement:
-        """A form of `value` that is a sum over `axes`: one that it has, else each device's block of it, or all of it on the first device
-        along an axis, among zeros."""
+        """Return a form of `value` that is a partial sum over `axes`: an existing one, or each device's block among zeros, or the whole
+        value on the first device along an axis."""
         for place in value.forms:
             if place.partial >= axes:
                 target = Placement(place.dims, axes)
@@ -385,16 +385,16 @@ class Partitioner:
         return target
 
     def cut_by(self, size: int, axes: tuple[Any, ...], missing: frozenset[Any]) -> tuple[Any, ...]:
-        """The axes of a dim of which each of the `missing` ones may hold a block as its term."""
+        """Return the axes of a dim along which each device may have its block as a term of a sum over `missing` axes."""
         if not missing & set(axes) or (missing >= set(axes) and is_even(size, axes, self.sizes)):
             return axes
         return tuple(a for a in axes if a not in missing)
 
     def place_terms(self, eqn: Eqn) -> Value:
-        """The terms of a value, each on its devices, along a first dim that its axes split."""
+        """Return the terms of a value, each on its devices, as a first dim split by its axes."""
         value, aval = self.read(eqn.invars[0]), eqn.outvars[0].aval
         axes, *_ = self.target_specs.spec(eqn.outvars[0])
-        # other shardings may cut through these axes
+        # other shardings may refine these axes differently
         if math.prod(self.sizes[a] for a in axes) != aval.shape[0]:
             place = self.whole_form(value, eqn.invars[0])
             local = self.materialize(
@@ -409,7 +409,7 @@ class Partitioner:
     def compute_terms(
         self, eqn: Eqn, rule: FactorRule, values: Sequence[Value], terms: frozenset[Any]
     ) -> list[Value]:
-        """The results of an equation of whose result devices shall have terms: of its own sum, or of the operands' terms."""
+        """Return the results of an equation as partial sums over the axes `terms`: of its own sum, or of the operands' terms."""
         passing = [i for i in rule.linear_ins if rule.additive or self.terms(eqn.invars[i])]
         passing = passing or [i for i, a in enumerate(eqn.invars) if self.terms(a) == terms]
         for i in passing:
@@ -424,9 +424,9 @@ class Partitioner:
         return self.emit(eqn, rule, values, self.cheapest(eqn, rule, values, options))
 
     def hold(self, eqn: Eqn) -> list[Value]:
-        """The operands after a barrier: each stays where it is, whatever splits the others, unless it says that they are alike; sums are
-        reduced first. What an operand was moved to meanwhile is held too, if it takes no more memory: what is computed again from it is
-        then not moved again."""
+        """Return the operands after a barrier. Each keeps its placement, unless the barrier has `alike`; sums are reduced first.
+
+        Other forms of an operand pass the barrier too if they need no more memory, so that recomputed values are not moved again."""
         values = [self.read(a) for a in eqn.invars]
         alike = eqn.params.get("alike")
         places = [
@@ -457,7 +457,7 @@ class Partitioner:
         return outs
 
     def whole_form(self, value: Value, var: Atom) -> Placement:
-        """Return a reduced form of a sum over devices; else the cheaper one of the target of `var` and the sum's own dims."""
+        """Return a reduced form of a sum over devices; otherwise the cheaper of the target of `var` and the sum's own dims."""
         for place in value.forms:
             if not place.partial:
                 return place
@@ -467,7 +467,7 @@ class Partitioner:
     # --- one equation ---
 
     def compute_split(self, eqn: Eqn) -> list[Value]:
-        """The results of an equation, by the cheapest strategy."""
+        """Return the results of an equation by the cheapest strategy."""
         if computes_nothing(eqn):
             return [self.zeros(v) for v in eqn.outvars]
         values = [self.read(a) for a in eqn.invars]
@@ -484,7 +484,7 @@ class Partitioner:
             return self.emit(eqn, None, values, self.replicated(eqn))
 
     def zeros(self, var: Var) -> Value:
-        """Return zeros for a result, placed as its target spec says: no operand is moved for it."""
+        """Return zeros for a result, placed as its target spec; no operand is moved."""
         place = Placement(self.target_specs.spec(var), self.terms(var))
         return Value(
             var.aval,
@@ -493,13 +493,13 @@ class Partitioner:
         )
 
     def replicated(self, eqn: Eqn) -> Strategy:
-        """Compute the equation on whole operands, alike on all devices."""
+        """Return the strategy of computing the equation on whole operands on all devices."""
         ins = [Placement(((),) * a.aval.ndim) for a in eqn.invars]
         outs = [Placement(((),) * v.aval.ndim) for v in eqn.outvars]
         return Strategy({}, ins, outs)
 
     def choose(self, eqn: Eqn, rule: FactorRule | None, values: Sequence[Value]) -> Strategy:
-        """The cheapest way to split the factors of an equation."""
+        """Return the cheapest strategy to split the factors of an equation."""
         if rule is None:
             return self.replicated(eqn)
         known = self.strategies(eqn, rule, values)
@@ -519,7 +519,7 @@ class Partitioner:
     def cheapest(
         self, eqn: Eqn, rule: FactorRule, values: Sequence[Value], strategies: Sequence[Strategy]
     ) -> Strategy:
-        """The one of `strategies` whose computation and communication cost least."""
+        """Return the strategy whose computation and communication cost least."""
         best, least = strategies[0], math.inf
         for strategy in strategies:
             repeated = self.cost.repeated_latency > 0 and replicates_reduction(
@@ -531,16 +531,16 @@ class Partitioner:
                 cost += self.cost.repeated_latency * sum(
                     self.cheapest_source(v, p)[1] > 0 for v, p in zip(values, strategy.ins)
                 )
-            if cost < least:  # else no reshard, whose cost takes long to find, would make up for it
+            if cost < least:  # otherwise skip the costs of reshards, which are slow to compute
                 cost += self.communication_cost(eqn, rule, values, strategy)
                 if cost < least:
                     best, least = strategy, cost
         return best
 
     def strategies(self, eqn: Eqn, rule: FactorRule, values: Sequence[Value]) -> StrategySet:
-        """The strategies for an equation. Equal equations on values with equal layouts, as in equal layers, share them.
+        """Return the strategies for an equation. Equal equations on values with equal layouts, as in equal layers, share them.
 
-        Not so where what the operation can do split depends on more than types and parameters.
+        They are not shared if the possible splits of the op depend on more than types and parameters.
         """
         deferred = self.partial_sums.deferred(eqn, rule, values)
         make = lambda: [
@@ -564,7 +564,7 @@ class Partitioner:
         return found
 
     def context(self, eqn: Eqn, rule: FactorRule, axes: FactorAxes) -> SplitContext:
-        """What a split rule may ask when factors are split by `axes`."""
+        """Return the context of a split rule for factors that are split by `axes`."""
         special = {
             f: mine
             for f, mine in axes.items()
@@ -581,8 +581,8 @@ class Partitioner:
         deferred: frozenset[Any],
         passing: Collection[int] | None = None,
     ) -> Strategy:
-        """Placements of operands and results when the factors are split by `axes`; sums over `deferred` axes pass through, those of the
-        operands `passing` if it is given."""
+        """Return the strategy with factors split by `axes`. Partial sums over `deferred` axes pass through, of the operands `passing` if
+        these are given."""
         used = frozenset(a for mine in axes.values() for a in mine)
         deferred = frozenset() if deferred & used else deferred
         ins = [
@@ -604,7 +604,7 @@ class Partitioner:
     def communication_cost(
         self, eqn: Eqn, rule: FactorRule, values: Sequence[Value], strategy: Strategy
     ) -> float:
-        """Bytes sent to have operands as `strategy` needs them, and results as the target specs say. A value read twice is sent once."""
+        """Return the bytes sent to move operands to their placements and results to their targets. A value read twice is sent once."""
         axes, ins, outs = strategy.axes, strategy.ins, strategy.outs
         moves = {(id(v), p): v for v, p in zip(values, ins)}
         cost = sum(self.cheapest_source(v, p)[1] for (_, p), v in moves.items())
@@ -639,7 +639,7 @@ class Partitioner:
     def computation_cost(
         self, eqn: Eqn, rule: FactorRule | None, strategy: Strategy, repeated: bool = False
     ) -> float:
-        """Time of the local computation, in bytes sent that take as long."""
+        """Return the time of the local computation, in the unit of bytes sent."""
         placed = [*zip(eqn.invars, strategy.ins), *zip(eqn.outvars, strategy.outs)]
         cost = (
             sum([self.local_bytes(a.aval, p) for a, p in placed]) / self.cost.local_bytes_per_byte
@@ -647,7 +647,7 @@ class Partitioner:
         if rule is not None and isinstance(eqn.primitive, (ProductOp, LibraryOp)):
             followers = {
                 f for _, *rest in rule.groups for f in rest
-            }  # which run along with factors that count already
+            }  # followers add no iterations to their leaders
             work = math.prod(n for f, n in enumerate(rule.sizes) if f not in followers)
             splits = math.prod(
                 self.sizes[a]
@@ -662,7 +662,7 @@ class Partitioner:
     def emit(
         self, eqn: Eqn, rule: FactorRule | None, values: Sequence[Value], strategy: Strategy
     ) -> list[Value]:
-        """Bind the local equation; results as values."""
+        """Bind the local equation; return the results as values."""
         params, context = eqn.params, None
         if strategy.axes and rule is not None:
             context = self.context(eqn, rule, strategy.axes)
@@ -692,7 +692,7 @@ class Partitioner:
         ]
 
     def mask_padding(self, eqn: Eqn, rule: FactorRule, axes: FactorAxes, i: int, x: Any) -> Any:
-        """Local operand `i` with the neutral element of the reduction where blocks of a reduced dim are padded."""
+        """Return local operand `i` with the neutral element of the reduction in the padding of blocks of reduced dims."""
         for d, factors in enumerate(rule.ins[i]):
             for f in factors:
                 if (
@@ -708,7 +708,7 @@ class Partitioner:
     def origin(
         self, eqn: Eqn, rule: FactorRule | None, strategy: Strategy, values: Sequence[Value]
     ) -> Origin | None:
-        """Why the results are partial sums, if they are."""
+        """Return the origin of the results if they are partial sums; otherwise None."""
         axes = sorted(
             {
                 str(a)
@@ -743,7 +743,7 @@ class Partitioner:
         special: FactorAxes,
         outs: Sequence[Any],
     ) -> list[Any]:
-        """Complete reductions other than sums across the axes that split the reduced factors, unless the operation did itself."""
+        """Complete reductions other than sums across the axes of reduced factors, unless the split rule of the op did."""
         for f, mine in sorted(strategy.axes.items()):
             spec = completed_by(rule, f)
             if spec is not None and f not in special:
@@ -767,9 +767,9 @@ class Partitioner:
     def local_params(
         self, eqn: Eqn, rule: FactorRule, strategy: Strategy, special: FactorAxes
     ) -> dict[str, Any]:
-        """Parameters for local shapes; `NotSplittable` if the operation cannot run on them.
+        """Return the parameters for local shapes; raise `NotSplittable` if the op cannot run on them.
 
-        Dims whose factors have a split rule of their own keep their global sizes here; that rule deals with them.
+        Dims whose factors have a split rule keep their global sizes here, because the split rule handles them.
         """
         ordinary = {f: mine for f, mine in strategy.axes.items() if f not in special}
 

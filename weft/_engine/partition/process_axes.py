@@ -1,10 +1,10 @@
-"""Mesh axes across processes: the parts of each axis that are between processes, and those within each.
+"""Mesh axes across processes: each axis is divided into parts between processes and parts within each process.
 
-In:   a local program, the sizes of its mesh axes, and which process drives each device of the mesh.
-Out:  `ProcessAxes`: every axis as parts, major to minor, of which some are *process parts*; the program on these parts.
-Laws: going along a local part never leaves a process; every place along the process parts is another process. Several axes count as
-      one in a collective, so that an axis may be given as its parts everywhere. All processes get the same program.
-Next: `exchanges` maps that program over the local parts and turns what is left of its collectives into exchanges.
+In:   a local program, the sizes of its mesh axes, and the process of each device of the mesh.
+Out:  `ProcessAxes`: every axis as parts, major to minor, some of them *process parts*; the program on these parts.
+Laws: devices along a local part belong to one process; each position along the process parts is another process. A collective
+      treats several axes as one, so an axis can be replaced by its parts everywhere. All processes get the same program.
+Next: `exchanges` maps that program over the local parts and turns the remaining collectives into exchanges.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from weft._engine.util.record import field, record, replace
 
 @record
 class Part:
-    """A part of a mesh axis: its name, its size, whether it is between processes."""
+    """A part of a mesh axis: its name, its size, and whether it is between processes."""
 
     name: Any
     size: int
@@ -58,13 +58,13 @@ class Part:
 
 @record
 class ProcessAxes:
-    """The parts of every axis, in the order of the mesh. `ranks` are the processes in row-major order of the process parts."""
+    """The parts of all axes, in the order of the mesh. `ranks` are the processes in row-major order of the process parts."""
 
     parts: Mapping[Any, tuple[Part, ...]]
     ranks: tuple[int, ...]
     known: dict[tuple[Any, ...], tuple[Any, ...]] = field(
         default_factory=dict, compare=False, repr=False
-    )  # groups and positions by axes
+    )  # cached groups and positions, by axes
 
     @property
     def all_parts(self) -> list[Part]:
@@ -82,7 +82,7 @@ class ProcessAxes:
         return [(part.name, part.size) for part in self.all_parts if part.is_process]
 
     def names(self, axes: Sequence[Any]) -> tuple[Any, ...]:
-        """The parts of these axes; those that are parts already stay."""
+        """Return the parts of `axes`; parts are unchanged."""
         return tuple(
             name
             for axis in axes
@@ -90,12 +90,12 @@ class ProcessAxes:
         )
 
     def local_spec(self, spec: Spec) -> Spec:
-        """How a process splits what `spec` splits over the whole mesh."""
+        """Return the part of `spec` that is within a process: its local axis parts."""
         inside = {name for name, _ in self.local}
         return tuple(tuple(name for name in self.names(axes) if name in inside) for axes in spec)
 
     def groups(self, axes: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
-        """The ranks that exchange values along the process parts `axes`, in order of their number there."""
+        """Return the groups of ranks that exchange values along the process parts `axes`, in order of their positions."""
         groups = self.known.get(("groups", *axes))
         if groups is None:
             groups = self.known["groups", *axes] = self._groups(axes)
@@ -111,7 +111,7 @@ class ProcessAxes:
         return tuple(map(tuple, grid.transpose(order).reshape(-1, size).tolist()))
 
     def positions(self, axis: Any) -> tuple[tuple[int, int], ...]:
-        """Every rank with its number along a process part."""
+        """Return (rank, position) pairs of all ranks along a process part."""
         positions = self.known.get(("positions", axis))
         if positions is None:
             pairs = [(rank, i) for group in self.groups((axis,)) for i, rank in enumerate(group)]
@@ -122,9 +122,9 @@ class ProcessAxes:
 def process_axes(
     mesh: Sequence[tuple[Any, int]], owners: np.ndarray, fine: bool = False
 ) -> ProcessAxes:
-    """How the axes of a mesh, (name, size), divide where `owners` has the process of each device. `fine` axes have prime parts.
+    """Return the division of the axes (name, size) of a mesh into parts; `owners` has the process of each device.
 
-    Raises ShardingError for devices whose processes are in no regular pattern.
+    With `fine`, the sizes of parts are prime. Raises ShardingError if the processes of the devices have no regular pattern.
 
     >>> found = process_axes([("x", 4), ("y", 2)], np.array([[0, 0], [0, 0], [1, 1], [1, 1]]))
     >>> [(part.name, part.size, part.is_process) for part in found.all_parts]
@@ -149,10 +149,10 @@ def process_axes(
         raise ShardingError(
             describe(
                 "mesh",
-                "its processes lie in no regular pattern.",
+                "its processes have no regular pattern.",
                 [("axes", dict(mesh)), ("process of each device", owners.tolist())],
                 None,
-                "Every process must drive as many devices of a mesh as the others, and be a block or a stride of each axis.",
+                "Every process must have the same number of devices of the mesh, and be a block or a stride of each axis.",
                 "Make the mesh with weft.make_mesh, or order its devices by process.",
             )
         )
@@ -160,8 +160,9 @@ def process_axes(
 
 
 def _digits(rows: np.ndarray) -> Iterator[list[tuple[int, bool]]]:
-    """The decompositions of a place along an axis into digits of prime size, and whether each is between processes. `rows[i]` has the
-    processes at place i of the axis."""
+    """Yield the decompositions of a position along an axis into digits of prime size, with flags for digits between processes.
+
+    `rows[i]` has the processes at position i of the axis."""
     n = len(rows)
     primes = prime_factors(n)
     for order in distinct_orders(primes):
@@ -175,7 +176,7 @@ def _digits(rows: np.ndarray) -> Iterator[list[tuple[int, bool]]]:
 
 
 def _joined(digits: Sequence[tuple[int, bool]]) -> list[tuple[int, bool]]:
-    """Neighbouring digits of one kind as one."""
+    """Merge adjacent digits of one kind."""
     return [
         (math.prod(size for size, _ in some), is_process)
         for is_process, some in (
@@ -187,8 +188,8 @@ def _joined(digits: Sequence[tuple[int, bool]]) -> list[tuple[int, bool]]:
 
 @record
 class Positioned:
-    """A callback of blocks that gets its position on the mesh: along the local parts of axes, and, as the first of its
-    operands, that along the process parts."""
+    """A callback of blocks that receives its position on the mesh: along the local parts as an argument, and along the process parts as
+    the first operands."""
 
     callback: Any
     parts: tuple[tuple[Any, tuple[Part, ...]], ...]
@@ -207,7 +208,7 @@ class Positioned:
 
 
 def _with_numbers(params: dict[str, Any], names: tuple[Any, ...]) -> dict[Any, Any]:
-    """Parameters of a callback whose first operands are numbers along the axes `names`, which it gets."""
+    """Return the parameters of a callback whose first operands are positions along the axes `names`."""
     mapped = tuple(
         replace(m, operands=(False,) * len(names) + m.operands) for m in params.get("mapped", ())
     )
@@ -222,7 +223,7 @@ def _with_numbers(params: dict[str, Any], names: tuple[Any, ...]) -> dict[Any, A
 
 
 def on_parts(local: Jaxpr, axes: ProcessAxes) -> Jaxpr:
-    """The local program with every axis as its parts."""
+    """Return the local program with every axis replaced by its parts."""
 
     def run(*args: Any):
         with set_trace(_OnParts(current_trace(), axes)):
@@ -233,7 +234,7 @@ def on_parts(local: Jaxpr, axes: ProcessAxes) -> Jaxpr:
 
 
 class _OnParts(InnerTrace):
-    """Binds collectives on parts of axes, on the values of the trace around."""
+    """A trace that binds collectives on parts of axes, on values of the parent trace."""
 
     __slots__ = ("axes",)
 
@@ -253,8 +254,8 @@ class _OnParts(InnerTrace):
 
     # ---- callbacks
     def _callback(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        """A callback of a block runs in the process of the block; one of whole values in the first process along the automatic axes,
-        where they are gathered, and its results go to all."""
+        """Bind a callback. A callback of blocks runs in the process of each block; a callback of whole values runs in the first process
+        along the auto axes, where they are gathered, and its results are sent to all."""
         layout = params["layout"]
         split = {axis for spec in layout.specs for dim in spec for axis in dim}
         inside = tuple(self.axes.local_spec(spec) for spec in layout.specs)
@@ -283,12 +284,12 @@ class _OnParts(InnerTrace):
         return [pbroadcast_p.bind(y, axis_name=between, source=0) for y in outs]
 
     def _process_parts(self, axes: Collection[Any]) -> tuple[Any, ...]:
-        """The names of the parts of axes that are split over processes, in the order of the mesh."""
+        """Return the names of the parts of axes that are split over processes, in the order of the mesh."""
         parts = [p for axis, parts in self.axes.parts.items() if axis in axes for p in parts]
         return tuple([p.name for p in parts if p.is_process])
 
     def _gathered(self, x: Any, spec: Spec) -> tuple[Any, Spec]:
-        """An operand that is whole along the dims that process parts split, and the local parts that split the others."""
+        """Gather an operand along the dims that process parts split; return it and the local parts that split other dims."""
         kept: list[DimSpec] = []
         for d, axes in enumerate(spec, typeof(x).ndim - len(spec)):
             names = self.axes.names(axes)
@@ -310,7 +311,7 @@ class _OnParts(InnerTrace):
         names = self.axes.names(collective_axes(params))
         if (single := primitive.combines) is not None:
             return [bind_over(single, x, **{**params, key: names}) for x in args]
-        if not args:  # the position along them
+        if not args:  # the position along the axes
             return bind_over(primitive, **{key: names if len(names) != 1 else names[0]})
         groups = params.get("axis_index_groups")
         if groups is not None and (along := self._along(names, groups)) is not None:
@@ -318,7 +319,7 @@ class _OnParts(InnerTrace):
         return bind_over(primitive, *args, **{**params, key: names})
 
     def _along(self, names: Sequence[Any], groups: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        """The parts along which groups of positions extend, if each group is all places along some parts, in order."""
+        """Return the parts along which groups of positions extend, if each group has all positions along them in order; otherwise None."""
         sizes = {part.name: part.size for part in self.axes.all_parts}
         shape = [sizes[name] for name in names]
         grid = np.arange(math.prod(shape)).reshape(shape)
@@ -334,7 +335,7 @@ class _OnParts(InnerTrace):
 
 
 def has_groups(jaxpr: Jaxpr) -> bool:
-    """Whether a collective anywhere in the program works in groups of positions."""
+    """Return whether any collective in the program has groups of positions."""
     return any(
         eqn.params.get("axis_index_groups") is not None
         for eqn in jaxpr.eqns

@@ -1,9 +1,9 @@
-"""Programs inside programs, made local: loops, branches, calls, bodies of `shard_map`; and calls of Python.
+"""Partitioning of inner programs (loops, branches, calls, bodies of `shard_map`) and of callbacks.
 
-In:   the partitioner of the program around, an equation that holds programs or calls Python, or a collective that the user calls.
-Out:  its results as values; the programs inside are made local by partitioners of their own, which share its records.
-Laws: the carry of a loop has one layout at its beginning and its end. A carry to which sums over a split dim are only
-      added stays a partial sum, so the whole loop costs one reduction.
+In:   the partitioner of the enclosing program, and an equation with inner programs, a callback, or a user's collective.
+Out:  its results as values; separate partitioners, which share the records, partition the inner programs.
+Laws: the carry of a loop has the same layout at the beginning and the end of an iteration. A carry to which the loop only adds
+      sums over a split dim stays a partial sum, so the whole loop costs one reduction.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def compute(outer: Partitioner, eqn: Eqn) -> list[Value]:
 
 
 def region(outer: Partitioner, eqn: Eqn) -> list[Value]:
-    """The results of an operation that holds programs."""
+    """Return the results of an op with inner programs."""
     values = [outer.read(a) for a in eqn.invars]
     match eqn.primitive:
         case LoopLike(counted=True):
@@ -60,11 +60,11 @@ def region(outer: Partitioner, eqn: Eqn) -> list[Value]:
     inner = call_jaxpr(eqn)
     return (
         outer.run(inner, values) if inner is not None else eqn.primitive.lower(eqn)
-    )  # which says why there is none
+    )  # raises the error of a missing rule
 
 
 def callback(outer: Partitioner, eqn: Eqn) -> list[Value]:
-    """A call of Python: the host reads the blocks of the operands where they are, so only partial sums need collectives."""
+    """Return the results of a callback. The host reads the blocks of operands in any layout, so only partial sums need collectives."""
     values = [outer.read(a) for a in eqn.invars]
     places = [
         next((p for p in v.forms if not p.partial), Placement(v.placement.dims)) for v in values
@@ -76,7 +76,7 @@ def callback(outer: Partitioner, eqn: Eqn) -> list[Value]:
     mapped = eqn.params.get("mapped", ())
     if (
         by_device
-    ):  # blocks are shown as they are, so none may have padding; every device sees each example
+    ):  # blocks are passed unchanged, so they must not have padding; every device has each example
         leads = [sum(m.operands[k] for m in mapped) for k in range(len(values))]
         places = [
             Placement(evenly_split(v.aval.shape, (*((),) * n, *p.dims[n:]), outer.sizes))
@@ -97,7 +97,7 @@ def callback(outer: Partitioner, eqn: Eqn) -> list[Value]:
 
 
 def shard_map(outer: Partitioner, eqn: Eqn, values: Sequence[Value]) -> list[Value]:
-    """The program of one device in its place: operands are brought to their specs, the collectives are the user's."""
+    """Return the results of a shard_map: operands are moved to their specs, and the body with the user's collectives is inlined."""
     p = eqn.params
     body, manual = p["jaxpr"], p["manual_axes"]
 
@@ -126,7 +126,7 @@ def shard_map(outer: Partitioner, eqn: Eqn, values: Sequence[Value]) -> list[Val
 
 
 def collective(outer: Partitioner, eqn: Eqn) -> list[Value]:
-    """A collective of a program of one device. Blocks that other axes split further stay so where it keeps their dims."""
+    """Return the results of a user's collective. Dims that it keeps may stay split by other axes."""
     values = [outer.read(a) for a in eqn.invars]
     rule = eqn.primitive.factors(
         [a.aval for a in eqn.invars], [v.aval for v in eqn.outvars], **eqn.params
@@ -153,7 +153,7 @@ def collective(outer: Partitioner, eqn: Eqn) -> list[Value]:
 
 
 def _record_user_collective(outer: Partitioner, eqn: Eqn, locals_: Sequence[Any]) -> None:
-    """Record a collective that a program of one device calls."""
+    """Record a collective of the user's shard_map."""
     spec, axes = spec_of(eqn.primitive), collective_axes(eqn.params)
     if not spec.is_local:
         groups = eqn.params.get("axis_index_groups")
@@ -179,9 +179,9 @@ def local_program(
     constants: Sequence[Value] = (),
     open_ended: bool = False,
 ) -> Jaxpr:
-    """The local program of `jaxpr`, which runs `count` times, for inputs placed as `ins`, giving results placed as `outs`.
+    """Return the local program of `jaxpr`, which runs `count` times, for inputs placed as `ins` and results placed as `outs`.
 
-    The first inputs are the `constants` of a loop: what is done with them alone leaves the loop.
+    The first inputs are the `constants` of a loop; moves that depend on constants only leave the loop.
     """
     trace = LocalTrace(outer.trace, jaxpr.name)
     inner = Partitioner(
@@ -284,7 +284,7 @@ def scan(outer: Partitioner, eqn: Eqn, values: Sequence[Value]) -> list[Value]:
 
 
 def _accumulated_axes(outer: Partitioner, body: Jaxpr, i: int, out: Any) -> frozenset[Any]:
-    """The axes over which carry `i` of a scan may stay a partial sum: the body only adds partial sums to it."""
+    """Return the axes over which carry `i` of a scan may stay a partial sum because the body only adds partial sums to it."""
     carry = body.invars[i]
     makers = {v: eqn for eqn in body.eqns for v in eqn.outvars}
     eqn = makers.get(out)
@@ -307,7 +307,7 @@ def _accumulated_axes(outer: Partitioner, body: Jaxpr, i: int, out: Any) -> froz
 
 
 def _is_sum_of_two(outer: Partitioner, eqn: Eqn) -> bool:
-    """Whether an equation adds two values elementwise."""
+    """Return whether an equation adds two values elementwise."""
     rule = outer.target_specs.rule(eqn)
     is_additive = rule is not None and rule.additive
     return is_additive and len(eqn.invars) == 2 and isinstance(eqn.primitive, ElementwiseOp)
@@ -352,8 +352,8 @@ def cond(outer: Partitioner, eqn: Eqn, values: Sequence[Value]) -> list[Value]:
 
 
 def custom(outer: Partitioner, eqn: Eqn) -> list[Value]:
-    """The results of a function that partitions itself."""
-    from weft._engine.partition.custom_partition import compute  # most programs have none
+    """Return the results of a function with a user-defined partition rule."""
+    from weft._engine.partition.custom_partition import compute  # rarely needed
 
     return compute(outer, eqn)
 

@@ -1,12 +1,12 @@
 """Resharding: the cheapest sequence of collectives between two layouts of one value.
 
-In:   a source `Placement` (which axes split each dim, over which axes it is a partial sum), a target, shape, item size.
-Out:  `Step`s, each a local slice or one collective. Law: doing them moves exactly the source layout to the target one.
-How:  a shortest-path search over placements; edges are the steps that can help, weighted by the bytes a device sends. Nothing
-      is listed by device but the pairs of a permutation, once the plan is found.
+In:   a source `Placement` (the axes that split each dim, the axes of a partial sum), a target, shape, item size.
+Out:  `Step`s, each a local slice or one collective. Law: the steps convert the source layout exactly into the target layout.
+How:  a shortest-path search over placements; edges are useful steps, weighted by the bytes that a device sends. No data per
+      device is computed, except the pairs of a permutation after the search.
       A dim is split by its axes major to minor, so slices append a minor axis and gathers remove minor axes.
-Uneven dims: a dim of s elements in n blocks has blocks of ceil(s / n); the last ones are padded, with anything. A dim
-      may be split finer, or less fine, in one step only if the borders of the coarse blocks are borders of fine ones.
+Uneven dims: a dim of s elements in n blocks has blocks of ceil(s / n); the last blocks are padded with arbitrary values. A
+      step may refine or coarsen the split of a dim only if the borders of coarse blocks are borders of fine blocks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Sizes = tuple[tuple[Any, int], ...]
 
 @record
 class Placement:
-    """How a value is placed on the mesh: axes per dim, and the axes over which it must still be summed."""
+    """The placement of a value on the mesh: axes per dim, and the axes over which it is a partial sum."""
 
     dims: Spec
     partial: frozenset[Any] = frozenset()
@@ -57,18 +57,18 @@ class Placement:
 
 @record
 class Step:
-    """One move. `dim` is the dim concerned; all_to_all gathers `dim` and splits `target`."""
+    """One step of a plan. `dim` is the affected dim; all_to_all gathers `dim` and splits `target`."""
 
     kind: str  # own_slice all_gather all_to_all ppermute reduce_scatter psum
     axes: tuple[Any, ...]
     dim: int = -1
     target: int = -1
     perm: tuple[tuple[int, int], ...] = ()
-    nbytes: int = 0  # that a device sends
+    nbytes: int = 0  # bytes that a device sends
 
 
 def local_shape(shape: tuple[int, ...], dims: Spec, sizes: Mapping[Any, int]) -> tuple[int, ...]:
-    """Shape of one shard; that of a dim which does not divide is padded.
+    """Return the shape of one block; a dim that does not divide evenly is padded.
 
     >>> local_shape((8, 6), (('x',), ()), {'x': 4}), local_shape((9, 6), (('x',), ()), {'x': 4})
     ((2, 6), (3, 6))
@@ -79,7 +79,7 @@ def local_shape(shape: tuple[int, ...], dims: Spec, sizes: Mapping[Any, int]) ->
 
 
 def is_even(size: int, axes: tuple[Any, ...], sizes: Mapping[Any, int]) -> bool:
-    """Whether `axes` cut a dim of `size` into equal blocks."""
+    """Return whether `axes` split a dim of `size` into equal blocks."""
     return size % math.prod([sizes[a] for a in axes]) == 0
 
 
@@ -91,7 +91,7 @@ def plan(
     sizes: Mapping[Any, int],
     latency: int = DEFAULT.latency,
 ) -> tuple[tuple[Step, Placement], ...]:
-    """The cheapest steps from `source` to `target` for a value of global `shape`, each with its result.
+    """Return the cheapest steps from `source` to `target` for a value of global `shape`, each with the resulting placement.
 
     >>> one = Placement((('x',), ())); other = Placement(((), ('x',)))
     >>> [step.kind for step, after in plan(one, other, (8, 8), 4, {'x': 4})]
@@ -112,7 +112,7 @@ def plan_cost(
     sizes: Mapping[Any, int],
     latency: int = DEFAULT.latency,
 ) -> int:
-    """Bytes that a device sends in the cheapest plan, with a latency term per collective."""
+    """Return the bytes that a device sends in the cheapest plan, with a latency term per collective."""
     return (
         0
         if source == target
@@ -129,7 +129,7 @@ def finer_axes(
     sizes_key: Sizes,
     latency: int,
 ) -> dict[Any, int]:
-    """Return the axes to cut in two so that devices send less than in `plan`, with the sizes of their major parts.
+    """Return the axes whose refinement into two parts lets devices send less than in `plan`, with the sizes of the major parts.
 
     >>> grid = {'a': 4, 'b': 2}
     >>> finer_axes(Placement((('b',), ('a',))), Placement((('a',), ('b',))), (64, 64), 4, tuple(grid.items()), 64)
@@ -164,12 +164,12 @@ _Cuts = Mapping[Any, Sequence[tuple[Any, int]]]
 
 
 def _parts_of_mesh(sizes: Sizes, cuts: _Cuts) -> Sizes:
-    """The axes of a mesh some of which are cut, with their sizes."""
+    """Return the axes of a mesh with their sizes, after some axes are divided into parts."""
     return tuple(part for a, n in sizes for part in cuts.get(a, ((a, n),)))
 
 
 def _on_parts(place: Placement, cuts: _Cuts) -> Placement:
-    """A placement on the axes of `_parts_of_mesh`."""
+    """Return a placement on the axes of `_parts_of_mesh`."""
 
     def names(axes: Iterable[Any]) -> Iterator[Any]:
         return (part for a in axes for part, _ in cuts.get(a, ((a, 0),)))
@@ -180,7 +180,7 @@ def _on_parts(place: Placement, cuts: _Cuts) -> Placement:
 
 
 def _are_apart(parts: Sequence[tuple[Any, int]], axes: Collection[Any]) -> bool:
-    """Whether some, but not all, of the parts of an axis are among `axes`."""
+    """Return whether some, but not all, of the parts of an axis are among `axes`."""
     return 0 < sum(part in axes for part, _ in parts) < len(parts)
 
 
@@ -191,9 +191,9 @@ def _parts(
     shape: tuple[int, ...],
     sizes: Mapping[Any, int],
 ) -> list[int]:
-    """The sizes of the parts of an axis that may move apart, the major one first.
+    """Return the possible sizes of the major part of an axis whose parts may be moved separately.
 
-    Other cuts bring nothing: a part takes the place of another axis, or fills what other axes leave of a dim.
+    Other sizes bring no gain: a part must replace another axis, or split the remainder of a dim after other axes.
     """
     n = sizes[axis]
     fits: set[int] = set()
@@ -222,10 +222,10 @@ def _search(
     sizes_key: Sizes,
     latency: int,
 ) -> tuple[tuple[tuple[Step, Placement], ...], int]:
-    """Dijkstra's algorithm over placements; of equally cheap plans, the first that it finds.
+    """Search for the cheapest plan by Dijkstra's algorithm over placements; return the plan and its cost.
 
-    It leaves out placements through which no plan is as cheap as the cheapest, whose cost A* finds first. What is left out
-    changes no order among the rest, so the plan is the one of Dijkstra's algorithm alone.
+    Placements that are not on any cheapest plan are skipped; A* computes the lowest cost first. This does not change the order of
+    the other placements, so the plan is the same as without skipping.
     """
     if not target.partial <= source.partial:
         raise ValueError(
@@ -254,7 +254,7 @@ def _search(
 
 
 class _SearchSpace:
-    """The moves of one search."""
+    """The space of one search: the steps between placements, their costs, and lower bounds."""
 
     def __init__(
         self,
@@ -284,18 +284,18 @@ class _SearchSpace:
         )  # on average
 
     def count(self, axes: tuple[Any, ...]) -> int:
-        """The number of blocks into which `axes` cut a dim."""
+        """Return the number of blocks into which `axes` split a dim."""
         count = self._counts.get(axes)
         if count is None:
             count = self._counts[axes] = math.prod([self.sizes[a] for a in axes])
         return count
 
     def block(self, d: int, axes: tuple[Any, ...]) -> int:
-        """The size of the blocks into which `axes` cut dim `d`; the last ones may be padded."""
+        """Return the size of the blocks into which `axes` split dim `d`; the last blocks may be padded."""
         return -(-self.shape[d] // self.count(axes))
 
     def weighted_steps(self, place: Placement) -> list[tuple[Step, Placement, int]]:
-        """The steps from `place`, where each leads, and its cost."""
+        """Return the steps from `place`, with the resulting placements and costs."""
         steps = self._steps.get(place)
         if steps is None:
             steps = self._steps[place] = [
@@ -309,7 +309,7 @@ class _SearchSpace:
         return steps
 
     def least_cost(self, source: Placement) -> int:
-        """The cost of the cheapest plan, by the A* algorithm."""
+        """Return the cost of the cheapest plan by the A* algorithm."""
         costs = {source: 0}
         order = itertools.count()
         queue: list[tuple[int, int, int, Placement]] = [
@@ -334,24 +334,24 @@ class _SearchSpace:
         raise AssertionError(f"no plan from {source} to {self.target} for shape {self.shape}")
 
     def bound(self, place: Placement) -> int:
-        """A cost that no plan from `place` is below."""
+        """Return a lower bound of the cost of all plans from `place`."""
         bound = self._bounds.get(place)
         if bound is None:
             nbytes = self.bytes_bound(place)
             slices = len(self.target.axes - place.axes)
             if not self.is_target_even:
                 slices = min(slices, 1)  # one may be over several axes
-            # a step may round down by less than a byte, and costs a latency besides
+            # a step may round down by less than a byte, and also costs a latency
             bound = self._bounds[place] = max(
                 nbytes + self.latency - 1 if nbytes else 0, min(slices, self.latency)
             )
         return bound
 
     def bytes_bound(self, place: Placement) -> int:
-        """A number of bytes that every plan from `place` sends at least.
+        """Return a lower bound of the bytes sent in all plans from `place`.
 
-        A device receives the elements of its target block that it does not hold. A sum of n terms takes n - 1 sends until one
-        device has it, and one more for every other device whose target block it is in.
+        A device must receive the elements of its target block that it does not have. A sum of n terms requires n - 1 sends to one
+        device, and one more for each other device whose target block contains it.
         """
         n = math.prod([self.sizes[a] for a in place.partial - self.target.partial])
         if n == 1:
@@ -363,7 +363,7 @@ class _SearchSpace:
         return self.whole_bytes * (n - 2 + copies) // devices
 
     def overlap_bytes(self, place: Placement) -> int:
-        """The bytes of its target block that a device holds, for the device that holds the fewest; more if dims are uneven."""
+        """Return the minimal bytes of its target block that a device already has; an upper bound of it if dims are uneven."""
         overlap, splits_alike, is_even = self.itemsize, True, self.is_target_even
         for d, (axes, target) in enumerate(zip(place.dims, self.target.dims)):
             overlap *= min(self.block(d, axes), self.block(d, target))
@@ -371,22 +371,22 @@ class _SearchSpace:
             if splits_alike and axes[: len(target)] != target[: len(axes)]:
                 have, want = ([a for a in some if self.sizes[a] > 1] for some in (axes, target))
                 splits_alike = have[: len(want)] == want[: len(have)]
-        # where two axes split a dim next, a device first along one and last along the other holds one end and needs the other
+        # if two axes split a dim next, a device first along one and last along the other has one end and needs the other
         return overlap if splits_alike or not is_even else 0
 
     def aligned(self, d: int, coarse: tuple[Any, ...], fine: tuple[Any, ...]) -> bool:
-        """Whether each block of dim `d` by `coarse` consists of blocks by `fine`, which begins with `coarse`."""
+        """Return whether each block of dim `d` by `coarse` consists of whole blocks by `fine`, which begins with `coarse`."""
         return not coarse or self.block(d, fine) * self.count(fine[len(coarse) :]) == self.block(
             d, coarse
         )
 
     def may_split(self, d: int, coarse: tuple[Any, ...], fine: tuple[Any, ...]) -> bool:
-        """Whether dim `d` may be cut from `coarse` blocks into `fine` ones: uneven ones only on the way to the target."""
+        """Return whether dim `d` may be split from `coarse` into `fine` blocks; uneven blocks only as prefixes of the target."""
         known = self.shape[d] % self.count(fine) == 0 or self.target.dims[d][: len(fine)] == fine
         return known and self.aligned(d, coarse, fine)
 
     def nbytes(self, place: Placement) -> int:
-        """The bytes that a device holds."""
+        """Return the bytes that a device has under a placement."""
         return math.prod([self.block(d, axes) for d, axes in enumerate(place.dims)]) * self.itemsize
 
     def step(self, kind: str, place: Placement, axes: tuple[Any, ...], **kw: Any) -> Step:
@@ -421,7 +421,7 @@ class _SearchSpace:
     def _scattered(
         self, place: Placement, d: int, axes: tuple[Any, ...]
     ) -> Iterator[tuple[Step, Placement]]:
-        """Yield the step that sums over `axes` and cuts dim `d` by them, where that is possible."""
+        """Yield the step that sums over `axes` and splits dim `d` by them, if it is possible."""
         after = (*place.dims[d], *axes)
         if self.may_split(d, place.dims[d], after):
             dims = (*place.dims[:d], after, *place.dims[d + 1 :])
@@ -469,8 +469,8 @@ class _SearchSpace:
                         yield self.step("all_to_all", place, moved, dim=d, target=t), after
 
     def _permutations(self, place: Placement) -> Iterator[tuple[Step, Placement]]:
-        """Steps to placements with as many splits per dim, whose axes begin as the target's do; what the target lacks is minor,
-        so that it can be gathered. Their axes and pairs are added to the plan that is found."""
+        """Yield permutations to placements with equally many splits per dim whose axes begin like the target's; axes that the target
+        lacks are minor, so that they can be gathered. `with_pairs` adds axes and pairs to the final plan."""
         if place.partial:
             return
         counts, strides, nbytes = (
@@ -491,7 +491,7 @@ class _SearchSpace:
                 )
 
     def _strides(self, dims: Spec) -> dict[Any, int]:
-        """By how many blocks a step along each axis moves; blocks are numbered in row-major order of their grid."""
+        """Return the number of blocks between neighbors along each axis; blocks are numbered in row-major order."""
         strides: dict[Any, int] = {}
         stride = 1
         for a in reversed(list(itertools.chain.from_iterable(dims))):
@@ -501,16 +501,16 @@ class _SearchSpace:
         return strides
 
     def with_pairs(self, step: Step, before: Placement, after: Placement) -> Step:
-        """`step` with the axes and pairs of its permutation."""
+        """Return `step` with the axes and pairs of its permutation."""
         if step.kind != "ppermute":
             return step
         axes, perm = permutation(before.dims, after.dims, self.sizes)
         return replace(step, axes=axes, perm=perm)
 
     def _filled(self, have: Spec, wanted: Sequence[tuple[tuple[Any, ...], int]]) -> Spec | None:
-        """The axes `wanted` with minor axes that cut each dim as many times more as they say; None if no axes do.
+        """Return the axes in `wanted`, per dim, with minor axes that split the dim by the additional factor; None if there are none.
 
-        The axes that split a dim under `have` come first.
+        Axes that split the dim under `have` are preferred.
         """
         taken = {a for axes, _ in wanted for a in axes}
         free = [a for a, size in self.sizes.items() if size > 1 and a not in taken]
@@ -535,9 +535,9 @@ class _SearchSpace:
 def permutation(
     source: Spec, target: Spec, sizes: Mapping[Any, int]
 ) -> tuple[tuple[Any, ...], tuple[tuple[int, int], ...]]:
-    """Axes, and (from, to) pairs of their flat numbers, that give every device its block under `target`.
+    """Return axes, and (from, to) pairs of flat positions along them, of the permutation from `source` to `target`.
 
-    Both layouts have equally many splits per dim; replicas are matched in order; a device with its block keeps it.
+    Both layouts have equally many splits per dim; replicas are matched in order; a device that has its target block keeps it.
     """
     axes = tuple(a for a in sizes if any(a in t for t in (*source, *target)))
     return axes, _pairs(source, target, tuple((a, sizes[a]) for a in axes))
@@ -545,7 +545,7 @@ def permutation(
 
 @lru_cache(maxsize=256)
 def _pairs(source: Spec, target: Spec, sizes_key: Sizes) -> tuple[tuple[int, int], ...]:
-    """The pairs of a permutation along these axes; one object for all values that it moves."""
+    """Return the pairs of a permutation; cached, so that all moved values share one object."""
     sizes = dict(sizes_key)
     counts = tuple(sizes.values())
     coords = dict(zip(sizes, np.indices(counts).reshape(len(counts), -1)))

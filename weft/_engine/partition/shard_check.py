@@ -1,11 +1,11 @@
-"""Checks of a partitioned program: types of shards, and what the participants of a collective must agree on.
+"""Checks of a partitioned program: the types of shards, and the agreement of the participants of collectives.
 
-In:   a `PartitionedProgram` for each program and each program inside it; the exchanges of a program of one process.
-Out:  nothing, or a `PartitionError` that names the op and the user's line.
-How:  the global type and the placement of a value give the type of its shards; every local form must have it exactly. All devices
-      run the same local program, so the participants of a collective agree on its dtype and shapes if its equation has the types
-      of its type rule, and on its groups if these contain every position exactly once.
-      It runs on every compilation: a wrong shard would be wrong values or corrupted memory.
+In:   a `PartitionedProgram` for each program and each inner program; the exchanges of a program of one process.
+Out:  None, or a `PartitionError` that names the op and the user's line.
+How:  the global type and the placement of a value determine the type of its shards, which each local form must have. All devices
+      run the same local program, so the participants of a collective agree on its dtype and shapes if its equation has the
+      types of its type rule, and on its groups if these contain every position exactly once.
+      The check runs on every compilation, since a wrong shard would cause wrong values or corrupt memory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _RULE = "\n  The compiled program would be wrong: this is a fault of weft."
 
 
 class PartitionError(AssertionError):
-    """A local result that is not the shard of its value, or a collective whose participants disagree: a fault of the partitioner."""
+    """A local result that is not the shard of its value, or a collective whose participants disagree: an error in the partitioner."""
 
 
 @record
@@ -48,7 +48,7 @@ class PartitionedProgram:
 
 
 def check_partitioned(programs: Iterable[PartitionedProgram], sizes: Sizes) -> None:
-    """PartitionError for the first local value that is not a shard of its variable, or collective whose participants disagree."""
+    """Raise PartitionError for the first local value that is not a shard of its variable, or collective whose participants disagree."""
     for one in programs:
         for var, value in one.values.items():
             for place, local in value.forms.items():
@@ -58,14 +58,14 @@ def check_partitioned(programs: Iterable[PartitionedProgram], sizes: Sizes) -> N
 
 
 def check_results(program: Jaxpr, places: Iterable[Placement], local: Jaxpr, sizes: Sizes) -> None:
-    """PartitionError for the first result of the local program that is not a shard of the result of `program`."""
+    """Raise PartitionError for the first result of the local program that is not a shard of the result of `program`."""
     makers = {v: eqn for eqn in program.eqns for v in eqn.outvars}
     for atom, place, shard in zip(program.outvars, places, local.out_avals):
         check_shard(atom.aval, place, shard, sizes, makers.get(atom) if type(atom) is Var else None)
 
 
 def check_memory(local: Jaxpr, blocks: Iterable[tuple[tuple[int, ...], Any]]) -> None:
-    """PartitionError for the first result of a local program that is not of the shape and dtype of the block of memory for it."""
+    """Raise PartitionError for the first result of a local program whose shape and dtype differ from its block of memory."""
     makers = {v: eqn for eqn in local.eqns for v in eqn.outvars}
     for atom, (shape, dtype) in zip(local.outvars, blocks):
         if atom.aval.shape != shape or atom.aval.dtype != dtype:
@@ -78,7 +78,7 @@ def check_memory(local: Jaxpr, blocks: Iterable[tuple[tuple[int, ...], Any]]) ->
 def check_shard(
     aval: ShapedArray, place: Placement, local: ShapedArray, sizes: Sizes, eqn: Eqn | None
 ) -> None:
-    """PartitionError unless `local` has the dtype and shape of the shard of `aval` placed as `place`. `eqn` is named in the error."""
+    """Raise PartitionError unless `local` has the dtype and shape of the shard of `aval` placed as `place`. The error names `eqn`."""
     shape = local_shape(aval.shape, place.dims, sizes)
     if local.dtype != aval.dtype or local.shape != shape:
         raise PartitionError(
@@ -88,14 +88,14 @@ def check_shard(
 
 
 def check_collectives(eqns: Iterable[Eqn], sizes: Sizes) -> None:
-    """PartitionError for the first collective among `eqns` whose participants disagree on types or groups."""
+    """Raise PartitionError for the first collective among `eqns` whose participants disagree on types or groups."""
     for eqn in eqns:
         if isinstance(eqn.primitive, CollectiveOp):
             _raise_if(_fault_of_axes(eqn.params, sizes) or _fault_of_types(eqn), eqn, eqn.source)
 
 
 def check_exchanges(eqns: Iterable[Eqn], ranks: tuple[int, ...]) -> None:
-    """PartitionError for the first exchange among `eqns` whose `ranks` disagree on types or groups."""
+    """Raise PartitionError for the first exchange among `eqns` whose `ranks` disagree on types or groups."""
     for eqn in eqns:
         if role_of(eqn) == "exchange":
             _raise_if(
@@ -123,7 +123,7 @@ def _fault_of_axes(params: Mapping[str, Any], sizes: Sizes) -> str:
 def _fault_of_groups(
     groups: tuple[tuple[int, ...], ...] | None, positions: range | tuple[int, ...]
 ) -> str:
-    """Return what is wrong with groups: each position must be in one group, and all groups must have the same size."""
+    """Return the error in groups, or ''. Each position must be in one group, and all groups must have the same size."""
     if groups is None:
         return ""
     if sorted(itertools.chain.from_iterable(groups)) != sorted(positions):
@@ -135,7 +135,7 @@ def _fault_of_groups(
 
 @lru_cache(maxsize=256)
 def _fault_of_pairs(pairs: tuple[tuple[int, int], ...], positions: range | tuple[int, ...]) -> str:
-    """Return what is wrong with pairs of a sender and a receiver: each position may send once and receive once."""
+    """Return the error in pairs of a sender and a receiver, or ''. Each position may send once and receive once."""
     for verb, members in zip(("sends", "receives"), zip(*pairs)):
         position, count = Counter(members).most_common(1)[0]
         if count > 1:
@@ -160,7 +160,7 @@ def _fault_of_exchange(eqn: Eqn, ranks: tuple[int, ...]) -> str:
 
 
 def _fault_of_types(eqn: Eqn) -> str:
-    """Return how the results of an equation differ from its type rule."""
+    """Return the difference between the results of an equation and its type rule, or ''."""
     types = eqn.primitive.abstract([a.aval for a in eqn.invars], eqn.params)
     if len(types) != len(eqn.outvars):
         return f"it has {len(eqn.outvars)} results, its type rule gives {len(types)}"

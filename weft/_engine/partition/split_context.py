@@ -1,7 +1,7 @@
-"""`SplitContext`: what a split rule may ask while it computes the results of one device.
+"""The interface of split rules while they compute the results of one device: `SplitContext`.
 
 In:   an equation, the axes that split its special factors, and the partitioner.
-Out:  sizes and positions of this device's blocks, the rows that it needs of others, and collectives, which are recorded.
+Out:  sizes and positions of this device's blocks, the rows needed from other devices, and collectives, which are recorded.
 Next: `partition.rules.split_rule` for the rules, `partition.rules.halo` for rows of other devices.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def _reduction(kind: str) -> Callable[[SplitContext, Any, Axes], Any]:
-    """A reduction over devices, which is recorded."""
+    """Return a method for a recorded reduction over devices."""
 
     def reduce(context: SplitContext, x: Any, axes: Axes) -> Any:
         context.record(kind, x, axes)
@@ -39,7 +39,7 @@ def _reduction(kind: str) -> Callable[[SplitContext, Any, Axes], Any]:
 
 
 class SplitContext:
-    """What a split rule may ask: which dims of operands are split, this device's place along them, collectives."""
+    """The interface of split rules: the split dims of operands, this device's position along them, collectives."""
 
     __slots__ = ("_halos", "_partitioner", "axes", "eqn", "rule")
 
@@ -49,35 +49,35 @@ class SplitContext:
         self.eqn, self.rule, self.axes = eqn, rule, axes
 
     def of_dim(self, operand: int, dim: int) -> Axes:
-        """The axes that split dim `dim` of operand `operand` and that the rule must deal with; () if none."""
+        """Return the axes that split dim `dim` of operand `operand` and that the rule must handle; () if there are none."""
         return tuple(a for f in self.rule.ins[operand][dim] for a in self.axes.get(f, ()))
 
     def of_result(self, result: int, dim: int) -> Axes:
-        """The axes that split dim `dim` of result `result` and that the rule must deal with; () if none."""
+        """Return the axes that split dim `dim` of result `result` and that the rule must handle; () if there are none."""
         return tuple(a for f in self.rule.outs[result][dim] for a in self.axes.get(f, ()))
 
     def extent(self, operand: int, dim: int) -> int:
-        """The size of dim `dim` of the whole operand `operand`."""
+        """Return the size of dim `dim` of the whole operand `operand`."""
         return self.eqn.invars[operand].aval.shape[dim]
 
     def result_extent(self, result: int, dim: int) -> int:
-        """The size of dim `dim` of the whole result `result`."""
+        """Return the size of dim `dim` of the whole result `result`."""
         return self.eqn.outvars[result].aval.shape[dim]
 
     def block(self, size: int, axes: Axes) -> int:
-        """The size of the blocks into which `axes` cut a dim of `size`."""
+        """Return the size of the blocks into which `axes` split a dim of `size`."""
         return -(-size // self.size(axes))
 
     def halo(self, operand: int, dim: int, axes: Axes, window: Window) -> Halo:
-        """The rows of `window` along dim `dim` of an operand, which every device needs."""
+        """Return the halo of the rows of `window` along dim `dim` of an operand, which every device needs."""
         from weft._engine.partition.rules.halo import (
-            Halo,  # most programs need no rows of other devices
+            Halo,  # rarely needed
         )
 
         return Halo(operand, dim, axes, self.extent(operand, dim), window)
 
     def halos(self) -> list[Halo] | None:
-        """The rows that devices need of others' blocks; None if they follow no pattern."""
+        """Return the halos that devices need of other blocks; None if they have no pattern."""
         if self._halos is self:
             split = split_rule_of(self.eqn.primitive)
             self._halos = (
@@ -86,7 +86,7 @@ class SplitContext:
         return self._halos
 
     def bytes_sent(self, ins: Sequence[Placement]) -> float:
-        """Bytes of the rows that devices send each other where operands are placed as `ins`."""
+        """Return the bytes of the rows that a device sends to others if operands are placed as `ins`."""
         cost, partitioner = 0.0, self._partitioner
         for halo in (self.halos() or ()) if self.axes else ():
             if self.of_dim(halo.operand, halo.dim):
@@ -103,7 +103,7 @@ class SplitContext:
         return cost
 
     def common_window(self, halo: Halo) -> Window:
-        """The rows of the operand of `halo` that all equations need whose results should be split into the same blocks."""
+        """Return the window of rows of the halo's operand that cover the needs of all equations whose results should have the same blocks."""
         from weft._engine.partition.rules.halo import Window
 
         partitioner, var = self._partitioner, self.eqn.invars[halo.operand]
@@ -132,28 +132,28 @@ class SplitContext:
         return Window(first, halo.window.advance, max(w.first + w.span for w in windows) - first)
 
     def fetched_rows(self, x: Any, halo: Halo) -> tuple[Window, Any] | None:
-        """The widest rows fetched so far along the dim of a local operand, and their window."""
+        """Return the window and the values of the widest rows fetched so far along the halo's dim of a local operand, or None."""
         return self._partitioner.fetched_rows.get((id(x), halo.dim, halo.axes), (None, None))[1]
 
     def keep_rows(self, x: Any, halo: Halo, window: Window, wide: Any) -> tuple[Window, Any]:
-        """Remember rows that were fetched."""
+        """Cache fetched rows for other equations."""
         found = (window, wide)
         self._partitioner.fetched_rows[id(x), halo.dim, halo.axes] = (
             x,
             found,
-        )  # `x` is kept: its id stays its own
+        )  # the entry keeps `x` alive, so that its id is not reused
         return found
 
     def masked(self, x: Any, dim: int, axes: Axes, size: int, fill: Any) -> Any:
-        """This device's block `x` of a dim of `size` elements, with `fill` where the block is padded."""
+        """Return this device's block `x` of a dim of `size` elements, with `fill` in its padding."""
         return masked(x, dim, axes, size, fill) if axes and size % self.size(axes) else x
 
     def size(self, axes: Axes) -> int:
-        """Number of devices along `axes`."""
+        """Return the number of devices along `axes`."""
         return math.prod(self._partitioner.sizes[a] for a in axes)
 
     def start(self, axes: Axes, local: int, dtype: Any = np.int32) -> Any:
-        """Global position of the first element of this device's block of `local` elements."""
+        """Return the global position of the first element of this device's block of `local` elements."""
         index = convert_element_type(collectives.axis_index(axes), dtype)
         return mul(index, np.asarray(local, dtype)[()])
 
@@ -167,12 +167,12 @@ class SplitContext:
         self._partitioner.record_collective(Step(kind, axes, nbytes=nbytes), x, why)
 
     def all_gather(self, x: Any, axes: Axes, dim: int) -> Any:
-        """The blocks of all devices, concatenated along `dim`."""
+        """Return the blocks of all devices, concatenated along `dim`."""
         self.record("all_gather", x, axes)
         return collectives.all_gather(x, axes, axis=dim, tiled=True)
 
     def ppermute(self, x: Any, axes: Axes, perm: tuple[tuple[int, int], ...]) -> Any:
-        """What the device that names this one as its target sends; zeros if none does."""
+        """Return `x` of the device whose target is this one by `perm`; zeros if there is none."""
         self.record("ppermute", x, axes)
         return collectives.bind_ppermute(x, axes, perm)
 

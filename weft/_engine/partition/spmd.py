@@ -1,10 +1,10 @@
-"""SPMD: from a global program and target specs for its variables to the program that one device runs.
+"""SPMD partitioning: a global program and target specs of its variables become the program that one device runs.
 
 In:   a global Jaxpr, the result of `propagate`, the placements of its inputs.
-Out:  a Jaxpr on local shapes in which every move between devices is an explicit collective, and a record of each.
-Laws: running the result on all devices and putting the shards together gives what the global program gives; only the
-      collectives that the partitioner adds communicate.
-Next: `partitioner` computes one equation after the other.
+Out:  a Jaxpr on local shapes with explicit collectives for all communication, and a record of each.
+Laws: the assembled results of the local program on all devices equal the results of the global program; only the collectives
+      that the partitioner adds communicate.
+Next: `partitioner` partitions one equation after the other.
 """
 
 from __future__ import annotations
@@ -39,11 +39,10 @@ def partition_program(
     schedule: FormSchedule = NOTHING_SCHEDULED,
     strategies: dict[tuple[Any, ...], list[Any]] | None = None,
 ) -> tuple[Jaxpr, list[Spec], Partitioner]:
-    """The local program of a whole `jaxpr`, the specs of its results (those of `outs` where given), and who made them.
+    """Return the local program of a whole `jaxpr`, the specs of its results (given by `outs`, or chosen), and the partitioner.
 
-    `target_weight` scales the cost of moving a result to its target spec, where the user did not request that spec.
-    Forms of values are made and dropped as `schedule` says. Calls with the same `target_specs`
-    may share `strategies`, which then are listed once.
+    `target_weight` scales the cost of moving a result to its target spec if the user did not request that spec.
+    Forms of values are created and dropped according to `schedule`. Calls with the same `target_specs` may share `strategies`.
     """
     trace = LocalTrace(parent, jaxpr.name)
     partitioner = Partitioner(
@@ -93,6 +92,6 @@ def partition_program(
 
 
 def _special(partitioner: Partitioner, eqn: Eqn) -> list[Value]:
-    from weft._engine.partition import regions  # few programs have such equations
+    from weft._engine.partition import regions  # rarely needed
 
     return regions.compute(partitioner, eqn)

@@ -1,8 +1,8 @@
-"""Stacking: the program of one device, mapped over the axes of the mesh, on the storage blocks of arrays.
+"""Stacking: the program of one device is mapped over the axes of the mesh, on the storage blocks of arrays.
 
 In:   a local Jaxpr with collectives, and the spec (axes per dim) of every input and output.
 Out:  a Jaxpr without collectives on storage shapes [splits..., local dims...].
-Law:  a value that does not vary over an axis has no dim for it: it is computed once for all devices of the axis.
+Law:  a value that does not vary over an axis has no dim for it, and is computed once for all devices along the axis.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def stack(
     out_specs: Sequence[Spec],
     out_blocks: Sequence[tuple[int, ...] | None] = (),
 ) -> Jaxpr:
-    """`local` mapped over the mesh `axes` (name, size), from and to storage blocks laid out by the specs.
+    """Return `local` mapped over the mesh `axes` (name, size), from and to storage blocks according to the specs.
 
-    A result that is whole on all devices is stored in as many blocks per dim as `out_blocks` says, if it says so.
+    A result that is whole on all devices is stored in `out_blocks` blocks per dim, unless that is None.
     """
     local = separate_reductions(local)
 
@@ -52,7 +52,7 @@ def on_blocks(
     out_blocks: Sequence[tuple[int, ...] | None],
     blocks: Sequence[Any],
 ) -> list[Any]:
-    """The storage blocks of the results of `local`, mapped over `axes`, from those of its arguments."""
+    """Apply `local`, mapped over `axes`, to the storage blocks of its arguments; return the storage blocks of its results."""
     blocks_of = (*out_blocks, *[None] * (len(out_specs) - len(out_blocks)))
     names, sizes = [name for name, _ in axes], dict(axes)
     args = [from_storage(x, spec, names, sizes) for x, spec in zip(blocks, in_specs)]
@@ -72,7 +72,7 @@ def on_blocks(
 def block_types(
     variables: Sequence[Var], specs: Sequence[Spec], axes: Sequence[tuple[str, int]]
 ) -> list[ShapedArray]:
-    """The types of the storage blocks of these variables of one device."""
+    """Return the types of the storage blocks of variables of one device."""
     return [
         v.aval.update(
             shape=_splits(spec, v.aval.ndim, dict(axes)) + v.aval.shape,
@@ -94,7 +94,7 @@ def mapped_over(
     varying: Sequence[frozenset[Any]],
     kept: Sequence[frozenset[Any]],
 ) -> Callable[..., Any]:
-    """`fun` mapped over `axes`, the first outermost; an argument has a leading dim per axis it varies over, in their order."""
+    """Return `fun` mapped over `axes`, the first outermost; an argument has a leading dim per axis over which it varies, in order."""
     if not axes:
         return fun
     (name, size), rest = axes[0], axes[1:]
@@ -109,7 +109,7 @@ def mapped_over(
 
 
 def _final_dim(x: Any, dim: int | None, axis: BatchAxis, kept: bool) -> Any:
-    """Output with the axis as dim 0 if the spec names it; else one of its (equal) rows."""
+    """Return an output with the axis as dim 0 if the spec has it; otherwise one of its equal rows."""
     if kept:
         return to_dim(x, dim, axis, 0)
     if dim is None:
@@ -120,7 +120,7 @@ def _final_dim(x: Any, dim: int | None, axis: BatchAxis, kept: bool) -> Any:
 
 
 def from_storage(block: Any, spec: Spec, names: Sequence[Any], sizes: Mapping[Any, int]) -> Any:
-    """[splits..., local...] -> [mesh axes in mesh order..., local...]."""
+    """Convert [splits..., local...] to [mesh axes in mesh order..., local...]."""
     order = [a for dim in spec for a in dim]
     shape = typeof(block).shape
     local = shape[len(shape) // 2 :]
@@ -133,7 +133,7 @@ def from_storage(block: Any, spec: Spec, names: Sequence[Any], sizes: Mapping[An
 
 
 def to_storage(x: Any, spec: Spec, names: Sequence[Any], sizes: Mapping[Any, int]) -> Any:
-    """[mesh axes in mesh order..., local...] -> [splits..., local...]."""
+    """Convert [mesh axes in mesh order..., local...] to [splits..., local...]."""
     order = [a for dim in spec for a in dim]
     have = [a for a in names if a in order]
     n = len(order)
@@ -145,7 +145,7 @@ def to_storage(x: Any, spec: Spec, names: Sequence[Any], sizes: Mapping[Any, int
 
 
 def _into_blocks(x: Any, blocks: tuple[int, ...]) -> Any:
-    """[dims...] -> [blocks..., dims of a block...]."""
+    """Convert [dims...] to [blocks..., dims of a block...]."""
     pairs = [n for size, k in zip(typeof(x).shape, blocks) for n in (k, size // k)]
     rank = len(blocks)
     return transpose(reshape(x, tuple(pairs)), (*range(0, 2 * rank, 2), *range(1, 2 * rank, 2)))

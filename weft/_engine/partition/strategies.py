@@ -1,9 +1,9 @@
-"""Candidate strategies: the splits of the factors of one equation that are worth pricing.
+"""Candidate strategies: the splits of the factors of one equation whose costs are compared.
 
 In:   an equation, its factor rule, the placements of its operands, the target specs of its results, its split rule.
-Out:  axes per factor, each of which the local operation computes correctly; the partitioner prices them.
-How:  splits like the target specs of the results, like each operand, and mixtures; then the same with axes of dims that
-      cannot stay split, or that need rows of other devices, moved elsewhere; then with the factors of a group split together.
+Out:  axes per factor; the local op is correct for each candidate, and the partitioner computes its cost.
+How:  splits like the target specs of the results, like each operand, and mixtures; then the same with axes moved away from
+      dims that cannot stay split or need rows of other devices; then with the factors of a group split together.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from weft._engine.util.record import record
 
 @record(frozen=False)
 class Strategy:
-    """How an equation, and those equal to it, can be computed: axes per factor, placements of operands and results."""
+    """A way to compute an equation and all equal equations: axes per factor, placements of operands and results."""
 
     axes: FactorAxes
     ins: list[Placement]
     outs: list[Placement]
-    params: dict[str, Any] | None = None  # of the local equation, once they are known
+    params: dict[str, Any] | None = None  # parameters of the local equation, when computed
 
 
 @record(frozen=False)
 class StrategySet:
-    """The strategies for equal equations, and the cheapest of them by the forms that the operands have (None: not shared)."""
+    """The strategies for equal equations, and the cheapest by the present forms of the operands (None: not shared)."""
 
     strategies: list[Strategy]
     cheapest: dict[tuple[Any, ...], Strategy] | None = None
@@ -91,7 +91,7 @@ class Candidates:
                         yield option
 
     def can_split(self, f: int) -> bool:
-        """Whether factor `f` may be split; an empty one may not where the operation has a rule of its own."""
+        """Return whether factor `f` may be split; an empty factor may not if the op has a split rule."""
         rule = self.rule
         if f not in rule.special and completes_reduction(rule.reduced.get(f, "add"), self.eqn):
             return True
@@ -100,7 +100,7 @@ class Candidates:
         )
 
     def even(self, axes: FactorAxes) -> FactorAxes:
-        """`axes` less those that would cut a factor unevenly where the operation does not tolerate padding."""
+        """Return `axes` without axes that would split a factor unevenly if the op does not tolerate padding."""
         kept: FactorAxes = {}
         for f, mine in axes.items():
             while (
@@ -114,7 +114,7 @@ class Candidates:
         return kept
 
     def relocated(self, axes: FactorAxes) -> Iterator[FactorAxes]:
-        """Yield `axes` with the axes of dims that cannot stay split, or need other devices' rows, moved to a dim of the results."""
+        """Yield `axes` with axes of dims that cannot stay split, or need rows of other devices, moved to a dim of the results."""
         rule = self.rule
         for stay in dict.fromkeys((self.splittable, self.splittable.difference(rule.special))):
             kept = {f: mine for f, mine in axes.items() if f in stay}
@@ -136,11 +136,11 @@ class Candidates:
         return tuple(dict.fromkeys(a for mine in moving for a in mine if a not in used))
 
     def count(self, axes: Sequence[Any]) -> int:
-        """Number of blocks into which `axes` cut a dim."""
+        """Return the number of blocks into which `axes` split a dim."""
         return math.prod(self.sizes[a] for a in axes)
 
     def grouped(self, axes: FactorAxes) -> Iterator[FactorAxes]:
-        """`axes`, and with factors of a group split together; factors without a leader that is split are left whole."""
+        """Yield `axes`, and `axes` with the factors of a group split together; followers without a split leader are left whole."""
         rule, options = self.rule, [axes]
         for group in rule.groups:
             if self.splittable.issuperset(group):
@@ -153,7 +153,7 @@ class Candidates:
                 yield kept
 
     def led(self, group: Sequence[int], axes: FactorAxes) -> Iterator[FactorAxes]:
-        """`axes` with the leader of `group` split like it or one of its followers; and with it those whose operands are split, or all."""
+        """Yield `axes` with the leader of `group` split like itself or a follower, and with it the followers with split operands, or all."""
         leader, *followers = group
         present = {
             f: mine for found in self.operand_axes for f, mine in found.items() if f in followers
@@ -166,7 +166,7 @@ class Candidates:
                     yield {**others, **dict.fromkeys((leader, *along), mine)}
 
     def with_one_leader(self, axes: FactorAxes) -> FactorAxes:
-        """`axes` without leaders whose followers have another one."""
+        """Return `axes` without the axes of leaders whose followers have another split leader."""
         led: set[int] = set()
         kept = dict(axes)
         for leader, *followers in self.rule.groups:
@@ -177,7 +177,7 @@ class Candidates:
         return kept
 
     def strays(self, f: int, mine: tuple[Any, ...], axes: FactorAxes) -> bool:
-        """Whether `f` follows leaders of groups, none of them is split like it, and it cannot be split alone."""
+        """Return whether `f` is a follower that cannot be split alone, and none of its leaders is split like it."""
         leaders = [group[0] for group in self.rule.groups if f in group[1:]]
         if not leaders or any(axes.get(leader) == mine for leader in leaders):
             return False
@@ -186,7 +186,7 @@ class Candidates:
 
 
 def completes_reduction(combine: str, eqn: Eqn) -> bool:
-    """Whether shards reduced with `combine` can be combined across devices by one collective."""
+    """Return whether shards reduced with `combine` can be combined across devices by one collective."""
     dtype = eqn.outvars[0].aval.dtype
     bitwise = combine in ("and", "or") and dtype != np.bool_
     by_parts = combine in ("max", "min") and dtypes.is_complex(dtype)
@@ -194,7 +194,7 @@ def completes_reduction(combine: str, eqn: Eqn) -> bool:
 
 
 def _merged(order: Sequence[FactorAxes], splittable: frozenset[int]) -> FactorAxes:
-    """Axes per factor, the earlier of `order` first; an axis splits one factor."""
+    """Merge axes per factor, the earlier entries of `order` first; each axis splits one factor."""
     taken: set[Any] = set()
     merged: FactorAxes = {}
     for axes in order:
@@ -214,9 +214,9 @@ def _merged(order: Sequence[FactorAxes], splittable: frozenset[int]) -> FactorAx
 
 
 def consistent_axes(axes: FactorAxes, rule: FactorRule, sizes: Mapping[Any, int]) -> FactorAxes:
-    """`axes` without those that would not cut a dim of several factors into contiguous blocks.
+    """Return `axes` without axes that would not split a dim of several factors into contiguous blocks.
 
-    These are the axes of minor factors under a major one that is not split completely, and of an uneven factor.
+    These are the axes of minor factors below a major factor that is not completely split, and of an uneven factor.
     """
     kept = dict(axes)
     for dim in joint_dims(rule):
@@ -232,13 +232,13 @@ def consistent_axes(axes: FactorAxes, rule: FactorRule, sizes: Mapping[Any, int]
 
 
 def completed_by(rule: FactorRule, f: int) -> CollectiveSpec | None:
-    """Return the collective that completes the reduction of factor `f` at once; None for sums, which can be deferred."""
+    """Return the collective that immediately completes the reduction of factor `f`; None for sums, which can be deferred."""
     combine = rule.reduced.get(f, "add")
     return None if combine == "add" else COMPLETED_BY.get(combine)
 
 
 def makes_partial_sums(eqn: Eqn, rule: FactorRule, f: int, axes: FactorAxes) -> bool:
-    """Whether factor `f`, split as `axes` say, makes the results partial sums."""
+    """Return whether splitting factor `f` by `axes` makes the results partial sums."""
     if f in rule.special:
         split = split_rule_of(eqn.primitive)
         return split is not None and bool(split.makes_partial_sums(f, rule, axes))
@@ -246,10 +246,10 @@ def makes_partial_sums(eqn: Eqn, rule: FactorRule, f: int, axes: FactorAxes) -> 
 
 
 def replicates_reduction(rule: FactorRule, values: Sequence[Value], axes: FactorAxes) -> bool:
-    """Whether a sum whose terms all operands hold on the same devices would be gathered and computed by all of them.
+    """Return whether all devices would gather and compute a sum whose terms are on the same devices in all operands.
 
-    So a gradient stays a sum over the devices that hold the batch, reduced with all others at once, even where gathering a
-    small batch would send somewhat less.
+    The cost of this is increased, so that a gradient stays a partial sum over the devices of the batch and is reduced together with
+    all others, even if gathering a small batch would send somewhat less.
     """
     for f, combine in rule.reduced.items():
         if combine != "add" or f in rule.special:
@@ -273,7 +273,7 @@ def _common(sets: Iterable[set[Any]]) -> set[Any]:
 
 
 def computes_nothing(eqn: Eqn) -> bool:
-    """Whether results have no elements, or are sums of no products because an operand has none."""
+    """Return whether results have no elements, or are sums without terms because an operand is empty."""
     if eqn.effects or not eqn.outvars:
         return False
     is_product = isinstance(eqn.primitive, ProductOp)

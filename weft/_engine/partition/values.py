@@ -1,7 +1,7 @@
-"""Values of the global program inside the program of one device, and the trace that records its equations.
+"""Values of the global program inside the local program, and the trace that records local equations.
 
 In:   a global value and its first local form.
-Out:  `Value`s, which know all local forms they have so far, by placement.
+Out:  `Value`s, which have all local forms so far, by placement.
 Next: `partition.partitioner`, which computes with them.
 """
 
@@ -21,7 +21,7 @@ from weft._engine.util.record import field, record
 
 
 class LocalTrace(StageTrace):
-    """Stages local equations; each is attributed to the line of the global equation it comes from."""
+    """A trace that stages local equations with the source line of their global equation."""
 
     __slots__ = ("source",)
 
@@ -41,7 +41,7 @@ class NotPartial(Exception):
 
 @record
 class Origin:
-    """Where a partial sum comes from: the reason, and the user's line. `selects`: all of its terms but one are negative zeros."""
+    """The origin of a partial sum: the reason, and the user's line. `selects`: all terms except one are negative zeros."""
 
     why: Why
     source: Any
@@ -50,8 +50,10 @@ class Origin:
 
 @record
 class PlacedEqn:
-    """How the results of an equation of the global program are placed. It is in a program that runs `count` times, at
-    `depth` in programs within programs, which handles the axes `manual` itself (its types are then those of one device)."""
+    """The placements of the results of an equation of the global program.
+
+    The equation is in a program that runs `count` times, at nesting depth `depth`, with the manual axes `manual` (over which its
+    types are local)."""
 
     eqn: Eqn
     placements: tuple[Placement, ...]
@@ -62,10 +64,10 @@ class PlacedEqn:
 
 @record
 class FormSchedule:
-    """When forms of values are made and dropped.
+    """The times at which forms of values are created and dropped.
 
     early      the layout to which a variable is moved as soon as it is computed
-    dropped    after an equation, forms that are made again where they are needed later, instead of kept
+    dropped    by equation, the forms that are dropped after it and created again if they are needed later
     """
 
     early: Mapping[Var, Spec] = field(default_factory=dict)
@@ -73,7 +75,7 @@ class FormSchedule:
 
 
 class Value:
-    """A global value inside the local program: its type and the local forms it has so far, by placement."""
+    """A global value inside the local program: its type and its local forms so far, by placement."""
 
     __slots__ = ("argument", "aval", "forms", "origin", "runs", "var")
 
@@ -87,24 +89,26 @@ class Value:
         runs: int = 0,
     ):
         self.aval = aval
-        self.runs = runs  # how often it is computed if that is less than the program runs: constants of loops; else 0
-        self.argument = argument  # its number among the inputs of the program, if it is one
+        self.runs = runs  # number of computations if fewer than the program's runs (constants of loops); else 0
+        self.argument = (
+            argument  # its number among the inputs of the program; None if it is not an input
+        )
         self.origin = origin
-        self.var: Any = None  # the variable of the global program that it is the value of, the first if of several
+        self.var: Any = None  # the variable of the global program with this value, the first if there are several
         self.forms: dict[Placement, Any] = {placement: local}
 
     @property
     def placement(self) -> Placement:
-        """How it was made."""
+        """The placement in which the value was first computed."""
         return next(iter(self.forms))
 
     def drop(self, place: Placement) -> None:
-        """Drop a form. It is made again from the first one, which stands behind a barrier: equal moves are not merged."""
+        """Drop a form. It can be created again from the first form, behind a barrier, so that equal moves are not merged."""
         first = self.placement
         if place != first and self.forms.pop(place, None) is not None:
             (self.forms[first],) = optimization_barrier([self.forms[first]])
 
     @property
     def partial_axes(self) -> frozenset[Any]:
-        """The axes over which it must be summed before it can be read; none if a summed form exists."""
+        """The axes over which the value must be summed before it is read; none if a summed form exists."""
         return frozenset() if any(not p.partial for p in self.forms) else self.placement.partial

@@ -1,2 +1,2 @@
-"""Propagation of shardings: `propagate` the fixpoint over factor rules, `reach` how much memory a dim's class holds, `layout_rule` the
-rules that users give to `custom_partitioning`."""
+"""Propagation of shardings: `propagate` has the fixpoint over factor rules, `reach` the bytes of values that splitting a dim would split,
+`layout_rule` the user's rules of `custom_partitioning`."""

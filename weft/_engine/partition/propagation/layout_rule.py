@@ -1,7 +1,7 @@
-"""What a function that partitions itself gets and gives: layouts of values.
+"""Layouts as arguments and results of the user's partition rules (`custom_partitioning`).
 
-In:   an equation of `custom_partitioning`, and the layouts that are known.
-Out:  values as the rule is shown them, its shardings on the axes of the program, and what it infers, for propagation.
+In:   an equation of `custom_partitioning`, and the known layouts.
+Out:  operands as passed to the rule, the rule's shardings on the axes of the program, and its inferred layouts, for propagation.
 Next: `custom_partition` makes the function local.
 """
 
@@ -25,7 +25,7 @@ from weft._engine.util.record import record
 
 @record
 class OperandInfo:
-    """A value as the rule is shown it: shape, dtype, and how it is laid out."""
+    """A value as passed to a rule: shape, dtype and sharding."""
 
     shape: tuple[int, ...]
     dtype: Any
@@ -42,7 +42,7 @@ class OperandInfo:
 
 
 def operand_info(aval: ShapedArray, spec: Spec, fine: Mesh, mesh: Mesh) -> OperandInfo:
-    """A value that is split by axes of `fine`, as a rule is shown it: on `mesh`, and whole where that does not express how it is split."""
+    """Return a value that is split by axes of `fine`, as passed to a rule: on `mesh`, and whole in dims whose split `mesh` cannot express."""
     named = NamedSharding(fine, spec_of_dims(spec))
     coarse = to_spec(named, mesh, aval.ndim)
     shown = spec_of_dims(((),) * aval.ndim if coarse is None else coarse)
@@ -59,7 +59,7 @@ def specs(
     sizes: Any,
     eqn: Eqn,
 ) -> list[Spec]:
-    """The layouts that a rule requests, a tree of shardings, on the axes of the program."""
+    """Return the layouts that a rule requests by a tree of shardings, on the axes of the program."""
     try:
         flat = tree.broadcast_prefix(
             shardings, tree.tree_unflatten(structure, avals), is_leaf=lambda x: x is None
@@ -86,7 +86,7 @@ def specs(
 
 
 class InferTransfer:
-    """Moves specs from the operands of such a function to its results, as its rule infers them."""
+    """The transfer of specs from the operands of a `custom_partitioning` equation to its results, by the rule's inference."""
 
     __slots__ = ("eqn", "variables")
 

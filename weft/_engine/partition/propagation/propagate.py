@@ -1,16 +1,16 @@
-"""Propagation: from the layouts that are given to a layout for every variable.
+"""Propagation: given layouts of some variables determine a layout of every variable.
 
 In:   a global Jaxpr (with the bodies of its loops and branches), sizes of the mesh axes, given specs of some inputs and
       outputs; `sharding_constraint` equations give specs of intermediates.
 Out:  a target spec for every variable: per dim the axes that should split it. The partitioner may compute an equation
       under another layout where that is cheaper, and reshards.
 Laws: a given spec is never changed; a spec only grows; an axis splits at most one dim of a value; arguments and results of
-      the program are split only by axes whose sizes divide them, other values also where little is padded.
-How:  specs are read as axes per factor of each equation's rule and written back to the other operands and results, both
-      ways, to a fixpoint: first through operations that change only values or places (elementwise, layout), then
-      through all; from a value to its broadcast, or to a part of it, last. Where operands disagree about a factor, or
-      use one axis for two factors, factors of the result win over contracted ones; then `Settling` decides, and earlier
-      operands win over later ones.
+      the program are split only by axes whose sizes divide them, other values also if little padding is needed.
+How:  specs are converted to axes per factor of each equation's rule, and back to specs of the other operands and results,
+      forward and backward, to a fixpoint: first through elementwise and layout ops, then through all ops, and finally
+      from values to their broadcasts and parts. If operands conflict about a factor, or use one axis for two factors,
+      factors of the result have precedence over contracted ones; then `Settling` decides, and earlier operands have
+      precedence over later ones.
 """
 
 from __future__ import annotations
@@ -47,23 +47,19 @@ from weft._engine.partition.propagation.reach import reach_of_dims
 from weft._engine.partition.reshard import is_even
 from weft._engine.util.record import field, record
 
-#: ops through which specs pass first: results are laid out as operands are, without any choice
+#: ops through which specs pass first, because results have the layouts of operands
 PASS_THROUGH = (ElementwiseOp, LayoutOp, ConstraintOp)
 
 
 class Settling(Enum):
-    """How conflicts between layouts are settled, once those of results have prevailed over those of contracted dims."""
+    """The rule for conflicts between layouts that remain after results have had precedence over contracted dims."""
 
-    BY_SIZE = (
-        auto()
-    )  # those that a larger value has had prevail; inner programs settle theirs first
-    BY_REACH = (
-        auto()
-    )  # those of dims that run through more of the program prevail; outer programs are first
+    BY_SIZE = auto()  # the layout of the larger value has precedence; inner programs come first
+    BY_REACH = auto()  # the layout of dims with the larger reach (`reach`) has precedence; outer programs come first
 
 
 def factor_rule(eqn: Eqn) -> FactorRule | None:
-    """The sharding rule of an equation, or None if its primitive has none (then nothing passes through it)."""
+    """Return the factor rule of an equation; None if its primitive has none, so that specs do not pass through it."""
     if not has_rule(eqn.primitive.factors):
         return None
     key = (eqn.primitive, tuple(a.aval for a in eqn.invars), tuple(v.aval for v in eqn.outvars))
@@ -75,7 +71,7 @@ def factor_rule(eqn: Eqn) -> FactorRule | None:
 
 @functools.cache
 def _load_splits() -> tuple[ModuleType, ...]:
-    """Fill `SPLIT_RULES`. Most programs have no special factor, and need none of this."""
+    """Load the modules that fill `SPLIT_RULES`; programs without special factors do not need them."""
     from weft._engine.partition.rules import counters, indexing, windows
 
     return counters, indexing, windows
@@ -83,44 +79,44 @@ def _load_splits() -> tuple[ModuleType, ...]:
 
 @record(frozen=False)
 class Propagation:
-    """The state of propagation: target specs so far, and which of them are given."""
+    """The state of propagation: the target specs so far, and the given ones among them."""
 
     sizes: Mapping[Any, int]
     dims: dict[Var, list[DimSpec]] = field(default_factory=dict)
     fixed: set[Var] = field(default_factory=set)  # variables whose spec is given
     explicit: dict[Var, frozenset[Any]] = field(
         default_factory=dict
-    )  # axes whose place the variable's type says
+    )  # axes whose dims the variable's type determines
     cuts: set[tuple[Any, int]] = field(
         default_factory=set
-    )  # axes that should be finer, and the sizes of their major parts
+    )  # axes that should be refined, and the sizes of their major parts
     carried: dict[Atom, int] = field(
         default_factory=dict
-    )  # bytes of the largest value that has had the spec
-    changed: set[Var] = field(default_factory=set)  # since the last transfer began
+    )  # bytes of the largest value from which the spec comes
+    changed: set[Var] = field(
+        default_factory=set
+    )  # variables changed since the last transfer began
     rules: dict[Eqn, FactorRule | None] = field(default_factory=dict)
     shared: dict[tuple[Any, ...], FactorRule | None] = field(
         default_factory=dict
-    )  # by what it follows from
+    )  # rules of equal equations, by op, parameters and types
     facts: dict[tuple[Any, ...], _RuleFacts] = field(default_factory=dict)
     terms: dict[Var, frozenset[Any]] = field(
         default_factory=dict
-    )  # axes over which devices have terms of a variable, or should have
+    )  # axes over which a variable is, or should be, a partial sum
     boundary: set[Var] = field(default_factory=set)  # arguments and results of the program
-    meshes: Any = None  # the mesh of the axes, and the coarser one that was given
-    last_round: bool = False  # whether specs pass from a value to its broadcast or part
+    meshes: Any = None  # the mesh of the axes, and the coarser given mesh
+    last_round: bool = False  # True if specs pass from values to their broadcasts and parts
     settling: Settling = Settling.BY_SIZE
     reach: dict[Var, tuple[int, ...]] = field(
         default_factory=dict
-    )  # of the dims of variables, where it settles conflicts
-    conflicts: bool = False  # whether values disagreed anywhere
-    slices_split: bool = (
-        False  # whether slices were taken along a split dim, by a loop or an equation
-    )
-    splits_slices: bool = False  # whether the axes of such dims split other dims of the slices
+    )  # the reach of each dim, if it decides conflicts
+    conflicts: bool = False  # True if any specs conflicted
+    slices_split: bool = False  # True if a loop or an equation takes slices along a split dim
+    splits_slices: bool = False  # True if the axes of such dims split other dims of the slices
 
     def rule(self, eqn: Eqn) -> FactorRule | None:
-        """The sharding rule of an equation: one object for equations with equal operations, parameters and types."""
+        """Return the factor rule of an equation; equations with equal ops, parameters and types have one rule object."""
         if eqn not in self.rules:
             params = params_key(eqn.params)
             if params is None:
@@ -139,27 +135,27 @@ class Propagation:
         return self.rules[eqn]
 
     def spec(self, atom: Any) -> Spec:
-        """The axes per dim of a variable (none for literals)."""
+        """Return the axes per dim of a variable; no axes for literals."""
         if type(atom) is Literal:
             return ((),) * atom.aval.ndim
         found = self.dims.get(atom)
         return tuple(found) if found is not None else ((),) * atom.aval.ndim
 
     def fix(self, var: Any, spec: Spec) -> None:
-        """Fix the spec of a variable for good."""
+        """Set the spec of a variable and make it unchangeable."""
         if type(var) is not Literal:
             self.dims[var] = list(spec)
             self.fixed.add(var)
             self.carried[var] = var.aval.nbytes
 
     def fix_explicit(self, var: Var, spec: Spec, axes: frozenset[Any]) -> None:
-        """Fix which dims of a variable the explicit `axes` split; others may join them."""
+        """Set the dims of a variable that the explicit `axes` split; other axes may be added."""
         self.dims[var] = list(spec)
         self.explicit[var] = axes
         self.carried[var] = var.aval.nbytes
 
     def stake(self, var: Var, factors: OperandFactors, f: int) -> tuple[int, ...]:
-        """What settles conflicts about factor `f` of `var`: the greater prevails, the earlier of equal ones."""
+        """Return the rank of `var` in conflicts about factor `f`; the greatest has precedence, the earlier of equal ranks."""
         if self.settling is Settling.BY_SIZE:
             return (self.carried[var],)
         return max(
@@ -167,11 +163,11 @@ class Propagation:
         ), var.aval.nbytes
 
     def is_fixed(self, atom: Any) -> bool:
-        """Whether the layout of a variable is given, in full or by explicit axes."""
+        """Return whether the layout of a variable is given, completely or by explicit axes."""
         return atom in self.fixed or atom in self.explicit
 
     def extend(self, atom: Any, spec: Spec, carried: int = 0) -> None:
-        """Extend the spec of a variable where `spec`, which a value of `carried` bytes has had, says more and agrees with it."""
+        """Extend the spec of a variable by compatible axes of `spec`, which comes from a value of `carried` bytes."""
         if type(atom) is Literal or atom in self.fixed or not atom.aval.ndim:
             return
         mine = self.dims.setdefault(atom, [()] * atom.aval.ndim)
@@ -194,10 +190,10 @@ class Propagation:
                 self.carried[atom] = max(carried, self.carried.get(atom, 0), atom.aval.nbytes)
 
     def of_slices(self, spec: Spec, sliced: Collection[int], shape: Sequence[int]) -> Spec:
-        """Return the layout of slices of sizes `shape` of a value that `spec` splits, which are taken along its dims `sliced`.
+        """Return the layout of slices with dims `shape`, taken along the dims `sliced` of a value that `spec` splits.
 
-        With `splits_slices`, the axes of these dims split a dim of the slices that they divide: their own, a split one, or the first.
-        They are major there, as they were before a reshape that made the sliced dims of a split one.
+        With `splits_slices`, the axes of these dims split a divisible dim of the slices: the same dim, a split dim, or the first. They
+        become its major axes, as before a reshape that split off the sliced dims.
         """
         self.slices_split |= any(spec[d] for d in sliced)
         if not self.splits_slices:
@@ -224,13 +220,12 @@ def propagate(
     splits_slices: bool = False,
     like: Propagation | None = None,
 ) -> Propagation:
-    """Find a spec for every variable of `jaxpr` and of the programs inside it.
+    """Return a spec for every variable of `jaxpr` and of its inner programs.
 
-    `constraint_spec(eqn)` gives, per dim, the axes that a constraint equation requests, None where it leaves it open.
-    `type_spec(aval)` gives the layout that an explicitly sharded type prescribes, the axes that it is about, and its unreduced axes.
-    `layouts` has other specs to try for some variables. `settling` is the rule for conflicts. With `splits_slices`, axes of a dim
-    along which slices are taken split another dim of the slices. `like` is an earlier propagation of `jaxpr`, whose rules are used
-    again.
+    `constraint_spec(eqn)` returns, per dim, the axes that a constraint requests, None for dims left open. `type_spec(aval)` returns the
+    layout of an explicitly sharded type, its explicit axes, and its unreduced axes. `layouts` has other specs to try for some
+    variables. `settling` is the rule for conflicts. With `splits_slices`, axes of a dim along which slices are taken split another
+    dim of the slices. `like` is an earlier propagation of `jaxpr`, whose rules are reused.
     """
     state = Propagation(sizes, meshes=meshes, settling=settling, splits_slices=splits_slices)
     if like is not None:
@@ -258,7 +253,7 @@ def propagate(
 
 
 def _fix_types(state: Propagation, jaxpr: Jaxpr, type_spec: Any) -> None:
-    """Fix the layouts that explicitly sharded types prescribe."""
+    """Fix the layouts of variables with explicitly sharded types."""
     for var in _all_variables(jaxpr):
         if var.aval.explicit is not None:
             spec, axes, terms = type_spec(var.aval)
@@ -268,9 +263,9 @@ def _fix_types(state: Propagation, jaxpr: Jaxpr, type_spec: Any) -> None:
 
 
 def _fix_constraints(state: Propagation, eqns: Sequence[Eqn], constraint_spec: Any) -> None:
-    """Fix the layouts that constraints request, and mark the values of programs for one device."""
+    """Fix the layouts that constraints request, and mark the boundary values of per-device programs."""
     for eqn in eqns:
-        if eqn.primitive.per_device:  # blocks of its values are blocks of what is outside
+        if eqn.primitive.per_device:  # its values are blocks of the operands and results
             body = eqn.params["jaxpr"]
             state.boundary.update(
                 a for a in (*body.invars, *body.outvars) if type(a) is not Literal
@@ -280,7 +275,7 @@ def _fix_constraints(state: Propagation, eqns: Sequence[Eqn], constraint_spec: A
 
 
 def _settle(state: Propagation, eqns: Sequence[Eqn], sweep: Sequence[Eqn]) -> None:
-    """Run the transfers of equations to a fixpoint: first those that leave no choice, last those for large parts of dims."""
+    """Run the transfers of equations to a fixpoint: first of pass-through ops, then of all, finally for broadcasts and parts."""
     made = {eqn: transfer for eqn in eqns if (transfer := _transfer(state, eqn)) is not None}
     transfers = [made[eqn] for eqn in sweep if eqn in made]
     simple = {transfer for eqn, transfer in made.items() if isinstance(eqn.primitive, PASS_THROUGH)}
@@ -292,7 +287,7 @@ def _settle(state: Propagation, eqns: Sequence[Eqn], sweep: Sequence[Eqn]) -> No
 
 
 def _trace_terms(state: Propagation, eqns: Sequence[Eqn]) -> None:
-    """Where terms are asked for of a value that nothing else reads, ask for them where it is made."""
+    """Propagate required unreduced axes from a value without other readers to the operands of its equation."""
     uses = Counter(a for eqn in eqns for a in eqn.invars if type(a) is not Literal)
     for eqn in reversed(eqns):
         terms = (
@@ -311,7 +306,7 @@ def _trace_terms(state: Propagation, eqns: Sequence[Eqn]) -> None:
 
 
 def _run(state: Propagation, transfers: list[Transfer], first: Collection[Transfer]) -> None:
-    """Sweep forward and backward over transfers whose variables changed, until none does; those of `first` begin."""
+    """Sweep forward and backward over transfers whose variables changed, beginning with `first`, until nothing changes."""
     users: dict[Var, list[int]] = {}
     for i, transfer in enumerate(transfers):
         for var in transfer.variables:
@@ -340,10 +335,10 @@ def _fix_constraint(state: Propagation, eqn: Eqn, axes_of_dims: Sequence[DimSpec
 
 
 def _sweep(jaxpr: Jaxpr, enter: bool) -> Iterable[Eqn]:
-    """The equations of a program and of the programs inside it, in the order of a sweep.
+    """Yield the equations of a program and of its inner programs in the order of a sweep.
 
-    An equation that holds programs comes after their equations. With `enter` it also comes before them, so that its operands'
-    specs reach them in the same sweep.
+    An equation with inner programs follows their equations. With `enter` it also precedes them, so that its operands' specs reach
+    them in the same sweep.
     """
     for eqn in jaxpr.eqns:
         if isinstance(eqn.primitive, RegionOp):
@@ -355,7 +350,7 @@ def _sweep(jaxpr: Jaxpr, enter: bool) -> Iterable[Eqn]:
 
 
 def _all_variables(jaxpr: Jaxpr) -> Iterable[Var]:
-    """The variables of a program and of the programs inside it."""
+    """Yield the variables of a program and of its inner programs."""
     yield from jaxpr.invars
     for eqn in jaxpr.eqns:
         yield from eqn.outvars
@@ -368,7 +363,7 @@ def _all_variables(jaxpr: Jaxpr) -> Iterable[Var]:
 
 
 def _transfer(state: Propagation, eqn: Eqn) -> Transfer | None:
-    """What moves specs through one equation, forward and backward; None if nothing passes."""
+    """Return the transfer of specs through one equation, forward and backward; None if specs do not pass."""
     if eqn.primitive.per_device:
         return _ShardMapTransfer(eqn)
     if isinstance(eqn.primitive, (RegionOp, BarrierOp)):
@@ -380,7 +375,7 @@ def _transfer(state: Propagation, eqn: Eqn) -> Transfer | None:
         and eqn.params["rule"].infer is not None
     ):
         from weft._engine.partition.propagation.layout_rule import (
-            InferTransfer,  # most programs have none
+            InferTransfer,  # rarely needed
         )
 
         return InferTransfer(eqn)
@@ -388,8 +383,8 @@ def _transfer(state: Propagation, eqn: Eqn) -> Transfer | None:
 
 
 class _RuleFacts:
-    """What the equations of one factor rule have in common, whose literals are the same operands; and what was found for values
-    with equal layouts, as in equal layers."""
+    """Facts shared by equations with one factor rule and the same literal operands, and cached transfers for values with equal layouts,
+    as in equal layers."""
 
     __slots__ = ("closed", "in_result", "joint", "parts", "sliced", "broadcasts", "found")
 
@@ -406,7 +401,7 @@ class _RuleFacts:
 
 
 class _FactorTransfer:
-    """Moves specs through an equation by its factor rule."""
+    """The transfer of specs through an equation by its factor rule."""
 
     __slots__ = ("rule", "eqn", "values", "variables", "facts")
 
@@ -423,7 +418,7 @@ class _FactorTransfer:
 
     @property
     def has_last_round(self) -> bool:
-        """Whether more passes when specs pass from a value to its broadcast or part."""
+        """True if the equation has broadcasts or parts, which transfer specs in the last round."""
         return self.facts.broadcasts or bool(self.facts.parts)
 
     def __call__(self, state: Propagation) -> None:
@@ -461,7 +456,7 @@ class _FactorTransfer:
                 state.extend(target, tuple(dims), state.carried.get(source, 0))
 
     def agree(self, state: Propagation) -> tuple[FactorAxes, int]:
-        """Axes per factor on which the values agree, conflicts settled by rank; and the bytes of the largest value that has had them."""
+        """Return the axes per factor after conflicts are resolved by rank, and the bytes of the largest value from which they come."""
         best = self.best(state)
         taken: set[Any] = set()
         agreed: FactorAxes = {}
@@ -481,7 +476,7 @@ class _FactorTransfer:
         return agreed, max((best[f][2] for f in agreed), default=0)
 
     def best(self, state: Propagation) -> dict[int, tuple[tuple[Any, ...], DimSpec, int]]:
-        """Per factor the axes of highest rank: (rank, axes, bytes of the largest value that has had them)."""
+        """Return (rank, axes, bytes of the largest value from which they come) of the axes of highest rank, by factor."""
         facts = self.facts
         best: dict[int, tuple[tuple[Any, ...], DimSpec, int]] = {}
         for atom, factors in self.values:
@@ -501,7 +496,7 @@ class _FactorTransfer:
 def _better(
     state: Propagation, have: tuple[Any, ...], candidate: tuple[Any, ...]
 ) -> tuple[Any, ...]:
-    """The one of two candidates for a factor that prevails; longer axes extend shorter ones."""
+    """Return the candidate for a factor that has precedence; longer axes extend shorter ones."""
     if _extends(candidate[1], have[1]):
         return (max(candidate[0], have[0]), *candidate[1:])
     if _extends(have[1], candidate[1]):
@@ -511,9 +506,9 @@ def _better(
 
 
 def _parts(eqn: Eqn, rule: FactorRule) -> Iterable[tuple[int, int, int, int]]:
-    """(operand, its dim, result, its dim) where the result's dim is a large part of the operand's or an extension.
+    """Yield (operand, its dim, result, its dim) where the result's dim is a large part or an extension of the operand's dim.
 
-    No factor is shared there, but a result that is split like the operand keeps later work parallel.
+    They share no factor, but a result that is split like the operand keeps later work parallel.
     """
     for n, (atom, ins) in enumerate(zip(eqn.invars, rule.ins)):
         for m, (var, outs) in enumerate(zip(eqn.outvars, rule.outs)):
@@ -531,7 +526,7 @@ def _parts(eqn: Eqn, rule: FactorRule) -> Iterable[tuple[int, int, int, int]]:
 
 
 def _sliced_dims(eqn: Eqn) -> list[int]:
-    """Dims along which an equation takes at most half of its first operand."""
+    """Return the dims along which an equation takes at most half of its first operand."""
     if not eqn.primitive.takes_slice:
         return []
     pairs = zip(eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape)
@@ -539,7 +534,7 @@ def _sliced_dims(eqn: Eqn) -> list[int]:
 
 
 def _runs_along(rule: FactorRule, f: tuple[Any, ...], g: tuple[Any, ...], same_place: bool) -> bool:
-    """Whether a result's dim of factor `g` takes parts of an operand's dim of factor `f`, in order."""
+    """Return whether a result's dim with factor `g` consists of parts of an operand's dim with factor `f`, in order."""
     if f == g or len(f) != 1 or len(g) != 1:
         return False
     grouped = any(group[0] == g[0] and f[0] in group for group in rule.groups)
@@ -554,7 +549,7 @@ def _extends(longer: tuple[Any, ...], shorter: tuple[Any, ...]) -> bool:
 
 
 class _ShardMapTransfer:
-    """Moves specs into a shard_map and out of it: the axes that are not manual split its blocks further."""
+    """The transfer of specs into and out of a shard_map, whose blocks may be split further by axes that are not manual."""
 
     def __init__(self, eqn: Eqn):
         p = eqn.params
@@ -579,7 +574,7 @@ class _ShardMapTransfer:
 
 
 def free_axes(mine: DimSpec, have: DimSpec, manual: Sequence[Any]) -> DimSpec:
-    """Of a dim that is split over `have`, the axes that may split the blocks that `mine` leaves of it.
+    """Return the axes of `have`, which split a dim, that may further split its blocks under the manual axes `mine`.
 
     >>> free_axes(("i",), ("i", "a"), "ij"), free_axes((), ("a", "j"), "ij")
     (('a',), ('a',))
@@ -593,8 +588,8 @@ def free_axes(mine: DimSpec, have: DimSpec, manual: Sequence[Any]) -> DimSpec:
 
 
 class _LinkTransfer:
-    """Moves specs between an operation that holds programs and those programs, and between the operands of a barrier and its
-    results: linked values have one layout, whatever splits others."""
+    """The transfer of specs between an op and its inner programs, or between the operands and results of a barrier: linked values have
+    the same layout."""
 
     def __init__(self, eqn: Eqn):
         self.groups = region_links(eqn)
@@ -614,7 +609,8 @@ class _LinkTransfer:
 
 
 def region_links(eqn: Eqn) -> list[list[tuple[Any, int]]]:
-    """Groups of values, inside and outside, that have one layout; each with its number of leading loop dims."""
+    """Return groups of values, inside and outside of inner programs, that have the same layout; each with its number of leading
+    loop dims."""
     if isinstance(eqn.primitive, BarrierOp):
         pairs = [[(a, 0), (v, 0)] for a, v in zip(eqn.invars, eqn.outvars)]
         return [[link for pair in pairs for link in pair]] if eqn.params.get("alike") else pairs
@@ -630,7 +626,7 @@ def region_links(eqn: Eqn) -> list[list[tuple[Any, int]]]:
 
 
 def call_jaxpr(eqn: Eqn) -> Jaxpr | None:
-    """The program of an operation that merely calls one with its operands, or None."""
+    """Return the program of an op that only calls it with its operands; None for other ops."""
     for value in eqn.params.values():
         if (
             isinstance(value, Jaxpr)
@@ -642,7 +638,7 @@ def call_jaxpr(eqn: Eqn) -> Jaxpr | None:
 
 
 class Transfer(Protocol):
-    """Moves specs through one equation."""
+    """A function that transfers specs through one equation."""
 
     @property
     def variables(self) -> Sequence[Var]: ...

@@ -1,10 +1,10 @@
-"""The reach of dims: how many bytes of a program's values a split of one dim would split.
+"""The reach of dims: the bytes of a program's values that are split if one dim is split.
 
-In:   the equations of a program and of the programs inside it, with their sharding rules.
+In:   the equations of a program and of its inner programs, with their factor rules.
 Out:  per variable, the reach of each dim.
-How:  dims that equations read as one factor are one class, and so are the dims of values that regions link. The batch dim of a
-      network is a class of nearly all of its values; a dim of a weight is a class of that weight and of the activations that it
-      multiplies. The reach of a class is the size of all values with a dim in it.
+How:  dims with the same factor in an equation are in one class, and so are the dims of values that regions link. The class of the
+      batch dim of a network has dims of nearly all values; the class of a weight's dim has dims of that weight and of the
+      activations that it multiplies. The reach of a class is the size of all values with a dim in it.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class _DimClasses:
             if type(atom) is Literal:
                 continue
             for d, of_dim in enumerate(factors):
-                self.find((atom, d))  # a dim of size 1 is a class, too
+                self.find((atom, d))  # a dim of size 1 is also a class
                 major = next((f for f in of_dim if rule.sizes[f] != 1), None)
                 if major is not None:
                     self.join((atom, d), dims.setdefault(major, (atom, d)))
 
     def join_linked(self, group: Sequence[tuple[Any, int]]) -> None:
-        """Join the dims of linked values, which have some leading dims of their own."""
+        """Join the dims of linked values, ignoring the leading loop dims of each."""
         values = [(atom, lead) for atom, lead in group if type(atom) is not Literal]
         for atom, lead in values[1:]:
             first, skipped = values[0]

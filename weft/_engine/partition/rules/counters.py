@@ -1,4 +1,4 @@
-"""The split rule of `threefry_sequence`, whose counter is cut in halves."""
+"""The split rule of `threefry_sequence`, whose counter is divided into halves."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _U32 = np.dtype(np.uint32)
     tolerates_padding=lambda f, rule: False,
 )
 def _sequence(ctx: Any, args: list[Any], *, length: int) -> Any:
-    """Device i of n computes pairs i of n. Its block consists of the first, or second, words of two devices."""
-    from weft._engine.ops import counter_halves  # most programs draw no such words
+    """Device i of n computes part i of the pairs. Its block consists of the first, or the second, words of two devices."""
+    from weft._engine.ops import counter_halves  # rarely needed
 
     k0, k1 = args
     dim, half = typeof(k0).ndim, length // 2
@@ -48,7 +48,7 @@ def _sequence(ctx: Any, args: list[Any], *, length: int) -> Any:
 
 @lru_cache(maxsize=256)
 def _every_second(start: int, count: int, target: int) -> tuple[tuple[int, int], ...]:
-    """Pairs of every second device from `start` on and the devices from `target` on.
+    """Return pairs of every second device from `start` on and successive devices from `target` on.
 
     >>> _every_second(1, 2, 4)
     ((1, 4), (3, 5))

@@ -1,12 +1,12 @@
-"""Halos: the rows of a split dim that a device needs and others hold: which, what they cost, and their exchange.
+"""Halos: the rows of a split dim that a device needs from other devices, their cost, and their exchange.
 
-An operation that reads neighbouring positions along a dim (slice, pad, concatenate, convolution, reversal) says per operand
-which rows device p needs: a `Window`, that is `span` rows from row `first + p * advance` on. Where windows advance by the size
-of a block, as in a convolution or `x[1:] - x[:-1]`, all devices need the same rows of the same neighbours: these are sent and
-concatenated with the own block. Otherwise the dim is redistributed by tables of transfers.
+An op that reads neighboring positions along a dim (slice, pad, concatenate, convolution, reversal) states per operand the rows that
+device p needs: a `Window` of `span` rows from row `first + p * advance` on. If windows advance by the size of a block, as in a
+convolution or `x[1:] - x[:-1]`, all devices need the same rows of the same neighbors: these are sent and concatenated with the
+own block. Otherwise the dim is redistributed by tables of transfers.
 
-Laws: only rows that are needed elsewhere are sent; in a round every device sends at most once and receives at most once.
-      Rows outside of the dim are never sent; the caller masks what is in their place.
+Laws: only rows that other devices need are sent; in a round every device sends at most once and receives at most once.
+      Rows outside of the dim are never sent; the caller masks the values in their place.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from weft._engine.util.record import record
 
 @record
 class Window:
-    """Device p needs `span` rows from row `first + p * advance` on; on a `ring` the first row comes after the last.
+    """The rows that device p needs: `span` rows from row `first + p * advance` on; on a `ring` the last row precedes the first.
 
-    With a `step`, rows are at every `step`-th place, and the first is the next one from place `first + p * advance` on.
+    With a `step`, rows are at every `step`-th position, and the first row is the next one from position `first + p * advance` on.
     """
 
     first: int
@@ -39,7 +39,7 @@ class Window:
     step: int = 1
 
     def of(self, p: int) -> int:
-        """The first row that device `p` needs.
+        """Return the first row that device `p` needs.
 
         >>> [Window(-1, 3, 2, step=2).of(p) for p in range(4)]
         [0, 1, 3, 4]
@@ -70,7 +70,7 @@ class Halo:
 
 @record
 class Transfer:
-    """`count` rows of device `source`'s block from row `at` on, which target puts at row `place` of what it needs."""
+    """A transfer of `count` rows, from row `at` of device `source`'s block to row `place` of the rows that `target` needs."""
 
     source: int
     at: int
@@ -81,23 +81,23 @@ class Transfer:
 
 @record
 class TransferRound:
-    """Transfers at one time, as tables by device: the first row that it sends, the place of the rows that it gets, and their number."""
+    """Simultaneous transfers as tables by device: the first sent row, the position of the received rows, and their number."""
 
     pairs: tuple[tuple[int, int], ...]  # senders and receivers
-    count: int  # of rows that are sent, at most
+    count: int  # maximal number of rows that a device sends
     starts: tuple[int, ...]
     places: tuple[int, ...]
     counts: tuple[int, ...]
 
 
-# --- which rows ----------------------------------------------------------------------------------------------------
+# --- the needed rows ----------------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=256)
 def transfers_of(
     window: Window, n: int, size: int
 ) -> tuple[tuple[Transfer, ...], tuple[tuple[Transfer, ...], ...]]:
-    """Transfers within a device, and rounds of transfers between devices, for a dim of `size` rows on `n` devices.
+    """Return transfers within devices, and rounds of transfers between devices, for a dim of `size` rows on `n` devices.
 
     >>> kept, rounds = transfers_of(Window(1, 2, 2), 4, 8)
     >>> [(transfer.source, transfer.at, transfer.count, transfer.target) for transfer in rounds[0]]
@@ -129,7 +129,7 @@ def transfers_of(
 def _rounds_of(
     window: Window, n: int, size: int
 ) -> tuple[TransferRound | None, tuple[TransferRound, ...]]:
-    """The same as tables; None if no transfers are within devices."""
+    """Return the results of `transfers_of` as tables; None if there are no transfers within devices."""
     kept, rounds = transfers_of(window, n, size)
     return _tables(kept, n) if kept else None, tuple(
         [_tables(transfers, n) for transfers in rounds]
@@ -165,14 +165,14 @@ def _transfers(window: Window, n: int, size: int, local: int) -> list[Transfer]:
 
 
 def rows_sent(window: Window, n: int, size: int) -> list[int]:
-    """The number of rows that a device sends in every round."""
+    """Return the number of rows that a device sends in each round."""
     if window.advance == -(-size // n) and window.step == 1:
         return [count for _, _, count in _neighbours(window, n, window.advance)]
     return [transfers.count for transfers in _rounds_of(window, n, size)[1]]
 
 
 def _neighbours(window: Window, n: int, local: int) -> list[tuple[int, int, int]]:
-    """(how many devices ahead, first row there, number of rows) of what is needed of other blocks than the own."""
+    """Return (distance in devices, first row there, number of rows) of the needed rows in other devices' blocks."""
     return [
         (q, at, count)
         for q, at, count in _blocks(window, local)
@@ -181,7 +181,7 @@ def _neighbours(window: Window, n: int, local: int) -> list[tuple[int, int, int]
 
 
 def _blocks(window: Window, local: int) -> list[tuple[int, int, int]]:
-    """The same with the own block (0 devices ahead) and with blocks that do not exist."""
+    """Return the same as `_neighbours`, including the own block (distance 0) and nonexistent blocks."""
     first, end = window.first, window.first + window.span
     return [
         (q, max(first - q * local, 0), min(end, (q + 1) * local) - max(first, q * local))
@@ -193,7 +193,7 @@ def _blocks(window: Window, local: int) -> list[tuple[int, int, int]]:
 
 
 def fetch_rows(ctx: Any, x: Any, halo: Halo, is_split: bool = True) -> Any:
-    """The rows that this device needs of a dim that is split by the axes of `need`, or that all devices have."""
+    """Return the rows that this device needs, of a dim that is split by the axes of `halo`, or that all devices have."""
     n, dim, window = ctx.size(halo.axes), halo.dim, halo.window
     if not is_split:
         return _rows_of_whole(ctx, x, halo)
@@ -216,7 +216,7 @@ def fetch_rows(ctx: Any, x: Any, halo: Halo, is_split: bool = True) -> Any:
 
 
 def _rows_of_whole(ctx: Any, x: Any, halo: Halo) -> Any:
-    """The needed rows of a value that all devices have."""
+    """Return the needed rows of a value that all devices have."""
     window, n = halo.window, ctx.size(halo.axes)
     starts = first_rows(window, n)
     before, after = max(0, -min(starts)), max(0, max(starts) + window.span - halo.size)
@@ -225,9 +225,9 @@ def _rows_of_whole(ctx: Any, x: Any, halo: Halo) -> Any:
 
 
 def _rows_beside_neighbours(ctx: Any, x: Any, halo: Halo, n: int) -> Any:
-    """The needed rows where all devices need the same ones of the same neighbours.
+    """Return the needed rows if all devices need the same rows of the same neighbors.
 
-    The rows that other equations need of the same neighbours are fetched with them, and found when these are computed.
+    Rows of these neighbors that other equations need are fetched together, and reused by these equations.
     """
     window, dim, local = halo.window, halo.dim, typeof(x).shape[halo.dim]
     if 0 <= window.first and window.first + window.span <= local:
@@ -243,7 +243,7 @@ def _rows_beside_neighbours(ctx: Any, x: Any, halo: Halo, n: int) -> Any:
 
 
 def _joined_with_neighbours(ctx: Any, x: Any, halo: Halo, n: int, window: Window) -> Any:
-    """The rows of `window` of the own block and its neighbours."""
+    """Return the rows of `window` from the own block and its neighbors."""
     dim, aval = halo.dim, typeof(x)
     parts: list[Any] = []
     for q, at, count in _blocks(window, aval.shape[dim]):
@@ -260,14 +260,14 @@ def _joined_with_neighbours(ctx: Any, x: Any, halo: Halo, n: int, window: Window
 
 @lru_cache(maxsize=256)
 def _shift(q: int, n: int, ring: bool) -> tuple[tuple[int, int], ...]:
-    """Every device's block to the one `q` before it."""
+    """Return the (from, to) pairs that send each device's block to the device `q` positions before it."""
     return tuple([((p + q) % n, p) for p in range(n) if ring or 0 <= p + q < n])
 
 
 def _by_transfers(
     ctx: Any, x: Any, halo: Halo, kept: TransferRound | None, rounds: Sequence[TransferRound]
 ) -> Any:
-    """The needed rows, assembled by tables that say for every device which rows it sends, receives, and where they go."""
+    """Return the needed rows, assembled from transfers by tables of the rows that each device sends and receives."""
     dim, axes, span = halo.dim, halo.axes, halo.window.span
     aval = typeof(x)
     shape = tuple(span if d == dim else s for d, s in enumerate(aval.shape))
@@ -291,7 +291,7 @@ def _by_transfers(
 
 
 def mask_outside(ctx: Any, x: Any, halo: Halo, fill: Any) -> Any:
-    """The needed rows `x` with scalar `fill` in place of those outside of the dim."""
+    """Return the needed rows `x` with scalar `fill` in place of rows outside of the dim."""
     n, window, dim = ctx.size(halo.axes), halo.window, halo.dim
     first, last = window.of(0), window.of(n - 1)
     shape = typeof(x).shape
@@ -311,7 +311,7 @@ def mask_outside(ctx: Any, x: Any, halo: Halo, fill: Any) -> Any:
 
 
 def select_reached(ctx: Any, halo: Halo, x: Any, before: Any) -> Any:
-    """`x` where the window has reached the first row of its operand, `before` until then."""
+    """Return `x` on devices whose window has reached the first row of its operand, and `before` on others."""
     place = layout.broadcasted_iota(np.int32, typeof(x).shape, halo.dim)
     first = arithmetic.add(ctx.start(halo.axes, halo.window.advance), np.int32(halo.window.first))
     return comparison.select_n(comparison.ge(arithmetic.add(place, first), np.int32(0)), before, x)
@@ -321,7 +321,7 @@ def select_reached(ctx: Any, halo: Halo, x: Any, before: Any) -> Any:
 
 
 def additive_identity(dtype: Any) -> Any:
-    """The number that changes no sum: a negative zero, both parts of it if complex, or the integer 0."""
+    """Return the number that does not change sums: negative zero (in both parts if complex), or the integer 0."""
     return (
         np.negative(np.zeros((), dtype))
         if dtypes.issubdtype(dtype, np.inexact)
@@ -330,7 +330,7 @@ def additive_identity(dtype: Any) -> Any:
 
 
 def slice_along(x: Any, start: int, size: int, dim: int, stride: int = 1) -> Any:
-    """`size` elements of `x` along `dim` from `start`, every `stride`-th."""
+    """Return every `stride`-th of `size` elements of `x` along `dim` from `start` on."""
     shape = typeof(x).shape
     first = tuple(start if d == dim else 0 for d in range(len(shape)))
     last = tuple(start + (size - 1) * stride + 1 if d == dim else n for d, n in enumerate(shape))
@@ -339,14 +339,14 @@ def slice_along(x: Any, start: int, size: int, dim: int, stride: int = 1) -> Any
 
 
 def pad_along(x: Any, before: int, after: int, dim: int) -> Any:
-    """`x` padded with the additive identity along `dim`."""
+    """Pad `x` with the additive identity along `dim`."""
     aval = typeof(x)
     config = [(before, after, 0) if d == dim else (0, 0, 0) for d in range(aval.ndim)]
     return slicing.pad(x, additive_identity(aval.dtype), config)
 
 
 def table_entry(ctx: Any, axes: tuple[Any, ...], table: Sequence[int]) -> Any:
-    """This device's entry of a table by device number."""
+    """Return this device's entry of a table by device number."""
     steps = {*map(operator.sub, table[1:], table)}
     if len(steps) <= 1:
         step = max(steps, default=0)
@@ -360,7 +360,7 @@ def table_entry(ctx: Any, axes: tuple[Any, ...], table: Sequence[int]) -> Any:
 
 
 def dynamic_slice_along(x: Any, start: Any, count: int, dim: int) -> Any:
-    """`count` elements along `dim` from run-time `start`."""
+    """Return `count` elements along `dim` from the run-time index `start` on."""
     starts = [start if d == dim else np.int32(0) for d in range(typeof(x).ndim)]
     sizes = tuple(count if d == dim else s for d, s in enumerate(typeof(x).shape))
     return dynamic_slice_p.bind(x, *starts, slice_sizes=sizes)

@@ -1,11 +1,10 @@
-"""How gather and the scatters run on shards of the dims that they index (see `partition.rules.split_rule`).
+"""Split rules of gather and scatters along the dims that they index (see `partition.rules.split_rule`).
 
-Positions are turned into positions inside this device's block. A gather then reads what the block has, and the additive
-identity elsewhere: the sum over devices is the answer. A scatter drops what falls outside the block and communicates nothing.
-Updates of a scatter-add that are themselves split are added on every device, to the operand on one and to the additive
-identity on the others.
+Positions are converted to positions in this device's block. A gather reads elements of the block, and the additive identity
+elsewhere, and the sum over devices is the result. A scatter drops updates outside of the block and does not communicate. Split
+updates of a scatter-add are added on every device, to the operand on one device and to the additive identity on the others.
 
-Windows that may cross the border of a block are met by padding the block by the size of the window on both sides.
+For windows that may cross the border of a block, the block is padded by the size of the window on both sides.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from weft._engine.partition.rules.split_rule import split_rule
 
 
 def _columns(indices: Any, numbers: windows.GatherDimensionNumbers) -> list[Any]:
-    """The entries of every index as int32 arrays, one per indexed dim."""
+    """Return the entries of all indices as int32 arrays, one per indexed dim."""
     indices = positions(indices)
     last = typeof(indices).ndim - 1
     shape = typeof(indices).shape[:-1]
@@ -34,7 +33,7 @@ def _columns(indices: Any, numbers: windows.GatherDimensionNumbers) -> list[Any]
 
 
 def _stacked(columns: list[Any], indices: Any) -> Any:
-    """The opposite of `_columns`."""
+    """Return the inverse of `_columns`."""
     shape = typeof(indices).shape
     if not columns:
         return convert_element_type(indices, np.int32)
@@ -44,10 +43,10 @@ def _stacked(columns: list[Any], indices: Any) -> Any:
 
 
 class _Places:
-    """Indices of global windows turned into indices of windows of this device's block.
+    """Indices of global windows, converted to indices of windows in this device's block.
 
-    `indices` are for the (padded) block under mode FILL_OR_DROP; `inside` is a mask over the positions: whether the
-    global window is in the global operand (None: always). `pads` gives the padding per dim.
+    `indices` are for the (padded) block in mode FILL_OR_DROP; `inside` is a mask of the windows that are inside the global operand
+    (None: all). `pads` is the padding per dim.
     """
 
     def __init__(
@@ -99,12 +98,12 @@ class _Places:
 
 
 def _is_first(ctx: Any, axes: tuple[Any, ...]) -> Any:
-    """Whether this device is the first along `axes`."""
+    """Return whether this device is the first along `axes`, as a traced bool."""
     return comparison.eq(ctx.start(axes, 1), np.int32(0))
 
 
 def _indexed(f: int, rule: Any, eqn: Any) -> bool:
-    """Whether factor `f` is a dim of the operand that is looked up by index."""
+    """Return whether factor `f` is an indexed dim of the operand."""
     return rule.special.get(f) == "index" and any(f in d for d in rule.ins[0])
 
 
@@ -142,7 +141,7 @@ def _gather_split(
         or np.asarray(fill_value, dtype).tobytes() == none.tobytes()
     ):
         return found
-    # a window outside the operand gives the fill value: one device contributes it
+    # one device contributes the fill value of windows outside of the operand
     out = typeof(found).shape
     axes = tuple(dict.fromkeys(a for d in range(len(shape)) for a in ctx.of_dim(0, d)))
     fill = comparison.select(_is_first(ctx, axes), np.asarray(fill_value, dtype)[()], none)
@@ -153,7 +152,7 @@ def _gather_split(
 
 
 def _scattered(f: int, rule: Any, eqn: Any) -> bool:
-    """Whether factor `f` is an indexed dim of the operand, or runs over updates that are added."""
+    """Return whether factor `f` is an indexed dim of the operand, or a dim of updates that are added."""
     in_operand = any(f in dim for dim in rule.ins[0])
     return rule.special.get(f) == "index" and (in_operand or rule.reduced.get(f) == "add")
 

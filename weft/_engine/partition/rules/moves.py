@@ -1,12 +1,13 @@
-"""Programs as users write them, with what moves along a dim found again, so that shards exchange only their edges.
+"""Pattern matching of movements along dims, so that shards exchange only their edges.
 
-- A concatenation of the tail and the head of one value is its *rotation* (`roll`). Written as two slices, each of a size
-  that no mesh axis divides, it would be two exchanges; as one operation it keeps the layout.
-- A slice of a padded value is a *part* of it (the windows of pools, and of stencils with borders). The padded value has
-  other blocks than the value; its parts, as long as the value, have the same.
-- A product of two dtypes with a result of 16 bits or less is its sum in a wider dtype, rounded: partial sums are not rounded.
+- A concatenation of the tail and the head of one value is its *rotation* (`roll`). As two slices, whose sizes no mesh axis
+  divides, it would be two exchanges; as one op it keeps the layout.
+- A slice of a padded value is a *part* of it (windows of pools, and of stencils with borders). The padded value has different
+  blocks than the value; a part of the value's size has the same blocks.
+- A matmul with operands of two dtypes and a result of at most 16 bits becomes a matmul in a wider dtype and a conversion, so
+  that partial sums are not rounded.
 
-The ops exist only between `match_moves` and the local program: bound on values, they are the original ones again.
+The ops exist only between `match_moves` and the local program: binding them on values binds the original ops.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from weft._engine.util.promotion import sum_dtype
 
 
 class _Rotate(LayoutOp):
-    """Element i along `dim` of the result is element (i + start) modulo the size of the operand."""
+    """A rotation: element i of the result along `dim` is element (i + start) modulo the size of the operand."""
 
     def bind(self, *args: Any, dim: int, start: int) -> Any:
         (x,) = args
@@ -106,13 +107,13 @@ def _part_factors(
 
 
 def _is_whole(size: int, count: int, config: tuple[int, int, int], start: int) -> bool:
-    """Whether a dim is neither padded nor cut."""
+    """Return whether a dim is neither padded nor sliced."""
     return size == count and not any(config) and not start
 
 
 @part_p.def_localize
 def _localize_part(params: dict[str, Any], ins: Any, outs: Any) -> dict[Any, Any]:
-    """Dims that are taken whole end where the local operand ends."""
+    """Return the local parameters: dims that are taken whole end at the end of the local operand."""
     dims = zip(
         ins[0].shape,
         outs[0].shape,
@@ -128,11 +129,11 @@ def _localize_part(params: dict[str, Any], ins: Any, outs: Any) -> dict[Any, Any
     )
 
 
-# --- finding them -----------------------------------------------------------------------------------------------------
+# --- matching ---------------------------------------------------------------------------------------------------------
 
 
 def match_moves(jaxpr: Jaxpr) -> Jaxpr:
-    """`jaxpr` with rotations, parts of padded values and roundings of sums written as such."""
+    """Return `jaxpr` with rotations, parts of padded values and rounded sums replaced by the ops of this module."""
     makers: dict[Atom, Eqn] = {
         eqn.outvars[0]: eqn for eqn in jaxpr.eqns if _is_slice(eqn) or eqn.primitive.moves == "pad"
     }
@@ -153,7 +154,7 @@ def _is_slice(eqn: Eqn) -> bool:
 
 
 def _inside(eqn: Eqn) -> Eqn:
-    """Match the moves in the programs that `eqn` holds."""
+    """Match the moves in the inner programs of `eqn`."""
     if not isinstance(eqn.primitive, RegionOp):
         return eqn
     params = map_jaxprs(eqn.params, match_moves)
@@ -161,7 +162,7 @@ def _inside(eqn: Eqn) -> Eqn:
 
 
 def _as_rounded_sum(eqn: Eqn) -> list[Eqn] | None:
-    """Return a product of two dtypes with a narrow result as its sum in a dtype that holds both, and a conversion."""
+    """Return a matmul of two dtypes with a narrow result as a matmul in a dtype that represents both, and a conversion."""
     if not isinstance(eqn.primitive, ContractOp):
         return None
     (left, right), out = (atom.aval.dtype for atom in eqn.invars), eqn.outvars[0]
@@ -204,7 +205,7 @@ def _as_rotation(eqn: Eqn, makers: dict[Atom, Eqn]) -> Eqn | None:
 
 
 def _bounds(eqn: Eqn) -> tuple[Any, ...] | None:
-    """Where a slice without strides starts and ends."""
+    """Return the start and limit indices of a slice without strides; None for other equations."""
     strides = eqn.params["strides"]
     if strides is not None and any(s != 1 for s in strides):
         return None

@@ -1,8 +1,8 @@
-"""Split rules of slices, prefix scans, argmax and top_k, and helpers for those of other ops.
+"""Split rules of slices, prefix scans, argmax and top_k, and helpers for other split rules.
 
 In:   ops whose special factors are split (`partition.rules.split_rule` describes a rule).
 Out:  their `SplitRule`s.
-Laws: devices that hold nothing of a looked-up block contribute negative zeros, which change no sum.
+Laws: devices without elements of a requested block contribute negative zeros, which do not change sums.
 Next: `partition.rules.indexing` (gather, scatter) and `partition.rules.windows` (pad, concatenate, convolution).
 """
 
@@ -40,7 +40,7 @@ def _clamped(value: Any, low: int, high: int) -> Any:
 
 
 def positions(values: Any) -> Any:
-    """Positions along a dim as int32; what these do not hold stays before the dim, or beyond it."""
+    """Return positions along a dim as int32; larger values are clamped, so that they stay outside of the dim."""
     if isinstance(values, int):
         return np.int32(values)
     dtype, most = typeof(values).dtype, np.iinfo(np.int32).max
@@ -53,7 +53,7 @@ def positions(values: Any) -> Any:
 
 
 def window(ctx: Any, x: Any, start: Any, size: int, dim: int, axes: tuple[Any, ...]) -> Any:
-    """This device's part of elements `start ... start + size` along split `dim`: the additive identity where it holds none."""
+    """Return this device's contribution to elements `start ... start + size` along split `dim`: the additive identity elsewhere."""
     local = typeof(x).shape[dim]
     at = _clamped(arithmetic.sub(positions(start), ctx.start(axes, local)), -size, local)
     starts = [np.int32(0)] * typeof(x).ndim
@@ -64,13 +64,13 @@ def window(ctx: Any, x: Any, start: Any, size: int, dim: int, axes: tuple[Any, .
 
 
 def _of_operand(f: int, rule: Any, eqn: Any) -> bool:
-    """Whether `f` is a dim of the first operand alone."""
+    """Return whether `f` is a dim of the first operand only."""
     return any(f in dim for dim in rule.ins[0]) and not any(
         f in dim for out in rule.outs for dim in out
     )
 
 
-# --- looking up blocks: slice, dynamic_slice --------------------------------------------------------------------------
+# --- reading blocks: slice, dynamic_slice --------------------------------------------------------------------------
 
 
 def _slice_halos(
@@ -89,7 +89,7 @@ def _slice_halos(
 
 
 def _slice_sums(f: int, rule: Any, axes: dict[Any, Any]) -> bool:
-    """A slice that stays split is complete; one that is whole on all devices is a sum of contributions."""
+    """Return whether a slice is a sum of contributions: it is whole on all devices instead of split."""
     return not any(f in group and group[0] in axes for group in rule.groups)
 
 
@@ -155,7 +155,7 @@ def _updated_dim(f: int, rule: Any, eqn: Any) -> bool:
 
 @split_rule(dynamic_update_slice_p, _updated_dim)
 def _dynamic_update_slice_split(ctx: Any, args: list[Any]) -> Any:
-    """Each device writes the part of the update that falls into its block; nothing is communicated."""
+    """Each device writes the part of the update that is in its block, without communication."""
     x, update, *starts = args
     starts, shape, sizes = list(starts), typeof(x).shape, typeof(update).shape
     wide = x
@@ -192,7 +192,7 @@ _REDUCE: dict[str, Callable[..., Any]] = {
 
 
 def _cumulative(primitive: Primitive) -> None:
-    """A prefix scan along a split dim: scan locally, then combine with the totals of the blocks before."""
+    """Define the split rule of a prefix scan: scan locally, then combine with the totals of the preceding blocks."""
     spec = primitive.lower
 
     @split_rule(primitive, lambda f, rule, eqn: f in rule.special)
@@ -225,7 +225,7 @@ def _cumulative(primitive: Primitive) -> None:
 def _associative_scan_split(
     ctx: Any, args: list[Any], *, combine: prefix.Combination, axis: int, reverse: bool
 ) -> Any:
-    """Run locally, then combine with the prefix of the blocks before, where there are any."""
+    """Scan locally, then combine with the prefix of the preceding blocks, if any."""
     axes = ctx.of_dim(0, axis)
     local = prefix.associative_scan(combine, args, axis, reverse)
     shape = typeof(local[0]).shape
@@ -256,7 +256,7 @@ for _p in (reduce.cumsum_p, reduce.cumprod_p, reduce.cummax_p, reduce.cummin_p):
 
 
 def _arg_reduction(primitive: Primitive, extremum: Callable[..., Any], largest: bool) -> None:
-    """The position of an extremum along a split dim: each device offers its own; the first of the best wins."""
+    """Define the split rule of the position of an extremum: each device contributes its own; the first of the best is the result."""
 
     @split_rule(primitive, lambda f, rule, eqn: f in rule.reduced)
     def split(ctx: Any, args: list[Any], *, axes: tuple[int, ...], index_dtype: Any) -> Any:
@@ -272,7 +272,7 @@ def _arg_reduction(primitive: Primitive, extremum: Callable[..., Any], largest: 
         wins = comparison.eq(value, best)
         if dtypes.issubdtype(
             typeof(x).dtype, np.inexact
-        ):  # a NaN is an extremum, and equals nothing
+        ):  # a NaN is an extremum, and unequal to itself
             wins = bitwise.bitwise_or(wins, comparison.ne(value, value))
         start = casting.convert_element_type(ctx.start(over, local), index_dtype)
         position = arithmetic.add(found, layout.broadcast_in_dim(start, typeof(found).shape, ()))
@@ -293,7 +293,7 @@ def _chosen_from(f: int, rule: Any, eqn: Any) -> bool:
 
 @split_rule(sorting.top_k_p, _chosen_from)
 def _top_k_split(ctx: Any, args: list[Any], *, axis: int, k: int) -> list[Any]:
-    """Each device offers its own best; the best of the offers are taken, the first of equals first."""
+    """Each device contributes its top k; the top k of all contributions are the result, equal values in order of position."""
     (x,) = args
     over, local = ctx.of_dim(0, axis), typeof(x).shape[axis]
     x = ctx.masked(x, axis, over, ctx.extent(0, axis), reduce.lowest(typeof(x).dtype))

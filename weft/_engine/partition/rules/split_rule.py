@@ -1,11 +1,11 @@
-"""Split rules: how an op runs when a factor that cannot simply be cut is split over devices.
+"""Split rules: the computation of an op on blocks if a factor that cannot simply be cut is split over devices.
 
 In:   an op with special factors (`ir.factors`), in blocks, one per device.
-Out:  a `SplitRule` in `SPLIT_RULES`. The other modules of this package state those of weft's ops; they are loaded when a program
-      first has a special factor (`partition.propagation.propagate`).
-Laws: the results of all devices put together (or summed, where the rule says so) are those of the whole operands. An op without
-      a rule is right, too: its operands are gathered along special dims.
-Next: docs/adding-a-partition-rule.md writes one; `partition.split_context` is what a rule may use.
+Out:  a `SplitRule` in `SPLIT_RULES`. The other modules of this package define the rules of weft's ops; they are loaded when a
+      program first has a special factor (`partition.propagation.propagate`).
+Laws: the assembled (or, for some rules, summed) results of all devices equal the results for whole operands. An op without a
+      rule is also correct: its operands are gathered along special dims.
+Next: docs/adding-a-partition-rule.md for an example; `partition.split_context` for the interface that rules use.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ def _always(*facts: Any) -> bool:
 
 @record
 class SplitRule:
-    """How one op runs on split operands. `f` is a factor of `rule` (a FactorRule), `eqn` the equation at hand.
+    """The computation of one op on split operands. `f` is a factor of `rule` (a FactorRule), `eqn` the equation.
 
     `local(ctx, args, **params)` computes the result(s) of one device from its blocks, with ordinary ops and the collectives
-    of `ctx`, the `SplitContext`. `can_split(f, rule, eqn)` says whether it can with `f` split.
+    of `ctx`, the `SplitContext`. `can_split(f, rule, eqn)` returns whether it supports splitting `f`.
     """
 
     local: Callable[..., Any]
     can_split: Callable[[int, Any, Any], bool]
-    #: (f, rule, axes): whether splitting `f` makes the results partial sums over its axes; `axes` has those of all factors
+    #: (f, rule, axes): whether splitting `f` makes the results partial sums over its axes; `axes` has the axes of all factors
     makes_partial_sums: Callable[[int, Any, Any], bool] = _never
-    #: whether those partial sums only select: each element stands on one device, the others hold `halo.additive_identity`
+    #: whether these partial sums only select: each element is on one device, the others have `halo.additive_identity`
     selects: bool = False
-    #: (ctx, **params): the rows of the operands that a device needs when leaders of groups are split (`partition.rules.halo.Halo`s, which
-    #: `ctx.halos()` gives to `local`); None where they follow no pattern
+    #: (ctx, **params): the rows of the operands that a device needs if leaders of groups are split (`partition.rules.halo.Halo`s, which
+    #: `ctx.halos()` returns in `local`); None if they have no pattern
     halos: Callable[..., Any] | None = None
     #: (f, rule, eqn): whether a follower of a group may be split without its leader
     splits_alone: Callable[[int, Any, Any], bool] = _never
@@ -69,7 +69,7 @@ def split_rule(
     can_split: Callable[[int, Any, Any], bool],
     **facts: Unpack[SplitFacts],
 ) -> Callable[[F], F]:
-    """Decorator: the split rule of `primitive` whose local computation is the function; `facts` are other fields."""
+    """Return a decorator that registers a function as the local computation of the split rule of `primitive`; `facts` are other fields."""
 
     def register(local: F) -> F:
         SPLIT_RULES.add(primitive)(SplitRule(local, can_split, **facts))
@@ -79,5 +79,5 @@ def split_rule(
 
 
 def split_rule_of(primitive: Primitive) -> SplitRule | None:
-    """The split rule of a primitive, if it has one."""
+    """Return the split rule of a primitive, or None."""
     return SPLIT_RULES.of_primitive(primitive)

@@ -1,8 +1,8 @@
-"""How pad, concatenate, rev and convolutions run on shards of the dims along which they move things (see `partition.rules.split_rule`).
+"""Split rules of pad, concatenate, rev and convolutions along dims on which they move elements (see `partition.rules.split_rule`).
 
-Each device computes its block of the result from the rows of the operands that the block depends on: its own, and from
-its neighbours the few across the border of the block. A kernel whose window dim is split (the gradient of a convolution with
-respect to its kernel, where the image's gradient is the kernel) leaves partial sums.
+Each device computes its block of the result from the rows of the operands on which the block depends: its own rows, and a few
+rows of its neighbors. If the window dim of a kernel is split (as in the gradient of a convolution with respect to its kernel,
+where the cotangent is the kernel), the results are partial sums.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from weft._engine.partition.rules.split_rule import split_rule
 
 
 def _spread(first: int, advance: int, span: int, step: int) -> Window:
-    """The rows of a dim with dilation `step` that may be in windows of places."""
+    """Return the window of rows of a dim with dilation `step` that may be in windows of `span` positions."""
     if advance % step == 0:
         low = -(-first // step)
         return Window(low, advance // step, max(1, (first + span - 1) // step - low + 1))
@@ -39,7 +39,7 @@ def _spread(first: int, advance: int, span: int, step: int) -> Window:
 
 
 def _dilated(ctx: Any, x: Any, halo: Halo, places: tuple[int, int, int, int], fill: Any) -> Any:
-    """Rows `x` in their places, dilated by `step`, in windows of places (see `_spread`), with scalar `fill` in between."""
+    """Return rows `x` at their positions, dilated by `step`, in windows of positions (see `_spread`), with scalar `fill` in between."""
     first, advance, span, step = places
     dim, n = halo.dim, ctx.size(halo.axes)
     if step == 1:
@@ -107,7 +107,7 @@ def _concatenate_halos(ctx: Any, dimension: int) -> list[Halo]:
 
 @split_rule(slicing.concatenate_p, _special, halos=_concatenate_halos)
 def _concatenate_split(ctx: Any, args: list[Any], *, dimension: int) -> Any:
-    """The rows of every operand that belong into this device's block, each in its place."""
+    """Return this device's block: the rows of each operand in it, at their positions."""
     out = None
     for halo, x in zip(ctx.halos(), args):
         part = fetch_rows(ctx, x, halo, bool(ctx.of_dim(halo.operand, dimension)))
@@ -137,7 +137,7 @@ def _rev_split(ctx: Any, args: list[Any], *, dimensions: Sequence[int]) -> Any:
 
 
 def _rotate_halos(ctx: Any, dim: int, start: int) -> list[Halo]:
-    """The rows from `start` on; where the last block is padded, those before the first one are a halo of their own."""
+    """Return the halo of the rows from `start` on; if the last block is padded, the rows before the first are a separate halo."""
     axes, size = ctx.of_dim(0, dim), ctx.extent(0, dim)
     own = ctx.block(size, axes)
     if size == own * ctx.size(axes):
@@ -208,9 +208,9 @@ def _part_split(
 def _conv_places(
     ctx: Any, i: int, params: dict[str, Any]
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
-    """The axes that split spatial dim `i`, and (first, advance, span, step) of the places that a device's block sees.
+    """Return the axes that split spatial dim `i`, and (first, advance, span, step) of the positions that a device's block reads.
 
-    Places are those of the image with its elements `step` apart, before padding.
+    Positions are in the dilated image, whose elements are `step` apart, before padding.
     """
     numbers = params["dimension_numbers"]
     of_result, of_kernel = (
@@ -233,7 +233,7 @@ def _conv_places(
 
 
 def _misses(window: Window, n: int, size: int) -> bool:
-    """Whether a device needs no row at all, and finds others in their place."""
+    """Return whether a device needs no rows, so that its window has rows of others that must be masked."""
     return window.of(0) + window.span <= 0 or window.of(n - 1) >= size
 
 
@@ -259,7 +259,7 @@ def _can_split_conv(f: int, rule: Any, eqn: Any) -> bool:
     makes_partial_sums=lambda f, rule, axes: f in rule.reduced,
 )
 def _conv_split(ctx: Any, args: list[Any], **params: Any) -> Any:
-    """The image's rows under the windows of this device, zeros outside of the image, convolved without padding."""
+    """Convolve the image's rows under the windows of this device without padding; rows outside of the image are zeros."""
     image, kernel = args
     numbers, padding, spread = (
         params["dimension_numbers"],
@@ -278,7 +278,7 @@ def _conv_split(ctx: Any, args: list[Any], **params: Any) -> Any:
         ):
             image = mask_outside(
                 ctx, image, halo, zero
-            )  # else zeros came from where there are no rows
+            )  # otherwise rows outside of the image are already zeros
         (_, places) = _conv_places(ctx, i, params) or ((), (0, 0, 0, 1))
         image = _dilated(ctx, image, halo, places, zero)
         padding[i], spread[i] = (0, 0), 1
