@@ -249,6 +249,8 @@ def test_tcp_is_no_transport_any_more():
 
     with pytest.raises(ValueError, match="transport 'tcp' is not supported"):
         config.update("process_transport", "tcp")
-    with pytest.raises(ValueError, match="is one of 'auto', 'shared_memory', 'mpi', got 'gloo'"):
+    with pytest.raises(
+        ValueError, match="must be one of 'auto', 'shared_memory', 'mpi', got 'gloo'"
+    ):
         config.update("process_transport", "gloo")
     assert config.process_transport == "auto"
