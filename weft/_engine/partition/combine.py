@@ -43,8 +43,8 @@ def combined_reduction(single: Primitive) -> Primitive:
     def batch(
         axis: BatchAxis, args: Sequence[Any], dims: Sequence[int | None], **params: Any
     ) -> tuple[list[Any], list[int | None]]:
-        found = [single.batch(axis, (x,), (d,), **params) for x, d in zip(args, dims)]
-        return [x for x, _ in found], [d for _, d in found]
+        batched = [single.batch(axis, (x,), (d,), **params) for x, d in zip(args, dims)]
+        return [x for x, _ in batched], [d for _, d in batched]
 
     return p
 
@@ -65,16 +65,16 @@ def combine_reductions(
             outvars=[e.outvars[0] for e in group],
         )
         new.update(dict.fromkeys(group, wide))
-        found = sorted(index[e] for e in group)
-        parts = tuple([r for i in found if (r := records[i]) is not None])
+        positions = sorted(index[e] for e in group)
+        parts = tuple([r for i in positions if (r := records[i]) is not None])
         reasons = "; ".join(dict.fromkeys(r.reason for r in parts))
-        records[found[0]] = replace(
+        records[positions[0]] = replace(
             parts[0],
             bytes_per_device=sum(r.bytes_per_device for r in parts),
             reason=reasons,
             parts=parts,
         )
-        for i in found[1:]:
+        for i in positions[1:]:
             records[i] = None
     return topological([new.get(e, e) for e in eqns])
 

@@ -116,13 +116,13 @@ def _run(
         outer.manual.union(outer.sizes),
         outer.depth + 1,
     )
-    made = outer.run(
+    results = outer.run(
         body, [Value(v.aval, whole(v.aval), block) for v, block in zip(body.invars, blocks)]
     )
     outer.manual, outer.depth = outside, outer.depth - 1
     outer.trace.source, outer.eqn = eqn.source, eqn
     found: list[Value] = []
-    for i, (value, place, var) in enumerate(zip(made, outs, eqn.outvars)):
+    for i, (value, place, var) in enumerate(zip(results, outs, eqn.outvars)):
         promised = outer.local_aval(var.aval, place)
         if value.aval.shape != promised.shape or value.aval.dtype != promised.dtype:
             raise misfit(

@@ -107,12 +107,12 @@ def combined(jaxpr: Jaxpr) -> Jaxpr:
     wide: dict[Eqn, Eqn] = {}
     for some in found.values():
         if len(some) > 1:
-            made = some[0].replace(
+            combined_eqn = some[0].replace(
                 primitive=_together_p,
                 invars=[e.invars[0] for e in some],
                 outvars=[e.outvars[0] for e in some],
             )
-            wide.update(dict.fromkeys(some, made))
+            wide.update(dict.fromkeys(some, combined_eqn))
     if not wide:
         return jaxpr
     together = set(wide.values())

@@ -113,10 +113,14 @@ class PartialSums:
 
     def partial_axes_through(self, eqn: Eqn, rule: FactorRule) -> frozenset[Any]:
         """Return the axes of a probable partial sum that would pass through a linear equation."""
-        found = [self.partial_axes(eqn.invars[i]) for i in rule.linear_ins]
+        operand_axes = [self.partial_axes(eqn.invars[i]) for i in rule.linear_ins]
         if rule.additive:
-            return found[0] if found and all(axes == found[0] for axes in found) else frozenset()
-        partial = [axes for axes in found if axes]
+            return (
+                operand_axes[0]
+                if operand_axes and all(axes == operand_axes[0] for axes in operand_axes)
+                else frozenset()
+            )
+        partial = [axes for axes in operand_axes if axes]
         return partial[0] if len(partial) == 1 else frozenset()
 
 

@@ -133,18 +133,18 @@ def partition(
     With `keeps_targets`, outputs without a given spec have the spec from propagation; otherwise the cheapest."""
     _check_given(jaxpr.invars, in_specs, mesh, "input")
     _check_given(jaxpr.outvars, out_specs, mesh, "output")
-    found, request, cuts = _partitioned(
+    result, request, cuts = _partitioned(
         _Request(
             match_moves(jaxpr), mesh, tuple(in_specs), tuple(out_specs), cost, mesh, keeps_targets
         )
     )
     while cuts:  # finer axes permit cheaper moves
         other, request, cuts = _partitioned(request.refined(cuts))
-        if other.bytes_sent >= found.bytes_sent:
+        if other.bytes_sent >= result.bytes_sent:
             break
-        found = other
-    check_partitioned(found.programs, found.mesh.shape)
-    return replace(found, programs=())
+        result = other
+    check_partitioned(result.programs, result.mesh.shape)
+    return replace(result, programs=())
 
 
 @record
@@ -222,8 +222,8 @@ def _partitioned(request: _Request) -> tuple[PartitionResult, _Request, dict[Any
     ways = _ways(request)
     least = min(way.first.bytes_sent for way in ways)
     promising = [way for way in ways if way.first.bytes_sent <= LEAD * least]
-    found, way = min(((way.best(), way) for way in promising), key=lambda pair: pair[0].bytes_sent)
-    return found, way.request, way.cuts
+    best, way = min(((way.best(), way) for way in promising), key=lambda pair: pair[0].bytes_sent)
+    return best, way.request, way.cuts
 
 
 def _ways(request: _Request) -> list[_Attempts]:
@@ -282,13 +282,13 @@ class _Attempts:
 
     def best(self) -> PartitionResult:
         """Return the attempt that sends least, after trying alternatives that may send less than the first."""
-        weight, found = 1.0, self.first
+        weight, best = 1.0, self.first
         if (
-            found.moves
+            best.moves
         ):  # other weights of target specs that were not requested may reduce communication
-            weighted = {1.0: found, 0.5: self.partitioned(0.5), 2.0: self.partitioned(2.0)}
+            weighted = {1.0: best, 0.5: self.partitioned(0.5), 2.0: self.partitioned(2.0)}
             weight = min(weighted, key=lambda weight: weighted[weight].bytes_sent)
-            found = improved(
+            best = improved(
                 weighted[weight],
                 self.target_specs,
                 lambda choices: self.with_choices(choices, weight),
@@ -297,12 +297,12 @@ class _Attempts:
             self.repeatable
         ):  # computing sums on all devices may help if no other sums are combined with them
             other = self.partitioned(cost=replace(self.request.cost, repeated_latency=0))
-            alone = not any(r.parts for r in found.records)
-            if other.bytes_sent < found.bytes_sent and (
-                alone or sum(other.counts.values()) <= sum(found.counts.values())
+            alone = not any(r.parts for r in best.records)
+            if other.bytes_sent < best.bytes_sent and (
+                alone or sum(other.counts.values()) <= sum(best.counts.values())
             ):
-                found = other
-        return found
+                best = other
+        return best
 
     def partitioned(
         self,
@@ -320,12 +320,14 @@ class _Attempts:
         ins = tuple(target_specs.spec(v) for v in program.invars)
         asked = zip(request.out_specs, program.outvars)
         kept = program.outvars if request.keeps_targets else target_specs.explicit
-        wanted = tuple(target_specs.spec(v) if s is None and v in kept else s for s, v in asked)
+        result_specs = tuple(
+            target_specs.spec(v) if s is None and v in kept else s for s, v in asked
+        )
         local, outs, made = partition_program(
             program,
             target_specs,
             [Placement(s) for s in ins],
-            wanted,
+            result_specs,
             constraint_reader(request.mesh),
             current_trace(),
             cost or request.cost,
@@ -566,13 +568,13 @@ def partition_for(
     all_given = (asked, *committed, *out_shardings, *constraint_shardings(jaxpr))
     given = [s for s in all_given if s is not None]
     mesh = common_mesh(given) if given else Mesh(np.array(assignment, object), ("d0",))
-    wanted, foreign = _requested_results(jaxpr, out_shardings, mesh)
+    requested, foreign = _requested_results(jaxpr, out_shardings, mesh)
     known = [s for s in dict.fromkeys(given) if s.memory_kind == "device"]
     has_types = any(aval.explicit is not None for aval in jaxpr.in_avals)
     untyped_mesh = _mesh_of_untyped_results(mesh, known, in_context)
     in_wanted = _specs_on(mesh, committed, jaxpr.invars)
     keeps_targets = bool(untyped_mesh.explicit_axes)
-    request = PartitionRequest(jaxpr, mesh, tuple(in_wanted), tuple(wanted), keeps_targets)
+    request = PartitionRequest(jaxpr, mesh, tuple(in_wanted), tuple(requested), keeps_targets)
     result = method.partition(request)
     user = _UserShardings(result.mesh, mesh, known, untyped_mesh, has_types, assignment)
     shown = zip(foreign, result.out_specs, out_shardings, jaxpr.out_avals)

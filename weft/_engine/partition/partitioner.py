@@ -368,19 +368,19 @@ class Partitioner:
         whole = Placement(value.placement.dims)
         place = max(summed, key=lambda p: len(p.partial), default=whole)
         missing, shape = axes - place.partial, value.aval.shape
-        kept = tuple(self.cut_by(n, mine, missing) for n, mine in zip(shape, place.dims))
-        place = Placement(kept, place.partial)
+        dims = tuple(self.cut_by(n, mine, missing) for n, mine in zip(shape, place.dims))
+        place = Placement(dims, place.partial)
         local = self.materialize(
             value,
             place,
             "operand",
             f"a type asks for a sum over {', '.join(sorted(map(str, axes)))}",
         )
-        for d, mine in enumerate(kept):
+        for d, mine in enumerate(dims):
             if missing & set(mine):
                 local = emit.own_block(local, d, mine, shape[d])
         rest = tuple(a for a in self.sizes if a in missing - place.axes)
-        target = Placement(tuple(() if missing & set(mine) else mine for mine in kept), axes)
+        target = Placement(tuple(() if missing & set(mine) else mine for mine in dims), axes)
         value.forms[target] = emit.as_partial_sum(local, rest) if rest else local
         return target
 
@@ -511,10 +511,10 @@ class Partitioner:
             *[(v.runs, *v.forms) for v in values],
             *[(self.is_fixed(v), v in self.target_specs.boundary) for v in eqn.outvars],
         )
-        found = known.cheapest.get(key)
-        if found is None:
-            found = known.cheapest[key] = self.cheapest(eqn, rule, values, known.strategies)
-        return found
+        strategy = known.cheapest.get(key)
+        if strategy is None:
+            strategy = known.cheapest[key] = self.cheapest(eqn, rule, values, known.strategies)
+        return strategy
 
     def cheapest(
         self, eqn: Eqn, rule: FactorRule, values: Sequence[Value], strategies: Sequence[Strategy]
@@ -555,13 +555,13 @@ class Partitioner:
             *[self.target_specs.spec(v) for v in eqn.outvars],
             *[(v.placement.dims, bool(v.partial_axes)) for v in values],
         )
-        found = self.strategy_sets.get(key)
-        if found is None:
+        strategies = self.strategy_sets.get(key)
+        if strategies is None:
             known = self.strategy_lists.get(key)
             if known is None:
                 known = self.strategy_lists[key] = make()
-            found = self.strategy_sets[key] = StrategySet(known, {})
-        return found
+            strategies = self.strategy_sets[key] = StrategySet(known, {})
+        return strategies
 
     def context(self, eqn: Eqn, rule: FactorRule, axes: FactorAxes) -> SplitContext:
         """Return the context of a split rule for factors that are split by `axes`."""

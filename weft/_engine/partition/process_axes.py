@@ -196,15 +196,15 @@ class Positioned:
     between: tuple[Any, ...]
 
     def __call__(self, position: tuple[Any, ...], *arrays: np.ndarray) -> list[Any]:
-        found = dict(position)
+        positions = dict(position)
         numbers: list[tuple[Any, int]] = []
         for axis, parts in self.parts:
-            if any(part.name in found for part in parts):
+            if any(part.name in positions for part in parts):
                 index = 0
                 for part in parts:
-                    index = index * part.size + found.pop(part.name, 0)
+                    index = index * part.size + positions.pop(part.name, 0)
                 numbers.append((axis, index))
-        return self.callback((*numbers, *found.items()), *arrays)
+        return self.callback((*numbers, *positions.items()), *arrays)
 
 
 def _with_numbers(params: dict[str, Any], names: tuple[Any, ...]) -> dict[Any, Any]:

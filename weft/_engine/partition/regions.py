@@ -275,12 +275,12 @@ def scan(outer: Partitioner, eqn: Eqn, values: Sequence[Value]) -> list[Value]:
                 args[i], tuple(a for a in outer.sizes if a in place.partial)
             )
     outs = eqn.primitive.bind(*args, **dict(p, jaxpr=local))
-    made = _values(eqn, outs, [*carry, *stacked(ys)])
-    for value in made[:n_carry]:
+    results = _values(eqn, outs, [*carry, *stacked(ys)])
+    for value in results[:n_carry]:
         value.origin = Origin(
             Why("sum", "the loop accumulates sums over a split dim", eqn), eqn.source
         )
-    return made
+    return results
 
 
 def _accumulated_axes(outer: Partitioner, body: Jaxpr, i: int, out: Any) -> frozenset[Any]:

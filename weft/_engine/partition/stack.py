@@ -57,12 +57,12 @@ def on_blocks(
     names, sizes = [name for name, _ in axes], dict(axes)
     args = [from_storage(x, spec, names, sizes) for x, spec in zip(blocks, in_specs)]
     varying = [frozenset(a for dim in spec for a in dim) for spec in in_specs]
-    kept = [frozenset(a for dim in spec for a in dim) for spec in out_specs]
+    spec_axes = [frozenset(a for dim in spec for a in dim) for spec in out_specs]
 
     def evaluated(*xs: Any) -> list[Any]:
         return evaluate(local, *xs)
 
-    outs = mapped_over(evaluated, list(axes), varying, kept)(*args)
+    outs = mapped_over(evaluated, list(axes), varying, spec_axes)(*args)
     return [
         to_storage(x, spec, names, sizes) if blocks is None else _into_blocks(x, blocks)
         for x, spec, blocks in zip(outs, out_specs, blocks_of)
@@ -125,11 +125,11 @@ def from_storage(block: Any, spec: Spec, names: Sequence[Any], sizes: Mapping[An
     shape = typeof(block).shape
     local = shape[len(shape) // 2 :]
     x = reshape(block, tuple(sizes[a] for a in order) + local)
-    kept = [a for a in names if a in order]
-    if kept == order:
+    present = [a for a in names if a in order]
+    if present == order:
         return x
     n = len(order)
-    return transpose(x, tuple(order.index(a) for a in kept) + tuple(range(n, n + len(local))))
+    return transpose(x, tuple(order.index(a) for a in present) + tuple(range(n, n + len(local))))
 
 
 def to_storage(x: Any, spec: Spec, names: Sequence[Any], sizes: Mapping[Any, int]) -> Any:

@@ -117,14 +117,14 @@ class Candidates:
         """Yield `axes` with axes of dims that cannot stay split, or need rows of other devices, moved to a dim of the results."""
         rule = self.rule
         for stay in dict.fromkeys((self.splittable, self.splittable.difference(rule.special))):
-            kept = {f: mine for f, mine in axes.items() if f in stay}
-            lost = self.unused(kept, stay)
+            staying = {f: mine for f, mine in axes.items() if f in stay}
+            lost = self.unused(staying, stay)
             if not lost or not rule.outs:
                 continue
             n = self.count(lost)
             for f in sorted({f for dim in rule.outs[0] for f in dim} & stay):
-                mine = kept.get(f, ())
-                option = {**kept, f: (*mine, *lost)}
+                mine = staying.get(f, ())
+                option = {**staying, f: (*mine, *lost)}
                 even = f not in rule.special and rule.sizes[f] % (n * self.count(mine)) == 0
                 if even and option == consistent_axes(option, rule, self.sizes):
                     yield option
@@ -146,11 +146,11 @@ class Candidates:
             if self.splittable.issuperset(group):
                 options += [more for option in options for more in self.led(group, option)]
         for option in map(self.with_one_leader, options):
-            kept = self.even(
+            evenly_split = self.even(
                 {f: mine for f, mine in option.items() if not self.strays(f, mine, option)}
             )
-            if not rule.groups or self.context(self.eqn, rule, kept).halos() is not None:
-                yield kept
+            if not rule.groups or self.context(self.eqn, rule, evenly_split).halos() is not None:
+                yield evenly_split
 
     def led(self, group: Sequence[int], axes: FactorAxes) -> Iterator[FactorAxes]:
         """Yield `axes` with the leader of `group` split like itself or a follower, and with it the followers with split operands, or all."""
@@ -168,13 +168,13 @@ class Candidates:
     def with_one_leader(self, axes: FactorAxes) -> FactorAxes:
         """Return `axes` without the axes of leaders whose followers have another split leader."""
         led: set[int] = set()
-        kept = dict(axes)
+        remaining = dict(axes)
         for leader, *followers in self.rule.groups:
-            if leader in kept and not led.isdisjoint(followers):
-                del kept[leader]
-            elif leader in kept:
+            if leader in remaining and not led.isdisjoint(followers):
+                del remaining[leader]
+            elif leader in remaining:
                 led.update(followers)
-        return kept
+        return remaining
 
     def strays(self, f: int, mine: tuple[Any, ...], axes: FactorAxes) -> bool:
         """Return whether `f` is a follower that cannot be split alone, and none of its leaders is split like it."""
@@ -218,17 +218,17 @@ def consistent_axes(axes: FactorAxes, rule: FactorRule, sizes: Mapping[Any, int]
 
     These are the axes of minor factors below a major factor that is not completely split, and of an uneven factor.
     """
-    kept = dict(axes)
+    consistent = dict(axes)
     for dim in joint_dims(rule):
         whole = True
         for f in dim:
             if not whole:
-                kept.pop(f, None)
-            while f in kept and not is_even(rule.sizes[f], kept[f], sizes):
-                kept[f] = kept[f][:-1]
-            whole = whole and math.prod(sizes[a] for a in kept.get(f, ())) == rule.sizes[f]
-    kept = {f: mine for f, mine in kept.items() if mine}
-    return kept if kept == axes else consistent_axes(kept, rule, sizes)
+                consistent.pop(f, None)
+            while f in consistent and not is_even(rule.sizes[f], consistent[f], sizes):
+                consistent[f] = consistent[f][:-1]
+            whole = whole and math.prod(sizes[a] for a in consistent.get(f, ())) == rule.sizes[f]
+    consistent = {f: mine for f, mine in consistent.items() if mine}
+    return consistent if consistent == axes else consistent_axes(consistent, rule, sizes)
 
 
 def completed_by(rule: FactorRule, f: int) -> CollectiveSpec | None:

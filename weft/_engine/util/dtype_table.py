@@ -309,20 +309,20 @@ def check_dtype(dtype: DTypeLike, api: str = "") -> DType:
         and canonicalize_dtype(dtype) is dtype
     ):
         return dtype
-    wanted = as_dtype(dtype)
-    if isinstance(wanted, ExtendedDType) or wanted == float0:
-        return wanted
-    if is_strings(wanted):
+    requested = as_dtype(dtype)
+    if isinstance(requested, ExtendedDType) or requested == float0:
+        return requested
+    if is_strings(requested):
         raise TypeError(
-            f"{api + ': ' if api else ''}dtype {wanted} is that of arrays of strings, which array, asarray and device_put "
+            f"{api + ': ' if api else ''}dtype {requested} is that of arrays of strings, which array, asarray and device_put "
             "make of NumPy arrays alone"
         )
-    check_held(wanted.newbyteorder("="), api)
+    check_held(requested.newbyteorder("="), api)
     prefix = f"{api}: " if api else ""
-    result = canonicalize_dtype(wanted) if is_weak_type(dtype) else named_dtype(wanted)
-    if result != wanted and not is_weak_type(dtype):
+    result = canonicalize_dtype(requested) if is_weak_type(dtype) else named_dtype(requested)
+    if result != requested and not is_weak_type(dtype):
         message = (
-            f"{prefix}Explicitly requested dtype {wanted} is not available and {result} is used, because 64-bit types are off. "
+            f"{prefix}Explicitly requested dtype {requested} is not available and {result} is used, because 64-bit types are off. "
             "Turn them on with weft.config.update('enable_x64', True) or WEFT_ENABLE_X64=1."
         )
         if config.explicit_x64_dtypes == "error":
@@ -340,10 +340,10 @@ def dtype_of(x: Any) -> DType:
     scalar = python_scalar_dtypes.get(type(x))
     if scalar is not None:
         return canonicalize_dtype(scalar)
-    found = getattr(x, "dtype", _no_dtype)
-    if found is _no_dtype:
-        found = _scalar_subclass_dtype(x)
-    return canonicalize_dtype(found)
+    dtype = getattr(x, "dtype", _no_dtype)
+    if dtype is _no_dtype:
+        dtype = _scalar_subclass_dtype(x)
+    return canonicalize_dtype(dtype)
 
 
 def _scalar_subclass_dtype(x: Any) -> np.dtype:

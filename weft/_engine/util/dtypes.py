@@ -272,10 +272,10 @@ def short_name(dtype: DType) -> str:
     >>> [short_name(np.dtype(name)) for name in ('float32', 'int8', 'uint4', 'bool', 'complex64')]
     ['f32', 'i8', 'u4', 'bool', 'c64']
     """
-    found = _short_names.get(dtype)
-    if found is None:
-        found = _short_names[dtype] = _short_name(as_dtype(dtype))
-    return found
+    name = _short_names.get(dtype)
+    if name is None:
+        name = _short_names[dtype] = _short_name(as_dtype(dtype))
+    return name
 
 
 def _short_name(dtype: DType) -> str:
@@ -354,8 +354,8 @@ class _ScalarTypes(dict[str, type]):
         dtype = dtypes_by_name[name]
         if dtype is None:
             raise KeyError(name)
-        made = self[name] = _make_scalar_type(dtype)
-        return made
+        scalar_type = self[name] = _make_scalar_type(dtype)
+        return scalar_type
 
 
 scalar_types = _ScalarTypes({dtype.name: _make_scalar_type(dtype) for dtype in kinds})

@@ -228,19 +228,19 @@ def describe(
 def without_frames(error: BaseException) -> BaseException:
     """Return a copy of an error without tracebacks, whose frames may hold arrays; a RuntimeError if it cannot be copied."""
     try:
-        made = copy.copy(error)
-        if type(made) is not type(error) or not isinstance(made, Exception):
+        copied = copy.copy(error)
+        if type(copied) is not type(error) or not isinstance(copied, Exception):
             raise TypeError
     except Exception:
         text = (
             f"The program that computes this array was stopped by {type(error).__name__}: {error}"
         )
-        made = RuntimeError(text.rstrip(": "))
+        copied = RuntimeError(text.rstrip(": "))
     for name in ("__cause__", "__context__"):
         other = getattr(error, name)
-        setattr(made, name, other and without_frames(other))
-    made.__suppress_context__ = error.__suppress_context__
-    return made
+        setattr(copied, name, other and without_frames(other))
+    copied.__suppress_context__ = error.__suppress_context__
+    return copied
 
 
 def align(rows: Iterable[Sequence[Any] | str], indent: str = "", gap: str = "  ") -> list[str]:

@@ -109,13 +109,13 @@ def _apply(level: str, modules: str) -> None:
         logger.setLevel(logging.NOTSET)
         logger.removeHandler(handler)
     _applied = level, modules
-    wanted = {"weft": level} if level != "NOTSET" else {}
+    levels = {"weft": level} if level != "NOTSET" else {}
     for name in filter(None, (part.strip() for part in modules.split(","))):
-        wanted["weft" if name.split(".")[0] == "jax" else name] = (
+        levels["weft" if name.split(".")[0] == "jax" else name] = (
             "DEBUG"  # JAX's modules have no loggers here
         )
-    _changed[:] = [(logging.getLogger(name), logging.StreamHandler()) for name in wanted]
-    for (logger, handler), chosen in zip(_changed, wanted.values(), strict=True):
+    _changed[:] = [(logging.getLogger(name), logging.StreamHandler()) for name in levels]
+    for (logger, handler), chosen in zip(_changed, levels.values(), strict=True):
         handler.setFormatter(
             logging.Formatter("{levelname}:{asctime}:{name}:{lineno}: {message}", style="{")
         )

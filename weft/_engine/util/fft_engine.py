@@ -63,10 +63,10 @@ def _engine() -> ModuleType | type[_Public]:
             os.path.join(root, "fft", folder)
             for root in (package and package.submodule_search_locations) or ()
         ]
-        found = importlib.machinery.PathFinder.find_spec(name, folders)
-        if found is not None and found.loader is not None:
-            engine = importlib.util.module_from_spec(found)
-            found.loader.exec_module(engine)
+        spec = importlib.machinery.PathFinder.find_spec(name, folders)
+        if spec is not None and spec.loader is not None:
+            engine = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(engine)
             return engine
     return _Public
 

@@ -80,9 +80,9 @@ def thread_control() -> tuple[int, int] | None:
     """Return the addresses of `int get()` and `void set(int)` for the library's number of threads; None if it has none."""
     library = _numpys()
     for spelling in _THREADS:
-        found = [_symbol(library, spelling.format(verb)) for verb in ("get", "set")]
-        if all(found):
-            return found[0], found[1]
+        addresses = [_symbol(library, spelling.format(verb)) for verb in ("get", "set")]
+        if all(addresses):
+            return addresses[0], addresses[1]
     return None
 
 
@@ -109,12 +109,12 @@ def _numpys() -> ctypes.CDLL | None:
 
 def _from_numpy(spelling: str, routine: str) -> int:
     """Return the address of a routine in NumPy's BLAS library."""
-    found = _symbol(_numpys(), spelling.format(routine))
-    if not found:
+    symbol = _symbol(_numpys(), spelling.format(routine))
+    if not symbol:
         raise NotImplementedError(
             f"linear algebra: NumPy's BLAS and LAPACK library has no routine {routine!r}. Install another build of NumPy."
         )
-    return found
+    return symbol
 
 
 def _symbol(library: ctypes.CDLL | None, name: str) -> int:

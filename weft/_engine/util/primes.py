@@ -11,15 +11,15 @@ def prime_factors(n: int) -> list[int]:
     >>> prime_factors(360), prime_factors(1)
     ([2, 2, 2, 3, 3, 5], [])
     """
-    found, p = [], 2
+    factors, p = [], 2
     while n > 1:
         while n % p == 0:
-            found.append(p)
+            factors.append(p)
             n //= p
         p += 1
         if p * p > n > 1:
             p = n
-    return found
+    return factors
 
 
 def distinct_orders(factors: Sequence[int]) -> Iterator[tuple[int, ...]]:

@@ -67,8 +67,8 @@ class _UpperSets(dict[Node, frozenset[Node]]):
         self.edges = edges
 
     def __missing__(self, node: Node) -> frozenset[Node]:
-        found = self[node] = frozenset({node}.union(*[self[above] for above in self.edges[node]]))
-        return found
+        upper = self[node] = frozenset({node}.union(*[self[above] for above in self.edges[node]]))
+        return upper
 
 
 _upper: dict[

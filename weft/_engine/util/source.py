@@ -279,8 +279,8 @@ class SourceLine:
     def column(self) -> int:
         """Column of the start of the expression, from 0; 0 if unknown."""
         positions = getattr(self._code, "co_positions", tuple)()
-        found = next(itertools.islice(positions, self._lasti // 2, None), None)
-        return found[2] or 0 if found is not None else 0
+        position = next(itertools.islice(positions, self._lasti // 2, None), None)
+        return position[2] or 0 if position is not None else 0
 
     @property
     def function(self) -> str:
@@ -423,13 +423,13 @@ def _wants_all_frames() -> bool:
 
 def without_internal_frames(traceback: TracebackType | None) -> TracebackType | None:
     """Return a copy of a traceback without internal frames."""
-    kept = []
+    user_entries = []
     while traceback is not None:
         if not _internal[traceback.tb_frame.f_code.co_filename]:
-            kept.append(traceback)
+            user_entries.append(traceback)
         traceback = traceback.tb_next
     result = None
-    for entry in reversed(kept):
+    for entry in reversed(user_entries):
         result = TracebackType(result, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     return result
 

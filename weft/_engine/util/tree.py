@@ -160,9 +160,9 @@ def _columns(
 ) -> list[list[Any]]:
     columns = []
     for position, other in enumerate(rest, 1):
-        found = treedef.match(other)
-        if found is not None:
-            columns.append(found)
+        leaves_of_other = treedef.match(other)
+        if leaves_of_other is not None:
+            columns.append(leaves_of_other)
             continue
         try:
             if (
@@ -339,10 +339,10 @@ def broadcast_prefix(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = 
         subtrees = treedef.flatten_up_to(full_tree)
     except ValueError as error:
         facts = prefix_errors(prefix_tree, full_tree, is_leaf)
-        found = facts.count("\n  at ") + facts.startswith("  at ")
+        count = facts.count("\n  at ") + facts.startswith("  at ")
         rule = "pytree structure error: a tree does not fit its prefix."
         raise ValueError(
-            f"{rule} Mismatch details ({found} found):\n{facts}" if facts else f"{rule}\n  {error}"
+            f"{rule} Mismatch details ({count} found):\n{facts}" if facts else f"{rule}\n  {error}"
         ) from None
     result: list[Any] = []
     for leaf, subtree in zip(leaves, subtrees, strict=True):

@@ -369,13 +369,13 @@ class OuterReduction:
     def _prefetched(self, where: dict[int, Expr], rows: list[Expr]) -> list[tuple[str, Expr]]:
         """Return the buffers and indices to prefetch for later rows. Several rows at a time, on different pages, are more streams than
         the hardware prefetcher follows, and a short row stored past the caches ends before it reacts."""
-        found = []
+        prefetches = []
         for row in rows if self.chunk <= _REDUCTION_PREFETCH_WIDTH else []:
             there = self._substitution(
                 {**where, id(self.column): self.b.iadd(row, _REDUCTION_PREFETCH_ROWS)}
             )
-            found += fetched(self.nest, [self.column], there)
-        return found
+            prefetches += fetched(self.nest, [self.column], there)
+        return prefetches
 
     def _tree(self, op: str, terms: list[Expr]) -> Expr:
         while len(terms) > 1:

@@ -102,7 +102,7 @@ class InferTransfer:
         ]
         results = [operand_info(v.aval, ((),) * v.aval.ndim, fine, mesh) for v in self.eqn.outvars]
         with derived_trace(eval_trace):
-            given = rule.infer(
+            inferred = rule.infer(
                 mesh,
                 tree.tree_unflatten(rule.in_tree, shown),
                 tree.tree_unflatten(rule.out_tree, results),
@@ -111,6 +111,6 @@ class InferTransfer:
         carried = max([state.carried.get(a, 0) for a in self.variables], default=0)
         for var, spec in zip(
             self.eqn.outvars,
-            specs(rule, "result", given, rule.out_tree, avals, fine, state.sizes, self.eqn),
+            specs(rule, "result", inferred, rule.out_tree, avals, fine, state.sizes, self.eqn),
         ):
             state.extend(var, spec, carried)

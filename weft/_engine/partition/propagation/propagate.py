@@ -138,8 +138,8 @@ class Propagation:
         """Return the axes per dim of a variable; no axes for literals."""
         if type(atom) is Literal:
             return ((),) * atom.aval.ndim
-        found = self.dims.get(atom)
-        return tuple(found) if found is not None else ((),) * atom.aval.ndim
+        dims = self.dims.get(atom)
+        return tuple(dims) if dims is not None else ((),) * atom.aval.ndim
 
     def fix(self, var: Any, spec: Spec) -> None:
         """Set the spec of a variable and make it unchangeable."""
@@ -276,9 +276,15 @@ def _fix_constraints(state: Propagation, eqns: Sequence[Eqn], constraint_spec: A
 
 def _settle(state: Propagation, eqns: Sequence[Eqn], sweep: Sequence[Eqn]) -> None:
     """Run the transfers of equations to a fixpoint: first of pass-through ops, then of all, finally for broadcasts and parts."""
-    made = {eqn: transfer for eqn in eqns if (transfer := _transfer(state, eqn)) is not None}
-    transfers = [made[eqn] for eqn in sweep if eqn in made]
-    simple = {transfer for eqn, transfer in made.items() if isinstance(eqn.primitive, PASS_THROUGH)}
+    transfers_by_eqn = {
+        eqn: transfer for eqn in eqns if (transfer := _transfer(state, eqn)) is not None
+    }
+    transfers = [transfers_by_eqn[eqn] for eqn in sweep if eqn in transfers_by_eqn]
+    simple = {
+        transfer
+        for eqn, transfer in transfers_by_eqn.items()
+        if isinstance(eqn.primitive, PASS_THROUGH)
+    }
     _run(state, [t for t in transfers if t in simple], simple)
     _run(state, transfers, [t for t in transfers if t not in simple])
     state.last_round = True

@@ -130,8 +130,8 @@ def _rounds_of(
     window: Window, n: int, size: int
 ) -> tuple[TransferRound | None, tuple[TransferRound, ...]]:
     """Return the results of `transfers_of` as tables; None if there are no transfers within devices."""
-    kept, rounds = transfers_of(window, n, size)
-    return _tables(kept, n) if kept else None, tuple(
+    local, rounds = transfers_of(window, n, size)
+    return _tables(local, n) if local else None, tuple(
         [_tables(transfers, n) for transfers in rounds]
     )
 
@@ -199,13 +199,13 @@ def fetch_rows(ctx: Any, x: Any, halo: Halo, is_split: bool = True) -> Any:
         return _rows_of_whole(ctx, x, halo)
     if window.advance == typeof(x).shape[dim] and window.step == 1:
         return _rows_beside_neighbours(ctx, x, halo, n)
-    kept, rounds = transfers_of(window, n, halo.size)
+    own_rows, rounds = transfers_of(window, n, halo.size)
     if (
         not rounds
-        and len({(transfer.at, transfer.place) for transfer in kept}) == 1
-        and kept[0].place == 0
+        and len({(transfer.at, transfer.place) for transfer in own_rows}) == 1
+        and own_rows[0].place == 0
     ):
-        at = kept[0].at
+        at = own_rows[0].at
         return slice_along(
             pad_along(x, 0, max(0, at + window.span - typeof(x).shape[dim]), dim),
             at,
@@ -355,8 +355,8 @@ def table_entry(ctx: Any, axes: tuple[Any, ...], table: Sequence[int]) -> Any:
             if step
             else np.int32(table[0])
         )
-    found = dynamic_slice_p.bind(np.array(table, np.int32), ctx.start(axes, 1), slice_sizes=(1,))
-    return layout.reshape(found, ())
+    entry = dynamic_slice_p.bind(np.array(table, np.int32), ctx.start(axes, 1), slice_sizes=(1,))
+    return layout.reshape(entry, ())
 
 
 def dynamic_slice_along(x: Any, start: Any, count: int, dim: int) -> Any:

@@ -125,7 +125,7 @@ def _gather_split(
     dtype, shape = typeof(x).dtype, typeof(x).shape
     places = _Places(ctx, shape, indices, dimension_numbers, slice_sizes, mode)
     none = additive_identity(dtype)
-    found = indexing.gather_p.bind(
+    gathered = indexing.gather_p.bind(
         places.pad(x),
         places.indices,
         dimension_numbers=dimension_numbers,
@@ -140,15 +140,15 @@ def _gather_split(
         or fill_value is None
         or np.asarray(fill_value, dtype).tobytes() == none.tobytes()
     ):
-        return found
+        return gathered
     # one device contributes the fill value of windows outside of the operand
-    out = typeof(found).shape
+    out = typeof(gathered).shape
     axes = tuple(dict.fromkeys(a for d in range(len(shape)) for a in ctx.of_dim(0, d)))
     fill = comparison.select(_is_first(ctx, axes), np.asarray(fill_value, dtype)[()], none)
     inside = layout.broadcast_in_dim(
         places.inside, out, windows.batch_dims(len(out), dimension_numbers)
     )
-    return comparison.select(inside, found, layout.broadcast_in_dim(fill, out, ()))
+    return comparison.select(inside, gathered, layout.broadcast_in_dim(fill, out, ()))
 
 
 def _scattered(f: int, rule: Any, eqn: Any) -> bool:

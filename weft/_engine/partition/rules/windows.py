@@ -150,8 +150,8 @@ def _rotate_halos(ctx: Any, dim: int, start: int) -> list[Halo]:
 )
 def _rotate_split(ctx: Any, args: list[Any], *, dim: int, start: int) -> Any:
     (x,) = args
-    found = [fetch_rows(ctx, x, halo) for halo in ctx.halos()]
-    return found[0] if len(found) == 1 else select_reached(ctx, ctx.halos()[1], found[1], found[0])
+    rows = [fetch_rows(ctx, x, halo) for halo in ctx.halos()]
+    return rows[0] if len(rows) == 1 else select_reached(ctx, ctx.halos()[1], rows[1], rows[0])
 
 
 def _part_halos(
@@ -238,12 +238,14 @@ def _misses(window: Window, n: int, size: int) -> bool:
 
 
 def _conv_halos(ctx: Any, **params: Any) -> list[Halo]:
-    found = [
+    fetched = [
         (d, _conv_places(ctx, i, params))
         for i, d in enumerate(params["dimension_numbers"].lhs_spec[2:])
     ]
     return [
-        ctx.halo(0, d, places[0], _spread(*places[1])) for d, places in found if places is not None
+        ctx.halo(0, d, places[0], _spread(*places[1]))
+        for d, places in fetched
+        if places is not None
     ]
 
 

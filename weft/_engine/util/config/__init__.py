@@ -33,9 +33,9 @@ from weft._engine.util.config.setting import (
 
 def _xla_flag(name: str) -> str:
     """Return the value of a flag in the environment variable `XLA_FLAGS`; the last occurrence counts."""
-    given = os.environ.get("XLA_FLAGS")
-    found = re.findall(rf"(?:^|\s)--?{name}(?:=|\s+)(\S+)", given) if given else ()
-    return found[-1] if found else ""
+    flags = os.environ.get("XLA_FLAGS")
+    values = re.findall(rf"(?:^|\s)--?{name}(?:=|\s+)(\S+)", flags) if flags else ()
+    return values[-1] if values else ""
 
 
 _traced = {"in_trace_key": True}

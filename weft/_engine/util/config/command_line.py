@@ -53,11 +53,11 @@ def take(config: Any) -> None:
 
 def parse(config: Any, settings: Iterable[Any]) -> None:
     """Parse the flags of settings on the command line, and mark absl's flags as parsed; the program may parse its own flags later."""
-    given = sys.argv[1:]
-    given = given[: given.index("--")] if "--" in given else given
+    arguments = sys.argv[1:]
+    arguments = arguments[: arguments.index("--")] if "--" in arguments else arguments
     ours = [
         argument
-        for argument in given
+        for argument in arguments
         if argument.startswith("-") and argument.lstrip("-").startswith(("jax_", "nojax_"))
     ]
     if not ours and importlib.util.find_spec("absl") is None:

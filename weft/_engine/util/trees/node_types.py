@@ -294,14 +294,14 @@ def _sequence_keys(aux: Any, n: int) -> list[Any]:
 
 def _dict_keys(keys: tuple[Any, ...], n: int) -> list[Any]:
     """Return the key path entries of a dict; cached for keys that are strings."""
-    found = _key_entries.get(keys)
-    if found is None:
-        found = [DictKey(key) for key in keys]
+    entries = _key_entries.get(keys)
+    if entries is None:
+        entries = [DictKey(key) for key in keys]
         if all(type(key) is str for key in keys):
             if len(_key_entries) >= 4096:
                 _key_entries.clear()
-            _key_entries[keys] = found
-    return found
+            _key_entries[keys] = entries
+    return entries
 
 
 _key_entries: dict[tuple[str, ...], list[Any]] = {}

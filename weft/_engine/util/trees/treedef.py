@@ -235,11 +235,11 @@ class PyTreeDef:
         >>> flatten([0, 0])[1].flatten_up_to([1, (2, 3)])
         [1, (2, 3)]
         """
-        found: list[Any] | None = self.match(tree)
-        if found is None:
-            found = []
-            _flatten_up_to(self.spec, tree, found.append)
-        return found
+        leaves_of_tree: list[Any] | None = self.match(tree)
+        if leaves_of_tree is None:
+            leaves_of_tree = []
+            _flatten_up_to(self.spec, tree, leaves_of_tree.append)
+        return leaves_of_tree
 
     def match(self, tree: Any) -> list[Any] | None:
         """Return the result of `flatten_up_to`, or None if that method must be called: for trees of another structure, and for
