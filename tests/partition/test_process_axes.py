@@ -152,6 +152,45 @@ def test_an_exchange_starts_early_and_is_waited_for_late():
     assert kinds[start + 1 : wait].count("Gemm") == 3 and "Gemm" not in kinds[:start]
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["once", "again"])
+def test_repeated_gathers_start_shortly_before_use(again):
+    """Gathers start at once, unless shards are gathered again to save memory."""
+    weights = [placed((64, 64), (8,), "x") for _ in range(8)]
+    whole = NamedSharding(weights[0].sharding.mesh, PartitionSpec())
+
+    def f(x, weights):
+        for _ in range(1 + again):
+            for w in weights:
+                x = wnp.tanh(x @ lax.with_sharding_constraint(w, whole))
+            weights = [lax.optimization_barrier(w) for w in weights]
+        return x
+
+    _, steps = steps_of(f, placed((8, 64), (8,)), weights)
+    kinds = [type(s).__name__ for s in steps]
+    products_before = [kinds[:n].count("Gemm") for n, kind in enumerate(kinds) if kind == "Start"]
+    ahead = [n - products for n, products in enumerate(products_before)]
+    if again:
+        assert len(ahead) == 16 and min(ahead) >= 0 and 1 <= max(ahead) <= 2
+    else:
+        assert ahead == [*range(8)]
+
+
+def test_operands_of_reduce_scatters_do_not_pile_up():
+    x, weights = placed((512, 64), (8,), "x"), [placed((64, 64), (8,)) for _ in range(6)]
+    split = NamedSharding(x.sharding.mesh, PartitionSpec("x"))
+
+    def f(x, weights):
+        shards = [lax.with_sharding_constraint(x.T @ wnp.tanh(x @ w), split) for w in weights]
+        return [wnp.sin(shard) for shard in shards]
+
+    _, steps = steps_of(f, x, weights)
+    under_way = [0]
+    for step in steps:
+        kind = type(step).__name__
+        under_way.append(under_way[-1] + (kind == "Start") - (kind == "Wait"))
+    assert max(under_way) == 2
+
+
 def test_buffers_live_from_start_to_wait():
     def f(x):
         first = x.sum(0)

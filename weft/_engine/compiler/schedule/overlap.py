@@ -5,18 +5,25 @@ Out:  its items in an order that overlaps exchanges with computation, with a `do
 Laws: the order depends on the program only, so that all processes start the same exchanges in the same order. The program that
       starts an exchange also waits for it. The `done` equation reads the operand and the result, so that both stay live.
 How:  an exchange starts as soon as its operand is computed. Among other items that are ready, operands of later exchanges come
-      first, then items that do not wait for an exchange, then items that do.
+      first, then items that do not wait for an exchange, then items that do. A program that gathers a shard again to save memory
+      starts gathers shortly before they are read. Operands of reduce-scatters do not pile up.
 Next: `exchange_steps` makes steps of exchanges and of their ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Mapping
 
 from weft._engine.compiler.fusion.fuse import Fusion
 from weft._engine.compiler.fusion.groups import Group
 from weft._engine.ir.jaxpr import Eqn, Literal, Var, subjaxprs
 from weft._engine.ops.exchange import exchange_done_p, role_of
+
+#: bytes of gathered values that are not read yet, or of operands of reduce-scatters under way; relative to the largest one
+WINDOW = 2
+#: how many items before its first reader a bounded gather may start
+ITEMS_AHEAD = 4
 
 
 def overlapped(graph: Fusion) -> list[Group | Eqn]:
@@ -36,46 +43,100 @@ class _OverlapScheduler:
             if self.leads[i]:
                 for n in self.needs[i]:
                     self.leads[n] = True
+        self.readers: list[list[int]] = [[] for _ in self.items]
+        for i, needed in enumerate(self.needs):
+            for n in needed:
+                self.readers[n].append(i)
+        exchanges = {i: e for i, e in enumerate(self.items) if self.starts[i] and type(e) is Eqn}
+        self.gathered = _bytes_gathered(graph, exchanges)
+        self.reduced = {i: n for i, n in _bytes_reduced(exchanges).items() if self.needs[i]}
+        self.first_reader = [min(found, default=len(self.items)) for found in self.readers]
+        #: how many items that are no exchanges come before each item
+        self.before = [*itertools.accumulate((not start for start in self.starts), initial=0)]
+        self.computed = 0  # of these items so far
+        self.unread: set[int] = set()  # bounded gathers that no item has read
         self.under_way: dict[int, Eqn] = {}
         self.out: list[Group | Eqn] = []
 
     def run(self) -> list[Group | Eqn]:
-        readers: list[list[int]] = [[] for _ in self.items]
-        for i, needed in enumerate(self.needs):
-            for n in needed:
-                readers[n].append(i)
         missing = [len(needed) for needed in self.needs]
         ready = {i for i, count in enumerate(missing) if not count}
         while ready:
             chosen = min(ready, key=self.rank)
             self.start(chosen)
             ready.remove(chosen)
-            for i in readers[chosen]:
+            for i in self.readers[chosen]:
                 missing[i] -= 1
                 if not missing[i]:
                     ready.add(i)
-        self.wait(self.under_way)
+        self.wait(sorted(self.under_way))
         return self.out
 
     def rank(self, i: int) -> tuple[int, int]:
         if not self.needs[i].isdisjoint(self.under_way):
             return 3, i
+        if i in self.gathered and not self.is_timely(i):
+            return 4, i
         return (0 if self.starts[i] else 1 if self.leads[i] else 2), i
+
+    def is_timely(self, gather: int) -> bool:
+        """Whether a bounded gather is read soon, and few others are unread."""
+        distance = self.before[self.first_reader[gather]] - self.computed
+        return distance <= ITEMS_AHEAD and _fits(self.gathered, self.unread, gather)
 
     def start(self, i: int) -> None:
         """Wait for the exchanges that an item depends on, then append it."""
-        self.wait(self.needs[i] & self.under_way.keys())
+        self.wait(sorted(self.needs[i] & self.under_way.keys()))
+        self.unread -= self.needs[i]
         item = self.items[i]
-        self.out.append(item)
         if self.starts[i] and type(item) is Eqn:
+            if i in self.reduced:
+                self.make_space(i)
+            if i in self.gathered:
+                self.unread.add(i)
             self.under_way[i] = item
+        else:
+            self.computed += 1
+        self.out.append(item)
+
+    def make_space(self, reduction: int) -> None:
+        """Wait for the oldest reduce-scatters until the operand of another one fits."""
+        held = [n for n in self.under_way if n in self.reduced]
+        while held and not _fits(self.reduced, held, reduction):
+            self.wait([held.pop(0)])
 
     def wait(self, exchanges: Iterable[int]) -> None:
         """Append the `done` equations of exchanges."""
-        for n in sorted(exchanges):
+        for n in exchanges:
             eqn = self.under_way.pop(n)
             operands = [*eqn.invars, *eqn.outvars]
             self.out.append(Eqn(exchange_done_p, operands, [], {}, eqn.source))
+
+
+def _bytes_gathered(graph: Fusion, exchanges: Mapping[int, Eqn]) -> dict[int, int]:
+    """Return the bytes of gathered values by item if the program gathers a shard again to save memory; else nothing."""
+    gathers = {i: eqn for i, eqn in exchanges.items() if _growth(eqn) > 0}
+    operands = [
+        graph.memory_of(a) for e in gathers.values() for a in e.invars if isinstance(a, Var)
+    ]
+    if len(set(operands)) == len(operands):
+        return {}
+    return {i: eqn.outvars[0].aval.nbytes for i, eqn in gathers.items()}
+
+
+def _bytes_reduced(exchanges: Mapping[int, Eqn]) -> dict[int, int]:
+    """Return the bytes of the operands of reduce-scatters by item."""
+    return {i: eqn.invars[0].aval.nbytes for i, eqn in exchanges.items() if _growth(eqn) < 0}
+
+
+def _growth(exchange: Eqn) -> int:
+    """Return by how many bytes the result of an exchange is larger than its operand."""
+    return exchange.outvars[0].aval.nbytes - exchange.invars[0].aval.nbytes
+
+
+def _fits(nbytes: Mapping[int, int], held: Iterable[int], other: int) -> bool:
+    """Whether the bytes of an exchange fit in the window of those held."""
+    return sum(nbytes[n] for n in held) + nbytes[other] <= WINDOW * max(nbytes.values())
 
 
 def is_exchange(item: Group | Eqn) -> bool:
