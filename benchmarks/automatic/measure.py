@@ -11,8 +11,9 @@ from weft._engine.compiler.rewrite.simplify import simplify
 from weft._engine.ir.jaxpr import Jaxpr
 from weft._engine.partition.auto.machine import find_machine
 from weft._engine.partition.auto.optimizer import GivenSpecs, Optimizer
-from weft._engine.partition.auto.partitioning import GAP, Decision, LayoutSearch, price_of
+from weft._engine.partition.auto.partitioning import GAP, Decision, LayoutSearch
 from weft._engine.partition.auto.prices import prices_on
+from weft._engine.partition.auto.realized import price_of
 from weft._engine.partition.cost import DEFAULT
 from weft._engine.partition.partition import (
     PartitionRequest,

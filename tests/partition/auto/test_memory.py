@@ -1,6 +1,7 @@
 """Memory in automatic sharding: estimates, caps, and forms that are dropped and made again."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -8,9 +9,11 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft._engine.compiler.rewrite.simplify import simplify
+from weft._engine.partition.auto.known_layouts import known_layouts
 from weft._engine.partition.partition import ValueLayouts, partition_with_layouts
 from weft.errors import ShardingError
 from weft.tools.automatic.device_memory import device_peak
+from weft.tools.automatic.value_storage import storage_of
 
 
 def struct(*shape):
@@ -132,3 +135,109 @@ def test_saved_plan_keeps_dropped_forms(free, mesh, tmp_path):
     assert loaded.layout_plan == plan.layout_plan
     report = weft.explain(loaded.jit(deep_step), *deep_args(struct))
     assert (report.bytes, report.counts) == (plan.cost.bytes_sent, plan.cost.collectives)
+
+
+def adam_step(state, x):
+    """A step of Adam on layers whose state outweighs the activations of a device."""
+    params, means, squares = state
+
+    def loss(params):
+        h = x
+        for up, down in params:
+            h = h + wnp.tanh(h @ up) @ down
+        return (h * h).mean()
+
+    grads = weft.grad(loss)(params)
+    means = weft.tree.map(lambda m, g: 0.9 * m + 0.1 * g, means, grads)
+    squares = weft.tree.map(lambda v, g: 0.99 * v + 0.01 * g * g, squares, grads)
+    update = lambda p, m, v: p - 0.01 * m / (wnp.sqrt(v) + 1e-3)
+    return weft.tree.map(update, params, means, squares), means, squares
+
+
+def adam_args(make, depth=4, batch=2048, width=256, hidden=1024):
+    layers = lambda: [(make(width, hidden), make(hidden, width)) for _ in range(depth)]
+    return (layers(), layers(), layers()), make(batch, width)
+
+
+@pytest.fixture(scope="module")
+def adam(mesh):
+    options = {"mesh": mesh, "donate_argnums": 0, "machine": "h100"}
+    return weft.auto.shardings(adam_step, *adam_args(struct), **options)
+
+
+@pytest.fixture(scope="module")
+def limit(adam):
+    return 0.85 * adam.compare()["FSDP"].peak
+
+
+@pytest.fixture(scope="module")
+def tight(limit, mesh):
+    options = {"mesh": mesh, "donate_argnums": 0, "machine": "h100"}
+    return weft.auto.shardings(adam_step, *adam_args(struct), memory=limit, **options)
+
+
+def test_tight_limit_gathers_parameters_twice(tight, limit):
+    """ZeRO-3: the state is split at rest, parameters are gathered for each pass, gradients are reduced and split."""
+    parameters = weft.tree.leaves(adam_args(struct)[0][0])
+    assert tight.peak <= limit
+    state = weft.tree.leaves(tight.in_shardings[0])
+    assert len(state) == 3 * len(parameters) and all(s.spec for s in state)
+    counts = tight.cost.collectives
+    dropped = [v for forms in tight.decision.solution.dropped.values() for v, _ in forms]
+    assert dropped and counts["reduce_scatter"] == len(parameters)
+    assert counts["all_gather"] >= len(parameters) + 3  # those of the last layer are used at once
+    assert set(counts) == {"all_gather", "reduce_scatter"}
+
+
+def test_tight_plan_computes_the_same(tight):
+    random = np.random.default_rng(0)
+    uniform = lambda *shape: (random.random(shape) - 0.4).astype(np.float32) * 0.1
+    args = adam_args(uniform)
+    expected = weft.jit(adam_step)(*args)
+    weft.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5),
+        tight.jit()(*tight.place(args)),
+        expected,
+    )
+
+
+def test_price_of_memory_ends_in_zero_3(adam):
+    curve = adam.price_of_memory(points=3)
+    assert curve[0] == (adam.peak, adam.cost.price)
+    assert all(b[0] < a[0] and b[1] > a[1] for a, b in itertools.pairwise(curve))
+    assert curve[-1][0] < 0.9 * adam.compare()["FSDP"].peak
+
+
+def test_zero_1_gathers_each_parameter_once(adam, mesh):
+    """Parameters are updated where their optimizer's state is."""
+    program, prices = adam.decision.program, adam.decision.prices
+    graph, given = adam.decision.optimizer.graph, adam.decision.given
+    _, zero_1, *_ = known_layouts(graph, given, mesh, prices.model)
+    specs = zero_1.in_specs, zero_1.out_specs
+    result = partition_with_layouts(program, mesh, *specs, zero_1.layouts, prices.model)
+    assert result.counts == {"reduce_scatter": 8, "all_gather": 8}
+
+
+def test_impossible_limit_on_two_axes_is_not_searched(adam):
+    mesh = weft.make_mesh((4, 2), ("x", "y"))
+    plan = weft.auto.shardings(deep_step, *deep_args(struct), mesh=mesh, donate_argnums=0)
+    with pytest.raises(ShardingError, match="smallest peak found is") as error:
+        weft.auto.shardings(deep_step, *deep_args(struct), mesh=mesh, donate_argnums=0, memory=1000)
+    smallest = int(re.search("found is ([0-9,]+) B", str(error.value))[1].replace(",", ""))
+    assert smallest <= plan.peak
+
+
+@pytest.mark.parametrize("with_bias", [False, True], ids=["product", "epilogue"])
+def test_storage_has_what_kernels_store(with_bias):
+    def f(w, x):
+        h = x @ w
+        h = wnp.tanh(h + 1) if with_bias else h
+        return (h * h).sum() + (h @ w.T).sum()
+
+    program = simplify(weft.make_jaxpr(f)(struct(64, 64), struct(128, 64)))
+    storage = storage_of(program)
+    stored = [v for v in storage.lifetimes if v.aval.nbytes > 1000]
+    first = program.eqns[2].outvars[0] if with_bias else program.eqns[0].outvars[0]
+    assert first in stored
+    assert all(v not in storage.lifetimes for v in program.invars)
+    assert all(0 < begin <= end <= storage.end for begin, end in storage.lifetimes.values())

@@ -11,7 +11,8 @@ from weft import lax
 from weft._engine.ir.jaxpr import subjaxprs
 from weft._engine.partition.auto.machine import MACHINES
 from weft._engine.partition.auto.overlap import hideable_values
-from weft._engine.partition.auto.partitioning import LayoutSearch, price_of
+from weft._engine.partition.auto.partitioning import LayoutSearch
+from weft._engine.partition.auto.realized import price_of
 from weft._engine.partition.partition import PartitionRequest
 from weft._engine.util.record import replace
 

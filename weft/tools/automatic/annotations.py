@@ -15,7 +15,8 @@ from typing import Any
 from weft._engine.ir.jaxpr import Eqn, Var
 from weft._engine.ir.mesh import Mesh
 from weft._engine.ir.specs import Spec, joined
-from weft._engine.partition.auto.partitioning import Decision, made_variables, price_of
+from weft._engine.partition.auto.partitioning import Decision, made_variables
+from weft._engine.partition.auto.realized import price_of
 from weft._engine.partition.partition import (
     PartitionResult,
     ValueLayouts,

@@ -24,8 +24,8 @@ from weft._engine.partition.auto.partitioning import (
     Decision,
     LayoutPlan,
     LayoutSearch,
-    MemoryLimit,
 )
+from weft._engine.partition.auto.realized import MemoryLimit
 from weft._engine.partition.cost import CostModel
 from weft._engine.partition.partition import PartitionRequest
 from weft._engine.runtime.topology import make_mesh
@@ -44,6 +44,7 @@ from weft.tools.automatic.pricing import (
     spell_price,
 )
 from weft.tools.automatic.reasons import reason_of_argument
+from weft.tools.automatic.value_storage import storage_of
 
 #: the memory of each point of the price of memory, relative to the one before
 LESS_MEMORY = 0.9
@@ -212,13 +213,13 @@ class ShardingPlan:
         """Return pairs of the most bytes that a device holds and the price, for plans in less and less memory.
 
         The first is this plan; each of the at most `points` others may hold 0.9 of the memory of the one before. It ends where
-        nothing fits.
+        nothing fits. Plans that hold more than a later one and are no cheaper are left out.
         """
         decision = self._need_decision("price_of_memory")
         assert self.search is not None  # plans with a decision have it
         found = [(self.peak, self.cost.price)]
         for _ in range(points):
-            limit = MemoryLimit(LESS_MEMORY * found[-1][0], measured_peak)
+            limit = MemoryLimit(LESS_MEMORY * found[-1][0], measured_peak, storage_of)
             ties = tuple(decision.given.ties.items())
             seconds = min(self.search.seconds, MOST_SECONDS)
             search = replace(self.search, limit=limit, report=None, ties=ties, seconds=seconds)
@@ -231,6 +232,8 @@ class ShardingPlan:
             except ShardingError:
                 break
             cost = cost_of(other, other.result)
+            while len(found) > 1 and found[-1][1] >= cost.price:
+                found.pop()
             found.append((cost.peak, cost.price))
         return found
 

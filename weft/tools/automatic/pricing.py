@@ -7,15 +7,13 @@ Out:  a `LayoutCost` each: the price of the program that the partitioner makes, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from weft._engine.core.primitive import ElementwiseOp, LayoutOp
-from weft._engine.ir.jaxpr import Jaxpr, Var
 from weft._engine.ir.mesh import Mesh
 from weft._engine.ir.specs import Spec
-from weft._engine.partition.auto.partitioning import Decision, price_of
+from weft._engine.partition.auto.known_layouts import known_specs
+from weft._engine.partition.auto.partitioning import Decision
+from weft._engine.partition.auto.realized import price_of
 from weft._engine.partition.partition import PartitionResult, partition
-from weft._engine.partition.reshard import is_even
 from weft._engine.util.record import record
 from weft.tools.automatic.device_memory import device_peak
 
@@ -57,53 +55,10 @@ def cost_of_inputs(decision: Decision, mesh: Mesh, in_specs: Sequence[Spec | Non
     return cost_of(decision, result)
 
 
-def known_layouts(decision: Decision, mesh: Mesh) -> dict[str, list[Spec]]:
-    """Return the specs of arguments of well-known ways to train in parallel, by name.
-
-    The state is what a result replaces (donated arguments); the rest is the batch. Parameters are the part of the state that
-    products and lookups read; the rest is the optimizer's. A program without a state has only `replicated` and
-    `data parallel`.
-    """
-    program, sizes = decision.program, dict(mesh.shape)
-    axes = tuple(mesh.axis_names)
+def known_layouts(decision: Decision, mesh: Mesh) -> dict[str, Sequence[Spec]]:
+    """Return the specs of arguments of well-known ways to train in parallel, by name."""
     state = set(decision.given.ties.values())
-    read = _read_by_products(program)
-    whole: list[Spec] = [((),) * v.aval.ndim for v in program.invars]
-    rows = [_split_first(v, axes, sizes, dims=1) for v in program.invars]
-    split = [_split_first(v, axes, sizes) for v in program.invars]
-    choose = lambda pick: [pick(i, v) for i, v in enumerate(program.invars)]  # noqa: E731
-    found = {
-        "replicated": whole,
-        "data parallel": choose(lambda i, v: whole[i] if i in state else rows[i]),
-    }
-    if state:
-        optimizer = {i for i in state if program.invars[i] not in read}
-        found["ZeRO-1"] = choose(
-            lambda i, v: split[i] if i in optimizer else whole[i] if i in state else rows[i]
-        )
-        found["FSDP"] = choose(lambda i, v: split[i] if i in state else rows[i])
-    return found
-
-
-def _read_by_products(program: Jaxpr) -> set[Var]:
-    """Return the arguments that an operation reads which is neither elementwise nor a change of layout."""
-    found: set[Var] = set()
-    for eqn in program.eqns:
-        if not isinstance(eqn.primitive, (ElementwiseOp, LayoutOp)):
-            found |= {a for a in eqn.invars if isinstance(a, Var)}
-    return found & set(program.invars)
-
-
-def _split_first(
-    var: Any, axes: tuple[Any, ...], sizes: Mapping[Any, int], dims: int | None = None
-) -> Spec:
-    """Return `var` split by as many axes as possible along the first of its first `dims` dims that they divide; else whole."""
-    shape = var.aval.shape
-    for count in range(len(axes), 0, -1):
-        for d in range(len(shape) if dims is None else min(dims, len(shape))):
-            if shape[d] and is_even(shape[d], axes[:count], sizes):
-                return tuple(axes[:count] if k == d else () for k in range(len(shape)))
-    return ((),) * len(shape)
+    return known_specs(decision.program, state, dict(mesh.shape))
 
 
 def spell_price(price: float, unit: str) -> str:

@@ -50,6 +50,8 @@ def reason_of_intermediate(decision: Decision, var: Var) -> str:
 
 def _runner_up(decision: Decision, var: Var) -> str:
     solution = decision.solution
+    if not solution.chosen:
+        return "a well-known layout has it, the cheapest that fits in the memory."
     node = decision.optimizer.graph.maker[var]
     other = decision.optimizer.alternative(solution, node)
     if other is None:

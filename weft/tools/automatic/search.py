@@ -20,15 +20,16 @@ from weft._engine.partition.auto.partitioning import (
     SECONDS,
     Decision,
     LayoutSearch,
-    MemoryLimit,
     layout_plan,
 )
+from weft._engine.partition.auto.realized import MemoryLimit
 from weft._engine.util import tree
 from weft._engine.util.record import record, replace
 from weft.tools.automatic.device_memory import measured_peak
 from weft.tools.automatic.plan import ShardingPlan
 from weft.tools.automatic.planned_value import PlannedValue, concrete_mesh
 from weft.tools.automatic.pricing import cost_of
+from weft.tools.automatic.value_storage import storage_of
 
 
 @record
@@ -106,7 +107,7 @@ class SearchOptions:
     def search(self, **options: Any) -> LayoutSearch:
         """Return the search."""
         machine = self.machine
-        limit = None if self.memory is None else MemoryLimit(self.memory, measured_peak)
+        limit = None if self.memory is None else MemoryLimit(self.memory, measured_peak, storage_of)
         return LayoutSearch(
             concrete_mesh(self.mesh),
             find_machine(machine) if isinstance(machine, str) else machine,

@@ -34,6 +34,7 @@ from weft._engine.core.primitive import (
 from weft._engine.ir.factors import FactorRule
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft._engine.ir.rewrite import params_key
+from weft._engine.ir.specs import Spec
 from weft._engine.partition.auto.overlap import hideable_values
 from weft._engine.partition.cost import DEFAULT, CostModel
 from weft._engine.partition.partial_sums import live_eqns
@@ -110,6 +111,15 @@ class Node:
         return tuple(var.aval.shape)
 
 
+@record
+class GivenSpecs:
+    """The given specs of arguments and results (None: open), and the results that have the layout of an argument."""
+
+    in_specs: tuple[Spec | None, ...]
+    out_specs: tuple[Spec | None, ...]
+    ties: Mapping[int, int]
+
+
 class DecisionGraph:
     """The nodes of a program, in the order in which values are made, and the makers and readers of variables.
 
@@ -129,8 +139,6 @@ class DecisionGraph:
         self.readers: dict[Var, list[tuple[Node, int]]] = {}
         self.inputs: list[Node] = []
         self.outputs: list[Node | None] = []
-        #: the time at which a variable is made; 0 for arguments
-        self.births: dict[Var, int] = {}
         self.equations: dict[int, Eqn] = {}  # by time
         self._time = 0
         nodes = self._collect(jaxpr)
@@ -140,28 +148,24 @@ class DecisionGraph:
         self.nodes = sorted(nodes, key=lambda n: (order.get(n.kind, 2), n.time))
         self._index(self.nodes)
 
-    def lifetime(self, var: Var) -> tuple[int, int] | None:
-        """Return the times at which a variable is made and read last; None for one that is not stored.
-
-        Arguments whose memory no result takes live to the end.
-        """
-        readers = self.readers.get(var)
-        is_argument = self.maker[var].kind is Kind.INPUT
-        if is_argument and not self.maker[var].reads:
-            return 0, self.end
-        if not readers:
-            return None
-        return self.births.get(var, 0), max(node.reads[r].time for node, r in readers)
-
     def late_readers(self, var: Var) -> frozenset[tuple[Node, int]]:
-        """Return the readers of a variable after the longest time without one, if that is long and the variable is large."""
+        """Return the readers of a variable after the longest time without one, if that is long and the variable is large.
+
+        Elementwise readers, such as the update of a parameter, count only if there are no others on both sides.
+        """
         readers = sorted(self.readers.get(var, ()), key=lambda reader: _time_of(reader))
-        times = [_time_of(reader) for reader in readers]
-        gaps = [(b - a, i) for i, (a, b) in enumerate(itertools.pairwise(times))]
-        longest, at = max(gaps, key=lambda gap: gap[0], default=(0, 0))
+        others = [reader for reader in readers if not reader[0].is_map]
+        times = [_time_of(reader) for reader in (others if len(others) > 1 else readers)]
+        longest, before = max(((b - a, a) for a, b in itertools.pairwise(times)), default=(0, 0))
         if longest < LONG_TIME * self.end or var.aval.nbytes < LARGE:
             return frozenset()
-        return frozenset(readers[at + 1 :])
+        return frozenset(reader for reader in readers if _time_of(reader) > before)
+
+    def last_early_reader(self, var: Var) -> Eqn | None:
+        """Return the equation after which a form may be dropped, to be made again for the late readers."""
+        late = self.late_readers(var)
+        early = [_time_of(reader) for reader in self.readers.get(var, ()) if reader not in late]
+        return self.equations.get(max(early)) if late and early else None
 
     @functools.cached_property
     def hideable(self) -> frozenset[Var]:
@@ -221,7 +225,6 @@ class DecisionGraph:
         node.eqns = [eqn]
         node.reads = [Read(a, count, self._time) for a in eqn.invars if type(a) is not Literal]
         node.makes = list(eqn.outvars)
-        self.births.update(dict.fromkeys(eqn.outvars, self._time))
         self.equations[self._time] = eqn
         return node
 
@@ -233,7 +236,7 @@ class DecisionGraph:
         operands = {a for a in eqn.invars if type(a) is not Literal}
         made = {*inside, *eqn.outvars}
         reads = dict.fromkeys(operands, count)
-        self.births.update(dict.fromkeys(made, self._time))
+        self.equations[self._time] = eqn
         links = [
             _link_node(group, made, reads, runs, self._time)
             for group in _joined_links(region_links(eqn), made)

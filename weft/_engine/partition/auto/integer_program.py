@@ -15,17 +15,24 @@ import functools
 import itertools
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from enum import Enum, auto
 
 import numpy as np
 
 from weft._engine.ir.jaxpr import Eqn, Var
 from weft._engine.ir.specs import Spec
 from weft._engine.partition.auto.choices import Choice
-from weft._engine.partition.auto.graph import DecisionGraph, Node
-from weft._engine.partition.auto.memory import FloatArray, Held, MemoryRows, bytes_of
+from weft._engine.partition.auto.graph import DecisionGraph, Kind, Node
+from weft._engine.partition.auto.memory import (
+    FloatArray,
+    Form,
+    MemoryModel,
+    MemoryRows,
+    Span,
+    ValueForms,
+)
+from weft._engine.partition.auto.memory_rows import MemoryGoal, MemoryProblem, solve_within
 from weft._engine.partition.auto.prices import SLICE, MeshPrices
-from weft._engine.partition.auto.solver import Optimum, SparseRows, minimize_integer
+from weft._engine.partition.auto.solver import Effort, Optimum, SparseRows, minimize_integer
 from weft._engine.partition.reshard import Placement
 from weft._engine.util.record import field, record
 
@@ -33,8 +40,6 @@ from weft._engine.util.record import field, record
 ROUNDS = 4
 #: most layouts of a value between which slices of forms that exist anyway are offered
 MOST_SHARED = 40
-#: most rows of memory that are added to one program
-MEMORY_ROUNDS = 40
 #: how many of the largest values at the peak are named
 MOST_NAMED = 4
 
@@ -51,33 +56,15 @@ class Outcome:
     largest: Sequence[tuple[Var, float]] = ()  # values at the peak, with their bytes
 
 
-class Span(Enum):
-    """When a form that a move makes is there, by the readers that use it."""
-
-    ALL = auto()
-    EARLY = auto()
-    LATE = auto()
-    BETWEEN = auto()  # kept from the early readers to the late ones
-
-
 #: form -> variables that are 1 where it is made, with the layout that it is made from
 Arrivals = dict[Placement, list[tuple[int, Placement]]]
-
-
-@record
-class MovedForm:
-    """A form that a move makes where a variable of the program is 1."""
-
-    column: int
-    place: Placement
-    span: Span
 
 
 class IntegerProgram:
     """The variables and rows for one set of choices.
 
     preference   a small addition to the price of choices, which decides between equally good ones
-    may_drop     whether forms of values may be dropped and made again, which saves memory
+    memory       what devices hold, if that matters: then forms of values may be dropped and made again
     """
 
     def __init__(
@@ -86,19 +73,19 @@ class IntegerProgram:
         choices: Mapping[Node, Sequence[Choice]],
         prices: MeshPrices,
         preference: Mapping[Node, Sequence[float]],
-        may_drop: bool = False,
+        memory: MemoryModel | None = None,
     ):
         self.graph, self.choices, self.prices = graph, choices, prices
-        self.may_drop = may_drop
+        self.memory = memory
         self.costs: list[float] = []
         self._rows = SparseRows([], [], [], [], [])
         self.classes = self._equal_nodes()
         self.class_of = {n: k for k, members in enumerate(self.classes) for n in members}
         self.first_column: list[int] = []
-        self._moved: list[tuple[MovedForm, list[Var]]] = []  # with the values that share it
+        self._forms: list[ValueForms] = []
         self._hideable: list[tuple[int, float]] = []  # columns of moves, and the cost that can hide
         self._add_choices(preference)
-        self.binaries = len(self.costs)
+        self.choice_count = len(self.costs)
         for members in self._equal_values():
             self._add_moves(members)
         if self._hideable:
@@ -193,17 +180,17 @@ class IntegerProgram:
             for q in forms
             if q.partial <= p.partial
         }
-        if not any(costs.values()) and len(costs) == len(made) * len(forms):
-            return  # all layouts are the same
         first = len(self.costs)
-        if len(needs) == 1:
-            moved = self._add_marginals(made, next(iter(needs.values())), costs)
-        else:
-            moved = self._add_forms(made, self._reader_groups(var, needs), costs, count)
-        variables = [v for _, _, v in members]
-        if self.prices.overlap:
-            self._note_hideable(range(first, len(self.costs)), variables)
-        self._moved += [(form, variables) for form in moved]
+        used: list[Form] = []  # none if all layouts are the same
+        if any(costs.values()) or len(costs) < len(made) * len(forms):
+            if len(needs) == 1:
+                used = self._add_marginals(made, next(iter(needs.values())), costs)
+            else:
+                used = self._add_forms(made, self._reader_groups(var, needs), costs, count)
+        values = [v for _, _, v in members]
+        if used and self.prices.overlap:
+            self._note_hideable(range(first, len(self.costs)), values)
+        self._forms.append(ValueForms(values, made, used, len(needs) == 1))
 
     def _note_hideable(self, columns: Iterable[int], variables: Sequence[Var]) -> None:
         """Note the part of the costs of moves of `variables` that work can hide."""
@@ -241,7 +228,7 @@ class IntegerProgram:
         self, var: Var, needs: Mapping[tuple[int, int], Mapping[Placement, list[int]]]
     ) -> list[list[Mapping[Placement, list[int]]]]:
         """Return what the readers of a value need, in one group; in an early and a late one if forms may be made again."""
-        late = self.graph.late_readers(var) if self.may_drop else set[tuple[Node, int]]()
+        late = self.graph.late_readers(var) if self.memory else set[tuple[Node, int]]()
         keys = {self._reader(node, r) for node, r in late}
         groups = [
             [need for key, need in needs.items() if (key in keys) == is_late]
@@ -263,25 +250,24 @@ class IntegerProgram:
         made: Mapping[Placement, list[int]],
         need: Mapping[Placement, list[int]],
         costs: Mapping[tuple[Placement, Placement], float],
-    ) -> list[MovedForm]:
+    ) -> list[Form]:
         """Add the moves to one reader: for each layout on either side, the moves sum to the choices with that layout.
 
-        Return the moves that make another form.
+        Return the forms that the reader uses.
         """
-        moved: list[MovedForm] = []
+        used: list[Form] = []
         leaving: dict[Placement, list[int]] = defaultdict(list)
         arriving: dict[Placement, list[int]] = defaultdict(list)
         for (p, q), cost in costs.items():
             column = self._column(cost)
             leaving[p].append(column)
             arriving[q].append(column)
-            if p != q:
-                moved.append(MovedForm(column, q, Span.ALL))
+            used.append(Form(column, p, q, Span.ALL))
         for moves, choices in ((leaving, made), (arriving, need)):
             for place, columns in choices.items():
                 terms = [(c, 1.0) for c in moves[place]] + [(c, -1.0) for c in columns]
                 self._row(terms, 0.0, 0.0)
-        return moved
+        return used
 
     def _add_forms(
         self,
@@ -289,26 +275,25 @@ class IntegerProgram:
         groups: Sequence[Sequence[Mapping[Placement, list[int]]]],
         costs: Mapping[tuple[Placement, Placement], float],
         count: int,
-    ) -> list[MovedForm]:
+    ) -> list[Form]:
         """Add the moves to several readers: a variable per form that exists, which at least one reader may use.
 
-        The late group of readers uses a form of the early one that is kept, or another move. Return the moves that make another form.
+        The late group of readers uses a form of the early one that is kept, or another move. Return the forms that readers use.
         """
-        moved: list[MovedForm] = []
+        used: list[Form] = []
         earlier: dict[Placement, int] = {}
         for number, needs in enumerate(groups):
             span = Span.ALL if len(groups) == 1 else Span.LATE if number else Span.EARLY
             exists = self._add_existence(needs)
             arriving = self._add_arrivals(made, exists, costs)
-            other = [(c, q) for q, arrivals in arriving.items() for c, p in arrivals if p != q]
-            other += self._add_slices(exists, arriving, count)
-            moved += [MovedForm(column, q, span) for column, q in other]
+            self._add_slices(exists, arriving, count)
+            used += [Form(c, p, q, span) for q, arrivals in arriving.items() for c, p in arrivals]
             kept = self._add_kept(earlier, exists, arriving)
-            moved += [MovedForm(column, q, Span.BETWEEN) for column, q in kept]
+            used += [Form(column, q, q, Span.BETWEEN) for column, q in kept]
             for q, column in exists.items():
                 self._row([*((c, 1.0) for c, _ in arriving[q]), (column, -1.0)], 0.0, 0.0)
             earlier = exists
-        return moved
+        return used
 
     def _add_existence(
         self, needs: Sequence[Mapping[Placement, list[int]]]
@@ -348,80 +333,44 @@ class IntegerProgram:
                 kept.append((column, q))
         return kept
 
-    def _add_slices(
-        self, exists: Mapping[Placement, int], arriving: Arrivals, count: int
-    ) -> list[tuple[int, Placement]]:
-        """Add the forms that are slices of another form, which costs next to nothing; return their variables."""
+    def _add_slices(self, exists: Mapping[Placement, int], arriving: Arrivals, count: int) -> None:
+        """Add the forms that are slices of another form, which costs next to nothing."""
         if len(exists) > MOST_SHARED:
-            return []
-        moved: list[tuple[int, Placement]] = []
+            return
         for coarse, fine in itertools.permutations(exists, 2):
             if _is_slice(fine, coarse):
                 column = self._column(SLICE * count)
                 arriving[fine].append((column, coarse))
-                moved.append((column, fine))
                 self._row([(column, 1.0), (exists[coarse], -1.0)], -np.inf, 0.0)
-        return moved
 
     # --- solving ---
 
-    def solve(self, seconds: float, gap: float, memory: float | None = None) -> Outcome | None:
-        """Return the best solution within a time and a relative gap; None if there is none.
+    def solve(self, seconds: float, gap: float) -> Outcome | None:
+        """Return the best solution within a time and a relative gap; None if there is none."""
+        whole = range(self.choice_count)
+        optimum = minimize_integer(self.costs, self._rows, whole, Effort(seconds, gap))
+        return None if optimum is None else self._outcome(optimum)
 
-        With `memory`, a device holds at most so many bytes at any time, as far as the program knows.
-        """
-        optimum = minimize_integer(self.costs, self._rows, self.binaries, seconds, gap)
-        if memory is not None and optimum is not None:
-            optimum = self._within(memory, optimum, seconds, gap)
-        return None if optimum is None else self._outcome(optimum.x, optimum.bound)
+    def solve_within(self, goal: MemoryGoal, seconds: float) -> Outcome | None:
+        """Return the best solution found within the memory, else the one that holds least; None if none reaches the goal."""
+        again = [  # else halves of forms could be kept
+            form.column
+            for values in self._forms
+            for form in values.forms
+            if form.span is Span.LATE or form.span is Span.BETWEEN
+        ]
+        whole = [*range(self.choice_count), *again]
+        problem = MemoryProblem(self.costs, self._rows, self.held, whole)
+        optimum = solve_within(problem, goal, seconds)
+        return None if optimum is None else self._outcome(optimum)
 
-    def smallest_peak(self, seconds: float, gap: float) -> Outcome | None:
-        """Return the solution in which a device holds least at the worst time."""
-        everything = max(self.held.total(), 1.0)
-        peak = len(self.costs)  # one more variable
-        rows = self._rows.copy()
-        scale = 1e-6 / max(max(self.costs), 1.0)
-        costs = [*(scale * c for c in self.costs), 1.0]
-        optimum: Optimum | None = None
-        times: set[int] = set()
-        for _ in range(MEMORY_ROUNDS):
-            optimum = minimize_integer(costs, rows, self.binaries, seconds, gap)
-            if optimum is None:
-                return None
-            at = int(np.argmax(self.held.profile(optimum.x[:peak])))
-            if at in times:
-                break
-            times.add(at)
-            scaled = [(c, nbytes / everything) for c, nbytes in self.held.row(at)]
-            rows.append([*scaled, (peak, -1.0)], -np.inf, 0.0)
-        assert optimum is not None  # there is at least one round
-        return self._outcome(optimum.x[:peak], 0.0)
-
-    def _outcome(self, x: FloatArray, bound: float) -> Outcome:
-        price = float(np.dot(self.costs, x))
-        if not self.may_drop:
-            return Outcome(self._chosen(x), price, bound)
+    def _outcome(self, optimum: Optimum) -> Outcome:
+        x, price = optimum.x, optimum.value
+        if self.memory is None:
+            return Outcome(self._chosen(x), price, optimum.bound)
         peak = float(np.max(self.held.profile(x)))
         largest = self.held.largest(x, MOST_NAMED)
-        return Outcome(self._chosen(x), price, bound, peak, self._dropped(x), largest)
-
-    def _within(
-        self, memory: float, optimum: Optimum, seconds: float, gap: float
-    ) -> Optimum | None:
-        """Return the best solution that holds at most `memory` bytes at any time: rows are added where one holds more."""
-        rows = self._rows.copy()
-        found: Optimum | None = optimum
-        for _ in range(MEMORY_ROUNDS):
-            assert found is not None  # of the last round
-            profile = self.held.profile(found.x)
-            at = int(np.argmax(profile))
-            if profile[at] <= memory * (1 + 1e-6):
-                return found
-            rows.append([(c, nbytes / memory) for c, nbytes in self.held.row(at)], -np.inf, 1.0)
-            found = minimize_integer(self.costs, rows, self.binaries, seconds, gap)
-            if found is None:
-                return None
-        return None
+        return Outcome(self._chosen(x), price, optimum.bound, peak, self._dropped(x), largest)
 
     def _chosen(self, x: FloatArray) -> dict[Node, Choice]:
         chosen: dict[Node, Choice] = {}
@@ -435,60 +384,31 @@ class IntegerProgram:
     @functools.cached_property
     def held(self) -> MemoryRows:
         """What each variable of the program says is held, and when."""
-        return MemoryRows(self._held(), self.graph.end, len(self.costs))
-
-    def _held(self) -> list[Held]:
-        sizes, found = self.prices.sizes, list[Held]()
+        assert self.memory is not None  # else nothing asks for it
+        found = [held for forms in self._forms for held in self.memory.held_by_forms(forms)]
         for node in self.graph.nodes:
-            first = self.first_column[self.class_of[node]]
-            for i, var in enumerate(node.makes):
-                lifetime = self.graph.lifetime(var)
-                if lifetime is not None:
-                    found += [
-                        Held(first + c, bytes_of(var, choice.makes[i], sizes), *lifetime, var)
-                        for c, choice in enumerate(self.choices[node])
-                    ]
-        for form, variables in self._moved:
-            for var in variables:
-                start, end = self._span(var, form.span)
-                nbytes = bytes_of(var, form.place, sizes)
-                found.append(Held(form.column, nbytes, start, end, var))
-        return found
-
-    def _span(self, var: Var, span: Span) -> tuple[int, int]:
-        """Return the first and the last time at which a form of a value is there."""
-        late = self.graph.late_readers(var)
-        times = {
-            is_late: [
-                node.reads[r].time
-                for node, r in self.graph.readers[var]
-                if ((node, r) in late) == is_late
-            ]
-            for is_late in (False, True)
-        }
-        if not times[False] or not times[True]:
-            span = Span.ALL
-        match span:
-            case Span.EARLY:
-                return min(times[False]), max(times[False])
-            case Span.LATE:
-                return min(times[True]), max(times[True])
-            case Span.BETWEEN:
-                return max(times[False]), max(times[True])
-            case Span.ALL:
-                return min(times[False] + times[True]), max(times[False] + times[True])
+            is_result = node.kind is Kind.OUTPUT
+            if node.kind is Kind.INPUT or is_result:
+                first = self.first_column[self.class_of[node]]
+                columns = {
+                    (c.reads if is_result else c.makes)[0]: first + i
+                    for i, c in enumerate(self.choices[node])
+                }
+                found += self.memory.held_by_boundary(node, columns)
+        return MemoryRows(found, self.memory.end, len(self.costs))
 
     def _dropped(self, x: FloatArray) -> dict[Eqn, list[tuple[Var, Spec]]]:
         """Return the forms that are made twice, after the last equation that reads them early."""
         found: dict[Eqn, list[tuple[Var, Spec]]] = {}
-        for form, variables in self._moved:
-            if form.span is not Span.LATE or x[form.column] < 0.5 or form.place.partial:
-                continue
-            for var in variables:
-                _, end = self._span(var, Span.EARLY)
-                eqn = self.graph.equations.get(end)
-                if eqn is not None:
-                    found.setdefault(eqn, []).append((var, form.place.dims))
+        for forms in self._forms:
+            for form in forms.forms:
+                is_moved = form.span is Span.LATE and form.source != form.place
+                if not is_moved or x[form.column] < 0.5 or form.place.partial:
+                    continue
+                for var in forms.values:
+                    eqn = self.graph.last_early_reader(var)
+                    if eqn is not None:
+                        found.setdefault(eqn, []).append((var, form.place.dims))
         return found
 
 

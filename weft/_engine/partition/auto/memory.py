@@ -2,24 +2,76 @@
 
 In:   values with the times between which they live, and the variables that say in which layout each value or form exists.
 Out:  the bytes over time of a solution, and for a time the row whose value is the bytes held then.
-How:  rows are added where a solution holds too much, until none does. Times are positions of equations.
-Laws: values inside elementwise groups are not stored. What kernels fuse otherwise is counted, so the peak is an estimate; the
-      buffers of the partitioned program decide.
+How:  rows are added where a solution holds too much, until none does. Times are those at which the compiler runs the operations
+      of the program (`Storage`), which also says what kernels store at all.
+Laws: arguments are held always, and so are results that take no argument's memory. A sum over devices ends when it is made.
+      Reductions that are combined and alignment are not counted, so the peak is an estimate; the buffers of the partitioned
+      program decide.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum, auto
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from weft._engine.ir.jaxpr import Var
+from weft._engine.ir.jaxpr import Eqn, Var
+from weft._engine.partition.auto.graph import DecisionGraph, Kind, Node
 from weft._engine.partition.reshard import Placement, local_shape
 from weft._engine.util.record import record
 
 FloatArray = npt.NDArray[np.float64]
+
+
+@record
+class Storage:
+    """When the values of a program are in memory, as the compiler fuses it.
+
+    lifetimes    the first and the last time of each value that is stored between operations; not of arguments and results
+    times        when an equation is computed
+    end          the time after all equations
+    """
+
+    lifetimes: Mapping[Var, tuple[int, int]]
+    times: Mapping[Eqn, int]
+    end: int
+
+
+class Span(Enum):
+    """When a form of a value is there, by the readers that use it."""
+
+    ALL = auto()
+    EARLY = auto()
+    LATE = auto()
+    BETWEEN = auto()  # kept from the early readers to the late ones
+
+
+@record
+class Form:
+    """A form of a value that exists where a variable of the program is 1, and the layout that it is made from."""
+
+    column: int
+    source: Placement
+    place: Placement
+    span: Span
+
+
+@record
+class ValueForms:
+    """The forms of values that share variables.
+
+    made         the columns of the choices that make the values, with the layouts
+    forms        the forms that readers use; none if all layouts are the same
+    is_early     whether all readers need one layout: it is made as soon as the value is
+    """
+
+    values: Sequence[Var]
+    made: Mapping[Placement, Sequence[int]]
+    forms: Sequence[Form]
+    is_early: bool
 
 
 @record
@@ -31,6 +83,87 @@ class Held:
     start: int
     end: int
     var: Var
+
+
+class MemoryModel:
+    """What devices hold, by the variables of an integer program."""
+
+    def __init__(self, graph: DecisionGraph, storage: Storage, sizes: Mapping[Any, int]):
+        self.graph, self.storage, self.sizes = graph, storage, sizes
+
+    @property
+    def end(self) -> int:
+        """The time after all equations."""
+        return self.storage.end
+
+    def held_by_forms(self, forms: ValueForms) -> Iterator[Held]:
+        """Yield what the layouts in which values are made, and their other forms, hold."""
+        for var in forms.values:
+            yield from self._held_as_made(var, forms)
+            for form in forms.forms:
+                yield from self._held_as(var, form, forms.is_early)
+
+    def held_by_boundary(self, node: Node, columns: Mapping[Placement, int]) -> Iterator[Held]:
+        """Yield what an argument, or a result that takes no argument's memory, holds; its columns by layout."""
+        var = node.makes[0] if node.kind is Kind.INPUT else node.reads[0].var
+        for place, column in columns.items():
+            yield Held(column, bytes_of(var, place, self.sizes), 0, self.end, var)
+
+    def _held_as_made(self, var: Var, forms: ValueForms) -> Iterator[Held]:
+        life = self.storage.lifetimes.get(var)
+        if life is not None:
+            birth, last = life
+            for place, columns in forms.made.items():
+                nbytes = bytes_of(var, place, self.sizes)
+                for column in columns:
+                    yield Held(column, nbytes, birth, birth if forms.forms else last, var)
+
+    def _held_as(self, var: Var, form: Form, is_early: bool) -> Iterator[Held]:
+        """Yield what a form holds that readers use."""
+        is_argument = self.graph.maker[var].kind is Kind.INPUT
+        is_kept = form.source == form.place and form.span is not Span.BETWEEN
+        span = self._span(var, form.span)
+        life = self.storage.lifetimes.get(var)
+        if span is None or (is_kept and (is_argument or life is None)):
+            return
+        start, end = span
+        if life is not None:
+            if is_kept or is_early or form.source.partial:
+                start = self._start_as_made(var, form, start, is_kept)
+            if form.span is Span.ALL:
+                end = life[1]
+        if start <= end:
+            yield Held(form.column, bytes_of(var, form.place, self.sizes), start, end, var)
+
+    def _start_as_made(self, var: Var, form: Form, start: int, is_kept: bool) -> int:
+        """Return when a form begins that exists as soon as the value is made, or is kept until `start`."""
+        if form.span is Span.ALL or form.span is Span.EARLY:
+            return self.storage.lifetimes[var][0] + 1
+        between = self._span(var, Span.BETWEEN) if is_kept else None
+        return start if between is None else between[0] + 1
+
+    def _span(self, var: Var, span: Span) -> tuple[int, int] | None:
+        """Return the first and the last time of the equations that use a form of a value; None if none does."""
+        late = self.graph.late_readers(var)
+        times: dict[bool, list[int]] = {False: [], True: []}
+        for node, r in self.graph.readers[var]:
+            eqn = self.graph.equations.get(node.reads[r].time)
+            if eqn is not None:
+                times[(node, r) in late].append(self.storage.times.get(eqn, 0))
+        both = times[False] + times[True]
+        if not both:
+            return None
+        if not times[False] or not times[True]:
+            span = Span.ALL
+        match span:
+            case Span.EARLY:
+                return min(times[False]), max(times[False])
+            case Span.LATE:
+                return min(times[True]), max(times[True])
+            case Span.BETWEEN:
+                return max(times[False]), max(times[True])
+            case Span.ALL:
+                return min(both), max(both)
 
 
 class MemoryRows:
@@ -46,7 +179,7 @@ class MemoryRows:
 
     def profile(self, x: FloatArray) -> FloatArray:
         """Return the bytes held at each time by a solution."""
-        held = np.round(x[self._column]) * self._bytes
+        held = x[self._column] * self._bytes
         change = np.zeros(self._last + 3)
         np.add.at(change, self._start, held)
         np.add.at(change, self._end + 1, -held)

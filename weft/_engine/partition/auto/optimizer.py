@@ -25,8 +25,10 @@ from weft._engine.partition.auto.choices import (
     HeldAxes,
     partial_sets,
 )
-from weft._engine.partition.auto.graph import DecisionGraph, Kind, Node
+from weft._engine.partition.auto.graph import DecisionGraph, GivenSpecs, Kind, Node
 from weft._engine.partition.auto.integer_program import IntegerProgram
+from weft._engine.partition.auto.memory import MemoryModel, Storage
+from weft._engine.partition.auto.memory_rows import MemoryGoal
 from weft._engine.partition.auto.prices import MeshPrices, ReductionShares
 from weft._engine.partition.propagation.propagate import Propagation
 from weft._engine.partition.reshard import Placement
@@ -53,9 +55,9 @@ class Solution:
     """Layouts of a program: of its arguments, its results, and of variables inside; the price, and its relative gap."""
 
     in_specs: tuple[Spec, ...]
-    out_specs: tuple[Spec, ...]
+    out_specs: tuple[Spec | None, ...]
     layouts: Mapping[Var, Spec]
-    chosen: Mapping[Node, Choice]
+    chosen: Mapping[Node, Choice]  # none for a well-known layout
     price: float
     gap: float
     variables: int
@@ -70,15 +72,6 @@ class Solution:
     def rank(self) -> tuple[float, float]:
         """What makes one solution better than another: less memory above the limit, then the price."""
         return self.excess, self.price
-
-
-@record
-class GivenSpecs:
-    """The given specs of arguments and results (None: open), and the results that have the layout of an argument."""
-
-    in_specs: tuple[Spec | None, ...]
-    out_specs: tuple[Spec | None, ...]
-    ties: Mapping[int, int]
 
 
 class Optimizer:
@@ -101,8 +94,9 @@ class Optimizer:
         specs = {n: spec for n, spec in boundary if n is not None and spec is not None}
         self.lister = ChoiceLister(propagation, prices, constraint_spec, specs)
         self.axes = [a for a, n in prices.sizes.items() if n > 1]
-        #: most bytes that a device may hold, as far as the optimizer knows
-        self.memory: float | None = None
+        #: most bytes that a device may hold, and what it holds, as far as the optimizer knows
+        self.memory: MemoryGoal | None = None
+        self.memory_model: MemoryModel | None = None
 
     def solve(self, seconds: float, gap: float) -> Solution:
         """Return the best layouts found in `seconds`; the search stops at a relative `gap`."""
@@ -151,14 +145,21 @@ class Optimizer:
             return [order or [()] for order in orders]
         return [[tuple(self.axes)], orders[0], orders[-1]]
 
+    def limit_memory(self, goal: MemoryGoal, storage: Storage) -> None:
+        """Search for layouts within memory. Steps that use one of several axes may cost more than the goal."""
+        self.memory = goal if len(self.axes) < 2 else replace(goal, price=math.inf)
+        self.memory_model = MemoryModel(self.graph, storage, self.prices.sizes)
+
     def set_shares(self, shares: ReductionShares) -> None:
         """Search with all-reduces that take `shares` of collectives."""
         self.prices = self.prices.with_shares(shares)
 
     def price_of(self, solution: Solution) -> float:
         """Return the price of a solution under the present prices."""
+        if not solution.chosen:
+            return solution.price
         choices = {n: [choice] for n, choice in solution.chosen.items()}
-        program = IntegerProgram(self.graph, choices, self.prices, {}, self.memory is not None)
+        program = IntegerProgram(self.graph, choices, self.prices, {}, self.memory_model)
         outcome = program.solve(SECONDS_TO_PRICE, 0.0)
         assert outcome is not None  # moves exist, since the solution has them
         return outcome.price
@@ -213,12 +214,12 @@ class Optimizer:
             if total > most:
                 return None
         preference = {n: [self._preference(n, c) for c in choices[n]] for n in self.graph.inputs}
-        may_drop = self.memory is not None
-        program = IntegerProgram(self.graph, choices, self.prices, preference, may_drop)
+        program = IntegerProgram(self.graph, choices, self.prices, preference, self.memory_model)
         left = max(deadline - time.monotonic(), 1.0)
-        outcome = program.solve(left, gap, self.memory)
-        if outcome is None and may_drop:  # other axes may help
-            outcome = program.smallest_peak(left, gap)
+        if self.memory is None:
+            outcome = program.solve(left, gap)
+        else:
+            outcome = program.solve_within(self.memory, left)
         if outcome is None:
             return None
         extra = sum(self._preference(n, outcome.chosen[n]) for n in self.graph.inputs)
@@ -234,7 +235,7 @@ class Optimizer:
             True,
             outcome.dropped,
             outcome.peak,
-            max(0.0, outcome.peak - (self.memory or math.inf)),
+            max(0.0, outcome.peak - self.memory.nbytes) if self.memory else 0.0,
             outcome.largest,
         )
         return self._with_layouts(solution)

@@ -8,17 +8,25 @@ Laws: given specs and constraints are kept. A program that costs more than that 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from weft._engine.ir.collective_spec import COLLECTIVES
 from weft._engine.ir.jaxpr import Eqn, Jaxpr, Literal, Var, subjaxprs
 from weft._engine.ir.mesh import Mesh
 from weft._engine.ir.specs import Spec
 from weft._engine.ir.structure import Unserializable, structure
+from weft._engine.partition.auto.graph import GivenSpecs
 from weft._engine.partition.auto.machine import Machine
-from weft._engine.partition.auto.optimizer import GivenSpecs, Optimizer, Solution
-from weft._engine.partition.auto.overlap import hideable_values
+from weft._engine.partition.auto.optimizer import Optimizer, Solution
 from weft._engine.partition.auto.prices import MeshPrices, ReductionShares, prices_on
+from weft._engine.partition.auto.realized import (
+    MemoryLimit,
+    Realized,
+    price_of,
+    price_of_realized,
+    realize,
+)
+from weft._engine.partition.auto.within_memory import MemorySearch
 from weft._engine.partition.cost import DEFAULT, CostModel
 from weft._engine.partition.partition import (
     PartitionRequest,
@@ -35,8 +43,6 @@ from weft._engine.util.record import field, record, replace
 
 #: seconds of a search and the relative gap at which it ends, if nothing else is asked for
 SECONDS, GAP = 60.0, 1e-3
-#: how often the optimizer solves within less memory than the limit, and how much of what it seems to need
-LIMIT_ROUNDS, LIMIT_STEP = 6, 0.99
 #: what a program was made from: layouts of all values, of arguments and results, or propagation alone
 LAYOUTS, BOUNDARY, ORDINARY = "layouts", "boundary", "ordinary"
 #: how far the price of the optimizer may be from that of the program, and how often it solves again
@@ -72,20 +78,6 @@ class Decision:
         return frozenset(self.given.ties.values())
 
 
-def price_of(result: PartitionResult, prices: MeshPrices) -> float:
-    """Return the price of a partitioned program: of its collectives and of its work, less what overlaps.
-
-    Work hides at most a share of the collectives that can run behind it, and no more than takes its own time.
-    """
-    own = prices.on_parts(dict(result.mesh.shape))
-    price = own.of_records(result.records) + result.work
-    if not own.overlap:
-        return price
-    assert result.program is not None  # partitioned programs have it
-    hideable = own.of_moves(result.records, hideable_values(result.program))
-    return price - min(own.overlap * hideable, result.work)
-
-
 def latency_of(result: PartitionResult, prices: MeshPrices) -> float:
     """Return the part of the price of a program that is the latency of collectives."""
     links = prices.on_parts(dict(result.mesh.shape)).links
@@ -100,18 +92,6 @@ def reduction_shares(results: Iterable[PartitionResult], default: float) -> Redu
         if COLLECTIVES[r.kind].completes:
             shares.update((part.value, 1 / len(parts)) for part in parts if part.value is not None)
     return ReductionShares(default, shares)
-
-
-@record
-class MemoryLimit:
-    """Most bytes that a device may hold. `measure` returns what it holds in a program, given the results that replace arguments."""
-
-    nbytes: float
-    measure: Callable[[PartitionResult, Mapping[int, int]], int]
-
-    def fits(self, result: PartitionResult, ties: Mapping[int, int]) -> bool:
-        """Whether a program stays within the limit."""
-        return self.measure(result, ties) <= self.nbytes
 
 
 @record
@@ -151,10 +131,12 @@ class LayoutSearch:
         prices = prices_on(dict(mesh.shape), self.machine, self.cost)
         ties = _consistent_ties(program, in_specs, out_specs, self._all_ties(len(in_specs)))
         given = GivenSpecs(in_specs, out_specs, ties)
-        optimizer, solution, planned = self._solved(program, mesh, given, prices)
-        ins, outs, cost = solution.in_specs, solution.out_specs, prices.model
+        cost = prices.model
+        ordinary = partition(program, mesh, in_specs, out_specs, cost, request.keeps_targets)
+        optimizer, solution, planned = self._solved(mesh, given, prices, ordinary, program)
+        ins, outs = solution.in_specs, solution.out_specs
         candidates = {  # of equally good ones, the first
-            ORDINARY: partition(program, mesh, in_specs, out_specs, cost, request.keeps_targets),
+            ORDINARY: ordinary,
             BOUNDARY: partition(program, mesh, ins, outs, cost),
             LAYOUTS: planned,
         }
@@ -182,7 +164,12 @@ class LayoutSearch:
         return found + [(out, i) for out, i in self.ties if out not in outs and i not in taken]
 
     def _solved(
-        self, program: Jaxpr, mesh: Mesh, given: GivenSpecs, prices: MeshPrices
+        self,
+        mesh: Mesh,
+        given: GivenSpecs,
+        prices: MeshPrices,
+        ordinary: PartitionResult,
+        program: Jaxpr,
     ) -> tuple[Optimizer, Solution, PartitionResult]:
         """Return the optimizer that found the best solution, this solution, and its program.
 
@@ -190,14 +177,14 @@ class LayoutSearch:
         solves again as if all were combined, and with what the partitioner combined of that.
         """
         deadline = time.monotonic() + self.seconds
-        found: list[_Realized] = []
+        found: list[Realized] = []
         optimizer = Optimizer(program, prices, given, constraint_reader(mesh))
         for rounds in range(COMBINING_ROUNDS, 0, -1):
             is_first = not found
             left = max(deadline - time.monotonic(), 0.0) / rounds
             solutions = optimizer.solutions(left, self.gap)
-            realized = [_realize(program, mesh, s, prices) for s in solutions]
-            realized.sort(key=_price_of)
+            realized = [realize(program, mesh, s, prices) for s in solutions]
+            realized.sort(key=price_of_realized)
             found.append(best := realized[0])
             matters = is_first and latency_of(best.result, prices) > ACCURACY * best.price
             is_off = not is_first and abs(best.solution.price - best.price) > ACCURACY * best.price
@@ -205,66 +192,15 @@ class LayoutSearch:
                 break
             results = [] if is_first else [one.result for one in reversed(realized)]
             optimizer.set_shares(reduction_shares(results, 0.0))
-        best = min(found, key=_price_of)
-        if self.limit is not None and not self.limit.fits(best.result, given.ties):
+        best = min(found, key=price_of_realized)
+        limit = self.limit
+        if limit is not None and not limit.fits(best.result, given.ties):
             optimizer.set_shares(reduction_shares([best.result], 1.0))
-            best = self._within_limit(self.limit, optimizer, mesh, given)
+            search = MemorySearch(limit, optimizer, mesh, given, self.gap)
+            best = search.run([best], ordinary, max(deadline - time.monotonic(), 0.0))
         optimizer.set_shares(reduction_shares([best.result], 1.0))
         priced = replace(best.solution, price=optimizer.price_of(best.solution))
         return optimizer, priced, best.result
-
-    def _within_limit(
-        self, limit: MemoryLimit, optimizer: Optimizer, mesh: Mesh, given: GivenSpecs
-    ) -> _Realized:
-        """Return the cheapest program in which a device holds no more than the limit; ShardingError if none is found.
-
-        The optimizer estimates memory; where the program holds more than estimated, it solves again within less.
-        """
-        optimizer.memory = limit.nbytes
-        deadline = time.monotonic() + self.seconds
-        least: tuple[int, Solution] | None = None
-        for _ in range(LIMIT_ROUNDS):
-            solution = optimizer.solve(max(deadline - time.monotonic(), 0.0), self.gap)
-            realized = _realize(optimizer.jaxpr, mesh, solution, optimizer.prices)
-            held = limit.measure(realized.result, given.ties)
-            if held <= limit.nbytes:
-                return realized
-            if least is None or held < least[0]:
-                least = held, solution
-            if solution.excess or time.monotonic() > deadline:
-                break
-            optimizer.memory *= LIMIT_STEP * limit.nbytes / held
-        assert least is not None  # there is at least one round
-        held, solution = least
-        largest = "; ".join(
-            f"{v.aval.str_short()} {nbytes:,.0f} B" for v, nbytes in solution.largest
-        )
-        raise ShardingError(
-            f"automatic sharding: no layout holds at most {limit.nbytes:,.0f} B on a device. The smallest peak found is "
-            f"{held:,} B; the largest blocks then are {largest}.\n"
-            "  Use more devices or a smaller batch, donate the state, or compute layers again in the backward pass with weft.checkpoint."
-        )
-
-
-@record
-class _Realized:
-    """A solution, its program and the price of that."""
-
-    solution: Solution
-    result: PartitionResult
-    price: float
-
-
-def _price_of(realized: _Realized) -> float:
-    return realized.price
-
-
-def _realize(program: Jaxpr, mesh: Mesh, solution: Solution, prices: MeshPrices) -> _Realized:
-    """Return the program with the layouts of a solution."""
-    ins, outs = solution.in_specs, solution.out_specs
-    layouts = ValueLayouts(solution.layouts, solution.dropped)
-    result = partition_with_layouts(program, mesh, ins, outs, layouts, prices.model)
-    return _Realized(solution, result, price_of(result, prices))
 
 
 @record

@@ -1,6 +1,6 @@
-"""The solver of integer programs: HiGHS, through SciPy.
+"""The solver of integer programs and of their relaxations: HiGHS, through SciPy.
 
-In:   costs of variables between 0 and 1, rows that bound sums of them, and how many of the first variables are whole numbers.
+In:   costs of variables between 0 and 1, rows that bound sums of them, and which variables are whole numbers.
 Out:  the values of the variables, the cost, and a lower bound of any cost.
 Laws: equal programs have equal solutions, unless a time limit stops the search.
 """
@@ -54,34 +54,54 @@ class Optimum:
     bound: float
 
 
-def minimize_integer(
-    costs: Sequence[float], rows: SparseRows, binaries: int, seconds: float, gap: float
-) -> Optimum | None:
-    """Return the cheapest values; None if there are none, or none were found in `seconds`.
+@record
+class Effort:
+    """When to stop: after so many seconds, at a relative gap, or after so many nodes of the search tree.
 
-    The search stops when the cost is within the relative `gap` of the bound.
+    Unlike seconds, nodes are the same on all machines.
+    """
+
+    seconds: float
+    gap: float
+    nodes: int | None = None
+
+
+def minimize_integer(
+    costs: Sequence[float], rows: SparseRows, whole: Sequence[int], effort: Effort
+) -> Optimum | None:
+    """Return the cheapest values, those of the variables `whole` 0 or 1; None if there are none, or none were found.
 
     >>> one_of_two = SparseRows([0, 0], [0, 1], [1.0, 1.0], [1.0], [1.0])
-    >>> minimize_integer([2.0, 1.0], one_of_two, 2, 10.0, 0.0).value
+    >>> minimize_integer([2.0, 1.0], one_of_two, [0, 1], Effort(10.0, 0.0)).value
     1.0
     """
     optimize: Any = importlib.import_module("scipy.optimize")  # few programs need it
-    sparse: Any = importlib.import_module("scipy.sparse")
     scaled = np.array(costs, np.float64)
     scale = max(float(np.max(np.abs(scaled), initial=0.0)), 1.0) / LARGEST_COST
-    matrix = sparse.csr_matrix(
-        (rows.values, (rows.rows, rows.columns)), shape=(len(rows.lower), len(costs))
-    )
+    matrix = _matrix(rows, len(costs))
     integrality = np.zeros(len(costs))
-    integrality[:binaries] = 1
+    integrality[list(whole)] = 1
+    options: dict[str, float] = {
+        "time_limit": max(effort.seconds, 0.1),
+        "mip_rel_gap": effort.gap,
+    }
+    if effort.nodes is not None:
+        options["node_limit"] = effort.nodes
     result = optimize.milp(
         scaled / scale,
         constraints=optimize.LinearConstraint(matrix, np.array(rows.lower), np.array(rows.upper)),
         integrality=integrality,
         bounds=optimize.Bounds(0, 1),
-        options={"time_limit": max(seconds, 0.1), "mip_rel_gap": gap},
+        options=options,
     )
     if result.x is None:
         return None
     bound = result.fun if result.mip_dual_bound is None else result.mip_dual_bound
     return Optimum(result.x, float(result.fun) * scale, float(bound) * scale)
+
+
+def _matrix(rows: SparseRows, columns: int) -> Any:
+    sparse: Any = importlib.import_module("scipy.sparse")
+    return sparse.csr_matrix(
+        (rows.values, (rows.rows, rows.columns)), shape=(len(rows.lower), columns)
+    )

@@ -1,0 +1,120 @@
+"""Layouts within memory: the integer program with rows of memory.
+
+In:   costs, rows, what is held by each variable, the variables that are whole, and the bytes of memory.
+Out:  the values of the variables, their cost, and a lower bound of the cost of any others within the memory.
+How:  rows are added at the times at which a solution holds too much, first to the relaxed program. Memory above the limit is
+      allowed at a price above all others, so any limit has a solution: that of the smallest peak where nothing fits.
+Laws: the search ends after a number of nodes, not seconds, unless little time is left: equal programs have equal solutions.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from weft._engine.partition.auto.memory import MemoryRows
+from weft._engine.partition.auto.solver import Effort, Optimum, SparseRows, minimize_integer
+from weft._engine.util.record import record
+
+#: how much more than any choice memory costs above the limit: as much as all that the cheapest layouts hold
+EXCESS_PRICE = 100.0
+#: nodes of a search, the relative gap at which it ends, and how often it is repeated with more rows
+NODES, GAP, ROUNDS = 20, 0.02, 2
+#: seconds that a solver has after the deadline
+LEAST_SECONDS = 1.0
+#: most rows of memory that are added at once
+MOST_NEW_TIMES = 4
+#: how much more memory than the limit fits, relatively
+TOLERANCE = 1e-6
+
+
+@record
+class MemoryProblem:
+    """What to solve: costs and rows of variables between 0 and 1, what they hold, and which are whole."""
+
+    costs: Sequence[float]
+    rows: SparseRows
+    held: MemoryRows
+    whole: Sequence[int]
+
+
+@record
+class MemoryGoal:
+    """What to find: values that hold at most `nbytes` and cost less than `price`."""
+
+    nbytes: float
+    price: float = math.inf
+
+
+def solve_within(problem: MemoryProblem, goal: MemoryGoal, seconds: float) -> Optimum | None:
+    """Return the cheapest values found within the memory, else those that hold least; None if no values can reach the goal."""
+    return _LimitedProgram(problem, goal, seconds).run()
+
+
+class _LimitedProgram:
+    """The program with rows of memory at some times. Its last variable is the memory above the limit, in parts of `unit`."""
+
+    def __init__(self, problem: MemoryProblem, goal: MemoryGoal, seconds: float):
+        self.problem, self.memory, self.price = problem, goal.nbytes, goal.price
+        self.deadline = time.monotonic() + seconds
+        self.count = len(problem.costs)
+        self.costs = [*problem.costs, EXCESS_PRICE * max(*problem.costs, 1.0)]
+        self.rows = problem.rows.copy()
+        self.times: set[int] = set()
+        self.unit = goal.nbytes
+
+    def run(self) -> Optimum | None:
+        relaxed = self._solved(())
+        if relaxed is None:
+            return None
+        self.unit = max(float(np.max(self._profile(relaxed))), 1.0)
+        while relaxed is not None and relaxed.value < self.price and self._add_rows(relaxed):
+            relaxed = self._solved(())
+        if relaxed is None or relaxed.value >= self.price:
+            return None
+        best: Optimum | None = None
+        for _ in range(ROUNDS):
+            found = self._solved(self.problem.whole)
+            if found is None:
+                break
+            if best is None or self._rank(found) < self._rank(best):
+                best = found
+            if not self._add_rows(found) or time.monotonic() > self.deadline:
+                break
+        if best is None:
+            return None
+        x = best.x[: self.count]
+        return Optimum(x, float(np.dot(self.problem.costs, x)), best.bound)
+
+    def _solved(self, whole: Sequence[int]) -> Optimum | None:
+        seconds = max(self.deadline - time.monotonic(), LEAST_SECONDS)
+        return minimize_integer(self.costs, self.rows, whole, Effort(seconds, GAP, NODES))
+
+    def _rank(self, optimum: Optimum) -> tuple[float, float]:
+        excess = float(np.max(self._profile(optimum))) - self.memory * (1 + TOLERANCE)
+        return max(0.0, excess), float(np.dot(self.problem.costs, optimum.x[: self.count]))
+
+    def _profile(self, optimum: Optimum) -> npt.NDArray[np.float64]:
+        return self.problem.held.profile(optimum.x[: self.count])
+
+    def _add_rows(self, optimum: Optimum) -> bool:
+        """Add rows at the times at which a solution holds more than the rows let it; return whether there are such times."""
+        limit = self.memory + optimum.x[-1] * self.unit
+        new = [t for t in _peaks(self._profile(optimum), limit) if t not in self.times]
+        for t in new[:MOST_NEW_TIMES]:
+            self.times.add(t)
+            terms = [(c, nbytes / self.unit) for c, nbytes in self.problem.held.row(t)]
+            self.rows.append([*terms, (self.count, -1.0)], -np.inf, self.memory / self.unit)
+        return bool(new)
+
+
+def _peaks(profile: npt.NDArray[np.float64], limit: float) -> list[int]:
+    """Return the times at which a profile is above a limit and as high as right before and after, the highest first."""
+    around = np.pad(profile, 1)
+    is_peak = (profile >= around[:-2]) & (profile >= around[2:])
+    times = np.nonzero(is_peak & (profile > limit * (1 + TOLERANCE)))[0]
+    return [int(t) for t in times[np.argsort(-profile[times], kind="stable")]]
