@@ -27,12 +27,12 @@ __all__ = ["dct", "dctn", "idct", "idctn"]
 def dct(
     x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None
 ) -> Any:
-    """The discrete cosine transform of type 2 along `axis`, cut or padded with zeros to length `n`; `norm` is None, which is also called
-    "backward", or "ortho".
+    """Return the discrete cosine transform of type 2 along `axis`, truncated or zero-padded to length `n`; `norm` is None,
+    also called "backward", or "ortho".
 
-    Computed by one FFT of the same length, of the even elements followed by the odd ones backwards (J. Makhoul, 1980). Of complex numbers
-    the real and the imaginary parts are transformed.
-    Raises NotImplementedError for other types, ValueError for another norm.
+    Computed by one FFT of the same length, of the even elements followed by the reversed odd ones (J. Makhoul, 1980).
+    Complex input is transformed as real and imaginary parts. Raises NotImplementedError for other types, ValueError for
+    another norm.
 
     >>> weft.scipy.fft.dct(wnp.array([1.0, 1.0, 1.0])).round(3)
     Array([6., 0., 0.], dtype=float32)
@@ -53,7 +53,7 @@ def dct(
 def idct(
     x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None
 ) -> Any:
-    """The inverse of `dct`, with the same arguments.
+    """Return the inverse of `dct`, with the same arguments.
 
     >>> weft.scipy.fft.idct(weft.scipy.fft.dct(wnp.array([1.0, 2.0, 4.0]))).round(3)
     Array([1., 2., 4.], dtype=float32)
@@ -94,7 +94,7 @@ def dctn(
     axes: Sequence[int] | None = None,
     norm: str | None = None,
 ) -> Any:
-    """`dct` along several axes, all by default; `s` gives their lengths.
+    """Apply `dct` along several axes, by default all; `s` gives their lengths.
 
     >>> float(weft.scipy.fft.dctn(wnp.ones((2, 3)))[0, 0])
     24.0
@@ -109,7 +109,7 @@ def idctn(
     axes: Sequence[int] | None = None,
     norm: str | None = None,
 ) -> Any:
-    """`idct` along several axes, all by default; `s` gives their lengths."""
+    """Apply `idct` along several axes, by default all; `s` gives their lengths."""
     return _several("idctn", idct, x, type, s, axes, norm)
 
 
@@ -148,7 +148,7 @@ def _prepared(
     lengths: Sequence[int | None],
     axes: Sequence[int],
 ) -> tuple[Any, list[int]]:
-    """An array of floating or complex numbers of the lengths asked for, and the dims."""
+    """Return `x` as a floating or complex array with the requested lengths, and the dims."""
     if type != 2:
         raise NotImplementedError(f"{name}: type {type!r}; only the transform of type 2 is there.")
     if norm not in (None, "backward", "ortho"):

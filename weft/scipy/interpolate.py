@@ -22,10 +22,10 @@ _METHODS = ("linear", "nearest")
 class RegularGridInterpolator:
     """Interpolation of `values` on a rectangular grid of any number of dims; a call takes positions [..., dims].
 
-    `points` holds the increasing positions of each dim, `values` has a size for each and may have more dims. `method` is 'linear' or
-    'nearest'. Outside the grid is `fill_value`; without one (None) the outermost cells are continued. Positions can be traced, so that
-    nothing can be raised for those outside: `bounds_error` must be False.
-    Raises ValueError for another method, points that do not increase and shapes that do not fit.
+    `points` has the increasing grid positions of each dim; `values` has a size for each dim and may have more dims. `method`
+    is 'linear' or 'nearest'. Outside the grid the result is `fill_value`; for None the outermost cells are extrapolated.
+    Positions may be traced, so no error can be raised for positions outside: `bounds_error` must be False.
+    Raises ValueError for another method, points that do not increase, and invalid shapes.
 
     >>> f = RegularGridInterpolator((wnp.array([0.0, 1.0, 3.0]),), wnp.array([0.0, 10.0, 30.0]))
     >>> f(wnp.array([[0.5], [2.0], [4.0]])).tolist()
@@ -74,7 +74,7 @@ class RegularGridInterpolator:
         self.fill_value = fill_value
 
     def __call__(self, xi: Any, method: str | None = None):
-        """The values at positions [..., dims], or at a tuple of one array for each dim."""
+        """Return the values at positions [..., dims], or at a tuple of one array for each dim."""
         method = self.method if method is None else method
         if method not in _METHODS:
             raise ValueError(
@@ -124,7 +124,7 @@ class RegularGridInterpolator:
 
     @staticmethod
     def _cell(points: Any, x: Any) -> tuple:
-        """The cell of each position and how far in it the position is; below 0 or above 1 outside the grid."""
+        """Return the cell of each position and the relative position in it; below 0 or above 1 outside the grid."""
         if points.shape[0] == 1:
             return wnp.zeros(x.shape, np.int32), wnp.zeros_like(x)
         cell = wnp.clip(wnp.searchsorted(points, x) - 1, 0, points.shape[0] - 2)

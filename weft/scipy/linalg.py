@@ -77,7 +77,7 @@ def inv(a, overwrite_a: bool = False, check_finite: bool = True):
 
 
 def cholesky(a, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True):
-    """The upper (or `lower`) triangular factor of a positive definite matrix, of which only that triangle is read.
+    """Return the upper (or `lower`) triangular factor of a positive definite matrix, whose other triangle is not read.
 
     >>> weft.scipy.linalg.cholesky(np.array([[4.0, 2.0], [99.0, 5.0]])).tolist()
     [[2.0, 1.0], [0.0, 2.0]]
@@ -91,14 +91,14 @@ def cholesky(a, lower: bool = False, overwrite_a: bool = False, check_finite: bo
 def cho_factor(
     a, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True
 ) -> tuple:
-    """A Cholesky factor and whether it is lower, for `cho_solve`."""
+    """Return a Cholesky factor and whether it is lower, for `cho_solve`."""
     return cholesky(a, lower), lower
 
 
 def _system(api: str, a: Any, b: Any) -> tuple:
-    """Square matrices `a` and right sides `b` as columns, with the same leading dims, and whether `b` held vectors.
+    """Return square matrices `a` and right sides `b` as columns, with equal leading dims, and True if `b` held vectors.
 
-    It does with one dim, and (deprecated) with one dim fewer than `a` and its last size.
+    `b` holds vectors if it has one dim, or (deprecated) one dim fewer than `a` and a matching last size.
     """
     a, b = _pair(a, b)
     if a.ndim < 2 or b.ndim < 1 or a.shape[-1] != a.shape[-2]:
@@ -133,7 +133,7 @@ def solve_triangular(
     debug: Any = None,
     check_finite: bool = True,
 ):
-    """The x with `a @ x == b` for triangular `a`; `trans` 1 or 'T' solves with its transpose, 2 or 'C' with its adjoint."""
+    """Solve `a @ x == b` for triangular `a`; `trans` 1 or 'T' solves with its transpose, 2 or 'C' with its adjoint."""
     if trans not in (0, "N", 1, "T", 2, "C"):
         raise ValueError(
             f"solve_triangular: trans must be 0, 1 or 2 (or 'N', 'T', 'C'), got {trans!r}."
@@ -152,7 +152,7 @@ def solve_triangular(
 
 
 def cho_solve(c_and_lower: tuple, b, overwrite_b: bool = False, check_finite: bool = True):
-    """The x with `a @ x == b`, from the Cholesky factor of `a`."""
+    """Solve `a @ x == b`, given the Cholesky factor of `a`."""
     c, lower = c_and_lower
     c, b, vector = _system("cho_solve", c, b)
     first = solve_triangular(c, b, trans=0 if lower else 2, lower=lower)
@@ -170,7 +170,7 @@ def solve(
     check_finite: bool = True,
     assume_a: str = "gen",
 ):
-    """The x with `a @ x == b`; `assume_a='pos'` says that `a` is positive definite."""
+    """Solve `a @ x == b`; `assume_a='pos'` states that `a` is positive definite."""
     if assume_a == "pos":
         return cho_solve(cho_factor(a, lower), b)
     if assume_a not in ("gen", "sym", "her"):
@@ -179,7 +179,7 @@ def solve(
 
 
 def lu_factor(a, overwrite_a: bool = False, check_finite: bool = True) -> tuple:
-    """L and U packed in one matrix, and the row exchanges, for `lu_solve`."""
+    """Return L and U packed in one matrix, and the row exchanges, for `lu_solve`."""
     packed, pivots, _ = la.lu(concrete(inexact("lu_factor", listed(a))))
     return packed, pivots
 
@@ -187,7 +187,7 @@ def lu_factor(a, overwrite_a: bool = False, check_finite: bool = True) -> tuple:
 def lu_solve(
     lu_and_piv: tuple, b, trans: int = 0, overwrite_b: bool = False, check_finite: bool = True
 ):
-    """The x with `a @ x == b`, from the factors of `a`; `trans` 1 solves with its transpose, 2 with its adjoint."""
+    """Solve `a @ x == b`, given the LU factors of `a`; `trans` 1 solves with its transpose, 2 with its adjoint."""
     packed, pivots = lu_and_piv
     if np.ndim(packed) < 2 or np.ndim(pivots) < 1 or np.ndim(b) < 1:
         raise ValueError(
@@ -215,7 +215,7 @@ def lu_solve(
 
 
 def lu(a, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple:
-    """P, L and U with `P @ L @ U == a`; with `permute_l`, P @ L and U."""
+    """Return P, L and U with `P @ L @ U == a`; with `permute_l`, P @ L and U."""
     a = concrete(inexact("lu", listed(a)))
     packed, _, order = la.lu(a)
     m, n = a.shape[-2:]
@@ -234,7 +234,7 @@ def qr(
     pivoting: bool = False,
     check_finite: bool = True,
 ):
-    """Q and R; mode 'full', 'economic', or 'r' for R alone; with `pivoting` also the order of columns."""
+    """Return Q and R; mode 'full', 'economic', or 'r' for R only; with `pivoting` also the order of columns."""
     if mode not in ("full", "economic", "r"):
         raise ValueError(f"qr: mode must be 'full', 'economic' or 'r', got {mode!r}.")
     out = la.qr(
@@ -251,7 +251,7 @@ def svd(
     check_finite: bool = True,
     lapack_driver: str = "gesdd",
 ):
-    """U, singular values and Vh; the singular values alone unless `compute_uv`."""
+    """Return U, singular values and Vh; only the singular values unless `compute_uv`."""
     out = linalg.svd(listed(a), full_matrices, compute_uv)
     return tuple(out) if compute_uv else out
 
@@ -268,7 +268,7 @@ def eigh(
     type: int = 1,
     check_finite: bool = True,
 ):  # noqa: A002
-    """Eigenvalues and eigenvectors of a symmetric or Hermitian matrix."""
+    """Return eigenvalues and eigenvectors of a symmetric or Hermitian matrix."""
     if b is not None or eigvals is not None or type != 1:
         raise NotImplementedError(
             "scipy.linalg.eigh: only the plain problem, with all eigenvalues, is there."
@@ -277,12 +277,12 @@ def eigh(
     return values if eigvals_only else (values, vectors)
 
 
-#: the degree of the Pade approximant of exp, and the largest 1-norm at which its error is below the type's rounding
+#: the degree of the Pade approximant of exp, and the largest 1-norm for which its error is below the dtype's rounding
 _PADE = {4: (7, 3.925724783138660), 8: (13, 5.371920351148152)}
 
 
 def _pade(a, degree: int) -> tuple:
-    """U and V, the odd and the even terms of the numerator: exp(a) is nearly (V - U)^-1 (V + U)."""
+    """Return U and V, the odd and the even terms of the numerator: exp(a) is approximately (V - U)^-1 (V + U)."""
     c = [
         math.comb(degree, k) * math.factorial(2 * degree - k) / math.factorial(2 * degree)
         for k in range(degree + 1)
@@ -297,7 +297,7 @@ def _pade(a, degree: int) -> tuple:
 
 
 def expm(A, *, upper_triangular: bool = False, max_squarings: int = 16):
-    """The exponential of a square matrix, or of each of a stack; NaN where more than `max_squarings` halvings would be needed.
+    """Return the exponential of a square matrix, or of each of a stack; NaN if it needs more than `max_squarings` squarings.
 
     Scaling, a Pade approximant, squaring: N. J. Higham, "The Scaling and Squaring Method for the Matrix Exponential
     Revisited", SIAM Journal on Matrix Analysis and Applications 26 (2005).
@@ -314,9 +314,7 @@ def expm(A, *, upper_triangular: bool = False, max_squarings: int = 16):
     real = np.finfo(a.dtype).dtype
     degree, largest = _PADE[real.itemsize]
     norm = uf.abs(a).sum(-2).max(-1)
-    halvings = uf.ceil(
-        uf.log2(uf.maximum(norm / largest, 1))
-    )  # of zeros too, whose logarithm is not finite
+    halvings = uf.ceil(uf.log2(uf.maximum(norm / largest, 1)))  # avoid the logarithm of 0
     odd, even = _pade(a * uf.exp2(-halvings)[..., None, None], degree)
     approximant = (
         solve_triangular(even - odd, even + odd)
@@ -325,7 +323,7 @@ def expm(A, *, upper_triangular: bool = False, max_squarings: int = 16):
     )
     possible = (
         halvings <= max_squarings
-    )  # (not of NaN either, which should not decide how often the others are squared)
+    )  # NaN must not determine the number of squarings of the others
     most = choosing.where(possible, halvings, 0).max()
 
     def step(x, i):
@@ -341,7 +339,7 @@ def expm(A, *, upper_triangular: bool = False, max_squarings: int = 16):
 
 
 def expm_frechet(A, E, *, method: str | None = None, compute_expm: bool = True):  # noqa: N803
-    """`expm(A)` and its derivative in the direction `E`; the derivative alone unless `compute_expm`. `method` changes nothing.
+    """Return `expm(A)` and its derivative in the direction `E`; only the derivative unless `compute_expm`. `method` has no effect.
 
     Raises ValueError unless both are square matrices, or stacks of them, of one shape.
 
@@ -358,7 +356,7 @@ def expm_frechet(A, E, *, method: str | None = None, compute_expm: bool = True):
 
 
 def block_diag(*arrs):
-    """A matrix with the given ones along its diagonal."""
+    """Return a block-diagonal matrix of the given matrices."""
     blocks = [mp.atleast_2d(array_of("block_diag", a)) for a in arrs] or [creation.zeros((1, 0))]
     columns = sum(b.shape[1] for b in blocks)
     rows, at = [], 0

@@ -1,4 +1,4 @@
-"""Interpolation in arrays with SciPy's names."""
+"""Interpolation of arrays with SciPy's names."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = ["map_coordinates"]
 
 
 def _mirror(i, n: int):
-    """Reflected about the middles of the first and last elements."""
+    """Reflect indices about the centers of the first and last elements."""
     period = max(2 * (n - 1), 1)
     return (n - 1) - wnp.abs(i % period - (n - 1))
 
 
 def _reflect(i, n: int):
-    """Reflected about the outer edges of the first and last elements."""
+    """Reflect indices about the outer edges of the first and last elements."""
     return _mirror(2 * i + 1, 2 * n + 1) // 2
 
 
@@ -37,9 +37,9 @@ _BORDERS: dict[str, Callable] = {
 
 
 def map_coordinates(input, coordinates: Sequence, order: int, mode: str = "constant", cval=0.0):
-    """`input` at real positions, one array of `coordinates` per dim, rounded (order 0) or interpolated linearly (order 1).
+    """Return `input` at real positions, one array of `coordinates` per dim, rounded (order 0) or interpolated linearly (order 1).
 
-    `mode` says what is beyond the border: constant (`cval`), nearest, wrap, mirror or reflect.
+    `mode` extends the input beyond its border: constant (`cval`), nearest, wrap, mirror or reflect.
 
     >>> float(map_coordinates(wnp.array([0.0, 10.0]), [wnp.array(0.25)], order=1))
     2.5
@@ -77,7 +77,7 @@ def map_coordinates(input, coordinates: Sequence, order: int, mode: str = "const
 
 
 def _corners(place, order: int) -> list[tuple]:
-    """The whole positions next to a real one, with their weights."""
+    """Return the integer positions next to a real one, with their weights."""
     if dtypes.issubdtype(place.dtype, np.integer):
         return [(place, None)]
     if order == 0:

@@ -1,7 +1,7 @@
-"""Minimization of functions with SciPy's names: quasi-Newton methods whose whole run is one traced loop.
+"""Minimization of functions with SciPy's names: quasi-Newton methods as one traced loop.
 
 In:   a function of a vector with a scalar result.
-Out:  `OptimizeResults`; under `jit` its fields are traced values, and nothing is raised when the search fails: see `status`.
+Out:  `OptimizeResults`; under `jit` its fields are tracers, and a failed search raises no error: see `status`.
 Source: J. Nocedal and S. J. Wright, "Numerical Optimization" (2006): algorithms 3.5 and 3.6 (a line search for the strong Wolfe
 conditions), 6.1 (BFGS), 7.4 and 7.5 (L-BFGS).
 """
@@ -23,12 +23,12 @@ from weft._engine.util.source import guard_all
 
 __all__ = ["OptimizeResults", "minimize"]
 
-_EASY, _STEEP = 1e-4, 0.9  # of the Wolfe conditions
+_EASY, _STEEP = 1e-4, 0.9  # parameters of the Wolfe conditions
 
 
 class OptimizeResults(NamedTuple):
-    """What `minimize` found: the position, whether the search converged, a code for how it ended (0 converged, 1 after `maxiter`,
-    3 and 5 the line search failed), the value, the gradient, the inverse Hessian (None for L-BFGS), and the numbers of evaluations of
+    """The result of `minimize`: the position, the convergence flag, the status (0 converged, 1 after `maxiter`, 3 and 5 the
+    line search failed), the value, the gradient, the inverse Hessian (None for L-BFGS), and the numbers of evaluations of
     the function and of the gradient, and of iterations."""
 
     x: Any
@@ -43,7 +43,7 @@ class OptimizeResults(NamedTuple):
 
 
 class _Line(NamedTuple):
-    """A point of a line: the step, the value, the slope, and the gradient."""
+    """A point of the line search: the step, the value, the slope, and the gradient."""
 
     step: Any
     value: Any
@@ -60,8 +60,8 @@ def _inner(a, b):
 
 
 def _between(low: _Line, high: _Line, third: _Line, use_cubic):
-    """A step between two points: the minimum of the cubic through a third one, with `use_cubic` and away from the ends; else that of
-    the parabola; where that is close to an end, the middle."""
+    """Return a step between two points: the minimum of the cubic through a third point, with `use_cubic` and away from the
+    ends; else the minimum of the parabola; if that is close to an end, the middle."""
     width = high.step - low.step
     rise = high.value - low.value - low.slope * width
     move = wnp.where(
@@ -85,7 +85,7 @@ def _between(low: _Line, high: _Line, third: _Line, use_cubic):
 
 
 def _line_search(evaluate: Callable, start: _Line, first, most: int) -> tuple[_Line, Any, Any]:
-    """The point found, whether it meets the conditions, and the number of evaluations; without one, the best point seen."""
+    """Return the resulting point, whether it meets the conditions, and the number of evaluations; on failure, the best point."""
 
     def meets(point):
         return (point.value <= start.value + _EASY * point.step * start.slope) & (
@@ -104,11 +104,11 @@ def _line_search(evaluate: Callable, start: _Line, first, most: int) -> tuple[_L
         return ~done & (count < most)
 
     def body(state):
-        """While no interval is known, `low` is the point before; then it is the better end of the interval, `far` the other."""
+        """Before an interval is bracketed, `low` is the previous point; then it is the better end of the interval, `far` the other."""
         count, _, found, low, far, inside, step = state
         point = evaluate(step)
         done = meets(point)
-        # while the interval is sought
+        # bracketing phase
         above = high(point, low) & (
             wnp.isnan(point.value)
             | (count > 0)
@@ -117,7 +117,7 @@ def _line_search(evaluate: Callable, start: _Line, first, most: int) -> tuple[_L
         turned = ~above & (point.slope >= 0)
         out_low = _choose(above, low, point)
         out_far = _choose(above, point, _choose(turned, low, far))
-        # while it is narrowed
+        # zoom phase
         worse = high(point, low)
         back = ~worse & (point.slope * (far.step - low.step) >= 0)
         in_low = _choose(worse, low, point)
@@ -139,7 +139,7 @@ def _line_search(evaluate: Callable, start: _Line, first, most: int) -> tuple[_L
 
 
 def _vector_function(fun: Callable, args: tuple) -> Callable:
-    """The value and the gradient, which of complex numbers is the direction in which the function grows."""
+    """Return the value and the gradient; for complex numbers, the direction of steepest ascent."""
 
     def both(x):
         value, grad = value_and_grad(lambda x: fun(x, *args))(x)
@@ -154,9 +154,9 @@ class _State(NamedTuple):
     grad: Any
     iterations: Any
     evaluations: Any
-    status: Any  # -1 while it goes on
+    status: Any  # -1 while the search runs
     memory: Any  # the inverse Hessian, or the last steps and changes of the gradient
-    old: Any  # the value before
+    old: Any  # the previous value
 
 
 def _size(grad, norm):
@@ -178,7 +178,7 @@ def _search(
     maxfun=None,
     maxgrad=None,
 ) -> _State:
-    """The loop that both methods share: a direction, a step along it, what is remembered of it."""
+    """The loop of both methods: compute a direction, search along it, and update the method's memory."""
     real = typeof(wnp.real(x0)).dtype
     value, grad = both(x0)
     done = _size(grad, norm) < gtol
@@ -246,7 +246,7 @@ def _bfgs(
         return -wnp.dot(state.memory[0], state.grad)
 
     def remember(memory, step, change):
-        """The first matrix is scaled by the curvature of the first step (6.20): units of the function differ by many digits."""
+        """Update the inverse Hessian. Scale the first one by the curvature of the first step (6.20), to match the function's units."""
         inverse, is_first = memory
         curvature, length = wnp.dot(step, change), wnp.dot(change, change)
         ok = curvature != 0
@@ -289,7 +289,7 @@ def _lbfgs(
     real = typeof(wnp.real(x0)).dtype
 
     def direction(state):
-        """Of the pairs of steps and changes the newest are last; those that are not there yet have the weight 0."""
+        """The two-loop recursion. The newest pairs of steps and gradient changes are last; missing pairs have weight 0."""
         steps, changes, weights, scale = state.memory
         q, shares = state.grad, []
         for i in range(maxcor - 1, -1, -1):
@@ -355,7 +355,7 @@ def _results(state: _State, inverse) -> OptimizeResults:
     )
 
 
-#: SciPy's name in lower case -> the method and the options it takes
+#: SciPy's name in lower case -> the method and its options
 _METHODS: dict[str, tuple[Callable, frozenset]] = {
     "bfgs": (_bfgs, frozenset({"maxiter", "norm", "gtol", "line_search_maxiter"})),
     "l-bfgs-experimental-do-not-rely-on-this": (
@@ -374,11 +374,11 @@ def minimize(
     tol: float | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> OptimizeResults:
-    """A minimum of `fun(x, *args)` from the vector `x0`, by the method 'BFGS'.
+    """Return a minimum of `fun(x, *args)` found from the vector `x0` by the method 'BFGS'.
 
     Options: `maxiter`; `gtol`, below which the norm of order `norm` of the gradient ends the search (also given by `tol`);
-    `line_search_maxiter`. It runs inside `jit`, and through it `vmap`; to differentiate a minimum use `lax.custom_root`.
-    Raises TypeError for `args` that are not a tuple, ValueError for another method, unknown options and an `x0` that is not a vector.
+    `line_search_maxiter`. It works under `jit` and `vmap`; to differentiate a minimum use `lax.custom_root`.
+    Raises TypeError if `args` is not a tuple, ValueError for another method, unknown options and an `x0` that is not a vector.
 
     >>> found = minimize(lambda x: wnp.sum((x - 3.0) ** 2), wnp.zeros(2), method="BFGS")
     >>> found.x.round(4).tolist(), bool(found.success)

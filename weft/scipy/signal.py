@@ -40,7 +40,7 @@ def _check(api: str, x, y, mode: str) -> None:
 
 
 def _direct(x, y, mode: str, precision):
-    """The convolution as sums of products."""
+    """Return the convolution as sums of products."""
     if not x.ndim:
         return x * y
     if mode == "valid" and any(a < b for a, b in zip(x.shape, y.shape)):
@@ -57,7 +57,7 @@ def _direct(x, y, mode: str, precision):
 
 
 def _cut(full, x_shape: Sequence[int], y_shape: Sequence[int], axes: Sequence[int], mode: str):
-    """The part of a full convolution that `mode` keeps."""
+    """Return the part of a full convolution that `mode` selects."""
     for d in axes:
         size = {
             "full": full.shape[d],
@@ -70,7 +70,7 @@ def _cut(full, x_shape: Sequence[int], y_shape: Sequence[int], axes: Sequence[in
 
 
 def convolve(in1, in2, mode: str = "full", method: str = "auto", precision=None):
-    """The convolution of two arrays of equal rank; `mode` keeps all of it, the middle, or where they overlap wholly.
+    """Return the convolution of two arrays of equal rank; `mode` is 'full', 'same' (the middle) or 'valid' (full overlap).
 
     >>> convolve(wnp.array([1.0, 2.0, 3.0]), wnp.array([0.0, 1.0])).tolist()
     [0.0, 1.0, 2.0, 3.0]
@@ -85,7 +85,7 @@ def convolve(in1, in2, mode: str = "full", method: str = "auto", precision=None)
 
 
 def correlate(in1, in2, mode: str = "full", method: str = "auto", precision=None):
-    """The cross-correlation of two arrays of equal rank."""
+    """Return the cross-correlation of two arrays of equal rank."""
     x, y = map(wnp.asarray, all_inexact("correlate", in1, in2))
     _check("correlate", x, y, mode)
     return convolve(x, wnp.flip(wnp.conj(y)), mode, method, precision)
@@ -105,7 +105,7 @@ def _plane(api: str, in1, in2, boundary: str, fillvalue: float):
 def convolve2d(
     in1, in2, mode: str = "full", boundary: str = "fill", fillvalue: float = 0, precision=None
 ):
-    """The convolution of two matrices."""
+    """Return the convolution of two matrices."""
     _plane("convolve2d", in1, in2, boundary, fillvalue)
     return convolve(in1, in2, mode, "direct", precision)
 
@@ -113,20 +113,20 @@ def convolve2d(
 def correlate2d(
     in1, in2, mode: str = "full", boundary: str = "fill", fillvalue: float = 0, precision=None
 ):
-    """The cross-correlation of two matrices."""
+    """Return the cross-correlation of two matrices."""
     _plane("correlate2d", in1, in2, boundary, fillvalue)
     if mode != "same":
         return correlate(in1, in2, mode, "direct", precision)
     full = correlate(
         in1, in2, "full", "direct", precision
-    )  # of even sizes the other middle than `correlate`, as in SciPy
+    )  # for even sizes, the middle differs from `correlate`'s, as in SciPy
     for d, (size, n) in enumerate(zip(np.shape(in1), np.shape(in2))):
         full = lax.slice_in_dim(full, n // 2, n // 2 + size, axis=d)
     return full
 
 
 def fftconvolve(in1, in2, mode: str = "full", axes: Sequence[int] | int | None = None):
-    """The convolution of two arrays along `axes` by Fourier transforms, quick for long operands."""
+    """Return the convolution of two arrays along `axes` by Fourier transforms, fast for long operands."""
     x, y = map(wnp.asarray, all_inexact("fftconvolve", in1, in2))
     _check("fftconvolve", x, y, mode)
     if not x.ndim:
@@ -154,7 +154,7 @@ def detrend(
     bp: int | Sequence[int] = 0,
     overwrite_data: None = None,
 ):
-    """`data` without its mean ("constant") or its least-squares line ("linear") along `axis`, between the breaks `bp`."""
+    """Return `data` without its mean ("constant") or its least-squares line ("linear") along `axis`, between the breaks `bp`."""
     if overwrite_data is not None:
         raise NotImplementedError("detrend: overwrite_data is not supported; arrays never change.")
     if type not in ("constant", "linear"):

@@ -1,8 +1,8 @@
-"""Forms and functions of matrices with SciPy's names: Schur and Hessenberg forms, polar factors, roots, Sylvester's equation.
+"""Matrix decompositions and functions with SciPy's names: Schur and Hessenberg forms, polar factors, roots, Sylvester's equation.
 
 In:   matrices, or stacks of them whose leading dims broadcast.
-Laws: functions go through the complex Schur form, column by column, each column one triangular solve. That form has no derivative here;
-      `expm`, `expm_frechet`, `polar`, `qr_multiply`, `eigh_tridiagonal` have theirs.
+Laws: functions use the complex Schur form, column by column, with one triangular solve for each column. The Schur form has
+      no derivative here; `expm`, `expm_frechet`, `polar`, `qr_multiply`, `eigh_tridiagonal` have derivatives.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = [
 
 
 def listed(a: Any) -> Any:
-    """A matrix, or a list of its rows, as an array."""
+    """Return a matrix, or a list of its rows, as an array."""
     return creation.asarray(a) if isinstance(a, (list, tuple)) else a
 
 
@@ -62,7 +62,7 @@ def _adjoint(a: Any) -> Any:
 
 
 def _each(f: Callable, *stacks: Any) -> Any:
-    """`f` of each matrix of stacks whose leading dims broadcast."""
+    """Map `f` over the matrices of stacks whose leading dims broadcast."""
     lead = broadcast_shapes(*[x.shape[:-2] for x in stacks])
     for _ in lead:
         f = vmap(f)
@@ -77,9 +77,9 @@ def _complex(a: Any) -> Any:
 
 
 def schur(a, output: str = "real") -> tuple:
-    """T and a unitary Z with `a == Z @ T @ Z^H`: T is triangular, but has 2 x 2 blocks for conjugate pairs if it is real.
+    """Return T and a unitary Z with `a == Z @ T @ Z^H`; T is triangular, up to 2 x 2 blocks for conjugate pairs if it is real.
 
-    `output` 'complex' makes T complex and triangular. Raises ValueError for another, and for matrices that are not square.
+    `output` 'complex' returns a complex triangular T. Raises ValueError for another `output` and for non-square matrices.
 
     >>> t, z = weft.scipy.linalg.schur(np.array([[0.0, 1.0], [-1.0, 0.0]]), output="complex")
     >>> np.sort(np.diagonal(t).imag).round(3).tolist()
@@ -94,7 +94,7 @@ def schur(a, output: str = "real") -> tuple:
 
 
 def hessenberg(a, *, calc_q: bool = False, overwrite_a: bool = False, check_finite: bool = True):
-    """H, zero below its first subdiagonal, with `a == Q @ H @ Q^H`; with `calc_q` also the unitary Q.
+    """Return H, zero below its first subdiagonal, with `a == Q @ H @ Q^H`; with `calc_q` also the unitary Q.
 
     >>> h, q = weft.scipy.linalg.hessenberg(np.array([[1.0, 2, 3], [4, 5, 6], [7, 8, 9]]), calc_q=True)
     >>> bool(wnp.allclose(q @ h @ q.T, np.array([[1.0, 2, 3], [4, 5, 6], [7, 8, 9]]), atol=1e-4)), float(h[2, 0])
@@ -116,9 +116,9 @@ def hessenberg(a, *, calc_q: bool = False, overwrite_a: bool = False, check_fini
 
 
 def rsf2csf(T, Z, check_finite: bool = True) -> tuple:  # noqa: N803
-    """The complex Schur form of a real one, `T` and `Z`: rotations remove the subdiagonal from the last row up.
+    """Return the complex Schur form of a real Schur form `T`, `Z`: rotations remove the subdiagonal from the last row up.
 
-    Raises ValueError for matrices that are not square or not of one size.
+    Raises ValueError for matrices that are not square or have different sizes.
 
     >>> a = np.array([[0.0, 3.0, 3.0], [0.0, 1.0, 2.0], [2.0, 0.0, 1.0]])
     >>> t, z = weft.scipy.linalg.rsf2csf(*weft.scipy.linalg.schur(a))
@@ -135,8 +135,8 @@ def rsf2csf(T, Z, check_finite: bool = True) -> tuple:  # noqa: N803
 
 
 def _triangular(a: Any) -> tuple:
-    """The complex Schur form of a matrix. That of a real one comes from the real form, so that its real eigenvalues have no imaginary part:
-    rounding would put them on either side of a function's branch cut."""
+    """Return the complex Schur form of a matrix. For a real matrix it is computed from the real form, so that real
+    eigenvalues have no imaginary part: rounding would put them on either side of a function's branch cut."""
     if dtypes.issubdtype(a.dtype, np.complexfloating):
         return tuple(matrix_forms.schur(a))
     return _rotated(*(_complex(x) for x in matrix_forms.schur(a)))
@@ -171,7 +171,7 @@ def _rotated(t: Any, z: Any) -> tuple:
 
 
 def _turned(x: Any, m: Any, cos: Any, sin: Any, rows: Any) -> Any:
-    """`x` times the adjoint of the rotation of columns m - 1 and m, in the given `rows`."""
+    """Return `x` times the adjoint of the rotation of columns m - 1 and m, in the given `rows`."""
     left, right = x[:, m - 1], x[:, m]
     x = x.at[:, m - 1].set(choosing.where(rows, cos * left + sin * right, left))
     return x.at[:, m].set(
@@ -190,11 +190,11 @@ def polar(
     eps: float | None = None,
     max_iterations: int | None = None,
 ) -> tuple:
-    """U with orthonormal columns (or rows) and a positive semidefinite P with `a == U @ P`, or `a == P @ U` for `side` 'left'.
+    """Return U with orthonormal columns (or rows) and a positive semidefinite P: `a == U @ P`, or `a == P @ U` for `side` 'left'.
 
-    `method` 'qdwh' iterates (`lax.linalg.qdwh`, with `eps` and `max_iterations`) and takes matrices with as many rows as columns or
-    more, with 'left' as many columns as rows or more; 'svd' takes all.
-    Raises ValueError for another side or method, NotImplementedError for shapes that the iteration does not take.
+    `method` 'qdwh' iterates (`lax.linalg.qdwh`, with `eps` and `max_iterations`) and needs at least as many rows as columns,
+    or for 'left' at least as many columns as rows; 'svd' has no restriction. Raises ValueError for another side or
+    method, NotImplementedError for shapes that the iteration does not support.
 
     >>> u, p = weft.scipy.linalg.polar(np.array([[0.0, -2.0], [2.0, 0.0]]))
     >>> bool(wnp.allclose(p, 2 * wnp.eye(2), atol=1e-5))
@@ -239,9 +239,9 @@ def qr_multiply(
     overwrite_a: bool = False,
     overwrite_c: bool = False,
 ) -> tuple:
-    """`c @ Q` (or `Q @ c` for `mode` 'left') and R of `a == Q @ R`; with `pivoting` also the order of columns.
+    """Return `c @ Q` (or `Q @ c` for `mode` 'left') and R of `a == Q @ R`; with `pivoting` also the order of columns.
 
-    Q has as many columns as R has rows; with `conjugate` its conjugate is taken. A vector `c` is a row, with 'left' a column.
+    Q has as many columns as R has rows; with `conjugate` its conjugate is used. A vector `c` is a row, with 'left' a column.
     Raises ValueError for another mode and for shapes that do not fit.
 
     >>> product, r = weft.scipy.linalg.qr_multiply(np.array([[3.0], [4.0]]), np.array([3.0, 4.0]))
@@ -282,12 +282,12 @@ def eigh_tridiagonal(
     tol: float | None = None,
     key: Any = None,
 ):
-    """Eigenvalues, ascending, and eigenvectors of the Hermitian matrix with diagonal `d` and `e` above it.
+    """Return eigenvalues, ascending, and eigenvectors of the Hermitian matrix with diagonal `d` and superdiagonal `e`.
 
-    `select` 'i' keeps those with positions from `select_range[0]` up to and with `select_range[1]`. Computed as `eigh` of the whole matrix,
-    to full precision: `tol` and `key`, which steer iterations, change nothing.
-    Raises TypeError for other dtypes than float32 and float64 (or complex), or two of them; ValueError for another `select` or a range out
-    of bounds; NotImplementedError for `select` 'v', whose number of values depends on the values.
+    `select` 'i' returns the eigenvalues with positions `select_range[0]` to `select_range[1]`, inclusive. It calls `eigh` on
+    the dense matrix, to full precision: `tol` and `key`, options of iterative methods, have no effect.
+    Raises TypeError for other dtypes than float32 and float64 (or complex), or different ones; ValueError for another
+    `select` or a range out of bounds; NotImplementedError for `select` 'v', whose result size depends on the values.
 
     >>> weft.scipy.linalg.eigh_tridiagonal(np.array([2.0, 2.0]), np.array([1.0]), eigvals_only=True).round(3).tolist()
     [1.0, 3.0]
@@ -334,10 +334,10 @@ def eigh_tridiagonal(
 
 
 def _by_columns(t: Any, diagonal: Any, shift: Callable, right: Callable) -> Any:
-    """A triangular matrix X with a known diagonal, column by column.
+    """Compute a triangular matrix X with a known diagonal, column by column.
 
-    The part x of column j above the diagonal solves `(shift(X, j)) x = right(X, j)`; `shift` gives a triangular matrix, of which
-    the first j rows and columns count, with no zero on the diagonal.
+    The part x of column j above the diagonal solves `(shift(X, j)) x = right(X, j)`; `shift` returns a triangular matrix,
+    whose first j rows and columns are used and have no zero on the diagonal.
     """
     at = np.arange(t.shape[-1])
 
@@ -354,7 +354,7 @@ def _by_columns(t: Any, diagonal: Any, shift: Callable, right: Callable) -> Any:
 
 
 def sqrtm(A, blocksize: int = 1):  # noqa: N803
-    """The principal square root of a matrix, or of each of a stack: `sqrtm(A) @ sqrtm(A) == A`; NaN where there is none. It is complex.
+    """Return the principal square root, complex, of a matrix or each of a stack: `sqrtm(A) @ sqrtm(A) == A`; NaN if there is none.
 
     A. Björck and S. Hammarling, "A Schur method for the square root of a matrix", Linear Algebra and its Applications 52 (1983).
     Raises NotImplementedError for other values of `blocksize` than 1.
@@ -386,10 +386,10 @@ def _sqrtm(a: Any) -> Any:
 
 
 def funm(A, func: Callable, disp: bool = True):  # noqa: N803
-    """The function `func` of numbers, of a square matrix, by way of its eigenvalues; with `disp` False also an estimate of the error.
+    """Return the function `func` of numbers applied to a square matrix, by its eigenvalues; with `disp` False also an error estimate.
 
-    The result is complex. Parlett's recurrence: G. H. Golub and C. F. Van Loan, "Matrix Computations", section 9.1. It loses accuracy
-    where eigenvalues nearly coincide. Raises ValueError unless `A` is a square matrix.
+    The result is complex. Parlett's recurrence: G. H. Golub and C. F. Van Loan, "Matrix Computations", section 9.1. It loses
+    accuracy if eigenvalues nearly coincide. Raises ValueError unless `A` is a square matrix.
 
     >>> weft.scipy.linalg.funm(np.array([[1.0, 1.0], [0.0, 2.0]]), wnp.square).real.round(3).tolist()
     [[1.0, 3.0], [0.0, 4.0]]
@@ -426,10 +426,10 @@ def _above(t: Any, j: Any) -> Any:
 
 
 def solve_sylvester(A, B, C, *, method: str = "schur", tol: float = 1e-8):  # noqa: N803
-    """The X with `A @ X + X @ B == C`; NaN where an eigenvalue of `A` and one of `B` add up to less than `tol`.
+    """Return the X with `A @ X + X @ B == C`; NaN if an eigenvalue of `A` and an eigenvalue of `B` add up to less than `tol`.
 
-    `method` 'schur' makes both matrices triangular (R. H. Bartels and G. W. Stewart, Communications of the ACM 15, 1972), 'eigen' diagonal,
-    which is quicker and less accurate. Raises ValueError for another method and for shapes that do not fit.
+    `method` 'schur' reduces both matrices to triangular form (R. H. Bartels and G. W. Stewart, Communications of the ACM 15,
+    1972); 'eigen' diagonalizes them, faster and less accurate. Raises ValueError for another method and for invalid shapes.
 
     >>> weft.scipy.linalg.solve_sylvester(np.array([[2.0]]), np.array([[3.0]]), np.array([[10.0]])).round(3).tolist()
     [[2.0]]

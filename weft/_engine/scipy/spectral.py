@@ -1,9 +1,9 @@
 """Spectra of signals with SciPy's names: short-time Fourier transforms and averaged periodograms.
 
-In:   real or complex arrays, a dim of which is time. Windows are made on the host, by NumPy, or by
-      `scipy.signal.get_window` where NumPy has none: importing that module takes longer than compiling a program.
-Out:  frequencies and times, NumPy arrays of floats that depend on shapes alone, as arrays; and spectra.
-Laws: a signal is cut into segments by one gather; `istft` adds them up again by one scatter.
+In:   real or complex arrays, one of whose dims is time. Windows are computed on the host by NumPy, else by
+      `scipy.signal.get_window`: importing that module takes longer than compiling a program.
+Out:  frequencies and times, arrays of floats that depend on shapes only; and spectra.
+Laws: one gather cuts a signal into segments; `istft` adds them with one scatter.
 Source: P. Welch, "The use of fast Fourier transform for the estimation of power spectra", IEEE Transactions on Audio and
 Electroacoustics 15 (1967); D. Griffin and J. Lim, "Signal estimation from modified short-time Fourier transform" (1984).
 """
@@ -22,7 +22,7 @@ from weft._engine.util.source import guard_all
 
 __all__ = ["csd", "istft", "stft", "welch"]
 
-#: windows that NumPy makes, by the names that SciPy gives them
+#: NumPy's window functions, by SciPy's names
 _OF_NUMPY = {
     **dict.fromkeys(("boxcar", "box", "ones", "rect", "rectangular"), np.ones),
     **dict.fromkeys(("hann", "han"), np.hanning),
@@ -34,7 +34,7 @@ _BOUNDARIES = {"even": "reflect", "constant": "edge", "zeros": "constant"}
 
 
 def _named_window(window: Any, size: int) -> np.ndarray:
-    """A window of `size` numbers, one period of it: the next number would be the first again."""
+    """Return a periodic window of `size` numbers: the next number would equal the first."""
     if isinstance(window, (tuple, list)) and not window:
         raise ValueError(
             "`window` must be a name, a name and its parameters, or numbers, got nothing."
@@ -48,7 +48,7 @@ def _named_window(window: Any, size: int) -> np.ndarray:
 
 
 def _window(name: str, window: Any, nperseg: int | None, length: int) -> tuple[Any, int]:
-    """The window as an array and the length of segments."""
+    """Return the window as an array, and the length of segments."""
     if isinstance(window, (str, tuple)):
         nperseg = 256 if nperseg is None else nperseg
         nperseg = min(nperseg, length)
@@ -112,7 +112,7 @@ def _detrender(detrend: Any) -> Callable:
 def _segments(
     x: Any, window: Any, nperseg: int, step: int, nfft: int, detrend: Callable, onesided: bool
 ) -> Any:
-    """The Fourier transforms of the windowed segments, [..., segment, frequency]."""
+    """Return the Fourier transforms of the windowed segments, [..., segment, frequency]."""
     starts = np.arange(0, x.shape[-1] - nperseg + 1, step)
     parts = detrend(x[..., starts[:, None] + np.arange(nperseg)]) * window
     return (wnp.fft.rfft if onesided else wnp.fft.fft)(parts, nfft)
@@ -135,7 +135,7 @@ def _spectra(
     boundary: str | None = None,
     padded: bool = False,
 ) -> tuple:
-    """Frequencies, times and spectra; products of the spectra of `x` and `y` with `power`, else those of `x`."""
+    """Return frequencies, times and spectra: products of the spectra of `x` and `y` with `power`, else the spectra of `x`."""
     _check_choices(name, scaling, boundary)
     same = y is None or y is x
     x, y = map(concrete, all_inexact(name, x, x if same else y))
@@ -208,7 +208,7 @@ def _pad_signal(
 
 
 def _folded_weights(nfft: int) -> np.ndarray:
-    """Return the factors of one-sided power: 2 for each frequency that has a negative twin."""
+    """Return the factors of one-sided power: 2 for each frequency with a negative counterpart."""
     weights = np.full(nfft // 2 + 1, 2.0)
     weights[0] = 1
     if nfft % 2 == 0:
@@ -229,11 +229,11 @@ def stft(
     padded: bool = True,
     axis: int = -1,
 ) -> tuple:
-    """Frequencies, times and the short-time Fourier transform of a signal; times are the last dim of the transform.
+    """Return frequencies, times and the short-time Fourier transform of a signal; times are the last dim of the transform.
 
-    Segments of `nperseg` samples overlap by `noverlap` (half of them by default; below 0 there are gaps between them), are multiplied by
-    `window` and padded to `nfft`. The signal is continued at its ends by `boundary`: zeros, even, odd, constant, or None. Complex signals
-    have frequencies of both signs.
+    Segments of `nperseg` samples overlap by `noverlap` (by default half of them; negative values leave gaps), are multiplied
+    by `window` and padded to `nfft`. `boundary` extends the signal at its ends: zeros, even, odd, constant, or None.
+    Complex signals have frequencies of both signs.
 
     >>> freqs, times, z = stft(wnp.ones(64), nperseg=16)
     >>> freqs.shape, times.shape, z.shape
@@ -272,9 +272,9 @@ def csd(
     axis: int = -1,
     average: str = "mean",
 ) -> tuple:
-    """Frequencies and the cross power spectrum of two signals, averaged over segments ('mean' or 'median').
+    """Return frequencies and the cross power spectrum of two signals, averaged over segments ('mean' or 'median').
 
-    `scaling` 'density' is power by frequency, 'spectrum' power. Without `y` it is the power spectrum of `x`, which is real.
+    `scaling` 'density' is power per frequency, 'spectrum' is power. Without `y` it is the power spectrum of `x`, which is real.
 
     >>> freqs, p = csd(wnp.ones(64), wnp.ones(64), nperseg=16)
     >>> p.shape
@@ -325,7 +325,7 @@ def welch(
     axis: int = -1,
     average: str = "mean",
 ) -> tuple:
-    """Frequencies and the power spectrum of a signal, averaged over segments; arguments are those of `csd`.
+    """Return frequencies and the power spectrum of a signal, averaged over segments; arguments are those of `csd`.
 
     >>> freqs, p = welch(wnp.sin(np.pi / 4 * np.arange(256.0)), nperseg=64)
     >>> float(freqs[p.argmax()])
@@ -359,8 +359,8 @@ def istft(
     time_axis: int = -1,
     freq_axis: int = -2,
 ) -> tuple:
-    """Times and the signal whose `stft` is closest to `Zxx`; with the same arguments the signal itself. As in SciPy there are as many
-    times as the first dim of the result has.
+    """Return times and the signal whose `stft` is closest to `Zxx`; with the arguments of `stft`, the original signal. As in
+    SciPy, the number of times is the size of the result's first dim.
 
     >>> x = wnp.arange(64.0)
     >>> bool(wnp.allclose(istft(stft(x, nperseg=16)[2], nperseg=16)[1], x, atol=1e-4))
@@ -392,9 +392,9 @@ def istft(
     real = dtypes.finfo(parts.dtype).dtype
     win = wnp.real(wnp.asarray(win)).astype(real)
     x = _overlap_add(parts, win, segment - overlap, boundary)
-    if z.ndim > 2:  # the dim of the time, without the one of the frequencies
+    if z.ndim > 2:  # the position of the time dim after the frequency dim is removed
         x = wnp.moveaxis(x, -1, time_axis - 1 if freq_axis < time_axis else time_axis)
-    times = wnp.arange(x.shape[0], dtype=real) / fs  # SciPy's count, that of the first dim
+    times = wnp.arange(x.shape[0], dtype=real) / fs  # SciPy counts the first dim
     return times, x
 
 

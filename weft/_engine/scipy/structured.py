@@ -1,8 +1,8 @@
-"""Matrices that are known from a few numbers: SciPy's constructors of special matrices.
+"""Structured matrices: SciPy's constructors of special matrices.
 
 In:   a size, or vectors along the last axis; leading dims are a stack of vectors.
-Out:  the matrix, or a stack of them. Those of a size alone are computed exactly, or with float64, and rounded once.
-Laws: a matrix made of vectors is a gather of them, or sums of gathers, so derivatives, batching and sharding are a gather's.
+Out:  the matrix, or a stack of matrices. Matrices of a size alone are computed exactly, or in float64, and rounded once.
+Laws: a matrix of vectors is a gather, or a sum of gathers, so derivatives, batching and sharding follow from gathers.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ def _vector(name: str, argument: str, a: Any) -> Any:
 
 
 def _stacked(*vectors: Any) -> list:
-    """The vectors, each with the leading dims that theirs broadcast to."""
+    """Return the vectors broadcast to common leading dims."""
     lead = broadcast_shapes(*[v.shape[:-1] for v in vectors])
     return [broadcast_to_shape(v, (*lead, v.shape[-1])) for v in vectors]
 
 
 def _empty(rows: int, columns: int, dtype: Any = np.float64) -> np.ndarray:
-    """A matrix to be filled: made before its elements, so that one beyond memory is an error at once."""
+    """Allocate a matrix before its elements are computed, so that a matrix beyond memory fails at once."""
     try:
         return np.empty((rows, columns), dtype)
     except ValueError:
@@ -80,7 +80,7 @@ def toeplitz(c, r: Any = None):
 
 
 def hankel(c, r: Any = None):
-    """The matrix with first column `c` and last row `r` (zeros by default) that is constant along antidiagonals; its corner is that of `c`.
+    """The matrix with first column `c` and last row `r` (default zeros), constant along antidiagonals; the corner is taken from `c`.
 
     >>> weft.scipy.linalg.hankel(np.array([1, 2]), np.array([9, 5, 6])).tolist()
     [[1, 2, 5], [2, 5, 6]]
@@ -92,7 +92,7 @@ def hankel(c, r: Any = None):
 
 
 def circulant(c):
-    """The matrix with first column `c` whose columns are that one, rotated down by one more each time.
+    """The matrix with first column `c` whose columns are rotations of it, each down by one more.
 
     >>> weft.scipy.linalg.circulant(np.array([1, 2, 3])).tolist()
     [[1, 3, 2], [2, 1, 3], [3, 2, 1]]
@@ -150,7 +150,7 @@ def fiedler_companion(a):
     coefficient, ones = np.zeros((n, n), np.int32), np.zeros((n, n))
     coefficient[0, 0] = 1
     ones[1:2, 0] = 1
-    for k in range(n - 1):  # rows and columns change places from one pair to the next
+    for k in range(n - 1):  # rows and columns alternate
         across = lambda width, k=k: (k, k + width) if k % 2 == 0 else (k + width, k)
         coefficient[across(1)] = k + 2
         if k + 2 < n:

@@ -10,7 +10,7 @@ __all__ = ["vq"]
 
 
 def vq(obs, code_book, check_finite: bool = True):
-    """For each observation, the number of the nearest code and the distance to it.
+    """Return for each observation the number of the nearest code and the distance to it.
 
     >>> [v.tolist() for v in vq(wnp.array([[0.0, 1.0], [5.0, 5.0]]), wnp.array([[0.0, 0.0], [5.0, 5.0]]))]
     [[0, 1], [1.0, 0.0]]

@@ -1,7 +1,7 @@
 """Iterative solvers of linear systems: conjugate gradients, BiCGSTAB and GMRES.
 
 In:   a linear operator (a function on trees, or a matrix) and a right side.
-Out:  the solution and None; solvers end at the tolerance or after `maxiter` steps, whatever comes first.
+Out:  the solution and None; solvers end at the tolerance or after `maxiter` steps, whichever comes first.
 Laws: vectors are trees of arrays of any shape. A solution is differentiated by the implicit function theorem
       (`lax.custom_linear_solve`), with the same solver, as if it were exact. Operators are only called, so that shards stay where they are.
 Source: M. R. Hestenes and E. Stiefel (1952); H. A. van der Vorst, "Bi-CGSTAB", SIAM Journal on Scientific and Statistical Computing 13
@@ -30,7 +30,7 @@ def _map(fun: Callable, *trees: Any) -> Any:
 
 
 def _cast(x: Any, like: Any) -> Any:
-    """`x` in the dtype of another value, which may be the weak one of a Python number."""
+    """Return `x` in the dtype of another value, which may be the weak dtype of a Python number."""
     weak = typeof(like).weak_type
     return (
         x
@@ -40,7 +40,7 @@ def _cast(x: Any, like: Any) -> Any:
 
 
 def _dot(x: Any, y: Any) -> Any:
-    """The sum of conj(x) y over all leaves."""
+    """Return the sum of conj(x) y over all leaves."""
     return sum(
         wnp.vdot(a, b) if a.ndim else wnp.conj(a) * b
         for a, b in zip(tree.tree_leaves(x), tree.tree_leaves(y))
@@ -52,7 +52,7 @@ def _square(x: Any) -> Any:
 
 
 def _move(x: Any, step: Any, towards: Any) -> Any:
-    """x + step towards, in the dtype of x."""
+    """Return x + step * towards, in the dtype of x."""
     return _map(lambda a, b: _cast(a + step * b, a), x, towards)
 
 
@@ -61,7 +61,7 @@ def _less(x: Any, y: Any) -> Any:
 
 
 def _operator(name: str, a: Any, what: str = "linear operator") -> Callable:
-    """A function on trees."""
+    """Return the operator as a function on trees."""
     if callable(a):
         return a
     if is_arraylike(a) or hasattr(a, "__matmul__"):
@@ -85,7 +85,7 @@ def _solve(
     preconditioner: Any,
     symmetric: bool,
 ) -> tuple:
-    """Check, and solve with derivatives. `method(a, b, x0, m, maxiter)` is a solver on trees."""
+    """Validate arguments, and solve with derivatives. `method(a, b, x0, m, maxiter)` is a solver on trees."""
     b = _map(lambda v: concrete(inexact(name, v)), b)
     x0 = _map(wnp.zeros_like, b) if x0 is None else _map(lambda v: concrete(inexact(name, v)), x0)
     leaves, structure = tree.tree_flatten(b)
@@ -118,12 +118,12 @@ def _solve(
 
 
 def _target(b: Any, tol: float, atol: float):
-    """The squared norm of the residual at which the search ends."""
+    """Return the squared residual norm at which the iteration ends."""
     return wnp.maximum(tol * tol * _square(b), atol * atol)
 
 
 def _like(x: Any, y: Any) -> Any:
-    """`x` with the dtypes of `y`, which a loop carries on."""
+    """Return `x` with the dtypes of `y`, as loop carries require."""
     return _map(lambda a, b: _cast(wnp.asarray(a), b), x, y)
 
 
@@ -139,10 +139,10 @@ def cg(
 ) -> tuple:  # noqa: N803
     """Solve `A x = b` by conjugate gradients, for a Hermitian positive definite operator.
 
-    `A` is a matrix or a function on trees of the structure of `b`; `M` is an operator close to the inverse of `A`. The search ends where
-    the norm of the residual is below the larger of `tol` times that of `b` and `atol`, or after `maxiter` steps (10 times the size by
-    default). The second result is None.
-    Raises TypeError for an operator that is neither, ValueError for shapes and structures that do not fit.
+    `A` is a matrix or a function on trees of the structure of `b`; `M` is an approximate inverse of `A`. The iteration ends
+    if the residual norm is at most the larger of `tol` times the norm of `b` and `atol`, or after `maxiter` steps (by
+    default 10 times the size). The second result is None.
+    Raises TypeError for an invalid operator, ValueError for invalid shapes and structures.
 
     >>> x, _ = cg(wnp.array([[4.0, 1.0], [1.0, 3.0]]), wnp.array([1.0, 2.0]))
     >>> x.round(4).tolist() == (wnp.linalg.solve(wnp.array([[4.0, 1.0], [1.0, 3.0]]), wnp.array([1.0, 2.0]))).round(4).tolist()
@@ -182,7 +182,7 @@ def bicgstab(
     maxiter: int | None = None,
     M: Any = None,
 ) -> tuple:  # noqa: N803
-    """Solve `A x = b` by stabilized biconjugate gradients, for any operator; arguments and results are those of `cg`.
+    """Solve `A x = b` by stabilized biconjugate gradients, for any operator; arguments and results are as for `cg`.
 
     >>> x, _ = bicgstab(wnp.array([[2.0, 1.0], [0.0, 1.0]]), wnp.array([3.0, 1.0]))
     >>> x.round(3).tolist()
@@ -235,12 +235,12 @@ def bicgstab(
 
 
 def _along(columns: Any, k: int, v: Any) -> Any:
-    """The columns, stacked in a first dim of each leaf, with `v` in place `k`."""
+    """Return the columns, stacked along the first dim of each leaf, with `v` at index `k`."""
     return _map(lambda q, x: q.at[k].set(x.astype(q.dtype)), columns, v)
 
 
 def _products(columns: Any, v: Any):
-    """The inner product of each column with `v`."""
+    """Return the inner product of each column with `v`."""
     return sum(
         wnp.matmul(wnp.conj(wnp.reshape(q, (q.shape[0], -1))), wnp.reshape(x, (-1,)))
         for q, x in zip(tree.tree_leaves(columns), tree.tree_leaves(v))
@@ -252,7 +252,7 @@ def _combined(columns: Any, weights: Any) -> Any:
 
 
 def _orthogonal(columns: Any, v: Any) -> tuple:
-    """`v` without its components along the columns, by Gram and Schmidt twice, and the components."""
+    """Return `v` orthogonalized against the columns, by Gram-Schmidt applied twice, and the coefficients."""
     total = 0
     for _ in range(2):
         share = _products(columns, v)
@@ -268,7 +268,7 @@ def _normalized(v: Any) -> tuple:
 
 
 def _krylov(apply: Callable, prepare: Callable, residual: Any, size, restart: int, enough) -> tuple:
-    """An orthonormal basis of the Krylov space of the preconditioned operator, and its matrix in it, [restart, restart + 1]."""
+    """Return an orthonormal basis of the Krylov space of the preconditioned operator, and its matrix in it, [restart, restart + 1]."""
     q0 = _map(
         lambda a: (a / wnp.where(size == 0, 1, size).astype(a.dtype)).astype(a.dtype), residual
     )
@@ -280,7 +280,7 @@ def _krylov(apply: Callable, prepare: Callable, residual: Any, size, restart: in
         columns, h, k, _ = state
         q = _map(lambda a: a[k], columns)
         v, share = _orthogonal(columns, _like(prepare(apply(q)), q))
-        # what rounding leaves of a vector that is in the space already is nothing
+        # treat the rounding error of a vector inside the space as zero
         largest = wnp.sqrt(wnp.sum(wnp.abs(share) ** 2))
         unit, length = _normalized(v)
         length = wnp.where(length > 10 * np.finfo(length.dtype).eps * largest, length, 0)
@@ -309,10 +309,10 @@ def gmres(
     M: Any = None,
     solve_method: str = "batched",
 ) -> tuple:  # noqa: N803
-    """Solve `A x = b` by generalized minimal residuals, for any operator; arguments and results are those of `cg`.
+    """Solve `A x = b` by generalized minimal residuals, for any operator; arguments and results are as for `cg`.
 
-    The Krylov space grows to `restart` vectors, in which the smallest residual is a least-squares problem; then it begins anew, `maxiter`
-    times at most. `solve_method` 'batched' and 'incremental' are the same here: one problem for each space.
+    The Krylov space grows to `restart` vectors; its smallest residual is a least-squares problem. Then the method restarts,
+    at most `maxiter` times. `solve_method` 'batched' and 'incremental' are equal here: one problem for each space.
 
     >>> x, _ = gmres(wnp.array([[2.0, 1.0], [0.0, 1.0]]), wnp.array([3.0, 1.0]))
     >>> x.round(3).tolist()
@@ -326,7 +326,7 @@ def gmres(
     count = min(restart, size)
 
     def method(apply, b, x0, prepare, most):
-        # the tolerance is of the residual before the preconditioner
+        # the tolerance applies to the residual before preconditioning
         target = wnp.sqrt(_target(b, tol, atol))
 
         def rest(x):

@@ -1,8 +1,8 @@
 """Rotations of three-dimensional space, and interpolation between them.
 
-In:   arrays with a last dim of 3 or 4 numbers, of one rotation or of a stack of them.
-Out:  `Rotation`: unit quaternions (x, y, z, w), a tree of one array; every method composes operations, so that it can be traced,
-      differentiated and batched.
+In:   arrays with a last dim of 3 or 4 numbers, for one rotation or a stack of rotations.
+Out:  `Rotation`: unit quaternions (x, y, z, w), a tree of one array; its methods are composed of array operations and can be
+      traced, differentiated and batched.
 Source: M. D. Shuster, "A survey of attitude representations", Journal of the Astronautical Sciences 41 (1993); E. Bernardes and
 S. Viollet, "Quaternion to Euler angles conversion", PLOS ONE 17 (2022).
 """
@@ -25,13 +25,13 @@ __all__ = ["Rotation", "Slerp"]
 
 
 def _strong(x: Any):
-    """Numbers, lists or arrays as an array of floats whose type does not give way to others."""
+    """Return numbers, lists or arrays as a floating array without weak type."""
     x = wnp.asarray(x)
     return wnp.asarray(x, dtypes.to_inexact_dtype(x.dtype))
 
 
 def _floats(name: str, x: Any, *last: int):
-    """`x` as an array of floats whose last dims are `last`."""
+    """Return `x` as a floating array whose last dims are `last`."""
     x = _strong(x)
     if x.ndim not in (len(last), len(last) + 1) or tuple(x.shape[-len(last) :]) != last:
         wanted = ", ".join(map(str, last))
@@ -43,14 +43,14 @@ def _floats(name: str, x: Any, *last: int):
 
 
 def _norm(x):
-    """The Euclidean norm over the last dim, which is kept, with the derivative 0 at 0."""
+    """Return the Euclidean norm over the last dim, which is kept, with derivative 0 at 0."""
     square = wnp.sum(x * x, -1, keepdims=True)
     zero = square == 0
     return wnp.where(zero, 0, wnp.sqrt(wnp.where(zero, 1, square)))
 
 
 def _product(p, q):
-    """The product of quaternions."""
+    """Return the product of quaternions."""
     px, py, pz, pw = (p[..., i] for i in range(4))
     qx, qy, qz, qw = (q[..., i] for i in range(4))
     return wnp.stack(
@@ -65,7 +65,7 @@ def _product(p, q):
 
 
 def _canonical(quat):
-    """The quaternion or its negative, by the first of w, x, y, z that is not 0, which becomes positive."""
+    """Return the quaternion or its negative, so that the first nonzero of w, x, y, z is positive."""
     sign = wnp.zeros_like(quat[..., 0])
     for i in (3, 0, 1, 2):
         sign = wnp.where(sign == 0, wnp.sign(quat[..., i]), sign)
@@ -73,7 +73,7 @@ def _canonical(quat):
 
 
 def _axes(name: str, seq: str, least: int) -> tuple[list[int], bool]:
-    """The numbers of the axes of `seq`, and whether they turn with the body."""
+    """Return the numbers of the axes of `seq`, and True if they rotate with the body."""
     intrinsic = seq.isupper()
     if (
         not least <= len(seq) <= 3
@@ -90,7 +90,7 @@ def _axes(name: str, seq: str, least: int) -> tuple[list[int], bool]:
 
 
 class Rotation(NamedTuple):
-    """A rotation in three dimensions, or a stack of them, by unit quaternions with the scalar last.
+    """A rotation in three dimensions, or a stack of rotations, as unit quaternions with the scalar last.
 
     >>> quarter = Rotation.from_euler("z", 90, degrees=True)
     >>> quarter.apply(wnp.array([1.0, 0.0, 0.0])).round(3) + 0
@@ -101,13 +101,13 @@ class Rotation(NamedTuple):
 
     @classmethod
     def from_quat(cls, quat: Any) -> Rotation:
-        """The rotations of quaternions (x, y, z, w), which are normalized."""
+        """Return the rotations of quaternions (x, y, z, w), which are normalized."""
         quat = _floats("Rotation.from_quat", quat, 4)
         return cls(quat / _norm(quat))
 
     @classmethod
     def from_matrix(cls, matrix: Any) -> Rotation:
-        """The rotations of orthogonal matrices, each by the largest component of its quaternion."""
+        """Return the rotations of orthogonal matrices, each by the largest component of its quaternion."""
         m = _floats("Rotation.from_matrix", matrix, 3, 3)
         d = [m[..., i, i] for i in range(3)]
         trace = d[0] + d[1] + d[2]
@@ -139,7 +139,7 @@ class Rotation(NamedTuple):
 
     @classmethod
     def from_rotvec(cls, rotvec: Any, degrees: bool = False) -> Rotation:
-        """The rotations about the directions of vectors by their lengths."""
+        """Return the rotations about the directions of vectors, by their lengths."""
         rotvec = _floats("Rotation.from_rotvec", rotvec, 3)
         rotvec = wnp.deg2rad(rotvec) if degrees else rotvec
         angle = _norm(rotvec)
@@ -151,14 +151,14 @@ class Rotation(NamedTuple):
 
     @classmethod
     def from_mrp(cls, mrp: Any) -> Rotation:
-        """The rotations of modified Rodrigues parameters: directions times tan(angle / 4)."""
+        """Return the rotations of modified Rodrigues parameters: directions times tan(angle / 4)."""
         mrp = _floats("Rotation.from_mrp", mrp, 3)
         square = wnp.sum(mrp * mrp, -1, keepdims=True)
         return cls(wnp.concatenate([2 * mrp, 1 - square], -1) / (1 + square))
 
     @classmethod
     def from_euler(cls, seq: str, angles: Any, degrees: bool = False) -> Rotation:
-        """Rotations about one to three axes in turn: `seq` of 'xyz' for fixed axes, of 'XYZ' for those of the body.
+        """Return rotations about one to three axes in sequence: `seq` of 'xyz' for fixed axes, of 'XYZ' for axes of the body.
 
         `angles` is a number or [N] for one axis, [k] or [N, k] for k of them. Raises ValueError for another `seq` or shape.
         """
@@ -192,23 +192,23 @@ class Rotation(NamedTuple):
 
     @classmethod
     def identity(cls, num: int | None = None, dtype: Any = float) -> Rotation:
-        """The rotation by nothing, or a stack of `num` of them."""
+        """Return the identity, or a stack of `num` identities."""
         quat = wnp.array([0, 0, 0, 1], dtype=dtype)
         return cls(quat if num is None else wnp.tile(quat, (num, 1)))
 
     @classmethod
     def random(cls, random_key: Any, num: int | None = None) -> Rotation:
-        """Uniformly distributed rotations from a key of `weft.random`."""
+        """Return uniformly distributed rotations, drawn with a key of `weft.random`."""
         return cls.from_quat(normal(random_key, (4,) if num is None else (num, 4)))
 
     @classmethod
     def concatenate(cls, rotations: Sequence[Rotation]) -> Rotation:
-        """All rotations of a sequence in one stack."""
+        """Return all rotations of a sequence in one stack."""
         return cls(wnp.concatenate([wnp.atleast_2d(r.quat) for r in rotations]))
 
     @property
     def single(self) -> bool:
-        """Whether this is one rotation and no stack."""
+        """True for one rotation, False for a stack."""
         return self.quat.ndim == 1
 
     def __len__(self) -> int:
@@ -225,24 +225,24 @@ class Rotation(NamedTuple):
         return iter([self[i] for i in range(len(self))])
 
     def __mul__(self, other: Any) -> Rotation:
-        """The rotation by the rotation `other` and then by this one."""
+        """Return the rotation by `other` followed by this one."""
         p, q = self.quat, other.quat
         if p.ndim != q.ndim:
             p, q = wnp.broadcast_arrays(wnp.atleast_2d(p), wnp.atleast_2d(q))
         return Rotation(_product(p, q))
 
     def inv(self) -> Rotation:
-        """The rotation back."""
+        """Return the inverse rotation."""
         return Rotation(
             self.quat * np.array([-1, -1, -1, 1], self.quat.dtype)[(None,) * (self.quat.ndim - 1)]
         )
 
     def magnitude(self):
-        """The angle of the rotation, from 0 to pi."""
+        """Return the angle of the rotation, from 0 to pi."""
         return 2 * wnp.arctan2(_norm(self.quat[..., :3])[..., 0], wnp.abs(self.quat[..., 3]))
 
     def mean(self, weights: Any = None) -> Rotation:
-        """The rotation closest to all of a stack: the sum of `weights` times squared chordal distances is least.
+        """Return the mean rotation of a stack, which minimizes the sum of `weights` times squared chordal distances.
 
         F. L. Markley and others, "Averaging quaternions", Journal of Guidance, Control and Dynamics 30 (2007).
         """
@@ -259,18 +259,18 @@ class Rotation(NamedTuple):
         return Rotation(wnp.linalg.eigh(wnp.matmul((quat * weights[:, None]).T, quat))[1][:, -1])
 
     def apply(self, vectors: Any, inverse: bool = False):
-        """Vectors [3] or [N, 3] rotated, or rotated back."""
+        """Rotate vectors [3] or [N, 3], or rotate them back."""
         vectors = _floats("Rotation.apply", vectors, 3)
         matrix = self.as_matrix()
         return wnp.einsum("...ji,...j->...i" if inverse else "...ij,...j->...i", matrix, vectors)
 
     def as_quat(self, canonical: bool = False, scalar_first: bool = False):
-        """The quaternions (x, y, z, w), or (w, x, y, z); `canonical` ones have a positive scalar."""
+        """Return the quaternions (x, y, z, w), or (w, x, y, z); `canonical` ones have a positive scalar."""
         quat = _canonical(self.quat) if canonical else self.quat
         return wnp.roll(quat, 1, -1) if scalar_first else quat
 
     def as_matrix(self):
-        """The orthogonal matrices, [3, 3] or [N, 3, 3]."""
+        """Return the orthogonal matrices, [3, 3] or [N, 3, 3]."""
         x, y, z, w = (self.quat[..., i] for i in range(4))
         xx, yy, zz, ww = x * x, y * y, z * z, w * w
         rows = [
@@ -281,7 +281,7 @@ class Rotation(NamedTuple):
         return wnp.stack([wnp.stack(row, -1) for row in rows], -2)
 
     def as_rotvec(self, degrees: bool = False):
-        """The rotation vectors: directions times angles from 0 to pi."""
+        """Return the rotation vectors: directions times angles from 0 to pi."""
         quat = _canonical(self.quat)
         length = _norm(quat[..., :3])
         angle = 2 * wnp.arctan2(length, quat[..., 3:])
@@ -294,12 +294,12 @@ class Rotation(NamedTuple):
         return wnp.rad2deg(out) if degrees else out
 
     def as_mrp(self):
-        """The modified Rodrigues parameters: directions times tan(angle / 4)."""
+        """Return the modified Rodrigues parameters: directions times tan(angle / 4)."""
         quat = self.quat * wnp.where(self.quat[..., 3:] < 0, -1, 1)
         return quat[..., :3] / (1 + quat[..., 3:])
 
     def as_euler(self, seq: str, degrees: bool = False):
-        """The angles about three axes in turn, as `from_euler` takes them; where two axes coincide the last angle is 0."""
+        """Return the angles about three axes in sequence, in the convention of `from_euler`; if two axes coincide the last angle is 0."""
         axes, intrinsic = _axes("Rotation.as_euler", seq, 3)
         order = axes[::-1] if intrinsic else axes
         i, j, k = order
@@ -346,7 +346,7 @@ class Rotation(NamedTuple):
 
 
 class Slerp(NamedTuple):
-    """Interpolation between rotations at given times, along the shortest turns and at constant speeds; `Slerp.init` makes one.
+    """Interpolation between rotations at given times, along shortest paths at constant speeds; `Slerp.init` creates one.
 
     >>> turns = Rotation.from_euler("z", wnp.array([0.0, 90.0]), degrees=True)
     >>> round(float(Slerp.init(wnp.array([0.0, 1.0]), turns)(0.5).magnitude() * 180 / np.pi), 3)
@@ -360,7 +360,7 @@ class Slerp(NamedTuple):
 
     @classmethod
     def init(cls, times: Any, rotations: Rotation) -> Slerp:
-        """From increasing `times` and as many rotations, at least two."""
+        """Return the interpolation for increasing `times` and as many rotations, at least two."""
         if not isinstance(rotations, Rotation):
             raise TypeError(
                 f"Slerp.init: `rotations` must be a Rotation, got {type(rotations).__name__}."
@@ -375,7 +375,7 @@ class Slerp(NamedTuple):
         return cls(times, wnp.diff(times), before, (before.inv() * after).as_rotvec())
 
     def __call__(self, times: Any) -> Rotation:
-        """The rotations at `times`, a number or [N]."""
+        """Return the rotations at `times`, a number or [N]."""
         times = wnp.asarray(times, self.times.dtype)
         if times.ndim > 1:
             raise ValueError(

@@ -17,7 +17,7 @@ from weft.scipy import special
 
 
 def _parts(z, a, b):
-    """A binomial logarithm, and three factors of the density beside it: parameters below one are not made less by one."""
+    """Return a binomial log-probability and three additional factors of the density, so that small parameters are not decremented."""
     y, few, lacking = 1 - z, a < 1, b < 1
     first, last = wnp.where(few, a, a - 1), wnp.where(lacking, b, b - 1)
     log = log_binomial(first, last, z, y)
@@ -64,7 +64,7 @@ def _pdf(z, a, b):
 
 
 def _slope(t, out, z, a, b):
-    """Where little is left of the density there may be more of its slope: by the logarithm of both."""
+    """The derivative of the density, computed by logarithms of both, as the density may underflow where its derivative does not."""
     little = out < 1e9 * float(dtypes.finfo(z.dtype).smallest_normal)
     y = 1 - z
     low = z < y
@@ -81,7 +81,7 @@ _pdf.defjvps(
 
 
 def _in_unit(fun):
-    """`fun(a, b, z)` of arguments of one shape, z between 0 and 1."""
+    """Return `fun(a, b, z)` for arguments broadcast to one shape, with z between 0 and 1."""
     return lambda z, a, b: fun(*wnp.broadcast_arrays(a, b, wnp.clip(z, 0, 1)))
 
 

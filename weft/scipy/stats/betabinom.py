@@ -1,4 +1,4 @@
-"""The beta-binomial distribution: a binomial one whose probability is drawn from a beta distribution."""
+"""The beta-binomial distribution: a binomial distribution whose probability is drawn from a beta distribution."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from weft._engine.util.source import guard_all
 
 
 def _outer(k, m, a, b):
-    """The probability without its factors a and b, which may be the least numbers: that of one thing less of each kind there is, and
-    what is then left of the factors beside B(a + 1, b + 1) (a + b) (a + b + 1) / (a b) or B(a, b + n) (a + b) / (a + b + n)."""
+    """Return the probability without its factors a and b, which may be subnormal: the probability with one count less of
+    each kind that occurs, and the remaining factors
+    besides B(a + 1, b + 1) (a + b) (a + b + 1) / (a b) or B(a, b + n) (a + b) / (a + b + n)."""
     none, all_, n, total = k == 0, m == 0, k + m, a + b + 1
     outer = (
         beta_binomial(wnp.where(none, 0, k - 1), wnp.where(all_, 0, m - 1), a + 1, b + 1) / total
@@ -35,7 +36,7 @@ def _pmf(k, m, a, b):
 
 
 def _slope(t, out, k, m, a, b):
-    """By a: of the least a, for which the slope of the logarithm is infinite, by that of the factors."""
+    """The derivative by a; for tiny a, where the logarithm's derivative is infinite, by the derivative of the factors."""
     none, all_ = k == 0, m == 0
     part = b / (a + b)
     factor = wnp.where(none | all_, wnp.where(all_, part, -part) / (a + b), part * part)

@@ -11,7 +11,7 @@ from weft._engine.util.source import guard_all
 
 
 def _shares(z):
-    """1 / (1 + z^2) and z / (1 + z^2), also where the square is infinite."""
+    """1 / (1 + z^2) and z / (1 + z^2), even if the square overflows."""
     large = wnp.abs(z) > 1
     near, far = wnp.where(large, 0, z), 1 / wnp.where(large, z, 1)
     return (
@@ -37,7 +37,7 @@ _sf.defjvps(lambda t, out, z: -t * _pdf(z))
 
 
 def _logsf(z):
-    """Far out the tail is 1 / (pi z); its slope has squares."""
+    """The survival function; for large z the tail is 1 / (pi z), whose derivative has squares."""
     far = z > 1e8
     near = wnp.where(far, 0, z)
     return wnp.where(
@@ -46,7 +46,7 @@ def _logsf(z):
 
 
 def _ppf(q):
-    """tan(pi (q - 1/2)), from the nearer end as -cot(pi q)."""
+    """tan(pi (q - 1/2)), as -cot(pi q) near the ends."""
     middle, low = wnp.abs(q - 0.5) < 0.25, q < 0.5
     end = 1 / wnp.tan(math.pi * wnp.where(middle, 0.25, wnp.where(low, q, 1 - q)))
     return wnp.where(

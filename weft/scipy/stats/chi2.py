@@ -16,14 +16,14 @@ _log_density = log_gamma_density(2)
 
 
 def _pdf(z, df):
-    """Of the least z, whose half may be zero, exp(-z / 2) is one."""
+    """exp(-z / 2), which is 1 for the smallest z, whose half may be zero."""
     least = z < 1e4 * wnp.finfo(z.dtype).smallest_normal
     a = df / 2
     return igamma_grad_x(a, wnp.where(least, z, z / 2)) * wnp.where(least, wnp.exp2(-a), 0.5)
 
 
 def _near_zero(beside: Callable, elsewhere: Callable) -> Callable:
-    """`elsewhere(df / 2, z / 2)`; of the least z, whose half may be zero, `beside` of log cdf, to which the first term is enough."""
+    """`elsewhere(df / 2, z / 2)`; for the smallest z, whose half may be zero, `beside` of log cdf by its first term."""
 
     def fun(z, df):
         a, z = wnp.broadcast_arrays(df / 2, wnp.maximum(z, 0))

@@ -9,7 +9,7 @@ from weft.scipy.special import gammaln, xlogy
 
 
 def logpdf(x, alpha):
-    """The logarithm of the density at `x`, whose first dim holds the parts; the last part may be left out."""
+    """Return the logarithm of the density at `x`, whose first dim holds the components; the last component may be omitted."""
     x, alpha = map(concrete, all_inexact("dirichlet.logpdf", x, alpha))
     if alpha.ndim != 1 or not x.ndim or x.shape[0] not in (alpha.shape[0], alpha.shape[0] - 1):
         raise ValueError(
@@ -27,7 +27,7 @@ def logpdf(x, alpha):
 
 
 def pdf(x, alpha):
-    """The density at `x`, whose first dim holds the parts; the last part may be left out."""
+    """Return the density at `x`, whose first dim holds the components; the last component may be omitted."""
     return wnp.exp(logpdf(x, alpha))
 
 

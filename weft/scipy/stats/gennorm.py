@@ -33,7 +33,7 @@ def _logpdf(z, beta):
 
 
 def _by_size(size, beta, scale=1.0):
-    """The derivative of size^beta by the size, not zero, in units of 1 / `scale`: by the power that is less far from one."""
+    """The derivative of size^beta by the nonzero size, in units of 1 / `scale`, by the power with the exponent closer to one."""
     few = beta < 1
     slope = scale * (beta * wnp.power(size, wnp.where(few, beta, beta - 1)))
     return wnp.where(few, slope / size, slope)
@@ -52,7 +52,7 @@ def _pdf(z, beta):
 
 
 def _pdf_by_z(t, out, z, beta):
-    """Close to zero the power's slope may be infinite, or the density too small for a float where its slope is not."""
+    """The derivative of the density; near zero the power's derivative may be infinite, or the density may underflow."""
     safe = wnp.where(z == 0, 1, z)
     little, power = (
         out < 1e9 * float(dtypes.finfo(z.dtype).smallest_normal),
@@ -74,8 +74,8 @@ _pdf.defjvps(
 
 
 def _regions(z, beta):
-    """The power; where the distribution function is a half and a line, the power being too small to tell; and where the power may
-    be infinite, and nothing is left of the tail."""
+    """The power, with two special cases: where the distribution function is a half plus a linear term because the power
+    underflows, and where the power may overflow and the tail is zero."""
     power = wnp.power(wnp.abs(z), beta)
     line, far = power < float(dtypes.finfo(z.dtype).eps) / 4, power > 1000
     return wnp.where(line | far, 1.0, power), line, far
@@ -95,8 +95,8 @@ _SHORT, _TERMS = 0.1, 11
 
 
 def _cdf_by_beta(t, out, z, beta):
-    """Of a small power by the series of |z| / gamma(1 + 1 / beta), since the changes of the incomplete gamma function with its order
-    and with the power cancel there."""
+    """For a small power, the series of |z| / gamma(1 + 1 / beta), since the derivatives of the incomplete gamma function by
+    its order and by the power cancel there."""
     power, line, far = _regions(z, beta)
     log, slope = _log_scale(beta)
     size = wnp.log(wnp.where(line | far | (z == 0), 1, wnp.abs(z)))

@@ -19,7 +19,7 @@ def _probability(k, p):
 
 
 def _by_p(t, out, k, p):
-    """(1 - p)^(k - 2) (1 - k p), by a root of the power, which may be less than all numbers where the slope is not."""
+    """(1 - p)^(k - 2) (1 - k p), by a root of the power, which may underflow where the derivative does not."""
     first = k == 1
     root = wnp.exp(0.5 * xlog1py(wnp.where(first, 0, k - 2), -p))
     return t * wnp.where(first, 1, root * (1 - k * p) * root)

@@ -1,4 +1,4 @@
-"""The Gumbel distribution of minima: that of maxima, mirrored."""
+"""The Gumbel distribution of minima: the mirrored distribution of maxima."""
 
 from __future__ import annotations
 

@@ -7,13 +7,13 @@ from weft._engine.control.custom_rules import custom_jvp
 from weft._engine.scipy.stats.family import continuous, one_less_exp
 from weft._engine.util.source import guard_all
 
-#: the exponential of its exponential, negated, is zero in every type
+#: a z for which exp(-exp(z)) is zero in every dtype
 _HIGH = 30.0
 
 
 @custom_jvp
 def _log_density(z):
-    """-z - exp(-z), of which the slope is accurate near 0."""
+    """-z - exp(-z), with an accurate derivative near 0."""
     return -z - wnp.exp(-z)
 
 

@@ -22,10 +22,10 @@ from weft.scipy.special import ndtr
 class gaussian_kde:  # noqa: N801
     """A density estimated from samples: the mean of normal densities around them.
 
-    `dataset` holds samples [N] or [dims, N] of which N is greater than dims; `bw_method` is 'scott', 'silverman', a factor, or a function
-    of the estimate that gives one, by which the covariance of the samples is scaled; `weights` are those of the samples. Estimates are
-    trees of arrays.
-    Raises ValueError for shapes that do not fit, TypeError for complex samples.
+    `dataset` has samples [N] or [dims, N] with N > dims; `bw_method` is 'scott', 'silverman', a factor, or a function from the
+    estimate to a factor, which scales the covariance of the samples; `weights` are the weights of the samples. Estimates
+    are trees of arrays.
+    Raises ValueError for invalid shapes, TypeError for complex samples.
 
     >>> kde = gaussian_kde(wnp.array([-1.0, 0.0, 1.0]))
     >>> float(kde.integrate_box_1d(-100.0, 100.0).round(4))
@@ -75,21 +75,21 @@ class gaussian_kde:  # noqa: N801
 
     @property
     def d(self) -> int:
-        """The number of dims of a sample."""
+        """Return the number of dims of a sample."""
         return self.dataset.shape[0]
 
     @property
     def n(self) -> int:
-        """The number of samples."""
+        """Return the number of samples."""
         return self.dataset.shape[1]
 
     def tree_flatten(self) -> tuple:
-        """The arrays of the estimate, and nothing."""
+        """Return the arrays of the estimate; there is no static data."""
         return (self.neff, self.dataset, self.weights, self.covariance, self.inv_cov), None
 
     @classmethod
     def tree_unflatten(cls, aux_data: None, children: Sequence) -> gaussian_kde:
-        """The estimate of these arrays."""
+        """Return the estimate with these arrays."""
         kde = cls.__new__(cls)
         kde.neff, kde.dataset, kde.weights, kde.covariance, kde.inv_cov = children
         return kde
@@ -106,7 +106,7 @@ class gaussian_kde:  # noqa: N801
         raise ValueError(f"gaussian_kde: points of {d} dims, but the samples have {self.d}.")
 
     def logpdf(self, x: Any):
-        """The logarithm of the density at points [M] or [dims, M]."""
+        """Return the logarithm of the density at points [M] or [dims, M]."""
         points = self._points(x)
         lower = wnp.linalg.cholesky(self.covariance)
         a, b = (solve_triangular(lower, v, lower=True) for v in (points, self.dataset))
@@ -115,18 +115,18 @@ class gaussian_kde:  # noqa: N801
         return logsumexp(-0.5 * distance, axis=1, b=self.weights) - size
 
     def pdf(self, x: Any):
-        """The density at points [M] or [dims, M]."""
+        """Return the density at points [M] or [dims, M]."""
         return wnp.exp(self.logpdf(x))
 
     def evaluate(self, points: Any):
-        """The density at points [M] or [dims, M]."""
+        """Return the density at points [M] or [dims, M]."""
         return self.pdf(points)
 
     def __call__(self, points: Any):
         return self.pdf(points)
 
     def integrate_gaussian(self, mean: Any, cov: Any):
-        """The integral of the density times a normal one."""
+        """Return the integral of the density times a normal density."""
         mean = wnp.atleast_1d(wnp.squeeze(wnp.asarray(mean, self.dataset.dtype)))
         cov = wnp.atleast_2d(wnp.asarray(cov, self.dataset.dtype))
         if tuple(mean.shape) != (self.d,) or tuple(cov.shape) != (self.d, self.d):
@@ -139,7 +139,7 @@ class gaussian_kde:  # noqa: N801
         )
 
     def integrate_box_1d(self, low: Any, high: Any):
-        """The integral of the density of one dim between two numbers."""
+        """Return the integral of a one-dimensional density between two numbers."""
         if self.d != 1:
             raise ValueError(
                 f"gaussian_kde.integrate_box_1d: the samples must have one dim, got {self.d}."
@@ -154,7 +154,7 @@ class gaussian_kde:  # noqa: N801
         )
 
     def integrate_kde(self, other: gaussian_kde):
-        """The integral of the product of two estimates."""
+        """Return the integral of the product of two estimates."""
         if other.d != self.d:
             raise ValueError(
                 f"gaussian_kde.integrate_kde: the estimates have {self.d} and {other.d} dims."
@@ -166,7 +166,7 @@ class gaussian_kde:  # noqa: N801
         return wnp.sum(at * self.weights[:, None] * other.weights)
 
     def resample(self, key: Any, shape: Sequence[int] = ()):
-        """Samples of the density, [dims, *shape], drawn with a key of `weft.random`."""
+        """Return samples of the density, [dims, *shape], drawn with a key of `weft.random`."""
         pick, noise = random.split(key)
         chosen = random.choice(pick, self.n, shape=tuple(shape), p=self.weights)
         moved = random.multivariate_normal(
@@ -179,20 +179,20 @@ class gaussian_kde:  # noqa: N801
         return self.dataset[:, chosen] + wnp.moveaxis(moved, -1, 0)
 
     def integrate_box(self, low_bounds: Any, high_bounds: Any, maxpts: Any = None):
-        """Not there for several dims: SciPy's is an adaptive rule of its own."""
+        """Raise NotImplementedError: SciPy uses an adaptive multivariate rule."""
         raise NotImplementedError(
             "gaussian_kde.integrate_box is not supported; in one dim use integrate_box_1d."
         )
 
     def set_bandwidth(self, bw_method: Any = None):
-        """Not there, since estimates never change."""
+        """Raise NotImplementedError: estimates are immutable."""
         raise NotImplementedError(
             "gaussian_kde.set_bandwidth is not supported, estimates never change; make another one with bw_method."
         )
 
 
 def _normal_at(covariance: Any, x: Any):
-    """The centred normal density of a covariance at columns."""
+    """Return the centered normal density with a covariance, at columns."""
     factor = cho_factor(covariance, lower=True)
     energy = wnp.sum(x * cho_solve(factor, x), 0)
     log_size = wnp.sum(wnp.log(wnp.diagonal(factor[0]))) + 0.5 * x.shape[0] * math.log(2 * math.pi)

@@ -1,4 +1,4 @@
-"""The multinomial distribution: how often each outcome occurs in `n` trials."""
+"""The multinomial distribution: the counts of each outcome in `n` trials."""
 
 from __future__ import annotations
 

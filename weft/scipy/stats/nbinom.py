@@ -15,13 +15,13 @@ def _logpmf(k, n, p):
 
 
 def _part(k, n, slope=1.0):
-    """n / (n + k), of failures, in units of a slope."""
+    """n / (n + k), for failures k, in units of a derivative."""
     return wnp.where(k == 0, slope, n * (slope / (n + k)))
 
 
 @custom_jvp
 def _pmf(k, n, p):
-    """The factor n of the probability of failures stands apart: the logarithm's slope by the least n is beyond all floats."""
+    """The factor n of the probability of failures is separate: for the smallest n the logarithm's derivative overflows."""
     return _part(k, n) * wnp.exp(log_binomial(n, k, p, 1 - p))
 
 

@@ -13,7 +13,7 @@ def _log(z):
 
 
 def _logcdf(z, b):
-    """The product of small factors may be too small for a float."""
+    """The density, as a product whose small factors may underflow."""
     y, inside = b * _log(z), z > 1
     tiny = inside & (y < 1e-20)
     logs = wnp.log(wnp.where(tiny, b, 1)) + wnp.log(wnp.where(tiny, _log(wnp.where(tiny, z, 2)), 1))

@@ -25,7 +25,7 @@ def _slope(fun, x, t):
     return jvp(fun, (x,), (t,))[1]
 
 
-# the same as a density of the gamma distribution, whose slopes are exact where the probability is too small for a float
+# the mass function as a density of the gamma distribution, whose derivatives are accurate where the probability underflows
 _pmf.defjvps(
     lambda t, out, k, mu: _slope(lambda k: igamma_grad_x(k + 1, mu), k, t),
     lambda t, out, k, mu: _slope(lambda mu: igamma_grad_x(k + 1, mu), mu, t),
@@ -40,12 +40,12 @@ logpmf, pmf, cdf = discrete(
     cdf=lambda k, mu: within(k >= 0, wnp.floor(k), 0.0, lambda k: gammaincc(k + 1, mu), 0.0),
 )
 
-_FEW = {4: 60, 8: 100}  # up to this rate the terms are summed, as many as matter
+_FEW = {4: 60, 8: 100}  # itemsize -> the rate up to which the entropy is summed term by term
 _TERMS = 190
 
 
 def entropy(mu, loc=0):
-    """The entropy in nats of the Poisson distribution, which `loc` does not change; NaN for negative rates.
+    """Return the entropy in nats of the Poisson distribution, which does not depend on `loc`; NaN for negative rates.
 
     >>> round(float(entropy(1.0)), 4)
     1.3048

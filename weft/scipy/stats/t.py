@@ -11,13 +11,13 @@ from weft._engine.scipy.special.deviance import deviance
 from weft._engine.scipy.stats.family import continuous, log1p_square
 from weft._engine.util.source import guard_all
 
-#: of the odd powers of 1 / h in log(gamma(h + 1/2) / gamma(h)) - log(h) / 2
+#: coefficients of the odd powers of 1 / h in log(gamma(h + 1/2) / gamma(h)) - log(h) / 2
 _SERIES = (-1 / 8, 1 / 192, -1 / 640, 17 / 14336, -31 / 18432, 691 / 180224)
 
 
 def _scale(df):
-    """log(gamma(h + 1/2) / gamma(h)) - log(h) / 2 of h = df / 2: by a series from some h on, to which that of smaller ones is taken
-    by a product; of small ones, which may be too small for a float, by gamma functions."""
+    """log(gamma(h + 1/2) / gamma(h)) - log(h) / 2 for h = df / 2: by a series for large h, to which smaller h are shifted by a
+    product; for tiny h by gamma functions."""
     h, steps, few = df / 2, 3 if df.dtype.itemsize == 4 else 10, df < 1
     some, part, series = wnp.where(few, 1, h), 0.0, 0.0
     for k in range(steps):
@@ -37,7 +37,7 @@ def _scale(df):
 
 
 def _scale_slope(h):
-    """The derivative of that by log(h)."""
+    """The derivative of `_scale` by log(h)."""
     total, square, series = 0.25 / ((h + 1) * (h + 0.5)), wnp.square(1 / (h + 10)), 0.0
     for k in range(1, 10):
         total = total + h / (h + k) * (0.25 / ((h + k + 1) * (h + k + 0.5)))
@@ -52,7 +52,7 @@ def _logpdf(z, df):
 
 
 def _slope_by_z(z, df):
-    """Of the logarithm."""
+    """The derivative of the logarithm."""
     root = wnp.sqrt(df)
     wide = wnp.abs(z) > root
     near, large = wnp.where(wide, 0, z), wnp.where(wide, z, 1)

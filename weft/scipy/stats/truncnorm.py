@@ -1,4 +1,4 @@
-"""The normal distribution between `a` and `b`, counted in scales from the location."""
+"""The normal distribution truncated to [`a`, `b`], in units of the scale from the location."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _RULE = (
 
 
 def _mass(low, high):
-    """The probability of [low, high] as m exp(l), where m is no small difference. That of a narrow interval by its width, and a
-    rule for the mean of the density over that in the middle; of others by the tail in which both ends are."""
+    """Return the probability of [low, high] as (m, l), equal to m exp(l), where m has no cancellation. A narrow interval uses
+    its width times the mean density by a quadrature rule; others the difference of tails on the side of both ends."""
     width, middle = high - low, low / 2 + high / 2
     narrow = width * wnp.maximum(wnp.abs(middle), 1) < 1
     width, middle = wnp.where(narrow, width, 1), wnp.where(narrow, middle, 0)
@@ -51,20 +51,20 @@ def _log_mass(low, high):
 
 
 def _density(x, low, high):
-    """That at x over the probability of [low, high]."""
+    """Return the density at x divided by the probability of [low, high]."""
     part, log = _mass(low, high)
     return wnp.exp(log_bell(x) - _LOG_ROOT - log) / part
 
 
 def _share(low, high, a, b):
-    """The part of the probability of [a, b] that [low, high] has, and its logarithm."""
+    """Return the fraction of the probability of [a, b] in [low, high], and its logarithm."""
     (part, log), (whole, log_whole) = _mass(low, high), _mass(a, b)
     return part / whole * wnp.exp(log - log_whole), log_quotient(part, whole) + (log - log_whole)
 
 
 @custom_jvp
 def _below(z, a, b):
-    """The probability of [a, z] of those in [a, b]."""
+    """Return the fraction of the probability of [a, b] in [a, z]."""
     return _share(a, z, a, b)[0]
 
 
@@ -85,17 +85,17 @@ _log_below.defjvps(
 )
 
 
-#: from here on, counted from zero, the density falls exponentially over the widths that matter
+#: for larger distances from zero, the density falls exponentially over the relevant widths
 _FAR = 1e9
 
 
 def _falls(low, high):
-    """log(density(low) / density(high)), not above what exp() takes for infinite."""
+    """Return log(density(low) / density(high)), clipped below the overflow of exp()."""
     return wnp.minimum((high - low) * (high / 2 + low / 2), 1e4)
 
 
 def _from_zero(z, a, b, where, safe):
-    """(z, a, b), mirrored if they are below zero, so that the density falls; `safe` elsewhere."""
+    """Return (z, a, b), mirrored if they are negative, so that the density decreases; `safe` elsewhere."""
     left = b < 0
     return [
         wnp.where(where, wnp.where(left, -x, y), s) for x, y, s in zip((z, b, a), (z, a, b), safe)
@@ -116,7 +116,7 @@ def _logpdf(z, a, b):
 
 
 def _cdf(z, a, b, of_log=False):
-    """The distribution function between `a` and `b`, or its logarithm: by the smaller of the probabilities below and above z."""
+    """Return the distribution function between `a` and `b`, or its logarithm, from the smaller of the probabilities below and above z."""
     inside, outside = (z > a) & (z < b), wnp.where(z <= a, 0.0, wnp.where(z >= b, 1.0, math.nan))
     z, a, b = (wnp.where(inside, x, safe) for x, safe in zip((z, a, b), (0.0, -1.0, 1.0)))
     far, left = _is_far(a, b), b < 0

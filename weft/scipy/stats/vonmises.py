@@ -15,8 +15,8 @@ from weft.scipy import special
 
 
 def _gap(t):
-    """2 x (1 - I1(x) / I0(x)) for x = 1 / t, on the host: by the trapezoid rule for the integrals of exp(x cos) and its multiple by
-    1 - cos, far out by the series of which they are the limits."""
+    """2 x (1 - I1(x) / I0(x)) for x = 1 / t, on the host: by the trapezoid rule for the integrals of exp(x cos) and of its
+    product with 1 - cos; for large x by their asymptotic series."""
     x = 1 / t
     near, far = np.minimum(x, 60), np.maximum(x, 60)
     squares = np.sin(np.pi * (np.arange(200) + 0.5) / 400)[:, None] ** 2
@@ -29,7 +29,7 @@ def _gap(t):
     )
     for k in range(
         1, 24
-    ):  # I0 and I1 times sqrt(2 pi x) exp(-x): what the terms differ in has the factor 1 / x
+    ):  # I0 and I1 times sqrt(2 pi x) exp(-x); terms differ by a factor of 1 / x
         term, other = (
             term * (2 * k - 1) ** 2 / (8 * k * far),
             other * ((2 * k - 1) ** 2 - 4) / (8 * k * far),

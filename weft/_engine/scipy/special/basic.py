@@ -1,4 +1,4 @@
-"""Special functions that are made of a few operations: those of gamma, logarithms and the normal distribution."""
+"""Special functions composed of a few operations: gamma functions, logarithms and the normal distribution."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = [
 
 
 def in_single(fun: Callable) -> Callable:
-    """`fun`, which of 16-bit floats is computed in float32 and rounded once."""
+    """Return `fun` with 16-bit floats computed in float32 and rounded once."""
 
     def wide(*xs):
         dtype = typeof(xs[0]).dtype
@@ -47,13 +47,13 @@ def in_single(fun: Callable) -> Callable:
 
 
 def _late(name: str) -> Callable:
-    """A function of `ops.functions`, loaded when it is first called."""
+    """Return a function of `ops.functions`, imported on the first call."""
     return lambda *xs: getattr(functions, name)(*xs)
 
 
 def _unary(name: str, op: Callable | str, text: str, weak: bool = True) -> Callable:
-    """A function of one array, made of others or stated in `ops.functions` under a name. Its result is that of a number (weakly typed)
-    for a number, unless it is a function of arrays alone."""
+    """Return a public function of one array, given by a function or by a name in `ops.functions`. With `weak`, its result
+    for a Python number is weakly typed."""
     apply = _late(op) if isinstance(op, str) else in_single(op)
 
     def fun(x):
@@ -62,7 +62,7 @@ def _unary(name: str, op: Callable | str, text: str, weak: bool = True) -> Calla
     return named(fun, name, text)
 
 
-#: how a function of two arrays is written with the names of its arguments, by which callers may give them
+#: argument names -> wrapper of a function of two arrays with these argument names, for calls by keyword
 _WRITTEN: dict[str, Callable[[Callable], Callable]] = {
     "x y": lambda both: lambda x, y: both(x, y),
     "a b": lambda both: lambda a, b: both(a, b),
@@ -95,7 +95,7 @@ _expit = custom_jvp(_late("logistic"))
 
 @custom_jvp
 def _expit_slope(x):
-    """expit(x) (1 - expit(x)), of the smaller of the two as a quotient."""
+    """expit(x) (1 - expit(x)), from the smaller factor as a quotient."""
     small = ew.exp(ew.neg(ew.abs(x)))
     rest = ew.div(1, ew.add(small, 1))
     return ew.mul(ew.mul(small, rest), rest)
@@ -129,13 +129,13 @@ def _gammasgn(x):
 gammasgn = _unary(
     "gammasgn",
     _gammasgn,
-    "The sign of the gamma function: that of the limit at 0, NaN at the poles below.",
+    "The sign of the gamma function: at 0 that of the one-sided limit, NaN at the negative poles.",
     weak=False,
 )
 
 
 def _gamma(x):
-    """Close to zero by that of 1 + x, of whose logarithm less is lost."""
+    """The gamma function; near zero computed from gamma(1 + x), whose logarithm is more accurate."""
     near = ew.bitwise_and(ew.lt(ew.abs(x), 0.5), ew.ne(x, 0))
     size = ew.exp(ew.lgamma(select(near, ew.add(x, 1), x)))
     return select(near, ew.div(size, select(near, x, 1)), ew.mul(_gammasgn(x), size))
@@ -167,7 +167,7 @@ def zeta(x, q=None):
 
 
 def _box(log_of):
-    """(base^y - 1) / y and its slopes by the logarithm of the base, in factors that overflow no earlier than the result."""
+    """(base^y - 1) / y and its derivatives, given the logarithm of the base, in factors that overflow no earlier than the result."""
 
     @custom_jvp
     def power(x, y):
@@ -184,7 +184,7 @@ def _box(log_of):
 
     @custom_jvp
     def plain_power(x, y):
-        """base^y, by halves of the exponent, since its exponential may overflow earlier than a product with it."""
+        """base^y as a product of two powers, since the power may overflow earlier than a product with it."""
         log = log_of(x)
         half = ew.exp(ew.mul(ew.mul(select(ew.eq(y, 0), 1, log), y), 0.5))
         return ew.mul(half, half)
@@ -227,7 +227,7 @@ def polygamma(n, x):
     return ew.polygamma(*promote_to_inexact("polygamma", n, x))
 
 
-_MOST_DIMENSIONS = 100_000  # each is a term of the traced program
+_MOST_DIMENSIONS = 100_000  # each dimension is a term of the traced program
 
 
 def multigammaln(a, d):
@@ -244,7 +244,7 @@ def multigammaln(a, d):
 
 
 def _times(log: Callable, shift: int):
-    """x log(y + shift), 0 where x is, whose derivatives are those of the limit of x towards 0."""
+    """x log(y + shift), 0 where x is 0, with derivatives equal to the limits for x towards 0."""
 
     @custom_jvp
     def product(x, y):
@@ -273,13 +273,13 @@ def _inside(p, q):
 
 
 def _of_positive(p, q, fun: Callable):
-    """`fun` where both arguments are positive, 0 elsewhere."""
+    """Return `fun` where both arguments are positive, 0 elsewhere."""
     inside = _inside(p, q)
     return select(inside, fun(select(inside, p, 1), select(inside, q, 1)), 0)
 
 
 def _of_support(p, q, value, at_zero):
-    """A divergence from its value where both arguments are positive and that where p is 0; infinite elsewhere."""
+    """Return a divergence: `value` where both arguments are positive, `at_zero` where p is 0, infinity elsewhere."""
     zero = ew.bitwise_and(ew.eq(p, 0), ew.ge(q, 0))
     return select(_inside(p, q), value, select(zero, at_zero, ew.add(ew.mul(value, 0), math.inf)))
 
@@ -303,7 +303,7 @@ def _kl_div(p, q):
 
 
 def _log_ratio(p, q):
-    """log(p / q), also of nearly equal numbers."""
+    """log(p / q), accurate for nearly equal numbers."""
     near = ew.lt(ew.abs(ew.sub(p, q)), ew.mul(q, 0.5))
     return select(near, ew.log1p(ew.div(ew.sub(select(near, p, q), q), q)), log_quotient(p, q))
 
@@ -360,7 +360,7 @@ _ndtri = _unary("ndtri", "ndtri", "", weak=False)
 def log_ndtr(x, series_order: int = 3):
     """The logarithm of `ndtr`, accurate far to the left.
 
-    `series_order`, from 1 to 30, has no effect: the formula needs no choice of a series. Raises TypeError or ValueError for another one.
+    `series_order`, from 1 to 30, has no effect: the formula needs no series order. Raises TypeError or ValueError for other values.
     """
     if not isinstance(series_order, (int, np.integer)):
         raise TypeError(f"log_ndtr: series_order must be an int, got {series_order!r}.")

@@ -13,13 +13,13 @@ from weft import numpy as wnp
 from weft._engine.control.custom_rules import custom_jvp
 from weft._engine.util import dtypes
 
-#: of the powers of s^2, s = t / (2 + t), in t - log(1 + t) for |t| < 2/5
+#: coefficients of the powers of s^2, s = t / (2 + t), in t - log(1 + t) for |t| < 2/5
 _ODD = tuple([1 / k for k in range(3, 33, 2)])
 _NEAR = 0.4
 
 
 def deviance(x, gap, log_ratio):
-    """x (r - 1 - log(r)) for x >= 0, where r - 1 is `gap` / x; `log_ratio` is log(r), and counts where r is not close to 1."""
+    """x (r - 1 - log(r)) for x >= 0, where r - 1 is `gap` / x; `log_ratio` is log(r), used where r is not close to 1."""
     some = x > 0
     t = gap / wnp.where(some, x, 1)
     near = some & (wnp.abs(t) < _NEAR)
@@ -35,13 +35,13 @@ def deviance(x, gap, log_ratio):
 
 
 def magnitude_exponent(x) -> int:
-    """An exponent of two that takes the least numbers, or the greatest, into the middle of the type's range."""
+    """Return an exponent of two that scales the smallest, or the largest, numbers into the middle of the type's range."""
     return int(dtypes.finfo(x.dtype).maxexp * 0.6)
 
 
 @custom_jvp
 def log_quotient(x, y):
-    """log(x / y) of positive numbers, whose quotient may be beyond all floats."""
+    """log(x / y) of positive numbers, even if the quotient overflows or underflows."""
     quotient, power = x / y, magnitude_exponent(x)
     over, under = quotient == math.inf, quotient < float(dtypes.finfo(x.dtype).smallest_normal)
     up, down = 2.0**power, 2.0**-power

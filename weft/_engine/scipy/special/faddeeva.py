@@ -1,7 +1,7 @@
-"""The Faddeeva function of complex numbers, `wofz`, and exponentials of squares without their rounding.
+"""The Faddeeva function `wofz` of complex numbers, and exponentials of squares without the rounding of the square.
 
 In:   complex or real arrays.
-Out:  complex arrays; their error is small beside the absolute value of the result.
+Out:  complex arrays; their error is small relative to the absolute value of the result.
 Laws: in the lower half plane w(z) = 2 exp(-z^2) - w(-z); dw/dz = 2 i / sqrt(pi) - 2 z w, without cancellation far away.
 Source: J. A. C. Weideman, "Computation of the complex error function", SIAM Journal on Numerical Analysis 31 (1994), close to zero;
 Laplace's continued fraction far away.
@@ -23,13 +23,13 @@ from weft._engine.util.source import guard_all
 
 __all__ = ["wofz"]
 
-_TERMS = {8: 22, 16: 64}  # of Weideman's series, by the size of the complex type
-_LEVELS = {8: 6, 16: 20}  # of the fraction
-_FAR = {8: 5.5, 16: 7.5}  # |z| from where on it is as accurate
+_TERMS = {8: 22, 16: 64}  # number of terms of Weideman's series, by itemsize of the complex type
+_LEVELS = {8: 6, 16: 20}  # levels of the continued fraction
+_FAR = {8: 5.5, 16: 7.5}  # |z| from which the fraction is accurate
 
 
 def _split(x):
-    """`x` as two numbers of half as many digits: its first digits, and the others."""
+    """Return `x` as the sum of two numbers with half as many digits each."""
     bits = 8 * x.dtype.itemsize
     mask = -1 << (np.finfo(x.dtype).nmant + 2) // 2
     word = lax.bitcast_convert_type(x, np.dtype(f"i{bits // 8}"))
@@ -38,15 +38,15 @@ def _split(x):
 
 
 def two_product(x, y):
-    """x y and what its rounding leaves."""
+    """Return x y and its rounding error."""
     product = x * y
     (xh, xl), (yh, yl) = _split(x), _split(y)
     return product, ((xh * yh - product) + xh * yl + xl * yh) + xl * yl
 
 
 def exp_of_square(x, factor: float = 1.0):
-    """exp(factor x^2) for a factor that is a power of two from 1/2 on or its negative, without the rounding of the square."""
-    limit = 40.0  # from where on it is nothing, or infinite
+    """exp(factor x^2) without the rounding error of the square; +-factor is a power of two, at least 1/2."""
+    limit = 40.0  # beyond it the result is 0 or infinite
     safe = wnp.clip(x, -limit, limit)
     square, (high, low) = safe * safe, _split(safe)
     rest = (high * high - square) + low * (safe + high)
@@ -56,7 +56,7 @@ def exp_of_square(x, factor: float = 1.0):
 
 @functools.cache
 def _weideman(count: int) -> tuple[float, np.ndarray]:
-    """The scale and the polynomial of Weideman's series, highest power first."""
+    """Return the scale and the polynomial of Weideman's series, highest power first."""
     m = 2 * count
     scale = math.sqrt(count / math.sqrt(2))
     k = np.arange(1 - m, m)
@@ -86,7 +86,7 @@ def _near(x, y):
 
 
 def _far(x, y, big):
-    """The continued fraction at x + i y, which is one quotient where the number is `big`."""
+    """The continued fraction at x + i y; a single quotient where the number is `big`."""
     limit_x, limit_y = x, y
     for k in range(_LEVELS[2 * x.dtype.itemsize], 0, -1):
         ratio = wnp.where(big, 0, k / 2) / (limit_x * limit_x + limit_y * limit_y)
@@ -96,7 +96,7 @@ def _far(x, y, big):
 
 
 def _upper(x, y):
-    """The function at x + i y for y >= 0, as its two parts."""
+    """The function at x + i y for y >= 0, as real and imaginary part."""
     far = x * x + y * y > _FAR[2 * x.dtype.itemsize] ** 2
     near_x, near_y = _near(wnp.where(far, 0, x), wnp.where(far, 0, y))
     limit, most = float(np.sqrt(np.finfo(x.dtype).max)) / 4, wnp.maximum(wnp.abs(x), y)
@@ -109,7 +109,7 @@ def _upper(x, y):
 
 
 def _exp_of_minus_square(x, y):
-    """exp(-z^2) at z = x + i y, as its two parts."""
+    """exp(-z^2) at z = x + i y, as real and imaginary part."""
     angle, rest = two_product(wnp.clip(-2 * x, -1e15, 1e15), wnp.clip(y, -1e15, 1e15))
     size = wnp.exp((y - x) * (y + x))
     cos, sin = wnp.cos(angle), wnp.sin(angle)
@@ -135,8 +135,8 @@ _wofz.defjvps(lambda t, out, z: t * _derivative(z, 1))
 def _derivative(z, n: int):
     """The derivative of order `n`.
 
-    Close to zero by w'' = -2 z w' - 2 w and its derivatives, which cancel far away. There each derivative in the upper half plane is the
-    one before times -k / K_k, where K_k = z - (k + 1)/2 / K_{k+1} are the parts of the continued fraction of w.
+    Near zero it uses w'' = -2 z w' - 2 w and its derivatives, which cancel for large |z|. There, in the upper half plane, each
+    derivative is the previous one times -k / K_k, where K_k = z - (k + 1)/2 / K_{k+1} are the parts of w's continued fraction.
     """
     x, y = wnp.real(z), wnp.imag(z)
     far = x * x + y * y > _FAR[z.dtype.itemsize] ** 2

@@ -1,10 +1,10 @@
 """Chebyshev series for functions of one variable, fitted to values of SciPy.
 
 In:   a name, and a function of a float64 NumPy array, smooth on an interval.
-Out:  a function of an array or a tracer. For float32 its series is cut where the terms fall below float32's rounding.
-Laws: the terms are in `series.txt`, which `python -m weft.tools.series` writes, so that a first call needs no SciPy; a series that is not
-      there is fitted when it is needed. `pieces` chooses between intervals; each is evaluated at arguments that are clipped to it, so
-      that no lane is ever infinite or NaN in vain.
+Out:  a function of an array or a tracer. For float32 the series is truncated where the terms fall below float32's rounding.
+Laws: the coefficients are in `series.txt`, written by `python -m weft.tools.series`, so that a first call needs no SciPy; a
+      missing series is fitted on demand. `pieces` selects among intervals; each is evaluated at arguments clipped to it, so
+      that no unused lane is infinite or NaN.
 Source: C. W. Clenshaw, "A note on the summation of Chebyshev series", Mathematics of Computation 9 (1955).
 """
 
@@ -20,29 +20,29 @@ import numpy as np
 from weft import numpy as wnp
 
 STORED = Path(__file__).with_name("series.txt")
-_POINTS = 96  # of the fit: no function here needs more
-_GROWTH = 1.5  # of the rounding that powers may add to that of Chebyshev polynomials, which take twice as many operations
+_POINTS = 96  # points of the fit, enough for all functions here
+_GROWTH = 1.5  # the allowed growth of the rounding error by powers, which need half the operations of Chebyshev polynomials
 
-#: all series that were made, by name and interval
+#: all series in use, by name and interval
 known: dict[str, Chebyshev] = {}
 
 
 @functools.cache
 def _stored() -> dict[str, list[float]]:
-    """Terms by name: a line has a name without spaces, a colon and numbers."""
+    """Return the stored coefficients by name: a line has a name without spaces, a colon and numbers."""
     lines = [line.partition(": ") for line in STORED.read_text().splitlines()]
     return {name: [float(term) for term in terms.split()] for name, _, terms in lines}
 
 
 class Chebyshev:
-    """A function of float64 NumPy arrays as its Chebyshev series between `low` and `high`."""
+    """A function of float64 NumPy arrays, represented by its Chebyshev series between `low` and `high`."""
 
     def __init__(self, name: str, fun: Callable, low: float, high: float):
         self.name, self.fun, self.low, self.high = f"{name}[{low:.6g},{high:.6g}]", fun, low, high
         known[self.name] = self
 
     def fit(self) -> list[float]:
-        """The coefficients that float64 can distinguish from zero, from values of the function."""
+        """Return the coefficients that are nonzero in float64, from values of the function."""
         nodes = np.cos(np.pi * (np.arange(_POINTS) + 0.5) / _POINTS)
         values = self.fun((nodes + 1) * ((self.high - self.low) / 2) + self.low)
         turns = np.outer(np.arange(_POINTS), 2 * np.arange(_POINTS) + 1) % (
@@ -55,7 +55,7 @@ class Chebyshev:
         terms[0] /= 2
         return _cut(
             terms.astype(np.float64), np.dtype(np.float64), 2 * float(np.abs(terms[-16:]).max())
-        )  # the last ones are rounding alone
+        )  # the last coefficients are rounding errors
 
     @functools.cached_property
     def terms(self) -> list[float]:
@@ -78,10 +78,10 @@ class Chebyshev:
 
 
 def _powers(terms: list[float]) -> list[float]:
-    """The coefficients of the same polynomial by powers of its variable; as sums in more digits where there are any, so that what they
-    are rounded by is not in every value."""
+    """Return the coefficients of the same polynomial in powers of its variable, computed in extended precision if
+    available, because their rounding errors enter every value."""
     total, exact = np.zeros(len(terms), np.longdouble), np.eye(2, len(terms), dtype=np.longdouble)
-    last, this = exact  # two Chebyshev polynomials that follow each other
+    last, this = exact  # two consecutive Chebyshev polynomials
     for c in terms:
         total += c * last
         last, this = this, 2 * np.roll(this, 1) - last
@@ -89,14 +89,14 @@ def _powers(terms: list[float]) -> list[float]:
 
 
 def _cut(terms, dtype: np.dtype, least: float = 0.0) -> list[float]:
-    """Without the last terms, which are smaller than `least` or what `dtype` can tell from zero."""
+    """Drop the last terms that are smaller than `least` or than the resolution of `dtype`."""
     sizes = np.abs(terms)
     large = np.flatnonzero(sizes > max(float(np.finfo(dtype).eps) / 8 * sizes.max(), least))
     return list(map(float, terms[: large[-1] + 1]))
 
 
 def pieces(name: str, fun: Callable, *breaks: float) -> Callable:
-    """`fun` by a series from each of the `breaks` to the next; arguments outside are clipped."""
+    """Return `fun` as one series between each two consecutive `breaks`; arguments outside are clipped."""
     parts = [Chebyshev(name, fun, low, high) for low, high in itertools.pairwise(breaks)]
 
     def evaluate(x):

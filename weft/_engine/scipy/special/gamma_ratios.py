@@ -2,8 +2,8 @@
 
 In:   real arrays.
 Out:  arrays of the same dtype.
-Laws: where a gamma of a negative number enters, the reflection formula replaces it. Stirling's series is written so that its large
-      terms cancel before they are computed. Derivatives are differences of digammas, taken as sums of terms of one sign.
+Laws: for negative arguments of a gamma function, the reflection formula applies. Stirling's series is written so that its
+      large terms cancel algebraically. Derivatives are differences of digammas, as sums of terms of one sign.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ __all__ = ["beta", "betaln", "poch"]
 
 
 def _angle(x):
-    """The nearest integer, and pi times the difference from it."""
+    """Return the nearest integer, and pi times the difference from it."""
     nearest = ew.round(x, ew.RoundingMethod.TO_NEAREST_EVEN)
     return nearest, ew.mul(select(ew.eq(nearest, 0), x, ew.sub(x, nearest)), math.pi)
 
 
 def _sine(x):
-    """sin(pi x), whose zeros are exact."""
+    """sin(pi x), with exact zeros."""
     nearest, angle = _angle(x)
     sine = ew.sin(angle)
     return select(ew.eq(ew.rem(nearest, 2), 0), sine, ew.neg(sine))
@@ -39,7 +39,7 @@ def _cotangent(x):
 
 
 def _sine_ratio(x, step):
-    """sin(pi (x + step)) / sin(pi x); the limit that keeps an integer step where x is an integer."""
+    """sin(pi (x + step)) / sin(pi x); at integers x, the limit for a fixed integer step."""
     cancelled = _all(_is_integer(x), _is_integer(step))
     sign = ew.sub(1, ew.mul(ew.abs(ew.rem(step, 2)), 2))
     return select(cancelled, sign, ew.div(_sine(ew.add(x, step)), select(cancelled, 1, _sine(x))))
@@ -57,10 +57,10 @@ def _all(*conditions):
 
 
 def _log_beta_of_positive(a, b, scaled=False):
-    """log B(a, b) for a, b >= 0; where `scaled`, log of the smaller argument times B.
+    """log B(a, b) for a, b >= 0; with `scaled`, log of the smaller argument times B.
 
-    Where the greater argument is large, the logarithms of its gamma and of the sum's are large and nearly equal. Their difference is
-    written by Stirling's series, of which the large terms cancel on paper.
+    For a large argument, the logarithms of two gammas are large and nearly equal. Their difference is computed by
+    Stirling's series, whose large terms cancel algebraically.
     """
     low, high = ew.min(a, b), ew.max(a, b)
     long = _all(ew.ge(high, 10), ew.lt(high, math.inf))
@@ -90,7 +90,7 @@ class _Reflected(NamedTuple):
 
 
 def _reflected(a, b) -> _Reflected:
-    """The parts of B(a, b) where an argument is negative, by the beta function of positive arguments.
+    """Return the parts of B(a, b) where an argument is negative, in terms of the beta function of positive arguments.
 
     With s(x) = sin(pi x), a the smaller argument and c = a + b:
 
@@ -106,7 +106,7 @@ def _reflected(a, b) -> _Reflected:
     p = select(middle, ew.neg(low), select(left, ew.sub(1, total), ew.sub(1, low)))
     q = select(middle, total, select(left, high, ew.sub(1, high)))
     ratio = _sine_ratio(select(middle, -0.5, low), select(middle, 0.25, high))
-    # s(b) as b times a quotient, which is pi where s(b) is rounded to few digits
+    # s(b) as b times a quotient, which is pi where s(b) is inaccurate
     tiny = ew.bitwise_or(ew.lt(ew.abs(high), 1e-10), ew.bitwise_not(both))
     quotient = select(tiny, math.pi, ew.div(_sine(select(tiny, 0.5, high)), select(tiny, 1, high)))
     ratio = select(
@@ -120,9 +120,9 @@ def _reflected(a, b) -> _Reflected:
 
 
 def _poles(a, b):
-    """Where a gamma of the numerator has a pole that the denominator does not cancel; not where one argument is 0 and one positive.
+    """True where a gamma of the numerator has a pole that the denominator does not cancel; False if one argument is 0 and one positive.
 
-    It cancels one where the other argument is a positive integer and the sum is not positive, in the limit that keeps that argument.
+    The pole cancels where the other argument is a positive integer and the sum is not positive, in the limit for a fixed integer.
     """
     low, high = ew.min(a, b), ew.max(a, b)
     cancelled = _all(ew.lt(low, 0), _is_integer(high), ew.gt(high, 0), ew.le(ew.add(a, b), 0))
@@ -135,7 +135,7 @@ def _poles(a, b):
 
 
 def _roots(a, b):
-    """Where the gamma of the denominator alone has a pole."""
+    """True where only the gamma of the denominator has a pole."""
     total = ew.add(a, b)
     return _all(
         ew.le(total, 0), _is_integer(total), ew.bitwise_not(_is_integer(a)), ew.gt(total, -math.inf)
@@ -143,7 +143,7 @@ def _roots(a, b):
 
 
 def _parts(a, b) -> tuple[Any, tuple, _Reflected]:
-    """Whether an argument is negative, the arguments where none is, and the reflected parts where one is."""
+    """Return a mask of negative arguments, the arguments where none is negative, and the reflected parts where one is."""
     negative = ew.bitwise_or(ew.lt(a, 0), ew.lt(b, 0))
     inner = tuple(select(negative, 1, x) for x in (a, b))
     return (
@@ -176,7 +176,7 @@ _betaln.defjvps(
 
 
 def _shifted(a, b) -> tuple[Any, Any, Any]:
-    """For a, b >= 0 the logarithm of B of arguments that are not small, a numerator and a denominator.
+    """Return, for a, b >= 0, log B of shifted arguments that are not small, a numerator and a denominator.
 
     B(a, b) is the exponential times the quotient.
     """
@@ -197,7 +197,7 @@ def _shifted(a, b) -> tuple[Any, Any, Any]:
 
 
 def _beta_of_reflected(parts: _Reflected, scale):
-    """The value times `scale`, a small number where the value may be infinite."""
+    """The reflected value times `scale`, a small number that keeps the product finite."""
     size, above, below = _shifted(*parts.positive)
     root = ew.exp(ew.mul(size, -0.5))
     inverse = ew.mul(
@@ -214,7 +214,7 @@ def _scaled_beta(a, b, scale):
     """B(a, b) times `scale`."""
     negative, inner, parts = _parts(a, b)
     size, above, below = _shifted(*inner)
-    root = ew.exp(ew.mul(size, 0.5))  # twice, since the exponential may be subnormal
+    root = ew.exp(ew.mul(size, 0.5))  # multiplied twice, since the exponential may be subnormal
     value = ew.mul(ew.mul(ew.div(scale, below), root), ew.mul(above, root))
     value = select(negative, _beta_of_reflected(parts, scale), value)
     return select(_poles(a, b), ew.mul(math.inf, ew.sign(scale)), value)
@@ -226,7 +226,7 @@ def _beta_off_roots(a, b):
 
 
 def _beta_slope(t, out, a, b):
-    """By the first argument. A small second one makes the value large and the logarithm's slope small: it goes from one to the other."""
+    """The derivative by the first argument. For a small second one, combine a large value and a small logarithmic derivative."""
     share = select(_all(ew.lt(ew.abs(b), 1), ew.ne(b, 0)), b, 1)
     return ew.neg(ew.mul(t, ew.mul(_scaled_beta(a, b, share), _digamma_rise(a, b, share))))
 
@@ -236,7 +236,7 @@ _beta_off_roots.defjvps(_beta_slope, lambda t, out, a, b: _beta_slope(t, out, b,
 
 @custom_jvp
 def _beta_over_sine(a, b):
-    """B(a, b) / sin(pi (a + b)) where an argument is negative and the sum is a root."""
+    """B(a, b) / sin(pi (a + b)) where an argument is negative and B is zero."""
     total = ew.add(a, b)
     left = ew.bitwise_or(ew.gt(a, 0), ew.gt(b, 0))
     low, high = ew.min(a, b), ew.max(a, b)
@@ -267,7 +267,7 @@ def _beta(a, b):
 
 
 def _stirling_rest(x):
-    """lgamma(x) less (x - 1/2) log x - x + log(2 pi) / 2, for x from 10 up."""
+    """lgamma(x) - ((x - 1/2) log x - x + log(2 pi) / 2), for x >= 10."""
     inverse = ew.div(1, x)
     step, out = ew.square(inverse), 0.0
     for term in reversed((1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)):
@@ -275,12 +275,12 @@ def _stirling_rest(x):
     return ew.mul(out, inverse)
 
 
-#: of the powers of 1 / x^2 in log(x) - 1 / (2 x) - digamma(x)
+#: coefficients of the powers of 1 / x^2 in log(x) - 1 / (2 x) - digamma(x)
 _DIGAMMA_SERIES = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
 
 
 def _rise_of_positive(x, y, b, share):
-    """(digamma(y) - digamma(x)) / share for positive x and y = x + b: a sum of terms that have the factor b and one sign."""
+    """(digamma(y) - digamma(x)) / share for positive x and y = x + b, as a sum of terms with the factor b and one sign."""
     step, out = ew.div(b, share), 0.0
     for k in range(10):  # digamma(x + 1) = digamma(x) + 1 / x
         low, high = ew.add(x, k), ew.add(y, k)
@@ -310,7 +310,7 @@ def _rise_of_positive(x, y, b, share):
 
 
 def _digamma_rise(a, b, share=1.0):
-    """(digamma(a + b) - digamma(a)) / share; the limit that keeps an integer b where both have poles."""
+    """(digamma(a + b) - digamma(a)) / share; where both have poles, the limit for a fixed integer b."""
     total = ew.add(a, b)
     from_left, to_left = ew.lt(a, 0), ew.le(total, 0)
     x, y = select(from_left, ew.sub(1, a), a), select(to_left, ew.sub(1, total), total)
@@ -321,7 +321,7 @@ def _digamma_rise(a, b, share=1.0):
 
 @custom_jvp
 def _cotangent_difference(x, step):
-    """pi cot(pi x) - pi cot(pi (x + step)); the limit that keeps an integer step where x is an integer."""
+    """pi cot(pi x) - pi cot(pi (x + step)); at integers x, the limit for a fixed integer step."""
     sine, sine_of_sum, sine_of_step = _sine(x), _sine(ew.add(x, step)), _sine(step)
     cancelled = _all(ew.eq(sine, 0), ew.eq(sine_of_step, 0))
     return ew.div(ew.mul(sine_of_step, math.pi), select(cancelled, 1, ew.mul(sine, sine_of_sum)))
@@ -346,7 +346,7 @@ _cotangent_difference.defjvps(
 
 
 def _reflected_rise(a, b, total, share):
-    """The terms pi cot(pi z) that the reflection of a and of a + b to the right adds, zero where both are positive."""
+    """The terms pi cot(pi z) of the reflection of a and of a + b, zero where both are positive."""
     from_left, to_left = ew.lt(a, 0), ew.le(total, 0)
     both = _all(from_left, to_left)
     inner = select(both, a, -0.5)
@@ -369,8 +369,8 @@ beta = _binary("beta", _beta, "The beta function.", "a b", weak=False)
 
 @custom_jvp
 def _poch_away_from_zero(z, m):
-    """By Stirling's series of both gammas, whose large terms cancel on paper, after steps up to where it holds: the ratio of the gammas
-    changes by a factor each, and those are multiplied between two halves of the series' exponential, which alone might overflow."""
+    """The rising factorial by Stirling's series of both gammas, whose large terms cancel algebraically, after upward steps
+    to its range. The factors of the steps are multiplied between two halves of the exponential, which may overflow."""
     total = ew.add(z, m)
     inside = ew.bitwise_and(ew.gt(z, 0), ew.gt(total, 0))
     a, b, m = select(inside, z, 1), select(inside, total, 1), select(inside, m, 0)
@@ -406,7 +406,7 @@ _poch_away_from_zero.defjvps(
 
 
 def _poch(z, m):
-    """Close to the zero at z = 0 its product with the function of z + 1, so that derivatives are no differences of reciprocals of z."""
+    """The rising factorial; near z = 0 as z times a function of z + 1, so that derivatives are no differences of reciprocals."""
     near = _all(ew.gt(z, 0), ew.lt(z, 0.5), ew.ge(m, 0.5))
     value = _poch_away_from_zero(select(near, ew.add(z, 1), z), select(near, ew.sub(m, 1), m))
     return select(near, ew.mul(z, value), value)

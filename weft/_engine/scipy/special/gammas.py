@@ -1,10 +1,10 @@
-"""The gamma function of complex numbers and its logarithm; binomial coefficients, Bernoulli's numbers.
+"""The gamma function of complex numbers and its logarithm, binomial coefficients, Bernoulli numbers.
 
 In:   real or complex arrays.
 Out:  arrays of the same dtype.
-Laws: `loggamma` is analytic but for the negative real axis, so that it is not a logarithm of `gamma` there but continues one.
-Source: Stirling's series after shifts to the right; left of the imaginary axis the reflection formula, whose logarithm of a sine is
-written by the exponential that is small in its half plane (D. E. G. Hare, "Computing the principal branch of log-Gamma", 1997).
+Laws: `loggamma` is analytic except on the negative real axis; it is the continuation of log(gamma), not always its principal value.
+Source: Stirling's series after shifts to the right; left of the imaginary axis the reflection formula, where the logarithm
+of the sine uses the exponential that is small in its half plane (D. E. G. Hare, "Computing the principal branch of log-Gamma", 1997).
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ __all__ = ["bernoulli", "comb", "gamma", "loggamma"]
 _SHIFTS = 8
 
 
-_NEAR = 0.25  # of the zeros at 1 and 2, within which a power series has relative accuracy
+_NEAR = 0.25  # distance from the zeros at 1 and 2 within which a power series is used
 
 
 @functools.cache
 def _zetas() -> list[float]:
-    """(-1)^k zeta(k) / k, of log gamma(1 + w) + gamma w."""
+    """(-1)^k zeta(k) / k, the coefficients of log gamma(1 + w) + gamma w."""
     from scipy.special import zeta
 
     return [(-1) ** k * float(zeta(k)) / k for k in range(2, 28)]
@@ -78,7 +78,7 @@ def _right_of_zeros(z):
 
 
 def _log_sine(x, y):
-    """log(sin(pi z)), continued from the real numbers between 0 and 1 through the upper half plane, for z = x + i y, y >= 0."""
+    """log(sin(pi z)), continued from the reals between 0 and 1 through the upper half plane, for z = x + i y, y >= 0."""
     whole = wnp.floor(x)
     part = x - whole
     # sin(pi z) = exp(-i pi z) (1 - exp(2 i pi z)) i / 2
@@ -104,7 +104,7 @@ def _pole(z):
 
 
 def _digamma(z):
-    """For complex z: shifted to the right, by its series; left of the imaginary axis reflected."""
+    """Digamma of complex z: its asymptotic series after shifts to the right; reflected left of the imaginary axis."""
     flip = wnp.real(z) < 0.5
     w = wnp.where(flip, 1 - z, z)
     far = wnp.abs(w) >= _SHIFTS + 2
@@ -117,7 +117,7 @@ def _digamma(z):
     value = wnp.log(shifted) - 0.5 / shifted - series - wnp.where(far, 0, total)
     x, y = wnp.real(z), wnp.imag(z)
     part = x - wnp.floor(x)
-    near = wnp.clip(y, -18, 18)  # beyond it the tangent is -i or i
+    near = wnp.clip(y, -18, 18)  # for larger y the tangent is -i or i
     tangent = wnp.tan(math.pi * (wnp.where(flip, part, 0.25) + 1j * near))
     return wnp.where(flip, value - math.pi / tangent, value)
 
@@ -198,7 +198,7 @@ def _comb(n, k):
     log = -(wnp.log1p(top) + _betaln(top - part + 1, part + 1))
     value = wnp.exp(log)
     whole = (top == wnp.floor(top)) & (part == wnp.floor(part))
-    # of whole numbers the result is one: the factors of the shorter side, each product rounded to what it can be
+    # for integers the result is an integer: multiply the factors of the shorter side, rounding each product
     exact = 0.5 / float(np.finfo(top.dtype).eps)
     steps, product = wnp.minimum(part, _FACTORS), wnp.ones_like(top)
     for j in range(1, _FACTORS + 1):
@@ -230,7 +230,7 @@ _comb_compiled = jit(in_single(_comb_of))
 
 
 def comb(N, k, *, repetition: bool = False):  # noqa: N803
-    """The number of ways to choose `k` of `N` things, 0 where there is none; with `repetition` each may be chosen again.
+    """Return the number of ways to choose `k` of `N` items, 0 if there is none; with `repetition`, with replacement.
 
     >>> comb(5.0, 2.0).item(), comb(3, 2, repetition=True).item()
     (10.0, 6.0)
@@ -244,7 +244,7 @@ def comb(N, k, *, repetition: bool = False):  # noqa: N803
 
 
 def bernoulli(n: int):
-    """Bernoulli's numbers B_0 to B_n, with B_1 = -1/2; `n` is a number of Python's.
+    """Return the Bernoulli numbers B_0 to B_n, with B_1 = -1/2; `n` is a Python integer.
 
     >>> bernoulli(4).round(4)
     Array([ 1.    , -0.5   ,  0.1667,  0.    , -0.0333], dtype=float32)

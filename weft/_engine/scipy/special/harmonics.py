@@ -1,9 +1,9 @@
-"""Bessel functions of whole orders, associated Legendre functions, spherical harmonics: all by recurrences.
+"""Bessel functions of integer orders, associated Legendre functions, spherical harmonics: all by recurrences.
 
-In:   real arrays; orders and degrees that decide shapes are numbers of Python's.
+In:   real arrays; orders and degrees that determine shapes are Python integers.
 Out:  arrays of the common floating dtype, or complex ones of its precision.
-Laws: Bessel functions are recurred downwards and normalized by their sum (J. C. P. Miller's algorithm); Legendre functions upwards in
-      the degree, normalized ones, which neither overflow nor vanish.
+Laws: Bessel functions use the downward recurrence, normalized by their sum (J. C. P. Miller's algorithm); Legendre functions
+      use the upward recurrence in the degree, in normalized form, which neither overflows nor underflows.
 Source: M. Abramowitz and I. A. Stegun, "Handbook of Mathematical Functions" (1964), chapters 8 and 9.
 """
 
@@ -26,11 +26,10 @@ __all__ = ["bessel_jn", "lpmn", "lpmn_values", "sph_harm_y"]
 
 
 def bessel_jn(z: Any, *, v: int, n_iter: int = 50):
-    """The Bessel functions of the first kind of orders 0 to `v` at real `z`, stacked in a new first dim.
+    """Return the Bessel functions of the first kind of orders 0 to `v` at real `z`, stacked along a new first dim.
 
-    The recurrence starts at order `n_iter`, which must be larger than `v` and clearly larger than `z`: its error there is that of leaving
-    out the orders above.
-    Raises ValueError for complex numbers and for a `v` below zero or not below `n_iter`.
+    The recurrence starts at order `n_iter`, which must be larger than `v` and clearly larger than `z`: the error is the
+    contribution of higher orders. Raises ValueError for complex numbers and unless 0 <= v < n_iter.
 
     >>> bessel_jn(wnp.array([0.0, 1.0]), v=1).round(4)
     Array([[1.    , 0.7652],
@@ -66,7 +65,7 @@ def _recurred_bessel(z, v: int, n_iter: int):
     inverse = 2 / wnp.where(small, 1, z)
 
     def down(carry, k):
-        """From J_k and J_{k+1} to J_{k-1}; all are made smaller together before they overflow."""
+        """Step from J_k and J_{k+1} to J_{k-1}; scale all down together before they overflow."""
         f, above, total, kept = carry
         below = k * inverse * f - above
         order = k - 1
@@ -123,10 +122,10 @@ _one_minus_square.defjvps(lambda t, out, z: -2 * z * t)
 
 @jit(static_argnums=(1, 2))
 def _legendre(z, top: int, normalized: bool):
-    """The functions of all orders and degrees up to `top` at a vector of z, [order, degree, z].
+    """Return the functions of all orders and degrees up to `top` at a vector of z, [order, degree, z].
 
-    Functions of odd orders are computed without a factor (1 - z^2)^(1/2) or, from order 3 on, (1 - z^2)^(3/2), so that derivatives at -1
-    and 1 have limits.
+    Functions of odd orders are computed without a factor (1 - z^2)^(1/2) or, from order 3 on, (1 - z^2)^(3/2), so that
+    derivatives at -1 and 1 have limits.
     """
     orders = np.arange(top + 1)
     one_minus_square = _one_minus_square(z)
@@ -187,7 +186,7 @@ def _slopes(p, z):
 
 
 def lpmn(m: int, n: int, z: Any) -> tuple:
-    """The associated Legendre functions of orders 0 to `m` and degrees 0 to `n` at a vector of z, [order, degree, z], and derivatives.
+    """Return the associated Legendre functions of orders 0 to `m` and degrees 0 to `n` at a vector z, [order, degree, z], and derivatives.
 
     Raises ValueError unless `z` has one dim, NotImplementedError unless `m` is `n`.
 
@@ -201,7 +200,7 @@ def lpmn(m: int, n: int, z: Any) -> tuple:
 
 
 def lpmn_values(m: int, n: int, z: Any, is_normalized: bool):
-    """The associated Legendre functions as `lpmn` gives them; normalized ones are those of spherical harmonics."""
+    """Return the associated Legendre functions of `lpmn`; the normalized ones are factors of spherical harmonics."""
     return _legendre(_degrees("lpmn_values", m, n, z), n, bool(is_normalized))
 
 
@@ -240,9 +239,9 @@ def _harmonic(n, m, theta, phi, most: int):
 def sph_harm_y(
     n: Any, m: Any, theta: Any, phi: Any, diff_n: int | None = None, n_max: int | None = None
 ):
-    """The spherical harmonics of degree `n` and order `m` at the polar angle `theta` and the azimuth `phi`, as complex numbers.
+    """Return the spherical harmonics of degree `n` and order `m` at polar angle `theta` and azimuth `phi`, as complex numbers.
 
-    The arrays are broadcast together. `n_max` is the largest degree; while a program is traced, it must be given.
+    The arrays are broadcast together. `n_max` is the largest degree, required while tracing.
     Raises NotImplementedError for derivatives (`diff_n`): differentiate the function.
 
     >>> complex(sph_harm_y(0, 0, 0.3, 0.2)).real.__round__(4)

@@ -1,9 +1,9 @@
-"""Kummer's and Gauss's hypergeometric functions, `hyp1f1` and `hyp2f1`, with derivatives by every argument.
+"""Kummer's and Gauss's hypergeometric functions, `hyp1f1` and `hyp2f1`, with derivatives by all arguments.
 
 In:   real arrays; those of 16 bits compute in float32.
 Out:  arrays of the common floating dtype.
-Laws: a power series is summed with its derivatives by the parameters, term by term, until all elements have converged; where it has not
-      after `_MOST` terms, the result is NaN. Arguments for which a series is slow or cancels are mapped to others first.
+Laws: a power series and its derivatives by the parameters are summed term by term until all elements have converged;
+      elements without convergence after `_MOST` terms are NaN. Arguments with slow or cancelling series are transformed first.
 Source: J. W. Pearson, S. Olver and M. A. Porter, "Numerical methods for the computation of the confluent and Gauss hypergeometric
 functions", Numerical Algorithms 74 (2017).
 """
@@ -29,14 +29,16 @@ _MOST = 8000  # terms of a series
 
 
 def _sum_series(upper, lower, x):
-    """The sum of prod (u)_k / prod (l)_k x^k, its derivatives by the parameters, and where it converged.
+    """Return the sum of prod (u)_k / prod (l)_k x^k, its derivatives by the parameters, and a mask of convergence.
 
-    (u)_k is u (u + 1) ... (u + k - 1). The derivatives of a term t_k follow the recurrence of the terms themselves:
-    t_{k+1} = t_k r_k, t'_{k+1} = t'_k r_k + t_k r'_k, so that a parameter that makes terms zero needs no care.
+    (u)_k is u (u + 1) ... (u + k - 1). The derivatives of a term t_k follow the recurrence of the terms:
+    t_{k+1} = t_k r_k, t'_{k+1} = t'_k r_k + t_k r'_k, so that a parameter that makes terms zero is no special case.
     """
     eps = float(np.finfo(x.dtype).eps) / 4
     count = len(upper) + len(lower)
-    room = 1 - wnp.abs(x) if len(upper) == len(lower) else 0.25  # of the rest of a geometric series
+    room = (
+        1 - wnp.abs(x) if len(upper) == len(lower) else 0.25
+    )  # bounds the remainder by a geometric series
 
     def going(state):
         return (state[0] < _MOST) & ~wnp.all(state[3])
@@ -76,7 +78,7 @@ def _sum_series(upper, lower, x):
 
 
 def _log_gamma_ratio(a, b):
-    """gamma(a) / gamma(b) for all real numbers, and the derivatives of its logarithm."""
+    """Return gamma(a) / gamma(b) for all real numbers, and the derivatives of its logarithm."""
     pole_a, pole_b = [(v <= 0) & (v == wnp.floor(v)) for v in (a, b)]
     value = (
         gammasgn(a)
@@ -88,12 +90,12 @@ def _log_gamma_ratio(a, b):
 
 # ---- Kummer's function
 
-_LARGE = {4: 40.0, 8: 80.0}  # x from where on its asymptotic series is used
-_TERMS = {4: 14, 8: 36}  # of that
+_LARGE = {4: 40.0, 8: 80.0}  # x from which the asymptotic series is used
+_TERMS = {4: 14, 8: 36}  # terms of the asymptotic series
 
 
 def _kummer_positive(a, b, x):
-    """The function for x >= 0 with its derivatives by a and b."""
+    """Return the function for x >= 0 and its derivatives by a and b."""
     large = x > _LARGE[x.dtype.itemsize] + 1.2 * (wnp.abs(a) + wnp.abs(b)) ** 1.5
     near = _sum_series([a], [b, wnp.ones_like(x)], wnp.where(large, 0, x))
     far_x = wnp.where(large, x, 1e3)
@@ -122,7 +124,7 @@ def _kummer_positive(a, b, x):
 
 
 def _kummer(a, b, x):
-    """The function and its derivatives by a and b: below zero, exp(x) times that of (b - a, b, -x)."""
+    """Return the function and its derivatives by a and b: for x < 0, exp(x) times the function of (b - a, b, -x)."""
     below = x < 0
     value, by_a, by_b = _kummer_positive(wnp.where(below, b - a, a), b, wnp.abs(x))
     decay = wnp.exp(wnp.where(below, x, 0))
@@ -150,7 +152,7 @@ _hyp1f1_compiled = jit(in_single(_hyp1f1))
 
 
 def hyp1f1(a, b, x):
-    """Kummer's confluent hypergeometric function 1F1(a; b; x); infinite where `b` is 0 or a negative whole number.
+    """Return Kummer's confluent hypergeometric function 1F1(a; b; x); infinite where `b` is 0 or a negative integer.
 
     >>> hyp1f1(1.0, 1.0, 0.0).item()
     1.0
@@ -162,13 +164,13 @@ def hyp1f1(a, b, x):
 
 
 def _gauss_series(a, b, c, x):
-    """The function and its derivatives by a, b and c for -1 < x < 1."""
+    """Return the function and its derivatives by a, b and c for -1 < x < 1."""
     value, by_a, by_b, by_c, _ = _sum_series([a, b], [c, wnp.ones_like(x)], x)
     return value, by_a, by_b, by_c
 
 
 def _gauss(a, b, c, x):
-    """The function and its derivatives by a, b and c: below zero by Pfaff's transformation, close to 1 by Euler's where it ends sooner."""
+    """Return the function and its derivatives by a, b and c: Pfaff's transformation for x < 0, Euler's near 1 if it converges sooner."""
     below = x < 0
     y = wnp.where(below, x / (x - 1), x)
     inner_b = wnp.where(below, c - b, b)
@@ -205,7 +207,7 @@ def _gauss(a, b, c, x):
 
 
 def _ends(a):
-    """Whether a series with this parameter is a polynomial."""
+    """True if a series with this parameter is a polynomial."""
     return (a <= 0) & (a == wnp.floor(a))
 
 
@@ -215,7 +217,7 @@ def _at_one(a, b, c):
 
 
 def _polynomial(a, b, c, x):
-    """The sum of a series that ends, at any x: Horner's scheme from its last term."""
+    """Return the sum of a terminating series at any x, by Horner's scheme."""
     degree = wnp.where(_ends(a), -a, wnp.where(_ends(b), -b, 0))
     degree = wnp.where(_ends(a) & _ends(b), wnp.minimum(-a, -b), degree)
     most = wnp.max(degree, initial=0)
@@ -242,7 +244,7 @@ def _hyp2f1(a, b, c, x):
     )
     value = wnp.where((x == 1) & ~ends, wnp.where(c - a - b > 0, _at_one(a, b, c), math.inf), value)
     value = wnp.where((x > 1) & ~ends, math.inf, value)
-    # a pole of the terms comes before their end
+    # a pole of the terms precedes the last term
     pole = _no_value(c) & ~((_ends(a) & (a > c)) | (_ends(b) & (b > c)))
     value = wnp.where(pole, math.inf, value)
     value = wnp.where((x == 0) | (a == 0) | (b == 0), 1, value)
@@ -263,9 +265,9 @@ _hyp2f1_compiled = jit(in_single(_hyp2f1))
 
 
 def hyp2f1(a, b, c, x):
-    """Gauss's hypergeometric function 2F1(a, b; c; x), infinite for x > 1 unless its series ends.
+    """Return Gauss's hypergeometric function 2F1(a, b; c; x), infinite for x > 1 unless its series terminates.
 
-    NaN where the series needs more than 8000 terms, which is close to 1.
+    NaN if the series needs more than 8000 terms, which occurs near 1.
 
     >>> hyp2f1(1.0, 1.0, 1.0, 0.5).item()
     2.0

@@ -2,8 +2,8 @@
 
 In:   real arrays; `erfcx` takes complex ones too. Those of 16 bits compute in float32.
 Out:  arrays of the common floating dtype.
-Laws: the derivative of each is an integrand, a rule of its own. Large arguments are computed by what is left after their exponential or
-      trigonometric factor, so that relative accuracy holds there.
+Laws: the derivative of each function is its integrand, by a custom rule. Large arguments use the function without its
+      exponential or trigonometric factor, which preserves relative accuracy.
 Source: M. Abramowitz and I. A. Stegun, "Handbook of Mathematical Functions" (1964), chapters 5, 7 and 27, for the identities; D. B. Owen,
 "Tables for computing bivariate normal probabilities", Annals of Mathematical Statistics 27 (1956).
 """
@@ -33,7 +33,7 @@ def _is_complex(x) -> bool:
 
 
 def real_argument(name: str, x):
-    """`x` as floats; ValueError for complex numbers."""
+    """Return `x` as floats; ValueError for complex numbers."""
     x = kept(inexact(name, x))
     if _is_complex(x):
         raise ValueError(f"{name} does not support complex-valued inputs.")
@@ -46,7 +46,7 @@ def _unary(name: str, fun: Callable, text: str) -> Callable:
 
 
 def _reference(name: str) -> Callable:
-    """A function of `scipy.special`, imported when it is called."""
+    """Return a function of `scipy.special`, imported when it is called."""
 
     def call(*args):
         import scipy.special
@@ -60,7 +60,7 @@ def _reference(name: str) -> Callable:
 
 
 def _dawsn_share(s):
-    """D(x) / x and s = x^2 up to 50, on the host: exp(-s) times a series of positive terms, in more digits where there are any."""
+    """D(x) / x and s = x^2 up to 50, on the host: exp(-s) times a series of positive terms, in extended precision if available."""
     s = np.asarray(s, np.longdouble)
     term = total = np.exp(-s)
     for k in range(1, 200):
@@ -119,7 +119,7 @@ _ERFCX_ROOM, _ERFCX_SHIFT = 3.5, math.sqrt(math.pi) / 2
 
 
 def _erfcx_flat(w):
-    """(x + shift) erfcx(x) and w = room / (x + room), on the host, in more digits where there are any: flat where x is small."""
+    """(x + shift) erfcx(x) and w = room / (x + room), on the host, in extended precision if available: nearly constant for small x."""
     x = _ERFCX_ROOM / np.asarray(w, np.longdouble) - _ERFCX_ROOM
     little, root = np.minimum(x, 2), np.sqrt(np.arccos(np.longdouble(-1)))
     term, total = little, np.zeros_like(x)
@@ -195,7 +195,7 @@ _E1_FAR = pieces("e1_far", _e1_scaled, 0.0, 0.1, 0.25, 0.5, 1.0)
 
 
 def _e1(x):
-    """For positive x."""
+    """E1 for positive x."""
     little = wnp.minimum(x, 1)
     near = little * _E1_NEAR(little) - wnp.log(little) - np.euler_gamma
     t = 1 / wnp.maximum(x, 1)
@@ -211,7 +211,7 @@ def _exp1(x):
 
 _exp1.defjvps(lambda t, out, x: -t * wnp.exp(-x) / x)
 
-#: where Ei is zero, and what that number leaves in float64
+#: the zero of Ei, and its rounding error in float64
 _ROOT, _ROOT_REST = 0.37250741078136663446, -1.3140183414386028e-17
 
 
@@ -226,7 +226,7 @@ def _ei_slope(x):
 
 
 def _ei_slope_near(d):
-    """The same close to the root: the mean of (exp(x) - 1) / x between."""
+    """`_ei_slope` near the root: the mean of (exp(x) - 1) / x over the interval."""
     at = _ROOT + d * (np.polynomial.legendre.leggauss(8)[0][:, None] + 1) / 2
     return np.tensordot(np.polynomial.legendre.leggauss(8)[1] / 2, np.expm1(at) / at, 1)
 
@@ -251,7 +251,7 @@ def _expi(x):
     size = wnp.where(x == 0, 1, wnp.abs(x))
     little = wnp.minimum(size, 6)
     d = (little - _ROOT) - _ROOT_REST
-    least = little < 1e-3  # whose quotient may be rounded as the least numbers are
+    least = little < 1e-3  # whose quotient may be subnormal
     far = wnp.log(wnp.where(least, little, little / _ROOT)) - wnp.where(least, math.log(_ROOT), 0)
     near = wnp.where(
         wnp.abs(d) < 0.2, wnp.log1p(wnp.where(wnp.abs(d) < 0.2, d, 0) / _ROOT), far

@@ -1,9 +1,9 @@
-"""Logarithms of densities as sums of terms of one sign, where the plain formulas are differences of large logarithms.
+"""Logarithms of densities as sums of terms of one sign, where plain formulas are differences of large logarithms.
 
 In:  arrays of one floating dtype; counts are real numbers here.
-Out: `log_poisson`, `log_gamma_density`, `log_binomial`, `log_beta_binomial`, with slopes that are as accurate; `beta_binomial`.
-How: `special.deviance.deviance`, x log(x / m) - (x - m), is zero at m = x and as small as the square of the distance near it. What gamma
-     functions add is `_width`, half a logarithm and a remainder of Stirling's series.
+Out: `log_poisson`, `log_gamma_density`, `log_binomial`, `log_beta_binomial`, with accurate derivatives; `beta_binomial`.
+How: `special.deviance.deviance`, x log(x / m) - (x - m), is zero at m = x and quadratic in the distance near it. The gamma
+     functions contribute `_width`: half a logarithm and the remainder of Stirling's series.
 Source: C. Loader, "Fast and accurate computation of binomial probabilities" (2000).
 """
 
@@ -20,7 +20,7 @@ from weft._engine.scipy.special.deviance import deviance, log_quotient, magnitud
 from weft._engine.scipy.special.gamma_ratios import _digamma_rise, _stirling_rest
 from weft._engine.util import dtypes
 
-#: from here on Stirling's series is as good as the type
+#: Stirling's series is accurate to float64 from here on
 STIRLING = 10.0
 
 
@@ -51,7 +51,7 @@ def _width(x):
 
 
 def _widening(x, step):
-    """_width(x + step) - _width(x), without the logarithms of large x."""
+    """_width(x + step) - _width(x), without logarithms of large x."""
     large = x >= STIRLING
     far, near = wnp.where(large, x, STIRLING), wnp.where(large, 1, x)
     wide = 0.5 * wnp.log1p(step / far) + (_stirling_rest(far + step) - _stirling_rest(far))
@@ -70,7 +70,7 @@ def log_poisson(x, m):
 
 
 def _per(a, x):
-    """a / x, 0 where a is; finite, so that the slope of a density is zero where the density is."""
+    """a / x, 0 where a is 0; finite, so that the derivative of a density is zero where the density is."""
     return wnp.where(a == 0, 0, wnp.minimum(a / x, float(dtypes.finfo(x.dtype).max)))
 
 
@@ -80,7 +80,7 @@ log_poisson.defjvps(
 
 
 def _deviances(a, b, x, y, gap):
-    """Of a and b from (a + b) x and (a + b) y, where x + y is 1 and `gap` is a y - b x."""
+    """The deviances of a and b from (a + b) x and (a + b) y, where x + y is 1 and `gap` is a y - b x."""
     return deviance(a, -gap, _log_against(a, b, x)) + deviance(b, gap, _log_against(b, a, y))
 
 
@@ -97,7 +97,7 @@ def _log_against(a, b, x):
 
 @custom_jvp
 def log_binomial(a, b, x, y):
-    """log(x^a y^b gamma(a + b + 1) / (gamma(a + 1) gamma(b + 1))), where y is 1 - x: the slope by x is that of both."""
+    """log(x^a y^b gamma(a + b + 1) / (gamma(a + 1) gamma(b + 1))), where y is 1 - x; the derivative by x includes y's."""
     low, high = wnp.minimum(a, b), wnp.maximum(a, b)
     return _widening(high, low) - _width(low) - _deviances(a, b, x, y, a * y - b * x)
 
@@ -111,8 +111,8 @@ log_binomial.defjvps(
 
 
 def binomial_slope(i, a, b, x, y, factor=lambda slope: slope):
-    """The derivative number `i` of exp(log_binomial), with a `factor` of that of the logarithm. The probability is taken as two roots
-    around it, since it may be less than all floats where its slope is not."""
+    """The `i`-th derivative of exp(log_binomial); `factor` is applied to the logarithm's derivative. The probability enters
+    as two square roots, since it may underflow where its derivative does not."""
     root = wnp.exp(0.5 * log_binomial(a, b, x, y))
     if i < 2:
         return root * factor(binomial_slopes(a, b, x, y)[i]) * root
@@ -124,7 +124,7 @@ def binomial_slope(i, a, b, x, y, factor=lambda slope: slope):
 
 
 def binomial_slopes(a, b, x, y):
-    """The derivatives of `log_binomial` by a and by b, and that by x of a y that is 1 - x."""
+    """The derivatives of `log_binomial` by a and by b, and by x with y = 1 - x."""
     return (
         wnp.log(x) + _digamma_rise(a + 1, b),
         wnp.log(y) + _digamma_rise(b + 1, a),
@@ -133,7 +133,7 @@ def binomial_slopes(a, b, x, y):
 
 
 def _rest(x):
-    """What Stirling's formula leaves of lgamma(x + 1), for x > 0."""
+    """lgamma(x + 1) minus Stirling's formula, for x > 0."""
     large = x >= STIRLING
     near = wnp.where(large, 1, x)
     value = ew.lgamma(near + 1) - (near + 0.5) * wnp.log(near) + near - 0.5 * math.log(2 * math.pi)
@@ -141,9 +141,11 @@ def _rest(x):
 
 
 def _beta_binomial_exponent(k, m, a, b):
-    """`log_beta_binomial` without half the logarithm of `_squares`: binomial probabilities of (a + k) / (a + b + k + m), and what is
-    between that and a / (a + b)."""
-    scale = wnp.where(wnp.maximum(a, b) > 1e30, 0.125, 1.0)  # of numbers whose sum may be infinite
+    """`log_beta_binomial` without half the logarithm of `_squares`: binomial log-probabilities at (a + k) / (a + b + k + m),
+    and the difference to those at a / (a + b)."""
+    scale = wnp.where(
+        wnp.maximum(a, b) > 1e30, 0.125, 1.0
+    )  # scale of numbers whose sum may overflow
     total = a * scale + b * scale + (k + m) * scale
     least = float(dtypes.finfo(total.dtype).smallest_normal)
     x, y = wnp.maximum((a + k) * scale / total, least), wnp.maximum((b + m) * scale / total, least)
@@ -171,8 +173,8 @@ def _stirling(x):
 
 
 def _squares(k, m, a, b):
-    """Quotients (p, q), of each of which half the logarithm of (p + q) / p adds to `log_beta_binomial`, and those that are
-    subtracted; and the one number more of the latter, without 2 pi, or zero."""
+    """Return quotients (p, q): half the logarithm of (p + q) / p of each is added to `log_beta_binomial`, or subtracted for
+    the second group; and the additional number of the second group, without 2 pi, or zero."""
     low, high = wnp.minimum(k, m), wnp.maximum(k, m)
     wide = high >= STIRLING
     return (
@@ -184,7 +186,7 @@ def _squares(k, m, a, b):
 
 @custom_jvp
 def log_beta_binomial(k, m, a, b):
-    """log(B(a + k, b + m) / B(a, b)) and the logarithm of k + m over k."""
+    """log(B(a + k, b + m) / B(a, b)) plus the logarithm of k + m over k."""
     over, under, low = _squares(k, m, a, b)
     halves = [
         sum([wnp.where(q == 0, 0, _log_of_sum(p, q)) for p, q in pairs]) for pairs in (over, under)
@@ -194,7 +196,7 @@ def log_beta_binomial(k, m, a, b):
 
 
 def beta_binomial(k, m, a, b):
-    """exp(log_beta_binomial(k, m, a, b)), of roots in place of half logarithms."""
+    """exp(log_beta_binomial(k, m, a, b)), with square roots in place of half logarithms."""
     over, under, low = _squares(k, m, a, b)
     out = root = wnp.exp(0.5 * _beta_binomial_exponent(k, m, a, b))
     for p, q in over:
@@ -208,7 +210,7 @@ def beta_binomial(k, m, a, b):
 
 
 def beta_binomial_slope(k, m, a, b):
-    """The derivative by a: digamma(a + k) - digamma(a) - digamma(a + b + k + m) + digamma(a + b), in pairs of close ones."""
+    """The derivative by a: digamma(a + k) - digamma(a) - digamma(a + b + k + m) + digamma(a + b), in pairs of close terms."""
     low, high = wnp.minimum(b, k), wnp.maximum(b, k)
     return _digamma_rise(a, low) - _digamma_rise(a + high, low + m)
 
@@ -227,7 +229,7 @@ log_beta_binomial.defjvps(
 
 
 def log_gamma_density(unit: int) -> Callable:
-    """log(m^(a - 1) exp(-m) / gamma(a)) of m = z / `unit`, which may be too small for a float."""
+    """Return log(m^(a - 1) exp(-m) / gamma(a)) as a function, where m = z / `unit` may underflow."""
 
     @custom_jvp
     def fun(z, a):

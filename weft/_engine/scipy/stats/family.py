@@ -1,7 +1,7 @@
-"""What the distributions share: arguments made floats of one dtype, standardized, and functions derived from each other.
+"""Shared code of distributions: conversion and standardization of arguments, and functions derived from others.
 
 In:  the functions of a standard distribution of `z` and its shape parameters, on arrays of one floating dtype.
-Out: the public functions of the family with location and scale, in the order asked for.
+Out: the public functions of the family with location and scale, in the requested order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WHAT = {
 
 
 def public(family: str, name: str, parameters: str, fun: Callable) -> Callable:
-    """`fun`, taking arguments by position or name, promoted and broadcast; `parameters` reads `"x df loc=0 scale=1"`."""
+    """Return `fun` with promoted and broadcast arguments, by position or name; `parameters` is such as `"x df loc=0 scale=1"`."""
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     pairs = [word.partition("=") for word in parameters.split()]
     signature = inspect.Signature(
@@ -54,7 +54,7 @@ def public(family: str, name: str, parameters: str, fun: Callable) -> Callable:
 
 @custom_jvp
 def log_bell(z):
-    """-z^2 / 2, whose slope has no half of a number that may be the least."""
+    """-z^2 / 2, whose derivative does not halve numbers that may be subnormal."""
     return -0.5 * z * z
 
 
@@ -62,7 +62,7 @@ log_bell.defjvps(lambda t, out, z: -t * z)
 
 
 def one_less_exp(y):
-    """1 - exp(-y) of y >= 0, by the formula whose slope does not cancel."""
+    """1 - exp(-y) for y >= 0, by the formula whose derivative does not cancel."""
     small = y < 1
     return wnp.where(
         small, -wnp.expm1(-wnp.where(small, y, 0)), 1 - wnp.exp(-wnp.where(small, 1, y))
@@ -70,14 +70,14 @@ def one_less_exp(y):
 
 
 def log_one_less_exp(y):
-    """log(1 - exp(-y)) for y >= 0, from the side on which nothing cancels."""
+    """log(1 - exp(-y)) for y >= 0, by the formula without cancellation."""
     near = y < math.log(2)
     close, far = wnp.where(near, y, 1.0), wnp.where(near, 1.0, y)
     return wnp.where(near, wnp.log(-wnp.expm1(-close)), wnp.log1p(-wnp.exp(-far)))
 
 
 def log_of_part(part, rest):
-    """log(part) of what is one together with `rest`, by the smaller of them."""
+    """log(part) where part + rest is 1, computed from the smaller of them."""
     small = part < 0.5
     return wnp.where(
         small, wnp.log(wnp.where(small, part, 1)), wnp.log1p(-wnp.where(small, 0, rest))
@@ -93,7 +93,7 @@ _DERIVED: dict[str, tuple[tuple[str, ...], Callable]] = {
 
 
 def _completed(functions: dict[str, Callable], names: list[str]) -> dict[str, Callable]:
-    """The functions asked for, those left out made from the others."""
+    """Return the requested functions; missing ones are derived from the others."""
     out = dict(functions)
     for name in names:
         if name not in out and name in _DERIVED:
@@ -107,8 +107,8 @@ def _completed(functions: dict[str, Callable], names: list[str]) -> dict[str, Ca
 def continuous(
     family: str, names: str, shapes: str = "", quantile: str = "q", **functions: Callable
 ) -> list[Callable]:
-    """The functions `names` of a family with location and scale, from those of the standard distribution; `quantile` names the argument of
-    `ppf` and `isf`."""
+    """Return the functions `names` of a family with location and scale, from the functions of the standard distribution;
+    `quantile` names the argument of `ppf` and `isf`."""
     wanted = names.split()
     standard = _completed(functions, wanted)
 
@@ -137,7 +137,7 @@ def continuous(
 
 
 def discrete(family: str, names: str, shapes: str, **functions: Callable) -> list[Callable]:
-    """The functions `names` of a family of counts, shifted by `loc`."""
+    """Return the functions `names` of a family of counts, shifted by `loc`."""
     wanted = names.split()
     standard = _completed(functions, wanted)
 
@@ -149,12 +149,12 @@ def discrete(family: str, names: str, shapes: str, **functions: Callable) -> lis
 
 
 def within(inside, z, safe: float, fun: Callable, outside: float | Callable = -wnp.inf):
-    """`fun(z)` where `inside`, `outside` elsewhere; `fun` sees `safe` there, so that derivatives stay finite."""
+    """Return `fun(z)` where `inside`, else `outside`; `fun` receives `safe` there, so that derivatives stay finite."""
     return wnp.where(inside, fun(wnp.where(inside, z, safe)), outside)
 
 
 def valid(right: Callable, functions: dict[str, Callable]) -> dict[str, Callable]:
-    """The functions of a family, NaN where `right` of the shape parameters does not hold."""
+    """Return the functions of a family with NaN where the shape parameters violate `right`."""
     return {
         name: lambda z, *shapes, fun=fun: wnp.where(right(*shapes), fun(z, *shapes), wnp.nan)
         for name, fun in functions.items()
@@ -162,12 +162,12 @@ def valid(right: Callable, functions: dict[str, Callable]) -> dict[str, Callable
 
 
 def whole(k):
-    """Whether counts are whole numbers of at least 0."""
+    """True where counts are nonnegative integers."""
     return (k >= 0) & (wnp.floor(k) == k)
 
 
 def log1p_square(z, scale):
-    """log(1 + (z / scale)^2), also where the square is infinite."""
+    """log(1 + (z / scale)^2), even if the square overflows."""
     size = wnp.abs(z)
     large = size > scale
     far, near = wnp.where(large, size, 1), wnp.where(large, 0, z)

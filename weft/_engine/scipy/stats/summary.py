@@ -1,4 +1,4 @@
-"""Statistics of samples: the commonest value, ranks, the standard error of the mean."""
+"""Statistics of samples: the most common value, ranks, the standard error of the mean."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.lax import cummax, cummin
 
 
 class ModeResult(NamedTuple):
-    """The commonest values and how often they occur."""
+    """The most common values and their counts."""
 
     mode: Any
     count: Any
@@ -23,7 +23,7 @@ class ModeResult(NamedTuple):
 def mode(
     a, axis: int | None = 0, nan_policy: str = "propagate", keepdims: bool = False
 ) -> ModeResult:
-    """The commonest value along `axis`, the smallest of equally common ones, and its count. NaN is a value, larger than all others."""
+    """Return the most common value along `axis`, the smallest if tied, and its count. NaN is a value, larger than all others."""
     if nan_policy != "propagate":
         raise NotImplementedError(
             f"mode: nan_policy={nan_policy!r} is not supported; use 'propagate'."
@@ -57,7 +57,7 @@ def mode(
 
 
 def rankdata(a, method: str = "average", *, axis: int | None = None, nan_policy: str = "propagate"):
-    """The ranks of the values, from 1; equal values share one, by `method`: average, min, max, dense or ordinal."""
+    """Return the ranks of the values, from 1; ties are resolved by `method`: average, min, max, dense or ordinal."""
     if nan_policy != "propagate":
         raise NotImplementedError(
             f"rankdata: nan_policy={nan_policy!r} is not supported; use 'propagate'."
@@ -91,7 +91,7 @@ def rankdata(a, method: str = "average", *, axis: int | None = None, nan_policy:
 def sem(
     a, axis: int | None = 0, ddof: int = 1, nan_policy: str = "propagate", *, keepdims: bool = False
 ):
-    """The standard error of the mean along `axis`."""
+    """Return the standard error of the mean along `axis`."""
     x = concrete(inexact("sem", a))
     if nan_policy == "omit":
         there = wnp.sum(~wnp.isnan(x), axis, keepdims=keepdims)
