@@ -121,8 +121,11 @@ class _Fixed:
 def _with_fixed(
     f: Callable, numbers: tuple, fixed: tuple, count: int, *args: Any, **kwargs: Any
 ) -> Any:
-    given, others = dict(zip(numbers, args)), iter(fixed)
-    return f(*[given[i] if i in given else next(others).value for i in range(count)], **kwargs)
+    dynamic_args, others = dict(zip(numbers, args)), iter(fixed)
+    return f(
+        *[dynamic_args[i] if i in dynamic_args else next(others).value for i in range(count)],
+        **kwargs,
+    )
 
 
 def flatten_axes(

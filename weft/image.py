@@ -37,12 +37,12 @@ class ResizeMethod(enum.Enum):
     @staticmethod
     def from_string(name: str) -> ResizeMethod:
         """Return the method with a name such as "linear" or "bicubic"."""
-        found = _NAMES.get(name.lower())
-        if found is None:
+        method = _NAMES.get(name.lower())
+        if method is None:
             raise ValueError(
                 f"image.resize: unknown method {name!r}; use one of {', '.join(sorted(_NAMES))}."
             )
-        return found
+        return method
 
 
 _NAMES = {

@@ -84,10 +84,10 @@ def _segments(kind: str, method: str, combine: Callable, identity: Callable, doc
                 (wnp.expand_dims(bucket, tuple(range(1, ids.ndim))), ids),
             )
         start = wnp.full(shape, identity(data.dtype), data.dtype)
-        found = getattr(start.at[at], method)(
+        result = getattr(start.at[at], method)(
             data, indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode
         )
-        return found if bucket_size is None else combine(found, 0).astype(data.dtype)
+        return result if bucket_size is None else combine(result, 0).astype(data.dtype)
 
     return takes_out_sharding(named(reduce, f"segment_{kind}", doc), sums=kind == "sum")
 

@@ -242,9 +242,9 @@ def _compare(
 def _bound(tolerance: Tolerance, like: Any) -> float:
     """Return the bound for values like `like`: the largest bound of their dtypes."""
     if tolerance is None or isinstance(tolerance, Mapping):
-        given = {np.dtype(dtype).name: bound for dtype, bound in (tolerance or {}).items()}
-        names = {np.asarray(x).dtype.name for x in tree_leaves(like)} & given.keys()
-        return max([given[name] for name in names], default=_TOLERANCE[_coarsest(like)])
+        bounds = {np.dtype(dtype).name: bound for dtype, bound in (tolerance or {}).items()}
+        names = {np.asarray(x).dtype.name for x in tree_leaves(like)} & bounds.keys()
+        return max([bounds[name] for name in names], default=_TOLERANCE[_coarsest(like)])
     if np.ndim(tolerance) or not isinstance(
         tolerance, (int, float, np.number, np.ndarray, weft.Array)
     ):
@@ -267,14 +267,14 @@ def _widen(x: np.ndarray) -> np.ndarray:
 def _coarsest(tree: Any) -> str:
     """Return the name of the least precise real dtype among the floating leaves of `tree`, after canonicalization."""
     real_of = {"complex64": "float32", "complex128": "float64"}
-    found = {
+    names = {
         np.dtype(weft.dtypes.canonicalize_dtype(np.asarray(x).dtype)).name
         for x in tree_leaves(tree)
         if _is_inexact(np.asarray(x))
     }
-    found |= {real_of[name] for name in found & real_of.keys()}
+    names |= {real_of[name] for name in names & real_of.keys()}
     return next(
-        (name for name in ("bfloat16", "float16", "float32", "float64") if name in found), "float32"
+        (name for name in ("bfloat16", "float16", "float32", "float64") if name in names), "float32"
     )
 
 

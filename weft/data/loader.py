@@ -85,22 +85,24 @@ class Loader:
         transform: Callable[[Any], Any] | None = None,
         prefetch: int = 2,
     ):
-        found = source_of(source)
+        rows_source = source_of(source)
         if batch_size < 1 or prefetch < 0 or (epochs is not None and epochs < 1):
             raise ValueError(
                 f"data.Loader: batch_size and epochs are at least 1, prefetch at least 0; got {batch_size}, {epochs}, "
                 f"{prefetch}."
             )
-        if isinstance(found, Stream) and shuffle:
+        if isinstance(rows_source, Stream) and shuffle:
             raise ValueError(
                 "data.Loader: records of an iterable come in its order; shuffle them there, or give a sequence."
             )
-        if found.size is not None and found.size < (batch_size if drop_last else 1):
+        if rows_source.size is not None and rows_source.size < (batch_size if drop_last else 1):
             raise ValueError(
-                f"data.Loader: the source has {found.size} rows, and a batch has {batch_size}."
+                f"data.Loader: the source has {rows_source.size} rows, and a batch has {batch_size}."
             )
-        shuffle = not isinstance(found, Stream) if shuffle is None else shuffle
-        self._plan = _Plan(found, batch_size, sharding, seed, shuffle, epochs, drop_last, transform)
+        shuffle = not isinstance(rows_source, Stream) if shuffle is None else shuffle
+        self._plan = _Plan(
+            rows_source, batch_size, sharding, seed, shuffle, epochs, drop_last, transform
+        )
         self._prefetch = prefetch
         self.step = 0
         self._batches: Iterator[Any] | None = None
@@ -178,11 +180,11 @@ class Loader:
         self.close()
 
     def _start(self) -> Iterator[Any]:
-        made = _batches(self._plan, self.step)
+        batches = _batches(self._plan, self.step)
         if not self._prefetch:
-            self._stop = made.close
-            return made
-        prefetcher = _Prefetcher(made, self._prefetch)
+            self._stop = batches.close
+            return batches
+        prefetcher = _Prefetcher(batches, self._prefetch)
         self._stop = weakref.finalize(self, prefetcher.stop)
         prefetcher.thread.start()
         return prefetcher.drain()
@@ -314,16 +316,16 @@ def _rows_here(shardings: Any, count: int) -> list[tuple[int, int]]:
             )
         part = count // here.size
         return [(here.rank * part, (here.rank + 1) * part)]
-    found = set()
+    ranges = set()
     for sharding in tree.tree_leaves(shardings, is_leaf=lambda x: isinstance(x, Sharding)):
         shape = (
             count,
             *sharding.splits(max(len(getattr(sharding, "spec", ())), 1))[1:],
         )  # only the first dim matters
         for index in sharding.addressable_devices_indices_map(shape).values():
-            found.add(index[0].indices(count)[:2])
+            ranges.add(index[0].indices(count)[:2])
     joined: list[tuple[int, int]] = []
-    for a, b in sorted(found):
+    for a, b in sorted(ranges):
         if joined and a <= joined[-1][1]:
             joined[-1] = (joined[-1][0], max(b, joined[-1][1]))
         else:

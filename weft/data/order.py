@@ -40,9 +40,9 @@ def permuted(positions: np.ndarray, size: int, seed: int, epoch: int = 0) -> np.
     mixed = lambda number: _mixed(np.array([number & _ALL], np.uint64))
     key = int(mixed(int(mixed(seed + _GOLDEN)[0]) ^ (epoch * 0xD1342543DE82EF95))[0])
     keys = [mixed(key + (i + 1) * _GOLDEN) for i in range(_ROUNDS)]
-    found = positions.astype(np.uint64)
-    open_ = np.arange(found.size)
-    flat = found.reshape(-1)
+    values = positions.astype(np.uint64)
+    open_ = np.arange(values.size)
+    flat = values.reshape(-1)
     while open_.size:
         value = flat[open_]
         left, right = value >> half, value & mask

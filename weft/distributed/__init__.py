@@ -1,7 +1,7 @@
 """Several processes that run one program: `initialize` in each of them, before anything else of weft is used.
 
 In:   the coordinator's address, the number of processes and this process's number; launchers set them in the environment.
-Out:  one set of devices: `weft.devices()` lists the devices of all processes, `weft.local_devices()` those of this process.
+Out:  one set of devices: `weft.devices()` lists the devices of all processes, `weft.local_devices()` the devices of this process.
 Laws: every process runs the same program. If one fails, the others raise `weft.errors.ProcessFailureError`; none waits forever.
 Next: `processes` has the coordinator, the transports and the failures.
 """
@@ -74,10 +74,12 @@ def initialize(
             stacklevel=2,
         )
         partition_index = slice_index
-    found = launchers.find(cluster_detection_method, coordinator_address, num_processes, process_id)
-    size = _number("num_processes", found.size, 1, None)
-    rank = _number("process_id", found.rank, 0, size - 1)
-    if found.address is None and found.share is None:
+    cluster = launchers.find(
+        cluster_detection_method, coordinator_address, num_processes, process_id
+    )
+    size = _number("num_processes", cluster.size, 1, None)
+    rank = _number("process_id", cluster.rank, 0, size - 1)
+    if cluster.address is None and cluster.share is None:
         raise ValueError(
             "initialize: coordinator_address should be defined: a host and a port of process 0, as in 10.0.0.1:1234."
         )
@@ -111,14 +113,14 @@ def initialize(
         None,
     )
     state.join(
-        found.address,
+        cluster.address,
         rank,
         size,
         num_virtual_devices(),
-        serve=rank == 0 and not found.is_served,
+        serve=rank == 0 and not cluster.is_served,
         bind_address=bind,
-        share=found.share,
-        start=found.start,
+        share=cluster.share,
+        start=cluster.start,
         initialization_timeout=float(initialization_timeout),
         heartbeat_timeout=heartbeat,
         collective_timeout=config.collective_timeout,
@@ -180,7 +182,7 @@ def shrink() -> tuple[int, ...]:
     """Continue in place with the processes that survive a failure. All survivors call this; it returns their previous numbers, in
     the order of their new ones. In a single process it does nothing.
 
-    Processes are renumbered from 0; devices keep their ids, and `weft.devices()` has those that remain. Arrays on devices of this
+    Processes are renumbered from 0; devices keep their ids, and `weft.devices()` has the remaining ones. Arrays on devices of this
     process alone stay valid. Arrays over several processes can be moved by `weft.device_put` onto a mesh of the remaining devices, or
     read by `process_allgather`, if a survivor has a replica of every block; all survivors make the same call. Old meshes have no
     other use.

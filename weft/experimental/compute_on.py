@@ -53,7 +53,7 @@ def compute_on2(
     out_memory_spaces: Any,
     compiler_options: Any = None,
 ) -> Callable:
-    """Return `f`, computed on the host of the devices or on the devices; its results are in `out_memory_spaces`, of which there is one.
+    """Return `f`, computed on the host of the devices or on the devices; its results are in `out_memory_spaces`; there is one memory space.
 
     >>> from weft.experimental.compute_on import compute_on2
     >>> float(compute_on2(wnp.sin, compute_type="device_host", out_memory_spaces=None)(0.0))

@@ -189,10 +189,10 @@ class custom_partitioning:
         if kwargs:
             args = _positional(self.fun, args, kwargs)
         static = {i % len(args): args[i] for i in self.static_argnums}
-        given = [x for i, x in enumerate(args) if i not in static]
-        if _runs_whole(given):
+        dynamic_args = [x for i, x in enumerate(args) if i not in static]
+        if _runs_whole(dynamic_args):
             return self.fun(*args)
-        flat, in_tree = tree.tree_flatten(tuple(given))
+        flat, in_tree = tree.tree_flatten(tuple(dynamic_args))
         out_tree: list = []
 
         def run(*xs: Any) -> list:

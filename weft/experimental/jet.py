@@ -159,9 +159,9 @@ class JetTrace(Trace):
             rule = _linear
         if rule is not None:
             with derived_trace(self.parent):
-                found = rule(primitive, primals, series, params)
-            if found is not None:
-                value, terms = found
+                result = rule(primitive, primals, series, params)
+            if result is not None:
+                value, terms = result
                 return (
                     [self.join(*pair) for pair in zip(value, terms)]
                     if primitive.multiple_results
@@ -330,9 +330,9 @@ def _pair(first: str, second: str, sign: int, which: int) -> Callable:
     """Return the rule of two functions whose derivatives are each other, up to `sign` for the second."""
 
     def rule(primitive, primals, series, params):
-        found = [primitive.bind(*primals, **params)]
+        values = [primitive.bind(*primals, **params)]
         other = registry[second if which == 0 else first].bind(*primals, **params)
-        a, b = (found, [other]) if which == 0 else ([other], found)
+        a, b = (values, [other]) if which == 0 else ([other], values)
         for k in range(1, len(series[0]) + 1):
             next_a, next_b = _steps(series[0], b, k), _steps(series[0], a, k)
             a.append(next_a)
@@ -484,12 +484,12 @@ def jet(
     _check_arrays(primals, series)
     primals = [x if isinstance(x, Tracer) else to_array(x) for x in primals]
     scales = [1] * order if factorial_scaled else _factorials(order)
-    given = [
+    all_terms = [
         _series_of(i, x, terms, order, scales) for i, (x, terms) in enumerate(zip(primals, series))
     ]
     trace = JetTrace(None, current_trace(), order)
     with set_trace(trace):
-        outs, structure = tree.tree_flatten(fun(*map(trace.join, primals, given)))
+        outs, structure = tree.tree_flatten(fun(*map(trace.join, primals, all_terms)))
     pairs = [trace.split(x if isinstance(x, Tracer) else to_array(x)) for x in outs]
     trace.finished = True
     values = [value for value, _ in pairs]

@@ -176,13 +176,13 @@ def _shown(signature: Signature, jaxpr: Jaxpr) -> KeyReuseSignature:
     for o, held in enumerate(signature.results):
         if held is None:
             continue
-        given = {source[0] for source, _ in held if source is not None}
-        if not given and not any(used for _, used in held):
+        source_inputs = {source[0] for source, _ in held if source is not None}
+        if not source_inputs and not any(used for _, used in held):
             made.append(Source(o))
-        elif len(given) == 1 and [source for source, _ in held] == [
-            (min(given), k) for k in range(sizes[min(given)])
+        elif len(source_inputs) == 1 and [source for source, _ in held] == [
+            (min(source_inputs), k) for k in range(sizes[min(source_inputs)])
         ]:
-            made.append(Forward(min(given), o))
+            made.append(Forward(min(source_inputs), o))
     return KeyReuseSignature(*sinks, *made)
 
 

@@ -149,8 +149,12 @@ def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
     def gather(x: Any) -> np.ndarray:
         if _is_global(x):
             return exchange.whole_value(x, api)
-        found = exchange.all_gather(x, api)
-        return found.reshape(-1, *found.shape[2:]) if tiled and x.ndim else found
+        gathered_leaf = exchange.all_gather(x, api)
+        return (
+            gathered_leaf.reshape(-1, *gathered_leaf.shape[2:])
+            if tiled and x.ndim
+            else gathered_leaf
+        )
 
     return tree.tree_unflatten(structure, [gather(x) for x in values])
 
@@ -168,11 +172,11 @@ def assert_equal(in_tree: Any, fail_message: str = "") -> None:
     values, structure = _values(in_tree)
     copies = [x._numpy() if _is_global(x) and x._spec.held is None else x for x in values]
     mine = [exchange.digest([x]) for x in copies if not _is_global(x)]
-    said = exchange.agree("assert_equal", "", "\n".join([_says(values, structure), *mine]))
-    different = [rank for rank, theirs in enumerate(said) if theirs != said[0]]
+    replies = exchange.agree("assert_equal", "", "\n".join([_says(values, structure), *mine]))
+    different = [rank for rank, theirs in enumerate(replies) if theirs != replies[0]]
     if not different:
         return
-    shown = _difference([theirs.split("\n")[0] for theirs in said], different, copies, in_tree)
+    shown = _difference([theirs.split("\n")[0] for theirs in replies], different, copies, in_tree)
     if not shown:
         return
     prefix = f"{fail_message}. " if fail_message else ""

@@ -3,7 +3,7 @@
 In:  the right side of y' = func(y, t, *args), a tree of arrays y0, and increasing times.
 Out: y at each time, a tree of arrays with a first dim for the times.
 How: the pair of Dormand & Prince (1980) of orders 5 and 4 chooses the steps, its interpolant of order 4 (Shampine, 1986) gives values
-     between them. Reverse mode integrates y, its cotangent and those of the arguments backward in time (Pontryagin's adjoint).
+     between them. Reverse mode integrates y, its cotangent and the cotangents of the arguments backward in time (Pontryagin's adjoint).
 Laws: the solver works on one real vector; complex numbers count as pairs. A time of the result never shortens a step.
 
 >>> y = odeint(lambda y, t: -y, wnp.float32(1.0), wnp.array([0.0, 1.0, 2.0]), rtol=1e-6, atol=1e-6)

@@ -66,11 +66,11 @@ class StatefulPRNG:
             fold = random.fold_in
             for _ in base.shape:
                 fold = weft.vmap(fold)
-            found = fold(base, counter[...])
+            new_keys = fold(base, counter[...])
         else:
-            found = random.fold_in(base, counter[...])
+            new_keys = random.fold_in(base, counter[...])
         counter[...] = counter[...] + 1
-        return found if shape == () else random.split(found, shape)
+        return new_keys if shape == () else random.split(new_keys, shape)
 
     def random(self, size: int | Sequence[int] | None = None, dtype: Any = float) -> Any:
         """Draw uniform numbers in [0, 1)."""

@@ -84,10 +84,10 @@ def unpack_lstm_weights(
     >>> matrices[0].shape, matrices[1].shape
     ((16, 3), (16, 4))
     """
-    wanted = get_num_params_in_lstm(input_size, hidden_size, num_layers, bidirectional)
-    if weights.shape != (wanted,):
+    count = get_num_params_in_lstm(input_size, hidden_size, num_layers, bidirectional)
+    if weights.shape != (count,):
         raise ValueError(
-            f"unpack_lstm_weights: these sizes need weights of shape ({wanted},), got {weights.shape}."
+            f"unpack_lstm_weights: these sizes need weights of shape ({count},), got {weights.shape}."
         )
     inputs, states, input_biases, state_biases = {}, {}, {}, {}
     at, rows = 0, 4 * hidden_size
@@ -209,7 +209,7 @@ def lstm_ref(
         outs = []
         for direction in range(directions):
             n = layer * directions + direction
-            given = wnp.matmul(x, W_ih[n].T, precision=precision) + b_ih[n] + b_hh[n]
+            input_gates = wnp.matmul(x, W_ih[n].T, precision=precision) + b_ih[n] + b_hh[n]
 
             def step(state: tuple, row: tuple, of_state: Any = W_hh[n].T) -> tuple:
                 h, c = state
@@ -224,7 +224,9 @@ def lstm_ref(
                     here, new_h, wnp.zeros_like(new_h)
                 )
 
-            (h, c), out = lax.scan(step, (h_0[n], c_0[n]), (given, inside), reverse=direction == 1)
+            (h, c), out = lax.scan(
+                step, (h_0[n], c_0[n]), (input_gates, inside), reverse=direction == 1
+            )
             outs.append(out)
             h_n.append(h)
             c_n.append(c)

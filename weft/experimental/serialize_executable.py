@@ -138,11 +138,13 @@ def deserialize_and_load(
         backends.get(platform),
     )
     unnamed = [[None] * len(orders) for orders in parts["orders"]]
-    made = programs.restored(request, **parts["executable"]).on_orders(*parts["orders"], *unnamed)
+    executable = programs.restored(request, **parts["executable"]).on_orders(
+        *parts["orders"], *unnamed
+    )
     consts: list[Array] = [
-        relaid(to_array(x), spec) for x, spec in zip(parts["consts"], made.in_specs)
+        relaid(to_array(x), spec) for x, spec in zip(parts["consts"], executable.in_specs)
     ]
-    made.donated, made.arg_names, made.out_tree, made.const_inputs = (
+    executable.donated, executable.arg_names, executable.out_tree, executable.const_inputs = (
         parts["consumed"],
         parts["arg_names"],
         out_tree,
@@ -160,7 +162,9 @@ def deserialize_and_load(
         closed.effects,
         closed.name,
     )
-    return Compiled.make(_lowered(jaxpr, in_tree, out_tree, made.in_specs[n:], parts), made, consts)
+    return Compiled.make(
+        _lowered(jaxpr, in_tree, out_tree, executable.in_specs[n:], parts), executable, consts
+    )
 
 
 def _check_one_process(api: str) -> None:

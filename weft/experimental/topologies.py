@@ -70,7 +70,7 @@ def get_topology_desc(
 ) -> TopologyDescription:
     """Describe devices by name, attached or not, so that programs can be compiled for them.
 
-    `platform` is that of an installed PJRT plugin, by default `tpu`. The name and `kwargs` are the
+    `platform` is the platform of an installed PJRT plugin, by default `tpu`. The name and `kwargs` are the
     plugin's: `v5e:2x4` of `tpu`, with `chips_per_host_bounds` or `num_slices`; `1x1x8` (slices, hosts,
     GPUs of a host) of `cuda`, with `target_config`, the text of a GpuTargetConfigProto. Without
     `target_config`, GPUs of known kinds have short names: `h100:8`, or `h100:2x8` for two hosts.

@@ -79,11 +79,11 @@ class _Block:
 
             return call
 
-        made = wraps(fun)(inside(fun))
+        wrapped = wraps(fun)(inside(fun))
         for name in _TRACING:
             if hasattr(fun, name):
-                setattr(made, name, inside(getattr(fun, name)))
-        return made
+                setattr(wrapped, name, inside(getattr(fun, name)))
+        return wrapped
 
 
 def set_xla_metadata(x: Any = None, **kwargs: Any) -> Any:

@@ -172,7 +172,7 @@ class Exported(metaclass=Sealed):
 
     @property
     def uses_global_constants(self) -> bool:
-        """True if the program has inputs besides its arguments: symbolic sizes, also of exported programs that it calls, or
+        """True if the program has inputs other than its arguments: symbolic sizes, also of exported programs that it calls, or
         the platform."""
         return self._polymorphic or len(self.platforms) > 1
 
@@ -434,10 +434,10 @@ def _differentiable(
         return run(*leaves), leaves
 
     def backward(leaves: tuple, cts: tuple) -> tuple:
-        given = [cts[i] for i in _inexact(exported.out_avals)]
-        found = iter(exported.vjp().call(*leaves, *given))
+        float_cts = [cts[i] for i in _inexact(exported.out_avals)]
+        float_results = iter(exported.vjp().call(*leaves, *float_cts))
         wanted = set(_inexact(exported.in_avals))
-        return tuple(next(found) if i in wanted else None for i in range(len(leaves)))
+        return tuple(next(float_results) if i in wanted else None for i in range(len(leaves)))
 
     run.defvjp(forward, backward)
     return run
@@ -445,19 +445,19 @@ def _differentiable(
 
 def _exported_vjp(exported: Exported) -> Exported:
     n = len(exported.in_avals)
-    wanted, floats = _inexact(exported.in_avals), _inexact(exported.out_avals)
+    inexact_in, floats = _inexact(exported.in_avals), _inexact(exported.out_avals)
 
     def backward(*operands: Any) -> tuple:
         leaves, cts = list(operands[:n]), operands[n:]
 
         def of_floats(*xs: Any) -> list:
             full = list(leaves)
-            for i, x in zip(wanted, xs):
+            for i, x in zip(inexact_in, xs):
                 full[i] = x
             outs = exported._traced(*full)
             return [outs[i] for i in floats]
 
-        _, pull = vjp_of(of_floats, *[leaves[i] for i in wanted])
+        _, pull = vjp_of(of_floats, *[leaves[i] for i in inexact_in])
         return tuple(pull(list(cts)))
 
     avals = [*exported.in_avals, *[exported.out_avals[i] for i in floats]]
@@ -470,7 +470,7 @@ def _exported_vjp(exported: Exported) -> Exported:
         {},
         exported.platforms,
         exported.disabled_safety_checks,
-        given=(exported.nr_devices, placed, [exported._in_shardings[i] for i in wanted]),
+        given=(exported.nr_devices, placed, [exported._in_shardings[i] for i in inexact_in]),
     )
 
 
@@ -583,7 +583,7 @@ def _export(
             plain(given_in, avals),
             plain(given_out, program.out_avals),
         )
-    made = Exported.make(
+    exported = Exported.make(
         name,
         moved(program, None),
         in_tree,
@@ -594,8 +594,8 @@ def _export(
         *given,
         is_polymorphic(traced),
     )
-    made._traced = flat  # differentiate the traced function, which has its custom rules
-    return made
+    exported._traced = flat  # differentiate the traced function, which has its custom rules
+    return exported
 
 
 def _flattened(

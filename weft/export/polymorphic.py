@@ -119,7 +119,7 @@ class _Instance:
                 )
             )
         outvars = [atom(a) for a in jaxpr.outvars]
-        made = self.programs[id(jaxpr)] = InstantiatedJaxpr(
+        instance = self.programs[id(jaxpr)] = InstantiatedJaxpr(
             constvars, jaxpr.consts, invars, outvars, eqns, jaxpr.effects, jaxpr.name
         )
-        return made
+        return instance

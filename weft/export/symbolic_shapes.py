@@ -80,11 +80,11 @@ def _dim_words(shape_spec: str, like: Sequence[int | None] | None) -> tuple[list
                 f"{error}: no 'like' shape was given, and its placeholders need like=."
             )
         return words, len(words)
-    wanted = max(len(words), len(like)) if open_ended else len(words)
-    if wanted == len(like):
-        return words, wanted
+    rank = max(len(words), len(like)) if open_ended else len(words)
+    if rank == len(like):
+        return words, rank
     longer = ""
-    if wanted > len(like):
+    if rank > len(like):
         parsed = sum(word != "_" for word in words)
         longer = (
             f" because we parsed {parsed} already and 'like' shape has only {len(like)} dimensions"

@@ -31,8 +31,8 @@ def backends() -> dict[str, Backend]:
     >>> list(backends())
     ['cpu']
     """
-    found = get_backend()
-    return {found.platform: found}
+    backend = get_backend()
+    return {backend.platform: backend}
 
 
 def get_default_device() -> Device:

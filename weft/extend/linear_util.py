@@ -172,10 +172,10 @@ def wrap_init(
     >>> wrap_init(lambda x, n: x + n, {"n": 2}).call_wrapped(1)
     3
     """
-    given = tuple(sorted((params or {}).items()))
+    items = tuple(sorted((params or {}).items()))
     call = functools.partial(f, **params) if params else f
     info = debug_info if debug_info is not None else DebugInfo("unknown", function_name(f))
-    return WrappedFun(f, call, (), (), given, None, info)
+    return WrappedFun(f, call, (), (), items, None, info)
 
 
 def transformation2(
@@ -206,13 +206,13 @@ def transformation_with_aux2(
             transformation_with_aux2, gen, use_eq_store=use_eq_store, unk_names=unk_names
         )
     store = EqualStore() if use_eq_store else Store()
-    made = fun.wrap(
+    wrapped = fun.wrap(
         gen,
         gen_static_args,
         store,
         functools.partial(gen, fun.f_transformed, store, *gen_static_args),
     )
-    return made.with_unknown_names() if unk_names else made, lambda: store.val
+    return wrapped.with_unknown_names() if unk_names else wrapped, lambda: store.val
 
 
 def transformation(gen: Callable, fun: WrappedFun | None = None, *gen_static_args: Hashable) -> Any:
@@ -259,15 +259,15 @@ def _run(gen: Callable, f: Callable, static: tuple, *args: Any, **kwargs: Any) -
 
 def merge_linear_aux(aux1: Callable, aux2: Callable) -> tuple[bool, Any]:
     """Return the auxiliary output of the one of two transformations that ran: True if it was the first, and the value."""
-    found = []
+    outputs = []
     for first, aux in ((True, aux1), (False, aux2)):
         try:
-            found.append((first, aux()))
+            outputs.append((first, aux()))
         except StoreException:
             pass
-    if len(found) != 1:
-        raise StoreException("neither store occupied" if not found else "both stores occupied")
-    return found[0]
+    if len(outputs) != 1:
+        raise StoreException("neither store occupied" if not outputs else "both stores occupied")
+    return outputs[0]
 
 
 def cache(call: Callable, *, explain: Callable | None = None) -> Callable:

@@ -76,15 +76,15 @@ def trace_to_jaxpr_dynamic(
     >>> jaxpr, len(avals), consts
     ({ lambda ; a:f32[]. let b:f32[] = sin a in (b,) }, 1, [])
     """
-    made = stage(lambda *xs: list(_callable(fun)(*xs)), in_avals)
+    jaxpr = stage(lambda *xs: list(_callable(fun)(*xs)), in_avals)
     if keep_inputs is not None:
-        read = rewrite.used_vars(made)
-        made = made.replace(
-            invars=[v for v, keep in zip(made.invars, keep_inputs) if keep or v in read]
+        read = rewrite.used_vars(jaxpr)
+        jaxpr = jaxpr.replace(
+            invars=[v for v, keep in zip(jaxpr.invars, keep_inputs) if keep or v in read]
         )
     if auto_dce:
-        made = rewrite.dce(made)
-    return made.jaxpr, list(made.out_avals), list(made.consts)
+        jaxpr = rewrite.dce(jaxpr)
+    return jaxpr.jaxpr, list(jaxpr.out_avals), list(jaxpr.consts)
 
 
 def trace_to_jaxpr_nounits(
@@ -134,38 +134,38 @@ def dce_jaxpr(
     >>> dce_jaxpr(program.jaxpr, [True, False])
     ({ lambda ; a:f32[]. let b:f32[] = sin a in (b,) }, [True, False])
     """
-    made, used, _ = _pruned(jaxpr, used_outputs, instantiate)
+    pruned, used, _ = _pruned(jaxpr, used_outputs, instantiate)
     consts = dict(zip(jaxpr.constvars, jaxpr.consts)) if isinstance(jaxpr, Jaxpr) else {}
     if isinstance(jaxpr, Jaxpr):
-        made = made.closed([consts[v] for v in made.constvars])
+        pruned = pruned.closed([consts[v] for v in pruned.constvars])
     else:
-        made = made.replace(constvars=jaxpr.constvars)
-    return made, used
+        pruned = pruned.replace(constvars=jaxpr.constvars)
+    return pruned, used
 
 
 def dce_jaxpr_consts(
     jaxpr: Any, used_outputs: Sequence[bool], instantiate: bool | Sequence[bool] = False
 ) -> tuple[OpenJaxpr, list[bool], list[bool]]:
     """Prune like `dce_jaxpr`, and also drop unread constants; return True for each remaining constant and for each remaining input."""
-    made, used, used_consts = _pruned(jaxpr, used_outputs, instantiate)
-    return made, used_consts, used
+    pruned, used, used_consts = _pruned(jaxpr, used_outputs, instantiate)
+    return pruned, used_consts, used
 
 
 def _pruned(
     jaxpr: Any, used_outputs: Any, instantiate: Any
 ) -> tuple[OpenJaxpr, list[bool], list[bool]]:
-    wanted = (
+    used_outs = (
         [used_outputs] * len(jaxpr.outvars)
         if isinstance(used_outputs, bool)
         else list(used_outputs)
     )
     stay = [instantiate] * len(jaxpr.invars) if isinstance(instantiate, bool) else list(instantiate)
     closed = Jaxpr((), (), [*jaxpr.constvars, *jaxpr.invars], jaxpr.outvars, jaxpr.eqns)
-    less = rewrite.dce(closed, wanted)
+    less = rewrite.dce(closed, used_outs)
     read = rewrite.used_vars(less)
     used_consts = [v in read for v in jaxpr.constvars]
     used = [v in read or keep for v, keep in zip(jaxpr.invars, stay)]
-    made = OpenJaxpr(
+    pruned = OpenJaxpr(
         [v for v, u in zip(jaxpr.constvars, used_consts) if u],
         [v for v, u in zip(jaxpr.invars, used) if u],
         less.outvars,
@@ -173,7 +173,7 @@ def _pruned(
         less.effects,
         jaxpr.debug_info,
     )
-    return made, used, used_consts
+    return pruned, used, used_consts
 
 
 def _shrink(primitive: Primitive, rule: Callable) -> Callable:

@@ -44,10 +44,10 @@ class RuleTable(MutableMapping):
             raise TypeError(
                 f"a rule is for a primitive, got {primitive!r}. Make one with weft.extend.core.Primitive(name)."
             )
-        made = self.to_slot(primitive, rule)
-        if made is not rule:
-            made.given_rule = rule
-        primitive.define(**{self.slot: made})
+        slot_rule = self.to_slot(primitive, rule)
+        if slot_rule is not rule:
+            slot_rule.given_rule = rule
+        primitive.define(**{self.slot: slot_rule})
         _given.add(weakref.ref(primitive, _given.discard))
 
     def __delitem__(self, primitive: Primitive) -> None:

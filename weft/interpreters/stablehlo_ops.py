@@ -61,21 +61,21 @@ def _builder(name: str) -> Callable:
 
 
 def __getattr__(name: str) -> Callable:
-    made = (
+    operation = (
         _operation(_LAX[name])
         if name in _LAX
         else _builder(_BUILDERS[name])
         if name in _BUILDERS
         else None
     )
-    if made is None:
+    if operation is None:
         raise AttributeError(
             f"weft makes no MLIR, and has of StableHLO the elementwise operations only: there is no {name}. "
             "Write the lowering rule with weft.interpreters.mlir.lower_fun, as a function of arrays."
         )
-    made.__name__ = name
-    globals()[name] = made
-    return made
+    operation.__name__ = name
+    globals()[name] = operation
+    return operation
 
 
 def __dir__() -> list[str]:

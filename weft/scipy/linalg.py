@@ -309,8 +309,8 @@ def expm(A, *, upper_triangular: bool = False, max_squarings: int = 16):
         )
     if a.size == 0:
         return a
-    given = a.dtype
-    a = creation.astype(a, np.float32) if given.itemsize == 2 else a
+    dtype = a.dtype
+    a = creation.astype(a, np.float32) if dtype.itemsize == 2 else a
     real = np.finfo(a.dtype).dtype
     degree, largest = _PADE[real.itemsize]
     norm = uf.abs(a).sum(-2).max(-1)
@@ -335,7 +335,7 @@ def expm(A, *, upper_triangular: bool = False, max_squarings: int = 16):
         ), None
 
     result = scan(step, approximant, np.arange(max_squarings, dtype=real))[0]
-    return creation.astype(choosing.where(possible[..., None, None], result, np.nan), given)
+    return creation.astype(choosing.where(possible[..., None, None], result, np.nan), dtype)
 
 
 def expm_frechet(A, E, *, method: str | None = None, compute_expm: bool = True):  # noqa: N803

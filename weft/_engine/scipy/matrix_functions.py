@@ -347,8 +347,8 @@ def _by_columns(t: Any, diagonal: Any, shift: Callable, right: Callable) -> Any:
             inside[:, None] & inside[None, :], shift(x, j), creation.eye(t.shape[-1], dtype=t.dtype)
         )
         part = choosing.where(inside, right(x, j), 0)
-        found = la.triangular_solve(matrix, part[:, None], left_side=True)[:, 0]
-        return x.at[:, j].add(choosing.where(inside, found, 0))
+        solution = la.triangular_solve(matrix, part[:, None], left_side=True)[:, 0]
+        return x.at[:, j].add(choosing.where(inside, solution, 0))
 
     return fori_loop(1, t.shape[-1], column, choosing.diag(diagonal))
 

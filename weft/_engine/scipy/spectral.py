@@ -325,7 +325,7 @@ def welch(
     axis: int = -1,
     average: str = "mean",
 ) -> tuple:
-    """Return frequencies and the power spectrum of a signal, averaged over segments; arguments are those of `csd`.
+    """Return frequencies and the power spectrum of a signal, averaged over segments; arguments as for `csd`.
 
     >>> freqs, p = welch(wnp.sin(np.pi / 4 * np.arange(256.0)), nperseg=64)
     >>> float(freqs[p.argmax()])

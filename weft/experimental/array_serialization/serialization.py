@@ -286,13 +286,13 @@ def run_deserialization(
     """Read arrays with `shardings`, with at most `concurrent_gb` times 10^9 bytes in flight; see `async_deserialize`."""
     count = len(shardings)
     shapes = [None] * count if global_shapes is None else global_shapes
-    wanted = [None] * count if dtypes is None else dtypes
+    target_dtypes = [None] * count if dtypes is None else dtypes
     _check_lengths(
         "run_deserialization",
         shardings=shardings,
         tensorstore_specs=tensorstore_specs,
         global_shapes=shapes,
-        dtypes=wanted,
+        dtypes=target_dtypes,
     )
 
     async def read() -> list[Array]:
@@ -300,7 +300,7 @@ def run_deserialization(
         return await asyncio.gather(
             *[
                 async_deserialize(*each, byte_limiter=limiter)
-                for each in zip(shardings, tensorstore_specs, shapes, wanted)
+                for each in zip(shardings, tensorstore_specs, shapes, target_dtypes)
             ]
         )
 

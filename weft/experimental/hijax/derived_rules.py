@@ -27,16 +27,16 @@ def _linear_program(prim: VJPHiPrimitive, primals: tuple) -> tuple[Any, Any]:
             for avals in (prim.in_avals_flat, prim.out_avals_flat)
         ],
     )
-    given = [linear.new_arg(lo) for a in types for lo in a.lo_ty()]
+    lo_tangents = [linear.new_arg(lo) for a in types for lo in a.lo_ty()]
     try:
         with set_trace(linear):
             out, out_tangents = prim.jvp(
-                primals, tree.tree_unflatten(prim.in_tree, raise_values(types, given))
+                primals, tree.tree_unflatten(prim.in_tree, raise_values(types, lo_tangents))
             )
             flat = lower_values(
                 name, out_types, flat_tangents(prim, out_tangents, "the tangent of jvp")
             )
-        program = linear.to_jaxpr(given, flat)
+        program = linear.to_jaxpr(lo_tangents, flat)
     finally:
         linear.finished = True
     return out, program
@@ -50,11 +50,11 @@ def _lin_from_jvp(self, nzs_in, *primals):
             [a.to_tangent_aval() for a in avals]
             for avals in (self.in_avals_flat, self.out_avals_flat)
         ]
-        found = evaluate(
+        results = evaluate(
             program.replace(consts=consts),
             *lower_values(type(self).__name__, ins, tree.tree_leaves(tangents)),
         )
-        return tree.tree_unflatten(self.out_tree, raise_values(outs, found))
+        return tree.tree_unflatten(self.out_tree, raise_values(outs, results))
 
     return out, tree.Partial(run, program.consts)
 
@@ -78,12 +78,14 @@ def _transposed(prim: VJPHiPrimitive, linear: Callable, ct: Any) -> tuple:
     )
     arrays = [lo for a in types for lo in a.lo_ty()]
     program = stage(flat, arrays, name)
-    found = backward_pass(
+    cotangents = backward_pass(
         program,
         [UndefPrimal(a) for a in arrays],
         lower_values(name, out_types, tree.tree_leaves(ct)),
     )
-    return tree.tree_unflatten(prim.in_tree, raise_values(types, list(map(instantiate, found))))
+    return tree.tree_unflatten(
+        prim.in_tree, raise_values(types, list(map(instantiate, cotangents)))
+    )
 
 
 def _vjp_fwd_from_jvp(self, nzs_in, *primals):

@@ -75,15 +75,15 @@ class HiPrimitive:
         if type(trace_state.trace) is EvalTrace:
             return self.to_lojax(*args, **params)
         avals = [x.type if is_ref(x) else typeof(x) for x in args]
-        found, effects = self.abstract_eval(*avals, **params)
-        if not self.multiple_results and found.is_high and found.has_qdd:
+        out_types, effects = self.abstract_eval(*avals, **params)
+        if not self.multiple_results and out_types.is_high and out_types.has_qdd:
             return made_here(self.to_lojax(*args, **params))
         if effects:
             raise NotImplementedError(
                 f"{self.name}: operations of hi types with effects ({', '.join(map(repr, effects))}) are not "
                 "supported inside of transformations."
             )
-        out_avals = list(found) if self.multiple_results else [found]
+        out_avals = list(out_types) if self.multiple_results else [out_types]
         as_list = lambda out: list(out) if self.multiple_results else [out]
 
         def flat(*xs):

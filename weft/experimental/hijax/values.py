@@ -12,9 +12,10 @@ from weft._engine.transforms.jvp import instantiate
 
 def raise_values(avals: Sequence, arrays: Sequence) -> list:
     """Return values of the types `avals`, built from the concatenated list of their arrays."""
-    given = iter(arrays)
+    remaining = iter(arrays)
     return [
-        a.raise_val(*[next(given) for _ in a.lo_ty()]) if a.is_high else next(given) for a in avals
+        a.raise_val(*[next(remaining) for _ in a.lo_ty()]) if a.is_high else next(remaining)
+        for a in avals
     ]
 
 

@@ -271,14 +271,14 @@ def _dispatch(trace: Trace | None, prim: VJPHiPrimitive, args: Sequence) -> list
     name, ins, outs = type(prim).__name__, prim.in_avals_flat, prim.out_avals_flat
 
     def flat(*arrays):
-        found = prim.expand(*tree.tree_unflatten(prim.in_tree, raise_values(ins, arrays)))
-        return lower_values(name, outs, _flat_results(prim, found, "the result of expand"))
+        result = prim.expand(*tree.tree_unflatten(prim.in_tree, raise_values(ins, arrays)))
+        return lower_values(name, outs, _flat_results(prim, result, "the result of expand"))
 
     arrays = lower_values(name, ins, args)
     jaxpr, consts = hoist_tracers(stage(flat, [typeof(x) for x in arrays], name))
     params = {"jaxpr": jaxpr, "num_consts": len(consts), "prim": prim, "name": name}
-    found: Any = trace.process(call_hi_primitive_p, [*consts, *arrays], params)
-    return raise_values(outs, found)
+    result: Any = trace.process(call_hi_primitive_p, [*consts, *arrays], params)
+    return raise_values(outs, result)
 
 
 def _split(trace: JVPTrace | BatchTrace, x: Any) -> tuple:
@@ -351,8 +351,8 @@ def _linear_call(
 ) -> list:
     """Return the result tangents as one op that `vjp_bwd` transposes, and that `jvp` or `lin`, if defined, computes."""
     name, is_forward = type(prim).__name__, prim._has("jvp") or prim._has("lin")
-    kept, kept_tree = flatten((residuals, args if is_forward else ()), name)
-    n = len(kept)
+    saved, kept_tree = flatten((residuals, args if is_forward else ()), name)
+    n = len(saved)
     in_types, out_types = (
         [a.to_tangent_aval() for a in prim.in_avals_flat],
         [typeof(o).to_tangent_aval() for o in outs],
@@ -389,14 +389,16 @@ def _linear_call(
     out_avals = tuple([lo for a in out_types for lo in a.lo_ty()])
     if not is_forward:
         found = custom_lin_p.bind(
-            *kept, *tangents, bwd=bwd, num_res=n, out_avals=out_avals, name=name
+            *saved, *tangents, bwd=bwd, num_res=n, out_avals=out_avals, name=name
         )
     else:
-        jaxpr, consts = hoist_tracers(stage(forward, [typeof(x) for x in (*kept, *tangents)], name))
+        jaxpr, consts = hoist_tracers(
+            stage(forward, [typeof(x) for x in (*saved, *tangents)], name)
+        )
         lead = len(consts)
         shifted = lambda res, cts: bwd(res[lead:], cts)
         found = hi_linearized_p.bind(
-            *consts, *kept, *tangents, jaxpr=jaxpr, bwd=shifted, num_res=lead + n, name=name
+            *consts, *saved, *tangents, jaxpr=jaxpr, bwd=shifted, num_res=lead + n, name=name
         )
     return _typed_tangents(out_types, out_avals, found)
 
@@ -446,9 +448,9 @@ def _on_arrays(
 def _call_jvp(primals: Sequence, tangents: Sequence, *, jaxpr, num_consts, prim, name):
     _on_arrays(prim, "grad", is_linear)
     ins, outs = prim.in_avals_flat, prim.out_avals_flat
-    given, in_tangents = iter(tangents[num_consts:]), []
+    lo_tangents, in_tangents = iter(tangents[num_consts:]), []
     for a in ins:
-        arrays = [next(given) for _ in a.lo_ty()]
+        arrays = [next(lo_tangents) for _ in a.lo_ty()]
         zero = all(type(t) is Zero for t in arrays)
         in_tangents += (
             [Zero(a.to_tangent_aval())]
@@ -503,14 +505,14 @@ def _call_transpose(cts: Sequence, *args, jaxpr, num_consts, prim, name):
 
 @hi_linearized_p.def_transpose
 def _linearized_transpose(cts: Sequence, *args, jaxpr, bwd, num_res, name):
-    found = bwd(list(args[:num_res]), list(cts))
+    cotangents = bwd(list(args[:num_res]), list(cts))
     fit = lambda ct, x: (
         ct
         if ct is None or typeof(ct).dtype == x.aval.dtype
         else convert_element_type(ct, x.aval.dtype)
     )
     return [None] * num_res + [
-        fit(ct, x) if is_undef(x) else None for ct, x in zip(found, args[num_res:])
+        fit(ct, x) if is_undef(x) else None for ct, x in zip(cotangents, args[num_res:])
     ]
 
 
@@ -577,10 +579,10 @@ class _Mapped(VJPHiPrimitive):
             present[:] = [a.val is not None for a in accums]
             return [a.val for a, p in zip(accums, present) if p]
 
-        found = iter(self._map(bwd, (0, self.out_dims), 0)(res, outgrad))
+        mapped_cts = iter(self._map(bwd, (0, self.out_dims), 0)(res, outgrad))
         for accum, has_ct, d in zip(tree.tree_leaves(arg_accums), list(present), self._dims_flat):
             if has_ct:
-                ct = next(found)
+                ct = next(mapped_cts)
                 accum.accum(reduce_sum(ct, (0,)) if d is None else move_dim(ct, 0, d))
 
     def lin(self, nzs_in, *primals):

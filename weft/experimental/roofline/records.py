@@ -124,10 +124,10 @@ class RooflineResult:
 
 def largest(results: Iterable[RooflineResult]) -> RooflineResult:
     """Return the maximum of each figure: an upper bound on the cost of alternatives."""
-    found = RooflineResult()
+    maximum = RooflineResult()
     for result in results:
-        found = _joined(found, result, max)
-    return found
+        maximum = _joined(maximum, result, max)
+    return maximum
 
 
 def _joined(

@@ -226,7 +226,7 @@ class _Analysis:
         return rule(context, *map(RooflineShape.from_aval, context.avals_in), **eqn.params)
 
     def region(self, eqn: Eqn, mesh: Any) -> RooflineResult:
-        """Return the cost of the programs in an equation; programs besides `jaxpr` are derivative rules and do not count."""
+        """Return the cost of the programs in an equation; programs other than `jaxpr` are derivative rules and do not count."""
         params = eqn.params
         if "branches" in params:
             return largest(self.program(branch, mesh) for branch in params["branches"])

@@ -44,9 +44,9 @@ def parse_hlo_dump(text: str) -> SourceMap:
     tables, places = _tables(lines), []
     for number, line in enumerate(lines):
         column = len(line) - len(line.lstrip())
-        found, frame = METADATA_REGEX.search(line), _FRAME.search(line)
-        if found is not None:
-            place = json.loads(f'"{found["src_file"]}"'), int(found["src_line"]), 0
+        metadata, frame = METADATA_REGEX.search(line), _FRAME.search(line)
+        if metadata is not None:
+            place = json.loads(f'"{metadata["src_file"]}"'), int(metadata["src_line"]), 0
         elif frame is not None:
             place = _frame_place(tables, frame[1])
         else:

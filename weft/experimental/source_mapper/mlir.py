@@ -23,13 +23,17 @@ def create_mlir_sourcemap(mlir_dump: str) -> SourceMap:
     [(0, 0, 'f.py', 2, 4)]
     """
     lines = mlir_dump.split("\n")
-    known = {found[1]: found[2] for found in map(_DEFINITION.match, lines) if found is not None}
+    known = {
+        operation[1]: operation[2]
+        for operation in map(_DEFINITION.match, lines)
+        if operation is not None
+    }
     places = []
     for number, line in enumerate(lines):
-        found = _USE.match(line) if not _DEFINITION.match(line) else None
-        place = _resolved(found[2], known) if found is not None else None
-        if found is not None and place is not None:
-            places.append((number, len(found[1]), *place))
+        operation = _USE.match(line) if not _DEFINITION.match(line) else None
+        place = _resolved(operation[2], known) if operation is not None else None
+        if operation is not None and place is not None:
+            places.append((number, len(operation[1]), *place))
     return map_of(len(lines), places)
 
 

@@ -51,9 +51,9 @@ def decode_vlq(enc: Iterable[int]) -> int:
     for digit in enc:
         if digit not in _VALUES:
             raise ValueError(f"decode_vlq: {chr(digit)!r} is no digit in base 64.")
-        found = _VALUES[digit]
-        value |= (found & (_MORE - 1)) << shift
-        if not found & _MORE:
+        digit_value = _VALUES[digit]
+        value |= (digit_value & (_MORE - 1)) << shift
+        if not digit_value & _MORE:
             return -(value >> 1) if value & 1 else value >> 1
         shift += _BITS
     raise ValueError(
@@ -198,9 +198,9 @@ class MappingsGenerator:
             raise RuntimeError(
                 "MappingsGenerator.new_segment: there is no current group; call new_group() first."
             )
-        given = _checked("MappingsGenerator.new_segment", seg)
-        self._groups[-1].append(tuple([x - last for x, last in zip(given, self._last)]))
-        self._last[: len(given)] = given
+        segment = _checked("MappingsGenerator.new_segment", seg)
+        self._groups[-1].append(tuple([x - last for x, last in zip(segment, self._last)]))
+        self._last[: len(segment)] = segment
 
     def mappings(self) -> Mappings:
         """The mappings."""

@@ -45,8 +45,8 @@ def _derivative(transform: Callable, name: str, doc: str) -> Callable:
                     whole[i] = value
                 return fun(*whole, **others)
 
-            found = transform(of_data, has_aux=has_aux, **kwargs)(data)
-            return _rewrapped(name, found, leaves, treedef, isinstance(argnums, int), has_aux)
+            derivatives = transform(of_data, has_aux=has_aux, **kwargs)(data)
+            return _rewrapped(name, derivatives, leaves, treedef, isinstance(argnums, int), has_aux)
 
         return run
 

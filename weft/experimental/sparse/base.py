@@ -200,20 +200,20 @@ def mapped_shape(
     (ndim, ndim_indices), (now, now_indices) = before, dims_of(data, indices)
     if ndim is None or now is None or now == ndim:
         return shape
-    batch, count, given = (), 0, []
+    batch, count, batch_sizes = (), 0, []
     if (
         ndim_indices is not None
         and now_indices is not None
         and now_indices - ndim_indices == now - ndim
     ):
         batch, count = shape[: ndim_indices - entry], now_indices - entry
-        given = [tuple(each.shape[:count]) for each in (data, indices)]
+        batch_sizes = [tuple(each.shape[:count]) for each in (data, indices)]
 
     for k in range(len(batch)) if now == ndim - 1 else ():
         rest = batch[:k] + batch[k + 1 :]
-        if _fits(rest, given):
+        if _fits(rest, batch_sizes):
             return rest + shape[len(batch) :]
     for k in range(count) if now == ndim + 1 else ():
-        if _fits(batch, [sizes[:k] + sizes[k + 1 :] for sizes in given]):
-            return (*shape[:k], max(sizes[k] for sizes in given), *shape[k:])
+        if _fits(batch, [sizes[:k] + sizes[k + 1 :] for sizes in batch_sizes]):
+            return (*shape[:k], max(sizes[k] for sizes in batch_sizes), *shape[k:])
     return shape[ndim - now :] if now < ndim else (*data.shape[: now - ndim], *shape)

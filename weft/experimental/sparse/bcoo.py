@@ -144,16 +144,16 @@ class BCOO(JAXSparse):
         start = max(-k, 0)
         count = max(min(N - start, M - max(k, 0)), 0)
         rows = wnp.arange(count, dtype=index_dtype) + start
-        found = cls(
+        result = cls(
             (wnp.ones(count, dtype), wnp.stack([rows, rows + k], axis=1)),
             shape=(N, M),
             indices_sorted=True,
             unique_indices=True,
         )
         return (
-            found
+            result
             if not (n_batch or n_dense)
-            else bcoo_fromdense(found.todense(), n_batch=n_batch, n_dense=n_dense)
+            else bcoo_fromdense(result.todense(), n_batch=n_batch, n_dense=n_dense)
         )
 
     def todense(self) -> Any:
@@ -349,8 +349,8 @@ def bcoo_fromdense(
     def one(there: Any) -> Any:
         if not sparse:
             return wnp.zeros((nse, 0), index_dtype)
-        found = wnp.nonzero(there, size=nse, fill_value=sparse)
-        return wnp.stack(found, axis=1).astype(index_dtype)
+        nonzero = wnp.nonzero(there, size=nse, fill_value=sparse)
+        return wnp.stack(nonzero, axis=1).astype(index_dtype)
 
     indices = over_batches(one, n_batch)(there)
     return BCOO(
@@ -476,7 +476,7 @@ def bcoo_sum_duplicates(mat: BCOO, nse: int | None = None) -> BCOO:
             (len(np.unique(rows, axis=0)) if sparse else min(1, len(rows)) for rows in valid),
             default=0,
         )
-    kept = operator.index(nse)
+    count = operator.index(nse)
 
     def one(data: Any, indices: Any) -> tuple[Any, Any]:
         there = in_range(indices, sparse)
@@ -486,9 +486,9 @@ def bcoo_sum_duplicates(mat: BCOO, nse: int | None = None) -> BCOO:
         order = _order(indices)
         ordered = indices[order]
         place = wnp.cumsum(_begins(ordered)) - 1
-        start: Any = wnp.zeros((kept, *data.shape[1:]), data.dtype)
+        start: Any = wnp.zeros((count, *data.shape[1:]), data.dtype)
         sums = start.at[place].add(data[order], mode="drop")
-        return sums, wnp.broadcast_to(bound, (kept, len(sparse))).at[place].set(
+        return sums, wnp.broadcast_to(bound, (count, len(sparse))).at[place].set(
             ordered, mode="drop"
         )
 
@@ -621,8 +621,8 @@ def _sparse_to_dense(mat: BCOO) -> BCOO:
         wide: Any = wnp.zeros((nse, size, *data.shape[1:]), data.dtype)
         return wide.at[wnp.arange(nse), indices[:, -1]].set(data, mode="drop"), indices[:, :-1]
 
-    found = _relaid(mat, one, mat.n_batch, *whole_batches(mat))
-    return BCOO((found.data, found.indices), shape=mat.shape, indices_sorted=mat.indices_sorted)
+    result = _relaid(mat, one, mat.n_batch, *whole_batches(mat))
+    return BCOO((result.data, result.indices), shape=mat.shape, indices_sorted=mat.indices_sorted)
 
 
 def _sparse_to_batch(mat: BCOO) -> BCOO:

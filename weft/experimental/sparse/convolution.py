@@ -104,9 +104,9 @@ def bcoo_conv_general_dilated(
     )
     indices: Any = wnp.stack(ordered, axis=-1)
     indices = indices.reshape(-1, len(sizes)).astype(index_dtype)
-    found = BCOO((data.reshape(-1), indices), shape=result.shape)
+    product = BCOO((data.reshape(-1), indices), shape=result.shape)
     most = math.prod(result.shape)
-    return found if found.nse <= most else bcoo_sum_duplicates(found, nse=most)
+    return product if product.nse <= most else bcoo_sum_duplicates(product, nse=most)
 
 
 def _all_sparse(value: Any) -> BCOO:

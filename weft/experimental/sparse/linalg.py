@@ -64,11 +64,11 @@ def _on_host(transposed: bool) -> Callable:
         from scipy.sparse import csc_matrix, csr_matrix
         from scipy.sparse.linalg import splu
 
-        kept = slice(0, int(np.asarray(indptr)[-1]))
+        specified = slice(0, int(np.asarray(indptr)[-1]))
         arrays = tuple(np.asarray(each) for each in (data, indices, indptr))
         n = len(b)
         matrix = (csc_matrix if transposed else csr_matrix)(
-            (arrays[0][kept], arrays[1][kept], arrays[2]), shape=(n, n)
+            (arrays[0][specified], arrays[1][specified], arrays[2]), shape=(n, n)
         )
         return splu(matrix.tocsc()).solve(np.asarray(b)).astype(arrays[0].dtype)
 

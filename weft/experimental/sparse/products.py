@@ -41,15 +41,15 @@ def _numbers(
 ) -> tuple[tuple[int, ...], ...]:
     """Return the contracted and batch dims after validation."""
     (contract_l, contract_r), (batch_l, batch_r) = dimension_numbers
-    found = tuple(
+    numbers = tuple(
         tuple(int(d) for d in dims) for dims in (contract_l, contract_r, batch_l, batch_r)
     )
-    for a, b in ((found[0], found[1]), (found[2], found[3])):
+    for a, b in ((numbers[0], numbers[1]), (numbers[2], numbers[3])):
         if len(a) != len(b) or any(left[i] != right[j] for i, j in zip(a, b)):
             raise TypeError(
                 f"{name}: dims {a} of shape {left} and dims {b} of shape {right} do not belong together."
             )
-    return found
+    return numbers
 
 
 def bcoo_dot_general(
@@ -72,18 +72,20 @@ def bcoo_dot_general(
     if isinstance(lhs, BCOO) and isinstance(rhs, BCOO):
         return _sparse_sparse(lhs, rhs, dimension_numbers, preferred_element_type)
     if isinstance(lhs, BCOO):
-        found = _sparse_dense(lhs, wnp.asarray(rhs), dimension_numbers, preferred_element_type)
+        product = _sparse_dense(lhs, wnp.asarray(rhs), dimension_numbers, preferred_element_type)
     elif isinstance(rhs, BCOO):
         (contract_l, contract_r), (batch_l, batch_r) = dimension_numbers
         lhs = wnp.asarray(lhs)
-        found = _sparse_dense(
+        product = _sparse_dense(
             rhs, lhs, ((contract_r, contract_l), (batch_r, batch_l)), preferred_element_type
         )
         n, free_r = len(batch_l), rhs.ndim - len(batch_r) - len(contract_r)
-        found = wnp.moveaxis(found, range(n, n + free_r), range(found.ndim - free_r, found.ndim))
+        product = wnp.moveaxis(
+            product, range(n, n + free_r), range(product.ndim - free_r, product.ndim)
+        )
     else:
         return lax.dot_general(lhs, rhs, dimension_numbers, precision, preferred_element_type)
-    return found if out_sharding is None else lax.with_sharding_constraint(found, out_sharding)
+    return product if out_sharding is None else lax.with_sharding_constraint(product, out_sharding)
 
 
 def _sparse_dense(lhs: BCOO, rhs: Any, dimension_numbers: Any, preferred: Any) -> Any:
@@ -155,10 +157,10 @@ def _batches(
             unique,
         )
 
-    found = weft.vmap(
+    product = weft.vmap(
         one, in_axes=(0, 0, axis), out_axes=out.index(letter) if letter in out else 0
     )(data, indices, rhs)
-    return found if letter in out else found.sum(0)
+    return product if letter in out else product.sum(0)
 
 
 def _entries(
@@ -184,21 +186,21 @@ def _entries(
     rhs = wnp.transpose(rhs, list(map(right.index, shared + rest)))
     at = {l: indices[:, i] for i, l in enumerate(sparse)}
     entry = next(l for l in string.ascii_letters[::-1] if l not in sizes)
-    kept = [l for l in sparse if l in out]
+    kept_labels = [l for l in sparse if l in out]
     if shared:
         rhs = rhs.at[tuple(map(at.__getitem__, shared))].get(mode="fill", fill_value=0)
         rest = [entry, *rest]
-    tail = [l for l in out if l not in kept]
-    terms = _contract(data, [entry, *dense], rhs, rest, [entry] * bool(kept) + tail)
-    if kept:
-        start: Any = wnp.zeros([sizes[l] for l in kept + tail], terms.dtype)
-        terms = start.at[tuple(map(at.__getitem__, kept))].add(
+    tail = [l for l in out if l not in kept_labels]
+    terms = _contract(data, [entry, *dense], rhs, rest, [entry] * bool(kept_labels) + tail)
+    if kept_labels:
+        start: Any = wnp.zeros([sizes[l] for l in kept_labels + tail], terms.dtype)
+        terms = start.at[tuple(map(at.__getitem__, kept_labels))].add(
             terms,
             mode="drop",
-            indices_are_sorted=ordered and kept == sparse[: len(kept)],
-            unique_indices=unique and kept == sparse,
+            indices_are_sorted=ordered and kept_labels == sparse[: len(kept_labels)],
+            unique_indices=unique and kept_labels == sparse,
         )
-    return wnp.transpose(terms, list(map((kept + tail).index, out)))
+    return wnp.transpose(terms, list(map((kept_labels + tail).index, out)))
 
 
 def _contract(x: Any, x_labels: list, y: Any, y_labels: list, out: list) -> Any:
@@ -250,18 +252,21 @@ def _sparse_sparse(lhs: BCOO, rhs: BCOO, dimension_numbers: Any, preferred: Any)
         )
         columns = left_columns(indices_l, [*batch_l[n:], *free_l])
         columns += right_columns(indices_r, free_r)
-        made = [wnp.broadcast_to(column, equal.shape) for column in columns]
-        if not made:
+        broadcast_columns = [wnp.broadcast_to(column, equal.shape) for column in columns]
+        if not broadcast_columns:
             return data.sum()[None], wnp.zeros((1, 0), index_dtype)
         indices = wnp.stack(
-            [wnp.where(equal, column, size) for column, size in zip(made, sizes)], axis=-1
+            [wnp.where(equal, column, size) for column, size in zip(broadcast_columns, sizes)],
+            axis=-1,
         )
-        return wnp.reshape(data, (nse,)), wnp.reshape(indices, (nse, len(made))).astype(index_dtype)
+        return wnp.reshape(data, (nse,)), wnp.reshape(
+            indices, (nse, len(broadcast_columns))
+        ).astype(index_dtype)
 
     data, indices = over_batches(one, n)(*whole_batches(lhs), *whole_batches(rhs))
-    found = BCOO((data, indices), shape=(*lhs.shape[:n], *sizes))
+    product = BCOO((data, indices), shape=(*lhs.shape[:n], *sizes))
     most = math.prod(sizes)
-    return bcoo_sum_duplicates(found, nse=min(most, nse)) if sizes else found
+    return bcoo_sum_duplicates(product, nse=min(most, nse)) if sizes else product
 
 
 def _free(ndim: int, used: Sequence[int]) -> list[int]:
@@ -396,25 +401,25 @@ def bcoo_multiply_sparse(lhs: BCOO, rhs: BCOO) -> BCOO:
 
     def one(data_l: Any, indices_l: Any, data_r: Any, indices_r: Any) -> tuple[Any, Any]:
         equal = in_range(indices_l, sparse_l)[:, None] & in_range(indices_r, sparse_r)[None, :]
-        made = []
+        columns = []
         for i in range(len(sparse)):
             a, b = indices_l[:, i][:, None], indices_r[:, i][None, :]
             if sparse_l[i] == sparse_r[i]:
                 equal = equal & (a == b)
-            made.append(wnp.broadcast_to(b if sparse_l[i] == 1 else a, equal.shape))
+            columns.append(wnp.broadcast_to(b if sparse_l[i] == 1 else a, equal.shape))
         product = data_l.astype(dtype)[:, None] * data_r.astype(dtype)[None, :]
         mask = wnp.reshape(equal, (*equal.shape, *[1] * (product.ndim - 2)))
         data: Any = wnp.where(mask, product, wnp.zeros((), dtype))
         count = equal.size
         indices = (
             wnp.stack(
-                [wnp.where(equal, column, size) for column, size in zip(made, sparse)], axis=-1
+                [wnp.where(equal, column, size) for column, size in zip(columns, sparse)], axis=-1
             )
-            if made
+            if columns
             else wnp.zeros((*equal.shape, 0), indices_l.dtype)
         )
         return wnp.reshape(data, (count, *data.shape[2:])), wnp.reshape(
-            indices, (count, len(made))
+            indices, (count, len(columns))
         ).astype(indices_l.dtype)
 
     wide_l, wide_r = _to_batches(lhs, shape[:n_batch]), _to_batches(rhs, shape[:n_batch])

@@ -177,11 +177,17 @@ def bcoo_reshape(
         for column, size in zip(columns(indices), sparse):
             flat = flat * size + column
         there = in_range(indices, sparse)
-        made = []
+        new_indices = []
         for size in reversed(new_sparse):
-            made.append(wnp.where(there, flat % max(size, 1), wnp.array(size, indices.dtype)))
+            new_indices.append(
+                wnp.where(there, flat % max(size, 1), wnp.array(size, indices.dtype))
+            )
             flat = flat // max(size, 1)
-        return wnp.stack(made[::-1], axis=1) if made else wnp.zeros((mat.nse, 0), indices.dtype)
+        return (
+            wnp.stack(new_indices[::-1], axis=1)
+            if new_indices
+            else wnp.zeros((mat.nse, 0), indices.dtype)
+        )
 
     return BCOO(
         (data, over_batches(one, len(new_batch))(indices)),
@@ -430,8 +436,8 @@ def bcoo_gather(
     starts: list[Any] = [0] * operand.ndim
     for place, d in enumerate(dimension_numbers.start_index_map):
         starts[d] = start_indices[place]
-    found = bcoo_dynamic_slice(operand, starts, slice_sizes)
-    return bcoo_squeeze(found, dimensions=dimension_numbers.collapsed_slice_dims)
+    result = bcoo_dynamic_slice(operand, starts, slice_sizes)
+    return bcoo_squeeze(result, dimensions=dimension_numbers.collapsed_slice_dims)
 
 
 def bcoo_rev(operand: BCOO, dimensions: Sequence[int]) -> BCOO:

@@ -130,8 +130,8 @@ def rand_sparse(
     def draw(shape: Sequence[int], dtype: Any, nse: float = nse) -> Any:
         values = rand_method(rng)(shape, dtype)
         size = math.prod(shape)
-        kept = min(size, int(nse * size if 0 <= nse < 1 else nse))
-        values.flat[rng.permutation(size)[kept:]] = 0
+        nonzeros = min(size, int(nse * size if 0 <= nse < 1 else nse))
+        values.flat[rng.permutation(size)[nonzeros:]] = 0
         return post(values)
 
     return draw
@@ -234,14 +234,14 @@ class SparseTestCase(_Base):
         return self._random
 
     def assertDtypesMatch(self, x: Any, y: Any, *, canonicalize_dtypes: bool = True) -> None:
-        """Assert that dtypes are equal, by default after canonicalization to 32 bits if x64 is disabled."""
-        found = [
+        """Assert that dtype_pair are equal, by default after canonicalization to 32 bits if x64 is disabled."""
+        dtype_pair = [
             weft.dtypes.result_type(each) if np.isscalar(each) else np.dtype(each.dtype)
             for each in (x, y)
         ]
         if canonicalize_dtypes:
-            found = [weft.dtypes.canonicalize_dtype(each) for each in found]
-        self.assertEqual(*found)
+            dtype_pair = [weft.dtypes.canonicalize_dtype(each) for each in dtype_pair]
+        self.assertEqual(*dtype_pair)
 
     def assertArraysEqual(
         self, x: Any, y: Any, *, check_dtypes: bool = True, err_msg: str = "", **_: Any
@@ -341,16 +341,16 @@ class SparseTestCase(_Base):
         """Assert that `sparse_op` returns the results of `dense_op` on the densified arguments; with `check_jit`, also under `jit`."""
         args = args_maker()
         bounds = {"atol": atol or tol, "rtol": rtol or tol}
-        found = sparse_op(*args)
+        result = sparse_op(*args)
         self.assertAllClose(
             dense_op(*_made_dense(args)),
-            _made_dense(found),
+            _made_dense(result),
             check_dtypes=check_dtypes,
             canonicalize_dtypes=canonicalize_dtypes,
             **bounds,
         )
         if check_jit:
-            self.assertSparseArraysEquivalent(found, weft.jit(sparse_op)(*args), **bounds)
+            self.assertSparseArraysEquivalent(result, weft.jit(sparse_op)(*args), **bounds)
 
     def _CheckGradsSparse(
         self,
@@ -486,5 +486,5 @@ def _stacked(arrays: Sequence, dim: int) -> Any:
 def _bound(tolerance: Any, dtype: np.dtype) -> float:
     if tolerance is not None and not isinstance(tolerance, Mapping):
         return float(tolerance)
-    given = {np.dtype(key): value for key, value in (tolerance or {}).items()}
-    return given.get(dtype, _TOLERANCE.get(dtype.name, 0.0))
+    bounds = {np.dtype(key): value for key, value in (tolerance or {}).items()}
+    return bounds.get(dtype, _TOLERANCE.get(dtype.name, 0.0))

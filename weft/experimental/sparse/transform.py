@@ -198,10 +198,10 @@ def sparsify_raw(f: Callable) -> Callable:
     def wrapped(
         spenv: SparsifyEnv, *spvalues: SparsifyValue, **params: Any
     ) -> tuple[list[SparsifyValue], Any]:
-        found, structure = _by_program(
+        out_values, structure = _by_program(
             lambda *args: f(*args, **params), [spenv._get(each) for each in spvalues]
         )
-        return [spenv._add(each, share=True) for each in found], structure
+        return [spenv._add(each, share=True) for each in out_values], structure
 
     return wrapped
 
@@ -293,8 +293,8 @@ def sparsify(f: Callable, use_tracer: bool = False) -> Callable:
                 )
             return result
 
-        found, structure = run(flat, [_runnable(leaves[i]) for i in traced])
-        return tree.tree_unflatten(structure, found)
+        results, structure = run(flat, [_runnable(leaves[i]) for i in traced])
+        return tree.tree_unflatten(structure, results)
 
     return wrapped
 
@@ -320,8 +320,8 @@ def _by_tracers(fun: Callable, values: Sequence) -> tuple[list, Any]:
         structure.append(treedef)
         return leaves
 
-    found, _ = run_pairs(SparseTrace(current_trace()), flat, values, values)
-    return list(map(_valued, found)), structure[0]
+    results, _ = run_pairs(SparseTrace(current_trace()), flat, values, values)
+    return list(map(_valued, results)), structure[0]
 
 
 def _run(program: Any, args: Sequence[Any]) -> list:
@@ -505,8 +505,8 @@ def _dot_general(
 
 
 def _reduce_sum(primitive: Any, mat: BCOO, *, axes: Sequence[int], **params: Any) -> Any:
-    found = shapes.reduce_sum(mat, axes)
-    return found if found.ndim and found.n_sparse else found.todense() if not found.ndim else found
+    total = shapes.reduce_sum(mat, axes)
+    return total if total.ndim and total.n_sparse else total.todense() if not total.ndim else total
 
 
 def _concatenate(primitive: Any, *mats: Any, dimension: int) -> Any:
@@ -635,22 +635,22 @@ def _layout(value: Any) -> Any:
 
 def _cond(primitive: Any, index: Any, *operands: Any, branches: Sequence[Any], **_: Any) -> list:
     runs = [lambda *args, branch=branch: _run(branch, args) for branch in branches]
-    found = [weft.eval_shape(run, *operands) for run in runs]
-    for i, outs in enumerate(found):
-        if list(map(_layout, outs)) != list(map(_layout, found[0])):
+    out_types = [weft.eval_shape(run, *operands) for run in runs]
+    for i, outs in enumerate(out_types):
+        if list(map(_layout, outs)) != list(map(_layout, out_types[0])):
             one, other = (
                 ("true_fun", "false_fun") if len(runs) == 2 else (f"branch {i}", "branch 0")
             )
             raise TypeError(
                 f"sparsified {one} output must have same type structure as sparsified {other} output, got"
-                f" {', '.join(map(_kind, outs))} and {', '.join(map(_kind, found[0]))}."
+                f" {', '.join(map(_kind, outs))} and {', '.join(map(_kind, out_types[0]))}."
             )
     known = [
         [
-            all(getattr(outs[i], flag, False) for outs in found)
+            all(getattr(outs[i], flag, False) for outs in out_types)
             for flag in ("indices_sorted", "unique_indices")
         ]
-        for i in range(len(found[0]))
+        for i in range(len(out_types[0]))
     ]
 
     def alike(outs: list) -> list:

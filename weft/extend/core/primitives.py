@@ -28,10 +28,10 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'weft.extend.core.primitives' has no attribute {name!r}")
     operation = _OTHERS.get(name, name.removesuffix("_p"))
     for candidate in (operation, operation.replace("_", "-")):
-        found = registry.find(candidate)
-        if found is not None:
-            globals()[name] = found
-            return found
+        primitive = registry.find(candidate)
+        if primitive is not None:
+            globals()[name] = primitive
+            return primitive
     raise AttributeError(f"module 'weft.extend.core.primitives' has no attribute {name!r}")
 
 

@@ -34,9 +34,9 @@ def _floats(name: str, x: Any, *last: int):
     """Return `x` as a floating array whose last dims are `last`."""
     x = _strong(x)
     if x.ndim not in (len(last), len(last) + 1) or tuple(x.shape[-len(last) :]) != last:
-        wanted = ", ".join(map(str, last))
+        dims = ", ".join(map(str, last))
         raise ValueError(
-            f"{name}: expected an array of shape ({wanted}{',' if len(last) == 1 else ''}) or (N, {wanted}), "
+            f"{name}: expected an array of shape ({dims}{',' if len(last) == 1 else ''}) or (N, {dims}), "
             f"got {tuple(x.shape)}."
         )
     return x

@@ -18,7 +18,7 @@ from weft._engine.util.source import guard_all
 def _outer(k, m, a, b):
     """Return the probability without its factors a and b, which may be subnormal: the probability with one count less of
     each kind that occurs, and the remaining factors
-    besides B(a + 1, b + 1) (a + b) (a + b + 1) / (a b) or B(a, b + n) (a + b) / (a + b + n)."""
+    other than B(a + 1, b + 1) (a + b) (a + b + 1) / (a b) or B(a, b + n) (a + b) / (a + b + n)."""
     none, all_, n, total = k == 0, m == 0, k + m, a + b + 1
     outer = (
         beta_binomial(wnp.where(none, 0, k - 1), wnp.where(all_, 0, m - 1), a + 1, b + 1) / total

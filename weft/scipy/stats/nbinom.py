@@ -26,7 +26,7 @@ def _pmf(k, n, p):
 
 
 def _slope(i, k, n, p, of_part):
-    """By that of the part, and that of the logarithm of the rest."""
+    """The derivative, by the derivatives of the factor n and of the logarithm of the rest."""
     return binomial_slope(
         i,
         n,

@@ -129,7 +129,7 @@ def _gammasgn(x):
 gammasgn = _unary(
     "gammasgn",
     _gammasgn,
-    "The sign of the gamma function: at 0 that of the one-sided limit, NaN at the negative poles.",
+    "The sign of the gamma function: at 0 the sign of the zero, NaN at the negative poles.",
     weak=False,
 )
 
@@ -162,7 +162,7 @@ def betainc(a, b, x):
 
 
 def zeta(x, q=None):
-    """The Hurwitz zeta function; without `q` Riemann's, for which q is 1."""
+    """The Hurwitz zeta function; without `q`, the Riemann zeta function (q = 1)."""
     return functions.zeta(*promote_to_inexact("zeta", x, 1.0 if q is None else q))
 
 

@@ -1,6 +1,6 @@
 """Kummer's and Gauss's hypergeometric functions, `hyp1f1` and `hyp2f1`, with derivatives by all arguments.
 
-In:   real arrays; those of 16 bits compute in float32.
+In:   real arrays; 16-bit arrays compute in float32.
 Out:  arrays of the common floating dtype.
 Laws: a power series and its derivatives by the parameters are summed term by term until all elements have converged;
       elements without convergence after `_MOST` terms are NaN. Arguments with slow or cancelling series are transformed first.

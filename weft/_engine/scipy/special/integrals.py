@@ -400,7 +400,7 @@ _sici = jit(lambda x: (in_single(_sine_integral)(x), in_single(_cosine_integral)
 
 
 def sici(x):
-    """The sine integral Si and the cosine integral Ci; Ci is even but for -inf, of which it is NaN. Raises ValueError for complex numbers.
+    """The sine integral Si and the cosine integral Ci; Ci is even, except that Ci(-inf) is NaN. Raises ValueError for complex numbers.
 
     >>> [float(part) for part in sici(np.inf)]
     [1.5707963705062866, 0.0]
@@ -425,7 +425,7 @@ def _by_power(s, which: int, power: int):
 
 
 def _fresnel_g(u):
-    """pi^2 x^3 g(x) on the host: where the auxiliary function is small beside the other, by its asymptotic series."""
+    """pi^2 x^3 g(x) on the host: where the auxiliary function is much smaller than the other, by its asymptotic series."""
     x = 1 / np.sqrt(u)
     far = asymptotic(x, lambda x, k: -(4 * k - 1) * (4 * k + 1) / (math.pi * x * x) ** 2, 10)
     return np.where(x > 6, far, _fresnel_auxiliary(u).real * math.pi**2 * x**3)
@@ -555,7 +555,7 @@ _NODES = {4: 16, 8: 40}  # of the Gauss-Legendre rule
 _REACH = {
     4: 6.5,
     8: 9.5,
-}  # deviations from where on the normal density is nothing beside its middle
+}  # number of deviations beyond which the normal density is negligible
 
 
 def _owens_inside(h, a):

@@ -109,8 +109,8 @@ def continuous(
 ) -> list[Callable]:
     """Return the functions `names` of a family with location and scale, from the functions of the standard distribution;
     `quantile` names the argument of `ppf` and `isf`."""
-    wanted = names.split()
-    standard = _completed(functions, wanted)
+    requested = names.split()
+    standard = _completed(functions, requested)
 
     def located(name: str) -> Callable:
         fun = standard[name]
@@ -132,20 +132,20 @@ def continuous(
             f"{quantile if name in ('ppf', 'isf') else 'x'} {shapes} loc=0 scale=1",
             located(name),
         )
-        for name in wanted
+        for name in requested
     ]
 
 
 def discrete(family: str, names: str, shapes: str, **functions: Callable) -> list[Callable]:
     """Return the functions `names` of a family of counts, shifted by `loc`."""
-    wanted = names.split()
-    standard = _completed(functions, wanted)
+    requested = names.split()
+    standard = _completed(functions, requested)
 
     def shifted(name: str) -> Callable:
         fun = standard[name]
         return lambda k, *rest: fun(k - rest[-1], *rest[:-1])
 
-    return [public(family, name, f"k {shapes} loc=0", shifted(name)) for name in wanted]
+    return [public(family, name, f"k {shapes} loc=0", shifted(name)) for name in requested]
 
 
 def within(inside, z, safe: float, fun: Callable, outside: float | Callable = -wnp.inf):
