@@ -285,5 +285,5 @@ def test_what_is_no_source_is_refused():
         Loader(ROWS, 0)
     with pytest.raises(ValueError, match="come in its order"):
         Loader(iter([1]), 1, shuffle=True)
-    with pytest.raises(ValueError, match="number of rows of an iterable"):
+    with pytest.raises(ValueError, match="unknown number of rows"):
         Loader(iter([1]), 1).epoch  # noqa: B018
