@@ -1,11 +1,11 @@
 """Run programs that import jax on weft.
 
-`install_as_jax()` makes `jax` and its modules importable, with weft's objects in them: under today's names, and under those
-of older versions that documents still use. `weft run SCRIPT` calls it before the script starts. In an environment in which
-`weft shim install` was run, `import jax` does the same by itself.
+`install_as_jax()` makes `jax` and its modules importable, with weft's objects in them, under the
+names of current and older versions of JAX. `weft run SCRIPT` calls it before the script starts.
+After `weft shim install` in an environment, `import jax` does the same by itself.
 
-Next to read: `resolver` (the import hook), `names` (which weft module holds which JAX name), `inside` (names of `jax._src`), `older`
-(functions of older versions).
+Next to read: `resolver` (the import hook), `names` (the weft module of each JAX name), `inside`
+(names of `jax._src`), `older` (functions of older versions).
 """
 
 from weft.compat.resolver import (

@@ -1,4 +1,4 @@
-"""Helpers and namespaces that modules of JAX expose and weft has under no public name.
+"""Helpers and namespaces of JAX modules that have no public name in weft.
 
 In:   nothing; `names` and `inside` refer to them.
 Out:  functions on sequences, `from_dlpack`, and the namespaces `jax.ad` and `jax.memory`.
@@ -49,7 +49,8 @@ def unzip2(xys: Iterable[Sequence[Any]]) -> tuple[tuple[Any, ...], tuple[Any, ..
 
 
 def split_list(args: Sequence[Any], ns: Sequence[int]) -> list[list[Any]]:
-    """Split a sequence into parts of the sizes `ns` and the rest. Raises ValueError if it is too short.
+    """Split a sequence into parts of the sizes `ns` and the remainder. Raises ValueError if it is
+    too short.
 
     >>> split_list("abcd", [1, 2])
     [['a'], ['b', 'c'], ['d']]

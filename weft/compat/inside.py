@@ -1,15 +1,18 @@
-"""The names of `jax._src`, the inside of JAX, that libraries are known to use, and what answers them here.
+"""The names of `jax._src`, JAX's internal modules, that known libraries use, and their counterparts
+in weft.
 
 In:  the name of a module below `jax._src`.
-Out: `SAME_AS`: the public modules whose names it has too; `NAMES`: what is left, as places in weft. `JAXLIB`: the same for `jaxlib`.
-Law: a name enters this table when a library that people use asks for it. All others are refused, with a sentence that says why.
+Out: `SAME_AS`: public modules with the same names; `NAMES`: places in weft of the other names.
+     `JAXLIB`: the same for `jaxlib`.
+Law: a name is added to this table when a widely used library needs it. Other names are refused with
+     a reason.
 
-Next to read: `inside_objects` (what only these names need), `names` (the public names).
+Next to read: `inside_objects` (objects that only these names need), `names` (the public names).
 """
 
 from weft.interpreters import stablehlo_ops
 
-#: module below jax._src -> the public modules whose names it offers as well
+#: module below jax._src -> the public modules whose names it also has
 SAME_AS: dict[str, tuple[str, ...]] = {
     "ad_checkpoint": ("jax.ad_checkpoint",),
     "ad_util": ("jax.interpreters.ad", "jax.custom_derivatives"),
@@ -55,7 +58,8 @@ SAME_AS: dict[str, tuple[str, ...]] = {
 
 _OBJECTS = "weft.compat.inside_objects"
 
-#: module below jax._src -> {name: "weft module:name"}; an empty string marks what weft does not have yet
+#: module below jax._src -> {name: "weft module:name"}; an empty string marks a name that weft does
+#: not have yet
 NAMES: dict[str, dict[str, str]] = {
     "ad_util": {"stop_gradient_p": "weft._engine.ops.arithmetic:stop_gradient_p"},
     "api": {"_dtype": "weft._engine.util.dtypes:dtype_of"},

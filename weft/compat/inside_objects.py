@@ -1,4 +1,4 @@
-"""What answers the names of `jax._src` that have no counterpart in weft's public modules: few and small objects.
+"""Objects for names of `jax._src` without a counterpart in weft's public modules.
 
 In:  nothing; `inside` names them.
 Out: functions on tracebacks, the process in a cluster, and the registry of pytree types.
@@ -40,7 +40,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _ExcludedPaths(list[str]):
-    """The files whose frames are left out of tracebacks; adding and removing one takes effect at once."""
+    """The files whose frames are omitted from tracebacks; changes take effect at once."""
 
     def append(self, path: str) -> None:
         source.hide(path)
@@ -55,18 +55,19 @@ excluded_paths = _ExcludedPaths()
 
 
 def register_exclusion(path: str) -> None:
-    """Leave the frames of a file out of tracebacks, and out of the source lines of programs."""
+    """Omit the frames of a file from tracebacks and from the source lines of programs."""
     if path not in excluded_paths:
         excluded_paths.append(path)
 
 
 def include_frame(frame: Any) -> bool:
-    """Whether a frame is shown in tracebacks: it is not of weft, nor of an excluded file."""
+    """Return True if tracebacks show a frame: it is neither from weft nor from an excluded file."""
     return not source.is_internal(frame.f_code.co_filename)
 
 
 def api_boundary(fun: F, *, repro_api_name: str | None = None, repro_user_func: bool = False) -> F:
-    """Decorate a library's function: errors that leave it do not show the frames of weft and of excluded files."""
+    """Decorate a library's function: tracebacks of its errors omit the frames of weft and of
+    excluded files."""
     return source.api_boundary(fun)
 
 
@@ -78,7 +79,8 @@ def infer_argnums_and_argnames(
     argnums: int | Iterable[int] | None,
     argnames: str | Iterable[str] | None,
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Positions and names of the same arguments of a function, where one of them may be None.
+    """Return positions and names of the same arguments of a function; either one may be None and is
+    inferred from the other.
 
     >>> infer_argnums_and_argnames(inspect.signature(lambda x, y: x), None, "y")
     ((1,), ('y',))
@@ -103,8 +105,8 @@ def infer_argnums_and_argnames(
 
 
 class State:
-    """What this process knows of its cluster. All is None until `jax.distributed.initialize` is called, by one process as by several;
-    what is set on it stays."""
+    """The cluster state of this process. All fields are None until `jax.distributed.initialize` is
+    called, with one process or several; assigned values are kept."""
 
     service = None
     preemption_sync_manager = None
@@ -146,19 +148,20 @@ global_state = State()
 
 
 class RegistryEntry(NamedTuple):
-    """How values of a pytree type are taken apart, `to_iter(value) -> (children, aux)`, and made again, `from_iter(aux, children)`."""
+    """The functions of a pytree type: `to_iter(value) -> (children, aux)` and `from_iter(aux,
+    children)`."""
 
     to_iter: Callable[[Any], tuple[Iterable[Any], Any]]
     from_iter: Callable[[Any, Iterable[Any]], Any]
 
 
 class _Registry:
-    """The types that are pytree nodes, as far as they have been registered or are built in."""
+    """The pytree node types that are registered or built in."""
 
     def __contains__(self, type_: object) -> bool:
         return (
             node_types.node_types.get(type_) is not None
-        )  # an unseen type is not remembered as a leaf: it may be registered later
+        )  # an unknown type is not cached as a leaf: it may be registered later
 
     def __getitem__(self, type_: type) -> RegistryEntry:
         node = node_types.node_type(type_) if type_ in self else None
@@ -175,14 +178,15 @@ class _Registry:
 
 pytree_registry = _Registry()
 
-#: what the path to a leaf of built-in containers is made of
+#: the key types in paths to leaves of built-in containers
 BuiltInKeyEntry = SequenceKey | DictKey | GetAttrKey | FlattenedIndexKey
 
 
 def prefix_errors(
     prefix_tree: Any, full_tree: Any, is_leaf: Callable[[Any], bool] | None = None
 ) -> list[Callable[[str], ValueError]]:
-    """For each place where a tree is no prefix of another, what makes the error from the name of the prefix."""
+    """Return, for each place where a tree is no prefix of another, a function from the prefix's
+    name to the error."""
 
     def error_of(path: KeyPath, have: str, other: str) -> Callable[[str], ValueError]:
         return lambda name: ValueError(
@@ -196,11 +200,12 @@ def prefix_errors(
 
 
 class TypedNdArray(np.ndarray):
-    """JAX's class of array constants with a type of their own. weft makes none: its constants are arrays of NumPy or weft."""
+    """JAX's class of typed array constants. weft creates no instances: its constants are arrays of
+    NumPy or weft."""
 
 
 def supports_inf(dtype: DTypeLike) -> bool:
-    """Whether a floating dtype has infinities."""
+    """Return True if a floating dtype has infinities."""
     with np.errstate(all="ignore"):
         return bool(np.isinf(np.array(np.inf).astype(finfo(dtype).dtype)))
 
@@ -216,9 +221,10 @@ def einsum_by_path(
     _dot_general: Callable[..., Any] | None = None,
     out_sharding: Any = None,
 ) -> Any:
-    """The contractions of a path that opt_einsum chose, one after the other.
+    """Compute the contractions of an opt_einsum path, one after the other.
 
-    Each names the places of its operands, which it removes in that order, then what is summed, and its subscripts; the result comes last.
+    Each contraction lists the positions of its operands, which it removes in that order, the summed
+    indices, and its subscripts; the result is appended.
     """
     left = list(operands)
     for places, _, subscripts in contractions:
@@ -247,8 +253,11 @@ def check_close(
     rtol: test_util.Tolerance = None,
     err_msg: str = "",
 ) -> None:
-    """AssertionError unless two pytrees have one structure, leaves of equal shapes, and values that agree to a tolerance: a number, or one
-    per dtype; by default that of `check_grads`. Values of other than floating dtypes must be equal.
+    """Raise AssertionError unless two pytrees have equal structures and shapes, and values that
+    agree up to a tolerance.
+
+    The tolerance is a number, or one per dtype; the default is that of `check_grads`. Values with
+    other than floating dtypes must be equal.
 
     >>> check_close({"a": np.float32(1)}, {"a": np.float32(1.00001)})
     """
@@ -275,22 +284,22 @@ def _threefry_key(words: Any) -> Any:
 
 
 def threefry_seed(seed: Any) -> Any:
-    """The words of the key that a seed gives."""
+    """Return the words of the key for a seed."""
     return random.key_data(random.key(seed, impl="threefry2x32"))
 
 
 def threefry_split(key: Any, shape: tuple[int, ...]) -> Any:
-    """The words of new keys: uint32[*shape, 2]."""
+    """Return the words of new keys: uint32[*shape, 2]."""
     return random.key_data(random.split(_threefry_key(key), shape))
 
 
 def threefry_fold_in(key: Any, data: Any) -> Any:
-    """The words of the key that a key and a number give."""
+    """Return the words of the key derived from a key and a number."""
     return random.key_data(random.fold_in(_threefry_key(key), data))
 
 
 def threefry_random_bits(key: Any, bit_width: int, shape: tuple[int, ...]) -> Any:
-    """Random unsigned integers of `bit_width` bits."""
+    """Return random unsigned integers of `bit_width` bits."""
     return random.bits(_threefry_key(key), shape, f"uint{bit_width}")
 
 
@@ -298,7 +307,7 @@ def threefry_random_bits(key: Any, bit_width: int, shape: tuple[int, ...]) -> An
 
 
 class Frame(NamedTuple):
-    """A place in a program: lines count from 1, columns from 0."""
+    """A source location: lines count from 1, columns from 0."""
 
     file_name: str
     function_name: str
@@ -325,7 +334,7 @@ def frame_of(source: SourceLine | SourceInfo | None) -> Frame | None:
 
 
 class HashablePartial:
-    """A call of a function that lacks its last positional arguments; equal for equal functions and arguments.
+    """A function with bound leading arguments; equal for equal functions and arguments.
 
     >>> HashablePartial(divmod, 7)(2), HashablePartial(divmod, 7) == HashablePartial(divmod, 7)
     ((3, 1), True)
@@ -350,8 +359,9 @@ class HashablePartial:
 
 
 def backend_compile_and_load(backend: Any, *_args: Any, **_kwargs: Any) -> None:
-    """What is called with the backend before a program is compiled. It does nothing; a program that wants to forbid compilations puts a
-    function that raises in its place (`jax._src.compiler.backend_compile_and_load`)."""
+    """Do nothing. weft calls this function with the backend before it compiles a program; programs
+    replace it by a function that raises (`jax._src.compiler.backend_compile_and_load`) to forbid
+    compilation."""
 
 
 def _ask_before_compiling(backend: Any) -> None:
@@ -368,7 +378,7 @@ hooks.before_compilation.append(_ask_before_compiling)
 
 
 class _Backends(Mapping[str, Backend]):
-    """The backends that have devices by now: until then, how many there are can be set."""
+    """The initialized backends: until a backend has devices, their number can be set."""
 
     def _ready(self) -> dict[str, Backend]:
         return {name: backend for name, backend in base._made.items() if backend._devices}
@@ -387,8 +397,8 @@ backends = _Backends()
 
 
 def get_backend(platform: str | None = None) -> Backend:
-    """The backend of a platform. `get_backend.cache_clear()`, which tests call after they changed XLA_FLAGS, forgets compiled programs:
-    devices stay once there are any, as arrays hold them."""
+    """Return the backend of a platform. `get_backend.cache_clear()`, which tests call after they
+    change XLA_FLAGS, drops compiled programs; existing devices stay, since arrays refer to them."""
     return backend.get_backend(platform)
 
 

@@ -118,7 +118,7 @@ _MISSING: dict[str, dict[str, str]] = {
 }
 
 
-#: names whose kind their spelling does not tell
+#: names whose kind does not follow from their spelling
 _KINDS = {
     "jax.experimental.jet.call_param_updaters": "value",
     "jax.experimental.pallas.fuser.custom_fusion": "class",
@@ -157,7 +157,7 @@ def why(module: str, name: str) -> str | None:
 
 
 def why_module(module: str) -> str | None:
-    """Return the reason for a module all of whose names are refused.
+    """Return the reason for a module if all of its names are refused.
 
     >>> why_module("jax.experimental.transfer")
     'arrays move between processes by `device_put` to a mesh of all devices'

@@ -1,8 +1,9 @@
-"""Which weft module holds which JAX name.
+"""The table of the weft module for each JAX name.
 
-The first rule needs no table: `jax.numpy.sin` is `weft.numpy.sin`, `jax.tree` is `weft.tree`. `ELSEWHERE` holds what
-has another name here, names of older versions included. `public_names()` lists all that today's JAX offers,
-so that a name that weft lacks can be distinguished from a misspelt one. The names of `jax._src` are in `inside`.
+The first rule needs no table: `jax.numpy.sin` is `weft.numpy.sin`, `jax.tree` is `weft.tree`.
+`ELSEWHERE` lists names that differ in weft, including names of older versions. `public_names()`
+lists all names of the current JAX, so that a name that weft lacks can be distinguished from a
+misspelling. The names of `jax._src` are in `inside`.
 """
 
 import os
@@ -10,7 +11,7 @@ from functools import cache
 
 from weft.compat import inside
 
-PACKAGES = ("jax", "jaxlib")  # whose modules are answered
+PACKAGES = ("jax", "jaxlib")  # packages with stand-in modules
 _INSIDE = "jax._src"
 _HELPERS = "weft.compat.helpers"
 
@@ -249,7 +250,7 @@ ELSEWHERE.update({f"jaxlib.{module}": names for module, names in inside.JAXLIB.i
 
 
 def is_internal(module: str) -> bool:
-    """Whether a module, or a name of one, belongs to the inside of JAX.
+    """Return True if a module, or a name in it, is internal to JAX.
 
     >>> is_internal("jax._src.core"), is_internal("jaxlib.xla_client"), is_internal("jax.core")
     (True, True, False)
@@ -258,13 +259,13 @@ def is_internal(module: str) -> bool:
 
 
 def same_as(module: str) -> tuple[str, ...]:
-    """The public modules of JAX whose names the internal module `module` has as well."""
+    """Return the public modules of JAX whose names the internal module `module` also has."""
     return inside.SAME_AS.get(module.removeprefix(f"{_INSIDE}."), ()) if is_internal(module) else ()
 
 
 @cache
 def public_names() -> dict[str, frozenset[str]]:
-    """The public names of today's JAX, by module.
+    """Return the public names of the current JAX, by module.
 
     >>> "sin" in public_names()["jax.numpy"]
     True
@@ -284,14 +285,15 @@ def public_names() -> dict[str, frozenset[str]]:
 
 @cache
 def known_modules() -> frozenset[str]:
-    """Every JAX module that programs may import, those that only hold other modules included."""
+    """Return all JAX modules that programs may import, including packages without names of their
+    own."""
     listed = {*public_names(), *ELSEWHERE}
     parents = {module[:i] for module in listed for i, letter in enumerate(module) if letter == "."}
     return frozenset(listed | parents)
 
 
 def is_known(module: str, name: str) -> bool:
-    """Whether JAX, of today or before, has `name` in `module`."""
+    """Return True if `module` of the current or an older JAX has `name`."""
     return (
         name in public_names().get(module, ())
         or name in ELSEWHERE.get(module, ())

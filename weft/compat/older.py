@@ -15,32 +15,32 @@ UNSPECIFIED = object()
 
 
 def disable_x64() -> Any:
-    """A block in which 64-bit dtypes are cut to 32 bits."""
+    """Return a context manager in which 64-bit dtypes are truncated to 32 bits."""
     return weft.enable_x64(False)
 
 
 def full_lower(x: Any) -> Any:
-    """The value itself: no tracer of weft stands for a constant."""
+    """Return `x` unchanged: weft has no tracers of constants."""
     return x
 
 
 def reset_cache() -> None:
-    """Keep compiled programs where the settings at the start of the process said, and no longer where `set_cache_dir` did."""
+    """Restore the cache of compiled programs to the initial settings, and undo `set_cache_dir`."""
     weft.config.update("compilation_cache_dir", None)
 
 
 def set_cache_dir(path: Any) -> None:
-    """Keep compiled programs in the folder `path`: the setting `compilation_cache_dir`."""
+    """Cache compiled programs in the folder `path`: the setting `compilation_cache_dir`."""
     weft.config.update("compilation_cache_dir", str(path))
 
 
 def raise_to_shaped(aval: Any, weak_type: bool | None = None) -> Any:
-    """The type itself: no type of weft holds a value."""
+    """Return `aval` unchanged: weft has no types that hold a value."""
     return aval if weak_type is None else aval.update(weak_type=weak_type)
 
 
 def is_constant_dim(d: Any) -> bool:
-    """Whether a size is a number, not a symbolic one.
+    """Return True if a size is a number, not symbolic.
 
     >>> is_constant_dim(3)
     True
@@ -49,12 +49,12 @@ def is_constant_dim(d: Any) -> bool:
 
 
 def is_constant_shape(s: Sequence[Any]) -> bool:
-    """Whether all sizes of a shape are numbers."""
+    """Return True if all sizes of a shape are numbers."""
     return all(map(is_constant_dim, s))
 
 
 def in1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False) -> Any:
-    """`weft.numpy.isin` of the flattened array."""
+    """Return `weft.numpy.isin` of the flattened array."""
     return weft.numpy.isin(weft.numpy.ravel(ar1), ar2, assume_unique=assume_unique, invert=invert)
 
 
@@ -78,7 +78,8 @@ def pjit(
 ) -> Callable[..., Any]:
     """`weft.jit` under its older name; `*_axis_resources` are today's `*_shardings`.
 
-    A sharding given as None means: replicated over the mesh in context at the call, and free where there is none.
+    None as a sharding means replicated over the mesh in context at the call, and unspecified
+    without a mesh.
     """
     given = {
         "in_shardings": in_shardings if in_axis_resources is UNSPECIFIED else in_axis_resources,
@@ -107,8 +108,8 @@ def pjit(
 
 
 class _OverMesh(JitFunction):
-    """A jitted function that runs on the devices of the mesh of `with mesh`, which holds its arguments and results; the mesh of `set_mesh`,
-    which came later, holds neither. Specs are over the mesh of either."""
+    """A jitted function that runs on the devices of the mesh of `with mesh` and moves its arguments
+    and results there. The mesh of `set_mesh` does not move them. Specs refer to either mesh."""
 
     _mesh_of = staticmethod(current_mesh)
 
@@ -120,5 +121,5 @@ class _OverMesh(JitFunction):
             return super()._execute(call)
 
     def _install_fast_path(self, compiled: CompiledCall, call: FlatCall, is_first: bool) -> None:
-        if current_mesh() is None:  # a call outside of the context gives other results
+        if current_mesh() is None:  # results depend on the mesh context
             super()._install_fast_path(compiled, call, is_first)

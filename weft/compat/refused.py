@@ -22,7 +22,8 @@ def _refuse(message: str) -> NoReturn:
 
 
 def _is_special(name: str) -> bool:
-    """Whether Python itself looks the attribute up, as `copy` and `inspect` do (`_partialmethod`)."""
+    """Return True if Python itself looks the attribute up, as `copy` and `inspect` do
+    (`_partialmethod`)."""
     return name.startswith("_")
 
 
@@ -54,7 +55,8 @@ class RefusedModule(ModuleType):
 
 
 class RefusedPrimitive(Primitive):
-    """A primitive that weft does not bind. It takes rules, which no program asks for; `bind` raises NotImplementedError."""
+    """A primitive that weft does not bind. Rules can be defined but are never used; `bind` raises
+    NotImplementedError."""
 
     kind = "refused"
 
@@ -109,14 +111,15 @@ _primitives: dict[str, RefusedPrimitive] = {}
 
 
 def _primitive(module: str, name: str, reason: str) -> RefusedPrimitive:
-    """Return the one object of a primitive; its message names the module of the first access."""
+    """Return the only object of a primitive; its message names the module of the first access."""
     if name not in _primitives:
         _primitives.setdefault(name, RefusedPrimitive(module, name, reason))
     return _primitives[name]
 
 
 def refused_object(module: str, name: str, kind: str, reason: str) -> Any:
-    """The object of `kind`: "class", "exception", "function", "module", "primitive" or "value".
+    """Return the object of `kind`: "class", "exception", "function", "module", "primitive" or
+    "value".
 
     >>> refused_object("jax.ffi", "include_dir", "function", "there are no headers")()
     Traceback (most recent call last):

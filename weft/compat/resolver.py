@@ -1,11 +1,13 @@
 """The import hook behind `install_as_jax`: `jax` and its modules, with the objects of weft.
 
-In:  `import jax.x`, `from jax.x import y`, `jax.x.y`; or the import of the packages that `weft shim install` writes.
-Out: stand-in modules whose names are looked up in weft on first use. Assigning to such a name changes the stand-in
-     alone, never weft. A name of JAX that weft refuses is an object that raises NotImplementedError when it is used; any unknown
-     name is an ordinary AttributeError.
+In:  `import jax.x`, `from jax.x import y`, `jax.x.y`; or an import of the packages that `weft shim
+     install` writes.
+Out: stand-in modules whose names are looked up in weft on first use. Assigning to such a name
+     changes only the stand-in, never weft. A JAX name that weft refuses is an object that raises
+     NotImplementedError when it is used; an unknown name raises AttributeError.
 
-Next to read: `names` (which module of weft holds a name), `inside` (the names of `jax._src` that libraries use).
+Next to read: `names` (the weft module of a name), `inside` (the names of `jax._src` that libraries
+use).
 """
 
 import importlib
@@ -23,18 +25,18 @@ from weft.compat import missing, names
 if TYPE_CHECKING:
     from importlib.abc import Loader
 
-JAX_VERSION = "0.10.2"  # the version whose names weft knows
+JAX_VERSION = "0.10.2"  # the version that the tables of names describe
 
 _MISSING = object()
 
 
 def install_as_jax(generation: str | None = None) -> None:
-    """Make `import jax` mean weft in this process; a second call changes nothing.
+    """Make `import jax` import weft in this process; a second call has no effect.
 
-    `generation` is the JAX version, as "0.4.30" or "0.10", that the program was written for: it sets `weft.config.jax_api`, which
-    decides where versions differ (`make_mesh` makes Explicit axes from 0.9 on), and `jax.__version__`.
-    Raises RuntimeError where the real JAX has been imported before: its modules cannot be replaced any more; ValueError for a
-    generation that is not a version.
+    `generation` is the JAX version for which the program was written, such as "0.4.30" or "0.10".
+    It sets `weft.config.jax_api`, which selects the behavior where versions differ (`make_mesh`
+    makes Explicit axes from 0.9 on), and `jax.__version__`. Raises RuntimeError if the real JAX is
+    already imported, since its modules cannot be replaced; ValueError for an invalid generation.
     """
     loaded = sys.modules.get("jax")
     if loaded is not None and not isinstance(loaded, JaxModule):
@@ -50,9 +52,11 @@ def install_as_jax(generation: str | None = None) -> None:
 
 
 def become_jax(module: str, version: str) -> None:
-    """Make the package `module`, "jax" or "jaxlib", of which Python is running the file, the stand-in of that name.
+    """Turn the package `module`, "jax" or "jaxlib", whose file Python is running, into the stand-in
+    of that name.
 
-    The files that `weft shim install` writes call it. The version sets `weft.config.jax_api`, unless a setting has done that before.
+    The files that `weft shim install` writes call it. The version sets `weft.config.jax_api`,
+    unless it was set before.
     """
     if config.jax_api is None:
         config.update("jax_api", version)
@@ -63,7 +67,7 @@ def become_jax(module: str, version: str) -> None:
 
 
 def is_shim(file: str) -> bool:
-    """Whether the file of a package `jax` or `jaxlib` is one that `weft shim install` wrote."""
+    """Return True if the file of a package `jax` or `jaxlib` was written by `weft shim install`."""
     try:
         with open(file, errors="replace") as opened:
             return "weft shim install" in opened.readline()
@@ -72,7 +76,7 @@ def is_shim(file: str) -> bool:
 
 
 def installed_shim() -> bool:
-    """Whether `import jax` finds a package in this environment that is weft's own."""
+    """Return True if the `jax` package of this environment is weft's shim."""
 
     spec = PathFinder.find_spec("jax")
     return spec is not None and spec.origin is not None and is_shim(spec.origin)
@@ -85,7 +89,8 @@ def _add_finder() -> None:
 
 
 def uninstall() -> None:
-    """Undo `install_as_jax`: the hook and the stand-in modules go; objects that a program holds stay as they are."""
+    """Undo `install_as_jax`: remove the hook and the stand-in modules; objects that a program holds
+    stay valid."""
     report_jax(False)
     finder = _finder()
     if finder is not None:
@@ -99,7 +104,8 @@ def _finder() -> "JaxFinder | None":
 
 
 class JaxModule(ModuleType):
-    """A module of JAX's name whose contents are found in weft, one name at a time; `vars(module)` loads all public names."""
+    """A stand-in for a JAX module, which looks names up in weft one at a time; `vars(module)` loads
+    all public names."""
 
     @property
     def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
@@ -111,7 +117,7 @@ class JaxModule(ModuleType):
             return self._offered()
         if name.startswith("__") and not name.startswith(
             "__array_"
-        ):  # those of the array API are looked up as others are
+        ):  # dunder names of the array API are looked up like other names
             raise AttributeError(
                 f"module {self.__name__!r} has no attribute {name!r}", name=name, obj=self
             )
@@ -124,7 +130,8 @@ class JaxModule(ModuleType):
         return value
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Importing a module sets it in the module above, where an object of the same name stays: `roofline.roofline` is a function."""
+        """Set a name. An imported submodule does not replace an object of the same name:
+        `roofline.roofline` is a function."""
         if isinstance(value, ModuleType):
             own = _own(self.__name__, name)
             value = value if own is _MISSING else own
@@ -134,7 +141,8 @@ class JaxModule(ModuleType):
         return sorted({*self._offered(), *_namespace(self)})
 
     def _offered(self) -> list[str]:
-        """The public names of this module, without the refused ones; modules below it included."""
+        """Return the public names of this module, without refused names; submodules are
+        included."""
         module = self.__name__
         listed = {*names.public_names().get(module, ()), *names.ELSEWHERE.get(module, ())}
         below = {
@@ -146,17 +154,18 @@ class JaxModule(ModuleType):
         return sorted(filter(self._load, listed))
 
     def _load(self, name: str) -> bool:
-        """Load a name unless it is refused; return whether weft has it."""
+        """Load a name unless it is refused; return True if weft has it."""
         return _look_up(self.__name__, name) is not _MISSING and hasattr(self, name)
 
 
 def _namespace(module: ModuleType) -> dict[str, Any]:
-    """The names that a module has by now, without loading others."""
+    """Return the names that a module has loaded, without loading others."""
     return vars(ModuleType)["__dict__"].__get__(module)
 
 
 class ConfigModule(JaxModule):
-    """`jax.config`, an object today and a module once: `from jax.config import config` works as well."""
+    """`jax.config`: an object in the current JAX, a module in older ones, so `from jax.config
+    import config` works too."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -172,7 +181,8 @@ class ConfigModule(JaxModule):
 
 
 class JaxFinder:
-    """Finds and makes the stand-in modules. (The base classes of `importlib.abc` add nothing but 20 ms to the start.)"""
+    """The finder and loader of the stand-in modules. (The base classes of `importlib.abc` would
+    only add 20 ms to the start.)"""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -182,7 +192,8 @@ class JaxFinder:
         if is_offered(fullname):
             return ModuleSpec(fullname, cast("Loader", self), origin="weft", is_package=True)
         module, _, name = fullname.rpartition(".")
-        # The errors carry no `name`, so that `from jax.x import y` passes them on instead of wording its own.
+        # The errors have no `name`, so that `from jax.x import y` passes them on instead of
+        # replacing their message.
         if fullname in names.known_modules():
             raise ModuleNotFoundError(f"weft does not have the module {fullname} yet")
         if names.is_internal(fullname):
@@ -210,7 +221,8 @@ def _versions() -> dict[str, Any]:
 
 
 def is_offered(module: str) -> bool:
-    """Whether the JAX module `module` can be imported: weft has such a module, or names for it, or refuses its names with a reason."""
+    """Return True if the JAX module `module` can be imported: weft has this module, names for it,
+    or a reason to refuse its names."""
     if module in _VERSIONED or module == "jax.config":
         return True
     if module not in names.known_modules():
@@ -218,9 +230,7 @@ def is_offered(module: str) -> bool:
     if _weft_module(module) is not None or (
         names.is_internal(module) and module in names.ELSEWHERE
     ):
-        return (
-            True  # libraries import internal modules whose names they then use in rare cases only
-        )
+        return True  # libraries import internal modules whose names they use only in rare cases
     if any(names.ELSEWHERE.get(module, {}).values()) or any(map(is_offered, names.same_as(module))):
         return True
     if missing.why_module(module) is not None:
@@ -252,7 +262,8 @@ def _look_up(module: str, name: str) -> Any:
 
 
 def _refused(module: str, name: str) -> Any:
-    """The object of a name that weft refuses with a reason, which raises NotImplementedError when it is used."""
+    """Return the object of a refused name, which raises NotImplementedError with the reason when it
+    is used."""
     for place in (module, *names.same_as(module)):
         if name in names.public_names().get(place, ()) or name in names.ELSEWHERE.get(place, ()):
             return _MISSING if missing.why(place, name) is None else missing.refused(place, name)
@@ -260,7 +271,8 @@ def _refused(module: str, name: str) -> Any:
 
 
 def _own(module: str, name: str) -> Any:
-    """The object that the module `module` has under the name of a module below it, if it has one."""
+    """Return the object of the module `module` that has the same name as one of its submodules, if
+    any."""
     module_of_weft = (
         _weft_module(module)
         if module != "jax" and name in names.public_names().get(module, ())
@@ -270,7 +282,8 @@ def _own(module: str, name: str) -> Any:
 
 
 def _load(candidate: str) -> Any:
-    """The first of the space-separated `module:name`s, if all are there; modules do not count as names of a module."""
+    """Return the object of the first of the space-separated `module:name`s if all exist; modules do
+    not count as names."""
     values = []
     for place in candidate.split():
         module_of_weft, _, name = place.partition(":")
@@ -286,7 +299,7 @@ def _load(candidate: str) -> Any:
 
 
 def _weft_module(module: str) -> str | None:
-    """The weft module of the same name, where there is one to be shown."""
+    """Return the weft module of the same name if it is public, else None."""
     module_of_weft = "weft" + module.removeprefix("jax")
     package = module_of_weft.removeprefix("weft.").partition(".")[0]
     inside = {"ad"}  # packages of weft that only share their name with JAX's modules

@@ -1,4 +1,5 @@
-"""Profiling: how much memory each device holds (`memory`), and when programs compile and run (`tracing`)."""
+"""Profiling: the memory of each device (`memory`), and the times at which programs compile and run
+(`tracing`)."""
 
 from weft._engine.util.lazy import attach
 

@@ -1,7 +1,8 @@
 """Live memory per virtual device, in the format of pprof.
 
-A virtual device counts what a real one would hold: its shard of every live array, replicas included, although the virtual
-devices of a process share one copy. Samples are labelled with `device` and `kind`; their stack is the type of the arrays.
+A virtual device counts the memory that a real device would need: its shard of every live array,
+including replicas, although the virtual devices of a process share one copy. Samples have the
+labels `device` and `kind`; their stack is the type of the arrays.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from weft.profiler import pprof
 
 
 def device_memory_profile(backend: str | None = None) -> bytes:
-    """The memory that live arrays hold on each device, as a gzipped profile for `pprof` and tools that read it.
+    """Return the memory of live arrays on each device, as a gzipped profile for `pprof` and
+    compatible tools.
 
     >>> import gzip, weft, weft.numpy as wnp
     >>> x = wnp.ones(12345)

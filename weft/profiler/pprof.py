@@ -1,10 +1,11 @@
-"""The profile format of pprof: a gzipped protocol-buffer message, encoded here.
+"""The profile format of pprof: a gzipped protocol-buffer message, encoded in this module.
 
 In:   samples: a stack of function names (innermost first), one number per value type, labels.
-Out:  bytes that `pprof` and tools built on it read.
+Out:  bytes for `pprof` and compatible tools.
 
-A message is a sequence of fields: a key (field number * 8 + wire type), then a number of seven bits per byte (type 0), or a
-length and that many bytes (type 2). Texts are numbers of entries in one table, whose first entry is empty.
+A message is a sequence of fields: a key (field number * 8 + wire type), then a number of seven bits
+per byte (type 0), or a length and that many bytes (type 2). Texts are indices into one string
+table, whose first entry is empty.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Sample:
 def encode(
     types: Sequence[tuple[str, str]], samples: Sequence[Sample], default_type: str = ""
 ) -> bytes:
-    """The profile of `samples`, whose values are of `types` (name, unit)."""
+    """Encode the profile of `samples`, whose values are of `types` (name, unit)."""
     texts: dict[str, int] = {"": 0}
     text = lambda s: texts.setdefault(s, len(texts))
     functions = {

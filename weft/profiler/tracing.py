@@ -1,8 +1,10 @@
-"""Traces: when programs compiled and ran, and the regions that the user named, as a file for trace viewers.
+"""Traces: the times at which programs compile and run, and regions named by the user, as files for
+trace viewers.
 
-Between `start_trace` and `stop_trace` every call of a compiled program takes the Python path, where it is timed as a whole;
-the inside of a program's one native call is not resolved. There are two files of it: HOST.trace.json.gz in Chrome's trace format, which
-chrome://tracing and Perfetto open, and HOST.xplane.pb for TensorBoard's profile plugin. They are written where that looks for them:
+Between `start_trace` and `stop_trace` every call of a compiled program takes the Python path, where
+it is timed as a whole; the steps inside the native call are not recorded. A trace is written to two
+files: HOST.trace.json.gz in Chrome's trace format, for chrome://tracing and Perfetto, and
+HOST.xplane.pb for TensorBoard's profile plugin. Both are in the folder that the plugin reads:
 DIR/plugins/profile/TIME.
 """
 
@@ -29,9 +31,10 @@ _session: _Session | None = None
 
 
 class ProfileOptions:
-    """What a trace records, for `start_trace`: nothing of the host with `host_tracer_level` 0.
+    """The options of `start_trace`; with `host_tracer_level` 0, nothing of the host is recorded.
 
-    `python_tracer_level` and `device_tracer_level` change nothing: calls of Python functions are not recorded, and the host is the device.
+    `python_tracer_level` and `device_tracer_level` have no effect: calls of Python functions are
+    not recorded, and the host is the device.
 
     >>> options = ProfileOptions()
     >>> options.host_tracer_level = 0
@@ -69,7 +72,7 @@ class _Session:
             )
 
     def write(self) -> None:
-        """Write what was recorded."""
+        """Write the recorded events."""
         names = [{"name": "process_name", "ph": "M", "pid": os.getpid(), "args": {"name": "weft"}}]
         text = json.dumps(
             {"displayTimeUnit": "ms", "traceEvents": [*names, *self.events]}, default=str
@@ -98,9 +101,10 @@ def start_trace(
     create_perfetto_trace: bool = False,
     profiler_options: Any = None,
 ) -> None:
-    """Begin to record compilations, runs of programs and named regions; `stop_trace` writes them under `log_dir`.
+    """Start recording compilations, program runs and named regions; `stop_trace` writes them under
+    `log_dir`.
 
-    `profiler_options` are `ProfileOptions`; TypeError for other things.
+    `profiler_options` must be `ProfileOptions`; otherwise TypeError is raised.
     """
     if create_perfetto_link:
         raise NotImplementedError(
@@ -181,7 +185,7 @@ class TraceAnnotation:
 
 
 class StepTraceAnnotation(TraceAnnotation):
-    """A step of a training loop in a trace; number `step_num`.
+    """A step of a training loop in a trace, with the number `step_num`.
 
     >>> with StepTraceAnnotation("train", step_num=0):
     ...     pass
@@ -189,7 +193,7 @@ class StepTraceAnnotation(TraceAnnotation):
 
 
 def annotate_function(func: Callable, name: str | None = None, **decorator_kwargs: Any) -> Callable:
-    """`func`, whose calls are named regions of a trace.
+    """Return `func` as a function whose calls are named regions of a trace.
 
     >>> annotate_function(len)([1, 2])
     2
@@ -205,12 +209,12 @@ def annotate_function(func: Callable, name: str | None = None, **decorator_kwarg
 
 
 def start_server(port: int, requires_backend: bool = True) -> NoReturn:
-    """Not supported: a server that records traces on request while a program runs."""
+    """Raise an error: a server that records traces on request is not supported."""
     raise refusal("weft.profiler", "start_server")
 
 
 def stop_server() -> NoReturn:
-    """Raises ValueError: no server is active, for none can be started; see `start_server`."""
+    """Raise ValueError: no server can be active; see `start_server`."""
     raise ValueError(
         "profiler.stop_server: there is no active profiler server. Traces are stopped by stop_trace."
     )

@@ -1,8 +1,9 @@
-"""Traces as TensorBoard's profile plugin reads them: an XSpace, a protocol-buffer message of planes, lines and events.
+"""The trace format of TensorBoard's profile plugin: an XSpace, a protocol-buffer message of planes,
+lines and events.
 
 In:   events of a trace: name, start and duration in nanoseconds, thread, facts.
-Out:  the bytes of a file `HOST.xplane.pb`: one plane, the host's, with a line for each thread.
-Next: `profiler.pprof`, which has the encoding.
+Out:  the bytes of a file `HOST.xplane.pb`: one plane for the host, with a line for each thread.
+Next: `profiler.pprof`, which encodes messages.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Any, NamedTuple
 
 from weft.profiler.pprof import message, number
 
-# field numbers of XSpace, XPlane, XLine, XEvent, XStat, and of the records that names of events and facts have
+# field numbers of XSpace, XPlane, XLine, XEvent, XStat, and of the metadata records of event and
+# fact names
 _PLANE, _HOST = 1, 4
 _NAME, _LINE, _EVENT_NAMES, _STAT_NAMES = 2, 3, 4, 5
 _START, _EVENT = 3, 4
@@ -21,7 +23,7 @@ _TEXT = 5
 
 
 class Span(NamedTuple):
-    """What a thread did from `start` for `duration`, in nanoseconds."""
+    """An activity of a thread from `start` for `duration`, in nanoseconds."""
 
     name: str
     start: int
@@ -31,7 +33,7 @@ class Span(NamedTuple):
 
 
 def encode(spans: Sequence[Span], origin: int, host: str) -> bytes:
-    """The trace whose first event may begin at `origin`, nanoseconds of the epoch."""
+    """Encode the trace whose events begin at or after `origin`, in nanoseconds since the epoch."""
     names: dict[str, int] = {}
     facts: dict[str, int] = {}
     id_of = lambda known, name: known.setdefault(name, len(known) + 1)

@@ -1,7 +1,7 @@
-"""What would make a collective unnecessary, or smaller: one sentence for each cause.
+"""Advice on how to avoid a collective or make it smaller: one sentence for each cause.
 
 In:  a collective's record from the partitioner.
-Out: a sentence; none for a collective that the program itself asks for inside `shard_map`.
+Out: a sentence; an empty one for explicit collectives inside `shard_map`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from weft._engine.ir.specs import joined
 
 
 def spell_spec(dims: Any) -> str:
-    """A layout, spelled as a PartitionSpec.
+    """Return a layout as the text of a PartitionSpec.
 
     >>> spell_spec((("a", "b"), (), ("c",))), spell_spec(((), ()))
     ("P(('a', 'b'), None, 'c')", 'P()')
@@ -28,13 +28,14 @@ def spell_spec(dims: Any) -> str:
 
 
 def spell_placement(place: Any) -> str:
-    """A layout, and the axes over which its values are partial sums."""
+    """Return the text of a layout and of the axes over which its values are partial sums."""
     sums = ", ".join(joined(sorted(map(str, place.partial))))
     return spell_spec(place.dims) + (f" with partial sums over {sums}" if sums else "")
 
 
 def advise(r: Any, argument: str = "") -> str:
-    """The sentence for the record `r`; `argument` is the key path of the argument that it moves, if it moves one."""
+    """Return the advice for the record `r`; `argument` is the key path of the argument that it
+    moves, if any."""
     rule = _ADVICE.get(r.cause)
     return rule(r, argument) if rule is not None else ""
 

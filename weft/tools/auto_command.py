@@ -1,7 +1,7 @@
 """`weft auto SCRIPT --mesh 4x2`: run a program, then find shardings for its largest jitted function.
 
-In:   what `weft run` takes, a mesh, a machine, and the files to write.
-Out:  the program's own output; after it the report of the plan.
+In:   the arguments of `weft run`, a mesh, a machine, and the files to write.
+Out:  the program's own output, then the report of the plan.
 How:  the program runs on as many virtual devices as the mesh has. Each jitted function is recorded when it is traced, with
       its program, the types and names of its arguments and their donation. Results that are arguments of the next call are
       state. The function with the most floating point operations is planned.
@@ -28,9 +28,9 @@ from weft.tools.automatic.search import SearchOptions, plan_function
 from weft.tools.automatic.step_recorder import JittedStep, StepRecorder
 from weft.tools.run import run_program
 
-#: names of the axes of a mesh that has sizes alone
+#: axis names of a mesh that is given by sizes only
 AXIS_NAMES = "xyzuvw"
-#: in place of a machine's name: measure the devices of the mesh
+#: the machine name that stands for measuring the devices of the mesh
 MEASURE = "measure"
 
 
@@ -100,7 +100,7 @@ def _state_text(step: JittedStep) -> str:
 
 
 def run_recorded(options: AutoOptions, needed: int, recorder: StepRecorder) -> int:
-    """Run the program with at least so many devices and return its exit status."""
+    """Run the program with at least `needed` devices and return its exit status."""
     known = os.environ.get("WEFT_NUM_DEVICES", "")
     count = max(needed, int(known) if known.isdigit() else 0)
     hooks.after_tracing.append(recorder.on_trace)
@@ -128,7 +128,8 @@ def _fail(message: str) -> int:
 
 
 def parse_mesh(text: str) -> dict[str, int]:
-    """Return the sizes of the axes of a mesh such as 4x2 or data=4,model=2, by name; ValueError for other texts.
+    """Return the axis sizes of a mesh such as 4x2 or data=4,model=2, by name. Raise ValueError for
+    other texts.
 
     >>> parse_mesh("4x2"), parse_mesh("data=4,model=2")
     ({'x': 4, 'y': 2}, {'data': 4, 'model': 2})
@@ -160,7 +161,7 @@ def check_files(*paths: str | None) -> None:
 
 
 def mesh_of(axes: dict[str, int]) -> Mesh:
-    """Return the mesh; ValueError if the program has made fewer devices than it needs."""
+    """Return the mesh. Raise ValueError if the program has created fewer devices than it needs."""
     count = math.prod(axes.values())
     if len(devices()) < count:
         raise ValueError(

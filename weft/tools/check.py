@@ -1,9 +1,10 @@
 """`weft check PROGRAM`: run a program and compare its compiled calls with op-by-op execution.
 
-In:   what `weft run` takes.
-Out:  the program's own output and exit status; 1 if a compiled call is wrong. For each wrong program the pass at fault, and a
-      reproducer of as few equations as possible in the current folder.
-How:  a child process that shares the memory of this one searches for smaller programs, because a wrong program may crash.
+In:   the arguments of `weft run`.
+Out:  the program's own output and exit status, or 1 if a compiled call is wrong. For each wrong
+      program, the pass at fault and, in the current folder, a reproducer with as few equations as
+      possible.
+How:  a forked child process searches for smaller programs, because a wrong program may crash.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def report_of(error: VerificationError, number: int) -> str:
 
 
 def _reproducer(error: VerificationError, path: Path) -> str:
-    """Search in a child process and return what it found."""
+    """Search in a child process and return its report."""
     note = path.with_suffix(".txt")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of forks in processes with threads
@@ -92,7 +93,7 @@ def _reproducer(error: VerificationError, path: Path) -> str:
 
 
 def _ends(child: int, seconds: float) -> bool:
-    """Wait for a child process; whether it ends in time."""
+    """Wait for a child process. Return True if it ends in time."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if os.waitpid(child, os.WNOHANG)[0] == child:
@@ -102,7 +103,8 @@ def _ends(child: int, seconds: float) -> bool:
 
 
 def search(error: VerificationError, path: Path, note: Path) -> None:
-    """Write the reproducer of a wrong call, then smaller ones in its place, and the pass at fault of the last."""
+    """Write the reproducer of a wrong call, replace it by smaller ones, and find the pass at fault
+    of the last one."""
     from weft._engine.ir.text.parse import JaxprSyntaxError
     from weft._engine.verification import values
     from weft._engine.verification.minimize import Minimizer

@@ -1,5 +1,6 @@
-"""The command `weft`: run a program that imports jax on weft, explain what it communicates, check its compiled functions, compile it
-for devices that are not attached, find its shardings, plan a training run on a cluster, install weft as jax, describe this machine.
+"""The command `weft`: run programs that import jax, explain their communication, check their
+compiled functions, compile them for devices that are not attached, find shardings, plan a training
+run on a cluster, install weft as jax, describe this machine.
 
     weft run [--devices N] SCRIPT [ARGUMENTS] [--devices N] [-- ARGUMENTS]
     weft run [--devices N] -m MODULE [ARGUMENTS]
@@ -15,7 +16,7 @@ for devices that are not attached, find its shardings, plan a training run on a 
     weft --version
 
 The script runs as `__main__` with its own `sys.argv` and its own folder first on `sys.path`, as under `python SCRIPT`;
-its exit status, and the traceback of an error, are its own.
+its exit status and the traceback of an error are the same as well.
 """
 
 import argparse
@@ -37,7 +38,8 @@ from weft.tools.output import CLOSED_OUTPUT, drop_output, is_output_closed
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: that of the process) and return the exit status.
 
-    If the reader of the output has gone, as in `weft info | head`, the command ends without a message.
+    If the reader of the output has closed it, as in `weft info | head`, the command ends without a
+    message.
     """
     try:
         status = _run(argv)
@@ -162,7 +164,8 @@ def _launch(options: argparse.Namespace) -> int:
 def parse(argv: list[str]) -> argparse.Namespace:
     """Read the command line.
 
-    Weft's long options are understood before and after the program, up to a `--`; all else after it is the program's.
+    Weft's long options are accepted before and after the program, up to a `--`; all other arguments
+    belong to the program.
 
     >>> parse(["run", "train.py", "--epochs", "3", "--devices", "8"])
     Namespace(command='run', devices=8, as_module=False, program='train.py', arguments=['--epochs', '3'])
@@ -237,7 +240,7 @@ _RUNNERS = {
     "compile": "compile the functions of a program for devices that are not attached, and report memory and costs",
     "auto": "run a program, then find shardings for its largest jitted function",
 }
-#: the long options of each command, and what stands for their values
+#: the long options of each command, with placeholders for their values
 _OPTIONS = {
     "run": {"--devices": "N"},
     "explain": {"--devices": "N", "--html": "FILE"},
@@ -509,7 +512,8 @@ def _usage(name: str) -> str:
 
 
 def _long_options(name: str) -> argparse.ArgumentParser:
-    """The options of the command `name` that may stand on both sides of the program."""
+    """Return the parser of the long options of the command `name`, which may precede or follow the
+    program."""
     parser = argparse.ArgumentParser(
         prog=f"weft {name}", usage=_usage(name), add_help=False, allow_abbrev=False
     )
@@ -562,7 +566,7 @@ def _add_auto_options(parser: argparse.ArgumentParser) -> None:
 
 
 class _OfExplain(argparse.Action):
-    """Refuses an option that another command has: passed on, it would be ignored without a word by most programs."""
+    """An action that rejects another command's option: most programs would silently ignore it."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
         option = self.option_strings[0]
@@ -575,7 +579,8 @@ _WITH_VALUE = frozenset([option for options in _OPTIONS.values() for option in o
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str], list[str]]:
-    """The words up to and including the program, those after it, and those that follow a `--`."""
+    """Return the words up to and including the program, the words after it, and the words after a
+    `--`."""
     takes_value = False
     for i, word in enumerate(words):
         if word == "--":

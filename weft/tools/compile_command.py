@@ -1,11 +1,12 @@
-"""`weft compile PROGRAM --target NAME`: report what a program compiles for devices that are not attached.
+"""`weft compile PROGRAM --target NAME`: report the compilation of a program for devices that are
+not attached.
 
 In:   a program and its arguments, and a target: `v5p:8x8x8`, `h100:8`.
-Out:  the program's own output; among it, for each function that it jits, what the device's plugin made
-      of it: memory, costs, the time to compile, and weft's collectives.
-How:  the default devices are the target's. A function is compiled when it is called, or in the end if
-      `lower().compile()` made it. No array has a value: the program ends where it reads one. Weft's
-      own functions, such as `wnp.sin` outside of a jitted function, are not compiled.
+Out:  the program's own output and, for each function that it jits, the result of the device's
+      plugin: memory, costs, the time to compile, and weft's collectives.
+How:  the default devices are the target's. A function is compiled at its first call, or at the end
+      if `lower().compile()` made it. Arrays have no values: the program ends when it reads one.
+      Weft's own functions, such as `wnp.sin` outside of a jitted function, are not compiled.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from weft._engine.util.source import is_internal
 from weft.tools.report import collectives_of
 from weft.tools.run import run_program, show
 
-#: settings of plugins that keep their logs off the report
+#: settings of plugins that suppress their logs
 QUIET_PLUGINS = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "TPU_MIN_LOG_LEVEL": "3",
@@ -41,7 +42,7 @@ QUIET_PLUGINS = {
 class CollectiveTotal:
     """The collectives of one kind: their runs in a call, and the bytes that a device sends in them.
 
-    Both are those of one iteration if they are in a loop whose length is not known.
+    Both are per iteration if the collectives are in a loop of unknown length.
     """
 
     kind: str
@@ -56,9 +57,9 @@ class CollectiveTotal:
 
 @record(frozen=False)
 class ProgramReport:
-    """What is known of one compiled program. `memory` and `cost` are those of one device.
+    """The report on one compiled program. `memory` and `cost` are per device.
 
-    `error` is why the plugin refused the program, which then has neither.
+    If the plugin refused the program, `error` is the reason, and `memory` and `cost` are empty.
     """
 
     name: str
@@ -150,9 +151,9 @@ class TargetCompilation:
         self._called: set[Any] = set()
 
     def use_target(self, name: str) -> None:
-        """Let the devices of a target be the default ones.
+        """Make the devices of a target the default ones.
 
-        ValueError for an unknown target, RuntimeError if its plugin is not installed.
+        Raise ValueError for an unknown target, RuntimeError if its plugin is not installed.
         """
         target = targets.parse_target(name)
         backend = describe(target.platform, target.topology, target.options, self.on_call)
@@ -164,7 +165,7 @@ class TargetCompilation:
         hooks.after_compilation.append(self.on_executable)
 
     def on_executable(self, executable: Any) -> None:
-        """Take an executable that weft has made."""
+        """Record an executable of weft."""
         if isinstance(executable.loaded, TopologyProgram):
             self._executables[executable.loaded] = executable
 
@@ -176,7 +177,8 @@ class TargetCompilation:
                 self._report(loaded)
 
     def finish(self) -> None:
-        """Report the programs of `lower().compile()` that were not called, and count all."""
+        """Report the programs of `lower().compile()` that were not called, and print the count of
+        all programs."""
         for loaded in list(self._executables):
             if loaded.module and loaded not in self._called:
                 self._report(loaded)
@@ -203,7 +205,7 @@ class TargetCompilation:
         }
 
     def show_error(self, error: BaseException, trace: TracebackType | None) -> int:
-        """Say where the program stopped if it read a value; else print the traceback."""
+        """Print where the program stopped if it read a value; otherwise print the traceback."""
         if not isinstance(error, NoValueError):
             return show(error, trace)
         frames = [frame for frame in traceback.extract_tb(trace) if not is_internal(frame.filename)]
@@ -223,7 +225,7 @@ def _fields(report: ProgramReport | CollectiveTotal) -> dict[str, Any]:
 
 
 def report_of(executable: Any) -> ProgramReport:
-    """Compile the program of an executable for its topology; return what is known of it."""
+    """Compile the program of an executable for its topology; return its report."""
     loaded, stages = executable.loaded, executable.stages
     devices = (*executable.in_specs, *executable.out_specs)[0].sharding.device_assignment
     limit = getattr(devices[0], "device_memory_bytes_limit", None)
@@ -253,7 +255,7 @@ def _totals(executable: Any) -> list[CollectiveTotal]:
 
 
 def _count_cost(stages: Any, report: ProgramReport) -> dict[str, float]:
-    """Return weft's own counts, for a plugin that estimates nothing."""
+    """Return weft's own counts, for a plugin without estimates."""
     from weft._engine.hlo.cost import module_cost
     from weft._engine.hlo.fused import compiled
 

@@ -1,4 +1,5 @@
-"""`weft.explain(f, *args)`: what the compiler makes of a call, as data, as text, as a page, and as assertions for tests.
+"""`weft.explain(f, *args)`: a report on a compiled call, as data, as text, as a page, and as
+assertions for tests.
 
 In:  a function and arguments (arrays, or ShapeDtypeStructs with shardings).
 Out: an `Explanation`; printing it shows it in a terminal, a notebook shows its page, `save` writes it.
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import weft
-import weft._engine.ops.ragged_exchange  # noqa: F401  (the one collective that programs load only when they use it)
+import weft._engine.ops.ragged_exchange  # noqa: F401  (a collective that programs load only on use)
 from weft._engine.ir.collective_spec import COLLECTIVES
 from weft._engine.util import tree
 from weft._engine.util.record import field, record
@@ -50,7 +51,7 @@ class Explanation:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Runs of collectives by kind."""
+        """The number of runs of collectives, by kind."""
         found: dict[str, int] = {}
         for r in self.collectives:
             found[r.kind] = found.get(r.kind, 0) + r.count
@@ -71,7 +72,7 @@ class Explanation:
         )
 
     def facts(self) -> list[str]:
-        """Kernels, memory and compile times, in lines."""
+        """Return lines on kernels, memory and compile times."""
         slowest = sorted(self.seconds.items(), key=lambda entry: -entry[1])
         stages = ", ".join(f"{name} {1e3 * s:.1f} ms" for name, s in slowest if name != "total")
         return [
@@ -82,7 +83,8 @@ class Explanation:
     # --- the page ---
 
     def to_html(self) -> str:
-        """A self-contained HTML page with everything, every value drawn as it is sharded."""
+        """Return a self-contained HTML page of the report, with drawings of the sharding of every
+        value."""
         from weft.tools.explain_page import page
 
         return page(self)
@@ -116,7 +118,8 @@ class Explanation:
         return self
 
     def assert_count(self, total: int | None = None, /, **kinds: int) -> Explanation:
-        """Raise AssertionError unless exactly so many collectives run: `total` in all, and of each kind given."""
+        """Raise AssertionError unless exactly `total` collectives run in all, and the given number
+        of each kind."""
         if total is not None:
             self._demand(
                 f"{total} collectives", self.collectives, sum(self.counts.values()) != total
@@ -149,7 +152,7 @@ class Explanation:
 
 
 def _kind(name: str) -> str:
-    """A kind of collective under any of its names: `psum`, `all_reduce`, `all-reduce`.
+    """Return the kind of a collective under any of its names: `psum`, `all_reduce`, `all-reduce`.
 
     >>> _kind("all-reduce"), _kind("psum_scatter"), _kind("all_gather")
     ('psum', 'reduce_scatter', 'all_gather')
@@ -168,7 +171,8 @@ def _kind(name: str) -> str:
 
 
 def explain(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
-    """Compile `fun` for these arguments and report what it does: collectives with their lines, kernels, bytes, times.
+    """Compile `fun` for these arguments and report on the program: collectives with their lines,
+    kernels, bytes, times.
 
     The result prints; `.collectives`, `.counts` and `.bytes` are its data, `.save("page.html")` draws every value as it
     is sharded, and `.assert_no("all_gather")`, `.assert_count(psum=1)`, `.assert_bytes(max=4096)` are assertions for tests.
@@ -179,7 +183,7 @@ def explain(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
 
 
 def explanation_of(executable: Any, text: str = "") -> Explanation:
-    """The explanation of an executable; `text` is its program."""
+    """Return the explanation of an executable; `text` is its program."""
     stages, out_tree = executable.stages, executable.out_tree
     places = range(len(executable.out_specs))
     paths = tree.tree_leaves_with_path(

@@ -1,7 +1,8 @@
-"""`weft explain PROGRAM`: run a program, then print what each function that it compiled communicates.
+"""`weft explain PROGRAM`: run a program, then print the communication of each function that it
+compiled.
 
-In:  what `weft run` takes, and the HTML file to write, if any.
-Out: the program's own output and exit status; after it the explanations, in the order of compilation.
+In:  the arguments of `weft run`, and the HTML file to write, if any.
+Out: the program's own output and exit status, then the explanations in the order of compilation.
 """
 
 from collections.abc import Sequence
@@ -20,7 +21,8 @@ def explain_program(
     as_module: bool = False,
     devices: int | None = None,
 ) -> int:
-    """Run `program` as `run_program` does and print the explanations of what it compiled; return its exit status."""
+    """Run `program` as `run_program` does and print the explanations of its compiled functions;
+    return its exit status."""
 
     found: list[Any] = []
     hooks.after_compilation.append(found.append)
@@ -32,7 +34,8 @@ def explain_program(
 
 
 def print_explanations(executables: Sequence[Any], html: str | None) -> None:
-    """Print the explanations of those that communicate, and count the others; write them to the file `html` too."""
+    """Print the explanations of the programs that communicate, and count the others; write them to
+    the file `html` too."""
     from weft.tools.explain import explanation_of
     from weft.tools.explain_page import pages
 

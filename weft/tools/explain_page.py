@@ -1,4 +1,4 @@
-"""The page of `weft.explain`: facts, collectives, and every value of the program drawn as it is sharded.
+"""The page of `weft.explain`: facts, collectives, and drawings of the sharding of every value.
 
 In:   an `Explanation`.
 Out:  self-contained HTML. Each equation lists the collectives that it needs.

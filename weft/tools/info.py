@@ -1,4 +1,5 @@
-"""`weft info`: this machine as weft sees it, as text: versions, processor, devices, caches and settings."""
+"""`weft info`: a description of this machine and weft's configuration: versions, processor,
+devices, caches and settings."""
 
 import contextlib
 import os
@@ -21,7 +22,7 @@ PARTS = ("numpy", "llvmlite", "ml_dtypes", "scipy", "opt_einsum", "rich")
 
 
 def describe() -> str:
-    """Lines of `name  value`, aligned."""
+    """Return aligned lines of `name  value`."""
     rows = [
         ("weft", weft.__version__),
         ("python", f"{platform.python_version()} ({platform.python_implementation()})"),
@@ -47,7 +48,7 @@ def describe() -> str:
 
 
 def print_environment_info(return_string: bool = False) -> str | None:
-    """Print what `weft info` prints, for reports of defects; or give it as a string.
+    """Print the output of `weft info`, for bug reports; with `return_string`, return it instead.
 
     >>> weft.print_environment_info(return_string=True).split()[0]
     'weft'
@@ -60,21 +61,22 @@ def print_environment_info(return_string: bool = False) -> str | None:
 
 
 def settings() -> str:
-    """The settings that change something: their environment variables, values and meanings, in lines."""
+    """Return lines on the settings that have an effect: environment variables, values and
+    meanings."""
     effective = [one for one in known_settings() if not one.doc.startswith("Accepted")]
     rows = [(f"WEFT_{one.name.upper()}", repr(config.read(one.name)), one.doc) for one in effective]
     return "\n".join(align(sorted(rows)))
 
 
 def _is_read(variable: str) -> bool:
-    """Whether weft reads an environment variable."""
+    """Return True if weft reads an environment variable."""
     return variable.startswith(_VARIABLES) or (
         variable.startswith("JAX_") and variable[4:].lower() in config.values
     )
 
 
 def _shown(variable: str) -> str:
-    """Return the value of an environment variable as reports may show it."""
+    """Return the value of an environment variable, without secrets."""
     return "(set; not shown)" if variable == job_secret.VARIABLE else os.environ[variable]
 
 
@@ -108,7 +110,7 @@ def _memory() -> str:
 def _devices() -> str:
     try:
         devices: list[Any] = list(weft.devices())
-    except Exception as error:  # the report says what does not work
+    except Exception as error:  # the report includes failures
         return str(error).partition("\n")[0]
     kinds = sorted({f"{device.platform}" for device in devices})
     advice = (
@@ -127,7 +129,7 @@ def _version_of(name: str) -> str:
 
 
 def _cache_rows() -> list[tuple[str, str]]:
-    """Where compiled kernels are kept, and how much there is."""
+    """Return the folders of compiled kernels and their sizes."""
     folder = cache.directory()
     if folder is None:
         return [("cache", "off")]

@@ -1,4 +1,4 @@
-"""Standard output whose reader has gone, as in `weft info | head`: commands then end without a message."""
+"""Closed standard output, as in `weft info | head`: commands then end without a message."""
 
 import os
 import select
@@ -20,7 +20,7 @@ def is_output_closed() -> bool:
 
 
 def drop_output() -> None:
-    """Discard what is written to standard output from now on, also what Python still holds."""
+    """Discard further writes to standard output, including Python's buffered text."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -1,7 +1,8 @@
 """`weft plan --model NAME --cluster MACHINE:DEVICES`: print the fastest plans to train a model.
 
 In:   a model by name, by config or by a function of the user's file; a cluster; a batch.
-Out:  a table of plans, the first one with its seconds, its bytes and a chart of a step, and what was rejected.
+Out:  a table of plans, the first one with its seconds, its bytes and a chart of a step, and the
+      rejected candidates.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from weft._engine.util.record import record
 
 #: tokens of a step if the user does not choose a batch
 _TOKENS_PER_STEP = 1 << 22
-#: and the devices that share a sequence then, at most
+#: and the maximal number of devices per sequence in that case
 _DEVICES_PER_SEQUENCE = 8
 
 

@@ -1,7 +1,7 @@
-"""The collectives of a compiled program, as data and as text: what each costs and where it comes from.
+"""The collectives of a compiled program with their costs and causes, as data and as text.
 
-In:  a compiled function, as `weft.jit(f).lower(*args).compile()` gives it.
-Out: one `Collective` for each communication of the program of one device, in program order.
+In:  a compiled function, as returned by `weft.jit(f).lower(*args).compile()`.
+Out: one `Collective` for each collective of the local program, in program order.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ LINE = 110
 
 @record
 class Collective:
-    """One communication between devices. `bytes` counts what one device sends in a call, all `count` runs of it.
+    """One communication between devices. `bytes` is the number of bytes that one device sends in a
+    call, over all `count` runs.
 
-    `cause` is one of `weft._engine.partition.cost.CAUSES`. Where a value moves from one layout to another, `before` and `after` say
-    which, and `argument` names the argument that moves, if it is one. `count` is that of one iteration if it is `open_ended`:
-    the collective is in a while loop.
+    `cause` is one of `weft._engine.partition.cost.CAUSES`. If a value is resharded, `before` and
+    `after` are its layouts, and `argument` is the name of the argument that moves, if any. If
+    `open_ended`, the collective is in a while loop, and `count` is per iteration.
     """
 
     kind: str
@@ -44,12 +45,12 @@ class Collective:
 
     @property
     def title(self) -> str:
-        """Its kind, axes and bytes."""
+        """The kind, axes and bytes."""
         times = f"{self.count} x " if self.count != 1 else ""
         return f"{times}{self.kind} over {', '.join(self.axes)}  {self.bytes:,} B{' per iteration' if self.open_ended else ''}"
 
     def facts(self) -> list[tuple[str, str]]:
-        """Its details, as (what, text)."""
+        """Return the details, as (label, text)."""
         moved = f"{self.before} -> {self.after}" if self.before else ""
         found = [
             ("moves", _some(self.operands)),
@@ -64,8 +65,9 @@ class Collective:
 
 @record
 class Exchange:
-    """One exchange between processes, what is left of a collective when each process has done its part. `bytes` counts what a process
-    sends in a call, in all `count` runs, as `messages` does; `links` has the bytes from host to host, by their numbers."""
+    """One exchange between processes: the part of a collective that crosses processes. `bytes` and
+    `messages` count what a process sends in a call, over all `count` runs; `links` maps pairs of
+    host numbers to the bytes between them."""
 
     kind: str
     operand: str
@@ -79,14 +81,15 @@ class Exchange:
 
     @property
     def title(self) -> str:
-        """Its kind, operand and bytes."""
+        """The kind, operand and bytes."""
         times = f"{self.count} x " if self.count != 1 else ""
         each = " per iteration" if self.open_ended else ""
         return f"{times}{self.kind} of {self.operand} between {self.processes} processes  {self.bytes:,} B{each}"
 
 
 def exchanges_of(executable: Any) -> list[Exchange]:
-    """What the processes of a program exchange, in program order; nothing where there is one."""
+    """Return the exchanges of a program between processes, in program order; none if there is one
+    process."""
     if not getattr(executable.loaded, "exchanges", False):
         return []
     from weft._engine.partition import exchanges
@@ -113,7 +116,7 @@ def exchanges_of(executable: Any) -> list[Exchange]:
 
 
 def exchanges_text(exchanges: Sequence[Exchange]) -> str:
-    """The totals, then each exchange with its line.
+    """Return the text of the totals, then of each exchange with its line.
 
     >>> print(exchanges_text([Exchange("all_reduce sum", "float32[8]", 4, 48, 6, 1, "train.py:7", {(0, 1): 48, (1, 0): 48})]))
     1 exchange, 48 B sent by each process, 48 B from host 0 to host 1, 48 B from host 1 to host 0
@@ -138,17 +141,19 @@ def exchanges_text(exchanges: Sequence[Exchange]) -> str:
 
 
 def collectives(compiled: Any) -> list[Collective]:
-    """The collectives of a compiled function, in program order."""
+    """Return the collectives of a compiled function, in program order."""
     return collectives_of(compiled.runtime_executable())
 
 
 def collectives_of(executable: Any) -> list[Collective]:
-    """The collectives of an executable, in program order; arguments go by their key paths, such as `params['up']`."""
+    """Return the collectives of an executable, in program order; arguments are named by key paths,
+    such as `params['up']`."""
     return [collective_of(r, executable.arg_names) for r in executable.stages.collectives]
 
 
 def collective_of(r: Any, arg_names: Sequence[str]) -> Collective:
-    """Return the collective of the record of a partitioned program, whose arguments have these names."""
+    """Return the collective of a record of the partitioner; `arg_names` are the names of the
+    program's arguments."""
     lines = tuple(map(str, r.sources))
     name = "" if r.argument is None else str(arg_names[r.argument])
     parts = r.parts or (r,)
@@ -173,7 +178,7 @@ def collective_of(r: Any, arg_names: Sequence[str]) -> Collective:
 
 
 def spell_equation(eqn: Any) -> str:
-    """An equation by its operation and its types."""
+    """Return the operation and types of an equation as text."""
     ins, outs = (" ".join(a.aval.str_short() for a in atoms) for atoms in (eqn.invars, eqn.outvars))
     return (
         f"{eqn.primitive} {ins} -> {outs}"
@@ -183,13 +188,13 @@ def spell_equation(eqn: Any) -> str:
 
 
 def _some(texts: Sequence[str]) -> str:
-    """The first three texts, and how many more there are."""
+    """Return the first three texts, and the number of the others."""
     left = len(texts) - 3
     return ", ".join(texts[:3]) + (f" and {left} more" if left > 0 else "")
 
 
 def merged(records: Sequence[Collective]) -> list[Collective]:
-    """Equal collectives that follow each other as one of higher count."""
+    """Return the collectives with equal consecutive ones merged into one of higher count."""
     found: list[Collective] = []
     for r in records:
         last = found[-1] if found else None
@@ -201,7 +206,7 @@ def merged(records: Sequence[Collective]) -> list[Collective]:
 
 
 def as_text(records: Sequence[Collective]) -> str:
-    """The totals of the records, then each record with its details.
+    """Return the text of the totals, then of each record with its details.
 
     >>> print(as_text([Collective("psum", ("model",), 1024, 1, "train.py:7", "a sum over a split dim")]))
     1 collective, 1,024 B sent by each device

@@ -1,7 +1,8 @@
 """Reproducers: Python files that run one wrong program again.
 
-In:   a program, its arguments as NumPy arrays, and what is wrong.
-Out:  a file with the text of the program. Small arguments stand in it, others in a `.npz` file next to it.
+In:   a program, its arguments as NumPy arrays, and the error.
+Out:  a file with the text of the program. It contains small arguments; others are in a `.npz` file
+      next to it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from weft._engine.runtime.array import Array
 from weft._engine.util.config import Override
 from weft._engine.util.errors import VerificationError
 
-#: elements of all arguments that stand in the file itself, at most
+#: the maximal number of elements of all arguments in the file itself
 INLINE_ELEMENTS = 64
 
 _TEMPLATE = '''"""{title}
@@ -51,7 +52,7 @@ if __name__ == "__main__":
 def mismatch_of(
     program: Jaxpr, args: Sequence[np.ndarray], check: str = "values"
 ) -> VerificationError | None:
-    """Compile and run a program; return what is wrong with its results, or None."""
+    """Compile and run a program. Return the mismatch of its results, or None."""
     fresh = program.replace(name=program.name or "program")
     with Override(check=check):
         arrays: list[Array] = [execute.to_array(np.array(x)) for x in args]
@@ -63,7 +64,8 @@ def mismatch_of(
 
 
 def reproduce(text: str, arguments: Sequence[np.ndarray]) -> None:
-    """Run the program that `text` prints, under the checks of stages and of values; raise what is wrong."""
+    """Run the program with the text `text` under the checks of stages and of values. Raise the
+    error, if any."""
     program = parse_jaxpr(text)
     with Override(enable_x64=True):
         given = [
@@ -77,7 +79,7 @@ def reproduce(text: str, arguments: Sequence[np.ndarray]) -> None:
 
 
 def readable_text(program: Jaxpr) -> str:
-    """Return the text of a program. JaxprSyntaxError if the parser cannot read it."""
+    """Return the text of a program. Raise JaxprSyntaxError if the parser cannot read it."""
     text = jaxpr_text(program)
     try:
         parsed = parse_jaxpr(text)
@@ -91,7 +93,8 @@ def readable_text(program: Jaxpr) -> str:
 
 
 def write_reproducer(path: Path, program: Jaxpr, args: Sequence[np.ndarray], error: str) -> None:
-    """Write the file `path`, and its arguments next to it if there are many. JaxprSyntaxError without a text to write."""
+    """Write the file `path`, and large arguments next to it. Raise JaxprSyntaxError if the program
+    has no readable text."""
     text = readable_text(program)
     title, _, details = error.replace("\\", "\\\\").replace('"""', "'''").partition("\n")
     values = [_plain(np.asarray(x)) for x in args]
@@ -113,6 +116,6 @@ def write_reproducer(path: Path, program: Jaxpr, args: Sequence[np.ndarray], err
 
 
 def _plain(x: np.ndarray) -> np.ndarray:
-    """Return an array whose dtype is one of NumPy's own: integers in the place of other floats."""
+    """Return an array with a dtype of NumPy: extended floats become integers."""
     is_own: Any = x.dtype.kind in "biufc" and x.dtype.isbuiltin == 1
     return x if is_own else x.view(np.dtype(f"u{x.dtype.itemsize}"))

@@ -22,7 +22,8 @@ from weft._engine.util.errors import ProcessFailureError
 from weft.compat import install_as_jax, installed_shim
 from weft.tools.output import CLOSED_OUTPUT, drop_output, is_output_closed
 
-#: prints an error that ends a program, and its traceback from the program's own first line on; returns the exit status
+#: prints an error that ends a program, with the traceback from the program's own first line on;
+#: returns the exit status
 ShowError = Callable[[BaseException, TracebackType | None], int]
 
 
@@ -37,8 +38,8 @@ def run_program(
     """Run `program` with `arguments` and return its exit status."""
     _meet_launcher()
     if devices is not None:
-        os.environ["WEFT_NUM_DEVICES"] = str(devices)  # read when the first device is asked for
-    if not installed_shim():  # else the program's own `import jax` does it, with the shim's version
+        os.environ["WEFT_NUM_DEVICES"] = str(devices)  # read on first use of a device
+    if not installed_shim():  # with a shim, `import jax` does it, with the shim's version
         install_as_jax()
     sys.path.insert(0, os.getcwd() if as_module else os.path.dirname(os.path.abspath(program)))
     try:
@@ -62,7 +63,8 @@ def run_program(
 
 
 def _meet_launcher() -> None:
-    """Under `weft launch`, end with it, print whole lines, and keep the file that takes the error which ends this process."""
+    """Under `weft launch`, end with the launcher, flush whole lines, and use the launcher's file
+    for the final error."""
     launcher = os.environ.get("WEFT_LAUNCHER_PID")
     if not launcher:
         return
@@ -71,21 +73,20 @@ def _meet_launcher() -> None:
         if os.getppid() != int(launcher):
             raise SystemExit("weft run: the launcher has ended")
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # a pipe takes the place of the terminal
-    descriptor = os.environ.pop(
-        "WEFT_ERROR_FD", None
-    )  # programs that this one starts have no part in it
+        sys.stdout.reconfigure(line_buffering=True)  # a pipe replaces the terminal
+    descriptor = os.environ.pop("WEFT_ERROR_FD", None)  # child programs do not take part
     if descriptor is not None:
         os.set_inheritable(int(descriptor), False)
         _error_files.append(int(descriptor))
 
 
-#: the file descriptor that `weft launch` reads this process's last error from, if that started it
+#: the file descriptor from which `weft launch`, if it started this process, reads the process's
+#: last error
 _error_files: list[int] = []
 
 
 def meet_others() -> None:
-    """Join the other processes that a launcher has started with this one, if one has."""
+    """Join the other processes of the launcher, if any."""
     if launchers.detected_size() > 1:
         from weft import distributed
 
@@ -116,7 +117,7 @@ def _execute(code: CodeType, main: ModuleType, show_error: ShowError) -> int:
     try:
         exec(code, main.__dict__)
     except SystemExit:
-        raise  # Python's own rules turn its code into a status and a message
+        raise  # Python converts its code into a status and a message
     except BrokenPipeError as error:
         if is_output_closed():
             drop_output()
@@ -149,7 +150,7 @@ def _load_module(program: str) -> tuple[str, str | None, CodeType]:
 
 
 def _below_here(traceback: TracebackType | None) -> TracebackType | None:
-    """The traceback without the frames of this file at its top."""
+    """Return the traceback without the frames of this file at its top."""
     while traceback is not None and traceback.tb_frame.f_code.co_filename == __file__:
         traceback = traceback.tb_next
     return traceback
@@ -169,7 +170,8 @@ def show(error: BaseException, traceback: TracebackType | None) -> int:
 
 
 def _tell_launcher(text: str, follows: bool) -> None:
-    """Leave an error to the launcher, which shows one of many processes once; `follows` if another process has failed before."""
+    """Send an error to the launcher, which prints equal errors once; `follows` means that another
+    process failed before."""
     try:
         os.write(_error_files[0], json.dumps({"text": text, "follows": follows}).encode())
     except OSError:

@@ -1,7 +1,9 @@
-"""The Chebyshev series of special functions: `python -m weft.tools.series` fits them to values of SciPy and writes their terms.
+"""The Chebyshev series of special functions: `python -m weft.tools.series` fits them to SciPy's
+values and writes their terms.
 
-In:   the series that the modules of `weft.scipy` make.
-Out:  `weft/scipy/special/series.txt`, a line for each. tests/scipy/test_series.py shows when it must be written again.
+In:   the series that the modules of `weft.scipy` define.
+Out:  `weft/scipy/special/series.txt`, one line per series. tests/scipy/test_series.py fails when it
+      is outdated.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import importlib
 
 from weft._engine.scipy.special import fits
 
-MODULES = "weft._engine.scipy.special.integrals", "weft.scipy.stats.vonmises"  # that have series
+MODULES = "weft._engine.scipy.special.integrals", "weft.scipy.stats.vonmises"  # modules with series
 
 
 def main() -> None:

@@ -1,12 +1,14 @@
-"""`weft shim install` and `uninstall`: the distributions `jax` and `jaxlib` of one Python environment, made of weft.
+"""`weft shim install` and `uninstall`: distributions `jax` and `jaxlib` in a Python environment
+that import weft.
 
 In:  the environment of the Python that runs this, and the version to report.
-Out: in its site-packages a package `jax` that turns itself into weft's resolver when it is imported, a package `jaxlib` that says
-     what it is, and the metadata of both, so that package managers, `importlib.metadata` and the requirements of other
-     distributions find them.
-Laws: nothing is written where another jax is installed; `uninstall`, and `pip uninstall` as well, leave no file of it.
+Out: in its site-packages, a package `jax` that becomes weft's stand-in when it is imported, a
+     package `jaxlib` that does the same, and the metadata of both, so that package managers,
+     `importlib.metadata` and the requirements of other distributions find them.
+Laws: nothing is written if another jax is installed; `uninstall` and `pip uninstall` remove all
+      files.
 
-Next to read: `compat/resolver.py`, which answers the imports.
+Next to read: `compat/resolver.py`, the import hook.
 """
 
 import argparse
@@ -32,15 +34,15 @@ _VERSION = re.compile(
     r"(\d+)\.(\d+)(\.\d+)?(\+[a-z0-9]+(\.[a-z0-9]+)*)?"
 )  # releases of JAX, with a local label
 _EXTRAS = ("cpu", "minimum-jaxlib")
-_ACCELERATOR_EXTRAS = ("cuda12", "cuda13", "tpu", "rocm")  # of weft's distribution, too
+_ACCELERATOR_EXTRAS = ("cuda12", "cuda13", "tpu", "rocm")  # extras of weft's distribution, too
 
 
 class ShimError(Exception):
-    """Why the distributions cannot be installed or removed."""
+    """Raised if the distributions cannot be installed or removed."""
 
 
 def run(options: argparse.Namespace) -> int:
-    """Carry out the command and return its exit status."""
+    """Run the command and return its exit status."""
     action: Callable[[], list[str]] = (
         uninstall if options.action == "uninstall" else lambda: install(options.version)
     )
@@ -53,10 +55,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def install(version: str = DEFAULT_VERSION, site: Path | None = None) -> list[str]:
-    """Put the distributions of this version into the environment, instead of those of an earlier call; return what was done, in lines.
+    """Install the distributions of this version, replacing earlier ones; return lines that describe
+    the changes.
 
-    `site` is the folder for packages, by default that of the running Python. Raises ShimError where another jax is installed, for a text
-    that is not a version, and where the folder cannot be written.
+    `site` is the folder for packages, by default the running Python's. Raises ShimError if another
+    jax is installed, if `version` is not a version, or if the folder cannot be written.
     """
     if not _VERSION.fullmatch(version):
         raise ShimError(f"a version looks like {DEFAULT_VERSION} or 0.4.30, got {version!r}")
@@ -82,7 +85,8 @@ def install(version: str = DEFAULT_VERSION, site: Path | None = None) -> list[st
 
 
 def uninstall(site: Path | None = None) -> list[str]:
-    """Remove what `install` put into the environment; return what was done, in lines. Another jax is left alone."""
+    """Remove the distributions that `install` wrote; return lines that describe the changes.
+    Another jax is not touched."""
     site = _site() if site is None else site
     removed = []
     for name in _PACKAGES:
@@ -102,7 +106,7 @@ def uninstall(site: Path | None = None) -> list[str]:
 
 
 def describe() -> str:
-    """What `import jax` gives in this environment, in one line, for `weft info`."""
+    """Return one line on the origin of `import jax` in this environment, for `weft info`."""
     spec = PathFinder.find_spec("jax", _path())
     if spec is None or spec.origin is None:
         return "not installed; `weft run` and `weft shim install` make `import jax` mean weft"
@@ -119,7 +123,7 @@ def describe() -> str:
 
 
 def _site() -> Path:
-    """The folder of packages of the running Python."""
+    """Return the folder for packages of the running Python."""
     marker = Path(sysconfig.get_path("stdlib")) / "EXTERNALLY-MANAGED"
     if sys.prefix == sys.base_prefix and marker.exists():
         raise ShimError(
@@ -130,7 +134,7 @@ def _site() -> Path:
 
 
 def _path() -> list[str]:
-    """Where modules are looked for, but not in the folder that this process happens to run in."""
+    """Return the module search path without the current folder."""
     here = os.getcwd()
     return [folder for folder in sys.path if folder and os.path.abspath(folder) != here]
 
@@ -153,7 +157,8 @@ def _refuse_another(name: str, site: Path) -> None:
 
 
 def _distribution(name: str, site: Path) -> Distribution | None:
-    """The installed distribution of that name: in the folder for packages, else where the running Python finds it."""
+    """Return the installed distribution of that name: in the folder for packages, otherwise from
+    the running Python's path."""
     return next(iter(distributions(name=name, path=[str(site), *_path()])), None)
 
 
@@ -190,7 +195,8 @@ def _digest(text: str) -> str:
 
 
 def _metadata(name: str, version: str) -> str:
-    """The core metadata; weft itself is required where it is installed as a distribution and not merely found on a path."""
+    """Return the core metadata. They require weft only if weft is installed as a distribution, not
+    just found on a path."""
     needs = [f"jaxlib=={version}"] if name == "jax" else []
     try:
         distribution(DISTRIBUTION_NAME)
@@ -225,7 +231,8 @@ def _metadata(name: str, version: str) -> str:
 
 
 def _remove(name: str, found: Distribution, site: Path) -> None:
-    """Delete the files that the distribution lists, compiled copies of them, and the folders that are empty then."""
+    """Delete the files of the distribution, their compiled copies, and folders that become
+    empty."""
     files = [Path(str(found.locate_file(path))) for path in found.files or ()]
     for file in files:
         file.unlink(missing_ok=True)

@@ -1,7 +1,8 @@
 """Stubs of the modules that load their names lazily, for type checkers: `python -m weft.tools.stubs` writes them.
 
 In:   the tables of public names: of `util.lazy`, of `weft` and of `weft.numpy`.
-Out:  a `.pyi` beside each module with the same names. tests/public/test_stub.py shows when one must be written again.
+Out:  a `.pyi` next to each module with the same names. tests/public/test_stub.py fails when one is
+      outdated.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from weft import numpy as wnp
 from weft._engine.util import lazy
 
 _HEAD = '"""Public names for type checkers. Written by `python -m weft.tools.stubs`; do not edit."""\n# ruff: noqa: I001\n# fmt: off\n\n'
-#: of modules of the engine that have other names, too
+#: for modules of the engine that have other names, too
 _OTHERS = "\nfrom typing import Any\n\ndef __getattr__(name: str) -> Any: ...  # pyright: ignore[reportIncompleteStub]  # on purpose\n"
 _WIDTH = 100
 
 
 def stubs() -> dict[Path, str]:
-    """Path -> text of every stub."""
+    """Return the text of every stub, by path."""
     root = Path(weft.__file__).parent
     for path in sorted(root.rglob("*.py")):
         if "import attach\n" in path.read_text():
@@ -46,7 +47,8 @@ def stubs() -> dict[Path, str]:
 
 
 def _of_weft() -> dict[str, tuple[str, str]]:
-    """Names that are listed and not written yet are left out. A package that can be called is not a module to type checkers."""
+    """Return the names of `weft` without unimplemented ones. To type checkers, a callable package
+    is not a module."""
     here = vars(weft)
     functions = {
         name: (module, name) for name, module in here["_LAZY_NAMES"].items() if hasattr(weft, name)
@@ -71,7 +73,8 @@ def _of_numpy() -> dict[str, tuple[str, str]]:
 
 
 def _origin(name: str, value: Any) -> tuple[str, str]:
-    """The module of this package that has a class or function, and its name there; of other values the type, and no name."""
+    """Return the defining module and name of a class or function; for other values, the type and an
+    empty name."""
     if value is None or isinstance(value, float):
         return "None" if value is None else "float", ""
     value = getattr(value, "__wrapped__", value)  # of a guarded function
@@ -107,7 +110,7 @@ def _text(table: dict[str, tuple[str, str]]) -> str:
 def _wrapped(names: list[str], brackets: str) -> str:
     if brackets == "()" and sum(map(len, names)) < _WIDTH // 2:
         return ", ".join(names) + "\n"
-    whole = ", ".join([name.replace(" ", "\0") for name in names])  # lines break between names only
+    whole = ", ".join([name.replace(" ", "\0") for name in names])  # break lines between names only
     lines = textwrap.fill(
         whole, _WIDTH - 1, initial_indent="    ", subsequent_indent="    "
     ).replace("\0", " ")

@@ -28,13 +28,13 @@ from weft.tools.launch.pipe_link import greet
 
 BEAT_S = 1.0
 _POLL_S = 0.02
-#: how much output may be on its way before ranks wait for the launcher to read it
+#: number of unsent output bytes at which ranks wait for the launcher
 _MOST_OUTPUT = 4 << 20
-#: how long the last frames may take
+#: seconds to send the last frames
 _FLUSH_S = 2.0
-#: exit status of an agent that is refused
+#: exit status of an agent that the launcher refuses
 CANNOT_START = 2
-#: the silence after which the launcher is gone, as long as it has started nothing
+#: seconds of silence after which the launcher is considered lost, before it has started ranks
 _IDLE_S = 120.0
 
 
@@ -46,7 +46,7 @@ class FrameLink(Protocol):
 
 
 class Outbox:
-    """Frames on their way, which a thread sends: the main thread never waits for the network."""
+    """A queue of frames that a thread sends: the main thread never waits for the network."""
 
     def __init__(self, link: FrameLink) -> None:
         self._link = link
@@ -58,7 +58,7 @@ class Outbox:
         DaemonThread(self._send_frames)
 
     def send(self, table: dict[str, Any], data: bytes = b"", *, waits: bool = False) -> None:
-        """Send a frame; with `waits`, first wait while too many bytes are on their way."""
+        """Send a frame; with `waits`, first wait while too many bytes are unsent."""
         with self._changed:
             while waits and self._size > _MOST_OUTPUT and not self.is_closed:
                 self._changed.wait(1.0)
@@ -68,12 +68,12 @@ class Outbox:
             self._changed.notify_all()
 
     def flush(self, seconds: float) -> None:
-        """Wait until all is sent, at most so long."""
+        """Wait up to `seconds` until all frames are sent."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_idle or self.is_closed, seconds)
 
     def close(self) -> None:
-        """Drop what is on its way."""
+        """Drop unsent frames."""
         with self._changed:
             self.is_closed = True
             self._changed.notify_all()
@@ -107,9 +107,9 @@ class Agent:
         self._unreported: set[int] = set()
         self._is_ending = False
         self._silence = _IDLE_S
-        #: the exit status of the program, once the launcher says that it has ended
+        #: the exit status of the program, once the launcher has sent it
         self.status: int | None = None
-        self.refusal = ""  # why the launcher does not take this agent
+        self.refusal = ""  # the launcher's reason to refuse this agent
 
     def serve(self, stops: Callable[[Agent], bool] = lambda agent: False) -> None:
         """Serve until the launcher's connection closes, or until `stops`, a poll, returns True."""
@@ -119,7 +119,7 @@ class Agent:
             while not self._outbox.is_closed and self.status is None:
                 frames = self._link.receive(_POLL_S)
                 now = time.monotonic()
-                heard += max(0.0, now - ticked - 1.0)  # this process itself stood still
+                heard += max(0.0, now - ticked - 1.0)  # this process itself was suspended
                 ticked = now
                 if frames is not None:
                     heard = now
@@ -142,14 +142,14 @@ class Agent:
                 self._host.kill()
 
     def signal(self, number: int) -> None:
-        """Send a signal to all ranks of this host, which takes no part in the next start."""
+        """Send a signal to all ranks of this host, and exclude it from the next start."""
         self._outbox.send({"op": "leaves"})
         if self._host is not None:
             self._host.signal(list(self._unreported), number)
 
     @property
     def is_running(self) -> bool:
-        """Whether ranks run here."""
+        """True if ranks run here."""
         return bool(self._unreported)
 
     def _handle(self, table: dict[str, Any]) -> None:
@@ -204,7 +204,7 @@ class Agent:
 
 
 def describe_host() -> dict[str, Any]:
-    """Return what the launcher compares and needs to know of this host."""
+    """Return the facts about this host that the launcher compares and uses."""
     client = os.environ.get("SSH_CONNECTION", "").split()
     return {
         "host": socket.gethostname(),
@@ -215,7 +215,7 @@ def describe_host() -> dict[str, Any]:
 
 
 def _ignore(number: int, frame: Any) -> None:
-    """Let the launcher decide. (Ranks would inherit SIG_IGN.)"""
+    """Ignore a signal: the launcher decides. (Ranks would inherit SIG_IGN.)"""
 
 
 def main() -> int:
@@ -223,7 +223,7 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, _ignore)
     outgoing = os.dup(sys.stdout.fileno())
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what else is printed is no frame
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # prints must not mix with frames
     try:
         link = greet(sys.stdin.fileno(), outgoing)
     except (OSError, KeyError, ValueError):

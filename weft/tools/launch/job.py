@@ -1,6 +1,6 @@
-"""Start the processes of one program, watch them, and leave none behind.
+"""Start the processes of one program, watch them, and end all of them.
 
-In:   `LaunchOptions`: a program, how many processes, on which hosts, what to do after a failure.
+In:   `LaunchOptions`: a program, the number of processes, the hosts, the behavior after a failure.
 Out:  an exit status: 0 if all ended well, `PREEMPTED` if they saved their state and ended early,
       else that of the first rank that failed (128 and the signal's number, if a signal killed it).
 Laws: the coordinator runs here, so that the end of any process is known at once. After a failure,
@@ -38,9 +38,10 @@ from weft.tools.output import CLOSED_OUTPUT
 
 DEFAULT_GRACE_S = 30.0
 _POLL_S = 0.01
-#: how long after the end of a process the coordinator may find its connection closed
+#: maximal delay between the end of a process and the coordinator's detection of its closed
+#: connection
 _NEWS_S = 0.3
-#: how long the ranks may go on after a failure before the launcher says that it waits for them
+#: time that ranks may run after a failure before the launcher reports that it waits for them
 _QUIET_S = 3.0
 #: open files of the launcher: a rank has two pipes, a file for its error and a connection
 _FILES_PER_RANK, _SPARE_FILES = 4, 64
@@ -48,7 +49,7 @@ _FILES_PER_RANK, _SPARE_FILES = 4, 64
 
 @record
 class LaunchOptions:
-    """What the command line says."""
+    """The options of the command line."""
 
     program: str
     arguments: tuple[str, ...] = ()
@@ -74,9 +75,9 @@ class Group:
 class HostPool(Protocol):
     """The hosts of a program."""
 
-    listen: tuple[str, ...]  # where the coordinator listens; known after `assign`
-    outlives_preemption: bool  # whether other hosts go on after one was preempted
-    proof_s: float  # how long it may take until the ranks of a lost host have certainly ended
+    listen: tuple[str, ...]  # addresses at which the coordinator listens; set by `assign`
+    outlives_preemption: bool  # True if other hosts continue after the preemption of one
+    proof_s: float  # maximal time until the ranks of a lost host have certainly ended
 
     def assign(self, size: int) -> list[Group]:
         """Return where to start up to `size` ranks; raises StartError if too few hosts answer."""
@@ -122,7 +123,7 @@ def launch(options: LaunchOptions, make_pool: MakePool | None = None) -> int:
 
 
 def make_log_dir(options: LaunchOptions) -> None:
-    """Make the folder of logs; StartError if that is impossible."""
+    """Make the folder of logs. Raise StartError if that fails."""
     if options.log_dir is None:
         return
     try:
@@ -133,7 +134,8 @@ def make_log_dir(options: LaunchOptions) -> None:
 
 
 def find_job_secret() -> str:
-    """Return the user's secret, else a new one; StartError if the user's cannot be used."""
+    """Return the user's secret, or a new one. Raise StartError if the user's secret cannot be
+    used."""
     try:
         return find_secret().decode() or make_secret()
     except ValueError as error:
@@ -162,7 +164,7 @@ def _run_jobs(options: LaunchOptions, pool: HostPool, output: RankOutput, signal
 
 
 class LocalPool:
-    """This machine alone."""
+    """The host pool of this machine."""
 
     listen: tuple[str, ...] = ("127.0.0.1:0",)
     outlives_preemption = False
@@ -186,7 +188,7 @@ class LocalPool:
 
 
 class Signals:
-    """While entered, SIGINT, SIGTERM and SIGHUP are kept, to be passed on."""
+    """A context manager that records SIGINT, SIGTERM and SIGHUP, to be passed on."""
 
     def __init__(self) -> None:
         self.received: int | None = None
@@ -207,7 +209,7 @@ class Signals:
 
 @record
 class Failure:
-    """The failure of one rank; `kind` and `text` are the coordinator's."""
+    """The failure of one rank; `kind` and `text` come from the coordinator."""
 
     rank: int
     kind: str
@@ -215,7 +217,7 @@ class Failure:
 
     @property
     def is_silent(self) -> bool:
-        """True if the rank only stopped answering; it may have ended."""
+        """True if the rank only stopped answering; it may still run or have ended."""
         return self.kind.startswith("silent")
 
 
@@ -249,7 +251,7 @@ class Job:
         #: failures of the present ranks, in the coordinator's order; the first one ends the job
         self._failures: list[Failure] = []
         self._first: Failure | None = None
-        #: the first number of each present rank, and those that the others continue without
+        #: the original number of each present rank, and of ranks that the others continue without
         self._present = list(range(self.size))
         self._abandoned: set[int] = set()
         #: ranks that were killed because the others want to continue without them
@@ -258,7 +260,7 @@ class Job:
         self._codes: dict[int, int] = {}
         self._bad_since = math.inf
         self._passed_signals = 0
-        #: how long ranks may go on after a failure
+        #: how long ranks may run after a failure
         self._grace = options.grace
         self.grows = False
 
@@ -325,7 +327,7 @@ class Job:
             time.sleep(pause)
 
     def _take_news(self) -> bool:
-        """Take in the coordinator's news; return whether the survivors continue, or will soon."""
+        """Process the coordinator's news; return True if the survivors continue, now or soon."""
         continues = False
         while self._news:
             news = self._news.pop(0)
@@ -348,7 +350,7 @@ class Job:
         """
         host = self._host_of[rank]
         if not host.has_ended(rank) and rank not in self._killed:
-            self._killed.add(rank)  # once: the connection of a host that is cut off takes few bytes
+            self._killed.add(rank)  # only once: a stalled connection accepts few bytes
             host.signal([rank], signal.SIGKILL)
         return host.has_ended(rank)
 
@@ -398,7 +400,7 @@ class Job:
         return True
 
     def _pass_growth(self, alive: Sequence[int]) -> bool:
-        """Ask all ranks to end if hosts came back that would make the program larger."""
+        """Ask all ranks to end if returned hosts would make the program larger."""
         if self.grows or self._first is not None:
             return False
         lost = sum(bool(self._host_of[rank].lost) for rank in self._abandoned)
@@ -434,7 +436,7 @@ class Job:
 
     # ---- the end
     def _end(self) -> None:
-        """Kill what runs."""
+        """Kill all running ranks."""
         running = [rank for rank in self._host_of if self._exit_code(rank) is None]
         self._running_at_end = set(running)
         self._signal(running, signal.SIGKILL)
@@ -540,7 +542,7 @@ def _name_ranks(ranks: Sequence[int]) -> str:
 
 
 def _comparable(text: str) -> str:
-    """Return an error's text without the addresses that differ from process to process."""
+    """Return an error's text without addresses, which differ between processes."""
     return re.sub(r"0x[0-9a-fA-F]+", "0x", text)
 
 

@@ -27,18 +27,19 @@ from weft._engine.util.record import record
 from weft._engine.util.threads import DaemonThread, allowed_threads
 from weft.tools.launch.rank_output import ERR, OUT
 
-#: how long output may arrive after the end of all ranks, from processes that left their groups
+#: how long output may arrive after the end of all ranks, from processes that left their process
+#: groups
 _DRAIN_S = 0.3
 _CHUNK = 1 << 16
-#: exit code of ranks whose host is lost, as ssh's own
+#: exit code of ranks on lost hosts, the same as ssh's
 LOST = 255
-#: exit code of ranks that could not be started, as a shell's
+#: exit code of ranks that could not be started, the same as a shell's
 _NOT_STARTED = 127
-#: variables by which MPI and Slurm identify this process, which its ranks must not take for theirs
+#: variables by which MPI and Slurm identify this process, which its ranks must not inherit
 _OF_OTHER_LAUNCHERS = re.compile(
     "PMIX?_|OMPI_COMM_WORLD_|SLURM_(STEP_|STEPID|PROCID|LOCALID|GTIDS|TASK_PID)"
 )
-#: takes what a rank wrote: the rank, the stream, the bytes; no bytes at the end
+#: takes output of a rank: the rank, the stream, the bytes; no bytes at the end
 Receive = Callable[[int, int, bytes], None]
 
 
@@ -47,12 +48,12 @@ class RankError:
     """The error that ended a rank."""
 
     text: str
-    follows: bool  # the rank was told of a failure elsewhere, and reports only that
+    follows: bool  # True if the rank only reports a failure of another rank
 
 
 @record
 class StartRequest:
-    """What one machine starts."""
+    """The ranks that one machine starts."""
 
     command: tuple[str, ...]
     ranks: tuple[int, ...]
@@ -64,7 +65,7 @@ class Host(Protocol):
     """A machine that runs ranks."""
 
     name: str
-    lost: str  # why it does not answer any more; "" while it does
+    lost: str  # the reason why it no longer answers; "" while it does
 
     def start(self, request: StartRequest) -> None: ...
     def exit_code(self, rank: int) -> int | None: ...
@@ -77,7 +78,7 @@ class Host(Protocol):
 
 
 class LocalHost:
-    """Ranks of this machine."""
+    """The ranks of this machine."""
 
     def __init__(self, receive: Receive, name: str = "") -> None:
         self.name = name or socket.gethostname()
@@ -91,7 +92,7 @@ class LocalHost:
         self._closed: set[int] = set()
 
     def start(self, request: StartRequest) -> None:
-        """Start ranks. If one cannot be started, those before it run on until `end`."""
+        """Start ranks. If one cannot be started, the ranks before it run until `end`."""
         environment = {
             name: value for name, value in os.environ.items() if not _OF_OTHER_LAUNCHERS.match(name)
         }
@@ -158,11 +159,11 @@ class LocalHost:
         return b"" if file is None else os.pread(file.fileno(), 1 << 20, 0)
 
     def close_stream(self, stream: int) -> None:
-        """Close a stream of all ranks: nothing reads it any more."""
+        """Close a stream of all ranks, which is no longer read."""
         self._closed.add(stream)
 
     def kill(self) -> None:
-        """Kill what runs. The last output may arrive until `is_drained`."""
+        """Kill all running ranks. The last output may arrive until `is_drained`."""
         self.signal(self._processes, signal.SIGKILL)
         for process in self._processes.values():
             process.wait()
@@ -173,7 +174,7 @@ class LocalHost:
         return self._reader is None or not self._reader.is_alive()
 
     def end(self, gives_up: Callable[[], bool] = lambda: False) -> None:
-        """Kill what runs, and wait for the last output unless `gives_up`."""
+        """Kill all running ranks, and wait for the last output unless `gives_up` returns True."""
         self.kill()
         while not self.is_drained() and not gives_up():
             time.sleep(0.005)
@@ -220,7 +221,7 @@ class LocalHost:
 
 
 def parse_error(data: bytes) -> RankError | None:
-    """Return the error in an error file's content; None if there is none, or only a part."""
+    """Return the error in an error file's content; None if it is empty or incomplete."""
     try:
         table: Any = json.loads(data)
         return RankError(str(table["text"]), bool(table["follows"]))

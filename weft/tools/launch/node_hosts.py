@@ -1,4 +1,5 @@
-"""A program that is started once per node: the launcher of node 0 waits for those of the others.
+"""A program that is launched once per node: the launcher of node 0 waits for the launchers of other
+nodes.
 
 In:   `--nodes N --rendezvous HOST:PORT`, the number of this node, the job's secret.
 Out:  `NodePool` on node 0; `serve_node` on the others, whose launchers are agents of node 0's.
@@ -29,7 +30,7 @@ from weft.tools.launch.pipe_link import check_versions
 from weft.tools.launch.rank_output import RankOutput
 from weft.tools.launch.remote_host import RemoteHost, RemotePool
 
-#: how long nodes wait for each other at first, and how long a node looks for a new launcher
+#: how long nodes wait for each other at the start, and how long a node looks for a new launcher
 _MEET_S, _RETURN_S = 300.0, 60.0
 #: how long a start waits for all nodes if there are enough
 _STRAGGLE_S = 10.0
@@ -39,7 +40,7 @@ _POLL_S = 0.5
 
 @record
 class NodeOptions:
-    """This node among those of the program."""
+    """This node and the number of nodes."""
 
     count: int
     number: int
@@ -48,7 +49,7 @@ class NodeOptions:
 
 
 def node_number() -> int | None:
-    """Return the number that Slurm or Kubernetes gives this node, None if they do not."""
+    """Return this node's number from Slurm or Kubernetes, or None."""
     for name in ("SLURM_NODEID", "JOB_COMPLETION_INDEX"):
         if os.environ.get(name, "").isdecimal():
             return int(os.environ[name])
@@ -65,7 +66,7 @@ class NodeHost(RemoteHost):
         self.hangs_up = False
 
     def hang_up(self) -> None:
-        """Close the connection after what was sent."""
+        """Close the connection after all queued frames are sent."""
         self.hangs_up = True
 
     def take(self, table: dict[str, Any], data: bytes) -> None:
@@ -81,7 +82,7 @@ class NodeHost(RemoteHost):
 
 
 class NodePool(RemotePool):
-    """All nodes, of which this is number 0."""
+    """All nodes. This is node 0."""
 
     def __init__(
         self, node: NodeOptions, options: LaunchOptions, output: RankOutput, signals: Signals
@@ -107,7 +108,7 @@ class NodePool(RemotePool):
         return [self._nodes[number] for number in sorted(self._nodes)]
 
     def members(self) -> list[tuple[Host, int]]:
-        """Return this node and the others that answer."""
+        """Return this node and the other nodes that answer."""
         if self._local is None:
             self._local = LocalHost(self._output.receive)
         return [(self._local, self._node.slots), *super().members()]
@@ -125,11 +126,11 @@ class NodePool(RemotePool):
         )
 
     def set_addresses(self, hosts: Sequence[Host]) -> dict[str, str]:
-        """Return the address of the rendezvous, where the coordinator listens, too."""
+        """Return the address of the rendezvous, where the coordinator listens as well."""
         return {host.name: self._host for host in hosts}
 
     def close(self, status: int) -> None:
-        """Tell the other nodes the exit status."""
+        """Send the exit status to the other nodes."""
         super().close(status)
         end = time.monotonic() + 5.0
         while self._connections and time.monotonic() < end:
@@ -169,7 +170,7 @@ class NodePool(RemotePool):
             host.lose()
 
     def tick(self, now: float, elapsed: float) -> None:
-        """Send what waits."""
+        """Send queued frames."""
         for host, connection in list(self._connections.items()):
             while host.waiting:
                 self._server.send(connection, host.waiting.popleft())
@@ -192,7 +193,8 @@ class NodePool(RemotePool):
 
 
 def prepare(rendezvous: str) -> tuple[bytes, Any]:
-    """Return the job's secret and the rendezvous' addresses; StartError if they do not fit."""
+    """Return the job's secret and the rendezvous' addresses. Raise StartError if they do not
+    match."""
     try:
         secret = find_secret()
         is_open = not secret and is_insecure_allowed()

@@ -1,7 +1,7 @@
 """Frames between the launcher and its agent over two pipes, which ssh carries to another host.
 
-The agent's greeting separates its frames from what the host's shell prints, and names its versions.
-The launcher answers with a key, with which both ends then check every frame.
+The agent's greeting separates its frames from output of the host's shell, and contains its
+versions. The launcher answers with a key, with which both ends then authenticate every frame.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class PipeLink:
         self._is_closed = False
 
     def send(self, table: dict[str, Any], data: bytes = b"") -> None:
-        """Send a frame; OSError if the other end has closed the connection."""
+        """Send a frame. Raise OSError if the other end has closed the connection."""
         with self._sending:
             if self._is_closed:
                 raise BrokenPipeError("the connection is closed")
@@ -55,7 +55,7 @@ class PipeLink:
         return list(self._reader.feed(data))
 
     def close(self) -> None:
-        """Close the way out; the other end finds the connection closed."""
+        """Close the outgoing pipe; the other end detects the closed connection."""
         with self._sending:
             if not self._is_closed:
                 self._is_closed = True
@@ -64,7 +64,7 @@ class PipeLink:
 
 
 def greet(incoming: int, outgoing: int) -> PipeLink:
-    """Return the agent's end, after the launcher's key; ConnectionError if none comes."""
+    """Return the agent's end, after the launcher's key. Raise ConnectionError if none arrives."""
     _write(outgoing, f"\nweft agent {__version__} {platform.python_version()}\n".encode())
     reader = FrameReader()
     while data := os.read(incoming, 1 << 12):

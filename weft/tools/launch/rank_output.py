@@ -55,7 +55,7 @@ class LineBuffer:
         return lines
 
     def end(self) -> list[bytes]:
-        """Return what is left at the end of the stream."""
+        """Return the remaining text at the end of the stream."""
         text = bytes(self._incomplete).rstrip(b"\r") or self._update
         self._incomplete.clear()
         self._update = b""
@@ -93,7 +93,7 @@ class RankOutput:
         self._closed: set[int] = set()
 
     def receive(self, rank: int, stream: int, data: bytes) -> None:
-        """Write what a rank wrote; no bytes are the end of its stream."""
+        """Write output of a rank; empty `data` ends the stream."""
         with self._lock:
             self._log(rank, data)
             key = rank, stream

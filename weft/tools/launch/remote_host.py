@@ -1,10 +1,10 @@
 """The launcher's side of hosts that have an agent.
 
 In:   agents, which `ssh_hosts` starts or which `node_hosts` waits for.
-Out:  `RemoteHost` and `RemotePool`: what `launch` needs of hosts.
+Out:  `RemoteHost` and `RemotePool`: the interface of hosts for `launch`.
 Laws: a host is lost when its connection closes or it is silent. The agent kills its ranks after a
       shorter silence; a start after a failure waits for that, so that no rank of a lost host runs
-      at the same time as those that take its place.
+      at the same time as its replacement.
 Next: `agent` is the other end.
 """
 
@@ -27,13 +27,13 @@ from weft.tools.launch.rank_output import RankOutput
 CONNECT_S = 20.0
 #: how long a start after a failure waits for hosts if there are too few
 RETURN_S = 120.0
-#: how much longer the launcher waits for an agent than the agent for the launcher
+#: how much longer the launcher waits for an agent than an agent waits for the launcher
 _SLACK_S = 5.0
 _POLL_S = 0.02
 
 
 class RemoteHost:
-    """One host with an agent, until it is lost. A subclass has the connection."""
+    """One host with an agent, until it is lost. Subclasses provide the connection."""
 
     def __init__(
         self, name: str, slots: int, environment: Mapping[str, str], output: RankOutput
@@ -53,10 +53,10 @@ class RemoteHost:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the agent has answered, and takes part in the next start."""
+        """True if the agent has answered, and takes part in the next start."""
         return bool(self.hello) and not self.lost and not self._leaves
 
-    # ---- what `launch` needs
+    # ---- the interface for `launch`
     def start(self, request: StartRequest) -> None:
         """Start ranks there."""
         self._ranks, self._has_ended = request.ranks, False
@@ -83,7 +83,7 @@ class RemoteHost:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing runs there without this launcher: a lost agent has killed its ranks."""
+        """True if nothing runs there without this launcher: a lost agent has killed its ranks."""
         has_run = any(rank not in self._codes for rank in self._ranks)
         return not (self.lost and has_run) or time.monotonic() > self._lost_at + self._silence
 
@@ -101,13 +101,13 @@ class RemoteHost:
         self._send({"op": "close", "stream": stream})
 
     def end(self, gives_up: Callable[[], bool]) -> None:
-        """Kill what runs, and wait for the last output unless `gives_up`."""
+        """Kill all running ranks, and wait for the last output unless `gives_up` returns True."""
         self._send({"op": "end"})
         while not (self._has_ended or self.lost or gives_up()):
             time.sleep(_POLL_S)
 
     def close(self) -> None:
-        """Nothing: the agent waits for the next start."""
+        """Do nothing: the agent waits for the next start."""
 
     # ---- the connection
     def finish(self, status: int) -> None:
@@ -115,20 +115,20 @@ class RemoteHost:
         self._send({"op": "finish", "status": status})
 
     def hang_up(self) -> None:
-        """Close the connection. The agent kills what it runs, and ends."""
+        """Close the connection. The agent then kills its ranks and ends."""
         raise NotImplementedError
 
     def disconnect(self) -> None:
-        """Hang up, and wait a moment for the agent to end."""
+        """Hang up, and wait briefly for the agent to end."""
         self.hang_up()
 
     def check(self) -> None:
-        """Send a heartbeat, and find out whether the host is lost; called every second."""
+        """Send a heartbeat, and detect whether the host is lost; called every second."""
         now = time.monotonic()
         pause, self._checked = now - self._checked - 2 * BEAT_S, now
         if self.lost:
             return
-        self._heard += max(0.0, pause)  # this process itself stood still
+        self._heard += max(0.0, pause)  # this process itself was suspended
         if self._is_writing:
             self._heard = now  # the launcher's own output is not read
         limit = self._silence + _SLACK_S if self.hello else CONNECT_S
@@ -180,12 +180,12 @@ def silence_limit() -> float:
 
 
 class RemotePool:
-    """Hosts with agents. A subclass connects them."""
+    """Hosts with agents. Subclasses connect them."""
 
     def __init__(self, options: LaunchOptions, output: RankOutput, signals: Signals) -> None:
         self._options, self._output, self._signals = options, output, signals
         self._least = options.size if options.least is None else options.least
-        #: where the coordinator listens
+        #: addresses at which the coordinator listens
         self.listen: tuple[str, ...] = ()
         self.outlives_preemption = options.least is not None
         self.proof_s = 2 * silence_limit() + _SLACK_S + 2 * BEAT_S
@@ -193,13 +193,13 @@ class RemotePool:
         self._is_closed = False
         self._checker = DaemonThread(self._check_hosts)
 
-    # ---- what a subclass has
+    # ---- defined by subclasses
     def hosts(self) -> Sequence[RemoteHost]:
-        """Return all hosts, the lost ones too, in the order of their ranks."""
+        """Return all hosts, including lost ones, in the order of their ranks."""
         raise NotImplementedError
 
     def members(self) -> list[tuple[Host, int]]:
-        """Return the hosts that answer, and how many ranks each takes."""
+        """Return the hosts that answer, and the number of ranks of each."""
         return [(host, host.slots) for host in self.hosts() if host.is_ready]
 
     def gather(self, patience: float) -> None:
@@ -207,10 +207,11 @@ class RemotePool:
         raise NotImplementedError
 
     def set_addresses(self, hosts: Sequence[Host]) -> dict[str, str]:
-        """Set where the coordinator listens; return its host as each of these hosts reaches it."""
+        """Set the addresses of the coordinator; return its host name as seen from each of these
+        hosts."""
         raise NotImplementedError
 
-    # ---- what `launch` needs
+    # ---- the interface for `launch`
     def assign(self, size: int) -> list[Group]:
         """Return where to start `size` ranks."""
         if not self._has_begun:
@@ -230,7 +231,7 @@ class RemotePool:
         return [Group(host, ranks, addresses[host.name]) for host, ranks in placed]
 
     def can_grow(self, size: int) -> bool:
-        """Return whether there are more slots than `size` now, and they are wanted."""
+        """Return True if there are more slots than `size` now, and the program may use them."""
         if self._options.least is None or size >= self._options.size:
             return False
         self.try_lost_hosts()
@@ -240,7 +241,7 @@ class RemotePool:
         """Connect to lost hosts again, from time to time."""
 
     def next_size(self, job: Job) -> int:
-        """Return how many ranks the hosts that answer can run."""
+        """Return the number of ranks that the hosts that answer can run."""
         self.wait(lambda: all(host.is_quiet for host in self.hosts()))
         self.gather(RETURN_S)
         size = min(self._options.size, self.slots())
@@ -260,11 +261,11 @@ class RemotePool:
 
     # ---- shared by subclasses
     def slots(self) -> int:
-        """Return how many ranks the hosts that answer can run."""
+        """Return the number of ranks that the hosts that answer can run."""
         return sum(slots for _, slots in self.members())
 
     def wait(self, condition: Callable[[], bool], seconds: float = float("inf")) -> None:
-        """Wait for a condition; StartError if a signal asks this process to end."""
+        """Wait for a condition. Raise StartError if a signal asks this process to end."""
         end = time.monotonic() + seconds
         while not condition() and time.monotonic() < end:
             if self._signals.received is not None:
@@ -285,6 +286,7 @@ class RemotePool:
 
 
 def listen_addresses(hosts: Iterable[str]) -> tuple[str, ...]:
-    """Return where to listen for connections to these hosts of this machine, given by number."""
+    """Return addresses at which to listen for connections to these hosts of this machine, given by
+    number."""
     own = [host for host in dict.fromkeys(hosts) if is_loopback(host) or is_of_this_machine(host)]
     return tuple(join_address(host, 0) for host in own)

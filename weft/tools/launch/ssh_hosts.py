@@ -1,6 +1,6 @@
 """Hosts on which the launcher starts agents by ssh.
 
-In:   host names, the command that reaches them.
+In:   host names, and the command that connects to them.
 Out:  `SshPool`.
 Laws: the job's secret and forwarded variables travel through the connection only, never on a
       command line.
@@ -29,7 +29,7 @@ from weft.tools.launch.pipe_link import PipeLink, answer_greeting
 from weft.tools.launch.rank_output import RankOutput
 from weft.tools.launch.remote_host import CONNECT_S, RemoteHost, RemotePool, listen_addresses
 
-#: how long after the loss of a host it is tried again, first and at most
+#: delay before a lost host is tried again, at first and at most
 _FIRST_PROBE_S, _LAST_PROBE_S = 5.0, 300.0
 _NOT_FORWARDED = frozenset(
     {
@@ -81,7 +81,7 @@ def remote_command(folder: str) -> str:
 
 
 class SshHost(RemoteHost):
-    """A host that ssh reaches, from the first attempt on."""
+    """A host reached by ssh, from the first attempt on."""
 
     def __init__(
         self, spec: HostSpec, ssh: Sequence[str], environment: Mapping[str, str], output: RankOutput
@@ -111,12 +111,12 @@ class SshHost(RemoteHost):
         self._listener = DaemonThread(self._listen)
 
     def hang_up(self) -> None:
-        """Close the connection. The agent kills what it runs, and ends."""
+        """Close the connection. The agent then kills its ranks and ends."""
         if self._link is not None:
             self._link.close()
 
     def disconnect(self) -> None:
-        """Hang up, and wait a moment for the agent to end."""
+        """Hang up, and wait briefly for the agent to end."""
         self.hang_up()
         if self._link is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -158,11 +158,12 @@ class SshHost(RemoteHost):
             reason = str(error)
         except (OSError, KeyError, TypeError, ValueError):
             pass
-        time.sleep(0.05)  # what ssh says of it may be under way
+        time.sleep(0.05)  # an error message of ssh may still arrive
         self._lose(reason)
 
     def _relay_messages(self) -> None:
-        """Show what ssh and the agent say; before the agent answers it explains why it does not."""
+        """Show messages of ssh and the agent; before the agent answers, they explain failures to
+        connect."""
         stream = self._process.stderr
         assert stream is not None
         with contextlib.suppress(OSError, ValueError):
@@ -211,7 +212,7 @@ class SshPool(RemotePool):
             self.wait(lambda: False, 1.0)
 
     def try_lost_hosts(self) -> None:
-        """Connect to lost hosts again, less and less often."""
+        """Connect to lost hosts again, at growing intervals."""
         now = time.monotonic()
         for spec in self._specs:
             host = self._hosts[spec.name]
