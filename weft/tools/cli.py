@@ -199,7 +199,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     info = commands.add_parser(
         "info", help="describe this machine: devices, processor, caches and settings"
     )
-    info.add_argument("--settings", action="store_true", help="list the settings that there are")
+    info.add_argument("--settings", action="store_true", help="list all settings")
 
     shim = commands.add_parser(
         "shim", help="make `import jax` mean weft in this Python environment, or undo that"
@@ -207,7 +207,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     actions = shim.add_subparsers(dest="action", required=True, metavar="ACTION")
     install = actions.add_parser(
         "install",
-        help="install distributions jax and jaxlib that are made of weft",
+        help="install distributions jax and jaxlib that import weft",
         description=_SHIM,
     )
     install.add_argument(
@@ -294,14 +294,14 @@ def _epilog(name: str) -> str:
 
 
 _LAUNCH = """\
-Everything after PROGRAM is passed on to it. The processes meet before it begins: weft.devices() are those of all. If one
-of them fails, the others raise weft.errors.ProcessFailureError, and what is left after --grace seconds is killed. SIGINT and
-SIGTERM are passed on, with the same time to end.
+Everything after PROGRAM is passed on to it. The processes connect before the program begins: weft.devices() lists the devices of
+all processes. If a process fails, the others raise weft.errors.ProcessFailureError; processes that still run after --grace seconds
+are killed. SIGINT and SIGTERM are passed on, with the same time to end.
 
-The exit status is 0, 75 if the processes were preempted (they saved their state first), or that of the first that failed.
+The exit status is 0, 75 if the processes were preempted (they saved their state first), or the status of the first process that failed.
 
     weft launch -n 4 --devices-per-process 2 train.py --epochs 3
-    weft launch --min 2 --max 4 --restarts 10 train.py      after a failure, start again with those that are left
+    weft launch --min 2 --max 4 --restarts 10 train.py      after a failure, start again with the remaining hosts
     weft launch -n 4 --nodes 2 --rendezvous a:29500 --node-rank 0 train.py      and with --node-rank 1 on the second node
     weft launch --hosts a:4,b:4 train.py                    four processes on each of two hosts, started by ssh
 """
@@ -382,38 +382,38 @@ def _add_launch(commands: Any) -> None:
         dest="least",
         type=_positive,
         metavar="N",
-        help="the least number of processes to start again with",
+        help="minimal number of processes for a restart",
     )
     command.add_argument(
         "--max",
         dest="most",
         type=_positive,
         metavar="N",
-        help="the number of processes to begin with, instead of -n",
+        help="number of processes at the start, instead of -n",
     )
     command.add_argument(
         "--restarts",
         type=_natural,
         default=0,
         metavar="N",
-        help="how often to start again after a failure",
+        help="number of restarts after failures",
     )
     command.add_argument(
         "--grace",
         type=_seconds,
         metavar="SECONDS",
-        help="how long processes may go on after a failure or a signal (default: 30)",
+        help="how long processes may run after a failure or a signal (default: 30)",
     )
     command.add_argument(
         "--hosts",
         type=_hosts,
         metavar="A:4,B:4",
-        help="start processes on these hosts by ssh, so many on each",
+        help="start processes on these hosts by ssh; a:4 means four on host a",
     )
     command.add_argument(
         "--ssh",
         metavar="COMMAND",
-        help=f"what reaches a host, instead of WEFT_SSH or '{DEFAULT_SSH}'",
+        help=f"command that connects to a host (default: WEFT_SSH, or '{DEFAULT_SSH}')",
     )
     command.add_argument(
         "--env",
@@ -421,7 +421,7 @@ def _add_launch(commands: Any) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="forward a variable to the hosts, besides WEFT_*, JAX_* and PYTHONPATH; NAME=VALUE sets one",
+        help="forward a variable to the hosts, in addition to WEFT_*, JAX_* and PYTHONPATH; NAME=VALUE sets one",
     )
     command.add_argument(
         "--nodes",
@@ -552,7 +552,7 @@ def _add_auto_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--machine",
         metavar="NAME",
-        help="the machine whose seconds count, such as h100, or measure for the present one (default: bytes sent count)",
+        help="the machine whose step time is minimized, such as h100, or measure for this one (default: minimize bytes sent)",
     )
     parser.add_argument(
         "--memory", type=_gigabytes, metavar="GB", help="most memory that a device may hold"

@@ -142,7 +142,7 @@ def _path() -> list[str]:
 def _refuse_another(name: str, site: Path) -> None:
     way_out = (
         f"  Nothing was changed. Uninstall it (pip uninstall jax jaxlib), or use an environment without it;\n"
-        f"  `weft run` works beside it. (This environment is {sys.prefix}.)"
+        f"  `weft run` works without uninstalling it. (This environment is {sys.prefix}.)"
     )
     found = _distribution(name, site)
     if found is not None and not _is_ours(found):

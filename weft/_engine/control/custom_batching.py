@@ -98,7 +98,7 @@ class custom_vmap:
         def rule(size, flags, values):
             if holds_values(in_tree):
                 raise NotImplementedError(
-                    f"custom_vmap: the rule of {name} cannot be told which parts of values of hi types are mapped."
+                    f"custom_vmap: the rule of {name} takes values of hi types, whose mapped parts `in_batched` cannot mark."
                 )
             result = vmap_rule(
                 size,

@@ -248,8 +248,8 @@ def settle(once: list[bool], dims: Sequence, flags: Sequence[bool], axis: BatchA
     once[:] = once or [unmapped and not any(flags)]
     if once[0] and not unmapped:
         raise ValueError(
-            f"vmap: a rule of a custom derivative gives values that depend on the mapped axis {axis.name}, where "
-            "those of its function are the same for all. Make the function's results depend on the same mapped values."
+            f"vmap: a custom derivative rule returns values that depend on the mapped axis {axis.name}, but the "
+            "results of its function do not. Make the function's results depend on the same mapped values."
         )
     return once[0]
 

@@ -80,7 +80,7 @@ def check_no_collective(api: str, programs: Iterable[Jaxpr], axes: frozenset) ->
                         (eqn.primitive.name, f"takes {eqn.invars[0].aval.str_short()}"),
                     ],
                     eqn.source,
-                    "All devices of an axis must take part in its collectives; the others would wait forever for those that do not.",
+                    "All devices of an axis must take part in its collectives; otherwise they would wait forever for the missing devices.",
                     "Move the collective out of it, or make the condition the same for all (lax.pmax of it).",
                 )
             )

@@ -412,8 +412,8 @@ def linear_parts(x: Any, symbolic_zeros: bool = False) -> Any:
         aval = typeof(leaf)
         if symbolic_zeros:
             raise NotImplementedError(
-                f"symbolic_zeros=True: the rule cannot be told which parts of a value of type {aval} have no "
-                "tangents. Set the rule without it."
+                f"symbolic_zeros=True: a value of type {aval} cannot mark which of its parts have no "
+                "tangents. Define the rule without symbolic_zeros."
             )
         if is_linear(aval):
             return _Lowered(aval, lowered(leaf, "differentiation"))
@@ -528,7 +528,7 @@ class ValueRef(_Writable):
         self._check(index)
         if how != "set":
             raise NotImplementedError(
-                f"{self.type}: nothing says how a value of a hi type is added. Read it, and write the sum."
+                f"{self.type}: values of hi types cannot be added in place. Read the value, and write the sum."
             )
         if typeof(value) != self.type.inner_aval:
             raise ValueError(f"a value of type {typeof(value)} cannot be stored in {self.type}.")

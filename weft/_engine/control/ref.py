@@ -179,7 +179,7 @@ class Ref(_Writable, metaclass=Sealed):
                 if self.lender is not None:
                     return self.lender._cell()
                 raise UnexpectedTracerError(
-                    f"{self.type} was used where the transformed function in which it was made does not reach."
+                    f"{self.type} was used outside the transformed function that created it."
                     f"{self._origin()}\n  References cannot leave the function that made them."
                 )
             trace = trace.parent
@@ -460,7 +460,7 @@ def _why_not_writable(value: Tracer, ref: Ref) -> str:
     if kind == "BatchTracer":
         return (
             f"vmap: a mapped value of type {value.aval.str_short()} (per example) is written to an unbatched array reference of type "
-            f"{ref.type}: it is not said which example's value it should have.{ref._origin()}\n"
+            f"{ref.type}: it cannot hold the values of all examples.{ref._origin()}\n"
             "  Pass the reference to the mapped function, with a mapped dim (in_axes), or write a value that is not mapped."
         )
     if kind == "JVPTracer":

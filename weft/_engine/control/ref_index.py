@@ -217,7 +217,7 @@ def _without_ellipsis(index: Any, ndim: int) -> list:
         parts[at : at + 1] = [slice(None)] * (ndim - count)
     if any(np.ndim(i) and i.dtype == np.bool_ for i in parts if hasattr(i, "dtype")):
         raise NotImplementedError(
-            "ref[...]: an index of booleans beside a slice made by ds. Select with weft.numpy.where."
+            "ref[...]: a boolean index cannot be combined with a slice made by ds. Select with weft.numpy.where."
         )
     return parts
 

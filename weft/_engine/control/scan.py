@@ -704,7 +704,7 @@ def _pair(api: str, f: Callable, body: bodies.Body) -> list:
         raise TypeError(
             describe(
                 api,
-                f"scan body output must be a pair, got {got}. It is that of {function_name(f)}.",
+                f"scan body output must be a pair, got {got}. The body is {function_name(f)}.",
                 (),
                 user_frame(),
                 "A scan body gives the next carry and what is to be stacked.",

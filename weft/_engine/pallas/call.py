@@ -109,7 +109,7 @@ def _no_reverse(name: str) -> ValueError:
             f"Linearization failed: {name}, a kernel of pallas_call, has no reverse-mode derivative.",
             (),
             user_frame(),
-            "What a kernel writes in place, a backward pass would have to keep.",
+            "A backward pass would need the values that a kernel overwrites in place.",
             "Wrap the call in a custom_vjp whose backward half is another kernel.",
         )
     )

@@ -64,7 +64,7 @@ def _of_grid(api: str, axis: int, part: int) -> Any:
                 "there is no grid here.",
                 (),
                 user_frame(),
-                "It is asked for in a kernel that pallas_call runs.",
+                "It can be called only in a kernel that pallas_call runs.",
             )
         )
     found = _grids.stack[-1][part]

@@ -101,7 +101,7 @@ def _whole_index(index: Any, ndim: int) -> list:
     parts = list(index) if isinstance(index, tuple) else [index]
     if any(i is None for i in parts):
         raise NotImplementedError(
-            "load, store: an index with None beside a mask. Reshape the value instead."
+            "load, store: an index with None cannot be combined with a mask. Reshape the value instead."
         )
     spread = [n for n, i in enumerate(parts) if i is Ellipsis]
     if spread:
@@ -140,9 +140,7 @@ def load(
     """
     if mask is None:
         if other is not None:
-            raise ValueError(
-                "load: `other` is what masked elements are, so that it needs a `mask`."
-            )
+            raise ValueError("load: `other` is the value of masked elements, so it needs a `mask`.")
         base, indices = _parts(ref, idx)
         return TransformedRef(base, indices)[...] if indices else base[...]
     at = _Place(ref, idx)

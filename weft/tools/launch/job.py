@@ -407,9 +407,7 @@ class Job:
         if not self._pool.can_grow(self.size - lost):
             return False
         self.grows = True
-        self._output.say(
-            "hosts are back: the processes are asked to end, and start again with more"
-        )
+        self._output.say("hosts are back: the processes are stopped and restarted with more")
         self._signal(alive, signal.SIGTERM)
         return True
 
