@@ -108,13 +108,13 @@ class Explanation:
         """
         wanted = tuple(map(_kind, kinds))
         among = {axes} if isinstance(axes, str) else None if axes is None else set(axes)
-        found = [
+        matches = [
             r
             for r in self.collectives
             if (not wanted or r.kind in wanted) and (among is None or not among.isdisjoint(r.axes))
         ]
         where = "" if among is None else f" over {', '.join(sorted(among))}"
-        self._demand(f"no {' or '.join(wanted) or 'collective'}{where}", found, bool(found))
+        self._demand(f"no {' or '.join(wanted) or 'collective'}{where}", matches, bool(matches))
         return self
 
     def assert_count(self, total: int | None = None, /, **kinds: int) -> Explanation:
@@ -136,11 +136,11 @@ class Explanation:
     def assert_bytes(self, *kinds: str, max: int) -> Explanation:
         """Raise AssertionError if a device sends more than `max` bytes in a call, in collectives of `kinds` or in all."""
         wanted = tuple(map(_kind, kinds))
-        found = [r for r in self.collectives if not wanted or r.kind in wanted]
+        matches = [r for r in self.collectives if not wanted or r.kind in wanted]
         self._demand(
             f"at most {max:,} B in {' and '.join(wanted) or 'all collectives'}",
-            found,
-            sum(r.bytes for r in found) > max,
+            matches,
+            sum(r.bytes for r in matches) > max,
         )
         return self
 

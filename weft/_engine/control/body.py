@@ -134,14 +134,14 @@ def stage_body(
         known = {} if captured is None else _staged.setdefault(fun, {})
     except TypeError:  # no hash or no weak reference
         known = {}
-    found = known.get(key)
+    cached = known.get(key)
     if (
-        found is not None
+        cached is not None
         and captured is not None
-        and len(found[0]) == len(captured)
-        and all(a is b for a, b in zip(found[0], captured))
+        and len(cached[0]) == len(captured)
+        and all(a is b for a, b in zip(cached[0], captured))
     ):
-        return found[1]
+        return cached[1]
     out_tree: list = []
 
     def flat_fun(*xs):
@@ -161,10 +161,10 @@ def stage_body(
             used.fun, used.out_tree = fun, out_tree[0] if out_tree else None
             raise
     consts = list(jaxpr.consts)
-    made = Body(shared(without_consts(jaxpr)), consts, out_tree[0])
+    body = Body(shared(without_consts(jaxpr)), consts, out_tree[0])
     if not any_tracers(consts):
-        known[key] = (captured, made)
-    return made
+        known[key] = (captured, body)
+    return body
 
 
 class Operation(str):
@@ -261,15 +261,15 @@ def _captured(fun: Callable) -> tuple | None:
     if not cells:
         return ()
     # tracing itself changes variables that the function assigns
-    found, written = [], assigned_free_variables(fun.__code__)
+    contents, written = [], assigned_free_variables(fun.__code__)
     for name, cell in zip(fun.__code__.co_freevars, cells):
         if name in written:
             continue
         try:
-            found.append(cell.cell_contents)
+            contents.append(cell.cell_contents)
         except ValueError:  # not bound yet
-            found.append(None)
-    return tuple(found)
+            contents.append(None)
+    return tuple(contents)
 
 
 def _state_of(fun: Any) -> tuple | None:
@@ -443,12 +443,12 @@ def _saved_inside(eqn: Eqn, saveable: Callable[[Eqn], bool]) -> list[Var]:
             saved.update(inner.outvars)
         elif rule is not None:
             saved.update(rule(inner, saveable))
-    given = saved.union(*[(*jaxpr.invars, *jaxpr.constvars) for jaxpr in programs])
+    available = saved.union(*[(*jaxpr.invars, *jaxpr.constvars) for jaxpr in programs])
     is_saved = lambda a: type(a) is Var and a in saved
     return [
         v
         for v, *made in zip(eqn.outvars, *[jaxpr.outvars for jaxpr in programs])
-        if any(map(is_saved, made)) and all(type(a) is Literal or a in given for a in made)
+        if any(map(is_saved, made)) and all(type(a) is Literal or a in available for a in made)
     ]
 
 

@@ -250,11 +250,11 @@ def _written_out(call: Eqn) -> list[Eqn]:
     """Return the equations of the called program if each result of the call is computed by one of
     them, otherwise the call."""
     program = call.params["jaxpr"]
-    made = {v for eqn in program.eqns for v in eqn.outvars}
+    computed = {v for eqn in program.eqns for v in eqn.outvars}
     names: dict[Var, Atom] = dict(zip(program.invars, call.invars))
     for atom, var in zip(program.outvars, call.outvars):
         if type(var) is not DropVar:
-            if type(atom) is Literal or atom not in made or atom in names or program.constvars:
+            if type(atom) is Literal or atom not in computed or atom in names or program.constvars:
                 return [call]
             names[atom] = var
     eqns = []

@@ -93,8 +93,8 @@ def _type(index, *avals, branches):
 def _common_type(avals) -> ShapedArray:
     """Return the type of a result from its types in all branches: the first one, with a sharding
     only if all branches agree."""
-    said = {a.explicit for a in avals} - {None}
-    return avals[0].update(sharding=said.pop() if len(said) == 1 else None)
+    shardings = {a.explicit for a in avals} - {None}
+    return avals[0].update(sharding=shardings.pop() if len(shardings) == 1 else None)
 
 
 cond_p.in_avals = lambda params: (None, *params["branches"][0].in_avals)

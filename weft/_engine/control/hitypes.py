@@ -637,10 +637,10 @@ _inner_tracked: list[_Tracked] = []
 
 
 def _tracked_of(value: Any) -> _Tracked:
-    found = _all_tracked.get(id(value))
-    if found is None or found.value is not value:
-        found = _all_tracked[id(value)] = _Tracked(value, eval_trace)
-    return found
+    tracked = _all_tracked.get(id(value))
+    if tracked is None or tracked.value is not value:
+        tracked = _all_tracked[id(value)] = _Tracked(value, eval_trace)
+    return tracked
 
 
 def made_here(value: Any) -> Any:

@@ -8,7 +8,7 @@ Out:  values. A `Ref` holds a value that a write replaces, so that transformatio
 Laws: a written value must belong to the trace of the reference or to an enclosing trace: values
       that `vmap` maps or `grad` differentiates do not escape through outer references. Writes keep
       shape and dtype.
-Next: `core.stage`, which rejects programs that use references not made inputs and results.
+Next: `core.stage`, which rejects programs whose references are not threaded through them.
 """
 
 from __future__ import annotations
@@ -185,13 +185,13 @@ class Ref(_Writable, metaclass=Sealed):
             trace = trace.parent
         if program is None:
             return self
-        found = program.refs.get(id(self))
-        if found is None:
+        cell = program.refs.get(id(self))
+        if cell is None:
             var = Var(self.type.inner_aval)
-            found = program.refs[id(self)] = _Cell(
+            cell = program.refs[id(self)] = _Cell(
                 self, StageTracer.make(program, var.aval, var, None), var
             )
-        return found
+        return cell
 
     def _origin(self) -> str:
         if self.lent_by:

@@ -244,8 +244,8 @@ def _check_inside(part: Slice, start: int | None, n: int) -> None:
 def _of_one_dtype(starts: list) -> list:
     """Return the starts of a window in the dtype of the traced starts, or in the default integer
     dtype if these differ."""
-    found = {typeof(start).dtype for start in starts if not isinstance(start, int)}
-    dtype = found.pop() if len(found) == 1 else dtypes.default_int_dtype()
+    start_dtypes = {typeof(start).dtype for start in starts if not isinstance(start, int)}
+    dtype = start_dtypes.pop() if len(start_dtypes) == 1 else dtypes.default_int_dtype()
     return [
         dtype.type(start) if isinstance(start, int) else convert_element_type(start, dtype)
         for start in starts

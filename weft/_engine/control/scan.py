@@ -409,8 +409,8 @@ def _transpose(cts, *args, **params):
     in_cts = _transpose_linear(
         bodies.pick(cts, plan.out_unknown), operands, [is_undef(x) for x in operands], changed
     )
-    found = {id(x): ct for x, ct in zip(operands, in_cts) if is_undef(x)}
-    return [found.get(id(x)) for x in args]
+    cotangents = {id(x): ct for x, ct in zip(operands, in_cts) if is_undef(x)}
+    return [cotangents.get(id(x)) for x in args]
 
 
 def _transpose_linear(cts, args, linear, params):

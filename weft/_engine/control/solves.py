@@ -234,8 +234,8 @@ def _jvp(primals: Sequence, tangents: Sequence, *, matvec: Jaxpr, num_consts: in
     aux = [Zero(typeof(x).to_tangent_aval()) for x in outs[n:]]
     if all(type(t) is Zero for t in right):
         return outs, [*right, *aux]
-    found = linear_solve_p.bind(*consts, *map(instantiate, right), **params)
-    return outs, [*found[:n], *aux]
+    solution = linear_solve_p.bind(*consts, *map(instantiate, right), **params)
+    return outs, [*solution[:n], *aux]
 
 
 def _minus(x, y):
@@ -261,7 +261,7 @@ def _transpose(cts: Sequence, *args, jaxpr, matvec, vecmat, transpose_solve, num
             "custom_linear_solve: the transpose is known for a linear right-hand side alone, not with respect to "
             "auxiliary results or values that its functions close over."
         )
-    found = linear_solve_p.bind(
+    solution = linear_solve_p.bind(
         *consts,
         *map(instantiate, cts[: len(right)]),
         jaxpr=transpose_solve,
@@ -271,7 +271,7 @@ def _transpose(cts: Sequence, *args, jaxpr, matvec, vecmat, transpose_solve, num
         num_consts=num_consts,
         name=name,
     )
-    return [None] * num_consts + list(found[: len(right)])
+    return [None] * num_consts + list(solution[: len(right)])
 
 
 @linear_solve_p.def_batch

@@ -160,7 +160,7 @@ def _batch(axis, args, dims, **params):
     )
     args = [x if d is None else move_dim(x, d, 0) for x, d in zip(args, dims)]
     of_cond, of_body, carry = bodies.split_list(args, n_cond, n_body)
-    given = dims[n_cond + n_body :]
+    carry_dims = dims[n_cond + n_body :]
     if mapped is None:
         of_consts, of_carry = bodies.split_list(
             [0 if b else None for b in batched], n_cond + n_body
@@ -180,7 +180,7 @@ def _batch(axis, args, dims, **params):
         return outs[1:], dims[1:]
     carry = [
         add_batch_dim(x, axis.size, 0) if b and d is None else x
-        for x, b, d in zip(carry, carry_batched, given)
+        for x, b, d in zip(carry, carry_batched, carry_dims)
     ]
     of_body = [*of_cond, *of_body] if mapped["body_nconsts"] > n_body else of_body
     outs = while_p.bind(*of_cond, *of_body, *carry, **mapped)
@@ -309,9 +309,10 @@ def _split(args, unknown, params, known, staged):
         ("while partial", cond, tuple(unknown), n_cond, n_body),
         lambda: _unknown_carries(cond, body, cond_u, body_u, carry_u),
     )
-    wanted = [not u for u in carry_u]
+    known_carries = [not u for u in carry_u]
     known_params, keep = body.memo(
-        ("while known", cond, tuple(wanted), n_cond, n_body), lambda: _without(params, wanted)
+        ("while known", cond, tuple(known_carries), n_cond, n_body),
+        lambda: _without(params, known_carries),
     )
     if all(carry_u) or any(k and u for k, u in zip(keep, (*cond_u, *body_u, *carry_u))):
         outs = staged(while_p, args, params)

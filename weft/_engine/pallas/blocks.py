@@ -71,7 +71,7 @@ class BlockMapping:
     @property
     def padding(self) -> list[tuple[int, int]]:
         """The padding of the array with which every block is in bounds."""
-        found = [(0, 0)] * len(self.lead)
+        pads = [(0, 0)] * len(self.lead)
         for size, dim in zip(self.aval.shape[len(self.lead) :], self.dims):
             low, high = dim.padding if isinstance(dim, Element) else (0, 0)
             count, n = block_size(dim), size + low + high
@@ -82,8 +82,8 @@ class BlockMapping:
                 if count
                 else 0
             )
-            found.append((low, high + behind))
-        return found
+            pads.append((low, high + behind))
+        return pads
 
     def mapped(self, size: int, is_mapped: bool) -> BlockMapping:
         """Return the mapping under one more `vmap`, whose axis comes first in the grid, and in the

@@ -84,7 +84,7 @@ def _mapped(
     kernel: Kernel, size: int, flags: Sequence[bool], args: Sequence
 ) -> tuple[Kernel, Jaxpr]:
     """Return a kernel with one more grid axis, and its program."""
-    made = Kernel(
+    mapped_kernel = Kernel(
         kernel.name,
         (size, *kernel.grid),
         kernel.mapped + 1,
@@ -99,7 +99,7 @@ def _mapped(
         else kernel.parallel,
         kernel.blank,
     )
-    return made, program_of(made, list(map(typeof, args)))
+    return mapped_kernel, program_of(mapped_kernel, list(map(typeof, args)))
 
 
 def _no_reverse(name: str) -> ValueError:
@@ -353,12 +353,12 @@ class PallasCall:
         operands = [*(n for n in grid if not isinstance(n, int)), *leaves]
         avals = tuple(map(typeof, operands))
         key = (arg_tree, avals, current_context())
-        made = self.known.get(key)
-        if made is None:
-            made = self.known[key] = self._made(
+        cached = self.known.get(key)
+        if cached is None:
+            cached = self.known[key] = self._made(
                 grid, args, arg_tree, avals[len(operands) - len(leaves) :], avals
             )
-        kernel, program = made
+        kernel, program = cached
         outs = pallas_call_p.bind(*operands, jaxpr=program, kernel=kernel, name=self.__name__)
         return tree.tree_unflatten(tree.tree_structure(self.out_shape), outs)
 

@@ -219,12 +219,12 @@ def run_scoped(
             "run_scoped: collective_axes, memory that several cores share: a kernel runs on one."
         )
     blank = _grids.stack[-1][2] if _grids.stack else "nan"
-    made = [tree.tree_map(lambda t: new_memory(t, blank), t, is_leaf=_is_type) for t in types]
+    refs = [tree.tree_map(lambda t: new_memory(t, blank), t, is_leaf=_is_type) for t in types]
     named = {
         name: tree.tree_map(lambda t: new_memory(t, blank), t, is_leaf=_is_type)
         for name, t in kw_types.items()
     }
-    return f(*made, **named)
+    return f(*refs, **named)
 
 
 def run_state(f: Callable[[Any], None]) -> Callable[[Any], Any]:

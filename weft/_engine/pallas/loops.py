@@ -300,20 +300,20 @@ def _independent(kernel: Kernel) -> _Plan | None:
     """Return the division of the grid into independent parts, or None."""
     if kernel.body.effects or any(map(any, _writes(kernel))) or not kernel.outs:
         return None
-    found = [_indexed_by(kernel, m) for m in kernel.outs]
+    axes = [_indexed_by(kernel, m) for m in kernel.outs]
     aliased = {out for _, out in kernel.aliases}
     own = []
     for axis, size in enumerate(kernel.grid):
         if size > 1 and all(
             _owns(m, dims, axis, size, i in aliased)
-            for i, (m, dims) in enumerate(zip(kernel.outs, found))
+            for i, (m, dims) in enumerate(zip(kernel.outs, axes))
         ):
             own.append(axis)
     rest = tuple([axis for axis in range(len(kernel.grid)) if axis not in own])
     if not own or not _starts_afresh(kernel, own, rest):
         return None
     return _Plan(
-        tuple(own), rest, tuple([tuple([d if d in own else None for d in dims]) for dims in found])
+        tuple(own), rest, tuple([tuple([d if d in own else None for d in dims]) for dims in axes])
     )
 
 

@@ -52,10 +52,10 @@ class _Place:
 
     def inside(self, mask: Any) -> Any:
         """Return the mask, False for elements out of bounds."""
-        found = wnp.broadcast_to(wnp.asarray(mask, bool), self.shape)
+        valid = wnp.broadcast_to(wnp.asarray(mask, bool), self.shape)
         for at, n in zip(self.positions, typeof(self.value).shape):
-            found = found & (at >= 0) & (at < n)
-        return found
+            valid = valid & (at >= 0) & (at < n)
+        return valid
 
     def clipped(self) -> tuple:
         """Return the positions, clamped to the bounds."""
@@ -145,20 +145,20 @@ def load(
         return TransformedRef(base, indices)[...] if indices else base[...]
     at = _Place(ref, idx)
     if at.positions:
-        found = (
+        elements = (
             at.value[at.clipped()]
             if at.value.size
             else blank_value(typeof(at.value).update(shape=at.shape))
         )
     else:
-        found = at.value
-    found = wnp.broadcast_to(found, at.shape)
+        elements = at.value
+    elements = wnp.broadcast_to(elements, at.shape)
     rest = (
-        blank_value(typeof(found))
+        blank_value(typeof(elements))
         if other is None
-        else wnp.broadcast_to(wnp.asarray(other, found.dtype), at.shape)
+        else wnp.broadcast_to(wnp.asarray(other, elements.dtype), at.shape)
     )
-    return wnp.where(at.inside(mask), found, rest)
+    return wnp.where(at.inside(mask), elements, rest)
 
 
 def _update(ref: Any, idx: Any, val: Any, mask: Any, how: Callable[[Any, Any], Any] | None) -> Any:
@@ -295,9 +295,9 @@ def async_copy(
     >>> from weft.experimental.pallas import tpu as pltpu
     >>> pltpu.async_copy(weft.new_ref(1.0), weft.new_ref(0.0), None).wait()
     """
-    made = AsyncCopy(src_ref, dst_ref, sem, add)
-    made.start(priority)
-    return made
+    copy = AsyncCopy(src_ref, dst_ref, sem, add)
+    copy.start(priority)
+    return copy
 
 
 def sync_copy(src_ref: Any, dst_ref: Any, *, add: bool = False) -> None:
