@@ -305,10 +305,56 @@ def test_leaves_that_cannot_be_saved_are_named(tmp_path):
         checkpoint.save(tmp_path, {"a": {"b": 1}, "a.b": 2}, 1)
     with pytest.raises(weft.errors.TracerError, match=r"\['x'\] is traced"):
         weft.jit(lambda x: checkpoint.save(tmp_path, {"x": x}, 1))(1.0)
-    for wrong in (-1, 1.5, "3", True):
-        with pytest.raises(ValueError, match="step is a number"):
-            checkpoint.save(tmp_path, {}, wrong)
-    with pytest.raises(ValueError, match="keep must be at least 1"):
+    assert [*tmp_path.iterdir()] == []
+
+
+TREE = {"w": np.full(1000, 0.123)}
+
+SWAPPED = {
+    "save: step": (lambda path: checkpoint.save(path, 3, TREE), "dict", "save(path, tree, step)"),
+    "save: array": (lambda path: checkpoint.save(path, 3, wnp.ones(9)), "Array", "step)"),
+    "save: float": (
+        lambda path: checkpoint.save(path, TREE, 1.5),
+        "float",
+        "save(path, tree, step)",
+    ),
+    "save: text": (lambda path: checkpoint.save(path, TREE, "3"), "str", "save(path, tree, step)"),
+    "save: bool": (
+        lambda path: checkpoint.save(path, TREE, True),
+        "bool",
+        "save(path, tree, step)",
+    ),
+    "save: path": (lambda path: checkpoint.save(TREE, path, 3), "dict", "save(path, tree, step)"),
+    "save: keep": (lambda path: checkpoint.save(path, 0, 1, keep=TREE), "dict", "save(path, tree,"),
+    "restore": (lambda path: checkpoint.restore(TREE, path), "dict", "restore(path, like, step="),
+    "restore: step": (lambda path: checkpoint.restore(path, step=TREE), "dict", "restore(path, li"),
+    "metadata": (lambda path: checkpoint.metadata(path, step=TREE), "dict", "metadata(path, step="),
+    "verify": (lambda path: checkpoint.verify(TREE), "dict", "verify(path, step=...)"),
+    "delete": (lambda path: checkpoint.delete(3, path), "int", "delete(path, step)"),
+    "delete: step": (lambda path: checkpoint.delete(path, TREE), "dict", "delete(path, step)"),
+    "steps": (lambda path: checkpoint.steps(TREE), "dict", "steps(path)"),
+    "latest_step": (lambda path: checkpoint.latest_step(TREE), "dict", "latest_step(path)"),
+    "export": (lambda path: checkpoint.export_safetensors(TREE, path), "dict", "(file, tree)"),
+    "import": (lambda path: checkpoint.import_safetensors(TREE, path), "dict", "(file, like)"),
+}
+
+
+@pytest.mark.parametrize("name", SWAPPED)
+def test_swapped_arguments_are_named_by_type(tmp_path, name):
+    call, kind, order = SWAPPED[name]
+    with pytest.raises(TypeError) as error:
+        call(tmp_path)
+    text = str(error.value)
+    assert f"got a value of type {kind}. The order of the arguments is " in text
+    assert order in text
+    assert "0.123" not in text and len(text) < 200
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_numbers_of_steps_have_a_least_value(tmp_path):
+    with pytest.raises(ValueError, match="step is at least 0, got -1"):
+        checkpoint.save(tmp_path, {}, -1)
+    with pytest.raises(ValueError, match="keep is at least 1, got 0"):
         checkpoint.save(tmp_path, {}, 1, keep=0)
     assert [*tmp_path.iterdir()] == []
 
@@ -327,6 +373,8 @@ def test_what_does_not_fit_is_told_at_once(tmp_path):
         checkpoint.restore(tmp_path, {"a": wnp.ones(4), "b": wnp.ones((2, 2), int)})
     with pytest.raises(ValueError, match=r"(?s)1 leaves of `like` are not.*missing +\['d'\]"):
         checkpoint.restore(tmp_path, {"d": wnp.ones(3)})
+    with pytest.raises(ValueError, match=r"missing +the tree"):
+        checkpoint.restore(tmp_path, wnp.ones(3))
     with pytest.raises(ValueError, match=r"stored: string +requested: float"):
         checkpoint.restore(tmp_path, {"c": 1.0})
     with pytest.raises(ValueError, match="integers that do not fit into int32"):

@@ -17,7 +17,7 @@ import shutil
 from pathlib import Path
 
 from weft._engine.util.errors import CheckpointError
-from weft.checkpoint import layout
+from weft.checkpoint import arguments, layout
 from weft.checkpoint.claims import Claim, own_claims
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
@@ -48,7 +48,7 @@ def steps(path: str | os.PathLike) -> list[int]:
     >>> weft.checkpoint.steps("/nowhere")
     []
     """
-    return list(folders(path))
+    return list(folders(arguments.absolute_path("checkpoint.steps(path)", path)))
 
 
 def latest_step(path: str | os.PathLike) -> int | None:
@@ -57,19 +57,22 @@ def latest_step(path: str | os.PathLike) -> int | None:
     >>> weft.checkpoint.latest_step("/nowhere") is None
     True
     """
-    return max(steps(path), default=None)
+    return max(folders(arguments.absolute_path("checkpoint.latest_step(path)", path)), default=None)
 
 
 def delete(path: str | os.PathLike, step: int) -> None:
     """Remove a step. Raises FileNotFoundError if it does not exist, CheckpointSupersededError if this program saved in the folder and
     another one has since begun to save there."""
-    own_claims.check(Path(os.path.abspath(path)))
-    folder = folders(path).get(step)
-    if folder is None:
+    call = "checkpoint.delete(path, step)"
+    root = arguments.absolute_path(call, path)
+    arguments.check_integer(call, "step", step, 0)
+    own_claims.check(root)
+    there = folders(root)
+    if step not in there:
         raise FileNotFoundError(
-            f"checkpoint.delete: {os.fspath(path)} has no step {step}; there are {steps(path)}."
+            f"checkpoint.delete: {root} has no step {step}; there are {list(there)}."
         )
-    _remove(folder)
+    _remove(there[step])
 
 
 def temporary(claim: Claim, step: int) -> Path:

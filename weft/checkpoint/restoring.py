@@ -28,7 +28,7 @@ from weft._engine.util import dtypes, tree
 from weft._engine.util.errors import CheckpointError, describe
 from weft._engine.util.record import record
 from weft._engine.util.source import api_boundary
-from weft.checkpoint import layout, listing, ranks, store
+from weft.checkpoint import arguments, layout, listing, ranks, store
 from weft.checkpoint.layout import Entry, StoredTree
 
 Box = tuple[slice, ...]
@@ -69,7 +69,7 @@ def restore(
     ...     weft.checkpoint.restore(folder, {"w": wnp.zeros(3)})
     {'w': Array([0., 1., 2.], dtype=float32)}
     """
-    stored, texts, folder = _open(path, step, item, "checkpoint.restore")
+    stored, texts, folder = _open(path, step, item, "checkpoint.restore(path, like, step=...)")
     by_names = {entry.names: entry for entry in stored.entries}
     if like is None:
         targets = _wanted_by_shardings(stored, shardings)
@@ -77,7 +77,9 @@ def restore(
         return layout.nested(stored.entries, values)
     leaves = layout.named_leaves("checkpoint.restore", like)
     missing = [
-        names for names, _, value in leaves if names not in by_names and not layout.is_leaf(value)
+        Entry(names, kinds, "")
+        for names, kinds, value in leaves
+        if names not in by_names and not layout.is_leaf(value)
     ]
     if missing:
         _tell_missing(missing, stored, folder)
@@ -105,7 +107,7 @@ def metadata(path: str | os.PathLike, *, step: int | None = None, item: str | No
     ...     weft.checkpoint.metadata(folder)
     {'w': ShapeDtypeStruct(shape=(3,), dtype=float32)}
     """
-    stored, _, folder = _open(path, step, item, "checkpoint.metadata")
+    stored, _, folder = _open(path, step, item, "checkpoint.metadata(path, step=...)")
     reader = store.Reader(folder, stored.ocdbt, stored.zarr3, stored.complete)
     generators = layout.read_generators(folder)
     values = []
@@ -134,7 +136,7 @@ def verify(path: str | os.PathLike, *, step: int | None = None, item: str | None
     ...     _ = weft.checkpoint.save(folder, {"w": wnp.arange(3.0)}, step=1).wait()
     ...     weft.checkpoint.verify(folder)
     """
-    stored, texts, folder = _open(path, step, item, "checkpoint.verify")
+    stored, texts, folder = _open(path, step, item, "checkpoint.verify(path, step=...)")
     for _ in _values(folder, stored, [(entry, _Wanted()) for entry in stored.entries], texts):
         pass
 
@@ -143,11 +145,14 @@ def verify(path: str | os.PathLike, *, step: int | None = None, item: str | None
 
 
 def _open(
-    path: str | os.PathLike, step: int | None, item: str | None, api: str
+    path: str | os.PathLike, step: int | None, item: str | None, call: str
 ) -> tuple[StoredTree, dict[str, str], Path]:
-    """Return the stored tree, the strings, and the folder of the item."""
+    """Return the stored tree, the strings, and the folder of the item; `call` is the public function with its arguments, for errors."""
+    root = arguments.absolute_path(call, path)
+    if step is not None:
+        arguments.check_integer(call, "step", step, 0)
     store.tensorstore()
-    folder = _find(Path(os.path.abspath(path)), step, item, api)
+    folder = _find(root, step, item, call.partition("(")[0])
     layout.check_sums(folder)
     stored = layout.read_tree(folder)
     texts = layout.read_strings(folder)
@@ -206,8 +211,8 @@ def _item(folder: Path, items: Sequence[Path], item: str | None, api: str) -> Pa
     raise ValueError(f"{api}: {folder} has the items {sorted(named)}; choose one by item=.")
 
 
-def _tell_missing(missing: Sequence[tuple[str, ...]], stored: StoredTree, folder: Path) -> None:
-    shown = ["".join(f"[{name!r}]" for name in names) for names in missing[:6]]
+def _tell_missing(missing: Sequence[Entry], stored: StoredTree, folder: Path) -> None:
+    shown = map(str, missing[:6])
     there = ", ".join(str(entry) for entry in stored.entries[:6]) + (
         ", …" if len(stored.entries) > 6 else ""
     )
@@ -263,7 +268,7 @@ def _prefix(shardings: Any, full: Any) -> list[Any]:
     bad = next((x for x in leaves if x is not None and not isinstance(x, Sharding)), None)
     if bad is not None:
         raise TypeError(
-            f"checkpoint.restore: shardings must be a tree of shardings and None, got {bad!r:.80}."
+            f"checkpoint.restore: shardings must be a tree of shardings and None, got a leaf of type {type(bad).__name__}."
         )
     return leaves
 

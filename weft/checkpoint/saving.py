@@ -38,11 +38,12 @@ from weft._engine.util.errors import (
 )
 from weft._engine.util.record import record
 from weft._engine.util.source import api_boundary, user_frame
-from weft.checkpoint import layout, listing, ranks, store
+from weft.checkpoint import arguments, layout, listing, ranks, store
 from weft.checkpoint.claims import Claim, own_claims
 from weft.checkpoint.layout import Entry
 
 _SCALARS = (bool, int, float, complex)
+_CALL = "checkpoint.save(path, tree, step)"
 
 
 @record(eq=False)
@@ -124,7 +125,7 @@ def save(
     even if the program donates or changes them afterwards. Every process calls this with the same arguments, and writes its own shards.
     A step is visible only when it is complete. Afterwards the folder keeps the newest `keep` steps, and steps divisible by `keep_every`.
     `overwrite` allows replacing a step; `compress` trades time for disk space.
-    Raises TypeError for leaves that cannot be saved. Later errors are raised by `wait`, by the next `save` and by
+    Raises TypeError for leaves that cannot be saved and for swapped arguments. Later errors are raised by `wait`, by the next `save` and by
     `weft.checkpoint.wait`: FileExistsError for an existing step, `CheckpointError` for a full disk,
     `CheckpointSupersededError` if other processes have since begun to save in the folder. Earlier steps remain unchanged.
 
@@ -179,14 +180,12 @@ def _tell_at_exit() -> None:
 
 
 def _checked(path: str | os.PathLike, step: int, keep: int | None, keep_every: int | None) -> Path:
-    if isinstance(step, bool) or not isinstance(step, (int, np.integer)) or step < 0:
-        raise ValueError(f"checkpoint.save: step is a number of a step, 0 or more, got {step!r}.")
+    root = arguments.absolute_path(_CALL, path)
+    arguments.check_integer(_CALL, "step", step, 0)
     for name, value in (("keep", keep), ("keep_every", keep_every)):
-        if value is not None and value < 1:
-            raise ValueError(
-                f"checkpoint.save: {name} must be at least 1, or None for all, got {value!r}."
-            )
-    return Path(os.path.abspath(path))
+        if value is not None:
+            arguments.check_integer(_CALL, name, value, 1)
+    return root
 
 
 def _reported(error: BaseException, save: Save, root: Path, where: Any) -> BaseException:

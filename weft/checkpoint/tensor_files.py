@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from weft._engine.runtime.array import Array
 from weft._engine.util import dtypes
 from weft._engine.util.errors import CheckpointError
 from weft._engine.util.source import api_boundary
-from weft.checkpoint import layout
+from weft.checkpoint import arguments, layout
 
 #: dtype -> its name in the format
 _NAMES = {
@@ -62,6 +61,7 @@ def export_safetensors(
     """
     from safetensors.numpy import save_file
 
+    path = arguments.absolute_path("checkpoint.export_safetensors(file, tree)", file)
     tensors = {}
     for names, kinds, value in layout.named_leaves("checkpoint.export_safetensors", tree):
         if layout.is_leaf(value):
@@ -78,7 +78,6 @@ def export_safetensors(
                 f"checkpoint.export_safetensors: {entry} is {contiguous.dtype.name}, which the format lacks."
             )
         tensors[entry.name] = contiguous
-    path = Path(os.path.abspath(file))
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         save_file(tensors, str(temporary), dict(metadata or {}))
@@ -112,7 +111,7 @@ def import_safetensors(
     from weft._engine.util import tree as trees
     from weft.checkpoint.restoring import wanted_like
 
-    path = Path(os.path.abspath(file))
+    path = arguments.absolute_path("checkpoint.import_safetensors(file, like)", file)
     if not path.is_file():
         raise FileNotFoundError(f"checkpoint.import_safetensors: there is no file {path}.")
     try:
