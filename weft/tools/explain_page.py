@@ -14,7 +14,6 @@ from weft._engine.ir.specs import joined
 from weft._engine.partition.reshard import Placement
 from weft.tools.advice import spell_placement
 from weft.tools.page import (
-    Drawings,
     collectives_section,
     document,
     heading_row,
@@ -23,6 +22,7 @@ from weft.tools.page import (
     value_row,
 )
 from weft.tools.report import spell_equation
+from weft.tools.svg import Drawings
 
 
 def page(explanation: Any) -> str:

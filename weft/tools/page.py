@@ -1,26 +1,18 @@
-"""Parts of HTML reports: the page around them, drawings of shardings, collectives.
+"""Parts of HTML reports: the page around them, rows of values, collectives.
 
-In:   fragments of HTML, shapes and placements, collectives.
+In:   fragments of HTML, collectives.
 Out:  self-contained HTML: no scripts, fonts or images from elsewhere; light or dark as the reader's system is.
-
-A value is drawn as its last two dims, cut into the tiles that devices hold. A tile has the color of the lowest device that
-holds it, so values with equal colors have equal layouts.
+Next: `svg` draws values.
 """
 
 from __future__ import annotations
 
 import html
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import product
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from weft._engine.debug.tiles import spell_ids
-from weft._engine.debug.visualize import PALETTE
 from weft.tools.report import Collective, merged
-
-WIDEST, LOWEST = 96, 14  # pixels of a drawing
-MOST_TILES = 256  # of one drawing; finer ones are only counted
+from weft.tools.svg import COLORS
 
 
 def document(title: str, body: str) -> str:
@@ -85,88 +77,21 @@ def _collective_details(r: Collective, largest: int) -> str:
     )
 
 
-class Drawings:
-    """Draws values on one mesh; equal drawings are made once."""
+_LIGHT, _DARK = (
+    "; ".join(f"--{name}: {modes[mode]}" for name, modes in COLORS.items()) for mode in (0, 1)
+)
 
-    def __init__(self, sizes: Mapping[Any, int], ids: Sequence[int]):
-        self.sizes, self.ids = sizes, ids
-        self.made: dict[tuple, str] = {}
+_PAGE_STYLE = (
+    f"body {{ margin: 0; background: {COLORS['paper'][0]} }} "
+    f"@media (prefers-color-scheme: dark) {{ body {{ background: {COLORS['paper'][1]} }} }}"
+)
 
-    def __call__(self, shape: tuple[int, ...], place: Any) -> str:
-        key = (shape, place)
-        if key not in self.made:
-            self.made[key] = self.draw(shape, place)
-        return self.made[key]
-
-    def draw(self, shape: tuple[int, ...], place: Any) -> str:
-        counts = [math.prod(self.sizes[a] for a in axes) for axes in place.dims]
-        if math.prod(counts) > MOST_TILES:
-            return f'<span class="line">{math.prod(counts)} tiles</span>'
-        holders = self.holders(place.dims)
-        planes = list(product(*map(range, counts[:-2])))
-        return "".join(
-            self.plane(shape, counts, outer, holders, bool(place.partial)) for outer in planes
-        )
-
-    def holders(self, dims: Sequence) -> dict[tuple[int, ...], list[int]]:
-        """The devices that hold each tile."""
-        found: dict[tuple[int, ...], list[int]] = {}
-        names = list(self.sizes)
-        for device, position in zip(self.ids, product(*map(range, self.sizes.values()))):
-            at = dict(zip(names, position))
-            tile = []
-            for axes in dims:
-                number = 0
-                for a in axes:
-                    number = number * self.sizes[a] + at[a]
-                tile.append(number)
-            found.setdefault(tuple(tile), []).append(device)
-        return found
-
-    def plane(
-        self,
-        shape: tuple[int, ...],
-        counts: Sequence[int],
-        outer: tuple[int, ...],
-        holders: Mapping,
-        partial: bool,
-    ) -> str:
-        rows, columns = ([1, 1, *counts])[-2:]
-        height, width = ([1, 1, *shape])[-2:]
-        ratio = min(4.0, max(0.25, height / max(1, width)))
-        w = max(WIDEST * min(1.0, 1 / ratio), 3 * columns)
-        h = max(LOWEST, min(WIDEST, w * ratio), 3 * rows)
-        boxes = "".join(self.boxes(counts, outer, holders, (w, h)))
-        dashed = ' class="partial"' if partial else ""
-        return f'<svg width="{w:.0f}" height="{h:.0f}" viewBox="0 0 {w:.0f} {h:.0f}"{dashed}>{boxes}</svg>'
-
-    def boxes(
-        self,
-        counts: Sequence[int],
-        outer: tuple[int, ...],
-        holders: Mapping,
-        size: tuple[float, float],
-    ) -> Iterator[str]:
-        (w, h), rank = size, len(counts)
-        rows, columns = ([1, 1, *counts])[-2:]
-        for row, column in product(range(rows), range(columns)):
-            tile = (*outer, *(row, column)[max(0, 2 - rank) :]) if rank else ()
-            ids = holders.get(tile, [])
-            lowest = self.ids.index(ids[0]) if ids else 0
-            red, green, blue = PALETTE[lowest % len(PALETTE)]
-            box = f'x="{column * w / columns:.1f}" y="{row * h / rows:.1f}" width="{w / columns:.1f}" height="{h / rows:.1f}"'
-            label = (
-                f"devices {spell_ids(sorted(ids))}" if len(ids) > 1 else f"device {spell_ids(ids)}"
-            )
-            yield f'<rect {box} fill="rgb({red},{green},{blue})"><title>{label}</title></rect>'
-
-
-_PAGE_STYLE = "body { margin: 0; background: #fff } @media (prefers-color-scheme: dark) { body { background: #16181b } }"
-
-_STYLE = """
-.weft-page { color-scheme: light dark; --ink: #1c1e21; --paper: #fff; --soft: #6a7078; --rule: #d8dce1; --bar: #396ab1;
-  color: var(--ink); background: var(--paper); font: 14px/1.45 system-ui, sans-serif; padding: 1.5em; max-width: 75em; margin: auto }
-@media (prefers-color-scheme: dark) { .weft-page { --ink: #e4e6e9; --paper: #16181b; --soft: #989fa8; --rule: #33383f; --bar: #7293cb } }
+_STYLE = (
+    f".weft-page {{ color-scheme: light dark; {_LIGHT} }}\n"
+    f"@media (prefers-color-scheme: dark) {{ .weft-page {{ {_DARK} }} }}"
+    """
+.weft-page { color: var(--ink); background: var(--paper); font: 14px/1.45 system-ui, sans-serif; padding: 1.5em; max-width: 75em;
+  margin: auto }
 .weft-page h1 { font-size: 1.5em } .weft-page h2 { font-size: 1.15em; margin-top: 2em }
 .weft-page p { margin: .2em 0; color: var(--soft) }
 .weft-page details { border-top: 1px solid var(--rule); padding: .5em 0 }
@@ -186,4 +111,6 @@ _STYLE = """
 .weft-page svg.curve polyline { fill: none; stroke: var(--bar); stroke-width: 2 } .weft-page svg.curve circle { fill: var(--bar) }
 .weft-page svg.curve text { fill: var(--soft); font-size: 12px } .weft-page td.wide { width: 75% }
 .weft-page pre { font: .9em ui-monospace, monospace; border: 1px solid var(--rule); padding: .8em; overflow-x: auto; user-select: all }
+.weft-page text.ids { font: 9px ui-monospace, monospace; text-anchor: middle }
 """
+)

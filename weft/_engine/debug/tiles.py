@@ -66,13 +66,13 @@ def tile(shape: Sequence[int], sharding: Any) -> Tiling:
     )
 
 
-def spell_ids(ids: Sequence[int]) -> str:
-    """Return the sorted ids with commas; if there are more than eight, ranges are abbreviated.
+def spell_ids(ids: Sequence[int], most_listed: int = 8) -> str:
+    """Return the sorted ids with commas; if there are more than `most_listed`, ranges are abbreviated.
 
     >>> spell_ids([0, 2, 4]), spell_ids([*range(12), 20])
     ('0,2,4', '0-11,20')
     """
-    if len(ids) <= 8:
+    if len(ids) <= most_listed:
         return ",".join(map(str, ids))
     runs: list[list[int]] = []
     for i in ids:

@@ -85,14 +85,22 @@ def bars(heading: str, parts: Mapping[str, tuple[float, str]]) -> Table:
     return table((heading, "", "share", " "), rows, numeric=("", "share"))
 
 
+def charted_stages(count: int) -> list[int]:
+    """Return the numbers of the stages that a chart shows: all, or evenly spaced ones.
+
+    >>> charted_stages(3), charted_stages(15)
+    ([0, 1, 2], [0, 2, 4, 6, 8, 10, 12, 14])
+    """
+    step = (count - 1) / (_MOST_ROWS - 1) if count > _MOST_ROWS else 1
+    return [round(i * step) for i in range(min(count, _MOST_ROWS))]
+
+
 def gantt_chart(timelines: Sequence[Sequence[Interval]]) -> Table:
     """Return a chart with a row for each stage; a column is the activity that takes most of its time, a dot is idle."""
     end = max(interval.end for timeline in timelines for interval in timeline)
     count = len(timelines)
-    step = (count - 1) / (_MOST_ROWS - 1) if count > _MOST_ROWS else 1
-    numbers = [round(i * step) for i in range(min(count, _MOST_ROWS))]
     grid = Table.grid(padding=(0, 1))
-    for number in numbers:
+    for number in charted_stages(count):
         name = f"stage {number}" if count > 1 else "all devices"
         grid.add_row(name, _chart_row(timelines[number], end))
     scale = f"0{spell_seconds(end):>{_CHART_COLUMNS - 1}}"

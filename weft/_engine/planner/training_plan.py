@@ -101,9 +101,7 @@ class TrainingPlan:
     def timelines(self) -> list[list[Interval]]:
         """Return the activities of each pipeline stage, over at most a few micro batches."""
         layout, parts = self.layout, self.time.parts
-        idle = (layout.pipeline - 1) / layout.interleave
-        rounds = max(1, int((_MOST_CHARTED - idle) // layout.pipeline))
-        count = min(layout.micro_batches, rounds * layout.pipeline)
+        count = self._charted_micro_batches()
         shown = replace(layout, batch=count * layout.data * layout.micro_batch)
         whole = self.seconds - parts["bubble"] - parts["data"] - parts["optimizer"]
         one = whole / layout.micro_batches
@@ -116,27 +114,33 @@ class TrainingPlan:
         tail = [Interval("data", end, reduced), Interval("optimizer", reduced, done)]
         return [[*timeline, *tail] for timeline in timelines]
 
+    def _charted_micro_batches(self) -> int:
+        layout = self.layout
+        idle = (layout.pipeline - 1) / layout.interleave
+        rounds = max(1, int((_MOST_CHARTED - idle) // layout.pipeline))
+        return min(layout.micro_batches, rounds * layout.pipeline)
+
     def renderables(self) -> list[RenderableType]:
         """Return the report as objects that rich prints."""
         time, memory = self.time, self.memory
         seconds = {PART_NAMES[k]: (v, spell_seconds(v)) for k, v in time.parts.items()}
         nbytes = {name: (size, spell_bytes(size)) for name, size in memory.parts.items()}
-        shown = self.timelines()
-        passes = (
-            sum(interval.activity == "forward" for interval in shown[0]) // self.layout.interleave
-        )
-        rest = (
-            f", {passes} of {self.layout.micro_batches} micro batches"
-            if passes < self.layout.micro_batches
-            else ""
-        )
         return [
             facts(self.facts()),
             bars("seconds", seconds),
             bars("memory", nbytes),
-            f"One step{rest}:",
-            gantt_chart(shown),
+            f"One step{self.charted_part()}:",
+            gantt_chart(self.timelines()),
         ]
+
+    def charted_part(self) -> str:
+        """Return the share of the micro batches that `timelines` shows, in words; nothing if it shows all."""
+        layout, count = self.layout, self._charted_micro_batches()
+        return (
+            f", {count} of {layout.micro_batches} micro batches"
+            if count < layout.micro_batches
+            else ""
+        )
 
     def facts(self) -> list[tuple[str, str]]:
         """Return the plan's facts as labels and texts."""

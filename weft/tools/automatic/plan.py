@@ -263,6 +263,12 @@ class ShardingPlan:
 
         return plan_page(self._parts())
 
+    def svg(self) -> str:
+        """Return a picture of the mesh, the arguments and the results, as they are sharded, as an SVG file."""
+        from weft.tools.automatic.plan_picture import plan_picture
+
+        return plan_picture(self._parts())
+
     def _repr_html_(self) -> str:
         from weft.tools.automatic.plan_page import plan_summary
 

@@ -13,7 +13,6 @@ from typing import Any
 from weft.tools.automatic.plan_report import PlanReport, ValueGroup
 from weft.tools.automatic.pricing import LayoutCost, spell_bytes, spell_price
 from weft.tools.page import (
-    Drawings,
     bar,
     collectives_section,
     document,
@@ -21,6 +20,7 @@ from weft.tools.page import (
     titled_fragment,
     value_row,
 )
+from weft.tools.svg import Drawings
 
 #: most groups with a reason (each takes a search), of arguments and of intermediate values
 MOST_REASONS, MOST_INTERMEDIATE_REASONS = 16, 6
