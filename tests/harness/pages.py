@@ -36,9 +36,12 @@ class _OutputAfterCallbacks(doctest._SpoofOut):
         return super().getvalue()
 
 
-def run_examples(name: str, optionflags: int = 0) -> int:
+def run_examples(name: str, optionflags: int = 0, session: dict[str, object] | None = None) -> int:
     """Run the examples in a page's Python blocks as one session; return their number, and raise if
-    one fails."""
+    one fails.
+
+    `session` receives the variables of the page.
+    """
     text = "".join(blocks(name)).replace("TFRT_CPU_", f"{weft.devices()[0].client.device_prefix}_")
     test = doctest.DocTestParser().get_doctest(text, {}, name, str(page(name)), 0)
     runner = doctest.DocTestRunner(verbose=False, optionflags=optionflags)
@@ -50,4 +53,6 @@ def run_examples(name: str, optionflags: int = 0) -> int:
     assert not results.failed, (
         f"{results.failed} examples of {name} failed; what they gave is above"
     )
+    if session is not None:
+        session.update(test.globs)
     return results.attempted
