@@ -80,6 +80,16 @@ def test_values_bounds_and_comparisons_are_those_at_all_sizes(left, right, const
         assert not x == y or at(x) == at(y)
 
 
+@given(expressions)
+def test_expressions_are_evaluated_at_symbolic_sizes(expression):
+    scope = SymbolicScope()
+    a, b = scope.dim("a"), scope.dim("b")
+    value = value_of(expression, {"a": a, "b": b})
+    if not isinstance(value, int):
+        swapped = value_of(expression, {"a": b, "b": a})
+        assert evaluate(value.expression, {"a": b, "b": a}) == swapped
+
+
 @pytest.mark.parametrize("step", [None, 1, 2, 3, -1, -2, -3])
 def test_slices_have_the_positions_of_python(step):
     n = SymbolicScope().dim("n")

@@ -168,7 +168,7 @@ def test_equal_types_compile_once_and_other_types_again(caplog):
         assert len(compilations(caplog)) == len(traces) == 3
         assert (
             "jit(f)" in compilations(caplog)[0]
-            and "1 kernels, 0 collectives" in compilations(caplog)[0]
+            and "kernels: 1, collectives: 0" in compilations(caplog)[0]
         )
 
 

@@ -219,7 +219,7 @@ def _report(made: Executable, start: float, seconds: dict[str, float]) -> None:
     report(
         "compilation",
         config.log_compiles,
-        "Finished compilation of %s in %.9f sec (%d kernels, %d collectives)",
+        "Finished compilation of %s in %.9f sec (kernels: %d, collectives: %d)",
         made.name,
         time.perf_counter() - start,
         made.kernel_count,

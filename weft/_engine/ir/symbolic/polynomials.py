@@ -184,7 +184,7 @@ def _apply(name: str, a: Any, b: Any) -> Any:
         return a % b
     for x in (a, b):
         if hasattr(x, "expression"):  # a symbolic size
-            return x._operation(name, a, b)
+            return x.operation(name, a, b)
     return _COMPUTE[name](a, b)
 
 
